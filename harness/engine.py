@@ -1,0 +1,258 @@
+"""The engine room: vLLM's AsyncLLM on an event loop of its own. Token ids in, token ids out.
+
+The one file that knows vLLM's API; written for vLLM 0.24 and 0.32.
+"""
+
+import asyncio
+import contextlib
+import ctypes
+import itertools
+import os
+import re
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+import psutil
+
+from harness import rules
+from harness.config import DTYPES, EngineConfig, Plan, near
+from harness.errors import EngineError, UsageError
+from harness.system import gpus
+
+Result = TypeVar("Result")
+
+# Other processes of the engine that may still be ending when it is closed get this long before they are killed.
+GRACE_S = 3.0
+DEMO_CACHE_BYTES = 2**30
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How answers are generated: greedy, as MLPerf asks, unless a test plants a fault."""
+
+    max_new_tokens: int = rules.MAX_NEW_TOKENS
+    min_new_tokens: int = rules.MIN_NEW_TOKENS
+    temperature: float = 0.0
+    ignore_eos: bool = False
+
+
+def args_for(plan: Plan) -> dict[str, Any]:
+    """The arguments for vLLM's AsyncEngineArgs of a benchmark run.
+
+    Prefix caching is off unless asked for: the benchmark repeats its samples, and answers from the cache would
+    flatter every number.
+    """
+    args = base_args(plan.config, plan.max_model_len, plan.tensor_parallel_size, plan.data_parallel_size)
+    args["enable_prefix_caching"] = False
+    if plan.config.seed is not None:
+        args["seed"] = plan.config.seed
+    return args | extra_args(plan.config.engine_arg)
+
+
+def base_args(config: EngineConfig, max_model_len: int, tensor_parallel: int, data_parallel: int) -> dict[str, Any]:
+    """What every use of the engine sets."""
+    args: dict[str, Any] = {
+        "model": config.model_path,
+        "dtype": DTYPES[config.precision],
+        "quantization": None if config.quantization == "none" else config.quantization,
+        "kv_cache_dtype": config.kv_cache_dtype,
+        "load_format": config.load_format,
+        "trust_remote_code": config.trust_remote_code,
+        "tensor_parallel_size": tensor_parallel,
+        "data_parallel_size": data_parallel,
+        "max_model_len": max_model_len,
+        "gpu_memory_utilization": config.memory_share,
+        "disable_log_stats": True,
+    }
+    if not gpus() and config.gpu_memory_utilization == "auto" and "VLLM_CPU_KVCACHE_SPACE" not in os.environ:
+        # vLLM would take this share of main memory, which other programs need too.
+        args["kv_cache_memory_bytes"] = DEMO_CACHE_BYTES if config.demo else psutil.virtual_memory().available // 4
+    for name in ("max_num_seqs", "max_num_batched_tokens"):
+        if (value := getattr(config, name)) is not None:
+            args[name] = value
+    return args
+
+
+def shown(args: dict[str, Any]) -> dict[str, Any]:
+    """Engine arguments as they may be written down: without secrets."""
+    return {key: "***" if "token" in key and isinstance(value, str) else value for key, value in args.items()}
+
+
+def extra_args(pairs: Sequence[str]) -> dict[str, Any]:
+    """`KEY=VALUE` pairs, values read as YAML (so 8, true, {"mode": 3} and text all work), keys checked with vLLM."""
+    import yaml
+
+    if not pairs:
+        return {}
+    from vllm import AsyncEngineArgs
+
+    known = [item.name for item in fields(AsyncEngineArgs)]
+    args = {}
+    for pair in pairs:
+        key, _, text = pair.partition("=")
+        if key not in known:
+            raise UsageError(f"--engine-arg {key}: this vLLM has no such argument{near(key, known)}")
+        try:
+            args[key] = yaml.safe_load(text)
+        except yaml.YAMLError:
+            args[key] = text
+    return args
+
+
+class Engine:
+    """One running vLLM engine. `start` it, `run` coroutines on its loop from any thread, `close` it."""
+
+    def __init__(self, args: dict[str, Any], sampling: Sampling = Sampling()) -> None:
+        self.args = args
+        self.sampling = sampling
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._serve, name="engine", daemon=True)
+        self._ids = itertools.count()
+        self._llm: Any = None
+        self.start_s = 0.0
+        self.version = ""
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_forever()
+
+    def start(self, watch: Callable[[], None] = lambda: None) -> None:
+        """Loads the model; `watch` is called while waiting. Raises EngineError, or UsageError for bad arguments."""
+        adopt_orphans()
+        self._thread.start()
+        begin = time.monotonic()
+        self.wait(self.spawn(self._start()), watch)
+        self.start_s = time.monotonic() - begin
+
+    async def _start(self) -> None:
+        os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+        import vllm
+        from vllm import AsyncEngineArgs, SamplingParams
+        from vllm.inputs.engine import tokens_input
+        from vllm.sampling_params import RequestOutputKind
+        from vllm.v1.engine.async_llm import AsyncLLM
+
+        def params(kind: RequestOutputKind) -> SamplingParams:
+            return SamplingParams(
+                temperature=self.sampling.temperature,
+                max_tokens=self.sampling.max_new_tokens,
+                min_tokens=self.sampling.min_new_tokens,
+                ignore_eos=self.sampling.ignore_eos,
+                detokenize=False,
+                output_kind=kind,
+            )
+
+        self.version = vllm.__version__
+        self._final = params(RequestOutputKind.FINAL_ONLY)
+        self._delta = params(RequestOutputKind.DELTA)
+        self._prompt = tokens_input
+        # Between the first token and the end nobody looks: one output each is enough.
+        args = {"stream_interval": self.sampling.max_new_tokens, **self.args}
+        try:
+            self._llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**args))
+        except (ValueError, TypeError, OSError) as error:
+            raise UsageError(f"vLLM refuses these settings: {first_line(error)}") from error
+        except Exception as error:
+            raise EngineError(f"vLLM did not start: {first_line(error)}") from error
+
+    def spawn(self, work: Coroutine[Any, Any, Result]) -> "Future[Result]":
+        """Runs a coroutine on the engine's loop, from any thread."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop)
+
+    def wait(self, future: "Future[Result]", watch: Callable[[], None], every: float = 0.1) -> Result:
+        """The future's result; calls `watch` while it waits, which may raise."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                return future.result(timeout=every)
+            watch()
+
+    async def generate(self, prompt: list[int]) -> Sequence[int]:
+        """The answer's token ids. Raises EngineError when the engine is dead."""
+        tokens: Sequence[int] = ()
+        async for output in self._outputs(prompt, self._final):
+            tokens = output.token_ids
+        return tokens
+
+    async def stream(self, prompt: list[int]) -> AsyncIterator[Sequence[int]]:
+        """The answer's token ids as they come: the first at once, then the rest. Raises EngineError."""
+        async for output in self._outputs(prompt, self._delta):
+            yield output.token_ids
+
+    async def _outputs(self, prompt: list[int], params: Any) -> AsyncIterator[Any]:
+        try:
+            async for output in self._llm.generate(self._prompt(prompt), params, str(next(self._ids))):
+                yield output.outputs[0]
+        except (asyncio.CancelledError, GeneratorExit):
+            raise
+        except Exception as error:
+            raise EngineError(f"vLLM died while answering: {first_line(error)}") from error
+
+    @property
+    def concurrency(self) -> int:
+        """Most requests the engine computes at once, over all its replicas."""
+        setup = self._llm.vllm_config
+        return int(setup.scheduler_config.max_num_seqs * setup.parallel_config.data_parallel_size)
+
+    @property
+    def dead(self) -> bool:
+        return self._llm is not None and self._llm.errored
+
+    def close(self) -> None:
+        """Stops the engine and every process it started; returns within a few seconds even if it hangs."""
+        if self._llm is not None:
+            closing = threading.Thread(target=self._shutdown, daemon=True)
+            closing.start()
+            closing.join(GRACE_S)
+        end_children()
+        self.loop.call_soon_threadsafe(self.loop.stop)
+
+    def _shutdown(self) -> None:
+        with contextlib.suppress(Exception):
+            self._llm.shutdown()
+
+
+def adopt_orphans() -> None:
+    """Makes this process the parent of any grandchild whose own parent dies, so that none can be left behind."""
+    with contextlib.suppress(OSError, AttributeError):
+        PR_SET_CHILD_SUBREAPER = 36
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def end_children(grace: float = GRACE_S) -> None:
+    """Ends every process below this one: asked first, killed after `grace` seconds."""
+    children = psutil.Process().children(recursive=True)
+    for child in children:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.terminate()
+    _, alive = psutil.wait_procs(children, timeout=grace)
+    for child in alive:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.kill()
+
+
+def first_line(error: BaseException) -> str:
+    """The gist of an exception as one line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[0] if lines else type(error).__name__)[:300]
+
+
+def explain(error: EngineError, log: Path) -> str:
+    """The error with its root cause, which vLLM's processes tell only to their log."""
+    cause = root_cause(log)
+    return f"{error}{f' ({cause})' if cause and cause not in str(error) else ''}; more in {log}"
+
+
+def root_cause(log: Path) -> str | None:
+    """The first exception that the engine's own processes wrote to `log`, as one line."""
+    try:
+        text = log.read_text(errors="replace")
+    except OSError:
+        return None
+    found = re.findall(r"^(?:.*\] )?((?:\w+\.)*\w*(?:Error|Exception)): (.+)$", text, re.M)
+    causes = [f"{name}: {what}" for name, what in found if "Engine core initialization failed" not in what]
+    return causes[0][:300] if causes else None

@@ -1,0 +1,97 @@
+"""One LoadGen test from settings to logs."""
+
+import math
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+import mlperf_loadgen as lg
+
+from harness import rules
+from harness.config import Plan
+from harness.errors import LoadGenError
+from harness.sut import SUT
+
+Mode = Literal["accuracy", "performance"]
+MODES: dict[str, tuple[Mode, ...]] = {
+    "accuracy": ("accuracy",),
+    "performance": ("performance",),
+    "both": ("accuracy", "performance"),
+}
+FOLDER: dict[Mode, str] = {"accuracy": "Accuracy", "performance": "Performance"}
+TEST_MODE = {"accuracy": lg.TestMode.AccuracyOnly, "performance": lg.TestMode.PerformanceOnly}
+
+
+def user_conf(plan: Plan) -> str:
+    """What LoadGen must be told beyond its built-in `mlperf.conf`: rates, and the counts of a short run."""
+    scenario = rules.LOADGEN_SCENARIO[plan.config.scenario]
+    settings: dict[str, str] = {"min_duration": str(round(plan.min_duration_s * 1000))}
+    if plan.target_qps is not None:
+        settings["target_qps"] = f"{plan.target_qps:.6g}"
+    if plan.expected_latency_ms is not None:
+        settings["target_latency"] = f"{plan.expected_latency_ms:.6g}"
+    if plan.samples != rules.OFFICIAL[plan.config.category].samples:
+        settings["performance_sample_count_override"] = str(plan.samples)
+        settings["min_query_count"] = str(plan.samples)
+    return "".join(f"{plan.loadgen_model}.{scenario}.{key} = {value}\n" for key, value in settings.items())
+
+
+def settings_for(plan: Plan, conf: Path) -> lg.TestSettings:
+    """LoadGen's settings for both tests of a run, read from `mlperf.conf` and the user.conf at `conf`.
+
+    LoadGen reads a user.conf once in a process and calls a second one an error, so the tests of a run share this.
+    Raises LoadGenError.
+    """
+    scenario = rules.LOADGEN_SCENARIO[plan.config.scenario]
+    settings = lg.TestSettings()
+    settings.scenario = getattr(lg.TestScenario, scenario)
+    settings.FromConfig("", plan.loadgen_model, scenario, 0)  # mlperf.conf, which LoadGen itself reads only once
+    if settings.FromConfig(str(conf), plan.loadgen_model, scenario) != 0:
+        raise LoadGenError(f"LoadGen refuses {conf}; its reasons are in mlperf_log_detail.txt.")
+    settings.qsl_rng_seed = plan.seeds.qsl
+    settings.sample_index_rng_seed = plan.seeds.sample_index
+    settings.schedule_rng_seed = plan.seeds.schedule
+    return settings
+
+
+def expected_queries(plan: Plan, mode: Mode) -> int | None:
+    """About how many queries LoadGen will issue one by one; None where it issues all at once. For the display."""
+    if mode == "accuracy":
+        return plan.samples
+    if plan.config.scenario == "offline":
+        return None
+    if plan.expected_latency_ms is not None:
+        return max(plan.samples, math.ceil(2000 * plan.min_duration_s / plan.expected_latency_ms))
+    return max(plan.samples, math.ceil(plan.min_duration_s * (plan.target_qps or 0)))
+
+
+def run(mode: Mode, settings: lg.TestSettings, sut: SUT, samples: int, folder: Path, watch: Callable[[], None]) -> None:
+    """Runs one test to its end. `watch` is called ten times a second on this thread and may raise to give up.
+
+    LoadGen itself cannot be stopped: it waits in C++ for every answer. Whoever gives up must end the process.
+    """
+    settings.mode = TEST_MODE[mode]
+    output = lg.LogOutputSettings()
+    output.outdir = str(folder)
+    output.copy_summary_to_stdout = False
+    logging = lg.LogSettings()
+    logging.log_output = output
+    logging.enable_trace = mode == "performance"  # per-sample times, as LoadGen took them, for the plots
+    system = lg.ConstructFastSUT(sut.issue, lambda: None)
+    library = lg.ConstructQSL(samples, samples, lambda _: None, lambda _: None)
+    # An audit.config in the working folder would change the test behind the user's back: name one that is ours.
+    audit = str(folder / "audit.config")
+
+    test = threading.Thread(
+        target=lg.StartTestWithLogSettings,
+        args=(system, library, settings, logging, audit),
+        name="loadgen",
+        daemon=True,
+    )
+    test.start()
+    while test.is_alive():
+        test.join(timeout=0.1)
+        watch()
+    lg.DestroyQSL(library)
+    lg.DestroyFastSUT(system)

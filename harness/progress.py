@@ -1,0 +1,108 @@
+"""What a person sees while it runs: a live line on a terminal, plain lines now and then elsewhere."""
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from harness.sut import Counters
+
+PLAIN_EVERY_S = 15.0
+
+
+class Display:
+    """Shows the stage of a run. `tick` costs next to nothing and may be called as often as one likes."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._stage = ""
+        self._began = self._shown = time.monotonic()
+        self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
+
+    def __enter__(self) -> "Display":
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live:
+            self._live.stop()
+
+    def stage(self, text: str) -> None:
+        """Announces what happens now."""
+        self._stage = text
+        self._began = self._shown = time.monotonic()
+        if self._live:
+            self.tick()
+        else:
+            self.say(f"{time.strftime('%H:%M:%S')} {text}")
+
+    def done(self, text: str) -> None:
+        """Leaves one line behind for the stage that just ended."""
+        self.say(f"{time.strftime('%H:%M:%S')} {text}", style="green")
+
+    def say(self, text: str, style: str = "") -> None:
+        self.console.print(Text(text, style=style), soft_wrap=True)
+
+    def tick(self, counters: Counters | None = None, total: int | None = None) -> None:
+        """Refreshes the live line four times a second, or prints a plain one now and then."""
+        at = time.monotonic()
+        if at - self._shown < (0.25 if self._live else PLAIN_EVERY_S):
+            return
+        self._shown = at
+        elapsed = at - self._began
+        line = f"{self._stage}  {clock(elapsed)}"
+        if counters is not None:
+            line += describe(counters, total, elapsed)
+        if self._live:
+            self._live.update(Text(line, no_wrap=True, overflow="ellipsis"), refresh=True)
+        else:
+            self.say(f"{time.strftime('%H:%M:%S')} {line}")
+
+
+def describe(counters: Counters, total: int | None, elapsed: float) -> str:
+    """How far a test is: samples done, tokens a second, time left; in flight and first token where it streams."""
+    total = total or counters.issued
+    parts = [f"{counters.completed:,}/{total:,} samples" if total else "waiting"]
+    if counters.completed and elapsed:
+        parts.append(f"{counters.tokens / elapsed:,.0f} tok/s")
+        if total:
+            parts.append(f"{clock(elapsed / counters.completed * (total - counters.completed))} left")
+    if counters.started:
+        parts.append(f"{counters.issued - counters.completed:,} in flight")
+        parts.append(f"TTFT {1000 * counters.first_token_s / counters.started:.0f} ms so far")
+    return "  " + "  ".join(parts)
+
+
+def clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+@contextlib.contextmanager
+def screen(log: Path) -> Iterator[Console]:
+    """A console on the real terminal, while everything else this process and its children print goes to `log`.
+
+    The file descriptors themselves are moved, because vLLM's processes and C++ libraries inherit those.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    saved = [os.dup(1), os.dup(2)]
+    with log.open("ab") as file, os.fdopen(os.dup(saved[0]), "w", buffering=1) as terminal:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+        try:
+            yield Console(file=terminal, highlight=False)
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            for number, copy in enumerate(saved, start=1):
+                os.dup2(copy, number)
+                os.close(copy)

@@ -1,0 +1,119 @@
+"""The rates LoadGen must be told before a test, found on the loaded engine or in earlier runs."""
+
+import asyncio
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from harness.config import Plan
+from harness.sut import Engine, batched
+
+SERVER_SHARE = 0.8  # of the Offline rate: leaves room for the bursts of random arrivals
+# LoadGen plans for 1.1 x duration x rate. A trial sees the ramps at both ends more than a long run does, so the
+# engine may prove faster than the trial; too few samples would make the run INVALID, too many only longer.
+OFFLINE_MARGIN = 1.1
+# LoadGen generates 2 x duration / latency queries for SingleStream and issues them all.
+LATENCY_MARGIN = 1.5
+SINGLE_STREAM_TRIAL = 10
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a short trial on the loaded engine found; the runner's own clock, so never a result."""
+
+    samples: int
+    seconds: float
+    new_tokens: float  # mean
+
+    @property
+    def samples_per_s(self) -> float:
+        return self.samples / self.seconds
+
+
+def needed(plan: Plan) -> Literal["nothing", "offline", "server", "singlestream"]:
+    """Which rate is still `auto` and will be wanted."""
+    config = plan.config
+    if config.scenario == "offline":
+        fixed = config.mode == "accuracy" or plan.target_qps is not None
+        return "nothing" if fixed else "offline"
+    if config.scenario == "singlestream":
+        return "nothing" if config.mode == "accuracy" else "singlestream"
+    return "nothing" if plan.target_qps is not None else "server"
+
+
+def from_history(plan: Plan, history: Iterable[dict[str, Any]]) -> Plan | None:
+    """The Server rate from the last finished Offline run of the same model, precision and parallelism."""
+    mine = identity(plan)
+    last = None
+    for line in history:
+        same = all(line.get(key) == value for key, value in mine.items())
+        if same and line.get("scenario") == "offline" and line.get("tokens_per_s") and line.get("mean_new_tokens"):
+            last = line
+    if last is None:
+        return None
+    requests = last["tokens_per_s"] / last["mean_new_tokens"]
+    qps = SERVER_SHARE * requests
+    return plan.noted(
+        f"server target: {qps:.4g} queries/s = {SERVER_SHARE} x {last['tokens_per_s']:,.1f} tokens/s / "
+        f"{last['mean_new_tokens']:.1f} tokens a request, from Offline run {last['run']}",
+        target_qps=qps,
+    )
+
+
+def identity(plan: Plan) -> dict[str, Any]:
+    """What must be the same for one run's rate to serve another."""
+    config = plan.config
+    return {
+        "model": config.model,
+        "load_format": config.load_format,
+        "precision": config.precision,
+        "quantization": config.quantization,
+        "kv_cache_dtype": config.kv_cache_dtype,
+        "tensor_parallel_size": plan.tensor_parallel_size,
+        "data_parallel_size": plan.data_parallel_size,
+    }
+
+
+def trial_prompts(plan: Plan, prompts: list[list[int]], concurrency: int) -> list[list[int]]:
+    """Which samples to try: two full loads of the engine, or a few one by one for SingleStream."""
+    if plan.config.scenario == "singlestream":
+        return prompts[:SINGLE_STREAM_TRIAL]
+    return prompts[: 2 * concurrency]
+
+
+def trial_batch(plan: Plan) -> int | None:
+    return 1 if plan.config.scenario == "singlestream" else plan.config.batch_size
+
+
+async def trial(engine: Engine, prompts: Sequence[list[int]], batch_size: int | None) -> Trial:
+    """Warms up on a few prompts, then answers all of them: together, or in batches as the run itself will."""
+    await asyncio.gather(*map(engine.generate, prompts[: batch_size or 4]))
+    tokens = 0
+    begin = time.perf_counter()
+    for batch in batched(prompts, batch_size or len(prompts)):
+        tokens += sum(map(len, await asyncio.gather(*map(engine.generate, batch))))
+    return Trial(len(prompts), time.perf_counter() - begin, tokens / len(prompts))
+
+
+def from_trial(plan: Plan, trial: Trial) -> Plan:
+    """The plan with its rate, and a note that says where the rate comes from."""
+    found = f"{trial.samples_per_s:.4g} samples/s in a trial of {trial.samples:,} samples ({trial.seconds:.1f} s)"
+    if plan.config.scenario == "singlestream":
+        mean = 1000 * trial.seconds / trial.samples
+        expected = LATENCY_MARGIN * mean
+        return plan.noted(
+            f"expected latency: LoadGen is told {expected:.4g} ms = {LATENCY_MARGIN} x {mean:.4g} ms, the mean of "
+            f"{trial.samples} samples",
+            expected_latency_ms=expected,
+        )
+    if plan.config.scenario == "offline":
+        rate = OFFLINE_MARGIN * trial.samples_per_s
+        return plan.noted(
+            f"offline rate: LoadGen is told {rate:.4g} samples/s = {OFFLINE_MARGIN} x {found}", target_qps=rate
+        )
+    rate = SERVER_SHARE * trial.samples_per_s
+    return plan.noted(
+        f"server target: {rate:.4g} queries/s = {SERVER_SHARE} x {found}; no finished Offline run to go by",
+        target_qps=rate,
+    )

@@ -1,0 +1,146 @@
+"""The results folder: open a run, keep its status, finish it; latest, history, index, retention."""
+
+import json
+import os
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from harness import rules
+from harness.config import Plan
+from harness.errors import BenchmarkError, UsageError
+
+SPARE_BYTES = 2**23
+Status = Literal["running", "complete", "failed", "interrupted"]
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """One run's folder: results_dir/name."""
+
+    results_dir: Path
+    name: str
+
+    @property
+    def path(self) -> Path:
+        return self.results_dir / self.name
+
+    def set_status(self, status: Status, reason: str = "") -> None:
+        write_json(self.path / "status.json", {"status": status, "reason": reason, "time": now()})
+
+    def sub(self, name: str) -> Path:
+        folder = self.path / name
+        folder.mkdir(exist_ok=True)
+        return folder
+
+
+def open_run(results_dir: Path, label: str) -> RunFolder:
+    """Makes a new run folder, `<time>-<label>`, and marks it running. Raises UsageError where it cannot write."""
+    try:
+        results_dir.mkdir(parents=True, exist_ok=True)
+        stamp = time.strftime("%Y%m%d-%H%M%S")
+        names = (f"{stamp}-{label}" + (f"-{n}" if n > 1 else "") for n in range(1, 1000))
+        run = next(RunFolder(results_dir, name) for name in names if made(results_dir / name))
+        run.set_status("running")
+    except OSError as error:
+        raise UsageError(f"--results-dir {results_dir}: cannot write there: {error.strerror}.") from None
+    return run
+
+
+def record(run: RunFolder, plan: Plan, facts: dict[str, Any]) -> None:
+    """Writes config.json: every resolved setting, how it came about, and where and how the run was started."""
+    settings = asdict(plan)
+    settings["config"]["engine_arg"] = [hide_secret(pair) for pair in plan.config.engine_arg]
+    loadgen = {"model": plan.loadgen_model, "scenario": rules.LOADGEN_SCENARIO[plan.config.scenario]}
+    data = {**facts, "shortcomings": plan.shortcomings, "loadgen": loadgen, "plan": settings}
+    write_json(run.path / "config.json", json.loads(json.dumps(data, default=str)))
+
+
+def hide_secret(word: str) -> str:
+    """A command-line word with the value of anything like a token or password left out."""
+    return re.sub(r"(?i)(\w*(?:token|secret|password|api_?key)=)\S+|\bhf_\w{8,}", lambda m: (m[1] or "") + "***", word)
+
+
+def check_space(path: Path) -> None:
+    """Raises BenchmarkError when the disk is about full: LoadGen would lose its logs without a word."""
+    if shutil.disk_usage(path).free < SPARE_BYTES:
+        raise BenchmarkError(f"the disk of {path} is full: free some space, or choose another --results-dir.")
+
+
+def made(path: Path) -> bool:
+    try:
+        path.mkdir()
+    except FileExistsError:
+        return False
+    return True
+
+
+def finish(run: RunFolder, line: dict[str, Any], keep_all: bool = True) -> None:
+    """Marks a run complete: its line joins the history, `latest` moves to it, and older runs go if asked."""
+    run.set_status("complete")
+    with (run.results_dir / "history.jsonl").open("a") as history:
+        history.write(json.dumps({"run": run.name, **line}) + "\n")
+    point_latest(run)
+    if not keep_all:
+        for status in run.results_dir.glob("*/status.json"):
+            done = status.parent != run.path and read_json(status).get("status") != "running"
+            if done and not status.parent.is_symlink():
+                shutil.rmtree(status.parent)
+
+
+def point_latest(run: RunFolder) -> None:
+    """Moves the `latest` link in one step, so that it always points to a finished run."""
+    link = run.results_dir / f".latest-{os.getpid()}"
+    link.unlink(missing_ok=True)
+    link.symlink_to(run.name)
+    link.replace(run.results_dir / "latest")
+
+
+def history(results_dir: Path) -> Iterator[dict[str, Any]]:
+    """Finished runs, oldest first; lines that are not whole are passed over."""
+    try:
+        lines = (results_dir / "history.jsonl").read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        try:
+            entry = json.loads(line)
+        except json.JSONDecodeError:
+            continue
+        if isinstance(entry, dict):
+            yield entry
+
+
+def write_json(path: Path, data: Any) -> None:
+    """Writes a whole file or none: readers never meet half of one."""
+    write_text(path, json.dumps(data, indent=2) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}-", delete=False) as file:
+        try:
+            file.write(text)
+            file.close()
+            os.chmod(file.name, 0o644)
+            os.replace(file.name, path)
+        except BaseException:
+            Path(file.name).unlink(missing_ok=True)
+            raise
+
+
+def read_json(path: Path) -> Any:
+    """The file's content, or {} where there is none that can be read."""
+    try:
+        return json.loads(path.read_text())
+    except (OSError, json.JSONDecodeError):
+        return {}
+
+
+def now() -> str:
+    """The time here, with its zone (`TZ` decides)."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S%z")

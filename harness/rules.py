@@ -1,0 +1,108 @@
+"""What MLPerf fixes for Llama-3.1-8B: sample counts, reference scores, gates, latency limits, seeds.
+
+Sources: the constants of the official submission checker (tools/submission in mlcommons/inference), the
+`mlperf.conf` built into the LoadGen wheel, and the benchmark's README (language/llama3.1-8b).
+"""
+
+from dataclasses import dataclass, fields
+
+SCENARIOS = {"datacenter": ("offline", "server", "interactive"), "edge": ("offline", "singlestream")}
+
+# LoadGen has no Interactive scenario: it is Server under another model name, with tighter limits.
+LOADGEN_SCENARIO = {
+    "offline": "Offline",
+    "server": "Server",
+    "interactive": "Server",
+    "singlestream": "SingleStream",
+}
+
+PROMPT = (
+    "Summarize the following news article in 128 tokens. Please output the summary only, "
+    "without any other text.\n\nArticle:\n{input}\n\nSummary:"
+)
+MAX_NEW_TOKENS = 128
+MIN_NEW_TOKENS = 1
+EDGE_SHUFFLE_SEED = 42
+LONGEST_PROMPT = 2540  # tokens, of the 13,368 official samples
+MIN_DURATION_S = 600.0
+
+# Queries LoadGen's early-stopping test needs, at 99 % confidence, before it believes a percentile when none is late.
+EARLY_STOPPING_QUERIES = {"server": 459, "interactive": 459, "singlestream": 64}
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """LoadGen's random seeds, drawn anew for each MLPerf round."""
+
+    qsl: int
+    sample_index: int
+    schedule: int
+
+
+SEEDS = {
+    "5.1": Seeds(1780908523862526354, 14771362308971278857, 18209322760996052031),
+    "6.0": Seeds(2465351861681999779, 14276810075590677512, 3936089224930324775),
+    "6.1": Seeds(2085463073848966840, 2747215439041700203, 16159082839903944936),
+}
+
+
+@dataclass(frozen=True)
+class Scores:
+    """ROUGE F1 x100 (mean over samples) and gen_len (characters, summed over samples)."""
+
+    rouge1: float
+    rouge2: float
+    rougeL: float
+    rougeLsum: float
+    gen_len: float
+
+
+ROUGE = tuple(field.name for field in fields(Scores) if field.name.startswith("rouge"))
+
+
+@dataclass(frozen=True)
+class Task:
+    """One category of the benchmark: how many samples, and what the reference model scores on them."""
+
+    samples: int
+    reference: Scores
+    min_duration_s: float = MIN_DURATION_S
+
+
+OFFICIAL = {
+    "datacenter": Task(13368, Scores(38.7792, 15.9075, 24.4957, 35.7930, 8167644)),
+    "edge": Task(5000, Scores(39.0600, 16.1147, 24.6375, 36.1240, 3051113)),
+}
+
+
+@dataclass(frozen=True)
+class Limits:
+    """99th-percentile limits that make a run VALID, in milliseconds."""
+
+    ttft_ms: float
+    tpot_ms: float
+
+
+LIMITS = {"server": Limits(2000, 100), "interactive": Limits(500, 30)}
+
+
+def loadgen_model(category: str, scenario: str) -> str:
+    """The model name under which `mlperf.conf` keeps this benchmark's settings."""
+    if category == "edge":
+        return "llama3_1-8b-edge"
+    return "llama3_1-8b-interactive" if scenario == "interactive" else "llama3_1-8b"
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What a score must keep to: floors for ROUGE, a corridor for gen_len."""
+
+    floor: dict[str, float]
+    gen_len: tuple[float, float]
+
+
+def bounds(reference: Scores, high_accuracy: bool = False) -> Bounds:
+    """ROUGE at least 0.99 of the reference (0.999 for high accuracy), gen_len within 10 % of it."""
+    share = 0.999 if high_accuracy else 0.99
+    floor = {name: share * getattr(reference, name) for name in ROUGE}
+    return Bounds(floor, (0.9 * reference.gen_len, 1.1 * reference.gen_len))

@@ -1,0 +1,161 @@
+"""The sample library: CNN/DailyMail articles as prompts (token ids) with their reference summaries."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness import rules
+from harness.config import DEMO, EngineConfig, RunConfig, why_not_loaded
+from harness.errors import UsageError
+
+HUB_DATASET = ("abisee/cnn_dailymail", "3.0.0", "validation")
+
+
+@dataclass(frozen=True)
+class Library:
+    """Samples in the order of the category; `prompts[i]` holds token ids, `references[i]` the summary to match."""
+
+    prompts: list[list[int]]
+    references: list[str]
+    articles: list[str]
+    source: str
+
+    def __len__(self) -> int:
+        return len(self.prompts)
+
+    def first(self, count: int) -> "Library":
+        return Library(self.prompts[:count], self.references[:count], self.articles[:count], self.source)
+
+
+@dataclass(frozen=True)
+class Record:
+    """One sample as it is stored; `tokens` only where the prompt came encoded."""
+
+    article: str
+    reference: str
+    tokens: list[int] | None = None
+
+
+def task(config: RunConfig) -> rules.Task:
+    """Sample count and reference scores of the run's category: MLPerf's, or the demo model's own."""
+    if not config.demo:
+        return rules.OFFICIAL[config.category]
+    measured = json.loads((DEMO / "reference.json").read_text())[config.category]
+    scores = rules.Scores(**{name: measured[name] for name in (*rules.ROUGE, "gen_len")})
+    return rules.Task(measured["samples"], scores, min_duration_s=15.0)
+
+
+def load(config: RunConfig, tokenizer: Any, count: int) -> Library:
+    """The first `count` samples of the run's category. Raises UsageError where the data cannot serve."""
+    path = config.dataset_path or (DEMO / "cnn_eval.json" if config.demo else None)
+    if path is None:
+        records, source = from_hub(), "/".join(HUB_DATASET)
+    elif path.is_dir():
+        records, source = from_folder(path), str(path)
+    else:
+        records, source = from_json(path), str(path)
+    whole = task(config).samples
+    if config.category == "edge" and len(records) > whole:
+        records = shuffled(records)[:whole]
+    if len(records) < count:
+        raise UsageError(f"{source} has {len(records):,} samples; this run needs {count:,}: use --total-sample-count.")
+    records = records[:count]
+    prompts = [record.tokens or tokenizer.encode(rules.PROMPT.format(input=record.article)) for record in records]
+    limit = len(tokenizer)
+    for number, prompt in enumerate(prompts):
+        if not all(0 <= token < limit for token in prompt):
+            raise UsageError(f"{source}: sample {number} has token ids outside {config.model}'s vocabulary of {limit:,}.")
+    return Library(prompts, [r.reference for r in records], [r.article for r in records], source)
+
+
+def check_lengths(library: Library, max_model_len: int, max_new_tokens: int) -> None:
+    """Raises UsageError when a prompt and its answer do not fit: a cut prompt would be another benchmark."""
+    longest = max(range(len(library)), key=lambda index: len(library.prompts[index]))
+    needed = len(library.prompts[longest]) + max_new_tokens
+    if needed > max_model_len:
+        over = sum(len(prompt) + max_new_tokens > max_model_len for prompt in library.prompts)
+        raise UsageError(
+            f"{over:,} of {len(library):,} samples do not fit --max-model-len {max_model_len}: sample {longest} needs "
+            f"{needed}. Use --max-model-len {needed} or more."
+        )
+
+
+def shuffled(records: Sequence[Record]) -> list[Record]:
+    """The order of the edge category: as `datasets` shuffles with seed 42."""
+    from datasets import Dataset
+
+    order = Dataset.from_dict({"index": list(range(len(records)))}).shuffle(seed=rules.EDGE_SHUFFLE_SEED)
+    return [records[index] for index in order["index"]]
+
+
+def from_json(path: Path) -> list[Record]:
+    """The MLCommons file: a JSON array of records with `input`, `tok_input` and `output`."""
+    try:
+        data = json.loads(path.read_text())
+    except OSError as error:
+        raise UsageError(f"--dataset-path {path}: {error.strerror}.") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"--dataset-path {path}: not JSON: {error}.") from None
+    if not isinstance(data, list) or not data:
+        raise UsageError(f"--dataset-path {path}: expected a JSON array of records, as in MLCommons' cnn_eval.json.")
+    return [record(item, f"{path}: record {number}") for number, item in enumerate(data)]
+
+
+def record(item: Any, where: str) -> Record:
+    if not isinstance(item, dict):
+        raise UsageError(f"{where} is not an object.")
+    for key in ("input", "output"):
+        if not isinstance(item.get(key), str):
+            raise UsageError(f"{where} has no text under {key!r}.")
+    tokens = item.get("tok_input")
+    if tokens is not None and not (isinstance(tokens, list) and tokens and all(type(t) is int for t in tokens)):
+        raise UsageError(f"{where}: 'tok_input' is not a list of token ids.")
+    return Record(item["input"], item["output"], tokens)
+
+
+def from_folder(path: Path) -> list[Record]:
+    """A folder written by `datasets`' save_to_disk: one split, or a dictionary with a validation split."""
+    from datasets import DatasetDict, load_from_disk
+
+    try:
+        data = load_from_disk(str(path))
+    except Exception as error:
+        raise UsageError(f"--dataset-path {path}: not a folder saved by `datasets`: {error}") from None
+    if isinstance(data, DatasetDict):
+        if "validation" not in data:
+            raise UsageError(f"--dataset-path {path}: no validation split; it has {', '.join(data)}.")
+        data = data["validation"]
+    return from_columns(data, str(path))
+
+
+def from_hub() -> list[Record]:
+    """CNN/DailyMail 3.0.0 from the Hugging Face hub (or its local cache)."""
+    from datasets import load_dataset
+
+    name, version, split = HUB_DATASET
+    try:
+        data = load_dataset(name, version, split=split)
+    except Exception as error:
+        raise UsageError(
+            f"cannot download {name} ({type(error).__name__}): check the network, or pass --dataset-path."
+        ) from None
+    return from_columns(data, name)
+
+
+def from_columns(data: Any, source: str) -> list[Record]:
+    for column in ("article", "highlights"):
+        if column not in data.column_names:
+            raise UsageError(f"{source}: no column {column!r}; it has {', '.join(data.column_names)}.")
+    return [Record(*pair) for pair in zip(data["article"], data["highlights"], strict=True)]
+
+
+def load_tokenizer(config: EngineConfig) -> Any:
+    """The model's tokenizer. Raises UsageError with the way out when it cannot be had."""
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(config.model_path, trust_remote_code=config.trust_remote_code)
+    except Exception as error:
+        raise UsageError(why_not_loaded(config, error)) from None

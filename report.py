@@ -1,0 +1,207 @@
+"""A run folder -> summary.json, plots and report.md; results/index.md. As a command: render again from the logs.
+
+`python report.py RUN_DIR` needs nothing but the folder: config.json, LoadGen's logs, rouge.json.
+"""
+
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import util_logs
+from harness import plots, rules
+from harness.errors import BAD_INPUT, DONE, BenchmarkError, UsageError
+from harness.results import history, read_json, write_json, write_text
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+TEMPLATES = Path(__file__).parent / "templates"
+
+
+def build(folder: Path) -> dict[str, Any]:
+    """Writes summary.json, plots/ and report.md into a run folder; returns the summary. Raises UsageError."""
+    facts = read_json(folder / "config.json")
+    if not facts:
+        raise UsageError(f"{folder}: no config.json in it; not a run folder.")
+    summary = summarize(folder, facts)
+    summary["plots"] = plots.draw(folder, summary)
+    write_json(folder / "summary.json", summary)
+    write_text(folder / "report.md", render("report.md.j2", folder=folder, config=facts["plan"]["config"], **summary))
+    return summary
+
+
+def summarize(folder: Path, facts: dict[str, Any]) -> dict[str, Any]:
+    """The summary without its plots: what the folder's logs say. Raises LogError on a log that cannot be trusted."""
+    plan = facts["plan"]
+    config = plan["config"]
+    run: dict[str, Any] = {}
+    if rouge := read_json(folder / "Accuracy" / "rouge.json"):
+        run["accuracy"] = accuracy(rouge)
+    if (folder / "Performance" / util_logs.DETAIL).exists():
+        run["performance"] = performance(folder / "Performance", config["scenario"])
+    return {
+        "meta": {
+            "run": folder.resolve().name,
+            "started": facts["started"],
+            "command": facts["command"],
+            "mlperf_version": config["version"],
+            "model": config["model"],
+            "category": config["category"],
+            "scenario": config["scenario"],
+            "mode": config["mode"],
+            "samples": plan["samples"],
+            "comparable": not facts["shortcomings"],
+            "shortcomings": facts["shortcomings"],
+            "notes": plan["notes"],
+            "precision": config["precision"],
+            "quantization": config["quantization"],
+            "kv_cache_dtype": config["kv_cache_dtype"],
+            "load_format": config["load_format"],
+            "tensor_parallel_size": plan["tensor_parallel_size"],
+            "data_parallel_size": plan["data_parallel_size"],
+            "max_model_len": plan["max_model_len"],
+            "max_new_tokens": config["max_new_tokens"],
+            "batch_size": config["batch_size"],
+            "prefix_caching": bool(facts.get("engine_args", {}).get("enable_prefix_caching", False)),
+            "engine_start_s": facts.get("engine_start_s"),
+            "engine_args": facts.get("engine_args", {}),
+        },
+        "system": facts["system"],
+        "run": run,
+        "logs": {
+            mode.lower(): sorted(str(path.relative_to(folder)) for path in (folder / mode).glob("*") if path.is_file())
+            for mode in ("Accuracy", "Performance")
+            if (folder / mode).is_dir()
+        },
+        "plots": {},
+    }
+
+
+def accuracy(rouge: dict[str, Any]) -> dict[str, Any]:
+    """The accuracy part of the summary, from rouge.json."""
+    scores = {check["name"]: check["score"] for check in rouge["checks"]}
+    return {
+        **{key: rouge[key] for key in ("verdict", "note", "samples", "full_set", "high_accuracy")},
+        **{key: rouge[key] for key in ("generated_tokens", "characters", "at_token_limit")},
+        **{key: rouge[key] for key in ("splitter", "approximate", "checks")},
+        "scores": scores,
+    }
+
+
+def performance(folder: Path, scenario: str) -> dict[str, Any]:
+    """The performance part of the summary: LoadGen's numbers, and the token counts that were reported to it."""
+    facts = util_logs.read(folder)
+    tokens = read_json(folder / "tokens.json")
+    limits = rules.LIMITS.get(scenario)
+    return {
+        "scenario": scenario,
+        "valid": facts.valid,
+        "invalid_reasons": facts.invalid_reasons,
+        "duration_s": facts.duration_s,
+        "samples": facts.samples,
+        "total_new_tokens": sum(tokens) if tokens else None,
+        "tokens_per_sec": facts.tokens_per_s,
+        "samples_per_sec": facts.samples_per_s,
+        "target_qps": facts.target_qps,
+        "achieved_qps": facts.samples_per_s,
+        "latency_ms": facts.latency_ms and asdict(facts.latency_ms),
+        "ttft_ms": facts.ttft_ms and asdict(facts.ttft_ms),
+        "tpot_ms": facts.tpot_ms and asdict(facts.tpot_ms),
+        "limits_ms": limits and {"ttft": limits.ttft_ms, "tpot": limits.tpot_ms},
+        "early_stopping": facts.early_stopping,
+        "seeds": facts.seeds,
+        "loadgen_version": facts.loadgen_version,
+        "errors": facts.errors,
+        "warnings": facts.warnings,
+    }
+
+
+def history_line(summary: dict[str, Any]) -> dict[str, Any]:
+    """What results/history.jsonl keeps of a run."""
+    meta, test = summary["meta"], summary["run"].get("performance", {})
+    score = summary["run"].get("accuracy", {})
+    kept = ("started", "mlperf_version", "model", "category", "scenario", "mode", "samples", "comparable")
+    kept += ("precision", "quantization", "kv_cache_dtype", "load_format", "batch_size")
+    kept += ("tensor_parallel_size", "data_parallel_size")
+    tokens, count = test.get("total_new_tokens"), test.get("samples")
+    return {
+        **{key: meta[key] for key in kept},
+        "valid": test.get("valid"),
+        "tokens_per_s": test.get("tokens_per_sec"),
+        "samples_per_s": test.get("samples_per_sec"),
+        "mean_new_tokens": tokens / count if tokens and count else None,
+        "verdict": score.get("verdict"),
+        "scores": score.get("scores"),
+        "gpus": summary["system"]["gpus"],
+    }
+
+
+def write_index(results_dir: Path) -> None:
+    """Renders results/index.md, newest run first, from the history."""
+    lines = [line | {"kept": (results_dir / line["run"]).is_dir()} for line in history(results_dir)]
+    write_text(results_dir / "index.md", render("index.md.j2", runs=lines[::-1]))
+
+
+def render(template: str, **values: Any) -> str:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["number"] = number
+    return environment.get_template(template).render(**values, rules=rules)
+
+
+def number(value: float | None, digits: int = 4) -> str:
+    """A number as people read it: thousands separated, at most `digits` significant ones, a dash for none."""
+    if value is None:
+        return "–"
+    if isinstance(value, int) or abs(value) >= 10**digits:
+        return f"{value:,.0f}"
+    return f"{value:,.{digits}g}"
+
+
+def table(summary: dict[str, Any]) -> "Table":
+    """The result as one table for the terminal."""
+    from rich.table import Table
+
+    meta, run = summary["meta"], summary["run"]
+    rows = Table(title=f"{meta['model']}  {meta['category']} {meta['scenario']}", show_header=False, title_style="bold")
+    if "accuracy" in run:
+        score = run["accuracy"]
+        rows.add_row("accuracy", score["verdict"], style={"PASS": "green", "FAIL": "red"}.get(score["verdict"], ""))
+        for check in score["checks"]:
+            floor = f"at least {number(check['low'], 6)}" + (f", at most {number(check['high'], 6)}" if check["high"] else "")
+            rows.add_row(f"  {check['name']}", f"{number(check['score'], 6)}  ({floor})")
+    if "performance" in run:
+        test = run["performance"]
+        rows.add_row("performance", "VALID" if test["valid"] else "INVALID", style="green" if test["valid"] else "red")
+        for reason in test["invalid_reasons"]:
+            rows.add_row("", reason)
+        rows.add_row("  tokens/s", number(test["tokens_per_sec"]))
+        rows.add_row("  samples/s", number(test["samples_per_sec"]))
+        rows.add_row("  duration", f"{test['duration_s']:.1f} s, {test['samples']:,} samples")
+        for name, key in (("TTFT", "ttft_ms"), ("TPOT", "tpot_ms"), ("latency", "latency_ms")):
+            if test[key] and meta["scenario"] != "offline":
+                rows.add_row(f"  {name} p50 / p99", f"{number(test[key]['p50'])} / {number(test[key]['p99'])} ms")
+    if meta["shortcomings"]:
+        rows.add_row("note", "short run, not comparable with MLPerf results")
+    return rows
+
+
+def main(arguments: list[str]) -> int:
+    if len(arguments) != 1 or arguments[0].startswith("-"):
+        print("usage: python report.py RUN_DIR   (renders summary.json, plots and report.md again)")
+        return DONE if arguments in (["-h"], ["--help"]) else BAD_INPUT
+    try:
+        build(Path(arguments[0]))
+    except (BenchmarkError, util_logs.LogError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return BAD_INPUT
+    print(Path(arguments[0]) / "report.md")
+    return DONE
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

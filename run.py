@@ -1,0 +1,202 @@
+"""The command: one run of the benchmark, from flags to report. `python run.py --help` lists the flags."""
+
+import contextlib
+import gc
+import os
+import shlex
+import signal
+import sys
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from harness.cli import run_command
+from harness.config import Plan, RunConfig, resolve
+from harness.errors import DONE, ENGINE_FAILED, INTERRUPTED, NOT_ACCEPTED, BenchmarkError, EngineError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from harness.accuracy import Evaluation
+    from harness.engine import Engine
+    from harness.progress import Display
+    from harness.results import RunFolder
+    from harness.samples import Library
+
+
+def main(config: RunConfig) -> NoReturn:
+    """Runs the benchmark in a folder of its own; ends the process with the exit code."""
+    from harness import progress, results
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    run = results.open_run(config.results_dir, f"{config.category}-{config.scenario}")
+    with progress.screen(run.path / "engine.log") as console:
+        try:
+            with progress.Display(console) as display:
+                code = benchmark(config, run, display)
+        except (Exception, KeyboardInterrupt) as error:
+            code = give_up(error, run, console)
+        leave(code)
+
+
+def benchmark(config: RunConfig, run: "RunFolder", display: "Display") -> int:
+    """The way of one run."""
+    import report
+    from harness import engine, results, samples, system
+
+    task = samples.task(config)
+    weights = system.weight_bytes(config)
+    plan = resolve(config, task, system.gpus(), weights)
+    facts = {"command": command_line(), "started": results.now(), "system": system.facts()}
+    results.record(run, plan, facts)
+    display.say(f"{config.model}, {config.category} {config.scenario}, {config.mode}, MLPerf v{config.version}")
+    if plan.shortcomings:
+        display.say(f"short run, not comparable with MLPerf results: {'; '.join(plan.shortcomings)}", style="yellow")
+    tokenizer = samples.load_tokenizer(config)
+    library = samples.load(config, tokenizer, plan.samples)
+    samples.check_lengths(library, plan.max_model_len, config.max_new_tokens)
+
+    room = engine.Engine(engine.args_for(plan), engine.Sampling(config.max_new_tokens))
+    display.stage("starting vLLM")
+    room.start(display.tick)
+    display.done(f"vLLM {room.version} is up after {room.start_s:.0f} s")
+    plan = find_rate(plan, room, library, display)
+    facts |= {"engine_start_s": round(room.start_s, 1), "engine_args": engine.shown(room.args)}
+    results.record(run, plan, facts)
+    gc.collect()
+    gc.freeze()  # what is loaded stays: no need to look through it again while measuring
+    evaluation = measure(plan, run, room, library, tokenizer, display)
+    room.close()
+
+    display.stage("writing the report")
+    summary = report.build(run.path)
+    results.finish(run, report.history_line(summary), keep_all=bool(config.keep_all))
+    report.write_index(config.results_dir)
+    display.say("")
+    display.console.print(report.table(summary))
+    display.say(f"report: {run.path / 'report.md'}")
+    failed = evaluation is not None and evaluation.verdict == "FAIL" and not config.no_exit_on_accuracy_fail
+    invalid = config.exit_on_invalid and summary["run"].get("performance", {}).get("valid") is False
+    return NOT_ACCEPTED if failed or invalid else DONE
+
+
+def find_rate(plan: Plan, room: "Engine", library: "Library", display: "Display") -> Plan:
+    """Resolves the rates LoadGen must be told, from the history or a short calibration on the loaded engine."""
+    from harness import rates, results
+
+    need = rates.needed(plan)
+    if need == "nothing":
+        return plan
+    if need == "server" and (known := rates.from_history(plan, results.history(plan.config.results_dir))):
+        return known
+    display.stage("calibrating")
+    prompts = rates.trial_prompts(plan, library.prompts, room.concurrency)
+    trial = room.wait(room.spawn(rates.trial(room, prompts, rates.trial_batch(plan))), lambda: watch(room, display))
+    plan = rates.from_trial(plan, trial)
+    display.done(plan.notes[-1])
+    return plan
+
+
+def watch(room: "Engine", display: "Display") -> None:
+    """Keeps the display going and notices an engine that died."""
+    display.tick()
+    if room.dead:
+        raise EngineError("vLLM's engine process ended")
+
+
+def measure(
+    plan: Plan, run: "RunFolder", room: "Engine", library: "Library", tokenizer: object, display: "Display"
+) -> "Evaluation | None":
+    """Accuracy first, then performance, on one engine. A failed gate ends it, unless the user said otherwise."""
+    import util_logs
+    from harness import accuracy, loadgen, results, sut, system
+
+    config, evaluation, settings = plan.config, None, None
+    for mode in loadgen.MODES[config.mode]:
+        folder = run.sub(loadgen.FOLDER[mode])
+        conf = folder / "user.conf"
+        conf.write_text(loadgen.user_conf(plan))
+        settings = settings or loadgen.settings_for(plan, conf)
+        system_under_test: sut.SUT
+        if config.streaming:
+            system_under_test = sut.StreamingSUT(room, library.prompts)
+        else:
+            system_under_test = sut.BatchSUT(
+                room, library.prompts, batch_size=config.batch_size, sort_by_length=config.sort_by_length
+            )
+        test = Watch(system_under_test, room, display, loadgen.expected_queries(plan, mode), folder)
+        display.stage(f"{mode} test")
+        with system.recording(folder / "machine.csv", config.extra_metrics):
+            loadgen.run(mode, settings, system_under_test, plan.samples, folder, test)
+        if mode == "accuracy":
+            display.stage("scoring")
+            evaluation = accuracy.evaluate(folder, plan, library, tokenizer)
+            display.done(f"accuracy: {evaluation.headline}")
+            if evaluation.verdict == "FAIL" and not config.no_exit_on_accuracy_fail:
+                break
+        else:
+            results.write_json(folder / "tokens.json", system_under_test.new_tokens)
+            facts = util_logs.read(folder)
+            display.done(f"performance: {'VALID' if facts.valid else 'INVALID'}, {facts.tokens_per_s:,.0f} tokens/s")
+    return evaluation
+
+
+class Watch:
+    """Looks at a running test ten times a second: shows how far it is, and notices what LoadGen cannot."""
+
+    def __init__(self, sut, room: "Engine", display: "Display", total: int | None, folder: Path) -> None:
+        self.sut, self.room, self.display, self.total, self.folder = sut, room, display, total, folder
+
+    def __call__(self) -> None:
+        from harness import results
+
+        self.display.tick(self.sut.counters, self.total)
+        if self.sut.failure is not None:
+            raise self.sut.failure
+        if self.room.dead:
+            raise EngineError("vLLM's engine process ended")
+        results.check_space(self.folder)
+
+
+def give_up(error: BaseException, run: "RunFolder", console: "Console") -> int:
+    """Says in one line why a run cannot go on, keeps it in the status, and returns the exit code."""
+    from harness import engine
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    log = run.path / "engine.log"
+    if isinstance(error, KeyboardInterrupt):
+        status, code, line = "interrupted", INTERRUPTED, "interrupted"
+    elif isinstance(error, EngineError):
+        status, code, line = "failed", error.exit_code, engine.explain(error, log)
+    elif isinstance(error, BenchmarkError):
+        status, code, line = "failed", error.exit_code, str(error)
+    else:
+        traceback.print_exception(error)  # to engine.log
+        status, code, line = "failed", ENGINE_FAILED, f"{type(error).__name__}: {engine.first_line(error)}"
+    console.print(f"error: {line}" if status == "failed" else line, style="red", markup=False, soft_wrap=True)
+    console.print(f"what there is so far: {run.path}", markup=False, soft_wrap=True)
+    with contextlib.suppress(OSError):  # a full disk must not keep the process alive
+        run.set_status(status, line)
+    return code
+
+
+def leave(code: int) -> NoReturn:
+    """Ends this process and all it started, at once: LoadGen may still wait in C++ for answers that never come."""
+    from harness import engine
+
+    engine.end_children()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def command_line() -> str:
+    """This command as one would type it again, secrets left out."""
+    from harness.results import hide_secret
+
+    return shlex.join(["python", *map(hide_secret, [os.path.relpath(sys.argv[0]), *sys.argv[1:]])])
+
+
+if __name__ == "__main__":
+    run_command(RunConfig, main, "Benchmark Llama-3.1-8B with MLPerf's LoadGen on vLLM: accuracy, then performance.")
