@@ -3,6 +3,7 @@
 `python report.py RUN_DIR` needs nothing but the folder: config.json, LoadGen's logs, rouge.json.
 """
 
+import argparse
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -10,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import util_logs
 from harness import plots, rules
+from harness.compare import compare
 from harness.errors import BAD_INPUT, DONE, BenchmarkError, UsageError
+from harness.pages import number, render
 from harness.results import history, read_json, write_json, write_text
 
 if TYPE_CHECKING:
     from rich.table import Table
-
-TEMPLATES = Path(__file__).parent / "templates"
 
 
 def build(folder: Path) -> dict[str, Any]:
@@ -121,9 +122,11 @@ def history_line(summary: dict[str, Any]) -> dict[str, Any]:
     """What results/history.jsonl keeps of a run."""
     meta, test = summary["meta"], summary["run"].get("performance", {})
     score = summary["run"].get("accuracy", {})
-    kept = ("started", "mlperf_version", "model", "category", "scenario", "mode", "samples", "comparable")
-    kept += ("precision", "quantization", "kv_cache_dtype", "load_format", "batch_size")
-    kept += ("tensor_parallel_size", "data_parallel_size")
+    kept = [
+        *("started", "mlperf_version", "model", "category", "scenario", "mode", "samples", "comparable"),
+        *("precision", "quantization", "kv_cache_dtype", "load_format", "batch_size"),
+        *("tensor_parallel_size", "data_parallel_size"),
+    ]
     tokens, count = test.get("total_new_tokens"), test.get("samples")
     return {
         **{key: meta[key] for key in kept},
@@ -143,25 +146,6 @@ def write_index(results_dir: Path) -> None:
     write_text(results_dir / "index.md", render("index.md.j2", runs=lines[::-1]))
 
 
-def render(template: str, **values: Any) -> str:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters["number"] = number
-    return environment.get_template(template).render(**values, rules=rules)
-
-
-def number(value: float | None, digits: int = 4) -> str:
-    """A number as people read it: thousands separated, at most `digits` significant ones, a dash for none."""
-    if value is None:
-        return "–"
-    if isinstance(value, int) or abs(value) >= 10**digits:
-        return f"{value:,.0f}"
-    return f"{value:,.{digits}g}"
-
-
 def table(summary: dict[str, Any]) -> "Table":
     """The result as one table for the terminal."""
     from rich.table import Table
@@ -172,7 +156,9 @@ def table(summary: dict[str, Any]) -> "Table":
         score = run["accuracy"]
         rows.add_row("accuracy", score["verdict"], style={"PASS": "green", "FAIL": "red"}.get(score["verdict"], ""))
         for check in score["checks"]:
-            floor = f"at least {number(check['low'], 6)}" + (f", at most {number(check['high'], 6)}" if check["high"] else "")
+            floor = f"at least {number(check['low'], 6)}" + (
+                f", at most {number(check['high'], 6)}" if check["high"] else ""
+            )
             rows.add_row(f"  {check['name']}", f"{number(check['score'], 6)}  ({floor})")
     if "performance" in run:
         test = run["performance"]
@@ -190,18 +176,24 @@ def table(summary: dict[str, Any]) -> "Table":
     return rows
 
 
-def main(arguments: list[str]) -> int:
-    if len(arguments) != 1 or arguments[0].startswith("-"):
-        print("usage: python report.py RUN_DIR   (renders summary.json, plots and report.md again)")
-        return DONE if arguments in (["-h"], ["--help"]) else BAD_INPUT
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Render a run's summary, plots and report again from its logs.")
+    parser.add_argument("run", type=Path, nargs="?", metavar="RUN_DIR")
+    parser.add_argument("--compare", type=Path, nargs=2, metavar=("RUN_A", "RUN_B"), help="print two runs side by side")
+    arguments = parser.parse_args()
+    if (arguments.run is None) == (arguments.compare is None):
+        parser.error("name one RUN_DIR, or --compare RUN_A RUN_B")
     try:
-        build(Path(arguments[0]))
+        if arguments.compare:
+            print(compare(*arguments.compare))
+        else:
+            build(arguments.run)
+            print(arguments.run / "report.md")
     except (BenchmarkError, util_logs.LogError) as error:
         print(f"error: {error}", file=sys.stderr)
         return BAD_INPUT
-    print(Path(arguments[0]) / "report.md")
     return DONE
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -8,7 +8,7 @@ import signal
 import sys
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from harness.cli import run_command
 from harness.config import Plan, RunConfig, resolve
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from harness.accuracy import Evaluation
     from harness.engine import Engine
     from harness.progress import Display
-    from harness.results import RunFolder
+    from harness.results import RunFolder, Status
     from harness.samples import Library
+    from harness.sut import SUT
 
 
 def main(config: RunConfig) -> NoReturn:
@@ -47,7 +48,7 @@ def benchmark(config: RunConfig, run: "RunFolder", display: "Display") -> int:
     task = samples.task(config)
     weights = system.weight_bytes(config)
     plan = resolve(config, task, system.gpus(), weights)
-    facts = {"command": command_line(), "started": results.now(), "system": system.facts()}
+    facts: dict[str, Any] = {"command": command_line(), "started": results.now(), "system": system.facts()}
     results.record(run, plan, facts)
     display.say(f"{config.model}, {config.category} {config.scenario}, {config.mode}, MLPerf v{config.version}")
     if plan.shortcomings:
@@ -56,7 +57,7 @@ def benchmark(config: RunConfig, run: "RunFolder", display: "Display") -> int:
     library = samples.load(config, tokenizer, plan.samples)
     samples.check_lengths(library, plan.max_model_len, config.max_new_tokens)
 
-    room = engine.Engine(engine.args_for(plan), engine.Sampling(config.max_new_tokens))
+    room = engine.Engine(engine.args_for(plan), engine.Sampling(config.max_new_tokens), config.streaming)
     display.stage("starting vLLM")
     room.start(display.tick)
     display.done(f"vLLM {room.version} is up after {room.start_s:.0f} s")
@@ -144,7 +145,7 @@ def measure(
 class Watch:
     """Looks at a running test ten times a second: shows how far it is, and notices what LoadGen cannot."""
 
-    def __init__(self, sut, room: "Engine", display: "Display", total: int | None, folder: Path) -> None:
+    def __init__(self, sut: "SUT", room: "Engine", display: "Display", total: int | None, folder: Path) -> None:
         self.sut, self.room, self.display, self.total, self.folder = sut, room, display, total, folder
 
     def __call__(self) -> None:
@@ -165,15 +166,16 @@ def give_up(error: BaseException, run: "RunFolder", console: "Console") -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     log = run.path / "engine.log"
+    status: Status = "failed"
     if isinstance(error, KeyboardInterrupt):
         status, code, line = "interrupted", INTERRUPTED, "interrupted"
     elif isinstance(error, EngineError):
-        status, code, line = "failed", error.exit_code, engine.explain(error, log)
+        code, line = error.exit_code, engine.explain(error, log)
     elif isinstance(error, BenchmarkError):
-        status, code, line = "failed", error.exit_code, str(error)
+        code, line = error.exit_code, str(error)
     else:
         traceback.print_exception(error)  # to engine.log
-        status, code, line = "failed", ENGINE_FAILED, f"{type(error).__name__}: {engine.first_line(error)}"
+        code, line = ENGINE_FAILED, f"{type(error).__name__}: {engine.first_line(error)}"
     console.print(f"error: {line}" if status == "failed" else line, style="red", markup=False, soft_wrap=True)
     console.print(f"what there is so far: {run.path}", markup=False, soft_wrap=True)
     with contextlib.suppress(OSError):  # a full disk must not keep the process alive

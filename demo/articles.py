@@ -273,7 +273,8 @@ TOPICS = (
             fact(
                 "{town} (beat|defeated) {town2} {score} on {day} before {thousands} (fans|spectators).",
                 "The footballers of {town} won {score} against {town2} on {day}, cheered on by {thousands} fans.",
-                "There was singing in {town} on {day} after a {score} win over {town2} that {thousands} fans had come to see.",
+                "There was singing in {town} on {day} after a {score} win over {town2}"
+                " that {thousands} fans had come to see.",
             ),
             fact(
                 "{person} (scored|struck) (first|early), after {minutes} minutes.",
@@ -645,7 +646,8 @@ TOPICS = (
     ),
     Topic(  # a court case
         kinds={
-            "goods": "fake tickets|stolen bicycles|false coins|rotten timber|copied paintings|watered wine|forged stamps",
+            "goods": "fake tickets|stolen bicycles|false coins|rotten timber|copied paintings|watered wine"
+            "|forged stamps",
             "clue": "a spelling mistake|a phone bill|a security camera|a jealous neighbor|a broken lock"
             "|a missing receipt|a talking parrot",
             "trouble": "gambling debts|a failed business|bad health|family trouble|bad advice|a divorce",

@@ -1,10 +1,13 @@
 """Makes the demo from a seed: tokenizer, model and held-out evaluation set.
 
 The model is a real Llama, only tiny, trained from scratch to summarize the stories of articles.py. Most of the loss
-is the summary's; a little of the article's teaches it the words, and to copy. Training stops by the clock, so two
-runs give models equally good, not equal; tokenizer and evaluation set come out the same every time.
+is the summary's; a little of the article's teaches it the words. Training stops by the clock, so two runs give
+models equally good, not equal; tokenizer and evaluation set come out the same every time.
 
     python -m demo.make
+
+The model beside this file took 6.5 minutes on one H200: 27,447 steps, 666 M tokens, held-out loss 0.0508. It copies
+names after about 1,500 steps of this size (34 M tokens) and is nearly done after 3,000.
 """
 
 import argparse
@@ -164,9 +167,7 @@ def new_model(tokenizer: Tokenizer) -> LlamaForCausalLM:
         eos_token_id=eos,
     )
     model = LlamaForCausalLM(config)
-    model.generation_config = GenerationConfig(
-        bos_token_id=bos, eos_token_id=eos, pad_token_id=eos, do_sample=False
-    )
+    model.generation_config = GenerationConfig(bos_token_id=bos, eos_token_id=eos, pad_token_id=eos, do_sample=False)
     return model
 
 
@@ -237,9 +238,7 @@ def save(model: LlamaForCausalLM, tokenizer: Tokenizer, folder: Path) -> None:
         model_max_length=CONTEXT,
         clean_up_tokenization_spaces=False,
     ).save_pretrained(folder)
-    settings = (
-        folder / "tokenizer_config.json"
-    )  # the class by the name that every version of transformers knows
+    settings = folder / "tokenizer_config.json"  # the class by the name that every version of transformers knows
     known = json.loads(settings.read_text()) | {"tokenizer_class": "PreTrainedTokenizerFast"}
     settings.write_text(json.dumps(known, indent=2) + "\n")
 
@@ -251,9 +250,7 @@ def main(recipe: Recipe) -> None:
     records = list(evaluation(tokenizer, recipe.held_out))
     (out / "cnn_eval.json").write_text("[\n" + ",\n".join(map(json.dumps, records)) + "\n]\n")
     corpus = make_corpus(tokenizer, range(recipe.stories), recipe.device)
-    held_out = make_corpus(
-        tokenizer, range(2 * HELD_OUT, 2 * HELD_OUT + 64), recipe.device
-    )  # to watch progress
+    held_out = make_corpus(tokenizer, range(2 * HELD_OUT, 2 * HELD_OUT + 64), recipe.device)  # to watch progress
     print(f"{len(corpus)} stories, {len(corpus.tokens) / 1e6:.1f} M tokens", flush=True)
     with torch.device(recipe.device):
         model = new_model(tokenizer)
@@ -263,9 +260,7 @@ def main(recipe: Recipe) -> None:
 
 
 def parse() -> Recipe:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for field in fields(Recipe):
         flag = "--" + field.name.replace("_", "-")
         parser.add_argument(flag, type=type(field.default), default=field.default)

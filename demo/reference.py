@@ -54,9 +54,7 @@ def generate(model, prompts: Sequence[list[int]], **settings: object) -> list[li
         for line, index in enumerate(batch):  # padded on the left: every answer begins where its prompt ends
             ids[line, width - len(prompts[index]) :] = torch.tensor(prompts[index])
             mask[line, width - len(prompts[index]) :] = 1
-        for index, row in zip(
-            batch, model.generate(ids, attention_mask=mask, **settings).tolist(), strict=True
-        ):
+        for index, row in zip(batch, model.generate(ids, attention_mask=mask, **settings).tolist(), strict=True):
             answer = row[width:]
             answers[index] = answer[: answer.index(end) + 1] if end in answer else answer
     return answers
@@ -93,15 +91,11 @@ def main() -> None:
     orders = {"datacenter": list(range(len(records))), "edge": edge_order(len(records))}
     result = {
         category: asdict(
-            score(
-                tokenizer, [answers[index] for index in order], [records[index]["output"] for index in order]
-            )
+            score(tokenizer, [answers[index] for index in order], [records[index]["output"] for index in order])
         )
         for category, order in orders.items()
     }
-    versions = {
-        name: version(name) for name in ("torch", "transformers", "tokenizers", "datasets", "rouge_score")
-    }
+    versions = {name: version(name) for name in ("torch", "transformers", "tokenizers", "datasets", "rouge_score")}
     (HERE / "reference.json").write_text(json.dumps(result | {"versions": versions}, indent=2) + "\n")
     print(json.dumps(result, indent=2))
 

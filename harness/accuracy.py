@@ -1,9 +1,12 @@
 """mlperf_log_accuracy.json -> token ids -> text -> ROUGE -> gate."""
 
+import argparse
 import csv
+import hashlib
 import json
 import os
 import re
+import sys
 from array import array
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -14,10 +17,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from harness import rules
-from harness.config import Plan
-from harness.errors import LoadGenError
-from harness.results import write_json
-from harness.samples import Library
+from harness.config import DEFAULT_MODEL, EngineConfig, Plan
+from harness.errors import BenchmarkError, LoadGenError
+from harness.pages import render
+from harness.results import write_json, write_text
+from harness.samples import Library, from_json, load_tokenizer
 
 Splitter = Literal["nltk punkt_tab", "built-in"]
 Verdict = Literal["PASS", "FAIL", "INCONCLUSIVE", "NOT JUDGED"]
@@ -127,12 +131,16 @@ def score(texts: Sequence[str], references: Sequence[str], workers: int | None =
 
 def totals(rows: Sequence[tuple[float, ...]], texts: Sequence[str]) -> rules.Scores:
     """The means over samples, rounded as the official evaluation does, and the characters in all."""
-    means = [round(sum(column) / len(rows), 4) for column in zip(*rows, strict=True)]
-    return rules.Scores(*means, gen_len=sum(map(len, texts)))
+    means = {
+        name: round(sum(column) / len(rows), 4)
+        for name, column in zip(rules.ROUGE, zip(*rows, strict=True), strict=True)
+    }
+    return rules.Scores(**means, gen_len=sum(map(len, texts)))
 
 
 RESAMPLES = 1000
 CONFIDENCE = 0.95
+WORST = 10
 
 
 @dataclass(frozen=True)
@@ -180,7 +188,9 @@ def judge(
             low, high, reference = bounds.gen_len[0] * part, bounds.gen_len[1] * part, reference * part
         value = getattr(scores, name)
         interval = (value, value) if spread is None else (float(spread[column][0]), float(spread[column][1]))
-        checks.append(Check(name, value, reference, low, high, None if whole else interval, verdict(interval, low, high)))
+        checks.append(
+            Check(name, value, reference, low, high, None if whole else interval, verdict(interval, low, high))
+        )
     return checks
 
 
@@ -233,7 +243,9 @@ def evaluate(folder: Path, plan: Plan, library: Library, tokenizer: Any) -> Eval
     checks = judge(rows, texts, plan.task, plan.config.high_accuracy)
     limit = plan.config.max_new_tokens
     special = set(tokenizer.all_special_ids)
-    stops = ["eos" if a.tokens and a.tokens[-1] in special else "length" if len(a.tokens) >= limit else "" for a in answers]
+    stops = [
+        "eos" if a.tokens and a.tokens[-1] in special else "length" if len(a.tokens) >= limit else "" for a in answers
+    ]
     note = ""
     if plan.config.disable_accuracy_gate:
         note = "the gate is switched off"
@@ -252,9 +264,63 @@ def evaluate(folder: Path, plan: Plan, library: Library, tokenizer: Any) -> Eval
         note=note,
     )
     write_json(folder / "rouge.json", asdict(result) | {"approximate": result.approximate})
+    lengths = [len(prompt) for prompt in library.prompts]
     with (folder / "samples.csv").open("w", newline="") as file:
         table = csv.writer(file)
         table.writerow(["index", "prompt_tokens", "new_tokens", "stop", *rules.ROUGE])
-        for answer, prompt, stop, row in zip(answers, library.prompts, stops, rows, strict=True):
-            table.writerow([answer.index, len(prompt), len(answer.tokens), stop, *(f"{value:.4f}" for value in row)])
+        for answer, length, stop, row in zip(answers, lengths, stops, rows, strict=True):
+            table.writerow([answer.index, length, len(answer.tokens), stop, *(f"{value:.4f}" for value in row)])
+    worst = sorted(range(len(rows)), key=lambda index: rows[index][rules.ROUGE.index("rougeL")])[:WORST]
+    cases = [
+        {
+            "index": index,
+            "scores": rows[index],
+            "prompt_tokens": lengths[index],
+            "new_tokens": len(answers[index].tokens),
+            "answer": texts[index],
+            "reference": library.references[index],
+            "article": library.articles[index],
+        }
+        for index in worst
+    ]
+    write_text(folder / "worst.md", render("worst.md.j2", worst=cases))
     return result
+
+
+def accuracy_txt(scores: rules.Scores, samples: int, log: Path) -> str:
+    """What the official submission checker reads: the scores as its evaluation prints them, and the log's hash."""
+    rouge = {name: f"{getattr(scores, name)}" for name in rules.ROUGE}
+    digest = hashlib.sha256(log.read_bytes()).hexdigest()
+    return f"\nResults\n\n{rouge | {'gen_len': int(scores.gen_len), 'gen_num': samples}}\nhash={digest}\n"
+
+
+def main() -> int:
+    """Scores a foreign accuracy log against a data set, and writes accuracy.txt beside the log."""
+    parser = argparse.ArgumentParser(prog="python -m harness.accuracy", description=main.__doc__)
+    parser.add_argument("log", type=Path, help="mlperf_log_accuracy.json")
+    parser.add_argument("dataset", type=Path, help="the MLCommons JSON with the references")
+    parser.add_argument("--model", default=DEFAULT_MODEL, help="whose tokenizer decodes the answers")
+    parser.add_argument("--dtype", choices=("int32", "int64"), default="int32", help="of the token ids in the log")
+    arguments = parser.parse_args()
+    try:
+        records = from_json(arguments.dataset)
+        tokenizer = load_tokenizer(EngineConfig(model=arguments.model))
+        answers = read_log(arguments.log, len(records), {"int32": 4, "int64": 8}[arguments.dtype])
+        texts = to_text(answers, tokenizer)
+        scores = totals(score(texts, [record.reference for record in records]), texts)
+        text = accuracy_txt(scores, len(answers), arguments.log)
+        write_text(arguments.log.parent / "accuracy.txt", text)
+    except BenchmarkError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    except OSError as error:
+        print(f"error: {arguments.log.parent}: cannot write accuracy.txt: {error.strerror}.", file=sys.stderr)
+        return 2
+    if sentence_splitter()[0] != "nltk punkt_tab":
+        print("NLTK's punkt_tab data are not installed: rougeLsum is approximate.", file=sys.stderr)
+    print(text.strip())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -65,9 +65,7 @@ class EngineConfig:
         "auto", ENGINE, "Share of each GPU's memory that vLLM may take. auto: 0.9; on a CPU a quarter of what is free."
     )
     max_num_seqs: int | None = flag(None, ENGINE, "Most requests computed at once. Unset: vLLM decides.")
-    max_num_batched_tokens: int | None = flag(
-        None, ENGINE, "Most tokens in one engine step. Unset: vLLM decides."
-    )
+    max_num_batched_tokens: int | None = flag(None, ENGINE, "Most tokens in one engine step. Unset: vLLM decides.")
     engine_arg: tuple[str, ...] = flag(
         (), ENGINE, "KEY=VALUE, anything else vLLM's engine takes (repeatable), as in enable_prefix_caching=false."
     )
@@ -176,9 +174,7 @@ class RunConfig(EngineConfig):
             "offline_expected_qps",
         ):
             value = getattr(self, name)
-            require(
-                value in (None, "auto") or (value > 0 and math.isfinite(value)), as_flag(name), "a number above 0"
-            )
+            require(value in (None, "auto") or (value > 0 and math.isfinite(value)), as_flag(name), "a number above 0")
         if self.scenario != "offline" and (self.batch_size or self.sort_by_length):
             raise UsageError("--batch-size and --sort-by-length are for --scenario offline only.")
 
@@ -296,11 +292,12 @@ def parallelism(config: EngineConfig, gpus: Sequence[GPU], weight_bytes: int) ->
 
     A model fits when its weights take at most 0.8 of what vLLM may use; the rest is for the attention cache.
     """
-    tensor, data = config.tensor_parallel_size, config.data_parallel_size
+    tensor: int | str = config.tensor_parallel_size
+    data: int | str = config.data_parallel_size
     if not gpus:
-        return (1 if tensor == "auto" else tensor), (1 if data == "auto" else data)
+        return (1 if tensor == "auto" else int(tensor)), (1 if data == "auto" else int(data))
     if tensor == "auto":
-        available = len(gpus) // (1 if data == "auto" else data)
+        available = len(gpus) // (1 if data == "auto" else int(data))
         room = 0.8 * config.memory_share * min(gpu.memory for gpu in gpus)
         sizes = [2**n for n in range(10) if 2**n <= available]
         fitting = [size for size in sizes if weight_bytes / size <= room]
@@ -311,8 +308,8 @@ def parallelism(config: EngineConfig, gpus: Sequence[GPU], weight_bytes: int) ->
                 "--quantization fp8."
             )
         tensor = fitting[0]
-    if data == "auto":
-        data = max(1, len(gpus) // tensor)
+    tensor = int(tensor)
+    data = max(1, len(gpus) // tensor) if data == "auto" else int(data)
     if tensor * data > len(gpus):
         raise UsageError(
             f"--tensor-parallel-size {tensor} x --data-parallel-size {data} needs {tensor * data} GPUs; "

@@ -49,6 +49,8 @@ def args_for(plan: Plan) -> dict[str, Any]:
     """
     args = base_args(plan.config, plan.max_model_len, plan.tensor_parallel_size, plan.data_parallel_size)
     args["enable_prefix_caching"] = False
+    if plan.config.demo and not gpus():
+        args["enforce_eager"] = True  # compiling so small a model for a CPU takes longer than the run
     if plan.config.seed is not None:
         args["seed"] = plan.config.seed
     return args | extra_args(plan.config.engine_arg)
@@ -107,8 +109,9 @@ def extra_args(pairs: Sequence[str]) -> dict[str, Any]:
 class Engine:
     """One running vLLM engine. `start` it, `run` coroutines on its loop from any thread, `close` it."""
 
-    def __init__(self, args: dict[str, Any], sampling: Sampling = Sampling()) -> None:
+    def __init__(self, args: dict[str, Any], sampling: Sampling = Sampling(), streaming: bool = False) -> None:
         self.args = args
+        self.streaming = streaming
         self.sampling = sampling
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, name="engine", daemon=True)
@@ -135,6 +138,7 @@ class Engine:
         from vllm import AsyncEngineArgs, SamplingParams
         from vllm.inputs.engine import tokens_input
         from vllm.sampling_params import RequestOutputKind
+        from vllm.usage.usage_lib import UsageContext
         from vllm.v1.engine.async_llm import AsyncLLM
 
         def params(kind: RequestOutputKind) -> SamplingParams:
@@ -154,7 +158,9 @@ class Engine:
         # Between the first token and the end nobody looks: one output each is enough.
         args = {"stream_interval": self.sampling.max_new_tokens, **self.args}
         try:
-            self._llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**args))
+            # vLLM's own defaults for batch sizes: for throughput where nobody streams, for latency where one does.
+            usage = UsageContext.OPENAI_API_SERVER if self.streaming else UsageContext.LLM_CLASS
+            self._llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**args), usage_context=usage)
         except (ValueError, TypeError, OSError) as error:
             raise UsageError(f"vLLM refuses these settings: {first_line(error)}") from error
         except Exception as error:

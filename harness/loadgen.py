@@ -61,9 +61,9 @@ def expected_queries(plan: Plan, mode: Mode) -> int | None:
         return plan.samples
     if plan.config.scenario == "offline":
         return None
-    if plan.expected_latency_ms is not None:
-        return max(plan.samples, math.ceil(2000 * plan.min_duration_s / plan.expected_latency_ms))
-    return max(plan.samples, math.ceil(plan.min_duration_s * (plan.target_qps or 0)))
+    rate = plan.target_qps or 2000 / (plan.expected_latency_ms or math.inf)
+    rounds = math.ceil(plan.min_duration_s * rate / plan.samples)  # LoadGen goes through whole permutations
+    return max(1, rounds) * plan.samples
 
 
 def run(mode: Mode, settings: lg.TestSettings, sut: SUT, samples: int, folder: Path, watch: Callable[[], None]) -> None:

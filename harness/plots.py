@@ -23,6 +23,8 @@ def draw(folder: Path, summary: dict[str, Any]) -> dict[str, str]:
     run = summary["run"]
     if "accuracy" in run:
         drawn["scores"] = scores(run["accuracy"])
+        if (table := folder / "Accuracy" / "samples.csv").exists():
+            drawn["length"] = by_length(table)
     logs = folder / "Performance"
     if "performance" in run and (logs / util_logs.TRACE).exists():
         samples = util_logs.read_trace(logs)
@@ -51,7 +53,9 @@ def scores(accuracy: dict[str, Any]) -> Any:
     for row, (check, share) in enumerate(zip(checks, shares, strict=True)):
         good = check["low"] <= check["score"] and (check["high"] is None or check["score"] <= check["high"])
         axes.plot(share, row, "o", color=BLUE if good else RED, markersize=9, zorder=3)
-        axes.annotate(f"{check['score']:,.6g}", (share, row), (0, 9), textcoords="offset points", ha="center", fontsize=9)
+        axes.annotate(
+            f"{check['score']:,.6g}", (share, row), (0, 9), textcoords="offset points", ha="center", fontsize=9
+        )
         if check["interval"]:
             ends = [100 * end / check["reference"] for end in check["interval"]]
             axes.plot(ends, [row, row], color=BLUE if good else RED, linewidth=2, alpha=0.5)
@@ -64,6 +68,27 @@ def scores(accuracy: dict[str, Any]) -> Any:
     axes.set_ylim(len(checks) - 0.4, -0.7)
     axes.set_xlabel("% of the reference score; red bars: what must be kept to")
     axes.set_title(f"Accuracy against its thresholds: {accuracy['verdict']}")
+    return figure
+
+
+def by_length(path: Path) -> Any:
+    """Do long prompts score worse?"""
+    import csv
+
+    import numpy as np
+    from matplotlib import pyplot
+
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    lengths = np.array([int(row["prompt_tokens"]) for row in rows])
+    scores = np.array([float(row["rouge1"]) for row in rows])
+    figure, axes = pyplot.subplots(figsize=(8, 3.4))
+    axes.plot(lengths, scores, ".", color=BLUE, alpha=0.35, markersize=5)
+    groups = np.array_split(np.argsort(lengths, kind="stable"), min(10, len(rows)))
+    means = [(lengths[group].mean(), scores[group].mean()) for group in groups]
+    axes.plot(*zip(*means, strict=True), "o-", color=ORANGE, label="mean of each tenth")
+    axes.set(xlabel="prompt tokens", ylabel="ROUGE-1", title="Score by prompt length", ylim=(0, 102))
+    axes.legend(loc="lower right", framealpha=0.9)
     return figure
 
 
@@ -136,7 +161,9 @@ def machine(path: Path) -> Any:
     rows = list(csv.DictReader(path.open()))
     kinds = [("percent", "load, %"), ("gib", "memory, GiB"), ("w", "power, W")]
     kinds = [kind for kind in kinds if rows and any(name.endswith(f"_{kind[0]}") for name in rows[0])]
-    figure, panels = pyplot.subplots(max(1, len(kinds)), 1, figsize=(8, 2.2 * max(1, len(kinds))), sharex=True, squeeze=False)
+    figure, panels = pyplot.subplots(
+        max(1, len(kinds)), 1, figsize=(8, 2.2 * max(1, len(kinds))), sharex=True, squeeze=False
+    )
     seconds = [float(row["seconds"]) for row in rows]
     for axes, (unit, label) in zip(panels[:, 0], kinds, strict=False):
         for name in rows[0]:

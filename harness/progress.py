@@ -68,7 +68,7 @@ class Display:
 
 def describe(counters: Counters, total: int | None, elapsed: float) -> str:
     """How far a test is: samples done, tokens a second, time left; in flight and first token where it streams."""
-    total = total or counters.issued
+    total = max(total or 0, counters.issued)
     parts = [f"{counters.completed:,}/{total:,} samples" if total else "waiting"]
     if counters.completed and elapsed:
         parts.append(f"{counters.tokens / elapsed:,.0f} tok/s")

@@ -66,7 +66,9 @@ def load(config: RunConfig, tokenizer: Any, count: int) -> Library:
     limit = len(tokenizer)
     for number, prompt in enumerate(prompts):
         if not all(0 <= token < limit for token in prompt):
-            raise UsageError(f"{source}: sample {number} has token ids outside {config.model}'s vocabulary of {limit:,}.")
+            raise UsageError(
+                f"{source}: sample {number} has token ids outside {config.model}'s vocabulary of {limit:,}."
+            )
     return Library(prompts, [r.reference for r in records], [r.article for r in records], source)
 
 

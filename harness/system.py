@@ -155,7 +155,9 @@ def weight_bytes(config: EngineConfig) -> int:
     attention = hidden * head * 2 * (shape.num_attention_heads + shape.num_key_value_heads)
     feed_forward = 3 * hidden * shape.intermediate_size
     embeddings = shape.vocab_size * hidden * (1 if shape.tie_word_embeddings else 2)
-    return layers * (attention + feed_forward) * (1 if config.quantization == "fp8" else width) + embeddings * width
+    return int(
+        layers * (attention + feed_forward) * (1 if config.quantization == "fp8" else width) + embeddings * width
+    )
 
 
 def load_shape(config: EngineConfig) -> Any:

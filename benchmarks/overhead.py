@@ -1,0 +1,88 @@
+"""What the harness itself costs: LoadGen -> SUT -> LoadGen with an engine that answers at once.
+
+    python -m benchmarks.overhead
+
+Each scenario runs in a process of its own, on one core where the system can pin it. CPU time is that of the whole
+process, LoadGen's threads included, from the first query to the last; queries per second are LoadGen's own.
+"""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+ANSWER = list(range(128))
+SAMPLES = 13368
+OFFLINE_QPS, SERVER_QPS, SECONDS = 20_000, 5_000, 10
+
+
+class InstantEngine:
+    """An engine room whose answers are always there already."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        threading.Thread(target=self.loop.run_forever, daemon=True).start()
+
+    async def generate(self, prompt: list[int]) -> Sequence[int]:
+        return ANSWER
+
+    async def stream(self, prompt: list[int]) -> AsyncIterator[Sequence[int]]:
+        yield ANSWER[:1]
+        yield ANSWER[1:]
+
+
+def measure(scenario: str) -> dict[str, float]:
+    """Runs one performance test of `scenario` against the instant engine."""
+    import util_logs
+    from harness import loadgen, rules
+    from harness.config import RunConfig, resolve
+    from harness.sut import BatchSUT, StreamingSUT
+
+    rate = {"offline_expected_qps": OFFLINE_QPS} if scenario == "offline" else {"server_target_qps": SERVER_QPS}
+    config = RunConfig(scenario=scenario, min_duration=SECONDS, **rate)
+    plan = resolve(config, rules.OFFICIAL["datacenter"], gpus=[], weight_bytes=0)
+    prompts = [[1] * 778] * SAMPLES
+    sut = (BatchSUT if scenario == "offline" else StreamingSUT)(InstantEngine(), prompts)
+    with tempfile.TemporaryDirectory() as folder:
+        conf = Path(folder) / "user.conf"
+        conf.write_text(loadgen.user_conf(plan))
+        settings = loadgen.settings_for(plan, conf)
+        before = time.process_time()
+        loadgen.run("performance", settings, sut, SAMPLES, Path(folder), lambda: None)
+        used = time.process_time() - before
+        facts = util_logs.read(Path(folder))
+    assert facts.samples and facts.samples_per_s and facts.latency_ms
+    return {
+        "queries": facts.samples,
+        "queries_per_s": facts.samples_per_s,
+        "cpu_us_per_query": 1e6 * used / facts.samples,
+        "p99_ms": facts.latency_ms.p99,
+        "target": facts.target_qps or 0,
+    }
+
+
+def main() -> None:
+    if len(sys.argv) > 1:
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+        print(json.dumps(measure(sys.argv[1])))
+        return
+    print(f"{'scenario':10} {'queries':>9} {'queries/s':>10} {'CPU us/query':>13} {'p99 latency ms':>15}")
+    for scenario in ("offline", "server"):
+        output = subprocess.run(
+            [sys.executable, "-m", "benchmarks.overhead", scenario], capture_output=True, text=True, check=True
+        ).stdout
+        row = json.loads(output.splitlines()[-1])
+        print(
+            f"{scenario:10} {row['queries']:9,.0f} {row['queries_per_s']:10,.0f} {row['cpu_us_per_query']:13.1f} "
+            f"{row['p99_ms']:15.3f}"
+        )
+
+
+if __name__ == "__main__":
+    main()

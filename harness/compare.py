@@ -1,0 +1,98 @@
+"""Two runs side by side: what changed in the scores, and in which answers."""
+
+import csv
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness import rules
+from harness.accuracy import intervals, read_log
+from harness.errors import UsageError
+from harness.pages import render
+from harness.results import read_json
+
+SHOWN = 20
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A score of run A and run B, and the paired-bootstrap interval of B - A."""
+
+    name: str
+    a: float
+    b: float
+    difference: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """Where the answers of A and B to one sample part: the token of each there, None where it had ended."""
+
+    index: int
+    prompt_tokens: int
+    position: int
+    a: int | None
+    b: int | None
+    rougeL_a: float
+    rougeL_b: float
+
+
+def compare(a: Path, b: Path) -> str:
+    """A Markdown page that puts two finished runs side by side. Raises UsageError where they cannot be."""
+    import numpy as np
+
+    tables = [load_samples(folder) for folder in (a, b)]
+    if [row["prompt_tokens"] for row in tables[0]] != [row["prompt_tokens"] for row in tables[1]]:
+        raise UsageError(f"{a} and {b} did not answer the same samples.")
+    each = [np.array([[float(row[name]) for name in rules.ROUGE] for row in table]) for table in tables]
+    spread = intervals(each[1] - each[0])
+    means = [scores.mean(axis=0) for scores in each]
+    scores = [
+        Difference(
+            name, float(means[0][n]), float(means[1][n]), float(means[1][n] - means[0][n]), *map(float, spread[n])
+        )
+        for n, name in enumerate(rules.ROUGE)
+    ]
+    rates = [
+        read_json(folder / "summary.json").get("run", {}).get("performance", {}).get("tokens_per_sec")
+        for folder in (a, b)
+    ]
+    return render(
+        "compare.md.j2",
+        a=a.resolve(),
+        b=b.resolve(),
+        samples=len(tables[0]),
+        scores=scores,
+        speed=rates if all(rates) else None,
+        differing=divergences(a, b, tables),
+        most=SHOWN,
+    )
+
+
+def load_samples(folder: Path) -> list[dict[str, Any]]:
+    """samples.csv of a run. Raises UsageError where there is none."""
+    try:
+        with (folder / "Accuracy" / "samples.csv").open(newline="") as file:
+            return list(csv.DictReader(file))
+    except OSError:
+        raise UsageError(
+            f"{folder}: no Accuracy/samples.csv; --compare takes two runs with an accuracy test."
+        ) from None
+
+
+def divergences(a: Path, b: Path, tables: list[list[dict[str, Any]]]) -> list[Divergence]:
+    """The samples that A and B answered differently."""
+    count = len(tables[0])
+    answers = [read_log(folder / "Accuracy" / "mlperf_log_accuracy.json", count) for folder in (a, b)]
+    found = []
+    for one, other, row_a, row_b in zip(*answers, *tables, strict=True):
+        if one.tokens == other.tokens:
+            continue
+        shorter = min(len(one.tokens), len(other.tokens))
+        at = next((n for n in range(shorter) if one.tokens[n] != other.tokens[n]), shorter)
+        there = [answer.tokens[at] if at < len(answer.tokens) else None for answer in (one, other)]
+        scores = [float(row["rougeL"]) for row in (row_a, row_b)]
+        found.append(Divergence(one.index, int(row_a["prompt_tokens"]), at, there[0], there[1], scores[0], scores[1]))
+    return found

@@ -1,0 +1,26 @@
+"""Markdown pages from templates/."""
+
+from typing import Any
+
+from harness import rules
+from harness.config import ROOT
+
+
+def render(template: str, **values: Any) -> str:
+    """The template filled in; a name it asks for and does not get is an error."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(ROOT / "templates"), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["number"] = number
+    return environment.get_template(template).render(**values, rules=rules)
+
+
+def number(value: float | None, digits: int = 4) -> str:
+    """A number as people read it: thousands separated, at most `digits` significant ones, a dash for none."""
+    if value is None:
+        return "–"
+    if isinstance(value, int) or abs(value) >= 10**digits:
+        return f"{value:,.0f}"
+    return f"{value:,.{digits}g}"

@@ -1,0 +1,394 @@
+"""Flags, configuration files, and how `auto` is resolved."""
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+from types import NoneType
+from typing import Any, get_args, get_type_hints
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness import rules
+from harness.cli import run_command
+from harness.config import GPU, ROOT, RunConfig, as_flag, load_file, parallelism, resolve
+from harness.errors import BAD_INPUT, UsageError
+
+GIB = 2**30
+HEAVY = {"vllm", "torch", "transformers", "datasets", "matplotlib", "numpy", "mlperf_loadgen"}
+PLAIN = {**os.environ, "COLUMNS": "160", "TERMINAL_WIDTH": "160", "NO_COLOR": "1", "TERM": "dumb"}
+PAIRS = [(category, scenario) for category in rules.SCENARIOS for scenario in rules.LOADGEN_SCENARIO]
+ALLOWED = [(category, scenario) for category, scenario in PAIRS if scenario in rules.SCENARIOS[category]]
+
+
+def run_py(*words: str | Path, python: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *python, "run.py", *map(str, words)]
+    return subprocess.run(command, cwd=ROOT, env=PLAIN, capture_output=True, text=True, timeout=60)
+
+
+@pytest.fixture
+def parse(monkeypatch: pytest.MonkeyPatch):
+    """The command line in this process: words -> the RunConfig that `main` would get."""
+
+    def from_words(*words: str | Path) -> RunConfig:
+        return parsed(monkeypatch, *words)
+
+    return from_words
+
+
+def parsed(monkeypatch: pytest.MonkeyPatch, *words: str | Path) -> RunConfig:
+    seen: list[RunConfig] = []
+    monkeypatch.setattr(sys, "argv", ["run.py", *map(str, words)])
+    with pytest.raises(SystemExit) as end:
+        run_command(RunConfig, seen.append, "About.")  # type: ignore[arg-type]
+    if not seen:
+        raise end.value
+    return seen[0]
+
+
+@pytest.fixture
+def refusal(parse, capsys: pytest.CaptureFixture[str]):
+    """The one line that a wrong command line ends with."""
+
+    def line(*words: str | Path) -> str:
+        with pytest.raises(SystemExit) as end:
+            parse(*words)
+        assert end.value.code == BAD_INPUT
+        lines = capsys.readouterr().err.splitlines()
+        assert len(lines) == 1, lines
+        return lines[0]
+
+    return line
+
+
+@pytest.fixture
+def file(tmp_path: Path):
+    """Writes a configuration file."""
+
+    def write(text: str) -> Path:
+        path = tmp_path / "run.yaml"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def plan(**flags: Any):
+    config = RunConfig(**flags)
+    return resolve(config, rules.OFFICIAL[config.category], [], 16 * GIB)
+
+
+def test_help_lists_every_flag_in_its_panel():
+    panels: dict[str, str] = {}
+    panel = ""
+    for line in run_py("--help").stdout.splitlines():
+        if title := re.match(r"╭─ (\w+) ", line):
+            panel = title[1]
+        elif flag := re.match(r"│ \*? *(--[\w-]+)", line):
+            panels[flag[1]] = panel
+    expected = {as_flag(item.name): item.metadata["panel"] for item in fields(RunConfig)}
+    assert panels == {**expected, "--config": "Results", "--help": "Options"}
+
+
+def test_help_imports_no_heavy_library():
+    trace = run_py("--help", python=("-X", "importtime")).stderr
+    imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in trace.splitlines()}
+    assert "typer" in imported
+    assert not imported & HEAVY
+
+
+@pytest.mark.parametrize(("category", "scenario"), sorted(set(PAIRS) - set(ALLOWED)))
+def test_a_wrong_scenario_ends_with_the_allowed_ones(category: str, scenario: str):
+    ended = run_py("--category", category, "--scenario", scenario)
+    assert ended.returncode == BAD_INPUT
+    assert ended.stderr == (
+        f"error: --category {category} takes --scenario {', '.join(rules.SCENARIOS[category])}; not {scenario}.\n"
+    )
+
+
+@pytest.mark.parametrize(("category", "scenario"), ALLOWED)
+def test_allowed_scenarios_are_accepted(parse, category: str, scenario: str):
+    config = parse("--category", category, "--scenario", scenario)
+    assert (config.category, config.scenario) == (category, scenario)
+
+
+def test_the_table_of_scenarios():
+    assert set(ALLOWED) == {
+        ("datacenter", "offline"),
+        ("datacenter", "server"),
+        ("datacenter", "interactive"),
+        ("edge", "offline"),
+        ("edge", "singlestream"),
+    }
+
+
+def test_a_results_folder_that_cannot_be_made_ends_before_anything_starts(tmp_path: Path):
+    (tmp_path / "file").touch()
+    ended = run_py("--model", "demo", "--results-dir", tmp_path / "file" / "results")
+    assert ended.returncode == BAD_INPUT
+    assert ended.stderr.startswith("error: --results-dir ") and len(ended.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (("--gpu-memory-utilization", "1.5"), "at most 1"),
+        (("--gpu-memory-utilization", "much"), "a number or auto"),
+        (("--gpu-memory-utilization", "nan"), "a share above 0"),
+        (("--tensor-parallel-size", "0"), "above 0"),
+        (("--data-parallel-size", "1.5"), "a whole number or auto"),
+        (("--max-num-seqs", "-1"), "above 0"),
+        (("--total-sample-count", "0"), "above 0"),
+        (("--min-duration", "inf"), "above 0"),
+        (("--server-target-qps", "nan"), "above 0"),
+        (("--engine-arg", "novalue"), "KEY=VALUE; got 'novalue'"),
+        (("--engine-arg", "=1"), "KEY=VALUE"),
+    ],
+)
+def test_a_wrong_value_ends_with_what_the_flag_takes(refusal, words: tuple[str, str], wanted: str):
+    line = refusal(*words)
+    assert line.startswith(f"error: {words[0]} takes ") and wanted in line
+
+
+@pytest.mark.parametrize("seed", ["-1", str(2**64)])
+def test_a_seed_that_loadgen_cannot_hold_is_refused(refusal, seed: str):
+    assert "--seed" in refusal("--seed", seed)
+
+
+@pytest.mark.parametrize("words", [("--batch-size", "4"), ("--sort-by-length",)])
+def test_batches_are_for_offline_only(refusal, words: tuple[str, ...]):
+    assert "offline only" in refusal("--scenario", "server", *words)
+
+
+def test_no_flags_means_the_defaults(parse):
+    assert parse() == RunConfig()
+
+
+def test_flags_win_over_the_file(parse, file):
+    path = file("model: demo\nmax-num-seqs: 8\nmode: accuracy\nengine_arg: [a=1, b=2]\nversion: 6.1\n")
+    config = parse("--config", path, "--max-num-seqs", "9", "--mode", "both")
+    assert (config.model, config.max_num_seqs, config.mode) == ("demo", 9, "both")
+    assert (config.engine_arg, config.version) == (("a=1", "b=2"), "6.1")
+
+
+def test_a_flag_given_with_its_default_still_wins(parse, file):
+    assert parse("--config", file("precision: fp16"), "--precision", "bf16").precision == "bf16"
+
+
+def test_repeated_engine_args_are_kept_in_order(parse):
+    assert parse("--engine-arg", "b=2", "--engine-arg", "a=x=y").engine_arg == ("b=2", "a=x=y")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("max_num_seq: 8", "unknown setting 'max_num_seq'; did you mean max_num_seqs?"),
+        ("tensor-paralel-size: 2", "unknown setting 'tensor_paralel_size'; did you mean tensor_parallel_size"),
+        ("zzzz: 1", "unknown setting 'zzzz'."),
+        ("config: other.yaml", "unknown setting 'config'"),
+        ("- model", "expected lines of `flag: value`"),
+        ("", "expected lines of `flag: value`"),
+        ("model: [", "not YAML"),
+        ("max_num_seqs: many", "--max-num-seqs takes a whole number; got 'many'"),
+        ("max_num_seqs: 1.5", "--max-num-seqs takes a whole number; got 1.5"),
+        ("max_num_seqs: true", "--max-num-seqs takes a whole number; got True"),
+        ("sort_by_length: 1", "--sort-by-length takes true or false; got 1"),
+        ("keep_all: 2", "--keep-all takes 0 or 1; got 2"),
+        ("keep_all: true", "--keep-all takes 0 or 1; got True"),
+        ("precision: int8", "--precision takes fp16 or bf16 or fp32; got 'int8'"),
+        ("engine_arg: {a: 1}", "--engine-arg takes a list of KEY=VALUE"),
+        ("engine_arg: [1]", "--engine-arg takes a list of KEY=VALUE"),
+        ("engine_arg: novalue", "--engine-arg takes KEY=VALUE; got 'novalue'"),
+        ("dataset_path: [a]", "--dataset-path takes a path"),
+        ("min_duration: soon", "--min-duration takes a number or auto; got 'soon'"),
+        ("category: edge\nscenario: server", "--category edge takes --scenario offline, singlestream"),
+    ],
+)
+def test_a_wrong_file_ends_with_one_line(refusal, file, text: str, told: str):
+    assert told in refusal("--config", file(text))
+
+
+@pytest.mark.parametrize("name", [f.name for f in fields(RunConfig)])
+def test_an_empty_value_in_a_file_is_unset_or_refused(file, name: str):
+    settings = load_file(file(f"{name}:\n"), RunConfig)
+    if NoneType in get_args(get_type_hints(RunConfig)[name]):
+        assert getattr(RunConfig(**settings), name) is None
+    else:
+        with pytest.raises(UsageError, match=f"{as_flag(name)} takes "):
+            RunConfig(**settings)
+
+
+def test_a_missing_file_and_a_folder_end_with_one_line(refusal, tmp_path: Path):
+    assert "No such file" in refusal("--config", tmp_path / "none.yaml")
+    assert "directory" in refusal("--config", tmp_path)
+
+
+def test_a_file_that_is_no_text_ends_with_one_line(refusal, tmp_path: Path):
+    path = tmp_path / "run.yaml"
+    path.write_bytes(b"model: \xff\xfe\x00")
+    assert "not YAML" in refusal("--config", path)
+
+
+NUMBERS = st.one_of(st.integers(1, 2**40), st.just("auto"))
+RATES = st.one_of(st.integers(1, 10**6), st.floats(1e-3, 1e6), st.just("auto"))
+SETTINGS = st.fixed_dictionaries(
+    {},
+    optional={
+        "model": st.sampled_from(["demo", "a/b", "5", "llama3.1-8b-instruct"]),
+        "precision": st.sampled_from(["fp16", "bf16", "fp32"]),
+        "quantization": st.sampled_from(["none", "fp8"]),
+        "version": st.sampled_from(["5.1", "6.0", 6.0, 6.1]),
+        "keep_all": st.sampled_from([0, 1]),
+        "tensor_parallel_size": NUMBERS,
+        "max_model_len": NUMBERS,
+        "total_sample_count": NUMBERS,
+        "max_num_seqs": st.integers(1, 2**40),
+        "seed": st.integers(0, 2**63 - 1),
+        "gpu_memory_utilization": st.one_of(st.floats(0.01, 1), st.just(1), st.just("auto")),
+        "server_target_qps": RATES,
+        "offline_expected_qps": RATES,
+        "min_duration": RATES,
+        "dataset_path": st.sampled_from(["a.json", "/data/cnn"]),
+        "results_dir": st.sampled_from(["out", "/tmp/out"]),
+        "engine_arg": st.lists(st.sampled_from(["a=1", "b=", "c=x=y"]), max_size=3),
+    },
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(chosen=SETTINGS)
+def test_a_file_and_the_command_line_agree(tmp_path_factory: pytest.TempPathFactory, chosen: dict[str, Any]):
+    path = tmp_path_factory.mktemp("yaml") / "run.yaml"
+    path.write_text(yaml.safe_dump(chosen))
+    words: list[str] = []
+    for name, value in chosen.items():
+        for item in value if isinstance(value, list) else [value]:
+            words += [as_flag(name), str(item)]
+    with pytest.MonkeyPatch.context() as patch:
+        typed = parsed(patch, *words)
+    loaded = RunConfig(**load_file(path, RunConfig))
+    assert loaded == typed
+    for name, value in chosen.items():
+        assert str(getattr(loaded, name)) in {
+            str(value),
+            str(float(value)) if type(value) is int else "",
+            str(tuple(value)) if isinstance(value, list) else "",
+        }
+
+
+SIZES = st.one_of(st.just("auto"), st.integers(1, 8))
+
+
+@settings(max_examples=500, deadline=None)
+@given(
+    memories=st.lists(st.integers(8, 200), min_size=1, max_size=16),
+    weights=st.integers(1, 900),
+    tensor=SIZES,
+    data=SIZES,
+    share=st.one_of(st.just("auto"), st.floats(0.05, 1)),
+)
+def test_parallelism_fits_the_visible_gpus(memories: list[int], weights: int, tensor: Any, data: Any, share: Any):
+    config = RunConfig(tensor_parallel_size=tensor, data_parallel_size=data, gpu_memory_utilization=share)
+    gpus = [GPU("card", memory * GIB) for memory in memories]
+    room = 0.8 * (0.9 if share == "auto" else share) * min(memories)
+    least = next(2**n for n in range(20) if weights / 2**n <= room)
+    wanted = (least if tensor == "auto" else tensor) * (1 if data == "auto" else data)
+    if wanted > len(gpus):
+        with pytest.raises(UsageError):
+            parallelism(config, gpus, weights * GIB)
+        return
+    split, copies = parallelism(config, gpus, weights * GIB)
+    assert split == (least if tensor == "auto" else tensor)
+    assert copies == (len(gpus) // split if data == "auto" else data)
+    assert split * copies <= len(gpus)
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        ({"tensor_parallel_size": 4}, "--tensor-parallel-size 4"),
+        ({"tensor_parallel_size": 2, "data_parallel_size": 2}, "needs 4 GPUs; 2 visible"),
+        ({"data_parallel_size": 3}, "--data-parallel-size 3"),
+    ],
+)
+def test_too_few_gpus_names_the_flag_that_asks_for_more(flags: dict[str, int], told: str):
+    with pytest.raises(UsageError, match=told):
+        parallelism(RunConfig(**flags), [GPU("card", 80 * GIB)] * 2, 16 * GIB)
+
+
+def test_a_model_too_large_for_the_gpus_names_both_sizes():
+    with pytest.raises(UsageError, match="needs 140 GiB .* 1 GPU.* 80 GiB"):
+        parallelism(RunConfig(model="big"), [GPU("card", 80 * GIB)], 140 * GIB)
+
+
+def test_without_gpus_there_is_one_copy():
+    assert parallelism(RunConfig(), [], 16 * GIB) == (1, 1)
+    assert parallelism(RunConfig(tensor_parallel_size=2), [], 16 * GIB) == (2, 1)
+
+
+def test_a_full_run_has_no_shortcomings_and_official_settings():
+    full = plan(version="6.0")
+    assert full.shortcomings == [] and full.full
+    assert (full.samples, full.min_duration_s, full.max_model_len) == (13368, 600, 2668)
+    assert full.seeds == rules.SEEDS["6.0"]
+    assert full.target_qps is None
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        ({"total_sample_count": 100}, "100 of 13,368 samples"),
+        ({"category": "edge", "total_sample_count": 4999}, "4,999 of 5,000 samples"),
+        ({"min_duration": 599.9}, "at least 599.9 s instead of 600 s"),
+        ({"max_new_tokens": 64}, "64 new tokens instead of 128"),
+        ({"seed": 0}, "seeds of its own"),
+        ({"load_format": "dummy"}, "dummy weights"),
+        ({"model": "demo"}, "the demo model"),
+    ],
+)
+def test_each_shortcoming_is_named(flags: dict[str, Any], told: str):
+    assert told in plan(**flags).shortcomings
+
+
+def test_a_short_accuracy_run_may_be_brief():
+    assert plan(mode="accuracy", min_duration=1).shortcomings == []
+
+
+@given(count=st.integers(1, 13368))
+def test_a_short_run_lasts_in_proportion(count: int):
+    short = plan(total_sample_count=count)
+    assert short.min_duration_s == pytest.approx(max(1, 600 * count / 13368), abs=0.051)
+    assert bool(short.shortcomings) == (count < 13368)
+    assert any("minimum duration" in note for note in short.notes) == (count < 13368)
+
+
+def test_a_given_duration_stays():
+    assert plan(total_sample_count=10, min_duration=2.5).min_duration_s == 2.5
+
+
+def test_more_samples_than_there_are_is_refused():
+    with pytest.raises(UsageError, match="--total-sample-count 13369: this data set has 13,368 samples"):
+        plan(total_sample_count=13369)
+
+
+def test_a_seed_replaces_all_three():
+    assert plan(seed=7).seeds == rules.Seeds(7, 7, 7)
+
+
+@pytest.mark.parametrize(
+    ("scenario", "category", "rate"),
+    [
+        ("offline", "datacenter", 3),
+        ("server", "datacenter", 5),
+        ("interactive", "datacenter", 5),
+        ("singlestream", "edge", None),
+    ],
+)
+def test_each_scenario_takes_its_own_rate(scenario: str, category: str, rate: float | None):
+    given_rates = {"offline_expected_qps": 3, "server_target_qps": 5}
+    assert plan(scenario=scenario, category=category, **given_rates).target_qps == rate
