@@ -7,8 +7,7 @@ import shlex
 import signal
 import sys
 import traceback
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from harness.cli import run_command
 from harness.config import Plan, RunConfig, resolve
@@ -18,11 +17,11 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from harness.accuracy import Evaluation
+    from harness.bench import Bench
     from harness.engine import Engine
     from harness.progress import Display
     from harness.results import RunFolder, Status
     from harness.samples import Library
-    from harness.sut import SUT
 
 
 def main(config: RunConfig) -> NoReturn:
@@ -43,13 +42,10 @@ def main(config: RunConfig) -> NoReturn:
 def benchmark(config: RunConfig, run: "RunFolder", display: "Display") -> int:
     """The way of one run."""
     import report
-    from harness import engine, results, samples, system
+    from harness import bench, engine, results, samples, system
 
-    task = samples.task(config)
-    weights = system.weight_bytes(config)
-    plan = resolve(config, task, system.gpus(), weights)
-    facts: dict[str, Any] = {"command": command_line(), "started": results.now(), "system": system.facts()}
-    results.record(run, plan, facts)
+    plan = resolve(config, samples.task(config), system.gpus(), system.weight_bytes(config))
+    results.record(run, plan, command=command_line(), started=results.now(), system=system.facts())
     display.say(f"{config.model}, {config.category} {config.scenario}, {config.mode}, MLPerf v{config.version}")
     if plan.shortcomings:
         display.say(f"short run, not comparable with MLPerf results: {'; '.join(plan.shortcomings)}", style="yellow")
@@ -62,11 +58,10 @@ def benchmark(config: RunConfig, run: "RunFolder", display: "Display") -> int:
     room.start(display.tick)
     display.done(f"vLLM {room.version} is up after {room.start_s:.0f} s")
     plan = find_rate(plan, room, library, display)
-    facts |= {"engine_start_s": round(room.start_s, 1), "engine_args": engine.shown(room.args)}
-    results.record(run, plan, facts)
+    results.record(run, plan, engine_start_s=round(room.start_s, 1), engine_args=engine.shown(room.args))
     gc.collect()
     gc.freeze()  # what is loaded stays: no need to look through it again while measuring
-    evaluation = measure(plan, run, room, library, tokenizer, display)
+    evaluation = measure(plan, bench.Bench(run, room, library, display), tokenizer)
     room.close()
 
     display.stage("writing the report")
@@ -82,81 +77,43 @@ def benchmark(config: RunConfig, run: "RunFolder", display: "Display") -> int:
 
 
 def find_rate(plan: Plan, room: "Engine", library: "Library", display: "Display") -> Plan:
-    """Resolves the rates LoadGen must be told, from the history or a short calibration on the loaded engine."""
+    """Resolves the rate LoadGen must be told, from the history or a short calibration on the loaded engine."""
     from harness import rates, results
 
-    need = rates.needed(plan)
+    need = rates.needed(plan.config)
     if need == "nothing":
         return plan
-    if need == "server" and (known := rates.from_history(plan, results.history(plan.config.results_dir))):
-        return known
-    display.stage("calibrating")
-    prompts = rates.trial_prompts(plan, library.prompts, room.concurrency)
-    trial = room.wait(room.spawn(rates.trial(room, prompts, rates.trial_batch(plan))), lambda: watch(room, display))
-    plan = rates.from_trial(plan, trial)
-    display.done(plan.notes[-1])
-    return plan
+    known = rates.from_history(plan, results.history(plan.config.results_dir)) if need == "server" else None
+    if known is None:
+        display.stage("calibrating")
+        prompts = rates.trial_prompts(plan, library.prompts, room.concurrency)
+        trial = room.wait(room.spawn(rates.trial(room, prompts, rates.trial_batch(plan))), display.tick)
+        known = rates.from_trial(plan, trial)
+    display.done(known.notes[-1])
+    return known
 
 
-def watch(room: "Engine", display: "Display") -> None:
-    """Keeps the display going and notices an engine that died."""
-    display.tick()
-    if room.dead:
-        raise EngineError("vLLM's engine process ended")
-
-
-def measure(
-    plan: Plan, run: "RunFolder", room: "Engine", library: "Library", tokenizer: object, display: "Display"
-) -> "Evaluation | None":
-    """Accuracy first, then performance, on one engine. A failed gate ends it, unless the user said otherwise."""
+def measure(plan: Plan, bench: "Bench", tokenizer: object) -> "Evaluation | None":
+    """Accuracy first, then performance. A failed gate ends it, unless the user said otherwise."""
     import util_logs
-    from harness import accuracy, loadgen, results, sut, system
+    from harness import accuracy, rates, results
 
-    config, evaluation, settings = plan.config, None, None
-    for mode in loadgen.MODES[config.mode]:
-        folder = run.sub(loadgen.FOLDER[mode])
-        conf = folder / "user.conf"
-        conf.write_text(loadgen.user_conf(plan))
-        settings = settings or loadgen.settings_for(plan, conf)
-        system_under_test: sut.SUT
-        if config.streaming:
-            system_under_test = sut.StreamingSUT(room, library.prompts)
-        else:
-            system_under_test = sut.BatchSUT(
-                room, library.prompts, batch_size=config.batch_size, sort_by_length=config.sort_by_length
-            )
-        test = Watch(system_under_test, room, display, loadgen.expected_queries(plan, mode), folder)
-        display.stage(f"{mode} test")
-        with system.recording(folder / "machine.csv", config.extra_metrics):
-            loadgen.run(mode, settings, system_under_test, plan.samples, folder, test)
-        if mode == "accuracy":
-            display.stage("scoring")
-            evaluation = accuracy.evaluate(folder, plan, library, tokenizer)
-            display.done(f"accuracy: {evaluation.headline}")
-            if evaluation.verdict == "FAIL" and not config.no_exit_on_accuracy_fail:
-                break
-        else:
-            results.write_json(folder / "tokens.json", system_under_test.new_tokens)
-            facts = util_logs.read(folder)
-            display.done(f"performance: {'VALID' if facts.valid else 'INVALID'}, {facts.tokens_per_s:,.0f} tokens/s")
+    config, evaluation = plan.config, None
+    if config.mode != "performance":
+        folder = bench.test("accuracy", plan)
+        bench.display.stage("scoring")
+        evaluation = accuracy.evaluate(folder, plan, bench.library, tokenizer)
+        bench.display.done(f"accuracy: {evaluation.headline}")
+        if evaluation.verdict == "FAIL" and not config.no_exit_on_accuracy_fail:
+            return evaluation
+    if config.mode != "accuracy":
+        facts = util_logs.read(bench.test("performance", plan))
+        if better := rates.corrected(plan, facts):
+            bench.display.done(better.notes[-1])
+            results.record(bench.run, better)
+            facts = util_logs.read(bench.test("performance", better))
+        bench.display.done(f"performance: {'VALID' if facts.valid else 'INVALID'}, {facts.tokens_per_s:,.0f} tokens/s")
     return evaluation
-
-
-class Watch:
-    """Looks at a running test ten times a second: shows how far it is, and notices what LoadGen cannot."""
-
-    def __init__(self, sut: "SUT", room: "Engine", display: "Display", total: int | None, folder: Path) -> None:
-        self.sut, self.room, self.display, self.total, self.folder = sut, room, display, total, folder
-
-    def __call__(self) -> None:
-        from harness import results
-
-        self.display.tick(self.sut.counters, self.total)
-        if self.sut.failure is not None:
-            raise self.sut.failure
-        if self.room.dead:
-            raise EngineError("vLLM's engine process ended")
-        results.check_space(self.folder)
 
 
 def give_up(error: BaseException, run: "RunFolder", console: "Console") -> int:

@@ -52,6 +52,7 @@ class Facts:
     started: str | None
     valid: bool | None
     invalid_reasons: list[str]
+    ran_short: bool  # LoadGen ran out of queries before its minimum duration
     samples: int | None
     queries: int | None
     duration_s: float | None
@@ -125,6 +126,7 @@ def interpret(values: dict[str, Any], errors: list[str], warnings: list[str]) ->
         started=values.get("test_datetime"),
         valid=None if valid is None else valid == "VALID",
         invalid_reasons=reasons(values) if valid == "INVALID" else [],
+        ran_short=values.get("result_min_duration_met") is False,
         samples=samples,
         queries=queries,
         duration_s=duration(values, offline, samples, samples_per_s),

@@ -28,6 +28,7 @@ Result = TypeVar("Result")
 
 # Other processes of the engine that may still be ending when it is closed get this long before they are killed.
 GRACE_S = 3.0
+LAST_CALL_S = 1.0  # and after being asked once more
 DEMO_CACHE_BYTES = 2**30
 
 
@@ -229,7 +230,7 @@ def adopt_orphans() -> None:
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
-def end_children(grace: float = GRACE_S) -> None:
+def end_children(grace: float = LAST_CALL_S) -> None:
     """Ends every process below this one: asked first, killed after `grace` seconds."""
     children = psutil.Process().children(recursive=True)
     for child in children:

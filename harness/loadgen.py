@@ -14,11 +14,6 @@ from harness.errors import LoadGenError
 from harness.sut import SUT
 
 Mode = Literal["accuracy", "performance"]
-MODES: dict[str, tuple[Mode, ...]] = {
-    "accuracy": ("accuracy",),
-    "performance": ("performance",),
-    "both": ("accuracy", "performance"),
-}
 FOLDER: dict[Mode, str] = {"accuracy": "Accuracy", "performance": "Performance"}
 TEST_MODE = {"accuracy": lg.TestMode.AccuracyOnly, "performance": lg.TestMode.PerformanceOnly}
 
@@ -53,6 +48,14 @@ def settings_for(plan: Plan, conf: Path) -> lg.TestSettings:
     settings.sample_index_rng_seed = plan.seeds.sample_index
     settings.schedule_rng_seed = plan.seeds.schedule
     return settings
+
+
+def set_rates(settings: lg.TestSettings, plan: Plan) -> None:
+    """Tells LoadGen the plan's rates, where they changed since the user.conf was read."""
+    if plan.expected_latency_ms is not None:
+        settings.single_stream_expected_latency_ns = round(plan.expected_latency_ms * 1e6)
+    if plan.target_qps is not None:
+        settings.offline_expected_qps = settings.server_target_qps = plan.target_qps
 
 
 def expected_queries(plan: Plan, mode: Mode) -> int | None:

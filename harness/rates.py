@@ -4,10 +4,12 @@ import asyncio
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import cycle, islice
 from typing import Any, Literal
 
-from harness.config import Plan
+from harness.config import Plan, RunConfig
 from harness.sut import Engine, batched
+from util_logs import Facts
 
 SERVER_SHARE = 0.8  # of the Offline rate: leaves room for the bursts of random arrivals
 # LoadGen plans for 1.1 x duration x rate. A trial sees the ramps at both ends more than a long run does, so the
@@ -31,15 +33,14 @@ class Trial:
         return self.samples / self.seconds
 
 
-def needed(plan: Plan) -> Literal["nothing", "offline", "server", "singlestream"]:
-    """Which rate is still `auto` and will be wanted."""
-    config = plan.config
+def needed(config: RunConfig) -> Literal["nothing", "offline", "server", "singlestream"]:
+    """Which rate is `auto` and will be wanted. LoadGen paces even a Server accuracy test."""
     if config.scenario == "offline":
-        fixed = config.mode == "accuracy" or plan.target_qps is not None
+        fixed = config.mode == "accuracy" or config.offline_expected_qps != "auto"
         return "nothing" if fixed else "offline"
     if config.scenario == "singlestream":
         return "nothing" if config.mode == "accuracy" else "singlestream"
-    return "nothing" if plan.target_qps is not None else "server"
+    return "nothing" if config.server_target_qps != "auto" else "server"
 
 
 def from_history(plan: Plan, history: Iterable[dict[str, Any]]) -> Plan | None:
@@ -76,10 +77,10 @@ def identity(plan: Plan) -> dict[str, Any]:
 
 
 def trial_prompts(plan: Plan, prompts: list[list[int]], concurrency: int) -> list[list[int]]:
-    """Which samples to try: two full loads of the engine, or a few one by one for SingleStream."""
+    """Which samples to try: one full load of the engine, or a few one by one for SingleStream."""
     if plan.config.scenario == "singlestream":
         return prompts[:SINGLE_STREAM_TRIAL]
-    return prompts[: 2 * concurrency]
+    return list(islice(cycle(prompts), plan.config.batch_size or concurrency))
 
 
 def trial_batch(plan: Plan) -> int | None:
@@ -117,3 +118,19 @@ def from_trial(plan: Plan, trial: Trial) -> Plan:
         f"server target: {rate:.4g} queries/s = {SERVER_SHARE} x {found}; no finished Offline run to go by",
         target_qps=rate,
     )
+
+
+def corrected(plan: Plan, facts: Facts) -> Plan | None:
+    """The plan for a second try, when the trial was off so far that LoadGen had too few queries for its duration."""
+    if facts.valid or not facts.ran_short or not facts.samples_per_s or needed(plan.config) == "nothing":
+        return None
+    found = (
+        f"the first test, told too little, ended after {facts.duration_s:.1f} s at {facts.samples_per_s:.4g} samples/s"
+    )
+    if plan.config.scenario == "singlestream":
+        expected = LATENCY_MARGIN * 1000 / facts.samples_per_s
+        return plan.noted(
+            f"expected latency: {found}; the second is told {expected:.4g} ms", expected_latency_ms=expected
+        )
+    rate = OFFLINE_MARGIN * facts.samples_per_s
+    return plan.noted(f"offline rate: {found}; the second is told {rate:.4g} samples/s", target_qps=rate)

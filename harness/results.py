@@ -52,13 +52,14 @@ def open_run(results_dir: Path, label: str) -> RunFolder:
     return run
 
 
-def record(run: RunFolder, plan: Plan, facts: dict[str, Any]) -> None:
-    """Writes config.json: every resolved setting, how it came about, and where and how the run was started."""
+def record(run: RunFolder, plan: Plan, **facts: Any) -> None:
+    """Keeps config.json: every resolved setting, how it came about, and whatever `facts` are new of the run."""
     settings = asdict(plan)
     settings["config"]["engine_arg"] = [hide_secret(pair) for pair in plan.config.engine_arg]
     loadgen = {"model": plan.loadgen_model, "scenario": rules.LOADGEN_SCENARIO[plan.config.scenario]}
-    data = {**facts, "shortcomings": plan.shortcomings, "loadgen": loadgen, "plan": settings}
-    write_json(run.path / "config.json", json.loads(json.dumps(data, default=str)))
+    path = run.path / "config.json"
+    data = read_json(path) | facts | {"shortcomings": plan.shortcomings, "loadgen": loadgen, "plan": settings}
+    write_json(path, json.loads(json.dumps(data, default=str)))
 
 
 def hide_secret(word: str) -> str:

@@ -1,0 +1,298 @@
+"""The rates LoadGen is told, and how it is told."""
+
+import asyncio
+import multiprocessing
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import util_logs
+from harness import rules
+from harness.config import Plan, RunConfig, resolve
+from harness.loadgen import settings_for, user_conf
+from harness.rates import (
+    Trial,
+    corrected,
+    from_history,
+    from_trial,
+    identity,
+    needed,
+    trial,
+    trial_batch,
+    trial_prompts,
+)
+from util_logs import Facts
+
+MODES = ("accuracy", "performance", "both")
+CATEGORY = {"offline": "datacenter", "server": "datacenter", "interactive": "datacenter", "singlestream": "edge"}
+
+
+def asked(scenario: str, **flags: Any) -> RunConfig:
+    return RunConfig(**{"scenario": scenario, "category": CATEGORY[scenario]} | flags)
+
+
+def plan(scenario: str = "offline", **flags: Any) -> Plan:
+    config = asked(scenario, **flags)
+    return resolve(config, rules.OFFICIAL[config.category], [], 0)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("scenario", "wanted"),
+    [
+        ("offline", {"performance": "offline", "both": "offline"}),
+        ("server", dict.fromkeys(MODES, "server")),
+        ("interactive", dict.fromkeys(MODES, "server")),
+        ("singlestream", {"performance": "singlestream", "both": "singlestream"}),
+    ],
+)
+def test_which_rate_is_still_to_be_found(scenario: str, wanted: dict[str, str], mode: str):
+    open_rate = wanted.get(mode, "nothing")
+    assert needed(asked(scenario, mode=mode)) == open_rate
+    given_rates = {"offline_expected_qps": 3, "server_target_qps": 5}
+    known = scenario != "singlestream"  # which has no flag for its latency
+    assert needed(asked(scenario, mode=mode, **given_rates)) == ("nothing" if known else open_rate)
+
+
+def offline(target: Plan, **changes: Any) -> dict[str, Any]:
+    """A line of the history: an Offline run as `target` would have made it."""
+    numbers = {"tokens_per_s": 6400.0, "samples_per_s": 777.0, "mean_new_tokens": 128.0}
+    return {"run": "earlier", "scenario": "offline", **identity(target), **numbers, **changes}
+
+
+def test_the_server_rate_is_a_share_of_offline_requests_not_tokens():
+    server = plan("server")
+    found = from_history(server, [offline(server)])
+    assert found.target_qps == pytest.approx(0.8 * 6400 / 128)
+    assert "earlier" in found.notes[-1] and "6,400.0 tokens/s / 128.0 tokens a request" in found.notes[-1]
+
+
+@given(tokens_per_s=st.floats(1, 1e6), mean=st.floats(1, 128))
+def test_the_server_rate_for_any_offline_result(tokens_per_s: float, mean: float):
+    server = plan("server")
+    found = from_history(server, [offline(server, tokens_per_s=tokens_per_s, mean_new_tokens=mean)])
+    assert found.target_qps == pytest.approx(0.8 * tokens_per_s / mean)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"model": "demo"},
+        {"precision": "fp16"},
+        {"quantization": "fp8"},
+        {"kv_cache_dtype": "fp8"},
+        {"load_format": "dummy"},
+        {"tensor_parallel_size": 2},
+        {"data_parallel_size": 2},
+        {"scenario": "server"},
+        {"scenario": "singlestream"},
+        {"tokens_per_s": None},
+        {"mean_new_tokens": None},
+    ],
+    ids=str,
+)
+def test_another_run_gives_no_rate(other: dict[str, Any]):
+    server = plan("interactive")
+    assert from_history(server, [offline(server, **other)]) is None
+
+
+def test_the_last_fitting_run_counts():
+    server = plan("server")
+    lines = [
+        offline(server, tokens_per_s=100.0),
+        offline(server, tokens_per_s=200.0),
+        offline(server, tokens_per_s=900.0, precision="fp16"),
+        {"run": "of another program"},
+    ]
+    assert from_history(server, lines).target_qps == pytest.approx(0.8 * 200 / 128)
+    assert from_history(server, []) is None
+
+
+class Instant:
+    """Answers at once with as many tokens as the prompt's first one says, on an event loop of its own."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.thread = threading.Thread(target=self.loop.run_forever)
+        self.thread.start()
+        self.prompts: list[list[int]] = []
+        self.active = self.most = 0
+
+    async def generate(self, prompt: list[int]) -> list[int]:
+        self.prompts.append(prompt)
+        self.active += 1
+        self.most = max(self.most, self.active)
+        await asyncio.sleep(0.002)
+        self.active -= 1
+        return [0] * prompt[0]
+
+    def stream(self, prompt: list[int]) -> Any:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join()
+        self.loop.close()
+
+
+@pytest.fixture
+def engine() -> Iterator[Instant]:
+    engine = Instant()
+    yield engine
+    engine.close()
+
+
+@pytest.mark.parametrize(("batch", "warm_up"), [(None, 4), (1, 1), (3, 3)])
+def test_a_trial_counts_samples_and_tokens_after_a_warm_up(engine: Instant, batch: int | None, warm_up: int):
+    prompts = [[length] for length in range(1, 11)]
+    found = asyncio.run_coroutine_threadsafe(trial(engine, prompts, batch), engine.loop).result(timeout=10)
+    assert (found.samples, found.new_tokens) == (10, 5.5)
+    assert engine.prompts == prompts[:warm_up] + prompts
+    assert engine.most == (batch or 10)
+    assert found.seconds >= 0.002 * -(-10 // (batch or 10))
+    assert found.samples_per_s == pytest.approx(10 / found.seconds)
+
+
+TRIAL = Trial(samples=50, seconds=4.0, new_tokens=100.0)
+
+
+def test_offline_plans_for_more_than_the_trial_reached():
+    found = from_trial(plan(), TRIAL)
+    assert found.target_qps == pytest.approx(1.1 * 12.5)
+    assert "12.5 samples/s in a trial of 50 samples (4.0 s)" in found.notes[-1]
+
+
+@pytest.mark.parametrize("scenario", ["server", "interactive"])
+def test_server_asks_for_less_than_the_trial_reached(scenario: str):
+    assert from_trial(plan(scenario), TRIAL).target_qps == pytest.approx(0.8 * 12.5)
+
+
+def test_singlestream_expects_more_than_the_mean_latency():
+    found = from_trial(plan("singlestream"), TRIAL)
+    assert (found.target_qps, found.expected_latency_ms) == (None, pytest.approx(1.5 * 80))
+
+
+def ended(scenario: str, duration_met: bool = False, seconds: float = 4) -> Facts:
+    """A performance test of 100 samples at 25 samples/s."""
+    rate = util_logs.SAMPLE_RATE[rules.LOADGEN_SCENARIO[scenario]]
+    values = {
+        "loadgen_version": "6.0.17",
+        "effective_scenario": rules.LOADGEN_SCENARIO[scenario],
+        "effective_test_mode": "PerformanceOnly",
+        "effective_min_duration_ms": 10_000,
+        "result_validity": "VALID" if duration_met else "INVALID",
+        "result_min_duration_met": duration_met,
+        "result_query_count": 100,
+        "generated_samples_per_query": 100,
+        "result_max_latency_ns": 1e9 * seconds,
+        rate: 25.0,
+    }
+    return util_logs.interpret(values, [], [])
+
+
+def test_a_test_that_ran_short_is_tried_again_at_its_own_rate():
+    again = corrected(from_trial(plan(), TRIAL), ended("offline"))
+    assert again.target_qps == pytest.approx(1.1 * 25)
+    assert "4.0 s at 25 samples/s" in again.notes[-1]
+    again = corrected(from_trial(plan("singlestream"), TRIAL), ended("singlestream"))
+    assert again.expected_latency_ms == pytest.approx(1.5 * 40)
+
+
+def test_a_test_is_not_tried_again_without_need():
+    assert corrected(from_trial(plan(), TRIAL), ended("offline", duration_met=True)) is None
+    assert corrected(plan(offline_expected_qps=3), ended("offline")) is None
+
+
+def test_what_is_tried():
+    prompts = [[n] for n in range(100)]
+    assert trial_prompts(plan("singlestream"), prompts, 8) == prompts[:10]
+    assert trial_prompts(plan(), prompts, 8) == prompts[:16]
+    assert trial_prompts(plan(), prompts[:3], 4) == [[0], [1], [2], [0], [1], [2], [0], [1]]
+    assert trial_prompts(plan(batch_size=4), prompts, 1000) == prompts[:8]
+    assert [trial_batch(plan("singlestream")), trial_batch(plan()), trial_batch(plan(batch_size=16))] == [1, None, 16]
+
+
+def told(target: Plan) -> dict[str, str]:
+    """user.conf as key -> value; every line must be of the plan's own model and scenario."""
+    mark = f"{target.loadgen_model}.{rules.LOADGEN_SCENARIO[target.config.scenario]}."
+    lines = [line.partition(" = ") for line in user_conf(target).splitlines()]
+    assert all(key.startswith(mark) for key, _, _ in lines)
+    return {key.removeprefix(mark): value for key, _, value in lines}
+
+
+@pytest.mark.parametrize(
+    ("scenario", "model"),
+    [
+        ("offline", "llama3_1-8b.Offline"),
+        ("server", "llama3_1-8b.Server"),
+        ("interactive", "llama3_1-8b-interactive.Server"),
+        ("singlestream", "llama3_1-8b-edge.SingleStream"),
+    ],
+)
+def test_a_full_run_overrides_no_counts(scenario: str, model: str):
+    found = from_trial(plan(scenario), TRIAL)
+    assert user_conf(found).startswith(f"{model}.")
+    rate = {"target_latency": "120"} if scenario == "singlestream" else {"target_qps": f"{found.target_qps:g}"}
+    assert told(found) == {"min_duration": "600000", **rate}
+
+
+def test_a_short_run_has_counts_of_its_own():
+    short = plan(total_sample_count=64, min_duration=2.5, offline_expected_qps=10)
+    assert told(short) == {
+        "min_duration": "2500",
+        "target_qps": "10",
+        "performance_sample_count_override": "64",
+        "min_query_count": "64",
+    }
+
+
+def test_edge_offline_is_told_under_its_own_model():
+    assert plan("offline", category="edge").loadgen_model == "llama3_1-8b-edge"
+
+
+def heard(target: Plan, conf: Path, ends: Any) -> None:
+    """What real LoadGen holds after reading the user.conf of a plan."""
+    conf.write_text(user_conf(target))
+    held = settings_for(target, conf)
+    names = ("min_duration_ms", "min_query_count", "performance_sample_count_override", "use_token_latencies")
+    names += ("server_target_qps", "offline_expected_qps", "single_stream_expected_latency_ns")
+    names += ("ttft_latency", "tpot_latency", "qsl_rng_seed", "sample_index_rng_seed", "schedule_rng_seed")
+    ends.put((held.scenario.name, {name: getattr(held, name) for name in names}))
+
+
+@pytest.fixture(scope="module")
+def held(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, dict[str, Any]]]:
+    """LoadGen's settings for a short run of each scenario, each in a process of its own, as LoadGen demands."""
+    spawn = multiprocessing.get_context("spawn")
+    ends = {scenario: spawn.Queue() for scenario in CATEGORY}
+    for scenario, end in ends.items():
+        short = from_trial(plan(scenario, total_sample_count=500, min_duration=7, version="6.0"), TRIAL)
+        conf = tmp_path_factory.mktemp(scenario) / "user.conf"
+        spawn.Process(target=heard, args=(short, conf, end)).start()
+    return {scenario: end.get(timeout=60) for scenario, end in ends.items()}
+
+
+@pytest.mark.parametrize("scenario", CATEGORY)
+def test_loadgen_holds_what_it_was_told(held: dict[str, tuple[str, dict[str, Any]]], scenario: str):
+    name, values = held[scenario]
+    assert name == rules.LOADGEN_SCENARIO[scenario]
+    assert (values["min_duration_ms"], values["min_query_count"]) == (7000, 500)
+    assert values["performance_sample_count_override"] == 500
+    assert values["use_token_latencies"]
+    rates = {
+        "offline": ("offline_expected_qps", 13.75),
+        "server": ("server_target_qps", 10),
+        "interactive": ("server_target_qps", 10),
+        "singlestream": ("single_stream_expected_latency_ns", 120e6),
+    }
+    key, rate = rates[scenario]
+    assert values[key] == pytest.approx(rate)
+    seeds = rules.SEEDS["6.0"]
+    assert [values[f"{seed}_rng_seed"] for seed in vars(seeds)] == list(vars(seeds).values())
+    if limits := rules.LIMITS.get(scenario):
+        assert (values["ttft_latency"], values["tpot_latency"]) == (limits.ttft_ms * 1e6, limits.tpot_ms * 1e6)

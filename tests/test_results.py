@@ -1,0 +1,304 @@
+"""The results folder: runs, status, latest, history, retention, index."""
+
+import json
+import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.errors import BAD_INPUT, UsageError
+from harness.results import (
+    RunFolder,
+    finish,
+    hide_secret,
+    history,
+    open_run,
+    read_json,
+    write_json,
+    write_text,
+)
+from report import write_index
+
+LABEL = "datacenter-offline"
+LINE: dict[str, Any] = {
+    "started": "2026-01-31T10:15:00+0000",
+    "mlperf_version": "5.1",
+    "model": "demo",
+    "category": "datacenter",
+    "scenario": "offline",
+    "mode": "both",
+    "samples": 256,
+    "comparable": False,
+    "valid": True,
+    "tokens_per_s": 5309.4,
+    "samples_per_s": 41.5,
+    "mean_new_tokens": 128.0,
+    "verdict": "PASS",
+}
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def lines(results: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (results / "history.jsonl").read_text().splitlines()]
+
+
+def test_a_new_run_is_named_by_time_and_label_and_is_running(tmp_path: Path):
+    run = open_run(tmp_path / "a" / "results", LABEL)
+    assert re.fullmatch(rf"\d{{8}}-\d{{6}}-{LABEL}(-\d+)?", run.name)
+    assert run.path == tmp_path / "a" / "results" / run.name
+    assert read_json(run.path / "status.json")["status"] == "running"
+
+
+def test_runs_of_the_same_second_have_names_of_their_own(tmp_path: Path):
+    with ThreadPoolExecutor(8) as pool:
+        runs = list(pool.map(lambda _: open_run(tmp_path, LABEL), range(40)))
+    assert len({run.name for run in runs}) == 40
+    assert names(tmp_path) == {run.name for run in runs}
+
+
+@pytest.mark.parametrize("below", ["", "results", "deep/results"])
+def test_a_results_folder_that_cannot_be_written_is_named(tmp_path: Path, below: str):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match=f"--results-dir {tmp_path}/file.*: cannot write there: ") as error:
+        open_run(tmp_path / "file" / below, LABEL)
+    assert error.value.exit_code == BAD_INPUT
+
+
+def test_a_full_or_read_only_file_system_is_named():
+    with pytest.raises(UsageError, match="--results-dir /proc/results: cannot write there"):
+        open_run(Path("/proc/results"), LABEL)
+
+
+def test_finish_completes_the_run_and_adds_one_line(tmp_path: Path):
+    first, second = open_run(tmp_path, LABEL), open_run(tmp_path, LABEL)
+    finish(first, {"samples": 1})
+    finish(second, {"samples": 2})
+    assert lines(tmp_path) == [{"run": first.name, "samples": 1}, {"run": second.name, "samples": 2}]
+    assert read_json(first.path / "status.json")["status"] == "complete"
+
+
+def test_latest_is_the_last_finished_run(tmp_path: Path):
+    first = open_run(tmp_path, LABEL)
+    assert not (tmp_path / "latest").exists()
+    finish(first, LINE)
+    failed = open_run(tmp_path, LABEL)
+    failed.set_status("failed", "no GPU")
+    open_run(tmp_path, LABEL)
+    assert (tmp_path / "latest").readlink() == Path(first.name)
+
+
+def test_latest_always_points_to_a_finished_run(tmp_path: Path):
+    finish(open_run(tmp_path, LABEL), LINE)
+    stop = threading.Event()
+    seen: list[str] = []
+
+    def look() -> None:
+        while not stop.is_set():
+            seen.append(read_json(tmp_path / "latest" / "status.json").get("status", "missing"))
+
+    reader = threading.Thread(target=look)
+    reader.start()
+    for _ in range(100):
+        finish(open_run(tmp_path, LABEL), LINE)
+    stop.set()
+    reader.join()
+    assert set(seen) == {"complete"}
+    assert not [name for name in names(tmp_path) if name.startswith(".")]
+
+
+def test_latest_replaces_a_stale_link(tmp_path: Path):
+    (tmp_path / "latest").symlink_to("gone")
+    run = open_run(tmp_path, LABEL)
+    finish(run, LINE)
+    assert (tmp_path / "latest").resolve() == run.path
+
+
+def test_keep_all_0_deletes_only_older_runs_that_ended(tmp_path: Path):
+    ended: list[RunFolder] = []
+    for status in ("complete", "failed", "interrupted"):
+        ended.append(open_run(tmp_path, LABEL))
+        ended[-1].set_status(status)
+        ended[-1].sub("Performance").joinpath("mlperf_log_detail.txt").write_text("log")
+    running = open_run(tmp_path, LABEL)
+    for folder in ("sweeps/a/run", "mmlu/run"):
+        (tmp_path / folder).mkdir(parents=True)
+        write_json(tmp_path / folder / "status.json", {"status": "complete"})
+    (tmp_path / "mine").mkdir()
+    (tmp_path / ".gitkeep").touch()
+    last = open_run(tmp_path, LABEL)
+    finish(last, LINE, keep_all=False)
+    kept = {running.name, last.name, "sweeps", "mmlu", "mine", "latest", "history.jsonl", ".gitkeep"}
+    assert names(tmp_path) == kept
+    assert (tmp_path / "sweeps/a/run/status.json").exists() and (tmp_path / "mmlu/run/status.json").exists()
+
+
+def test_keep_all_0_leaves_linked_folders_alone(tmp_path: Path):
+    elsewhere = open_run(tmp_path / "elsewhere", LABEL)
+    elsewhere.set_status("complete")
+    results = tmp_path / "results"
+    results.mkdir()
+    (results / "link").symlink_to(elsewhere.path)
+    finish(open_run(results, LABEL), LINE, keep_all=False)
+    assert elsewhere.path.exists() and (results / "link").exists()
+
+
+def test_runs_are_kept_unless_asked(tmp_path: Path):
+    first, second = open_run(tmp_path, LABEL), open_run(tmp_path, LABEL)
+    finish(first, LINE)
+    finish(second, LINE)
+    assert first.path.exists() and second.path.exists()
+
+
+def test_history_outlives_its_runs(tmp_path: Path):
+    runs = [open_run(tmp_path, LABEL) for _ in range(3)]
+    for run in runs:
+        finish(run, LINE, keep_all=False)
+    assert [line["run"] for line in history(tmp_path)] == [run.name for run in runs]
+
+
+def test_there_is_no_history_before_the_first_run(tmp_path: Path):
+    assert list(history(tmp_path)) == []
+
+
+@pytest.mark.parametrize(
+    "broken", [b'{"run": "a", "samp', b"", b"[1]", b"5", b"\xff\xfe\x00", b"null"], ids=lambda text: repr(text)
+)
+def test_history_skips_lines_that_are_not_whole(tmp_path: Path, broken: bytes):
+    (tmp_path / "history.jsonl").write_bytes(b'{"run": "a"}\n' + broken + b'\n{"run": "b"}\n')
+    assert list(history(tmp_path)) == [{"run": "a"}, {"run": "b"}]
+
+
+def test_a_line_cut_short_does_not_spoil_the_next(tmp_path: Path):
+    (tmp_path / "history.jsonl").write_text('{"run": "a"}\n{"run": "b", "samp')
+    run = open_run(tmp_path, LABEL)
+    finish(run, LINE)
+    assert [line["run"] for line in history(tmp_path)] == ["a", run.name]
+
+
+@given(text=st.text())
+def test_any_line_survives_the_history(tmp_path_factory: pytest.TempPathFactory, text: str):
+    results = tmp_path_factory.mktemp("results")
+    finish(open_run(results, LABEL), {"model": text})
+    assert [line["model"] for line in history(results)] == [text]
+
+
+@pytest.mark.parametrize(
+    ("word", "shown"),
+    [
+        ("hf_token=hf_abcDEF1234567890", "hf_token=***"),
+        ("HF_TOKEN=xyz", "HF_TOKEN=***"),
+        ("password=a", "password=***"),
+        ("api_key=a", "api_key=***"),
+        ("apikey=a", "apikey=***"),
+        ("client_secret=a", "client_secret=***"),
+        ("--engine-arg=hf_token=a", "--engine-arg=hf_token=***"),
+        ("hf_AbCdEfGhIjKlMnOpQrStUvWxYz01234567", "***"),
+        ("https://user:hf_AbCdEfGhIjKlMnOpQrStUvWxYz01234567@host", "https://user:***@host"),
+    ],
+)
+def test_secrets_are_hidden(word: str, shown: str):
+    assert hide_secret(word) == shown
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "--max-new-tokens",
+        "max_num_batched_tokens=8192",
+        "tokenizer=demo/model",
+        "enable_prefix_caching=false",
+        "hf_overrides={}",
+        "hf_config_path=/models",
+        "models/hf_llama_8b_instruct",
+    ],
+)
+def test_what_is_no_secret_stays(word: str):
+    assert hide_secret(word) == word
+
+
+def test_a_file_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path):
+    (tmp_path / "taken").mkdir()
+    with pytest.raises(OSError):
+        write_text(tmp_path / "taken", "text")
+    (tmp_path / "old").write_text("old")
+    with pytest.raises(UnicodeEncodeError):
+        write_text(tmp_path / "old", "new \ud800")
+    with pytest.raises(TypeError):
+        write_json(tmp_path / "old", {"key": object()})
+    assert names(tmp_path) == {"taken", "old"}
+    assert (tmp_path / "old").read_text() == "old"
+
+
+def test_a_reader_never_meets_half_a_file(tmp_path: Path):
+    path = tmp_path / "data.json"
+    write_json(path, [0] * 10_000)
+    stop = threading.Event()
+    lengths = set()
+
+    def look() -> None:
+        while not stop.is_set():
+            lengths.add(len(json.loads(path.read_text())))
+
+    reader = threading.Thread(target=look)
+    reader.start()
+    for _ in range(50):
+        write_json(path, [1] * 10_000)
+    stop.set()
+    reader.join()
+    assert lengths == {10_000}
+
+
+def test_written_files_may_be_read_by_others(tmp_path: Path):
+    write_text(tmp_path / "report.md", "text")
+    assert (tmp_path / "report.md").stat().st_mode & 0o777 == 0o644
+
+
+def index(results: Path) -> list[list[str]]:
+    """The cells of each run in index.md."""
+    write_index(results)
+    rows = [line for line in (results / "index.md").read_text().splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows[2:]]
+
+
+def test_the_index_lists_runs_newest_first(tmp_path: Path):
+    first, second = open_run(tmp_path, LABEL), open_run(tmp_path, LABEL)
+    finish(first, LINE)
+    finish(second, LINE | {"comparable": True, "verdict": "FAIL", "valid": False, "scenario": "server"})
+    assert index(tmp_path) == [
+        [
+            f"[{second.name}]({second.name}/report.md)",
+            *("demo", "datacenter server", "FAIL", "INVALID", "5,309", "41.5", "yes"),
+        ],
+        [
+            f"[{first.name}]({first.name}/report.md)",
+            *("demo", "datacenter offline", "PASS", "VALID", "5,309", "41.5", "no"),
+        ],
+    ]
+
+
+def test_the_index_names_deleted_runs_without_a_link(tmp_path: Path):
+    first, second = open_run(tmp_path, LABEL), open_run(tmp_path, LABEL)
+    finish(first, LINE)
+    finish(second, LINE, keep_all=False)
+    assert [row[0] for row in index(tmp_path)] == [f"[{second.name}]({second.name}/report.md)", first.name]
+
+
+def test_the_index_marks_what_a_run_does_not_have(tmp_path: Path):
+    run = open_run(tmp_path, LABEL)
+    finish(run, LINE | {"valid": None, "verdict": None, "tokens_per_s": None, "samples_per_s": None})
+    assert index(tmp_path)[0][3:7] == ["–"] * 4
+
+
+def test_the_index_passes_over_lines_of_other_programs(tmp_path: Path):
+    (tmp_path / "history.jsonl").write_text('{"some": "thing"}\n')
+    run = open_run(tmp_path, LABEL)
+    finish(run, LINE)
+    assert len(index(tmp_path)) == 1

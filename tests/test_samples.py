@@ -1,0 +1,243 @@
+"""The sample library: three sources, one library; what cannot serve is named."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness import rules
+from harness.config import DEMO, ROOT, RunConfig
+from harness.errors import UsageError
+from harness.samples import Library, check_lengths, from_json, load, load_tokenizer, task
+
+RECORDS: list[dict[str, Any]] = json.loads((DEMO / "cnn_eval.json").read_text())
+ENGLISH = {"article": [r["input"] for r in RECORDS], "highlights": [r["output"] for r in RECORDS]}
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    return load_tokenizer(RunConfig(model="demo"))
+
+
+@pytest.fixture
+def file(tmp_path: Path):
+    """Writes a data set as JSON."""
+
+    def write(data: Any) -> Path:
+        path = tmp_path / "data.json"
+        path.write_text(data if isinstance(data, str) else json.dumps(data))
+        return path
+
+    return write
+
+
+def config(path: Path | None = None, category: str = "datacenter") -> RunConfig:
+    return RunConfig(model="demo", category=category, dataset_path=path)
+
+
+def content(library: Library) -> tuple[list[list[int]], list[str], list[str]]:
+    return library.prompts, library.references, library.articles
+
+
+def changed(**fields: Any) -> list[dict[str, Any]]:
+    """Five records, the third of them with other fields; None takes a field away."""
+    records = [dict(record) for record in RECORDS[:5]]
+    records[3] = {key: value for key, value in (records[3] | fields).items() if value is not None}
+    return records
+
+
+def refusal(path: Path, tokenizer: Any, count: int = 5) -> str:
+    with pytest.raises(UsageError) as error:
+        load(config(path), tokenizer, count)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Folders saved by `datasets`: one split; several; without a validation split; with other columns."""
+    from datasets import Dataset, DatasetDict
+
+    articles = Dataset.from_dict(ENGLISH)
+    other = Dataset.from_dict({"text": ["a"]})
+    data = {
+        "split": articles,
+        "dictionary": DatasetDict({"train": other, "validation": articles}),
+        "train only": DatasetDict({"train": articles}),
+        "columns": other,
+    }
+    folders = {name: tmp_path_factory.mktemp("saved") / name for name in data}
+    for name, folder in folders.items():
+        data[name].save_to_disk(str(folder))
+    return folders
+
+
+@pytest.mark.parametrize("category", ["datacenter", "edge"])
+def test_every_source_gives_the_same_library(tokenizer: Any, saved: dict[str, Path], file, category: str):
+    count = task(config(category=category)).samples
+    default = load(config(category=category), tokenizer, count)
+    bare = file([{"input": record["input"], "output": record["output"]} for record in RECORDS])
+    for path in (DEMO / "cnn_eval.json", bare, saved["split"], saved["dictionary"]):
+        library = load(config(path, category), tokenizer, count)
+        assert content(library) == content(default)
+        assert library.source == str(path)
+    assert len(default) == count == {"datacenter": 256, "edge": 100}[category]
+
+
+def test_prompts_are_the_fixed_instruction_around_the_article(tokenizer: Any):
+    library = load(config(), tokenizer, 3)
+    for prompt, article in zip(library.prompts, library.articles, strict=True):
+        text = tokenizer.decode(prompt, skip_special_tokens=True)
+        assert text.startswith("Summarize the following news article in 128 tokens. Please output the summary only, ")
+        assert text.endswith(f"without any other text.\n\nArticle:\n{article}\n\nSummary:")
+
+
+def test_tokens_that_come_with_the_data_are_used_as_they_are(tokenizer: Any, file):
+    library = load(config(file(changed(tok_input=[7, 8, 9]))), tokenizer, 5)
+    assert library.prompts[3] == [7, 8, 9]
+
+
+def test_datacenter_keeps_the_order_of_the_data(tokenizer: Any):
+    library = load(config(), tokenizer, 10)
+    assert library.references == ENGLISH["highlights"][:10]
+
+
+def test_edge_takes_the_first_of_the_shuffled_data(tokenizer: Any):
+    from datasets import Dataset
+
+    shuffled = Dataset.from_dict(ENGLISH).shuffle(seed=42)
+    library = load(config(category="edge"), tokenizer, 100)
+    assert library.references == shuffled["highlights"][:100]
+    assert library.articles == shuffled["article"][:100]
+    assert load(config(category="edge"), tokenizer, 7).references == shuffled["highlights"][:7]
+
+
+def test_edge_takes_a_sample_file_of_its_size_as_it_is(tokenizer: Any, file):
+    library = load(config(file(RECORDS[:100]), "edge"), tokenizer, 100)
+    assert library.references == ENGLISH["highlights"][:100]
+
+
+def test_too_few_samples_says_what_to_do(tokenizer: Any, file):
+    told = refusal(file(RECORDS[:5]), tokenizer, 6)
+    assert "has 5 samples; this run needs 6: use --total-sample-count" in told
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"input": None}, "no text under 'input'"),
+        ({"input": 5}, "no text under 'input'"),
+        ({"output": None}, "no text under 'output'"),
+        ({"output": ["text"]}, "no text under 'output'"),
+        ({"tok_input": []}, "'tok_input' is not a list of token ids"),
+        ({"tok_input": "1 2"}, "'tok_input' is not a list of token ids"),
+        ({"tok_input": [1, 2.5]}, "'tok_input' is not a list of token ids"),
+        ({"tok_input": [1, True]}, "'tok_input' is not a list of token ids"),
+        ({"tok_input": [1, None]}, "'tok_input' is not a list of token ids"),
+    ],
+    ids=str,
+)
+def test_a_malformed_record_is_named(tokenizer: Any, file, fields: dict[str, Any], told: str):
+    path = file(changed(**fields))
+    line = refusal(path, tokenizer)
+    assert line.startswith(f"{path}: record 3") and told in line
+
+
+def test_a_record_that_is_no_object_is_named(file):
+    with pytest.raises(UsageError, match="record 1 is not an object"):
+        from_json(file([RECORDS[0], "text"]))
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        ("", "not JSON"),
+        ('[{"input": "a"', "not JSON"),
+        ({"input": "a", "output": "b"}, "expected a JSON array"),
+        ([], "expected a JSON array"),
+        (5, "expected a JSON array"),
+    ],
+)
+def test_a_file_that_is_no_data_set_is_named(tokenizer: Any, file, data: Any, told: str):
+    path = file(data)
+    line = refusal(path, tokenizer)
+    assert line.startswith(f"--dataset-path {path}: ") and told in line
+
+
+def test_files_that_cannot_be_read_are_named(tokenizer: Any, tmp_path: Path):
+    assert "No such file" in refusal(tmp_path / "none.json", tokenizer)
+    (tmp_path / "binary.json").write_bytes(b"\xff\xfe[]")
+    assert "not JSON" in refusal(tmp_path / "binary.json", tokenizer)
+
+
+def test_folders_that_cannot_serve_are_named(tokenizer: Any, tmp_path: Path, saved: dict[str, Path]):
+    assert "not a folder saved by `datasets`" in refusal(tmp_path, tokenizer)
+    assert "no validation split; it has train" in refusal(saved["train only"], tokenizer)
+    assert "no column 'article'; it has text" in refusal(saved["columns"], tokenizer)
+
+
+def test_a_missing_text_in_a_folder_is_named(tokenizer: Any, tmp_path: Path):
+    from datasets import Dataset
+
+    articles = [*ENGLISH["article"][:3], None, ENGLISH["article"][4]]
+    Dataset.from_dict({"article": articles, "highlights": ENGLISH["highlights"][:5]}).save_to_disk(str(tmp_path / "d"))
+    assert "3" in refusal(tmp_path / "d", tokenizer)
+
+
+@pytest.mark.parametrize("token", [-1, 10**6])
+def test_token_ids_outside_the_vocabulary_name_the_sample(tokenizer: Any, file, token: int):
+    told = refusal(file(changed(tok_input=[1, token])), tokenizer)
+    assert f"sample 3 has token ids outside demo's vocabulary of {len(tokenizer):,}" in told
+
+
+def test_the_last_token_of_the_vocabulary_is_inside(tokenizer: Any, file):
+    library = load(config(file(changed(tok_input=[len(tokenizer) - 1]))), tokenizer, 5)
+    assert library.prompts[3] == [len(tokenizer) - 1]
+    refusal(file(changed(tok_input=[len(tokenizer)])), tokenizer)
+
+
+def test_prompts_that_do_not_fit_name_the_longest_and_what_it_needs():
+    library = Library([[1] * length for length in (10, 30, 20)], [""] * 3, [""] * 3, "data")
+    check_lengths(library, max_model_len=38, max_new_tokens=8)
+    with pytest.raises(
+        UsageError, match="2 of 3 samples do not fit --max-model-len 27: sample 1 needs 38. Use"
+    ) as error:
+        check_lengths(library, max_model_len=27, max_new_tokens=8)
+    assert "--max-model-len 38 or more" in str(error.value)
+
+
+def test_the_demo_fits_its_own_model(tokenizer: Any):
+    check_lengths(load(config(), tokenizer, 256), 1024, rules.MAX_NEW_TOKENS)
+
+
+OFFLINE = """
+from harness import samples
+from harness.config import RunConfig
+from harness.errors import UsageError
+for get in (samples.from_hub, lambda: samples.load_tokenizer(RunConfig()), lambda: samples.load_tokenizer(RunConfig(model="no/such"))):
+    try:
+        print("got", get())
+    except UsageError as error:
+        print(error)
+"""
+
+
+def test_without_a_network_one_line_says_what_to_do(tmp_path: Path):
+    home = {"HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
+    ended = subprocess.run(
+        [sys.executable, "-c", OFFLINE], cwd=ROOT, env=os.environ | home, capture_output=True, text=True, check=True
+    )
+    data, model, unknown = ended.stdout.splitlines()
+    assert data.startswith("cannot download abisee/cnn_dailymail") and "pass --dataset-path" in data
+    assert model.startswith("cannot load meta-llama/Llama-3.1-8B-Instruct") and "--model demo" in model
+    assert unknown.startswith("cannot load no/such") and "a misspelt name?" in unknown
+
+
+def test_a_folder_without_a_tokenizer_is_named(tmp_path: Path):
+    with pytest.raises(UsageError, match=f"--model {tmp_path}: no usable tokenizer") as error:
+        load_tokenizer(RunConfig(model=str(tmp_path)))
+    assert "\n" not in str(error.value)
