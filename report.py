@@ -142,7 +142,10 @@ def history_line(summary: dict[str, Any]) -> dict[str, Any]:
 
 def write_index(results_dir: Path) -> None:
     """Renders results/index.md, newest run first, from the history."""
-    lines = [line | {"kept": (results_dir / line["run"]).is_dir()} for line in history(results_dir)]
+    empty = dict.fromkeys(
+        ("model", "category", "scenario", "verdict", "valid", "tokens_per_s", "samples_per_s", "comparable")
+    )
+    lines = [empty | line | {"kept": (results_dir / line["run"]).is_dir()} for line in history(results_dir)]
     write_text(results_dir / "index.md", render("index.md.j2", runs=lines[::-1]))
 
 

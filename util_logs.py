@@ -79,9 +79,10 @@ def records(path: Path) -> Iterator[dict[str, Any]]:
                     continue
                 try:
                     entry = json.loads(line[len(MARK) :])
-                    entry["key"], entry["value"]
-                except (json.JSONDecodeError, KeyError, TypeError):
-                    raise LogError(f"{path}:{number}: a damaged entry; was the run cut short?") from None
+                except json.JSONDecodeError:
+                    entry = None
+                if not (isinstance(entry, dict) and isinstance(entry.get("key"), str) and "value" in entry):
+                    raise LogError(f"{path}:{number}: a damaged entry; was the run cut short?")
                 yield entry
     except OSError as error:
         raise LogError(f"{path}: {error.strerror}.") from None
@@ -97,18 +98,17 @@ def read(folder: Path) -> Facts:
     warnings: list[str] = []
     for entry in records(path):
         values[entry["key"]] = entry["value"]
-        about = entry.get("metadata") or {}
+        about = entry.get("metadata")
+        about = about if isinstance(about, dict) else {}
         if about.get("is_error"):
             errors.append(str(entry["value"]))
         elif about.get("is_warning"):
             warnings.append(str(entry["value"]))
-    if "loadgen_version" not in values or "effective_scenario" not in values:
-        raise LogError(f"{path}: no LoadGen test in it (empty, or of another program).")
-    mode = values["effective_test_mode"]
-    if mode == "PerformanceOnly" and "result_validity" not in values:
+    if any(name not in values for name in ("loadgen_version", "effective_scenario", "effective_test_mode")):
+        raise LogError(f"{path}: no LoadGen test in it (empty, cut short, or of another program).")
+    last = "num_errors" if values["effective_test_mode"] == "PerformanceOnly" else "power_end"
+    if last not in values:
         raise LogError(f"{path}: the test did not come to its end; there is no result in it.")
-    if "num_errors" not in values and "power_end" not in values:
-        raise LogError(f"{path}: the test did not come to its end.")
     return interpret(values, errors, warnings)
 
 
@@ -149,7 +149,7 @@ def duration(values: dict[str, Any], offline: bool, samples: int | None, rate: f
     """Seconds of the measured part, from the numbers LoadGen divided by it.
 
     Offline: until the last sample was complete. Otherwise LoadGen's rate is (samples - 1) / duration, where the
-    duration ends with the last completion (Server) or the last issue (SingleStream).
+    duration ends when the last issued query completes (Server) or is issued (SingleStream).
     """
     if offline:
         last = values.get("result_max_latency_ns")
@@ -176,7 +176,7 @@ def reasons(values: dict[str, Any]) -> list[str]:
     if values.get("result_min_queries_met") is False:
         why.append("too few queries were issued")
     if values.get("early_stopping_met") is False:
-        why.append("too few queries for a sure percentile (early stopping)")
+        why.append("too few queries within the limits to be sure of the percentile (early stopping)")
     texts = [values.get("result_invalid_reason", "")]
     texts += [values.get(f"early_stopping_{kind}result", "") for kind in ("", "ttft_", "tpot_")]
     said = [" ".join(str(text).split()) for text in texts]
@@ -197,37 +197,43 @@ class Sample:
 def read_trace(folder: Path) -> list[Sample]:
     """Every sample of a test, in the order of issue, from LoadGen's own trace. Raises LogError.
 
-    The trace is JSON with one event a line; a sample's events share its scheduled time, and its Token_Latency and
-    Latency entries (nanoseconds) come before the Sample entry that closes it.
+    The trace is JSON with one event a line. A sample's first token is a Token_Latency event with the same scheduled
+    time (Server), or a Token event with the same number (SingleStream), before the Sample event that closes it.
     """
     path = folder / TRACE
-    first_token: dict[tuple[float, int], int] = {}
+    by_time: dict[tuple[float, int], int] = {}
+    by_number: dict[int, int] = {}
     samples = []
+    ended = False
     try:
         with path.open(encoding="utf-8") as lines:
             for line in lines:
+                ended = ended or '"LastTrace"' in line
                 if '"Token_Latency"' in line:
-                    event = json.loads(line.rstrip().rstrip(","))
+                    event = read_event(line)
                     delay = event["args"]["issue_delay"]
-                    first_token[event["ts"], delay] = delay + event["args"]["issue_to_done"]
-                elif '"Sample"' in line and '"ph":"b"' in line:
-                    event = json.loads(line.rstrip().rstrip(","))
+                    by_time[event["ts"], delay] = delay + event["args"]["issue_to_done"]
+                elif '"ph":"b"' in line and ('"Sample"' in line or '"Token"' in line):
+                    event = read_event(line)
                     about = event["args"]
-                    ttft = first_token.pop((event["ts"], about["issue_start_ns"]), None)
-                    samples.append(
-                        Sample(
-                            about["sample_seq"],
-                            about["sample_idx"],
-                            event["ts"] / 1e3,
-                            None if ttft is None else ttft / 1e6,
-                            about["complete_ns"] / 1e6,
-                        )
-                    )
+                    number, done = about["sample_seq"], about["complete_ns"]
+                    if event["name"] == "Token":
+                        by_number[number] = done
+                        continue
+                    first = by_time.pop((event["ts"], about["issue_start_ns"]), by_number.pop(number, None))
+                    ttft = None if first is None else first / 1e6
+                    samples.append(Sample(number, about["sample_idx"], event["ts"] / 1e3, ttft, done / 1e6))
     except OSError as error:
         raise LogError(f"{path}: {error.strerror}.") from None
-    except (json.JSONDecodeError, KeyError, UnicodeDecodeError):
+    except (json.JSONDecodeError, KeyError, TypeError, UnicodeDecodeError):
         raise LogError(f"{path}: a damaged entry; was the run cut short?") from None
+    if not ended:
+        raise LogError(f"{path}: not a whole trace; was the run cut short?")
     return sorted(samples, key=lambda sample: sample.order)
+
+
+def read_event(line: str) -> Any:
+    return json.loads(line.rstrip().rstrip(","))
 
 
 def main(arguments: list[str]) -> int:

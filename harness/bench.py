@@ -7,7 +7,7 @@ import mlperf_loadgen as lg
 
 from harness import loadgen, results, system
 from harness.config import Plan
-from harness.engine import Engine
+from harness.engine import ENDED, Engine
 from harness.errors import EngineError
 from harness.progress import Display
 from harness.samples import Library
@@ -57,5 +57,5 @@ class Bench:
     def check(self, folder: Path) -> None:
         """Raises when the run cannot go on: LoadGen itself would wait for ever."""
         if self.engine.dead:
-            raise EngineError("vLLM's engine process ended")
+            raise EngineError(ENDED)
         results.check_space(folder)

@@ -165,6 +165,7 @@ class RunConfig(EngineConfig):
         allowed = rules.SCENARIOS[self.category]
         if self.scenario not in allowed:
             raise UsageError(f"--category {self.category} takes --scenario {', '.join(allowed)}; not {self.scenario}.")
+        require(self.seed is None or 0 <= self.seed < 2**32, "--seed", "a whole number from 0 to 4294967295")
         for name in (
             "max_new_tokens",
             "total_sample_count",
@@ -298,6 +299,8 @@ def parallelism(config: EngineConfig, gpus: Sequence[GPU], weight_bytes: int) ->
         return (1 if tensor == "auto" else int(tensor)), (1 if data == "auto" else int(data))
     if tensor == "auto":
         available = len(gpus) // (1 if data == "auto" else int(data))
+        if available == 0:
+            raise UsageError(f"--data-parallel-size {data} needs {data} GPUs or more; {len(gpus)} visible.")
         room = 0.8 * config.memory_share * min(gpu.memory for gpu in gpus)
         sizes = [2**n for n in range(10) if 2**n <= available]
         fitting = [size for size in sizes if weight_bytes / size <= room]
@@ -333,7 +336,7 @@ def check_types(config: EngineConfig) -> None:
     for name, hint in get_type_hints(type(config)).items():
         value = getattr(config, name)
         converted = convert(value, hint)
-        if converted is None and value is not None:
+        if converted is None and not (value is None and type(None) in get_args(hint)):
             raise UsageError(f"{as_flag(name)} takes {describe(hint)}; got {value!r}.")
         object.__setattr__(config, name, converted)
 
@@ -356,7 +359,7 @@ def convert(value: Any, hint: Any) -> Any:
         return None
     try:
         if hint is int:
-            return int(value) if float(value) == int(float(value)) else None
+            return int(value) if float(value).is_integer() else None
         if hint is str and not isinstance(value, str | int | float):
             return None
         return hint(value)

@@ -29,6 +29,7 @@ Result = TypeVar("Result")
 # Other processes of the engine that may still be ending when it is closed get this long before they are killed.
 GRACE_S = 3.0
 LAST_CALL_S = 1.0  # and after being asked once more
+ENDED = "vLLM's engine process ended unexpectedly"
 DEMO_CACHE_BYTES = 2**30
 
 
@@ -197,7 +198,9 @@ class Engine:
         except (asyncio.CancelledError, GeneratorExit):
             raise
         except Exception as error:
-            raise EngineError(f"vLLM died while answering: {first_line(error)}") from error
+            if self.dead:
+                raise EngineError(ENDED) from error
+            raise EngineError(f"vLLM failed while answering: {first_line(error)}") from error
 
     @property
     def concurrency(self) -> int:
@@ -261,5 +264,6 @@ def root_cause(log: Path) -> str | None:
     except OSError:
         return None
     found = re.findall(r"^(?:.*\] )?((?:\w+\.)*\w*(?:Error|Exception)): (.+)$", text, re.M)
-    causes = [f"{name}: {what}" for name, what in found if "Engine core initialization failed" not in what]
+    vague = ("Engine core initialization failed", "See stack trace (above)")
+    causes = [f"{name}: {what}" for name, what in found if not any(word in what for word in vague)]
     return causes[0][:300] if causes else None

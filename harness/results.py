@@ -64,7 +64,8 @@ def record(run: RunFolder, plan: Plan, **facts: Any) -> None:
 
 def hide_secret(word: str) -> str:
     """A command-line word with the value of anything like a token or password left out."""
-    return re.sub(r"(?i)(\w*(?:token|secret|password|api_?key)=)\S+|\bhf_\w{8,}", lambda m: (m[1] or "") + "***", word)
+    hidden = re.sub(r"(?is)((?:token|secret|password|api[-_]?key)[\"']?\s*[:=]\s*).*", r"\1***", word)
+    return re.sub(r"\bhf_[A-Za-z0-9]{16,}", "***", hidden)
 
 
 def check_space(path: Path) -> None:
@@ -84,14 +85,20 @@ def made(path: Path) -> bool:
 def finish(run: RunFolder, line: dict[str, Any], keep_all: bool = True) -> None:
     """Marks a run complete: its line joins the history, `latest` moves to it, and older runs go if asked."""
     run.set_status("complete")
-    with (run.results_dir / "history.jsonl").open("a") as history:
-        history.write(json.dumps({"run": run.name, **line}) + "\n")
+    append_line(run.results_dir / "history.jsonl", json.dumps({"run": run.name, **line}))
     point_latest(run)
     if not keep_all:
         for status in run.results_dir.glob("*/status.json"):
             done = status.parent != run.path and read_json(status).get("status") != "running"
             if done and not status.parent.is_symlink():
                 shutil.rmtree(status.parent)
+
+
+def append_line(path: Path, text: str) -> None:
+    """Adds a line of its own, also after one that was cut short."""
+    whole = not path.exists() or path.read_bytes().endswith(b"\n") or path.stat().st_size == 0
+    with path.open("a") as file:
+        file.write(("" if whole else "\n") + text + "\n")
 
 
 def point_latest(run: RunFolder) -> None:
@@ -105,7 +112,7 @@ def point_latest(run: RunFolder) -> None:
 def history(results_dir: Path) -> Iterator[dict[str, Any]]:
     """Finished runs, oldest first; lines that are not whole are passed over."""
     try:
-        lines = (results_dir / "history.jsonl").read_text().splitlines()
+        lines = (results_dir / "history.jsonl").read_text(errors="replace").splitlines()
     except OSError:
         return
     for line in lines:
@@ -113,7 +120,7 @@ def history(results_dir: Path) -> Iterator[dict[str, Any]]:
             entry = json.loads(line)
         except json.JSONDecodeError:
             continue
-        if isinstance(entry, dict):
+        if isinstance(entry, dict) and isinstance(entry.get("run"), str):
             yield entry
 
 

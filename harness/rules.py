@@ -26,9 +26,6 @@ EDGE_SHUFFLE_SEED = 42
 LONGEST_PROMPT = 2540  # tokens, of the 13,368 official samples
 MIN_DURATION_S = 600.0
 
-# Queries LoadGen's early-stopping test needs, at 99 % confidence, before it believes a percentile when none is late.
-EARLY_STOPPING_QUERIES = {"server": 459, "interactive": 459, "singlestream": 64}
-
 
 @dataclass(frozen=True)
 class Seeds:

@@ -152,7 +152,11 @@ def from_columns(data: Any, source: str) -> list[Record]:
     for column in ("article", "highlights"):
         if column not in data.column_names:
             raise UsageError(f"{source}: no column {column!r}; it has {', '.join(data.column_names)}.")
-    return [Record(*pair) for pair in zip(data["article"], data["highlights"], strict=True)]
+    records = [Record(*pair) for pair in zip(data["article"], data["highlights"], strict=True)]
+    for number, item in enumerate(records):
+        if not (isinstance(item.article, str) and isinstance(item.reference, str)):
+            raise UsageError(f"{source}: record {number} has no text under 'article' or 'highlights'.")
+    return records
 
 
 def load_tokenizer(config: EngineConfig) -> Any:

@@ -250,7 +250,7 @@ SETTINGS = st.fixed_dictionaries(
         "max_model_len": NUMBERS,
         "total_sample_count": NUMBERS,
         "max_num_seqs": st.integers(1, 2**40),
-        "seed": st.integers(0, 2**63 - 1),
+        "seed": st.integers(0, 2**32 - 1),
         "gpu_memory_utilization": st.one_of(st.floats(0.01, 1), st.just(1), st.just("auto")),
         "server_target_qps": RATES,
         "offline_expected_qps": RATES,
@@ -376,6 +376,7 @@ def test_a_short_accuracy_run_may_be_brief():
     assert plan(mode="accuracy", min_duration=1).shortcomings == []
 
 
+@settings(deadline=None)
 @given(count=st.integers(1, 13368))
 def test_a_short_run_lasts_in_proportion(count: int):
     short = plan(total_sample_count=count)

@@ -4,17 +4,18 @@ import asyncio
 import multiprocessing
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import util_logs
 from harness import rules
 from harness.config import Plan, RunConfig, resolve
-from harness.loadgen import settings_for, user_conf
+from harness.loadgen import set_rates, settings_for, user_conf
 from harness.rates import (
     Trial,
     corrected,
@@ -72,6 +73,7 @@ def test_the_server_rate_is_a_share_of_offline_requests_not_tokens():
     assert "earlier" in found.notes[-1] and "6,400.0 tokens/s / 128.0 tokens a request" in found.notes[-1]
 
 
+@settings(deadline=None)
 @given(tokens_per_s=st.floats(1, 1e6), mean=st.floats(1, 128))
 def test_the_server_rate_for_any_offline_result(tokens_per_s: float, mean: float):
     server = plan("server")
@@ -211,9 +213,9 @@ def test_a_test_is_not_tried_again_without_need():
 def test_what_is_tried():
     prompts = [[n] for n in range(100)]
     assert trial_prompts(plan("singlestream"), prompts, 8) == prompts[:10]
-    assert trial_prompts(plan(), prompts, 8) == prompts[:16]
-    assert trial_prompts(plan(), prompts[:3], 4) == [[0], [1], [2], [0], [1], [2], [0], [1]]
-    assert trial_prompts(plan(batch_size=4), prompts, 1000) == prompts[:8]
+    assert trial_prompts(plan(), prompts, 8) == prompts[:8]
+    assert trial_prompts(plan(), prompts[:3], 8) == (prompts[:3] * 3)[:8]
+    assert trial_prompts(plan(batch_size=4), prompts, 1000) == prompts[:4]
     assert [trial_batch(plan("singlestream")), trial_batch(plan()), trial_batch(plan(batch_size=16))] == [1, None, 16]
 
 
@@ -255,18 +257,23 @@ def test_edge_offline_is_told_under_its_own_model():
     assert plan("offline", category="edge").loadgen_model == "llama3_1-8b-edge"
 
 
+RATES = ("server_target_qps", "offline_expected_qps", "single_stream_expected_latency_ns")
+KEPT = ("min_duration_ms", "min_query_count", "performance_sample_count_override", "use_token_latencies")
+KEPT += ("ttft_latency", "tpot_latency", "qsl_rng_seed", "sample_index_rng_seed", "schedule_rng_seed")
+Held = tuple[str, dict[str, Any], dict[str, Any]]
+
+
 def heard(target: Plan, conf: Path, ends: Any) -> None:
-    """What real LoadGen holds after reading the user.conf of a plan."""
+    """What real LoadGen holds after reading a plan's user.conf, and after it was told of half the rate."""
     conf.write_text(user_conf(target))
     held = settings_for(target, conf)
-    names = ("min_duration_ms", "min_query_count", "performance_sample_count_override", "use_token_latencies")
-    names += ("server_target_qps", "offline_expected_qps", "single_stream_expected_latency_ns")
-    names += ("ttft_latency", "tpot_latency", "qsl_rng_seed", "sample_index_rng_seed", "schedule_rng_seed")
-    ends.put((held.scenario.name, {name: getattr(held, name) for name in names}))
+    first = {name: getattr(held, name) for name in KEPT + RATES}
+    set_rates(held, from_trial(target, replace(TRIAL, seconds=2 * TRIAL.seconds)))
+    ends.put((held.scenario.name, first, {name: getattr(held, name) for name in KEPT + RATES}))
 
 
 @pytest.fixture(scope="module")
-def held(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, dict[str, Any]]]:
+def held(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Held]:
     """LoadGen's settings for a short run of each scenario, each in a process of its own, as LoadGen demands."""
     spawn = multiprocessing.get_context("spawn")
     ends = {scenario: spawn.Queue() for scenario in CATEGORY}
@@ -278,21 +285,30 @@ def held(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, dict[
 
 
 @pytest.mark.parametrize("scenario", CATEGORY)
-def test_loadgen_holds_what_it_was_told(held: dict[str, tuple[str, dict[str, Any]]], scenario: str):
-    name, values = held[scenario]
+def test_loadgen_holds_what_it_was_told(held: dict[str, Held], scenario: str):
+    name, values, _ = held[scenario]
     assert name == rules.LOADGEN_SCENARIO[scenario]
     assert (values["min_duration_ms"], values["min_query_count"]) == (7000, 500)
     assert values["performance_sample_count_override"] == 500
     assert values["use_token_latencies"]
-    rates = {
-        "offline": ("offline_expected_qps", 13.75),
-        "server": ("server_target_qps", 10),
-        "interactive": ("server_target_qps", 10),
-        "singlestream": ("single_stream_expected_latency_ns", 120e6),
-    }
-    key, rate = rates[scenario]
-    assert values[key] == pytest.approx(rate)
     seeds = rules.SEEDS["6.0"]
     assert [values[f"{seed}_rng_seed"] for seed in vars(seeds)] == list(vars(seeds).values())
     if limits := rules.LIMITS.get(scenario):
         assert (values["ttft_latency"], values["tpot_latency"]) == (limits.ttft_ms * 1e6, limits.tpot_ms * 1e6)
+
+
+@pytest.mark.parametrize(
+    ("scenario", "rate", "first", "second"),
+    [
+        ("offline", "offline_expected_qps", 13.75, 6.875),
+        ("server", "server_target_qps", 10, 5),
+        ("interactive", "server_target_qps", 10, 5),
+        ("singlestream", "single_stream_expected_latency_ns", 120e6, 240e6),
+    ],
+)
+def test_loadgen_can_be_told_a_second_rate(
+    held: dict[str, Held], scenario: str, rate: str, first: float, second: float
+):
+    _, before, after = held[scenario]
+    assert (before[rate], after[rate]) == (pytest.approx(first), pytest.approx(second))
+    assert {name: before[name] for name in KEPT} == {name: after[name] for name in KEPT}

@@ -44,7 +44,7 @@ def content(library: Library) -> tuple[list[list[int]], list[str], list[str]]:
 
 
 def changed(**fields: Any) -> list[dict[str, Any]]:
-    """Five records, the third of them with other fields; None takes a field away."""
+    """Five records, number 3 with other fields; None takes a field away."""
     records = [dict(record) for record in RECORDS[:5]]
     records[3] = {key: value for key, value in (records[3] | fields).items() if value is not None}
     return records
@@ -204,7 +204,7 @@ def test_prompts_that_do_not_fit_name_the_longest_and_what_it_needs():
     library = Library([[1] * length for length in (10, 30, 20)], [""] * 3, [""] * 3, "data")
     check_lengths(library, max_model_len=38, max_new_tokens=8)
     with pytest.raises(
-        UsageError, match="2 of 3 samples do not fit --max-model-len 27: sample 1 needs 38. Use"
+        UsageError, match=r"2 of 3 samples do not fit --max-model-len 27: sample 1 needs 38. Use"
     ) as error:
         check_lengths(library, max_model_len=27, max_new_tokens=8)
     assert "--max-model-len 38 or more" in str(error.value)
@@ -215,10 +215,12 @@ def test_the_demo_fits_its_own_model(tokenizer: Any):
 
 
 OFFLINE = """
+from functools import partial
 from harness import samples
 from harness.config import RunConfig
 from harness.errors import UsageError
-for get in (samples.from_hub, lambda: samples.load_tokenizer(RunConfig()), lambda: samples.load_tokenizer(RunConfig(model="no/such"))):
+models = (RunConfig(), RunConfig(model="no/such"))
+for get in (samples.from_hub, *(partial(samples.load_tokenizer, model) for model in models)):
     try:
         print("got", get())
     except UsageError as error:

@@ -41,7 +41,7 @@ class Test:
 
 TESTS = {
     "offline": Test("Offline", {"min_duration": 300, "target_qps": 1000, "min_query_count": 64}),
-    "offline-short": Test("Offline", {"min_duration": 1000, "target_qps": 10, "min_query_count": 64}),
+    "offline-short": Test("Offline", {"min_duration": 5000, "target_qps": 2, "min_query_count": 64}),
     "offline-accuracy": Test(
         "Offline", {"min_duration": 300, "target_qps": 1000, "min_query_count": 64}, mode="AccuracyOnly"
     ),
@@ -53,7 +53,7 @@ TESTS = {
         first_token_s=0.002,
     ),
     "single": Test("SingleStream", {"min_duration": 300, "target_latency": 1, "min_query_count": 64}, rest_s=0.002),
-    "single-short": Test("SingleStream", {"min_duration": 1000, "target_latency": 20, "min_query_count": 64}),
+    "single-short": Test("SingleStream", {"min_duration": 5000, "target_latency": 200, "min_query_count": 64}),
 }
 VALID = {"offline", "server", "single"}
 PERFORMANCE = [name for name, test in TESTS.items() if test.mode == "PerformanceOnly"]
@@ -194,13 +194,11 @@ def test_the_trace_agrees_with_the_log(logs: dict[str, Path], name: str):
 def test_the_duration_is_that_of_the_trace(logs: dict[str, Path], name: str):
     facts, trace = read(logs[name]), read_trace(logs[name])
     begin = min(sample.scheduled_ms for sample in trace)
-    if facts.scenario == "SingleStream":
-        last = max(sample.scheduled_ms for sample in trace)
-    else:
-        last = max(sample.scheduled_ms + sample.latency_ms for sample in trace)  # here in the order of issue
-    assert facts.duration_s == pytest.approx((last - begin) / 1000, rel=0.01, abs=0.005)
-    tokens = TOKENS * facts.samples
-    assert facts.tokens_per_s == pytest.approx(tokens / facts.duration_s, rel=0.02)
+    issued = max(sample.scheduled_ms for sample in trace) - begin
+    done = max(sample.scheduled_ms + sample.latency_ms for sample in trace) - begin
+    measured = issued if facts.scenario == "SingleStream" else done
+    assert facts.duration_s == pytest.approx(measured / 1000, rel=0.01, abs=0.01)
+    assert TOKENS * facts.samples / facts.tokens_per_s == pytest.approx(done / 1000, rel=0.01, abs=0.01)
 
 
 def test_counts_of_samples_and_queries(logs: dict[str, Path]):
@@ -211,14 +209,14 @@ def test_counts_of_samples_and_queries(logs: dict[str, Path]):
     assert facts.queries == facts.samples >= 500
 
 
-EARLY = "too few queries for a sure percentile (early stopping)"
+EARLY = "too few queries within the limits to be sure of the percentile (early stopping)"
 
 
 @pytest.mark.parametrize(
     ("name", "causes", "advice"),
     [
-        ("offline-short", ["shorter than the minimum duration of 1 s"], "Increase expected QPS"),
-        ("single-short", ["shorter than the minimum duration of 1 s"], "Decrease the expected latency"),
+        ("offline-short", ["shorter than the minimum duration of 5 s"], "Increase expected QPS"),
+        ("single-short", ["shorter than the minimum duration of 5 s"], "Decrease the expected latency"),
         ("server-few", [EARLY], "Would need to run at least"),
         ("server-late", ["a latency limit was not kept", EARLY], "Reduce target QPS"),
     ],

@@ -1,0 +1,78 @@
+"""Shared by the tests: how to run the command, and demo runs that several tests look at."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+TOKEN = "hf_" + "neverwritethisdown"
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A `run.py` that has ended."""
+
+    code: int
+    output: str
+    seconds: float
+    results: Path
+
+    @property
+    def folder(self) -> Path:
+        return next(path for path in sorted(self.results.glob("2*"), reverse=True))
+
+    @property
+    def summary(self) -> Any:
+        return json.loads((self.folder / "summary.json").read_text())
+
+    @property
+    def status(self) -> Any:
+        return json.loads((self.folder / "status.json").read_text())
+
+
+def run(results: Path, *flags: str, when: str = "", then: Callable[[int], None] = lambda pid: None) -> Finished:
+    """Runs `run.py --model demo` with `flags`; calls `then` with its pid once its output holds `when`.
+
+    `seconds` counts from there.
+    """
+    results.mkdir(parents=True, exist_ok=True)
+    screen = results / "screen.txt"
+    command = [sys.executable, "run.py", "--model", "demo", "--results-dir", str(results), *flags]
+    environment = os.environ | {"HF_TOKEN": TOKEN, "HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1"}
+    with screen.open("w") as output:
+        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=output)
+        begin = time.monotonic()
+        if when:
+            while when not in screen.read_text() and process.poll() is None and time.monotonic() - begin < 240:
+                time.sleep(0.2)
+            assert process.poll() is None, screen.read_text()
+            begin = time.monotonic()
+            then(process.pid)
+        code = process.wait(timeout=400)
+    return Finished(code, screen.read_text(), time.monotonic() - begin, results)
+
+
+@pytest.fixture(scope="session")
+def offline(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """datacenter, offline, both, with everything on auto."""
+    return run(tmp_path_factory.mktemp("results"), "--extra-metrics")
+
+
+@pytest.fixture(scope="session")
+def server(offline: Finished) -> Finished:
+    """datacenter, server, both, after the offline run and in the same results folder."""
+    return run(offline.results, "--scenario", "server")
+
+
+@pytest.fixture(scope="session")
+def singlestream(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """edge, singlestream, both."""
+    return run(tmp_path_factory.mktemp("results"), "--category", "edge", "--scenario", "singlestream")

@@ -1,0 +1,99 @@
+"""Runs that end badly end soon, with one line, the right exit code, and nothing left behind."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from conftest import Finished, run
+
+SOON_S = 15
+
+
+def check(done: Finished, code: int, status: str, *words: str) -> None:
+    """What holds for every run that did not finish."""
+    assert done.code == code, done.output
+    assert done.seconds < SOON_S
+    assert done.status["status"] == status
+    for word in words:
+        assert word in done.output
+        assert word in done.status["reason"]
+    assert "Traceback" not in done.output
+    assert not (done.results / "latest").exists()
+    assert not [p for p in psutil.process_iter(["cmdline"]) if str(done.results) in " ".join(p.info["cmdline"] or [])]
+    assert not engines()
+
+
+def engines(parent: int | None = None) -> list[psutil.Process]:
+    """vLLM's processes: those below `parent`, or any on this machine that no longer have a run above them."""
+    if parent is not None:
+        return [p for p in psutil.Process(parent).children(recursive=True) if "VLLM" in p.name() or "VLLM" in title(p)]
+    return [p for p in psutil.process_iter() if "VLLM::" in title(p) and p.ppid() == 1]
+
+
+def title(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
+
+
+def test_a_killed_engine(tmp_path: Path) -> None:
+    def kill(pid: int) -> None:
+        for process in engines(pid):
+            process.kill()
+
+    done = run(tmp_path, when="accuracy test", then=kill)
+    check(done, 3, "failed", "engine process ended unexpectedly", "engine.log")
+    assert (done.folder / "Accuracy" / "mlperf_log_detail.txt").exists()
+
+
+def test_ctrl_c(tmp_path: Path) -> None:
+    done = run(tmp_path, when="accuracy test", then=lambda pid: os.kill(pid, signal.SIGINT))
+    check(done, 130, "interrupted", "interrupted")
+
+
+def test_ctrl_c_while_the_engine_starts(tmp_path: Path) -> None:
+    done = run(tmp_path, when="starting vLLM", then=lambda pid: os.kill(pid, signal.SIGINT))
+    check(done, 130, "interrupted", "interrupted")
+
+
+def test_too_little_memory(tmp_path: Path) -> None:
+    done = run(tmp_path, "--gpu-memory-utilization", "1.0")
+    assert done.code == 3, done.output
+    assert "vLLM did not start" in done.status["reason"]
+    assert "emory" in done.status["reason"]
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 24 MB."""
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", tmp_path], capture_output=True).returncode:
+        pytest.skip("mounting a small file system takes root")
+    yield tmp_path
+    subprocess.run(["umount", "-l", tmp_path], check=True)
+
+
+def test_a_full_disk(small_disk: Path) -> None:
+    def fill(pid: int) -> None:
+        with (small_disk / "filler").open("wb") as file:
+            free = os.statvfs(small_disk)
+            file.write(b"\0" * (free.f_bavail * free.f_frsize - 2**20))
+
+    done = run(small_disk, when="accuracy test", then=fill)
+    check(done, 3, "failed", "is full")
+
+
+def test_an_unknown_engine_argument_names_near_ones(tmp_path: Path) -> None:
+    done = run(tmp_path, "--engine-arg", "enable_prefix_cashing=true")
+    assert done.code == 2
+    assert "enable_prefix_caching" in done.output
+
+
+def test_prompts_that_do_not_fit(tmp_path: Path) -> None:
+    done = run(tmp_path, "--max-model-len", "512")
+    assert done.code == 2
+    assert "--max-model-len" in done.output

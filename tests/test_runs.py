@@ -1,0 +1,141 @@
+"""Whole runs of the demo: real LoadGen, real vLLM on the CPU, the results folder, the report."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+from conftest import ROOT, TOKEN, Finished, run
+
+import util_logs
+
+DEMO = json.loads((ROOT / "demo" / "reference.json").read_text())
+
+
+def check(done: Finished, scenario: str, modes: tuple[str, ...] = ("accuracy", "performance")) -> None:
+    """What holds for every finished run."""
+    assert done.code == 0, done.output
+    summary = done.summary
+    jsonschema.validate(summary, json.loads((ROOT / "templates" / "summary.schema.json").read_text()))
+    assert done.status["status"] == "complete"
+    assert (done.results / "latest").resolve() == done.folder.resolve()
+    assert sorted(summary["run"]) == sorted(modes)
+    assert summary["meta"]["scenario"] == scenario
+    assert not summary["meta"]["comparable"]
+    assert "not comparable with MLPerf results" in (done.folder / "report.md").read_text()[:400]
+    for mode in modes:
+        facts = util_logs.read(done.folder / mode.capitalize())
+        assert facts.errors == []
+        assert facts.seeds == {
+            "qsl": 1780908523862526354,
+            "sample_index": 14771362308971278857,
+            "schedule": 18209322760996052031,
+        }
+    for plot in summary["plots"].values():
+        assert (done.folder / plot).read_bytes().startswith(b"\x89PNG")
+    if "accuracy" in modes:
+        assert summary["run"]["accuracy"]["verdict"] == "PASS"
+        category = summary["meta"]["category"]
+        assert summary["run"]["accuracy"]["scores"]["rouge1"] == pytest.approx(DEMO[category]["rouge1"], rel=0.01)
+
+
+def test_offline(offline: Finished) -> None:
+    check(offline, "offline")
+    test = offline.summary["run"]["performance"]
+    assert test["valid"], test["invalid_reasons"]
+    assert test["ttft_ms"] is None
+    assert set(offline.summary["plots"]) == {"scores", "length", "throughput", "machine"}
+    # LoadGen's rate and the tokens that were handed to it must tell the same story.
+    assert test["total_new_tokens"] / test["duration_s"] == pytest.approx(test["tokens_per_sec"], rel=1e-3)
+    assert any("LoadGen is told" in note for note in offline.summary["meta"]["notes"])
+
+
+def test_server_takes_its_rate_from_the_offline_run(offline: Finished, server: Finished) -> None:
+    check(server, "server")
+    rate, tokens = (offline.summary["run"]["performance"][key] for key in ("tokens_per_sec", "total_new_tokens"))
+    before = offline.summary["run"]["performance"]
+    test = server.summary["run"]["performance"]
+    assert test["target_qps"] == pytest.approx(0.8 * rate / (tokens / before["samples"]), rel=1e-3)
+    assert any(offline.folder.name in note for note in server.summary["meta"]["notes"]) or offline.folder != before
+    assert test["ttft_ms"]["p99"] > test["ttft_ms"]["p50"] > 0
+    assert test["tpot_ms"]["p99"] > 0
+    assert test["limits_ms"] == {"ttft": 2000, "tpot": 100}
+    assert "latency" in server.summary["plots"]
+
+
+def test_server_percentiles_are_those_of_the_trace(server: Finished) -> None:
+    folder = server.folder / "Performance"
+    facts, samples = util_logs.read(folder), util_logs.read_trace(folder)
+    tokens = json.loads((folder / "tokens.json").read_text())
+    assert facts.samples == len(samples) == len(tokens)
+    assert facts.ttft_ms is not None and facts.tpot_ms is not None
+    assert sum(s.ttft_ms or 0 for s in samples) / len(samples) == pytest.approx(facts.ttft_ms.mean, rel=1e-4)
+    tpot = [(s.latency_ms - (s.ttft_ms or 0)) / (n - 1) for s, n in zip(samples, tokens, strict=True)]
+    assert sum(tpot) / len(tpot) == pytest.approx(facts.tpot_ms.mean, rel=1e-3)
+
+
+def test_singlestream(singlestream: Finished) -> None:
+    check(singlestream, "singlestream")
+    test = singlestream.summary["run"]["performance"]
+    assert test["valid"], test["invalid_reasons"]
+    assert test["latency_ms"]["p50"] > test["ttft_ms"]["p50"] > 0
+
+
+def test_interactive_performance_only(tmp_path: Path) -> None:
+    done = run(tmp_path, "--scenario", "interactive", "--mode", "performance", "--server-target-qps", "4")
+    check(done, "interactive", ("performance",))
+    config = json.loads((done.folder / "config.json").read_text())
+    assert config["loadgen"] == {"model": "llama3_1-8b-interactive", "scenario": "Server"}
+    facts = util_logs.read(done.folder / "Performance")
+    assert done.summary["run"]["performance"]["limits_ms"] == {"ttft": 500, "tpot": 30}
+    assert facts.target_qps == 4
+
+
+def test_edge_offline_from_a_datasets_folder_in_batches(tmp_path: Path) -> None:
+    from datasets import Dataset
+
+    records = json.loads((ROOT / "demo" / "cnn_eval.json").read_text())
+    columns = {"article": [r["input"] for r in records], "highlights": [r["output"] for r in records]}
+    Dataset.from_dict(columns).save_to_disk(tmp_path / "cnn")
+    flags = ("--category", "edge", "--batch-size", "16", "--sort-by-length", "--dataset-path", str(tmp_path / "cnn"))
+    done = run(tmp_path / "results", *flags)
+    check(done, "offline")
+    assert done.summary["run"]["accuracy"]["samples"] == 100
+    assert "fixed batches of 16" in (done.folder / "report.md").read_text()
+
+
+def test_rendering_again_changes_nothing(offline: Finished) -> None:
+    report, summary = (offline.folder / name for name in ("report.md", "summary.json"))
+    before = report.read_text(), summary.read_text()
+    report.unlink()
+    summary.unlink()
+    subprocess.run([sys.executable, "report.py", str(offline.folder)], cwd=ROOT, check=True)
+    assert (report.read_text(), summary.read_text()) == before
+
+
+def test_compare_two_runs(offline: Finished, singlestream: Finished, server: Finished) -> None:
+    first, last = (str(path) for path in sorted(offline.results.glob("2*"))[:2])
+    page = subprocess.run(
+        [sys.executable, "report.py", "--compare", first, last], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout
+    assert "256 samples in both" in page
+    assert "rougeL" in page
+    other = [sys.executable, "report.py", "--compare", first, str(singlestream.folder)]
+    refused = subprocess.run(other, cwd=ROOT, capture_output=True, text=True)
+    assert refused.returncode == 2
+    assert "did not answer the same samples" in refused.stderr
+
+
+def test_the_token_is_written_nowhere(offline: Finished, server: Finished) -> None:
+    for path in offline.results.rglob("*"):
+        if path.is_file():
+            assert TOKEN.encode() not in path.read_bytes(), path
+
+
+def test_index_and_history(offline: Finished, server: Finished) -> None:
+    lines = (offline.results / "history.jsonl").read_text().splitlines()
+    assert [json.loads(line)["scenario"] for line in lines] == ["offline", "server"]
+    index = (offline.results / "index.md").read_text()
+    assert index.index("datacenter server") < index.index("datacenter offline")
