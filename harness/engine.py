@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import ctypes
 import itertools
+import math
 import os
 import re
 import threading
@@ -31,6 +32,7 @@ GRACE_S = 3.0
 LAST_CALL_S = 1.0  # and after being asked once more
 ENDED = "vLLM's engine process ended unexpectedly"
 DEMO_CACHE_BYTES = 2**30
+CPU_BLOCK = 32
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,14 @@ class Sampling:
     min_new_tokens: int = rules.MIN_NEW_TOKENS
     temperature: float = 0.0
     ignore_eos: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The log-probability of each token allowed, and how many tokens of the prompt came from the prefix cache."""
+
+    logprobs: tuple[float, ...]
+    cached_tokens: int
 
 
 def args_for(plan: Plan) -> dict[str, Any]:
@@ -56,6 +66,20 @@ def args_for(plan: Plan) -> dict[str, Any]:
     if plan.config.seed is not None:
         args["seed"] = plan.config.seed
     return args | extra_args(plan.config.engine_arg)
+
+
+def choosing_args(config: EngineConfig, max_model_len: int, parallel: tuple[int, int], seed: int) -> dict[str, Any]:
+    """The arguments for vLLM's AsyncEngineArgs of an engine that is asked with `Engine.choose`.
+
+    Prompts share their beginnings, so prefix caching is on; log-probabilities are those after the restriction.
+    """
+    args = base_args(config, max_model_len, *parallel)
+    args |= {"enable_prefix_caching": True, "logprobs_mode": "processed_logprobs", "seed": seed}
+    if not gpus():
+        args["block_size"] = CPU_BLOCK  # only whole blocks are shared, and vLLM's own choice on a CPU is 128 tokens
+        if config.demo:
+            args["enforce_eager"] = True
+    return args | extra_args(config.engine_arg)
 
 
 def base_args(config: EngineConfig, max_model_len: int, tensor_parallel: int, data_parallel: int) -> dict[str, Any]:
@@ -137,25 +161,13 @@ class Engine:
     async def _start(self) -> None:
         os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
         import vllm
-        from vllm import AsyncEngineArgs, SamplingParams
+        from vllm import AsyncEngineArgs
         from vllm.inputs.engine import tokens_input
-        from vllm.sampling_params import RequestOutputKind
         from vllm.usage.usage_lib import UsageContext
         from vllm.v1.engine.async_llm import AsyncLLM
 
-        def params(kind: RequestOutputKind) -> SamplingParams:
-            return SamplingParams(
-                temperature=self.sampling.temperature,
-                max_tokens=self.sampling.max_new_tokens,
-                min_tokens=self.sampling.min_new_tokens,
-                ignore_eos=self.sampling.ignore_eos,
-                detokenize=False,
-                output_kind=kind,
-            )
-
         self.version = vllm.__version__
-        self._final = params(RequestOutputKind.FINAL_ONLY)
-        self._delta = params(RequestOutputKind.DELTA)
+        self.sample_with(self.sampling)
         self._prompt = tokens_input
         # Between the first token and the end nobody looks: one output each is enough.
         args = {"stream_interval": self.sampling.max_new_tokens, **self.args}
@@ -167,6 +179,25 @@ class Engine:
             raise UsageError(f"vLLM refuses these settings: {first_line(error)}") from error
         except Exception as error:
             raise EngineError(f"vLLM did not start: {first_line(error)}") from error
+
+    def sample_with(self, sampling: Sampling) -> None:
+        """How answers are generated from now on."""
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        def params(kind: RequestOutputKind) -> SamplingParams:
+            return SamplingParams(
+                temperature=sampling.temperature,
+                max_tokens=sampling.max_new_tokens,
+                min_tokens=sampling.min_new_tokens,
+                ignore_eos=sampling.ignore_eos,
+                detokenize=False,
+                output_kind=kind,
+            )
+
+        self.sampling = sampling
+        self._final = params(RequestOutputKind.FINAL_ONLY)
+        self._delta = params(RequestOutputKind.DELTA)
 
     def spawn(self, work: Coroutine[Any, Any, Result]) -> "Future[Result]":
         """Runs a coroutine on the engine's loop, from any thread."""
@@ -183,18 +214,41 @@ class Engine:
         """The answer's token ids. Raises EngineError when the engine is dead."""
         tokens: Sequence[int] = ()
         async for output in self._outputs(prompt, self._final):
-            tokens = output.token_ids
+            tokens = output.outputs[0].token_ids
         return tokens
 
     async def stream(self, prompt: list[int]) -> AsyncIterator[Sequence[int]]:
         """The answer's token ids as they come: the first at once, then the rest. Raises EngineError."""
         async for output in self._outputs(prompt, self._delta):
-            yield output.token_ids
+            yield output.outputs[0].token_ids
+
+    async def choose(self, prompt: list[int], choices: list[int]) -> "Choice":
+        """The next token, restricted to the ids in `choices` (at most 20). Raises EngineError when the engine is dead.
+
+        Takes an engine started with `choosing_args`.
+        """
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        params = SamplingParams(
+            temperature=0.0,
+            max_tokens=1,
+            allowed_token_ids=choices,
+            logprobs=len(choices),
+            detokenize=False,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
+        output = [output async for output in self._outputs(prompt, params)][-1]
+        found = output.outputs[0].logprobs[0]
+        logprobs = tuple(found[token].logprob if token in found else math.nan for token in choices)
+        if any(map(math.isnan, logprobs)):
+            raise EngineError("the model's probabilities are not numbers (NaN): broken weights, or too coarse a format")
+        return Choice(logprobs, output.num_cached_tokens or 0)
 
     async def _outputs(self, prompt: list[int], params: Any) -> AsyncIterator[Any]:
         try:
             async for output in self._llm.generate(self._prompt(prompt), params, str(next(self._ids))):
-                yield output.outputs[0]
+                yield output
         except (asyncio.CancelledError, GeneratorExit):
             raise
         except Exception as error:

@@ -109,7 +109,7 @@ def throughput(samples: Sequence[util_logs.Sample], tokens: Sequence[int]) -> An
         bottom.stairs(new / np.diff(edges), edges, fill=True, color=BLUE, alpha=0.35)
         mean = sum(tokens) / ends[-1]
         bottom.axhline(mean, color=ORANGE, label=f"mean {mean:,.0f} tokens/s")
-        bottom.legend(loc="lower right", framealpha=0.9)
+        bottom.legend(loc="upper left", framealpha=0.9)
     bottom.set_ylabel("tokens/s")
     bottom.set_xlabel("seconds (a sample's tokens count when it completes)")
     figure.align_ylabels()
@@ -136,16 +136,13 @@ def latencies(samples: Sequence[util_logs.Sample], tokens: Sequence[int], test: 
         logged = test[f"{name.lower()}_ms"]
         if values:
             axes.plot(np.sort(values), np.arange(1, len(values) + 1) / len(values), color=BLUE)
-        elif logged:  # LoadGen's trace has no first tokens in SingleStream: only its percentiles are known
-            shares = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p97": 0.97, "p99": 0.99, "p99_9": 0.999}
-            axes.plot([logged[key] for key in shares], list(shares.values()), "o", color=BLUE)
         if logged:
             axes.plot(logged["p99"], 0.99, "o", color=ORANGE, label=f"p99 {logged['p99']:,.4g} ms", zorder=4)
         if test["limits_ms"] and name in limits:
             limit = test["limits_ms"][limits[name]]
             axes.axvline(limit, color=RED, linestyle="--", label=f"limit {limit:g} ms")
         axes.set(title=name, xlabel="ms", ylim=(0, 1.03))
-        axes.set_xlim(left=0)
+        axes.set_xlim(0, 1.06 * axes.get_xlim()[1])
         axes.legend(loc="lower right", framealpha=0.9)
     panels[0].set_ylabel("share of queries at most this long")
     figure.tight_layout()

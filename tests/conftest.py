@@ -24,10 +24,7 @@ class Finished:
     output: str
     seconds: float
     results: Path
-
-    @property
-    def folder(self) -> Path:
-        return next(path for path in sorted(self.results.glob("2*"), reverse=True))
+    folder: Path
 
     @property
     def summary(self) -> Any:
@@ -57,7 +54,8 @@ def run(results: Path, *flags: str, when: str = "", then: Callable[[int], None] 
             begin = time.monotonic()
             then(process.pid)
         code = process.wait(timeout=400)
-    return Finished(code, screen.read_text(), time.monotonic() - begin, results)
+    newest = max((path for path in results.glob("2*")), default=results)
+    return Finished(code, screen.read_text(), time.monotonic() - begin, results, newest)
 
 
 @pytest.fixture(scope="session")

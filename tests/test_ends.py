@@ -8,7 +8,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import Finished, run
+
+from tests.conftest import Finished, run
 
 SOON_S = 15
 

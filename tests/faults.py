@@ -1,0 +1,153 @@
+"""Faults planted into the real pipeline, one at a time: does the accuracy gate see them?
+
+`python -m tests.faults` runs each on the demo model and prints the table that stands in the docs.
+"""
+
+import random
+import tempfile
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from harness import engine, results, samples, sut, system
+from harness.accuracy import Evaluation, evaluate
+from harness.bench import Bench
+from harness.config import Plan, RunConfig, resolve
+from harness.engine import Engine, Sampling
+from harness.progress import Display
+from harness.samples import Library
+from harness.sut import SUT, BatchSUT, Query
+
+
+@dataclass
+class Swapping(BatchSUT):
+    """Gives every two queries each other's answer."""
+
+    waiting: list[tuple[Query, Sequence[int]]] = field(default_factory=list)
+
+    def complete(self, query: Query, tokens: Sequence[int]) -> None:
+        if not self.waiting:
+            self.waiting.append((query, tokens))
+            return
+        other, theirs = self.waiting.pop()
+        super().complete(query, theirs)
+        super().complete(other, tokens)
+
+
+@dataclass
+class Altering(BatchSUT):
+    """Changes each answer on its way to LoadGen."""
+
+    alter: Callable[[int, Sequence[int]], Sequence[int]] = lambda index, tokens: tokens
+
+    def complete(self, query: Query, tokens: Sequence[int]) -> None:
+        super().complete(query, self.alter(query.index, tokens))
+
+
+@dataclass
+class Repeating(BatchSUT):
+    """Answers every query with the answer to the first one."""
+
+    async def answer(self, query: Query) -> None:
+        self.complete(query, await self.engine.generate(self.prompts[0]))
+
+
+def send_int64(report: Any, id: int, tokens: Sequence[int]) -> None:
+    data = array("q", tokens)
+    address, length = data.buffer_info()
+    report([sut.lg.QuerySampleResponse(id, address, length * data.itemsize, length)])
+
+
+def shares(prompts: list[list[int]], share: float) -> list[list[int]]:
+    return [prompt[: int(share * len(prompt))] for prompt in prompts]
+
+
+def shuffled(prompts: list[list[int]]) -> list[list[int]]:
+    order = samples.shuffled([samples.Record(str(index), "") for index in range(len(prompts))])
+    return [prompts[int(record.article)] for record in order]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing done wrong: other prompts, another SUT, other sampling, or another width of token ids."""
+
+    prompts: Callable[[list[list[int]]], list[list[int]]] = lambda prompts: prompts
+    make: Callable[[Engine, list[list[int]]], SUT] = BatchSUT
+    sampling: Sampling = Sampling()
+    send: Callable[[Any, int, Sequence[int]], None] = sut.send
+
+
+def altering(alter: Callable[[int, Sequence[int]], Sequence[int]]) -> Callable[[Engine, list[list[int]]], SUT]:
+    return lambda room, prompts: Altering(room, prompts, alter=alter)
+
+
+FAULTS = {
+    "responses swapped between queries": Fault(make=Swapping),
+    "prompts cut to 60 %": Fault(prompts=lambda prompts: shares(prompts, 0.6)),
+    "last 20 % of prompt tokens dropped": Fault(prompts=lambda prompts: shares(prompts, 0.8)),
+    "first token lost": Fault(make=altering(lambda index, tokens: tokens[1:])),
+    "int64 for int32": Fault(send=send_int64),
+    "one sample's answer given to all": Fault(make=Repeating),
+    "sampling at temperature 1": Fault(sampling=Sampling(temperature=1.0)),
+    "64 new tokens for 128": Fault(sampling=Sampling(max_new_tokens=64)),
+    "a quarter of the answers empty": Fault(make=altering(lambda index, tokens: () if index % 4 == 3 else tokens)),
+    "edge's order on datacenter's references": Fault(prompts=shuffled),
+}
+
+
+class Laboratory:
+    """The demo model on one engine, on which one fault after the other is tried."""
+
+    def __init__(self, results_dir: Path) -> None:
+        config = RunConfig(model="demo", mode="accuracy", results_dir=results_dir)
+        self.plan: Plan = resolve(config, samples.task(config), system.gpus(), system.weight_bytes(config))
+        self.tokenizer = samples.load_tokenizer(config)
+        self.library: Library = samples.load(config, self.tokenizer, self.plan.samples)
+        self.room = Engine(engine.args_for(self.plan))
+        self.room.start()
+        self.settings: Any = None
+
+    def score(self, fault: Fault) -> Evaluation:
+        """Runs LoadGen's accuracy test with the fault in place and judges what comes out."""
+        run = results.open_run(self.plan.config.results_dir, "fault")
+        library = replace(self.library, prompts=fault.prompts(self.library.prompts))
+        bench = Bench(run, self.room, library, Display(Console(quiet=True)))
+        bench.settings = self.settings
+        bench.sut = lambda plan: fault.make(self.room, library.prompts)  # type: ignore[method-assign]
+        self.room.sample_with(fault.sampling)
+        honest, sut.send = sut.send, fault.send
+        try:
+            folder = bench.test("accuracy", self.plan)
+        finally:
+            sut.send = honest
+        self.settings = bench.settings
+        return evaluate(folder, self.plan, self.library, self.tokenizer)
+
+
+@contextmanager
+def laboratory() -> Iterator[Laboratory]:
+    with tempfile.TemporaryDirectory() as folder:
+        place = Laboratory(Path(folder))
+        try:
+            yield place
+        finally:
+            place.room.close()
+
+
+def main() -> None:
+    random.seed(0)
+    print("| fault | ROUGE-1 | ROUGE-2 | ROUGE-L | ROUGE-Lsum | gen_len | verdict |\n|---|---|---|---|---|---|---|")
+    with laboratory() as place:
+        for name, fault in {"none": Fault(), **FAULTS}.items():
+            found = place.score(fault)
+            scores = " | ".join(f"{check.score:,.2f}" for check in found.checks[:4])
+            print(f"| {name} | {scores} | {found.checks[4].score:,.0f} | {found.verdict} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
