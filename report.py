@@ -10,14 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import util_logs
-from harness import plots, rules
+from harness import plots, results, rules
 from harness.compare import compare
 from harness.errors import BAD_INPUT, DONE, BenchmarkError, UsageError
 from harness.pages import number, render
-from harness.results import history, read_json, write_json, write_text
+from harness.results import read_json, write_json, write_text
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+COLUMNS = ("model", "category", "scenario", "verdict", "valid", "tokens_per_s", "samples_per_s", "comparable")
 
 
 def build(folder: Path) -> dict[str, Any]:
@@ -141,12 +143,8 @@ def history_line(summary: dict[str, Any]) -> dict[str, Any]:
 
 
 def write_index(results_dir: Path) -> None:
-    """Renders results/index.md, newest run first, from the history."""
-    empty = dict.fromkeys(
-        ("model", "category", "scenario", "verdict", "valid", "tokens_per_s", "samples_per_s", "comparable")
-    )
-    lines = [empty | line | {"kept": (results_dir / line["run"]).is_dir()} for line in history(results_dir)]
-    write_text(results_dir / "index.md", render("index.md.j2", runs=lines[::-1]))
+    """Renders results/index.md, newest run first."""
+    results.write_index(results_dir, "index.md.j2", COLUMNS)
 
 
 def table(summary: dict[str, Any]) -> "Table":

@@ -1,32 +1,25 @@
 """The command: one run of the benchmark, from flags to report. `python run.py --help` lists the flags."""
 
-import contextlib
 import gc
-import os
-import shlex
 import signal
-import sys
-import traceback
 from typing import TYPE_CHECKING, NoReturn
 
 from harness.cli import run_command
 from harness.config import Plan, RunConfig, resolve
-from harness.errors import DONE, ENGINE_FAILED, INTERRUPTED, NOT_ACCEPTED, BenchmarkError, EngineError
+from harness.errors import DONE, NOT_ACCEPTED
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from harness.accuracy import Evaluation
     from harness.bench import Bench
     from harness.engine import Engine
     from harness.progress import Display
-    from harness.results import RunFolder, Status
+    from harness.results import RunFolder
     from harness.samples import Library
 
 
 def main(config: RunConfig) -> NoReturn:
     """Runs the benchmark in a folder of its own; ends the process with the exit code."""
-    from harness import progress, results
+    from harness import ending, progress, results
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     run = results.open_run(config.results_dir, f"{config.category}-{config.scenario}")
@@ -35,17 +28,17 @@ def main(config: RunConfig) -> NoReturn:
             with progress.Display(console) as display:
                 code = benchmark(config, run, display)
         except (Exception, KeyboardInterrupt) as error:
-            code = give_up(error, run, console)
-        leave(code)
+            code = ending.give_up(error, run, console)
+        ending.leave(code)
 
 
 def benchmark(config: RunConfig, run: "RunFolder", display: "Display") -> int:
     """The way of one run."""
     import report
-    from harness import bench, engine, results, samples, system
+    from harness import bench, ending, engine, results, samples, system
 
     plan = resolve(config, samples.task(config), system.gpus(), system.weight_bytes(config))
-    results.record(run, plan, command=command_line(), started=results.now(), system=system.facts())
+    results.record(run, plan, command=ending.command_line(), started=results.now(), system=system.facts())
     display.say(f"{config.model}, {config.category} {config.scenario}, {config.mode}, MLPerf v{config.version}")
     if plan.shortcomings:
         display.say(f"short run, not comparable with MLPerf results: {'; '.join(plan.shortcomings)}", style="yellow")
@@ -114,47 +107,6 @@ def measure(plan: Plan, bench: "Bench", tokenizer: object) -> "Evaluation | None
             facts = util_logs.read(bench.test("performance", better))
         bench.display.done(f"performance: {'VALID' if facts.valid else 'INVALID'}, {facts.tokens_per_s:,.0f} tokens/s")
     return evaluation
-
-
-def give_up(error: BaseException, run: "RunFolder", console: "Console") -> int:
-    """Says in one line why a run cannot go on, keeps it in the status, and returns the exit code."""
-    from harness import engine
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    log = run.path / "engine.log"
-    status: Status = "failed"
-    if isinstance(error, KeyboardInterrupt):
-        status, code, line = "interrupted", INTERRUPTED, "interrupted"
-    elif isinstance(error, EngineError):
-        code, line = error.exit_code, engine.explain(error, log)
-    elif isinstance(error, BenchmarkError):
-        code, line = error.exit_code, str(error)
-    else:
-        traceback.print_exception(error)  # to engine.log
-        code, line = ENGINE_FAILED, f"{type(error).__name__}: {engine.first_line(error)}"
-    console.print(f"error: {line}" if status == "failed" else line, style="red", markup=False, soft_wrap=True)
-    console.print(f"what there is so far: {run.path}", markup=False, soft_wrap=True)
-    with contextlib.suppress(OSError):  # a full disk must not keep the process alive
-        run.set_status(status, line)
-    return code
-
-
-def leave(code: int) -> NoReturn:
-    """Ends this process and all it started, at once: LoadGen may still wait in C++ for answers that never come."""
-    from harness import engine
-
-    engine.end_children()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
-
-
-def command_line() -> str:
-    """This command as one would type it again, secrets left out."""
-    from harness.results import hide_secret
-
-    return shlex.join(["python", *map(hide_secret, [os.path.relpath(sys.argv[0]), *sys.argv[1:]])])
 
 
 if __name__ == "__main__":

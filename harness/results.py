@@ -6,7 +6,8 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -14,6 +15,7 @@ from typing import Any, Literal
 from harness import rules
 from harness.config import Plan
 from harness.errors import BenchmarkError, UsageError
+from harness.pages import render
 
 SPARE_BYTES = 2**23
 Status = Literal["running", "complete", "failed", "interrupted"]
@@ -40,11 +42,14 @@ class RunFolder:
 
 
 def open_run(results_dir: Path, label: str) -> RunFolder:
-    """Makes a new run folder, `<time>-<label>`, and marks it running. Raises UsageError where it cannot write."""
+    """Makes a new run folder, `<time>-<label>`, and marks it running. Raises UsageError where it cannot write.
+
+    Without a label, `<time>`.
+    """
     try:
         results_dir.mkdir(parents=True, exist_ok=True)
-        stamp = time.strftime("%Y%m%d-%H%M%S")
-        names = (f"{stamp}-{label}" + (f"-{n}" if n > 1 else "") for n in range(1, 1000))
+        stem = time.strftime("%Y%m%d-%H%M%S") + (f"-{label}" if label else "")
+        names = (stem + (f"-{n}" if n > 1 else "") for n in range(1, 1000))
         run = next(RunFolder(results_dir, name) for name in names if made(results_dir / name))
         run.set_status("running")
     except OSError as error:
@@ -122,6 +127,26 @@ def history(results_dir: Path) -> Iterator[dict[str, Any]]:
             continue
         if isinstance(entry, dict) and isinstance(entry.get("run"), str):
             yield entry
+
+
+def write_index(results_dir: Path, template: str, columns: Sequence[str]) -> None:
+    """Renders results_dir/index.md, newest run first, from the history; `columns` may be missing from old lines."""
+    empty = dict.fromkeys(columns)
+    lines = [empty | line | {"kept": (results_dir / line["run"]).is_dir()} for line in history(results_dir)]
+    write_text(results_dir / "index.md", render(template, runs=lines[::-1]))
+
+
+@contextmanager
+def whole_or_nothing(folder: Path) -> Iterator[Path]:
+    """A place to write several files of `folder`; they appear in it once all are written, or none does."""
+    place = folder / ".new"
+    place.mkdir()
+    try:
+        yield place
+        for path in place.iterdir():
+            path.replace(folder / path.name)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
 
 
 def write_json(path: Path, data: Any) -> None:

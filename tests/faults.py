@@ -3,7 +3,7 @@
 `python -m tests.faults` runs each on the demo model and prints the table that stands in the docs.
 """
 
-import random
+import os
 import tempfile
 from array import array
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +19,7 @@ from harness.accuracy import Evaluation, evaluate
 from harness.bench import Bench
 from harness.config import Plan, RunConfig, resolve
 from harness.engine import Engine, Sampling
-from harness.progress import Display
+from harness.progress import Display, screen
 from harness.samples import Library
 from harness.sut import SUT, BatchSUT, Query
 
@@ -140,13 +140,14 @@ def laboratory() -> Iterator[Laboratory]:
 
 
 def main() -> None:
-    random.seed(0)
-    print("| fault | ROUGE-1 | ROUGE-2 | ROUGE-L | ROUGE-Lsum | gen_len | verdict |\n|---|---|---|---|---|---|---|")
-    with laboratory() as place:
+    with screen(Path(os.devnull)) as console, laboratory() as place:
+        console.print("| fault | ROUGE-1 | ROUGE-2 | ROUGE-L | ROUGE-Lsum | gen_len | verdict |")
+        console.print("|---|---|---|---|---|---|---|")
         for name, fault in {"none": Fault(), **FAULTS}.items():
             found = place.score(fault)
             scores = " | ".join(f"{check.score:,.2f}" for check in found.checks[:4])
-            print(f"| {name} | {scores} | {found.checks[4].score:,.0f} | {found.verdict} |", flush=True)
+            length = f"{found.checks[4].score:,.0f}"
+            console.print(f"| {name} | {scores} | {length} | {found.verdict} |", soft_wrap=True)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,51 @@
+"""How a command ends: the reason in one line, the status kept, every process it started gone."""
+
+import contextlib
+import os
+import shlex
+import signal
+import sys
+import traceback
+from typing import TYPE_CHECKING, NoReturn
+
+from harness import engine
+from harness.errors import ENGINE_FAILED, INTERRUPTED, BenchmarkError, EngineError
+from harness.results import RunFolder, Status, hide_secret
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def give_up(error: BaseException, run: RunFolder, console: "Console") -> int:
+    """Says in one line why a run cannot go on, keeps it in the status, and returns the exit code."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    log = run.path / "engine.log"
+    status: Status = "failed"
+    if isinstance(error, KeyboardInterrupt):
+        status, code, line = "interrupted", INTERRUPTED, "interrupted"
+    elif isinstance(error, EngineError):
+        code, line = error.exit_code, engine.explain(error, log)
+    elif isinstance(error, BenchmarkError):
+        code, line = error.exit_code, str(error)
+    else:
+        traceback.print_exception(error)  # to engine.log
+        code, line = ENGINE_FAILED, f"{type(error).__name__}: {engine.first_line(error)}"
+    console.print(f"error: {line}" if status == "failed" else line, style="red", markup=False, soft_wrap=True)
+    console.print(f"what there is so far: {run.path}", markup=False, soft_wrap=True)
+    with contextlib.suppress(OSError):  # a full disk must not keep the process alive
+        run.set_status(status, line)
+    return code
+
+
+def leave(code: int) -> NoReturn:
+    """Ends this process and all it started, at once: threads in C++ may still wait for answers that never come."""
+    engine.end_children()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def command_line() -> str:
+    """This command as one would type it again, secrets left out."""
+    return shlex.join(["python", *map(hide_secret, [os.path.relpath(sys.argv[0]), *sys.argv[1:]])])

@@ -1,0 +1,182 @@
+"""The accuracy log decoder, the scorer, the gate, and the files they leave."""
+
+import json
+import random
+import subprocess
+import sys
+from array import array
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rouge_score.rouge_scorer import RougeScorer
+
+from harness import accuracy, rules
+from harness.accuracy import intervals, judge, overall, read_log, rouge, sentence_splitter, totals
+from harness.errors import LoadGenError
+from tests.conftest import ROOT
+
+DEMO = json.loads((ROOT / "demo" / "cnn_eval.json").read_text())
+REFERENCES = [record["output"] for record in DEMO]
+ARTICLES = [record["input"] for record in DEMO]
+WIDTHS = {4: ("i", 2**31), 8: ("q", 2**63)}
+
+
+def entry(index: int, tokens: list[int], width: int = 4) -> dict[str, Any]:
+    """One answer as LoadGen writes it."""
+    return {"seq_id": 0, "qsl_idx": index, "data": array(WIDTHS[width][0], tokens).tobytes().hex().upper()}
+
+
+def written(folder: Path, entries: object) -> Path:
+    path = folder / "mlperf_log_accuracy.json"
+    path.write_text(entries if isinstance(entries, str) else json.dumps(entries))
+    return path
+
+
+@settings(max_examples=50, deadline=None)
+@given(data=st.data(), width=st.sampled_from([4, 8]))
+def test_any_answers_of_either_width_come_back(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, width: int
+):
+    token = st.integers(0, WIDTHS[width][1] - 1)
+    answers = data.draw(st.lists(st.lists(token, max_size=20), min_size=1, max_size=8))
+    entries = [entry(index, tokens, width) for index, tokens in enumerate(answers)]
+    repeats = data.draw(st.lists(st.sampled_from(entries), max_size=3))
+    log = data.draw(st.permutations(entries)) + [{**repeat, "data": ""} for repeat in repeats]
+    path = written(tmp_path_factory.mktemp("log"), log)
+    assert [answer.tokens for answer in read_log(path, len(answers), width)] == answers
+
+
+@pytest.mark.parametrize(
+    ("entries", "says"),
+    [
+        ([entry(0, [1]), {**entry(1, [2]), "data": "0100"}], "entry 1"),
+        ([entry(0, [1]), {**entry(1, [2]), "data": "xyz"}], "entry 1"),
+        ([entry(0, [1]), {**entry(1, [2]), "data": None}], "entry 1"),
+        ([entry(0, [1]), {"qsl_idx": 1}], "entry 1 has no qsl_idx and data"),
+        ([entry(0, [1]), entry(2, [2])], "entry 1: sample index 2 is not one of 0..1"),
+        ([entry(0, [1]), entry(-1, [2])], "entry 1: sample index -1"),
+        ([entry(0, [1]), {**entry(1, [2]), "qsl_idx": "1"}], "entry 1: sample index '1'"),
+        ([entry(1, [1])], "no answer for 1 of 2 samples, the first 0"),
+        ([], "no answers in it"),
+        ("[\n", "not a whole JSON file"),
+        ("", "not a whole JSON file"),
+        ({"a": 1}, "no answers in it"),
+    ],
+)
+def test_a_log_that_cannot_be_trusted_names_the_entry(tmp_path: Path, entries: object, says: str):
+    with pytest.raises(LoadGenError) as error:
+        read_log(written(tmp_path, entries), 2)
+    assert says in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_no_log_at_all(tmp_path: Path):
+    with pytest.raises(LoadGenError, match="No such file"):
+        read_log(tmp_path / "mlperf_log_accuracy.json", 2)
+
+
+def muddled(seed: int) -> list[str]:
+    """Answers that are the references with words changed, so that every score is in play."""
+    rng = random.Random(seed)
+    return [
+        " ".join(word if rng.random() < 0.7 else rng.choice(article.split()) for word in reference.split())
+        for reference, article in zip(REFERENCES, ARTICLES, strict=True)
+    ]
+
+
+def test_scores_are_those_of_a_plain_loop_over_rouge_score():
+    scorer = RougeScorer(list(rules.ROUGE), use_stemmer=True)
+    _, split = sentence_splitter()
+    texts = muddled(1)
+    for row, text, reference in zip(rouge(list(zip(texts, REFERENCES, strict=True))), texts, REFERENCES, strict=True):
+        plain = scorer.score("\n".join(split(reference.strip())), "\n".join(split(text.strip())))
+        assert row == tuple(100 * plain[name].fmeasure for name in rules.ROUGE)
+
+
+def test_cores_change_nothing(monkeypatch: pytest.MonkeyPatch):
+    texts, references = muddled(2) * 8, REFERENCES * 8
+    assert len(texts) > 2000
+    assert accuracy.score(texts, references, workers=2) == accuracy.score(texts, references, workers=1)
+
+
+@settings(max_examples=20, deadline=None)
+@given(order=st.permutations(range(24)))
+def test_the_order_of_samples_changes_nothing(order: list[int]):
+    texts = muddled(3)[:24]
+    straight = totals(rouge(list(zip(texts, REFERENCES[:24], strict=True))), texts)
+    texts = [texts[index] for index in order]
+    mixed = totals(rouge([(text, REFERENCES[index]) for text, index in zip(texts, order, strict=True)]), texts)
+    assert mixed.gen_len == straight.gen_len
+    for name in rules.ROUGE:
+        assert getattr(mixed, name) == pytest.approx(getattr(straight, name), abs=2e-4)
+
+
+def scored(texts: list[str], references: list[str]) -> list[tuple[float, ...]]:
+    return rouge(list(zip(texts, references, strict=True)))
+
+
+def a_task(samples: int, texts: list[str], rows: list[tuple[float, ...]]) -> rules.Task:
+    """A task whose reference is exactly what these answers score, for `samples` samples."""
+    scores = totals(rows, texts)
+    rouge_scores = {name: getattr(scores, name) for name in rules.ROUGE}
+    return rules.Task(samples, rules.Scores(**rouge_scores, gen_len=scores.gen_len * samples / len(texts)))
+
+
+def test_the_whole_set_is_judged_by_the_official_rule_alone():
+    texts = muddled(4)
+    rows = scored(texts, REFERENCES)
+    task = a_task(len(texts), texts, rows)
+    assert overall(judge(rows, texts, task)) == "PASS"
+    for share, verdict in ((0.9901, "PASS"), (0.9899, "FAIL")):
+        lowered = [tuple(share * value for value in row) for row in rows]
+        checks = judge(lowered, texts, task)
+        assert {check.verdict for check in checks[:4]} == {verdict}
+        assert all(check.interval is None for check in checks)
+    assert overall(judge([tuple(0.995 * value for value in row) for row in rows], texts, task, True)) == "FAIL"
+    longer = [text + " " + text[: len(text) // 5] for text in texts]
+    assert judge(rows, longer, task)[4].verdict == "FAIL"
+
+
+def test_a_part_of_the_set_is_judged_by_intervals():
+    texts = muddled(5)
+    rows = scored(texts, REFERENCES)
+    task = a_task(10_000, texts, rows)
+    checks = judge(rows, texts, task)
+    assert all(check.interval and check.interval[0] < check.score < check.interval[1] for check in checks)
+    assert overall(judge(rows[:20], texts[:20], task)) == "INCONCLUSIVE"
+    assert overall(judge([tuple(0.5 * value for value in row) for row in rows], texts, task)) == "FAIL"
+    assert overall(judge([tuple(1.2 * value for value in row) for row in rows], texts, task)) == "PASS"
+
+
+def test_intervals_are_seeded_and_cover_the_mean():
+    rng = random.Random(0)
+    values = [[rng.gauss(10, 2), rng.gauss(50, 5)] for _ in range(400)]
+    first, again = intervals(values), intervals(values)
+    assert (first == again).all()
+    assert first.shape == (2, 2)
+    # The normal approximation: mean +- 1.96 sigma / sqrt(n).
+    assert first[0][1] - first[0][0] == pytest.approx(2 * 1.96 * 2 / 20, rel=0.2)
+
+
+def test_foreign_logs_get_the_accuracy_txt_of_a_submission(tmp_path: Path):
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(ROOT / "demo" / "model")
+    tokens = [tokenizer.encode(text, add_special_tokens=False) for text in REFERENCES]
+    log = written(tmp_path, [entry(index, ids, 8) for index, ids in enumerate(tokens)])
+    command = [sys.executable, "-m", "harness.accuracy", str(log), str(ROOT / "demo" / "cnn_eval.json")]
+    done = subprocess.run(
+        [*command, "--model", "demo", "--dtype", "int64"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    text = (tmp_path / "accuracy.txt").read_text()
+    assert text.strip() == done.stdout.strip()
+    characters = sum(map(len, REFERENCES))
+    scores = "{'rouge1': '100.0', 'rouge2': '100.0', 'rougeL': '100.0', 'rougeLsum': '100.0', "
+    assert scores + f"'gen_len': {characters}, 'gen_num': 256}}" in text
+    assert len(text.splitlines()[-1].removeprefix("hash=")) == 64
+    refused = subprocess.run([*command, "--model", "demo"], cwd=ROOT, capture_output=True, text=True)
+    assert refused.returncode == 0 or "error:" in refused.stderr  # int64 read as int32: ids and zeros
+    assert "'rouge1': '100.0'" not in refused.stdout
