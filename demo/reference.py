@@ -4,35 +4,20 @@ python -m demo.reference
 """
 
 import json
-import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
-from statistics import fmean
 
 import torch
-from datasets import Dataset
-from rouge_score.rouge_scorer import RougeScorer
 from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from harness import accuracy, samples
 
 HERE = Path(__file__).parent
 ANSWER = 128
 EDGE = 100
 BATCH = 16
-ROUGE = ("rouge1", "rouge2", "rougeL", "rougeLsum")
-
-
-@dataclass(frozen=True)
-class Scores:
-    rouge1: float
-    rouge2: float
-    rougeL: float
-    rougeLsum: float
-    gen_len: int  # characters, summed over samples
-    samples: int
-    tokens: int  # the end-of-text token counts as one
-    ended: int  # samples that ended by themselves, before the last token allowed
 
 
 def load(dtype: torch.dtype = torch.float32, folder: Path = HERE / "model"):
@@ -60,42 +45,27 @@ def generate(model, prompts: Sequence[list[int]], **settings: object) -> list[li
     return answers
 
 
-def lines(text: str) -> str:
-    """One sentence a line, as ROUGE-Lsum wants it."""
-    return re.sub(r"(?<=[.!?])\s+", "\n", text.strip())
-
-
-def score(tokenizer, answers: Sequence[list[int]], references: Sequence[str]) -> Scores:
-    scorer = RougeScorer(ROUGE, use_stemmer=True)
-    texts = [text.strip() for text in tokenizer.batch_decode(answers, skip_special_tokens=True)]
-    each = [scorer.score(lines(want), lines(got)) for want, got in zip(references, texts, strict=True)]
-    mean = {kind: round(100 * fmean(one[kind].fmeasure for one in each), 4) for kind in ROUGE}
-    return Scores(
-        **mean,
-        gen_len=sum(map(len, texts)),
-        samples=len(texts),
-        tokens=sum(map(len, answers)),
-        ended=sum(tokenizer.eos_token_id in answer for answer in answers),
-    )
-
-
-def edge_order(records: int) -> list[int]:
-    """MLPerf's edge samples: the same split shuffled by Hugging Face datasets, then the first of it."""
-    return Dataset.from_dict({"index": list(range(records))}).shuffle(seed=42)["index"][:EDGE]
+def measured(tokenizer, answers: Sequence[list[int]], references: Sequence[str]) -> dict[str, float]:
+    """The scores as the runner's own accuracy check makes them, and how the answers ended."""
+    texts = accuracy.to_text([accuracy.Answer(index, tokens) for index, tokens in enumerate(answers)], tokenizer)
+    scores = accuracy.totals(accuracy.score(texts, references), texts)
+    return asdict(scores) | {
+        "samples": len(texts),
+        "tokens": sum(map(len, answers)),  # the end-of-text token counts as one
+        "ended": sum(tokenizer.eos_token_id in answer for answer in answers),
+    }
 
 
 def main() -> None:
-    records = json.loads((HERE / "cnn_eval.json").read_text())
     model, tokenizer = load()
-    answers = generate(model, [record["tok_input"] for record in records])
-    orders = {"datacenter": list(range(len(records))), "edge": edge_order(len(records))}
-    result = {
-        category: asdict(
-            score(tokenizer, [answers[index] for index in order], [records[index]["output"] for index in order])
-        )
-        for category, order in orders.items()
-    }
-    versions = {name: version(name) for name in ("torch", "transformers", "tokenizers", "datasets", "rouge_score")}
+    result = {}
+    for category, count in (("datacenter", None), ("edge", EDGE)):
+        records = samples.from_json(HERE / "cnn_eval.json")
+        records = records if count is None else samples.shuffled(records)[:count]
+        answers = generate(model, [record.tokens for record in records])
+        result[category] = measured(tokenizer, answers, [record.reference for record in records])
+    packages = ("torch", "transformers", "tokenizers", "datasets", "rouge_score")
+    versions = {name: version(name) for name in packages}
     (HERE / "reference.json").write_text(json.dumps(result | {"versions": versions}, indent=2) + "\n")
     print(json.dumps(result, indent=2))
 

@@ -32,6 +32,7 @@ GRACE_S = 3.0
 LAST_CALL_S = 1.0  # and after being asked once more
 ENDED = "vLLM's engine process ended unexpectedly"
 DEMO_CACHE_BYTES = 2**30
+DEMO_SEQUENCES = 64  # a CPU is as fast with these as with more, and the demo's 256 samples show several rounds
 CPU_BLOCK = 32
 
 
@@ -63,6 +64,7 @@ def args_for(plan: Plan) -> dict[str, Any]:
     args["enable_prefix_caching"] = False
     if plan.config.demo and not gpus():
         args["enforce_eager"] = True  # compiling so small a model for a CPU takes longer than the run
+        args.setdefault("max_num_seqs", DEMO_SEQUENCES)
     if plan.config.seed is not None:
         args["seed"] = plan.config.seed
     return args | extra_args(plan.config.engine_arg)

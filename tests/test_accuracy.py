@@ -180,3 +180,21 @@ def test_foreign_logs_get_the_accuracy_txt_of_a_submission(tmp_path: Path):
     refused = subprocess.run([*command, "--model", "demo"], cwd=ROOT, capture_output=True, text=True)
     assert refused.returncode == 0 or "error:" in refused.stderr  # int64 read as int32: ids and zeros
     assert "'rouge1': '100.0'" not in refused.stdout
+
+
+def test_nltks_splitter_is_used_where_its_data_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    import nltk
+    from nltk.tokenize.punkt import PunktTrainer, save_punkt_params
+
+    folder = tmp_path / "tokenizers" / "punkt_tab" / "english"
+    folder.parent.mkdir(parents=True)
+    monkeypatch.setattr(nltk.data, "path", [str(tmp_path)])
+    trainer = PunktTrainer(" ".join(ARTICLES))
+    save_punkt_params(trainer.get_params(), dir=str(folder))
+    name, split = sentence_splitter()
+    assert name == "nltk punkt_tab"
+    assert split("The council met. It voted on a bridge.") == ["The council met.", "It voted on a bridge."]
+    monkeypatch.setattr(nltk.data, "path", [])
+    name, split = sentence_splitter()
+    assert name == "built-in"
+    assert split("The council met. It voted on a bridge.") == ["The council met.", "It voted on a bridge."]

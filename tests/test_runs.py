@@ -105,6 +105,14 @@ def test_edge_offline_from_a_datasets_folder_in_batches(tmp_path: Path) -> None:
     assert "fixed batches of 16" in (done.folder / "report.md").read_text()
 
 
+def test_a_failed_gate_ends_the_run_with_1_and_no_performance(tmp_path: Path) -> None:
+    done = run(tmp_path, "--category", "edge", "--max-new-tokens", "64")
+    assert done.code == 1, done.output
+    assert done.summary["run"]["accuracy"]["verdict"] == "FAIL"
+    assert not (done.folder / "Performance").exists()
+    assert "Performance was not measured" in (done.folder / "report.md").read_text()
+
+
 def test_rendering_again_changes_nothing(offline: Finished) -> None:
     report, summary = (offline.folder / name for name in ("report.md", "summary.json"))
     before = report.read_text(), summary.read_text()
