@@ -23,7 +23,11 @@ class Display:
         self.console = console
         self._stage = ""
         self._began = self._shown = time.monotonic()
-        self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
+        self._live = None
+        if console.is_terminal:  # not to be redirected: what others print belongs in the log, not on the screen
+            self._live = Live(
+                console=console, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False
+            )
 
     def __enter__(self) -> "Display":
         if self._live:
