@@ -18,7 +18,7 @@ lint: $(VENV)/.ready-dev
 	$(PY) -m ruff format --check .
 
 types: $(VENV)/.ready-dev
-	$(PY) -m mypy run.py report.py util_logs.py harness
+	$(PY) -m mypy run.py mmlu.py report.py util_logs.py harness
 
 bench: $(READY)           ## what the harness itself costs
 	$(PY) -m benchmarks.overhead

@@ -1,0 +1,236 @@
+"""MMLU's questions: 57 subjects in four domains, from CSVs, parquet, `datasets` folders or the hub."""
+
+import csv
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from harness.config import near
+from harness.errors import UsageError
+
+LETTERS = "ABCD"
+HUB_DATASET = ("cais/mmlu", "all")
+
+# The map of the paper (Hendrycks et al., 2021); lm-eval's groups differ in one place: anatomy, there in STEM.
+MAP = {
+    "STEM": """abstract_algebra astronomy college_biology college_chemistry college_computer_science
+        college_mathematics college_physics computer_security conceptual_physics electrical_engineering
+        elementary_mathematics high_school_biology high_school_chemistry high_school_computer_science
+        high_school_mathematics high_school_physics high_school_statistics machine_learning""",
+    "Humanities": """formal_logic high_school_european_history high_school_us_history high_school_world_history
+        international_law jurisprudence logical_fallacies moral_disputes moral_scenarios philosophy prehistory
+        professional_law world_religions""",
+    "Social Sciences": """econometrics high_school_geography high_school_government_and_politics
+        high_school_macroeconomics high_school_microeconomics high_school_psychology human_sexuality
+        professional_psychology public_relations security_studies sociology us_foreign_policy""",
+    "Other": """anatomy business_ethics clinical_knowledge college_medicine global_facts human_aging management
+        marketing medical_genetics miscellaneous nutrition professional_accounting professional_medicine
+        virology""",
+}
+DOMAINS = {domain: names.split() for domain, names in MAP.items()}
+DOMAIN_OF = {subject: domain for domain, subjects in DOMAINS.items() for subject in subjects}
+SUBJECTS = sorted(DOMAIN_OF)
+
+
+@dataclass(frozen=True)
+class Question:
+    """One question; `number` is its place among those of its subject and split, `answer` an index into `choices`."""
+
+    subject: str
+    number: int
+    text: str
+    choices: tuple[str, ...]
+    answer: int
+
+    @property
+    def domain(self) -> str:
+        return DOMAIN_OF[self.subject]
+
+
+@dataclass(frozen=True)
+class Data:
+    """What is asked, ordered by subject, and the examples shown before it."""
+
+    test: list[Question]
+    examples: dict[str, list[Question]]
+    whole: int  # test questions there were, of the subjects asked for
+    source: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """A question as it is stored, not looked at yet; `where` names its place in an error message."""
+
+    where: str
+    subject: str
+    text: Any
+    choices: Sequence[Any]
+    answer: Any
+
+
+def chosen_subjects(text: str) -> list[str]:
+    """The subjects in a comma-separated list of subjects and domains. Raises UsageError on names MMLU does not have."""
+    groups = {"all": SUBJECTS} | {domain.lower().replace(" ", "_"): names for domain, names in DOMAINS.items()}
+    chosen: set[str] = set()
+    for word in filter(None, (part.strip().lower().replace(" ", "_") for part in text.split(","))):
+        if word not in groups and word not in DOMAIN_OF:
+            raise UsageError(f"--subjects: MMLU has no subject {word!r}{near(word, [*groups, *SUBJECTS])}")
+        chosen.update(groups.get(word, [word]))
+    if not chosen:
+        raise UsageError("--subjects takes names of subjects or domains, with commas between them.")
+    return sorted(chosen)
+
+
+def load(path: Path | None, subjects: Sequence[str], shots: int, limit: int | None, seed: int) -> Data:
+    """The questions to ask and the first `shots` dev examples of each subject. Raises UsageError."""
+    if path is not None and path.is_relative_to(Path.cwd()):
+        path = path.relative_to(Path.cwd())
+    source = "/".join(HUB_DATASET) if path is None else str(path)
+    test = by_subject(rows(path, "test", subjects), subjects)
+    dev = by_subject(rows(path, "dev", subjects), subjects) if shots else {}
+    for subject in subjects:
+        if not test[subject]:
+            raise UsageError(f"{source}: no test questions for {subject}; --subjects names those to use.")
+        if shots and len(dev[subject]) < shots:
+            raise UsageError(
+                f"{source}: {subject} has {len(dev[subject])} dev questions; --num-fewshot {shots} needs {shots}."
+            )
+    whole = sum(map(len, test.values()))
+    asked = [question for subject in subjects for question in test[subject]]
+    if limit is not None and limit < whole:
+        asked = spread(test, limit, seed)
+    return Data(asked, {subject: questions[:shots] for subject, questions in dev.items()}, whole, source)
+
+
+def spread(test: dict[str, list[Question]], limit: int, seed: int) -> list[Question]:
+    """`limit` questions drawn with the seed, from each subject in proportion to its size.
+
+    Each subject's questions are shuffled and laid out evenly over [0, 1); the first `limit` of all are taken. So a
+    smaller limit asks a part of what a larger one does.
+    """
+    places = []
+    for subject, questions in test.items():
+        rng = Random(f"{seed} {subject}")
+        offset = rng.random()
+        shuffled = rng.sample(questions, len(questions))
+        places += [((n + offset) / len(questions), question) for n, question in enumerate(shuffled)]
+    places.sort(key=lambda place: (place[0], place[1].subject))
+    return sorted((question for _, question in places[:limit]), key=lambda q: (q.subject, q.number))
+
+
+def by_subject(found: Iterable[Row], subjects: Sequence[str]) -> dict[str, list[Question]]:
+    """Checked questions of each subject, in the order they are stored."""
+    questions: dict[str, list[Question]] = {subject: [] for subject in subjects}
+    for row in found:
+        if row.subject in questions:
+            questions[row.subject].append(checked(row, len(questions[row.subject])))
+    return questions
+
+
+def checked(row: Row, number: int) -> Question:
+    """Raises UsageError, naming the row, unless it has a question, four choices and one of them as the answer."""
+    if not isinstance(row.text, str) or not row.text.strip():
+        raise UsageError(f"{row.where} has no question.")
+    if len(row.choices) != 4 or not all(isinstance(choice, str) for choice in row.choices):
+        raise UsageError(f"{row.where} has not four choices.")
+    answer = LETTERS.find(row.answer) if isinstance(row.answer, str) and len(row.answer) == 1 else row.answer
+    if type(answer) is not int or not 0 <= answer < 4:
+        raise UsageError(f"{row.where}: the answer is {row.answer!r}, not one of A, B, C, D (or 0 to 3).")
+    return Question(row.subject, number, row.text, tuple(row.choices), answer)
+
+
+def rows(path: Path | None, split: str, subjects: Sequence[str]) -> Iterator[Row]:
+    """The rows of a split, from whichever form the folder `path` has, or from the hub where it is None."""
+    if path is None:
+        yield from from_hub(split)
+        return
+    if not path.is_dir():
+        raise UsageError(f"--data {path}: no such folder.")
+    for root in (path, path / "data"):
+        if (root / "dataset_dict.json").exists():
+            yield from from_saved(root, split)
+        elif tables := sorted(root.glob(f"{split}/*_{split}.csv")):
+            yield from from_csv(tables, split)
+        elif tables := parquet_files(root, split, subjects):
+            yield from from_parquet(tables)
+        elif folders := sorted(root.glob("*/dataset_dict.json")):
+            for folder in folders:
+                yield from from_saved(folder.parent, split)
+        else:
+            continue
+        return
+    raise UsageError(
+        f"--data {path}: no {split} questions in it: expected {split}/SUBJECT_{split}.csv, all/{split}-*.parquet, "
+        f"SUBJECT/{split}-*.parquet, or folders saved by `datasets`."
+    )
+
+
+def from_csv(tables: Sequence[Path], split: str) -> Iterator[Row]:
+    """The original files: no header; question, four choices, letter."""
+    for table in tables:
+        subject = table.name.removesuffix(f"_{split}.csv")
+        try:
+            with table.open(newline="", encoding="utf-8") as file:
+                for number, cells in enumerate(csv.reader(file), start=1):
+                    where = f"{table}: row {number}"
+                    if len(cells) != 6:
+                        raise UsageError(f"{where} has {len(cells)} columns, not 6.")
+                    yield Row(where, subject, cells[0], cells[1:5], cells[5].strip())
+        except (OSError, UnicodeDecodeError, csv.Error) as error:
+            raise UsageError(f"{table}: cannot be read as CSV: {error}.") from None
+
+
+def parquet_files(root: Path, split: str, subjects: Sequence[str]) -> list[Path]:
+    """As the hub's repository keeps them: all subjects in one folder, or a folder for each."""
+    together = sorted(root.glob(f"all/{split}-*.parquet")) or sorted(root.glob(f"{split}-*.parquet"))
+    return together or [table for subject in subjects for table in sorted(root.glob(f"{subject}/{split}-*.parquet"))]
+
+
+def from_parquet(tables: Sequence[Path]) -> Iterator[Row]:
+    from pyarrow import ArrowException, parquet  # type: ignore[import-untyped]
+
+    for table in tables:
+        try:
+            records = parquet.read_table(table).to_pylist()
+        except (OSError, ArrowException) as error:
+            raise UsageError(f"{table}: cannot be read as parquet: {str(error).splitlines()[0]}") from None
+        yield from from_records(records, str(table), table.parent.name)
+
+
+def from_saved(folder: Path, split: str) -> Iterator[Row]:
+    """A dictionary of splits saved by `datasets`: of every subject, or of the one the folder is named after."""
+    from datasets import load_from_disk
+
+    try:
+        data = load_from_disk(str(folder))
+    except Exception as error:
+        raise UsageError(f"--data {folder}: not a folder saved by `datasets`: {error}") from None
+    if split not in data:
+        raise UsageError(f"--data {folder}: no {split} split; it has {', '.join(data)}.")
+    yield from from_records(data[split].to_list(), f"{folder}/{split}", folder.name)
+
+
+def from_hub(split: str) -> Iterator[Row]:
+    """cais/mmlu from the Hugging Face hub (or its local cache)."""
+    from datasets import load_dataset
+
+    try:
+        data = load_dataset(*HUB_DATASET, split=split)
+    except Exception as error:
+        raise UsageError(
+            f"cannot download {HUB_DATASET[0]} ({type(error).__name__}): check the network, or pass --data."
+        ) from None
+    yield from from_records(data.to_list(), "/".join(HUB_DATASET), "")
+
+
+def from_records(records: Sequence[dict[str, Any]], source: str, folder: str) -> Iterator[Row]:
+    """Rows with the columns `question`, `choices`, `answer`, and `subject` where one folder holds several."""
+    for number, record in enumerate(records):
+        where = f"{source}: row {number}"
+        for column in ("question", "choices", "answer"):
+            if column not in record:
+                raise UsageError(f"{where} has no column {column!r}; it has {', '.join(record)}.")
+        subject = record.get("subject") or folder
+        yield Row(where, subject, record["question"], record["choices"] or (), record["answer"])

@@ -1,0 +1,243 @@
+"""MMLU: what a finished evaluation leaves in its folder, and the pictures in it."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness import results
+from harness.mmlu import Asked, MMLUConfig
+from harness.mmlu_data import DOMAIN_OF, DOMAINS, LETTERS, Data
+from harness.mmlu_scores import BINS, Change, Score, Scored, bins, grouped, overall, score, to_csv
+from harness.pages import number, render
+from harness.plots import BLUE, GREY, ORANGE
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+COLORS = dict(zip(DOMAINS, (BLUE, ORANGE, "#4d9a57", "#8a63b0"), strict=True))
+LISTED = 20  # of the questions whose examples did not fit; samples.csv has them all
+
+
+def write(
+    run: results.RunFolder,
+    config: MMLUConfig,
+    data: Data,
+    asked: Asked,
+    rows: Sequence[Scored],
+    changes: Sequence[Change],
+    facts: dict[str, Any],
+) -> dict[str, Any]:
+    """Writes every result into the run's folder, all or none of them; returns what overall.json holds."""
+    notes = caveats(config, data)
+    summary = {
+        **overall(rows),
+        "questions_per_s": len(rows) / asked.seconds,
+        "seconds": asked.seconds,
+        "test_questions": data.whole,
+        "num_fewshot": config.num_fewshot,
+        "notes": notes,
+    }
+    domains, subjects = grouped(rows, "domain"), grouped(rows, "subject")
+    with results.whole_or_nothing(run.path) as place:
+        results.write_json(place / "overall.json", summary)
+        results.write_json(place / "by_domain.json", {name: asdict(part) for name, part in domains.items()})
+        results.write_json(
+            place / "by_subject.json",
+            {name: {"domain": DOMAIN_OF[name]} | asdict(part) for name, part in subjects.items()},
+        )
+        results.write_text(place / "samples.csv", to_csv(rows))
+        if config.details:
+            results.write_text(place / "details.jsonl", details(data, asked, rows))
+        if changes:
+            results.write_json(place / "comparison.json", [asdict(change) for change in changes])
+        draw(place / "plots", rows, subjects)
+        page = render(
+            "mmlu.md.j2",
+            run=run.name,
+            config=config,
+            source=data.source,
+            summary=summary,
+            domains=domains,
+            subjects=subjects,
+            domain_of=DOMAIN_OF,
+            letters=LETTERS,
+            shortened=[row for row in rows if row.dropped],
+            listed=LISTED,
+            changes=changes,
+            **facts,
+        )
+        results.write_text(place / "report.md", page)
+    return summary
+
+
+def caveats(config: MMLUConfig, data: Data) -> list[str]:
+    """Why the number is not the model's MMLU score; empty where it is."""
+    why = []
+    if config.demo:
+        why.append("the demo model")
+    if config.demo and config.data is None:
+        why.append("the demo's own questions")
+    if config.dummy_weights:
+        why.append("dummy weights")
+    if len(data.test) < data.whole:
+        why.append(f"a sample of {len(data.test):,} of {data.whole:,} questions, seed {config.seed}")
+    if (count := len({question.subject for question in data.test})) < len(DOMAIN_OF):
+        why.append(f"{count} of {len(DOMAIN_OF)} subjects")
+    return why
+
+
+def details(data: Data, asked: Asked, rows: Sequence[Scored]) -> str:
+    """details.jsonl: each question with its text, beside what was answered."""
+    lines = []
+    for answer, row in zip(asked.answers, rows, strict=True):
+        question = answer.prompt.question
+        lines.append(
+            {
+                "subject": row.subject,
+                "number": row.number,
+                "question": question.text,
+                "choices": question.choices,
+                "answer": row.answer,
+                "prediction": row.prediction,
+                "correct": row.correct,
+                "logprobs": dict(zip(LETTERS, row.logprobs, strict=True)),
+                "examples": [example.text for example in data.examples.get(row.subject, [])[: row.examples]],
+            }
+        )
+    return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+
+
+def history_line(config: MMLUConfig, summary: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
+    """What results/mmlu/history.jsonl keeps of a run."""
+    kept = ("overall_accuracy", "standard_error", "macro_average", "n", "test_questions", "subjects", "num_fewshot")
+    flags = ("model", "precision", "quantization", "kv_cache_dtype", "load_format", "seed")
+    return {
+        "started": facts["started"],
+        **{name: getattr(config, name) for name in flags},
+        **{name: summary[name] for name in (*kept, "questions_per_s", "cache_hit_rate", "notes")},
+        "gpus": facts["system"]["gpus"],
+    }
+
+
+INDEX_COLUMNS = (
+    *("model", "precision", "quantization", "num_fewshot", "overall_accuracy", "standard_error", "macro_average"),
+    *("n", "test_questions", "questions_per_s", "notes"),
+)
+
+
+def write_index(results_dir: Path) -> None:
+    """Renders results/mmlu/index.md from the history."""
+    results.write_index(results_dir, "mmlu_index.md.j2", INDEX_COLUMNS)
+
+
+def table(config: MMLUConfig, summary: dict[str, Any], rows: Sequence[Scored], changes: Sequence[Change]) -> "Table":
+    """The result as one table for the terminal; every subject with `--details 1`."""
+    from rich.table import Table
+
+    def add(name: str, part: Score, style: str = "") -> None:
+        error = "" if part.standard_error is None else f"± {100 * part.standard_error:.2f}"
+        page.add_row(name, f"{100 * part.accuracy:.2f}", error, f"{part.n:,}", style=style)
+
+    page = Table(title=f"MMLU  {config.model}  {config.num_fewshot}-shot", title_style="bold")
+    for name in ("", "accuracy %", "std. error", "questions"):
+        page.add_column(name, justify="right" if name else "left")
+    subjects = grouped(rows, "subject") if config.details else {}
+    for domain, part in grouped(rows, "domain").items():
+        add(domain, part, "bold" if subjects else "")
+        for subject in (name for name in subjects if DOMAIN_OF[name] == domain):
+            add(f"  {subject}", subjects[subject])
+    page.add_section()
+    add("overall", score(rows), "bold green")
+    page.add_row("mean of the subjects", f"{100 * summary['macro_average']:.2f}", "", f"{summary['subjects']} subjects")
+    page.add_section()
+    page.add_row("questions/s", number(summary["questions_per_s"]))
+    page.add_row("prefix-cache hits", f"{100 * summary['cache_hit_rate']:.1f} %")
+    if cut := summary["shortened_prompts"]["questions"]:
+        page.add_row("shortened prompts", f"{cut:,}", style="yellow")
+    for change in changes:
+        shift = f"{100 * change.difference:+.2f}"
+        page.add_row(f"change, {change.name}", shift, f"± {100 * change.standard_error:.2f}", f"p {change.p_value:.3g}")
+    return page
+
+
+def draw(folder: Path, rows: Sequence[Scored], subjects: dict[str, Score]) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    folder.mkdir()
+    style = {"axes.spines.top": False, "axes.spines.right": False, "grid.alpha": 0.25, "font.size": 10}
+    with pyplot.rc_context(style):
+        for name, figure in (("score_by_subject", by_subject(subjects)), ("calibration", calibration(rows))):
+            figure.savefig(folder / f"{name}.png", dpi=110, bbox_inches="tight")
+            pyplot.close(figure)
+
+
+def by_subject(subjects: dict[str, Score]) -> Any:
+    """Which subjects does the model know? One bar each, by domain, best first; the bars of error are 95 % intervals."""
+    from matplotlib import pyplot
+
+    places, at = {}, 0.0
+    for domain in DOMAINS:
+        names = [name for name in subjects if DOMAIN_OF[name] == domain]
+        for name in sorted(names, key=lambda name: (-subjects[name].accuracy, name)):
+            places[name] = at
+            at += 1
+        at += 0.8 if names else 0
+    figure, axes = pyplot.subplots(figsize=(9, 0.21 * at + 1.2))
+    for domain, color in COLORS.items():
+        names = [name for name in places if DOMAIN_OF[name] == domain]
+        parts = [subjects[name] for name in names]
+        ends = [
+            [100 * (part.accuracy - part.low) for part in parts],
+            [100 * (part.high - part.accuracy) for part in parts],
+        ]
+        total, correct = sum(part.n for part in parts), sum(part.correct for part in parts)
+        axes.barh(
+            [places[name] for name in names],
+            [100 * part.accuracy for part in parts],
+            height=0.72,
+            color=color,
+            xerr=ends,
+            error_kw={"ecolor": "#444", "elinewidth": 0.9, "capsize": 1.5},
+            label=f"{domain} {100 * correct / total:.1f} %" if total else domain,
+        )
+    axes.axvline(25, color=GREY, linestyle="--", linewidth=1, label="guessing")
+    labels = [f"{name.replace('_', ' ')} ({subjects[name].n:,})" for name in places]
+    axes.set_yticks(list(places.values()), labels, fontsize=8)
+    axes.set_ylim(at - 0.9, -0.8)
+    axes.set_xlim(0, 100)
+    axes.set_xlabel("accuracy, % (95 % intervals; number of questions beside each name)")
+    axes.grid(axis="x")
+    axes.set_axisbelow(True)
+    axes.tick_params(axis="y", length=0)
+    axes.legend(loc="lower center", bbox_to_anchor=(0.35, 1.0), ncols=5, fontsize=8, frameon=False)
+    return figure
+
+
+def calibration(rows: Sequence[Scored]) -> Any:
+    """Is the model right as often as it is sure?"""
+    from matplotlib import pyplot
+
+    parts = [part for part in bins(rows) if part]
+    scores = [score(part) for part in parts]
+    sure = [sum(row.confidence for row in part) / len(part) for part in parts]
+    figure, (top, bottom) = pyplot.subplots(
+        2, 1, figsize=(6, 6), sharex=True, height_ratios=(3, 1), gridspec_kw={"hspace": 0.08}
+    )
+    top.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1, label="as sure as right")
+    heights = [part.accuracy for part in scores]
+    ends = [[part.accuracy - part.low for part in scores], [part.high - part.accuracy for part in scores]]
+    top.errorbar(sure, heights, yerr=ends, fmt="o", color=BLUE, capsize=2, label="answers, by tenths; 95 % intervals")
+    top.set(ylabel="share right", ylim=(0, 1.02), title="Calibration")
+    top.legend(loc="upper left", framealpha=0.9, fontsize=9)
+    bottom.hist([row.confidence for row in rows], bins=4 * BINS, range=(0, 1), color=BLUE, alpha=0.5)
+    bottom.set(xlabel="confidence: probability of the chosen letter among the four", ylabel="answers", xlim=(0.2, 1.01))
+    for axes in (top, bottom):
+        axes.grid()
+        axes.set_axisbelow(True)
+    figure.align_ylabels()
+    return figure

@@ -1,0 +1,249 @@
+"""MMLU: answers -> accuracy by subject, domain and overall, calibration, and the comparison of two runs."""
+
+import csv
+import io
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.errors import UsageError
+from harness.mmlu import Answer
+from harness.mmlu_data import DOMAINS, LETTERS, Question
+
+Z = 1.959964  # of a 95 % interval
+BINS = 10
+COLUMNS = [
+    *("subject", "number", "domain", "answer", "prediction", "correct"),
+    *(f"logprob_{letter}" for letter in LETTERS),
+    *("prompt_tokens", "cached_tokens", "latency_s", "examples", "dropped_examples"),
+]
+
+
+@dataclass(frozen=True)
+class Scored:
+    """One question's outcome, as samples.csv keeps it; `dropped` are the examples left out, the first being 1."""
+
+    subject: str
+    number: int
+    domain: str
+    answer: str
+    prediction: str
+    logprobs: tuple[float, ...]
+    prompt_tokens: int
+    cached_tokens: int
+    latency_s: float
+    examples: int
+    dropped: tuple[int, ...]
+
+    @property
+    def correct(self) -> bool:
+        return self.prediction == self.answer
+
+    @property
+    def confidence(self) -> float:
+        """The probability of the letter chosen, among the four."""
+        return math.exp(max(self.logprobs))
+
+    @property
+    def tied(self) -> bool:
+        """Whether two letters share the highest log-probability; the first in the alphabet counts."""
+        return self.logprobs.count(max(self.logprobs)) > 1
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.subject, self.number
+
+
+@dataclass(frozen=True)
+class Score:
+    """Accuracy over `n` questions; `low` and `high` are Wilson's 95 % interval."""
+
+    n: int
+    correct: int
+    accuracy: float
+    standard_error: float | None
+    low: float
+    high: float
+
+
+def scored(answer: Answer, shots: int) -> Scored:
+    prompt, question = answer.prompt, answer.prompt.question
+    return Scored(
+        question.subject,
+        question.number,
+        question.domain,
+        LETTERS[question.answer],
+        LETTERS[answer.logprobs.index(max(answer.logprobs))],
+        answer.logprobs,
+        len(prompt.tokens),
+        answer.cached_tokens,
+        answer.latency_s,
+        prompt.examples,
+        tuple(range(prompt.examples + 1, shots + 1)),
+    )
+
+
+def score(rows: Iterable[Scored]) -> Score:
+    """The standard error is the sample standard deviation of right and wrong over sqrt(n): None for one question."""
+    hits = [row.correct for row in rows]
+    n, correct = len(hits), sum(hits)
+    accuracy = correct / n
+    error = math.sqrt(accuracy * (1 - accuracy) / (n - 1)) if n > 1 else None
+    return Score(n, correct, accuracy, error, *wilson(correct, n))
+
+
+def wilson(correct: int, n: int) -> tuple[float, float]:
+    """Wilson's 95 % interval of a share: honest for few questions, and never outside 0 to 1."""
+    share, spread = correct / n, Z * Z / n
+    middle = share + spread / 2
+    reach = Z * math.sqrt(share * (1 - share) / n + spread / (4 * n))
+    return max(0.0, (middle - reach) / (1 + spread)), min(1.0, (middle + reach) / (1 + spread))
+
+
+def grouped(rows: Sequence[Scored], name: str) -> dict[str, Score]:
+    """Scores by `domain` or by `subject`, in the order of the domains, then of the alphabet."""
+    groups: dict[str, list[Scored]] = {}
+    for row in sorted(rows, key=lambda row: (list(DOMAINS).index(row.domain), row.subject)):
+        groups.setdefault(getattr(row, name), []).append(row)
+    return {key: score(group) for key, group in groups.items()}
+
+
+def overall(rows: Sequence[Scored]) -> dict[str, Any]:
+    """The numbers of overall.json that the answers alone give."""
+    whole, subjects = score(rows), grouped(rows, "subject")
+    cut = [row for row in rows if row.dropped]
+    prompt_tokens, cached = (sum(getattr(row, name) for row in rows) for name in ("prompt_tokens", "cached_tokens"))
+    return {
+        "overall_accuracy": whole.accuracy,
+        "n": whole.n,
+        "correct": whole.correct,
+        "standard_error": whole.standard_error,
+        "interval_95": [whole.low, whole.high],
+        "macro_average": sum(part.accuracy for part in subjects.values()) / len(subjects),
+        "subjects": len(subjects),
+        "predictions": {letter: Counter(row.prediction for row in rows)[letter] for letter in LETTERS},
+        "answers": {letter: Counter(row.answer for row in rows)[letter] for letter in LETTERS},
+        "calibration_error": calibration_error(rows),
+        "ties": sum(row.tied for row in rows),
+        "shortened_prompts": {"questions": len(cut), "examples_dropped": sum(len(row.dropped) for row in cut)},
+        "prompt_tokens": prompt_tokens,
+        "cached_tokens": cached,
+        "cache_hit_rate": cached / prompt_tokens,
+    }
+
+
+def bins(rows: Sequence[Scored]) -> list[list[Scored]]:
+    """The answers by confidence, in ten equal steps from 0 to 1; none can be below 0.25."""
+    parts: list[list[Scored]] = [[] for _ in range(BINS)]
+    for row in rows:
+        parts[min(BINS - 1, int(row.confidence * BINS))].append(row)
+    return parts
+
+
+def calibration_error(rows: Sequence[Scored]) -> float:
+    """Expected calibration error: how far confidence and accuracy are apart, on average over the answers."""
+    gaps = (sum(row.confidence - row.correct for row in part) for part in bins(rows))
+    return sum(map(abs, gaps)) / len(rows)
+
+
+def to_csv(rows: Sequence[Scored]) -> str:
+    """samples.csv"""
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(COLUMNS)
+    for row in rows:
+        table.writerow(
+            [
+                *(row.subject, row.number, row.domain, row.answer, row.prediction, int(row.correct)),
+                *(f"{value:.6f}" for value in row.logprobs),
+                *(row.prompt_tokens, row.cached_tokens, f"{row.latency_s:.6f}", row.examples),
+                " ".join(map(str, row.dropped)),
+            ]
+        )
+    return text.getvalue()
+
+
+def from_csv(folder: Path) -> list[Scored]:
+    """The answers of a finished run. Raises UsageError where there are none."""
+    try:
+        with (folder / "samples.csv").open(newline="") as file:
+            return [
+                Scored(
+                    row["subject"],
+                    int(row["number"]),
+                    row["domain"],
+                    row["answer"],
+                    row["prediction"],
+                    tuple(float(row[f"logprob_{letter}"]) for letter in LETTERS),
+                    int(row["prompt_tokens"]),
+                    int(row["cached_tokens"]),
+                    float(row["latency_s"]),
+                    int(row["examples"]),
+                    tuple(map(int, row["dropped_examples"].split())),
+                )
+                for row in csv.DictReader(file)
+            ]
+    except OSError:
+        raise UsageError(f"--compare {folder}: no samples.csv in it; it takes a finished evaluation.") from None
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
+        raise UsageError(
+            f"--compare {folder}: its samples.csv cannot be read: {type(error).__name__} {error}"
+        ) from None
+
+
+@dataclass(frozen=True)
+class Change:
+    """Accuracy before and after on the same questions, and McNemar's test on those that changed sides."""
+
+    name: str
+    n: int
+    before: float
+    after: float
+    difference: float
+    standard_error: float
+    lost: int  # right before, wrong after
+    gained: int
+    p_value: float
+
+
+def check_comparable(before: Sequence[Scored], questions: Sequence[Question]) -> None:
+    """Raises UsageError where an earlier run shares no question with these, or had other data."""
+    earlier = {row.key: row.answer for row in before}
+    common = [question for question in questions if (question.subject, question.number) in earlier]
+    if not common:
+        raise UsageError("--compare: that run has no question in common with this one.")
+    for question in common:
+        if earlier[question.subject, question.number] != LETTERS[question.answer]:
+            raise UsageError(
+                f"--compare: that run had other data: {question.subject} {question.number} has another answer there."
+            )
+
+
+def compare(before: Sequence[Scored], after: Sequence[Scored]) -> list[Change]:
+    """Overall and by domain, on the questions in both runs."""
+    earlier = {row.key: row for row in before}
+    pairs = [(earlier[row.key], row) for row in after if row.key in earlier]
+    groups = {"overall": pairs} | {domain: [p for p in pairs if p[1].domain == domain] for domain in DOMAINS}
+    return [change(name, group) for name, group in groups.items() if group]
+
+
+def change(name: str, pairs: Sequence[tuple[Scored, Scored]]) -> Change:
+    n = len(pairs)
+    before, after = (sum(pair[side].correct for pair in pairs) / n for side in (0, 1))
+    lost = sum(old.correct and not new.correct for old, new in pairs)
+    gained = sum(new.correct and not old.correct for old, new in pairs)
+    error = math.sqrt(lost + gained - (gained - lost) ** 2 / n) / n
+    return Change(name, n, before, after, after - before, error, lost, gained, mcnemar(lost, gained))
+
+
+def mcnemar(lost: int, gained: int) -> float:
+    """The exact test, two-sided: had each change been a coin's toss, how often would they be as one-sided as this?"""
+    n, fewer = lost + gained, min(lost, gained)
+    tail = term = 1
+    for i in range(fewer):
+        term = term * (n - i) // (i + 1)
+        tail += term
+    return float(min(1.0, 2 * tail / 2**n))
