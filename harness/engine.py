@@ -271,15 +271,17 @@ class Engine:
     def close(self) -> None:
         """Stops the engine and every process it started; returns within a few seconds even if it hangs."""
         if self._llm is not None:
-            closing = threading.Thread(target=self._shutdown, daemon=True)
+            closing = threading.Thread(target=shut_down, args=(self._llm,), daemon=True)
             closing.start()
             closing.join(GRACE_S)
+            self._llm = None
         end_children()
         self.loop.call_soon_threadsafe(self.loop.stop)
 
-    def _shutdown(self) -> None:
-        with contextlib.suppress(Exception):
-            self._llm.shutdown()
+
+def shut_down(llm: Any) -> None:
+    with contextlib.suppress(Exception):
+        llm.shutdown()
 
 
 def adopt_orphans() -> None:
