@@ -1,6 +1,6 @@
 # The set-up is part of every target: the virtual environment is made once, for a GPU or for the CPU.
 VENV ?= .venv
-PYTHON ?= python3.11
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
 PY := $(VENV)/bin/python
 REQUIREMENTS ?= $(shell nvidia-smi -L >/dev/null 2>&1 && echo requirements.txt || echo requirements-cpu.txt)
 READY := $(VENV)/.ready-$(REQUIREMENTS)
