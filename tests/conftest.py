@@ -35,27 +35,34 @@ class Finished:
         return json.loads((self.folder / "status.json").read_text())
 
 
-def run(results: Path, *flags: str, when: str = "", then: Callable[[int], None] = lambda pid: None) -> Finished:
-    """Runs `run.py --model demo` with `flags`; calls `then` with its pid once its output holds `when`.
+def launch(
+    script: str, results: Path, *flags: str, when: str = "", then: Callable[[int], None] = lambda pid: None
+) -> tuple[int, str, float]:
+    """Runs `script --model demo` with `flags` to its end: exit code, output, seconds.
 
-    `seconds` counts from there.
+    Calls `then` with its pid once its output holds `when`, and counts the seconds from there.
     """
     results.mkdir(parents=True, exist_ok=True)
     screen = results / "screen.txt"
-    command = [sys.executable, "run.py", "--model", "demo", "--results-dir", str(results), *flags]
+    command = [sys.executable, script, "--model", "demo", "--results-dir", str(results), *flags]
     environment = os.environ | {"HF_TOKEN": TOKEN, "HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1"}
     with screen.open("w") as output:
         process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=output)
         begin = time.monotonic()
         if when:
             while when not in screen.read_text() and process.poll() is None and time.monotonic() - begin < 240:
-                time.sleep(0.2)
+                time.sleep(0.05)
             assert process.poll() is None, screen.read_text()
             begin = time.monotonic()
             then(process.pid)
         code = process.wait(timeout=400)
-    newest = max((path for path in results.glob("2*")), default=results)
-    return Finished(code, screen.read_text(), time.monotonic() - begin, results, newest)
+    return code, screen.read_text(), time.monotonic() - begin
+
+
+def run(results: Path, *flags: str, when: str = "", then: Callable[[int], None] = lambda pid: None) -> Finished:
+    """A run of the benchmark, as `launch` has it."""
+    ended = launch("run.py", results, *flags, when=when, then=then)
+    return Finished(*ended, results, max(results.glob("2*"), default=results))
 
 
 @pytest.fixture(scope="session")

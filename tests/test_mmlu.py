@@ -3,7 +3,6 @@
 import csv
 import json
 import math
-import os
 import re
 import subprocess
 import sys
@@ -22,7 +21,7 @@ from harness.config import DEMO
 from harness.errors import UsageError
 from harness.mmlu_data import DOMAINS, LETTERS, SUBJECTS, Data, Question
 from harness.mmlu_scores import Scored
-from tests.conftest import ROOT, TOKEN
+from tests.conftest import ROOT, TOKEN, launch
 from tests.test_ends import engines
 
 MMLU = DEMO / "mmlu"
@@ -320,24 +319,9 @@ class Finished:
 
 
 def evaluate(to: Path, *flags: str, when: str = "", then: Callable[[int], None] = lambda pid: None) -> Finished:
-    """Runs `mmlu.py --model demo`; calls `then` with its pid once its output holds `when`, and counts from there."""
-    to.mkdir(parents=True, exist_ok=True)
-    screen = to / "screen.txt"
-    command = [sys.executable, "mmlu.py", "--model", "demo", "--results-dir", str(to), *flags]
-    environment = os.environ | {"HF_TOKEN": TOKEN, "HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1"}
-    with screen.open("w") as output:
-        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=output)
-        begin = time.monotonic()
-        if when:
-            while when not in screen.read_text() and process.poll() is None and time.monotonic() - begin < 400:
-                time.sleep(0.05)
-            assert process.poll() is None, screen.read_text()
-            begin = time.monotonic()
-            then(process.pid)
-        code = process.wait(timeout=500)
-    seconds = time.monotonic() - begin
-    folders = sorted(to.glob("mmlu/2*"))
-    return Finished(code, screen.read_text(), seconds, folders[-1] if folders else to)
+    """A run of `mmlu.py`, as `launch` has it."""
+    ended = launch("mmlu.py", to, *flags, when=when, then=then)
+    return Finished(*ended, max(to.glob("mmlu/2*"), default=to))
 
 
 @pytest.fixture(scope="module")
