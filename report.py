@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import util_logs
-from harness import plots, results, rules
+from harness import plots, results, rules, system
 from harness.compare import compare
 from harness.errors import BAD_INPUT, DONE, BenchmarkError, UsageError
 from harness.pages import number, render
@@ -113,6 +113,7 @@ def performance(folder: Path, scenario: str) -> dict[str, Any]:
         "tpot_ms": facts.tpot_ms and asdict(facts.tpot_ms),
         "limits_ms": limits and {"ttft": limits.ttft_ms, "tpot": limits.tpot_ms},
         "early_stopping": facts.early_stopping,
+        "peak_memory_gib": system.peak_memory_gib(folder / "machine.csv"),
         "seeds": facts.seeds,
         "loadgen_version": facts.loadgen_version,
         "errors": facts.errors,

@@ -12,7 +12,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -132,6 +132,17 @@ def extra_args(pairs: Sequence[str]) -> dict[str, Any]:
         except yaml.YAMLError:
             args[key] = text
     return args
+
+
+def unknown(arguments: Iterable[str], variables: Iterable[str]) -> str:
+    """Which engine arguments and VLLM_ variables the installed vLLM does not have, in words; empty if it has all."""
+    from vllm import AsyncEngineArgs, envs
+
+    known = {item.name for item in fields(AsyncEngineArgs)}
+    missing = [f"no engine argument {name}" for name in arguments if name not in known]
+    settable = envs.environment_variables
+    missing += [f"no variable {name}" for name in variables if name.startswith("VLLM_") and name not in settable]
+    return f"this vLLM has {', '.join(missing)}" if missing else ""
 
 
 class Engine:

@@ -54,14 +54,14 @@ class Display:
     def say(self, text: str, style: str = "") -> None:
         self.console.print(Text(text, style=style), soft_wrap=True)
 
-    def tick(self, counters: Counters | None = None, total: int | None = None) -> None:
+    def tick(self, counters: Counters | None = None, total: int | None = None, note: str = "") -> None:
         """Refreshes the live line four times a second, or prints a plain one now and then."""
         at = time.monotonic()
         if at - self._shown < (0.25 if self._live else PLAIN_EVERY_S):
             return
         self._shown = at
         elapsed = at - self._began
-        line = f"{self._stage}  {clock(elapsed)}"
+        line = f"{self._stage}  {clock(elapsed)}{'  ' if note else ''}{note}"
         if counters is not None:
             line += describe(counters, total, elapsed)
         if self._live:

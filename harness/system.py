@@ -54,6 +54,32 @@ def gpus() -> list[GPU]:
     return found
 
 
+def gpu_memory_used() -> int:
+    """Bytes taken on the visible GPUs, by whichever process; 0 where there are none."""
+    with contextlib.suppress(Exception):
+        import pynvml
+
+        pynvml.nvmlInit()
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in visible(pynvml.nvmlDeviceGetCount())]
+        used = sum(int(pynvml.nvmlDeviceGetMemoryInfo(handle).used) for handle in handles)
+        pynvml.nvmlShutdown()
+        return used
+    return 0
+
+
+def peak_memory_gib(path: Path) -> float | None:
+    """The most memory that was taken at once while `recording`: on all GPUs, else main memory; None without one."""
+    try:
+        with path.open(newline="") as file:
+            rows = list(csv.DictReader(file))
+    except OSError:
+        return None
+    if not rows:
+        return None
+    gpu = [name for name in rows[0] if name.startswith("gpu") and name.endswith("_memory_gib")]
+    return max(sum(float(row[name]) for name in gpu or ["memory_gib"]) for row in rows)
+
+
 def visible(count: int) -> list[int]:
     """Indices out of `count` that CUDA_VISIBLE_DEVICES leaves; names it cannot read as numbers count as visible."""
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")

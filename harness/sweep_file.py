@@ -1,0 +1,277 @@
+"""A sweep file (YAML) -> the experiments it asks for, checked whole before anything runs.
+
+    about: what this sweep is for
+    extends: other.yaml               # its baseline and experiments, which this file adds to or replaces
+    baseline: {set: ..., engine: ..., env: ...}
+    isolation: [{name, about, set, engine, env}, ...]   # baseline plus this change
+    stacked: [...]                                      # each adds to all before it
+    grid: {set: {flag: [values]}, engine: ..., env: ...}  # every combination
+
+`set` holds run.py's settings, `engine` arguments of vLLM's engine, `env` environment variables; null takes one away.
+"""
+
+import itertools
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from harness.config import RunConfig, as_flag, near
+from harness.errors import UsageError
+
+BASELINE = "baseline"
+Kind = Literal["baseline", "isolation", "stacked", "grid"]
+Part = Literal["set", "engine", "env"]
+PARTS: tuple[Part, ...] = ("set", "engine", "env")
+OWN = ("results_dir", "keep_all", "mlflow")  # the sweep's own business
+ALWAYS: dict[str, Any] = {"no_exit_on_accuracy_fail": True, "extra_metrics": True}
+Settings = dict[Part, dict[str, Any]]
+Lines = dict[tuple[str | int, ...], int]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One configuration to run. `settings` go into run.py's --config file, `env` into its environment.
+
+    `changes` names in words what differs from the baseline, `engine` the arguments that vLLM's engine must know.
+    """
+
+    name: str
+    about: str
+    kind: Kind
+    settings: dict[str, Any]
+    engine: dict[str, Any]
+    env: dict[str, str]
+    changes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A whole sweep, the baseline first."""
+
+    name: str
+    about: str
+    experiments: tuple[Experiment, ...]
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class Change(Strict):
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$", max_length=60)
+    about: str = ""
+    set: dict[str, Any] = {}
+    engine: dict[str, Any] = {}
+    env: dict[str, str | int | float | bool | None] = {}
+
+
+class Baseline(Change):
+    name: str = BASELINE
+
+
+class Grid(Strict):
+    set: dict[str, list[Any]] = {}
+    engine: dict[str, list[Any]] = {}
+    env: dict[str, list[str | int | float | bool | None]] = {}
+
+
+class SweepFile(Strict):
+    about: str = ""
+    extends: str | None = None
+    baseline: Baseline = Baseline()
+    isolation: list[Change] = []
+    stacked: list[Change] = []
+    grid: Grid | None = None
+
+
+@dataclass(frozen=True)
+class Source:
+    """A parsed file, and the line of everything in it."""
+
+    path: Path
+    content: SweepFile
+    lines: Lines
+
+    def at(self, *where: str | int) -> str:
+        """`file:line` of the innermost place of `where` that the file has."""
+        while where and where not in self.lines:
+            where = where[:-1]
+        return f"{self.path}:{self.lines.get(where, 1)}"
+
+
+def load(path: Path) -> Sweep:
+    """The sweep of a file. Raises UsageError that names every mistake with its line."""
+    sources = list(chain(path))
+    mistakes: list[str] = []
+    baseline: Settings = {part: {} for part in PARTS}
+    about: dict[str, str] = {"file": "", BASELINE: ""}
+    changes: dict[str, tuple[Kind, Change, str]] = {}
+    grid: tuple[Grid, str] | None = None
+    for source in sources:
+        content = source.content
+        mistakes += misnamed(source)
+        baseline = merged(baseline, content.baseline)
+        about["file"] = content.about or about["file"]
+        about[BASELINE] = content.baseline.about or about[BASELINE]
+        seen: set[str] = {BASELINE}
+        for kind in ("isolation", "stacked"):
+            for number, change in enumerate(getattr(content, kind)):
+                if change.name in seen:
+                    mistakes.append(f"{source.at(kind, number, 'name')}: a second experiment named {change.name!r}")
+                seen.add(change.name)
+                changes[change.name] = (kind, change, source.at(kind, number))  # type: ignore[assignment]
+        if content.grid:
+            grid = (content.grid, source.at("grid"))
+    experiments = [(sources[-1].at("baseline"), experiment(BASELINE, about[BASELINE], "baseline", baseline, baseline))]
+    stack = baseline
+    for name, (kind, change, where) in changes.items():
+        start = stack if kind == "stacked" else baseline
+        experiments.append((where, experiment(name, change.about, kind, merged(start, change), baseline)))
+        if kind == "stacked":
+            stack = merged(stack, change)
+    if grid:
+        experiments += [(grid[1], item) for item in combinations(grid[0], baseline)]
+    for where, item in experiments:
+        try:
+            RunConfig(**item.settings)
+        except UsageError as error:
+            mistakes.append(f"{where}: {item.name}: {error}")
+        except TypeError:
+            pass  # an unknown setting, already among the mistakes
+    if len(experiments) == 1:
+        mistakes.append(f"{path}:1: no experiments; add `isolation:`, `stacked:` or `grid:`")
+    if mistakes:
+        raise UsageError("\n".join(dict.fromkeys(mistakes)))
+    return Sweep(path.stem, about["file"], tuple(item for _, item in experiments))
+
+
+def chain(path: Path) -> Iterator[Source]:
+    """The file and all it extends, the furthest first."""
+    sources: list[Source] = []
+    where = str(path)
+    while True:
+        if any(source.path.samefile(path) for source in sources if path.exists()):
+            raise UsageError(f"{where}: {path} extends itself.")
+        sources.append(parse(path, where))
+        last = sources[-1]
+        if last.content.extends is None:
+            return iter(sources[::-1])
+        where, path = last.at("extends"), path.parent / last.content.extends
+
+
+def parse(path: Path, where: str) -> Source:
+    """One file. Raises UsageError; `where` is what asked for it."""
+    try:
+        text = path.read_text()
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        data = yaml.safe_load(text)
+    except OSError as error:
+        raise UsageError(f"{where}: cannot read {path}: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{path}: not text.") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = mark.line + 1 if mark else 1
+        raise UsageError(f"{path}:{line}: not YAML: {getattr(error, 'problem', None) or error}") from None
+    if not isinstance(data, Mapping):
+        raise UsageError(f"{path}:1: expected `baseline:` and lists of experiments.")
+    lines: Lines = {}
+    if twice := list(locate(root, (), lines)):
+        raise UsageError("\n".join(f"{path}:{line}: {key!r} is given twice" for line, key in twice))
+    try:
+        return Source(path, SweepFile.model_validate(data), lines)
+    except ValidationError as error:
+        empty = Source(path, SweepFile(), lines)
+        wrong = [f"{empty.at(*item['loc'])}: {explain(item)}" for item in error.errors()]
+        raise UsageError("\n".join(wrong)) from None
+
+
+def locate(node: Any, path: tuple[str | int, ...], lines: Lines) -> Iterator[tuple[int, str]]:
+    """Notes the line of every key and item below `node`; yields keys that stand twice in one place."""
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            inner = (*path, key.value)
+            if inner in lines:
+                yield key.start_mark.line + 1, key.value
+            lines[inner] = key.start_mark.line + 1
+            yield from locate(value, inner, lines)
+    elif isinstance(node, yaml.SequenceNode):
+        for number, value in enumerate(node.value):
+            lines[*path, number] = value.start_mark.line + 1
+            yield from locate(value, (*path, number), lines)
+
+
+def explain(item: Any) -> str:
+    """A pydantic mistake as one line."""
+    where = ".".join(str(part) for part in item["loc"])
+    if item["type"] == "extra_forbidden":
+        key = str(item["loc"][-1])
+        known = [name for kind in (SweepFile, Change) for name in kind.model_fields]
+        return f"unknown key {key!r}{near(key, known)}"
+    return f"{where}: {item['msg'][0].lower()}{item['msg'][1:]}"
+
+
+def misnamed(source: Source) -> Iterator[str]:
+    """Settings that run.py does not have, or that are not a sweep's to set."""
+    known = [item.name for item in fields(RunConfig)]
+    content = source.content
+    groups: list[tuple[tuple[str | int, ...], Mapping[str, Any]]] = [(("baseline", "set"), content.baseline.set)]
+    for kind in ("isolation", "stacked"):
+        groups += [((kind, number, "set"), change.set) for number, change in enumerate(getattr(content, kind))]
+    if content.grid:
+        groups.append((("grid", "set"), content.grid.set))
+    for where, settings in groups:
+        for key in settings:
+            name = key.replace("-", "_")
+            if name in OWN:
+                yield f"{source.at(*where, key)}: {as_flag(name)} is set by the sweep itself"
+            elif name == "engine_arg":
+                yield f"{source.at(*where, key)}: write vLLM's arguments under `engine:`"
+            elif name not in known:
+                yield f"{source.at(*where, key)}: unknown setting {key!r}{near(name, known)}"
+
+
+def merged(start: Settings, change: Change) -> Settings:
+    """`start` with the change's values on top; null takes a value away."""
+    result: Settings = {}
+    for part in PARTS:
+        new = {key.replace("-", "_") if part == "set" else key: value for key, value in getattr(change, part).items()}
+        result[part] = {key: value for key, value in {**start[part], **new}.items() if value is not None}
+    return result
+
+
+def combinations(grid: Grid, baseline: Settings) -> Iterator[Experiment]:
+    """Every combination of the grid's values, named after them."""
+    axes = [(part, key, values) for part in PARTS for key, values in getattr(grid, part).items()]
+    for chosen in itertools.product(*(values for _, _, values in axes)):
+        change = Change(name="grid")
+        words = []
+        for (part, key, _), value in zip(axes, chosen, strict=True):
+            getattr(change, part)[key] = value
+            words.append(f"{key}-{value}")
+        name = "+".join(words).replace("/", "_").replace(" ", "")
+        yield experiment(name, "", "grid", merged(baseline, change), baseline)
+
+
+def experiment(name: str, about: str, kind: Kind, settings: Settings, baseline: Settings) -> Experiment:
+    pairs = tuple(f"{key}={as_text(value)}" for key, value in settings["engine"].items())
+    chosen = {**ALWAYS, **settings["set"], **({"engine_arg": list(pairs)} if pairs else {})}
+    env = {key: as_text(value) for key, value in settings["env"].items()}
+    return Experiment(name, about, kind, chosen, settings["engine"], env, tuple(differences(settings, baseline)))
+
+
+def as_text(value: Any) -> str:
+    """A value as it stands in KEY=VALUE."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def differences(settings: Settings, baseline: Settings) -> Iterator[str]:
+    for part in PARTS:
+        for key in {**baseline[part], **settings[part]}:
+            if (value := settings[part].get(key)) != baseline[part].get(key):
+                yield f"{key}={as_text(value)}" if value is not None else f"no {key}"

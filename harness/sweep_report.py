@@ -1,0 +1,241 @@
+"""A sweep's folder -> its table, findings in words, plots and report.md. Everything from sweep.json."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from statistics import mean
+from typing import Any, Literal
+
+from pydantic import TypeAdapter, ValidationError
+
+from harness.errors import UsageError
+from harness.experiment import Metrics, Record
+from harness.pages import number, render
+from harness.results import read_json, write_text
+from harness.sweep_file import BASELINE, Experiment, Sweep
+
+NOISE = 0.02  # of a single run: differences below it are called none
+WORDS = {"FAIL": "UNSAFE", "INCONCLUSIVE": "INCONCLUSIVE", "NOT JUDGED": "not judged", "PASS": "SAFE"}  # worst first
+Effect = Literal["helped", "hurt", "no difference", "unknown"]
+
+
+@dataclass(frozen=True)
+class State:
+    """sweep.json: what was asked for, and what came of it so far."""
+
+    command: str
+    started: str
+    system: dict[str, Any]
+    sweep: Sweep
+    records: tuple[Record, ...]
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Tokens per second against the baseline of the same round: mean, lowest and highest of the rounds."""
+
+    mean: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Row:
+    """One experiment over all its rounds; numbers are means of the complete ones."""
+
+    experiment: Experiment
+    records: tuple[Record, ...]
+    numbers: Metrics
+    ratio: Ratio | None = None
+
+    @property
+    def name(self) -> str:
+        return self.experiment.name
+
+    @property
+    def complete(self) -> list[Metrics]:
+        return [record.metrics for record in self.records if record.status == "complete"]
+
+    @property
+    def accuracy(self) -> str:
+        """SAFE, UNSAFE, INCONCLUSIVE, not judged or not run: the worst of the rounds."""
+        verdicts = [run.verdict for run in self.complete if run.verdict]
+        return (
+            next((word for verdict, word in list(WORDS.items())[::-1] if verdict in verdicts), "not run")
+            if ("FAIL" not in verdicts)
+            else "UNSAFE"
+        )
+
+    @property
+    def valid(self) -> bool | None:
+        """LoadGen's verdict on every round; None where nothing was measured."""
+        found = [run.valid for run in self.complete if run.valid is not None]
+        return all(found) if found else None
+
+    @property
+    def usable(self) -> bool:
+        """Whether its speed counts: VALID, and no failed gate."""
+        return self.valid is True and self.accuracy != "UNSAFE"
+
+    @property
+    def effect(self) -> Effect:
+        if self.ratio is None or self.name == BASELINE:
+            return "unknown"
+        noise = NOISE if len(self.complete) == 1 else 0.0
+        if self.ratio.low > 1 + noise:
+            return "helped"
+        return "hurt" if self.ratio.high < 1 - noise else "no difference"
+
+    @property
+    def trouble(self) -> str:
+        """Why it did not run to its end, in one line; empty where it did."""
+        return next((f"{record.status}: {record.reason}" for record in self.records if record.status != "complete"), "")
+
+
+@dataclass(frozen=True)
+class Report:
+    state: State
+    rows: tuple[Row, ...]  # of experiments that were begun or skipped
+
+    def row(self, name: str) -> Row | None:
+        return next((row for row in self.rows if row.name == name), None)
+
+    @property
+    def stack(self) -> list[Row]:
+        """The baseline and every stacked experiment that has a speed, in order."""
+        rows = [row for row in self.rows if row.experiment.kind == "stacked" or row.name == BASELINE]
+        rows = [row for row in rows if row.ratio is not None]
+        return rows if len(rows) > 1 else []
+
+
+def read(folder: Path) -> State:
+    """The state a sweep's folder holds. Raises UsageError."""
+    try:
+        return TypeAdapter(State).validate_python(read_json(folder / "sweep.json"))
+    except ValidationError:
+        raise UsageError(f"{folder}: no sweep.json that can be read; not a sweep's folder.") from None
+
+
+def build(folder: Path) -> Report:
+    """Writes plots/ and report.md into a sweep's folder."""
+    state = read(folder)
+    report = Report(state, tuple(rows(state)))
+    pictures = draw(report, folder / "plots")
+    page = render(
+        "sweep.md.j2",
+        sweep=state.sweep,
+        state=state,
+        rows=report.rows,
+        base=report.row(BASELINE),
+        stack=report.stack,
+        findings=list(findings(report)),
+        rounds=max((record.round + 1 for record in state.records), default=0),
+        plots=pictures,
+        spread=spread,
+        short=shortcomings(folder, state.records),
+    )
+    write_text(folder / "report.md", page)
+    return report
+
+
+def rows(state: State) -> Iterator[Row]:
+    speeds = {
+        (record.experiment, record.round): record.metrics.tokens_per_s
+        for record in state.records
+        if record.status == "complete"
+    }
+    for item in state.sweep.experiments:
+        records = tuple(record for record in state.records if record.experiment == item.name)
+        if not records:
+            continue
+        done = [record.metrics for record in records if record.status == "complete"]
+        measured = [field.name for field in fields(Metrics) if field.type == float | None]
+        means: dict[str, Any] = {name: average([getattr(run, name) for run in done]) for name in measured}
+        pairs = [(speeds.get((item.name, r.round)), speeds.get((BASELINE, r.round))) for r in records]
+        ratios = [mine / base for mine, base in pairs if mine and base]
+        yield Row(item, records, Metrics(**means), Ratio(mean(ratios), min(ratios), max(ratios)) if ratios else None)
+
+
+def average(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return mean(known) if known else None
+
+
+def change(ratio: float) -> str:
+    """A ratio as people say it: +12.3 %."""
+    return f"{100 * (ratio - 1):+.1f} %"
+
+
+def line(record: Record) -> str:
+    """One experiment's outcome in one line."""
+    run = record.metrics
+    if record.status != "complete":
+        return f"{record.status}: {record.reason}"
+    parts = [f"{number(run.tokens_per_s)} tokens/s, {'VALID' if run.valid else 'INVALID'}"] if run.tokens_per_s else []
+    if run.verdict:
+        parts.append(f"{WORDS[run.verdict]}, ROUGE-1 {number(run.rouge1)}")
+    return "; ".join([*parts, f"{record.seconds:.0f} s"])
+
+
+def findings(report: Report) -> Iterator[str]:
+    """What helped, what hurt, what is unsafe, in sentences that follow from the numbers."""
+    base = report.row(BASELINE)
+    if base is None or base.numbers.tokens_per_s is None:
+        yield "The baseline has no speed, so there is nothing to compare with."
+    measured = sorted((row for row in report.rows if row.effect != "unknown" and row.usable), key=gain, reverse=True)
+    titles: dict[Effect, str] = {"helped": "Helped", "hurt": "Hurt", "no difference": "Made no difference"}
+    for effect, title in titles.items():
+        if some := [f"{row.name} ({spread(row)})" for row in measured if row.effect == effect]:
+            yield f"{title}: {', '.join(some)}."
+    if unsafe := [f"{row.name} ({loss(row, base)})" for row in report.rows if row.accuracy == "UNSAFE"]:
+        yield f"Unsafe, whatever the speed: {', '.join(unsafe)}."
+    if invalid := [row.name for row in report.rows if row.valid is False]:
+        yield f"INVALID by LoadGen, so no speed to go by: {', '.join(invalid)}."
+    if unsure := [row.name for row in measured if row.accuracy != "SAFE"]:
+        yield f"Accuracy not shown to hold: {', '.join(unsure)}."
+    if steps := [f"{row.name} {number(row.numbers.tokens_per_s)}" for row in report.stack]:
+        yield f"Stacked: {' → '.join(steps)} tokens/s."
+    for row in report.rows:
+        if row.trouble:
+            yield f"{row.name} {row.trouble}"
+
+
+def gain(row: Row) -> float:
+    return row.ratio.mean if row.ratio else 0.0
+
+
+def spread(row: Row) -> str:
+    """The change of an experiment, with its range where it was repeated."""
+    if row.ratio is None:
+        return "–"
+    once = len(row.complete) == 1
+    return change(row.ratio.mean) + ("" if once else f", {change(row.ratio.low)} to {change(row.ratio.high)}")
+
+
+def loss(row: Row, base: Row | None) -> str:
+    lost, start = row.numbers.rouge1, base.numbers.rouge1 if base else None
+    return "the gate fails" if lost is None or start is None else f"ROUGE-1 {lost - start:+.2f}"
+
+
+def shortcomings(folder: Path, records: Sequence[Record]) -> str:
+    """Why the numbers are not MLPerf's, as the first run folder has it."""
+    runs = [read_json(folder / record.run / "config.json") for record in records if record.run]
+    return next(("; ".join(run["shortcomings"]) for run in runs if run.get("shortcomings")), "")
+
+
+def draw(report: Report, folder: Path) -> dict[str, str]:
+    """Draws what there is data for; name -> path relative to the sweep's folder."""
+    from harness import plots
+
+    folder.mkdir(exist_ok=True)
+    drawn = {}
+    bars = [(row.name, row.ratio.mean, row.ratio.low, row.ratio.high, row.usable) for row in report.rows if row.ratio]
+    if len(bars) > 1:
+        drawn["speedups"] = plots.speedups(bars)
+    both = [(row, row.numbers.tokens_per_s, row.numbers.rouge1) for row in report.rows]
+    points = [(row.name, speed, score, row.usable) for row, speed, score in both if speed and score is not None]
+    if len(points) > 1:
+        drawn["pareto"] = plots.trade_off(points)
+    if report.stack:
+        drawn["stack"] = plots.path([(row.name, row.numbers.tokens_per_s or 0, row.usable) for row in report.stack])
+    return plots.save(drawn, folder)
