@@ -43,6 +43,8 @@ def summarize(folder: Path, facts: dict[str, Any]) -> dict[str, Any]:
         run["accuracy"] = accuracy(rouge)
     if (folder / "Performance" / util_logs.DETAIL).exists():
         run["performance"] = performance(folder / "Performance", config["scenario"])
+    if probes := facts.get("probes"):
+        run["search"] = probes
     return {
         "meta": {
             "run": folder.resolve().name,

@@ -2,6 +2,7 @@
 
 import gc
 import signal
+from dataclasses import asdict
 from typing import TYPE_CHECKING, NoReturn
 
 from harness.cli import run_command
@@ -11,10 +12,8 @@ from harness.errors import DONE, NOT_ACCEPTED
 if TYPE_CHECKING:
     from harness.accuracy import Evaluation
     from harness.bench import Bench
-    from harness.engine import Engine
     from harness.progress import Display
     from harness.results import RunFolder
-    from harness.samples import Library
 
 
 def main(config: RunConfig) -> NoReturn:
@@ -50,11 +49,12 @@ def benchmark(config: RunConfig, run: "RunFolder", display: "Display") -> int:
     display.stage("starting vLLM")
     room.start(display.tick)
     display.done(f"vLLM {room.version} is up after {room.start_s:.0f} s")
-    plan = find_rate(plan, room, library, display)
     results.record(run, plan, engine_start_s=round(room.start_s, 1), engine_args=engine.shown(room.args))
     gc.collect()
     gc.freeze()  # what is loaded stays: no need to look through it again while measuring
-    evaluation = measure(plan, bench.Bench(run, room, library, display), tokenizer)
+    place = bench.Bench(run, room, library, display)
+    plan = find_rate(plan, place)
+    evaluation = measure(plan, place, tokenizer)
     room.close()
 
     display.stage("writing the report")
@@ -69,9 +69,11 @@ def benchmark(config: RunConfig, run: "RunFolder", display: "Display") -> int:
     return NOT_ACCEPTED if failed or invalid else DONE
 
 
-def find_rate(plan: Plan, room: "Engine", library: "Library", display: "Display") -> Plan:
-    """Resolves the rate LoadGen must be told, from the history or a short calibration on the loaded engine."""
-    from harness import rates, results
+def find_rate(plan: Plan, bench: "Bench") -> Plan:
+    """Resolves the rate LoadGen must be told: from the history, a short calibration, or a search on the engine."""
+    from harness import rates, results, search
+
+    room, display = bench.engine, bench.display
 
     need = rates.needed(plan.config)
     if need == "nothing":
@@ -79,10 +81,21 @@ def find_rate(plan: Plan, room: "Engine", library: "Library", display: "Display"
     known = rates.from_history(plan, results.history(plan.config.results_dir)) if need == "server" else None
     if known is None:
         display.stage("calibrating")
-        prompts = rates.trial_prompts(plan, library.prompts, room.concurrency)
+        prompts = rates.trial_prompts(plan, bench.library.prompts, room.concurrency)
         trial = room.wait(room.spawn(rates.trial(room, prompts, rates.trial_batch(plan))), display.tick)
         known = rates.from_trial(plan, trial)
+    if need == "max":
+        probes = []
+
+        def probe(qps: float) -> search.Probe:
+            probes.append(bench.probe(plan, qps))
+            display.done(f"{qps:.4g} queries/s: {'VALID' if probes[-1].valid else 'INVALID'}")
+            results.record(bench.run, plan, probes=[asdict(probe) for probe in probes])
+            return probes[-1]
+
+        known = rates.from_search(plan, search.search(known.target_qps or 1.0, probe))
     display.done(known.notes[-1])
+    results.record(bench.run, known)
     return known
 
 
@@ -100,11 +113,14 @@ def measure(plan: Plan, bench: "Bench", tokenizer: object) -> "Evaluation | None
         if evaluation.verdict == "FAIL" and not config.no_exit_on_accuracy_fail:
             return evaluation
     if config.mode != "accuracy":
-        facts = util_logs.read(bench.test("performance", plan))
-        if better := rates.corrected(plan, facts):
-            bench.display.done(better.notes[-1])
-            results.record(bench.run, better)
-            facts = util_logs.read(bench.test("performance", better))
+        for _ in range(rates.TRIES):
+            facts = util_logs.read(bench.test("performance", plan))
+            better = rates.corrected(plan, facts)
+            if better is None:
+                break
+            plan = better
+            bench.display.done(plan.notes[-1])
+            results.record(bench.run, plan)
         bench.display.done(f"performance: {'VALID' if facts.valid else 'INVALID'}, {facts.tokens_per_s:,.0f} tokens/s")
     return evaluation
 

@@ -1,11 +1,13 @@
 """LoadGen's tests of one run, on one engine, watched while they run."""
 
-from dataclasses import dataclass, field
+import math
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import mlperf_loadgen as lg
 
-from harness import loadgen, results, system
+import util_logs
+from harness import loadgen, results, search, system
 from harness.config import Plan
 from harness.engine import ENDED, Engine
 from harness.errors import EngineError
@@ -27,10 +29,35 @@ class Bench:
     def test(self, mode: loadgen.Mode, plan: Plan) -> Path:
         """Runs one test to its end and returns the folder with its logs. Raises EngineError, BenchmarkError."""
         folder = self.run.sub(loadgen.FOLDER[mode])
+        settings = self.settings_in(folder, plan)
+        loadgen.set_rates(settings, plan)
+        self.display.stage(f"{mode} test")
+        self.drive(mode, settings, plan, folder)
+        return folder
+
+    def probe(self, plan: Plan, qps: float) -> search.Probe:
+        """A short performance test at a rate, on as many samples as it takes."""
+        folder = self.run.sub("Probes") / f"{qps:.4g}"
+        folder.mkdir(exist_ok=True)
+        length = search.seconds(qps)
+        short = replace(plan, target_qps=qps, min_duration_s=length, samples=min(plan.samples, math.ceil(qps * length)))
+        settings = self.settings_in(folder, short)
+        self.display.stage(f"probe at {qps:.4g} queries/s")
+        with loadgen.shortened(settings, short):
+            self.drive("performance", settings, short, folder)
+        facts = util_logs.read(folder)
+        p99 = [times and times.p99 for times in (facts.ttft_ms, facts.tpot_ms)]
+        return search.Probe(qps, bool(facts.valid), *p99)
+
+    def settings_in(self, folder: Path, plan: Plan) -> lg.TestSettings:
+        """Writes the plan's user.conf into the folder; LoadGen reads the first one of a run."""
         conf = folder / "user.conf"
         conf.write_text(loadgen.user_conf(plan))
         self.settings = self.settings or loadgen.settings_for(plan, conf)
-        loadgen.set_rates(self.settings, plan)
+        return self.settings
+
+    def drive(self, mode: loadgen.Mode, settings: lg.TestSettings, plan: Plan, folder: Path) -> None:
+        """One LoadGen test on the engine, watched."""
         sut = self.sut(plan)
         total = loadgen.expected_queries(plan, mode)
 
@@ -40,11 +67,9 @@ class Bench:
                 raise sut.failure
             self.check(folder)
 
-        self.display.stage(f"{mode} test")
         with system.recording(folder / "machine.csv", plan.config.extra_metrics):
-            loadgen.run(mode, self.settings, sut, plan.samples, folder, watch)
+            loadgen.run(mode, settings, sut, plan.samples, folder, watch)
         results.write_json(folder / "tokens.json", sut.new_tokens)
-        return folder
 
     def sut(self, plan: Plan) -> SUT:
         config = plan.config

@@ -58,7 +58,8 @@ def parameter(name: str, hint: Any, default: Any, metadata: Any) -> inspect.Para
         option["metavar"] = "KEY=VALUE"
     elif any(get_origin(arg) is Literal for arg in members):
         hint = str
-        option["metavar"] = "N|auto" if int in members else "X|auto"
+        words = [str(word) for arg in members for word in get_args(arg)]
+        option["metavar"] = "|".join(["N" if int in members else "X", *words])
     annotation = Annotated[hint, typer.Option(as_flag(name), **option)]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 

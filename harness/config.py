@@ -133,8 +133,11 @@ class RunConfig(EngineConfig):
         None, DATA, "The MLCommons JSON (cnn_eval.json), or a folder saved by `datasets`. Unset: downloaded."
     )
 
-    server_target_qps: float | Auto = flag(
-        "auto", RATE, "Queries per second to send (server, interactive). auto: 0.8 of what Offline reached."
+    server_target_qps: float | Literal["auto", "max"] = flag(
+        "auto",
+        RATE,
+        "Queries per second to send (server, interactive). auto: 0.8 of what Offline reached; max: search for the "
+        "highest rate that is VALID, then run at it.",
     )
     offline_expected_qps: float | Auto = flag(
         "auto", RATE, "Samples per second LoadGen shall plan for. auto: measured on the loaded engine first."
@@ -175,7 +178,8 @@ class RunConfig(EngineConfig):
             "offline_expected_qps",
         ):
             value = getattr(self, name)
-            require(value in (None, "auto") or (value > 0 and math.isfinite(value)), as_flag(name), "a number above 0")
+            known = value in (None, "auto") or (name, value) == ("server_target_qps", "max")
+            require(known or (value > 0 and math.isfinite(value)), as_flag(name), "a number above 0")
         if self.scenario != "offline" and (self.batch_size or self.sort_by_length):
             raise UsageError("--batch-size and --sort-by-length are for --scenario offline only.")
 
@@ -284,7 +288,7 @@ def resolve(config: RunConfig, task: rules.Task, gpus: Sequence[GPU], weight_byt
         data,
         seeds,
         tuple(notes),
-        target_qps=None if rate == "auto" else rate,
+        target_qps=None if isinstance(rate, str) else rate,
     )
 
 

@@ -2,7 +2,8 @@
 
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -56,6 +57,21 @@ def set_rates(settings: lg.TestSettings, plan: Plan) -> None:
         settings.single_stream_expected_latency_ns = round(plan.expected_latency_ms * 1e6)
     if plan.target_qps is not None:
         settings.offline_expected_qps = settings.server_target_qps = plan.target_qps
+
+
+@contextmanager
+def shortened(settings: lg.TestSettings, plan: Plan) -> Iterator[None]:
+    """For a probe: the plan's own duration, counts and rate in place of those of the settings."""
+    names = ("min_duration_ms", "min_query_count", "performance_sample_count_override", "server_target_qps")
+    before = {name: getattr(settings, name) for name in names}
+    settings.min_duration_ms = round(plan.min_duration_s * 1000)
+    settings.min_query_count = settings.performance_sample_count_override = plan.samples
+    settings.server_target_qps = plan.target_qps
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(settings, name, value)
 
 
 def expected_queries(plan: Plan, mode: Mode) -> int | None:

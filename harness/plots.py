@@ -27,6 +27,8 @@ def draw(folder: Path, summary: dict[str, Any]) -> dict[str, str]:
             drawn["throughput"] = throughput(samples, tokens)
         else:
             drawn["latency"] = latencies(samples, tokens, run["performance"])
+    if "search" in run and "performance" in run:
+        drawn["search"] = rates(run["search"], run["performance"])
     if "performance" in run and (logs / "machine.csv").exists():
         drawn["machine"] = machine(logs / "machine.csv")
     return save(drawn, folder / "plots")
@@ -155,6 +157,27 @@ def latencies(samples: Sequence[util_logs.Sample], tokens: Sequence[int], test: 
         axes.set_xlim(0, 1.06 * axes.get_xlim()[1])
         axes.legend(loc="lower right", framealpha=0.9)
     panels[0].set_ylabel("share of queries at most this long")
+    figure.tight_layout()
+    return figure
+
+
+def rates(probes: Sequence[dict[str, Any]], test: dict[str, Any]) -> Any:
+    """At which rate do TTFT and TPOT break their limits?"""
+    from matplotlib import pyplot
+
+    figure, panels = pyplot.subplots(1, 2, figsize=(10, 3.8))
+    for axes, name in zip(panels, ("ttft", "tpot"), strict=True):
+        known = sorted((p for p in probes if p[f"{name}_p99"] is not None), key=lambda p: p["qps"])
+        axes.plot([p["qps"] for p in known], [p[f"{name}_p99"] for p in known], color=GREY, linewidth=1, zorder=2)
+        for valid, color, label in ((True, BLUE, "probe, VALID"), (False, RED, "probe, INVALID")):
+            some = [p for p in known if p["valid"] is valid]
+            axes.plot([p["qps"] for p in some], [p[f"{name}_p99"] for p in some], "o", color=color, label=label)
+        if test[f"{name}_ms"]:
+            axes.plot(test["target_qps"], test[f"{name}_ms"]["p99"], "*", color=ORANGE, markersize=14, label="the run")
+        limit = test["limits_ms"][name]
+        axes.axhline(limit, color=RED, linestyle="--", label=f"limit {limit:g} ms")
+        axes.set(title=f"{name.upper()} p99 by rate", xlabel="queries/s", ylabel="ms", yscale="log")
+        axes.legend(fontsize=8, framealpha=0.9)
     figure.tight_layout()
     return figure
 

@@ -8,6 +8,7 @@ from itertools import cycle, islice
 from typing import Any, Literal
 
 from harness.config import Plan, RunConfig
+from harness.search import MARGIN, Probe, highest
 from harness.sut import Engine, batched
 from util_logs import Facts
 
@@ -18,6 +19,7 @@ OFFLINE_MARGIN = 1.1
 # LoadGen generates 2 x duration / latency queries for SingleStream and issues them all.
 LATENCY_MARGIN = 1.5
 SINGLE_STREAM_TRIAL = 10
+TRIES = 3  # of a performance test whose rate turns out to be wrong
 
 
 @dataclass(frozen=True)
@@ -33,13 +35,15 @@ class Trial:
         return self.samples / self.seconds
 
 
-def needed(config: RunConfig) -> Literal["nothing", "offline", "server", "singlestream"]:
+def needed(config: RunConfig) -> Literal["nothing", "offline", "server", "max", "singlestream"]:
     """Which rate is `auto` and will be wanted. LoadGen paces even a Server accuracy test."""
     if config.scenario == "offline":
         fixed = config.mode == "accuracy" or config.offline_expected_qps != "auto"
         return "nothing" if fixed else "offline"
     if config.scenario == "singlestream":
         return "nothing" if config.mode == "accuracy" else "singlestream"
+    if config.server_target_qps == "max":
+        return "max"
     return "nothing" if config.server_target_qps != "auto" else "server"
 
 
@@ -120,8 +124,32 @@ def from_trial(plan: Plan, trial: Trial) -> Plan:
     )
 
 
+def from_search(plan: Plan, probes: list[Probe]) -> Plan:
+    """The plan with the highest rate that held, a little lower; with the lowest rate tried where none did."""
+    tried = f"{len(probes)} probes from {min(p.qps for p in probes):.4g} to {max(p.qps for p in probes):.4g} queries/s"
+    best = highest(probes)
+    if best is None:
+        rate = min(probe.qps for probe in probes)
+        return plan.noted(
+            f"server target: {rate:.4g} queries/s, the lowest of {tried}; none was VALID", target_qps=rate
+        )
+    rate = MARGIN * best.qps
+    return plan.noted(
+        f"server target: {rate:.4g} queries/s = {MARGIN} x {best.qps:.4g}, the highest VALID of {tried}",
+        target_qps=rate,
+    )
+
+
 def corrected(plan: Plan, facts: Facts) -> Plan | None:
-    """The plan for a second try, when the trial was off so far that LoadGen had too few queries for its duration."""
+    """The plan for another try: the trial was off so far that LoadGen had too few queries for its duration, or the
+    rate that a search found did not hold for a whole run."""
+    if needed(plan.config) == "max" and facts.valid is False and plan.target_qps:
+        rate = MARGIN * plan.target_qps
+        return plan.noted(
+            f"server target: {plan.target_qps:.4g} queries/s was INVALID over {facts.duration_s:.1f} s; "
+            f"the next try is {rate:.4g}",
+            target_qps=rate,
+        )
     if not (facts.ran_short and facts.samples_per_s) or needed(plan.config) not in ("offline", "singlestream"):
         return None
     found = (

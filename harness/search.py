@@ -1,0 +1,52 @@
+"""The highest rate at which LoadGen still says VALID: short tests on the loaded engine, closing in from both sides."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+STEP = 1.15  # while only one side is known
+CLOSE = 1.03  # ratio of the lowest INVALID to the highest VALID rate at which the search ends
+MOST = 10
+# A probe sees less than a full run: an overload too small to break a limit within the probe adds up over ten minutes.
+MARGIN = 0.97
+PROBE_S = 45.0
+PROBE_QUERIES = 600  # LoadGen's early stopping needs 459 before it believes a 99th percentile
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One short test: the rate asked for (queries/s), LoadGen's verdict, 99th percentiles in milliseconds."""
+
+    qps: float
+    valid: bool
+    ttft_p99: float | None
+    tpot_p99: float | None
+
+
+def seconds(qps: float) -> float:
+    """How long a probe at this rate must last."""
+    return max(PROBE_S, PROBE_QUERIES / qps)
+
+
+def search(start: float, probe: Callable[[float], Probe]) -> list[Probe]:
+    """Probes at rising or falling rates from `start` until the limit is bracketed closely; all of them, in order."""
+    done: list[Probe] = []
+    rate, low, high = start, 0.0, math.inf
+    while len(done) < MOST:
+        done.append(probe(rate))
+        if done[-1].valid:
+            low = rate
+        else:
+            high = rate
+        if low and high < math.inf:
+            if high / low <= CLOSE:
+                break
+            rate = math.sqrt(low * high)
+        else:
+            rate = low * STEP if low else high / STEP
+    return done
+
+
+def highest(probes: list[Probe]) -> Probe | None:
+    """The best of the VALID ones."""
+    return max((probe for probe in probes if probe.valid), key=lambda probe: probe.qps, default=None)
