@@ -46,8 +46,8 @@ class Bench:
         with loadgen.shortened(settings, short):
             self.drive("performance", settings, short, folder)
         facts = util_logs.read(folder)
-        p99 = [times and times.p99 for times in (facts.ttft_ms, facts.tpot_ms)]
-        return search.Probe(qps, bool(facts.valid), *p99)
+        first, each = facts.ttft_ms, facts.tpot_ms
+        return search.Probe(qps, bool(facts.valid), first.p99 if first else None, each.p99 if each else None)
 
     def settings_in(self, folder: Path, plan: Plan) -> lg.TestSettings:
         """Writes the plan's user.conf into the folder; LoadGen reads the first one of a run."""

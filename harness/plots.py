@@ -176,7 +176,7 @@ def rates(probes: Sequence[dict[str, Any]], test: dict[str, Any]) -> Any:
             axes.plot(test["target_qps"], test[f"{name}_ms"]["p99"], "*", color=ORANGE, markersize=14, label="the run")
         limit = test["limits_ms"][name]
         axes.axhline(limit, color=RED, linestyle="--", label=f"limit {limit:g} ms")
-        axes.set(title=f"{name.upper()} p99 by rate", xlabel="queries/s", ylabel="ms", yscale="log")
+        axes.set(title=f"{name.upper()} p99 by rate", xlabel="queries/s", ylabel="ms", ylim=(0, None))
         axes.legend(fontsize=8, framealpha=0.9)
     figure.tight_layout()
     return figure

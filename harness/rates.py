@@ -130,14 +130,11 @@ def from_search(plan: Plan, probes: list[Probe]) -> Plan:
     best = highest(probes)
     if best is None:
         rate = min(probe.qps for probe in probes)
-        return plan.noted(
-            f"server target: {rate:.4g} queries/s, the lowest of {tried}; none was VALID", target_qps=rate
-        )
-    rate = MARGIN * best.qps
-    return plan.noted(
-        f"server target: {rate:.4g} queries/s = {MARGIN} x {best.qps:.4g}, the highest VALID of {tried}",
-        target_qps=rate,
-    )
+        found = f"the lowest of {tried}; none was VALID"
+    else:
+        rate = MARGIN * best.qps
+        found = f"{MARGIN} x {best.qps:.4g}, the highest VALID of {tried}"
+    return plan.noted(f"server target: {rate:.4g} queries/s = {found}", target_qps=rate)
 
 
 def corrected(plan: Plan, facts: Facts) -> Plan | None:
