@@ -35,7 +35,7 @@ def main(config: MMLUConfig) -> NoReturn:
 
 def evaluate(config: MMLUConfig, run: "RunFolder", before: Path | None, display: "Display") -> int:
     """The way of one evaluation."""
-    from harness import ending, engine, mmlu, mmlu_data, mmlu_report, mmlu_scores, results, samples, system
+    from harness import ending, engine, mmlu, mmlu_data, mmlu_report, mmlu_scores, results, samples, system, tracking
 
     facts: dict[str, Any] = {"command": ending.command_line(), "started": results.now(), "system": system.facts()}
     record(config, run, facts)
@@ -72,6 +72,7 @@ def evaluate(config: MMLUConfig, run: "RunFolder", before: Path | None, display:
     summary = mmlu_report.write(run, config, data, asked, rows, changes, facts | {"before": before})
     results.finish(run, mmlu_report.history_line(config, summary, facts))
     mmlu_report.write_index(config.runs)
+    tracking.after(run.path, config.mlflow, config.results_dir, display.done)
     display.say("")
     display.console.print(mmlu_report.table(config, summary, rows, changes))
     display.say(f"report: {run.path / 'report.md'}")

@@ -34,7 +34,7 @@ def main(config: RunConfig) -> NoReturn:
 def benchmark(config: RunConfig, run: "RunFolder", display: "Display") -> int:
     """The way of one run."""
     import report
-    from harness import bench, ending, engine, results, samples, system
+    from harness import bench, ending, engine, results, samples, system, tracking
 
     plan = resolve(config, samples.task(config), system.gpus(), system.weight_bytes(config))
     results.record(run, plan, command=ending.command_line(), started=results.now(), system=system.facts())
@@ -61,6 +61,7 @@ def benchmark(config: RunConfig, run: "RunFolder", display: "Display") -> int:
     summary = report.build(run.path)
     results.finish(run, report.history_line(summary), keep_all=bool(config.keep_all))
     report.write_index(config.results_dir)
+    tracking.after(run.path, config.mlflow, config.results_dir, display.done)
     display.say("")
     display.console.print(report.table(summary))
     display.say(f"report: {run.path / 'report.md'}")

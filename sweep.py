@@ -137,7 +137,7 @@ def run(
     mlflow: bool,
 ) -> int:
     """Runs round after round what is not finished yet; the report is written however it ends."""
-    from harness import experiment, sweep_report
+    from harness import experiment, sweep_report, tracking
 
     def watch(said: str) -> None:
         display.tick(note=said)
@@ -164,6 +164,7 @@ def run(
     place.set_status("interrupted" if interrupted else "complete")
     if not interrupted:
         results.point_latest(place)
+    tracking.after(place.path, mlflow, place.results_dir.parent, display.done)
     display.say("")
     for sentence in sweep_report.findings(report):
         display.say(sentence)

@@ -70,6 +70,10 @@ class EngineConfig:
         (), ENGINE, "KEY=VALUE, anything else vLLM's engine takes (repeatable), as in enable_prefix_caching=false."
     )
 
+    mlflow: bool = flag(
+        False, OUTPUT, "Log the result to MLflow: to MLFLOW_TRACKING_URI, or else to mlflow.db in the results folder."
+    )
+
     def __post_init__(self) -> None:
         check_types(self)
         share = self.gpu_memory_utilization

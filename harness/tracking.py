@@ -1,0 +1,259 @@
+"""Finished runs, evaluations and sweeps -> MLflow. As a command: send a folder (again).
+
+`python -m harness.tracking RUN_DIR` sends to MLFLOW_TRACKING_URI, or to results/mlflow.db where that is not set.
+What was sent is noted in the folder's mlflow.json, so that sending twice updates instead of doubling.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from harness.config import ROOT
+from harness.errors import DONE, NOT_ACCEPTED, BenchmarkError, UsageError
+from harness.results import read_json, write_json
+
+NAME = "llama31-mlperf"  # of the experiment, unless MLFLOW_EXPERIMENT_NAME says otherwise
+LEDGER = "mlflow.json"
+TRIES, WAIT_S, LIMIT_S = 3, 2.0, 90.0
+LONGEST = 6000  # characters of a parameter, MLflow's limit
+LEFT_OUT = {"mlperf_log_trace.json", LEDGER}  # the trace has a line for each token of each sample
+
+
+class TrackingError(BenchmarkError):
+    """The tracking server did not take it; the run itself is unharmed."""
+
+    exit_code = NOT_ACCEPTED
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One MLflow run: what is logged, and where its files lie. `key` tells it from others of the same folder."""
+
+    key: str
+    name: str
+    started: str | None
+    params: dict[str, str] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
+    tags: dict[str, str] = field(default_factory=dict)
+    folder: Path | None = None
+    finished: bool = True
+    children: tuple["Entry", ...] = ()
+
+
+def after(folder: Path, asked: bool, results_dir: Path, say: Callable[[str], None]) -> None:
+    """Sends a finished folder if MLflow is asked for; in a process of its own, so that nothing here can fail a run."""
+    if not asked and not os.environ.get("MLFLOW_TRACKING_URI"):
+        return
+    places = [str(folder.resolve()), "--results-dir", str(results_dir.resolve())]
+    command = [sys.executable, "-m", "harness.tracking", *places]
+    again = f"`python -m harness.tracking {folder}` sends it later"
+    try:
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    except subprocess.TimeoutExpired:
+        say(f"MLflow: not sent, no end after {LIMIT_S:g} s; {again}")
+        return
+    last = (done.stdout if done.returncode == DONE else done.stderr).strip().splitlines()[-1:]
+    said = last[0].removeprefix("error: ") if last else f"exit code {done.returncode}"
+    say(f"MLflow: {said}" if done.returncode == DONE else f"MLflow: not sent: {said}; {again}")
+
+
+def send(folder: Path, results_dir: Path) -> str:
+    """Logs a folder, with retries; returns where to. Raises UsageError, TrackingError."""
+    found = entry(folder)
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
+    try:
+        from mlflow.exceptions import MlflowException
+    except ImportError:
+        raise UsageError("MLflow is not installed: pip install -r requirements-mlflow.txt") from None
+    for turn in range(TRIES):
+        try:
+            return Store(results_dir).log(found, folder / LEDGER)
+        except (MlflowException, OSError) as error:
+            reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+            time.sleep(WAIT_S * 2**turn if turn + 1 < TRIES else 0)
+    raise TrackingError(f"the tracking server did not take it: {reason}")
+
+
+class Store:
+    """An MLflow store: the one MLFLOW_TRACKING_URI names, or a file in the results."""
+
+    def __init__(self, results_dir: Path) -> None:
+        from mlflow import MlflowClient
+
+        uri = os.environ.get("MLFLOW_TRACKING_URI")
+        local = results_dir.resolve()
+        self.place = "MLFLOW_TRACKING_URI" if uri else str(results_dir / "mlflow.db")
+        self.client = MlflowClient(tracking_uri=uri or f"sqlite:///{local / 'mlflow.db'}")
+        name = os.environ.get("MLFLOW_EXPERIMENT_NAME", NAME)
+        known = self.client.get_experiment_by_name(name)
+        files = None if uri else (local / "mlflow").as_uri()
+        self.experiment = known.experiment_id if known else self.client.create_experiment(name, artifact_location=files)
+
+    def log(self, item: Entry, ledger: Path, parent: str | None = None) -> str:
+        """Logs an entry and its children; run ids are noted before anything else is sent."""
+        from mlflow.entities import Metric, Param, RunTag
+
+        tags = item.tags | ({"mlflow.parentRunId": parent} if parent else {})
+        at = milliseconds(item.started)
+        run = self.run(item, ledger, at)
+        self.client.log_batch(
+            run,
+            params=[Param(key, value[:LONGEST]) for key, value in item.params.items()],
+            tags=[RunTag(key, value) for key, value in tags.items()],
+            metrics=[Metric(key, value, at, 0) for key, value in item.metrics.items()],
+        )
+        if item.folder:
+            for path in files(item.folder):
+                below = path.parent.relative_to(item.folder).as_posix()
+                self.client.log_artifact(run, str(path), None if below == "." else below)
+        for child in item.children:
+            self.log(child, ledger, run)
+        self.client.set_terminated(run, "FINISHED" if item.finished else "FAILED")
+        return f"logged {item.name} to {self.place}"
+
+    def run(self, item: Entry, ledger: Path, at: int) -> str:
+        """The id of the entry's run: the one of an earlier try, if this store has it, or a new one."""
+        from mlflow.exceptions import MlflowException
+
+        known = read_json(ledger)
+        if item.key in known:
+            try:
+                return str(self.client.get_run(known[item.key]).info.run_id)
+            except MlflowException as error:
+                if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+                    raise
+        new = self.client.create_run(self.experiment, start_time=at, run_name=item.name).info.run_id
+        write_json(ledger, known | {item.key: new})
+        return str(new)
+
+
+def files(folder: Path) -> Iterator[Path]:
+    """What is kept with a run: reports, plots, settings, LoadGen's logs."""
+    for pattern in ("*.json", "*.md", "*.csv", "plots/*", "Accuracy/*", "Performance/*", "Compliance/**/*"):
+        yield from (path for path in sorted(folder.glob(pattern)) if path.is_file() and path.name not in LEFT_OUT)
+
+
+def entry(folder: Path) -> Entry:
+    """A folder of run.py, mmlu.py or sweep.py as an entry. Raises UsageError for any other, or one not finished."""
+    if (folder / "sweep.json").exists():
+        return sweep(folder)
+    config, summary = read_json(folder / "config.json"), read_json(folder / "summary.json")
+    if not config or not summary:
+        raise UsageError(f"{folder}: no config.json and summary.json; not the folder of a finished run.")
+    make = benchmark if "plan" in config else mmlu
+    return make(folder, config, summary)
+
+
+def benchmark(folder: Path, config: dict[str, Any], summary: dict[str, Any]) -> Entry:
+    plan, meta, run = config["plan"], summary["meta"], summary["run"]
+    settings = plan["config"] | {key: value for key, value in plan.items() if key not in ("config", "task", "notes")}
+    test, score = run.get("performance", {}), run.get("accuracy", {})
+    metrics: dict[str, Any] = {
+        "tokens_per_s": test.get("tokens_per_sec"),
+        "samples_per_s": test.get("samples_per_sec"),
+        "duration_s": test.get("duration_s"),
+        "valid": test.get("valid"),
+        "engine_start_s": meta["engine_start_s"],
+        "peak_memory_gib": test.get("peak_memory_gib"),
+        "gate": {"PASS": 1, "FAIL": 0}.get(score.get("verdict", "")),
+        **score.get("scores", {}),
+    }
+    for name in ("latency_ms", "ttft_ms", "tpot_ms"):
+        metrics |= {f"{name}/{point}": value for point, value in (test.get(name) or {}).items()}
+    tags = {
+        "kind": "benchmark",
+        "category": meta["category"],
+        "scenario": meta["scenario"],
+        "mlperf_version": meta["mlperf_version"],
+        "comparable": meta["comparable"],
+        "accuracy": score.get("verdict", "not run"),
+        "loadgen": {True: "VALID", False: "INVALID"}.get(test.get("valid"), "not run"),
+    }
+    params = flat(settings) | flat(config.get("engine_args", {}), "engine.")
+    return made(folder, meta["started"], params, metrics, tags | machine(summary["system"]))
+
+
+def mmlu(folder: Path, config: dict[str, Any], summary: dict[str, Any]) -> Entry:
+    metrics = {key: value for key, value in summary.items() if isinstance(value, int | float)}
+    params = flat(config["config"]) | flat(config.get("engine_args", {}), "engine.")
+    return made(folder, config["started"], params, metrics, {"kind": "mmlu"} | machine(config["system"]))
+
+
+def sweep(folder: Path) -> Entry:
+    """A sweep: one entry for the whole, a child for every experiment that was run."""
+    from harness import sweep_report
+
+    state = sweep_report.read(folder)
+    children = []
+    for record in state.records:
+        key = f"{record.experiment}#{record.round + 1}"
+        tags = {"experiment": record.experiment, "status": record.status, "reason": record.reason}
+        if record.status == "complete" and record.run:
+            child = entry(folder / record.run)
+            known = replace(child, key=key, name=key, tags=child.tags | tags)
+        else:
+            known = Entry(key, key, state.started, tags=tags, finished=False)
+        if record.status != "skipped":
+            children.append(known)
+    params = {"sweep": state.sweep.name, "experiments": str(len(state.sweep.experiments))}
+    numbers = {row.name: row.ratio.mean for row in sweep_report.rows(state) if row.ratio and row.usable}
+    metrics = {"best_speedup": max(numbers.values())} if numbers else {}
+    tags = {"kind": "sweep", "best": max(numbers, key=lambda name: numbers[name], default="")}
+    whole = made(folder, state.started, params, metrics, tags | machine(state.system))
+    return replace(whole, children=tuple(children))
+
+
+def made(
+    folder: Path, started: str, params: dict[str, str], metrics: Mapping[str, Any], tags: Mapping[str, Any]
+) -> Entry:
+    numbers = {key: float(value) for key, value in metrics.items() if value is not None}
+    words = {key: str(value) for key, value in tags.items()}
+    return Entry("run", folder.resolve().name, started, params, numbers, words, folder)
+
+
+def machine(system: dict[str, Any]) -> dict[str, str]:
+    """Where it ran, as tags."""
+    gpus = ", ".join(system["gpus"]) or "none"
+    versions = {f"version.{name}": version for name, version in system["packages"].items()}
+    return {"git_revision": system["git_revision"] or "unknown", "gpu": gpus, "cpu": system["cpu"], **versions}
+
+
+def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Settings as MLflow's parameters: one text each."""
+    return {
+        prefix + key: value if isinstance(value, str) else json.dumps(value, default=str)
+        for key, value in settings.items()
+    }
+
+
+def milliseconds(started: str | None) -> int:
+    at = datetime.fromisoformat(started) if started else datetime.now()
+    return round(at.timestamp() * 1000)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Log a finished run, MMLU evaluation or sweep to MLflow.")
+    parser.add_argument("folder", type=Path, metavar="RUN_DIR")
+    parser.add_argument(
+        "--results-dir", type=Path, default=Path("results"), help="where mlflow.db is, without a server"
+    )
+    arguments = parser.parse_args()
+    try:
+        print(send(arguments.folder, arguments.results_dir))
+    except BenchmarkError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    return DONE
+
+
+if __name__ == "__main__":
+    sys.exit(main())
