@@ -5,10 +5,13 @@ PY := $(VENV)/bin/python
 REQUIREMENTS ?= $(shell nvidia-smi -L >/dev/null 2>&1 && echo requirements.txt || echo requirements-cpu.txt)
 READY := $(VENV)/.ready-$(REQUIREMENTS)
 
-.PHONY: demo test lint types bench check clean
+.PHONY: demo sweep-demo test lint types bench clean
 
 demo: $(READY)            ## run the embedded demo: datacenter, offline, accuracy then performance
 	$(PY) run.py --model demo --category datacenter --scenario offline --mode both
+
+sweep-demo: $(READY)      ## five changes to the demo, side by side
+	$(PY) sweep.py sweeps/demo.yaml
 
 test: $(VENV)/.ready-dev lint types  ## everything that must hold
 	$(PY) -m pytest
@@ -18,7 +21,7 @@ lint: $(VENV)/.ready-dev
 	$(PY) -m ruff format --check .
 
 types: $(VENV)/.ready-dev
-	$(PY) -m mypy run.py mmlu.py report.py util_logs.py harness
+	$(PY) -m mypy run.py mmlu.py sweep.py report.py util_logs.py harness
 
 bench: $(READY)           ## what the harness itself costs
 	$(PY) -m benchmarks.overhead
@@ -36,8 +39,9 @@ $(VENV)/.ready-requirements-cpu.txt: requirements-cpu.txt | $(PY)
 	@$(MAKE) --no-print-directory punkt
 	@touch $@
 
-$(VENV)/.ready-dev: requirements-dev.txt | $(READY)
+$(VENV)/.ready-dev: requirements-dev.txt requirements-mlflow.txt | $(READY)
 	$(PY) -m pip install -q --disable-pip-version-check --no-deps -r $<
+	$(PY) -m pip install -q --disable-pip-version-check -r requirements-mlflow.txt
 	@touch $@
 
 .PHONY: punkt

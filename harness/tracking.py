@@ -40,6 +40,7 @@ class Entry:
     key: str
     name: str
     started: str | None
+    ended: str | None = None
     params: dict[str, str] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
@@ -117,7 +118,8 @@ class Store:
                 self.client.log_artifact(run, str(path), None if below == "." else below)
         for child in item.children:
             self.log(child, ledger, run)
-        self.client.set_terminated(run, "FINISHED" if item.finished else "FAILED")
+        end = milliseconds(item.ended) if item.ended else at
+        self.client.set_terminated(run, "FINISHED" if item.finished else "FAILED", end)
         return f"logged {item.name} to {self.place}"
 
     def run(self, item: Entry, ledger: Path, at: int) -> str:
@@ -217,7 +219,8 @@ def made(
 ) -> Entry:
     numbers = {key: float(value) for key, value in metrics.items() if value is not None}
     words = {key: str(value) for key, value in tags.items()}
-    return Entry("run", folder.resolve().name, started, params, numbers, words, folder)
+    ended = read_json(folder / "status.json").get("time")
+    return Entry("run", folder.resolve().name, started, ended, params, numbers, words, folder)
 
 
 def machine(system: dict[str, Any]) -> dict[str, str]:

@@ -1,0 +1,260 @@
+"""Sweeps: the file, what runs, what is recorded, what the report says."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness import plots, sweep_file, sweep_report
+from harness.config import ROOT
+from harness.errors import UsageError
+from harness.experiment import Metrics, Record
+from harness.sweep_file import BASELINE, Experiment, Sweep
+from tests.test_ends import engines
+
+SHORT = "baseline:\n  set: {model: demo, total_sample_count: 16, mode: performance, min_duration: 0.5}\n"
+
+
+def written(folder: Path, text: str, name: str = "mine.yaml") -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def sweep(*arguments: str | Path, **options: object) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"HF_HUB_OFFLINE": "1"}
+    command = [sys.executable, str(ROOT / "sweep.py"), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=500, **options)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "sweeps").glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_shipped_sweep_is_sound(path: Path) -> None:
+    found = sweep_file.load(path)
+    assert len(found.experiments) > 5
+    assert all(item.about for item in found.experiments)
+    assert all(item.changes or item.name.startswith("len-2668") for item in found.experiments[1:])
+
+
+def test_the_three_kinds(tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        SHORT
+        + "  engine: {seed: 1}\n"
+        + "isolation:\n  - {name: one, set: {max-num-seqs: 8}}\n"
+        + "stacked:\n  - {name: two, set: {max_num_seqs: 16}}\n  - {name: three, engine: {seed: null}, env: {A: 1}}\n"
+        + "grid:\n  set: {max_num_seqs: [4, 8]}\n  engine: {block_size: [16, 32]}\n",
+    )
+    found = {item.name: item for item in sweep_file.load(path).experiments}
+    assert list(found)[:4] == [BASELINE, "one", "two", "three"]
+    assert len(found) == 8
+    assert found["one"].settings["max_num_seqs"] == 8
+    assert "max_num_seqs" not in found[BASELINE].settings
+    assert found["three"].settings["max_num_seqs"] == 16
+    assert "engine_arg" not in found["three"].settings
+    assert found["three"].env == {"A": "1"}
+    assert found["three"].changes == ("max_num_seqs=16", "no seed", "A=1")
+    assert found["max_num_seqs-8+block_size-32"].settings["engine_arg"] == ["seed=1", "block_size=32"]
+
+
+def test_a_file_extends_another(tmp_path: Path) -> None:
+    written(
+        tmp_path, SHORT + "isolation:\n  - {name: a, set: {max_num_seqs: 8}}\n  - {name: b, set: {seed: 1}}\n", "x.yaml"
+    )
+    path = written(tmp_path, "extends: x.yaml\nbaseline: {set: {seed: 3}}\nisolation:\n  - {name: a, set: {seed: 4}}\n")
+    found = {item.name: item.settings for item in sweep_file.load(path).experiments}
+    assert list(found) == [BASELINE, "a", "b"]
+    assert (found[BASELINE]["seed"], found["a"]["seed"], found["b"]["seed"]) == (3, 4, 1)
+    assert "max_num_seqs" not in found["a"]
+    assert all(settings["model"] == "demo" for settings in found.values())
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "word"),
+    [
+        ("isolation:\n  - {name: a, set: {max_num_sex: 1}}\n", 2, "did you mean max_num_seqs"),
+        ("isolation:\n  - name: a\n    sett: {seed: 1}\n", 3, "did you mean set"),
+        ("isolation:\n  - name: a\n    set:\n      seed: -1\n", 2, "--seed"),
+        ("isolation:\n  - {name: a}\n  - {name: a}\n", 3, "second experiment"),
+        ("isolation:\n  - {set: {seed: 1}}\n", 2, "name"),
+        ("isolation:\n  - name: a\n    set: {results_dir: x}\n", 3, "sweep itself"),
+        ("isolation:\n  - name: a\n    set: {engine_arg: [x=1]}\n", 3, "under `engine:`"),
+        ("baseline:\n  set:\n    seed: 1\n    seed: 2\n", 4, "twice"),
+        ("baseline: {}\n", 1, "no experiments"),
+        ("baseline: {\n\n", 3, "not YAML"),
+        ("about: x\nextends: nowhere.yaml\n", 2, "nowhere.yaml"),
+        ("extends: mine.yaml\n", 1, "extends itself"),
+        ("- a\n", 1, "baseline"),
+    ],
+)
+def test_a_mistake_has_its_line(tmp_path: Path, text: str, line: int, word: str) -> None:
+    path = written(tmp_path, text)
+    with pytest.raises(UsageError) as caught:
+        sweep_file.load(path)
+    assert f"{path}:{line}:" in str(caught.value)
+    assert word in str(caught.value)
+
+
+def test_every_mistake_is_named_at_once(tmp_path: Path) -> None:
+    path = written(tmp_path, "isolation:\n  - {name: a, set: {x: 1}}\n  - {name: b, set: {seed: -1}}\n  - {name: a}\n")
+    done = sweep(path)
+    assert done.returncode == 2
+    assert [f"{path}:{line}:" in done.stderr for line in (2, 3, 4)] == [True] * 3
+    assert "Traceback" not in done.stderr
+
+
+@given(st.dictionaries(st.text(max_size=8), st.recursive(st.none() | st.integers() | st.text(max_size=5), st.lists)))
+def test_no_file_is_a_stack_trace(tmp_path_factory: pytest.TempPathFactory, data: dict[str, object]) -> None:
+    path = written(tmp_path_factory.mktemp("any"), json.dumps(data))
+    with pytest.raises(UsageError):
+        sweep_file.load(path)
+
+
+# What is recorded, on real runs.
+
+
+def test_a_sweep_goes_on_after_failures_and_resumes(tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        SHORT
+        + "isolation:\n"
+        + "  - {name: refused, set: {max_model_len: 256}}\n"
+        + "  - {name: dead, engine: {attention_backend: FLASHINFER}}\n"
+        + "  - {name: gone, engine: {use_v2_block_manager: true}}\n"
+        + "  - {name: unheard, env: {VLLM_NO_SUCH_THING: 1}}\n",
+    )
+    first = sweep(path, "--results-dir", tmp_path, "--only", "refused", "--only", "gone", "--only", "unheard")
+    assert first.returncode == 0, first.stderr
+    (folder,) = (tmp_path / "sweeps").glob("2*")
+    found = {record.experiment: record for record in sweep_report.read(folder).records}
+    assert list(found) == [BASELINE, "refused", "gone", "unheard"]
+    assert found[BASELINE].status == "complete"
+    assert found[BASELINE].metrics.tokens_per_s
+    assert found["refused"].status == "failed"
+    assert "--max-model-len" in found["refused"].reason
+    assert found["gone"].status == found["unheard"].status == "skipped"
+    assert "use_v2_block_manager" in found["gone"].reason
+    assert "VLLM_NO_SUCH_THING" in found["unheard"].reason
+    page = (folder / "report.md").read_text()
+    assert found["refused"].reason in page
+    assert (tmp_path / "sweeps" / "latest").resolve() == folder.resolve()
+
+    second = sweep(path, "--results-dir", tmp_path, "--resume")
+    assert second.returncode == 0, second.stderr
+    again = {record.experiment: record for record in sweep_report.read(folder).records}
+    assert again[BASELINE] == found[BASELINE]
+    assert again["refused"] == found["refused"]
+    assert again["dead"].status == "failed"
+    assert "FLASHINFER" in again["dead"].reason.upper()
+    assert len(list((folder / BASELINE).glob("2*"))) == 1
+
+    path.write_text(path.read_text() + "  - {name: new, set: {seed: 1}}\n")
+    third = sweep(path, "--results-dir", tmp_path, "--resume")
+    assert third.returncode == 2
+    assert "another state" in third.stderr
+
+
+def test_a_hanging_experiment_is_ended(tmp_path: Path) -> None:
+    path = written(tmp_path, SHORT + "isolation:\n  - {name: a, set: {min_duration: 300}}\n")
+    done = sweep(path, "--results-dir", tmp_path, "--timeout", "15")
+    assert done.returncode == 0, done.stderr
+    (folder,) = (tmp_path / "sweeps").glob("2*")
+    assert [record.status for record in sweep_report.read(folder).records] == ["timeout", "timeout"]
+    assert "nothing to compare with" in done.stdout
+    assert not engines()
+
+
+def test_ctrl_c_ends_the_experiment_too_and_the_sweep_goes_on_later(tmp_path: Path) -> None:
+    path = written(tmp_path, SHORT + "isolation:\n  - {name: a, set: {max_num_seqs: 8}}\n")
+    command = [sys.executable, str(ROOT / "sweep.py"), str(path), "--results-dir", str(tmp_path)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"})
+    screen = tmp_path / "sweeps"
+    until = time.monotonic() + 120
+    while not any("starting vLLM" in file.read_text() for file in screen.glob(f"2*/{BASELINE}/screen.txt")):
+        assert time.monotonic() < until
+        time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    (folder,) = (tmp_path / "sweeps").glob("2*")
+    assert [record.status for record in sweep_report.read(folder).records] == ["interrupted"]
+    assert json.loads((folder / "status.json").read_text())["status"] == "interrupted"
+    assert not engines()
+
+
+# What the report says.
+
+
+def state(*records: Record) -> sweep_report.State:
+    names = dict.fromkeys(record.experiment for record in records)
+    kinds = {BASELINE: "baseline"}
+    items = tuple(Experiment(name, "", kinds.get(name, "stacked"), {}, {}, {}) for name in names)  # type: ignore[arg-type]
+    system = {"gpus": [], "cpu": "a CPU", "cores": 2, "packages": {"vllm": "0"}, "git_revision": None}
+    return sweep_report.State("python sweep.py", "2026-01-31T10:00:00+0000", system, Sweep("s", "", items), records)
+
+
+def ran(name: str, speed: float, turn: int = 0, **more: object) -> Record:
+    known = {"tokens_per_s": speed, "valid": True, "verdict": "PASS", "rouge1": 40.0, **more}
+    return Record(name, turn, "complete", metrics=replace(Metrics(), **known))
+
+
+def test_the_words_follow_from_the_numbers(tmp_path: Path) -> None:
+    given = state(
+        ran(BASELINE, 100),
+        ran("fast", 150),
+        ran("slow", 50),
+        ran("same", 101),
+        ran("wrong", 300, verdict="FAIL", rouge1=20.0),
+        ran("unsure", 110, verdict="INCONCLUSIVE"),
+        ran("short", 200, valid=False),
+        Record("broken", 0, "failed", "no memory"),
+    )
+    (tmp_path / "sweep.json").write_text(json.dumps(asdict(given)))
+    report = sweep_report.build(tmp_path)
+    words = "\n".join(sweep_report.findings(report))
+    assert "Helped: fast (+50.0 %), unsure (+10.0 %)." in words
+    assert "Hurt: slow (-50.0 %)." in words
+    assert "no difference: same" in words
+    assert "Unsafe, whatever the speed: wrong (ROUGE-1 -20.00)." in words
+    assert "INVALID by LoadGen, so no speed to go by: short." in words
+    assert "Accuracy not shown to hold: unsure." in words
+    assert "broken failed: no memory" in words
+    page = (tmp_path / "report.md").read_text()
+    assert "~~300~~ not usable" in page
+    assert "~~200~~ not usable" in page
+    rows = [line for line in page.splitlines() if line.startswith("| ") and "not usable" not in line]
+    assert (
+        len({line.count("|") for line in page.splitlines() if line.startswith(("| fast", "| wrong", "| broken "))}) <= 2
+    )
+    assert rows
+    assert {path.name for path in (tmp_path / "plots").iterdir()} == {"speedups.png", "pareto.png", "stack.png"}
+
+
+def test_rounds_are_held_against_their_own_baseline() -> None:
+    given = state(
+        ran(BASELINE, 100), ran("a", 120), ran(BASELINE, 50, 1), ran("a", 55, 1), ran("b", 90), ran("b", 60, 1)
+    )
+    rows = {row.name: row for row in sweep_report.rows(given)}
+    ratio = rows["a"].ratio
+    assert ratio is not None
+    assert (ratio.low, ratio.mean, ratio.high) == pytest.approx((1.1, 1.15, 1.2))
+    assert rows["a"].effect == "helped"
+    assert rows["b"].effect == "no difference"  # once better, once worse
+    assert rows["a"].numbers.tokens_per_s == 87.5
+
+
+@given(st.lists(st.tuples(st.floats(0, 1e6), st.floats(0, 100)), max_size=20))
+def test_the_pareto_front(points: list[tuple[float, float]]) -> None:
+    front = plots.pareto(points)
+    for x, y in points:
+        assert any(a >= x and b >= y for a, b in front)
+    for point in front:
+        beaten = [p for p in points if p[0] >= point[0] and p[1] >= point[1] and p != point]
+        assert not beaten

@@ -1,0 +1,124 @@
+"""MLflow, the real one: a local SQLite store and a server on loopback; what was logged is read back."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+
+from harness import tracking
+from harness.config import ROOT
+from tests.conftest import Finished
+
+
+@pytest.fixture
+def folder(offline: Finished, tmp_path: Path) -> Path:
+    """A copy of a finished run's folder."""
+    return Path(shutil.copytree(offline.folder, tmp_path / "results" / offline.folder.name))
+
+
+def send(folder: Path, results_dir: Path, **env: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "harness.tracking", str(folder), "--results-dir", str(results_dir)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=os.environ | env, timeout=120)
+
+
+def logged(client: MlflowClient) -> list[Any]:
+    experiment = client.get_experiment_by_name(tracking.NAME)
+    assert experiment is not None
+    return list(client.search_runs([experiment.experiment_id]))
+
+
+def check(client: MlflowClient, run: Any, summary: Any) -> None:
+    """Every kind of thing that must be there, with the numbers of the summary."""
+    test, score = summary["run"]["performance"], summary["run"]["accuracy"]
+    assert run.data.metrics["tokens_per_s"] == test["tokens_per_sec"]
+    assert run.data.metrics["latency_ms/p99"] == test["latency_ms"]["p99"]
+    assert run.data.metrics["rouge1"] == score["scores"]["rouge1"]
+    assert run.data.metrics["valid"] == 1
+    assert run.data.metrics["gate"] == 1
+    assert run.data.params["max_num_seqs"] == "null"
+    assert run.data.params["engine.max_num_seqs"] == "64"
+    assert run.data.tags["git_revision"] == (summary["system"]["git_revision"] or "unknown")
+    assert run.data.tags["gpu"] == "none"
+    assert run.data.tags["version.mlcommons-loadgen"] == "6.0.17"
+    names = {item.path for item in client.list_artifacts(run.info.run_id)}
+    assert {"summary.json", "report.md", "config.json", "plots", "Accuracy", "Performance"} <= names
+    logs = {item.path for item in client.list_artifacts(run.info.run_id, "Performance")}
+    assert "Performance/mlperf_log_detail.txt" in logs
+    assert "Performance/mlperf_log_trace.json" not in logs
+
+
+def test_a_local_store_and_sending_twice(offline: Finished, folder: Path) -> None:
+    results = folder.parent
+    for _ in range(2):
+        done = send(folder, results)
+        assert done.returncode == 0, done.stderr
+    client = MlflowClient(tracking_uri=f"sqlite:///{results / 'mlflow.db'}")
+    (run,) = logged(client)
+    assert run.info.status == "FINISHED"
+    assert run.info.end_time > run.info.start_time
+    check(client, run, offline.summary)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[str]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+    command += ["--backend-store-uri", f"sqlite:///{tmp_path / 'server.db'}"]
+    command += ["--artifacts-destination", str(tmp_path / "artifacts")]
+    with (tmp_path / "server.log").open("w") as log:
+        process = subprocess.Popen(command, cwd=tmp_path, stdout=log, stderr=log, start_new_session=True)
+    until = time.monotonic() + 90
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            break
+        except OSError:
+            assert time.monotonic() < until, (tmp_path / "server.log").read_text()
+            time.sleep(0.3)
+    yield f"http://127.0.0.1:{port}"
+    os.killpg(process.pid, 9)
+
+
+def test_a_server(offline: Finished, folder: Path, server: str) -> None:
+    done = send(folder, folder.parent, MLFLOW_TRACKING_URI=server)
+    assert done.returncode == 0, done.stderr
+    client = MlflowClient(tracking_uri=server)
+    (run,) = logged(client)
+    check(client, run, offline.summary)
+
+
+def test_a_server_that_is_away(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://someone:hush@127.0.0.1:9")
+    begin = time.monotonic()
+    tracking.after(folder, False, folder.parent, print)
+    assert time.monotonic() - begin < 60
+    said = capsys.readouterr().out
+    assert "not sent" in said
+    assert f"python -m harness.tracking {folder}" in said
+    assert "hush" not in said
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
+    assert send(folder, folder.parent).returncode == 0  # and later, to a store that is there
+
+
+def test_without_mlflow_it_says_how_to_get_it(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "mlflow.py").write_text("raise ImportError\n")
+    done = send(folder, folder.parent, PYTHONPATH=str(tmp_path))
+    assert done.returncode == 2
+    assert "requirements-mlflow.txt" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_another_folder_is_refused(tmp_path: Path) -> None:
+    done = send(tmp_path, tmp_path)
+    assert done.returncode == 2
+    assert "not the folder of a finished run" in done.stderr
