@@ -5,7 +5,7 @@ PY := $(VENV)/bin/python
 REQUIREMENTS ?= $(shell nvidia-smi -L >/dev/null 2>&1 && echo requirements.txt || echo requirements-cpu.txt)
 READY := $(VENV)/.ready-$(REQUIREMENTS)
 
-.PHONY: demo test lint types bench check clean
+.PHONY: demo test lint types bench docker-check clean
 
 demo: $(READY)            ## run the embedded demo: datacenter, offline, accuracy then performance
 	$(PY) run.py --model demo --category datacenter --scenario offline --mode both
@@ -16,12 +16,16 @@ test: $(VENV)/.ready-dev lint types  ## everything that must hold
 lint: $(VENV)/.ready-dev
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
+	$(VENV)/bin/hadolint Dockerfile
 
 types: $(VENV)/.ready-dev
 	$(PY) -m mypy run.py mmlu.py report.py util_logs.py harness
 
 bench: $(READY)           ## what the harness itself costs
 	$(PY) -m benchmarks.overhead
+
+docker-check:             ## build the CPU image and run the demo in it: root, buildah, podman, debootstrap
+	tests/docker_check.sh
 
 $(PY):
 	$(PYTHON) -m venv $(VENV)
