@@ -16,8 +16,10 @@ stop() { echo "docker-check: $*" >&2; exit 1; }
 passed() { echo "passed: $*"; }
 in_image() { podman run --rm --network none "$@"; }
 
-for tool in buildah podman ${BASE:-debootstrap}; do
-  [ "$tool" = "${BASE:-}" ] || command -v "$tool" >/dev/null || stop "$tool is not installed"
+tools=(buildah podman)
+[ -n "${BASE:-}" ] || tools+=(debootstrap)
+for tool in "${tools[@]}"; do
+  command -v "$tool" >/dev/null || stop "$tool is not installed"
 done
 [ "$(id -u)" = 0 ] || stop "needs root"
 
@@ -51,6 +53,7 @@ passed "the CPU image is built"
 [[ $(in_image "$IMAGE" python run.py --help) == *--scenario* ]] || stop "run.py --help does not show the flags"
 passed "python run.py --help"
 
+# shellcheck disable=SC2016 # the shell in the image expands them
 seen=$(in_image "$IMAGE" sh -c 'echo "user $(id -u), PID 1 $(cat /proc/1/comm)"')
 [ "$seen" = "user 1000, PID 1 tini" ] || stop "not the user or the first process that was meant: $seen"
 passed "$seen"
