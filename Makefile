@@ -3,9 +3,10 @@ VENV ?= .venv
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 PY := $(VENV)/bin/python
 REQUIREMENTS ?= $(shell nvidia-smi -L >/dev/null 2>&1 && echo requirements.txt || echo requirements-cpu.txt)
+TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
 READY := $(VENV)/.ready-$(REQUIREMENTS)
 
-.PHONY: demo sweep-demo test lint types bench clean
+.PHONY: demo sweep-demo test lint types bench docker-check clean
 
 demo: $(READY)            ## run the embedded demo: datacenter, offline, accuracy then performance
 	$(PY) run.py --model demo --category datacenter --scenario offline --mode both
@@ -19,12 +20,16 @@ test: $(VENV)/.ready-dev lint types  ## everything that must hold
 lint: $(VENV)/.ready-dev
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
+	$(VENV)/bin/hadolint Dockerfile
 
 types: $(VENV)/.ready-dev
 	$(PY) -m mypy run.py mmlu.py sweep.py report.py util_logs.py harness
 
 bench: $(READY)           ## what the harness itself costs
 	$(PY) -m benchmarks.overhead
+
+docker-check:             ## build the CPU image and run the demo in it: root, buildah, podman, debootstrap
+	tests/docker_check.sh
 
 $(PY):
 	$(PYTHON) -m venv $(VENV)
@@ -34,7 +39,10 @@ $(VENV)/.ready-requirements.txt: requirements.txt | $(PY)
 	@$(MAKE) --no-print-directory punkt
 	@touch $@
 
+# PyPI's torch is built for CUDA and does not load without its libraries, which requirements-cpu.txt leaves out.
 $(VENV)/.ready-requirements-cpu.txt: requirements-cpu.txt | $(PY)
+	$(PY) -m pip install -q --disable-pip-version-check --no-deps --retries 1 \
+	  --extra-index-url $(TORCH_CPU_INDEX) $$(grep ^torch== $<)
 	$(PY) -m pip install -q --disable-pip-version-check --no-deps -r $<
 	@$(MAKE) --no-print-directory punkt
 	@touch $@

@@ -155,7 +155,11 @@ def versions() -> dict[str, str]:
 
 
 def git_revision() -> str | None:
-    """The commit of this checkout, with `-dirty` when tracked files differ; None outside a checkout."""
+    """The commit of this checkout, with `-dirty` when tracked files differ; else what GIT_REVISION says, if anything.
+
+    The container image sets GIT_REVISION: it holds neither git nor the history.
+    """
+    told = os.environ.get("GIT_REVISION") or None
     try:
         described = subprocess.run(
             ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
@@ -165,8 +169,8 @@ def git_revision() -> str | None:
             timeout=10,
         )
     except (OSError, subprocess.TimeoutExpired):
-        return None
-    return described.stdout.strip() or None
+        return told
+    return described.stdout.strip() or told
 
 
 def weight_bytes(config: EngineConfig) -> int:

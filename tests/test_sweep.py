@@ -65,9 +65,8 @@ def test_the_three_kinds(tmp_path: Path) -> None:
 
 
 def test_a_file_extends_another(tmp_path: Path) -> None:
-    written(
-        tmp_path, SHORT + "isolation:\n  - {name: a, set: {max_num_seqs: 8}}\n  - {name: b, set: {seed: 1}}\n", "x.yaml"
-    )
+    theirs = "isolation:\n  - {name: a, set: {max_num_seqs: 8}}\n  - {name: b, set: {seed: 1}}\n"
+    written(tmp_path, SHORT + theirs, "x.yaml")
     path = written(tmp_path, "extends: x.yaml\nbaseline: {set: {seed: 3}}\nisolation:\n  - {name: a, set: {seed: 4}}\n")
     found = {item.name: item.settings for item in sweep_file.load(path).experiments}
     assert list(found) == [BASELINE, "a", "b"]
@@ -126,7 +125,7 @@ def test_a_sweep_goes_on_after_failures_and_resumes(tmp_path: Path) -> None:
         SHORT
         + "isolation:\n"
         + "  - {name: refused, set: {max_model_len: 256}}\n"
-        + "  - {name: dead, engine: {attention_backend: FLASHINFER}}\n"
+        + "  - {name: dead, set: {gpu_memory_utilization: 1.0}}\n"
         + "  - {name: gone, engine: {use_v2_block_manager: true}}\n"
         + "  - {name: unheard, env: {VLLM_NO_SUCH_THING: 1}}\n",
     )
@@ -152,7 +151,7 @@ def test_a_sweep_goes_on_after_failures_and_resumes(tmp_path: Path) -> None:
     assert again[BASELINE] == found[BASELINE]
     assert again["refused"] == found["refused"]
     assert again["dead"].status == "failed"
-    assert "FLASHINFER" in again["dead"].reason.upper()
+    assert "memory" in again["dead"].reason
     assert len(list((folder / BASELINE).glob("2*"))) == 1
 
     path.write_text(path.read_text() + "  - {name: new, set: {seed: 1}}\n")
@@ -229,19 +228,15 @@ def test_the_words_follow_from_the_numbers(tmp_path: Path) -> None:
     page = (tmp_path / "report.md").read_text()
     assert "~~300~~ not usable" in page
     assert "~~200~~ not usable" in page
-    rows = [line for line in page.splitlines() if line.startswith("| ") and "not usable" not in line]
-    assert (
-        len({line.count("|") for line in page.splitlines() if line.startswith(("| fast", "| wrong", "| broken "))}) <= 2
-    )
-    assert rows
+    table = page.split("## All experiments")[1].split("## Runs")[0]
+    assert len({line.count("|") for line in table.splitlines() if line.startswith("|")}) == 1
     assert {path.name for path in (tmp_path / "plots").iterdir()} == {"speedups.png", "pareto.png", "stack.png"}
 
 
 def test_rounds_are_held_against_their_own_baseline() -> None:
-    given = state(
-        ran(BASELINE, 100), ran("a", 120), ran(BASELINE, 50, 1), ran("a", 55, 1), ran("b", 90), ran("b", 60, 1)
-    )
-    rows = {row.name: row for row in sweep_report.rows(given)}
+    first = ran(BASELINE, 100), ran("a", 120), ran("b", 90)
+    second = ran(BASELINE, 50, 1), ran("a", 55, 1), ran("b", 60, 1)
+    rows = {row.name: row for row in sweep_report.rows(state(*first, *second))}
     ratio = rows["a"].ratio
     assert ratio is not None
     assert (ratio.low, ratio.mean, ratio.high) == pytest.approx((1.1, 1.15, 1.2))

@@ -1,0 +1,40 @@
+# GPU image: docker build -t mlperf-llama31 .
+# CPU image: docker build --build-arg REQUIREMENTS=requirements-cpu.txt -t mlperf-llama31:cpu .
+ARG BASE=python:3.12-slim-bookworm
+FROM ${BASE}
+
+# Triton and torch.compile build small C and C++ modules at run time; vLLM on the CPU is linked with libnuma.
+# Debian keeps only the newest version of a package: a pinned one would soon be gone.
+# hadolint ignore=DL3008
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends g++ libnuma1 tini \
+ && rm -rf /var/lib/apt/lists/*
+
+WORKDIR /app
+ENV PATH=/opt/venv/bin:$PATH
+ARG REQUIREMENTS=requirements.txt
+ARG TORCH_CPU_INDEX=https://download.pytorch.org/whl/cpu
+COPY ${REQUIREMENTS} ./
+# PyPI's torch is built for CUDA and does not load without its libraries, which requirements-cpu.txt leaves out.
+RUN python3 -m venv /opt/venv \
+ && if [ "$REQUIREMENTS" = requirements-cpu.txt ]; then \
+      grep ^torch== "$REQUIREMENTS" >torch.txt \
+      && pip install --no-cache-dir --no-deps --retries 1 --extra-index-url "$TORCH_CPU_INDEX" -r torch.txt \
+      && pip install --no-cache-dir --no-deps -r "$REQUIREMENTS"; \
+    else \
+      pip install --no-cache-dir -r "$REQUIREMENTS"; \
+    fi \
+ && { timeout 60 python -m nltk.downloader -q -d /opt/venv/nltk_data punkt_tab \
+      && test -d /opt/venv/nltk_data/tokenizers/punkt_tab \
+      || echo "NLTK's punkt_tab could not be fetched: ROUGE-Lsum will be marked approximate"; }
+
+COPY . .
+# Any user may run this image (docker run --user): what is written lies where everyone may write.
+RUN chmod -R a+rX . && mkdir -m 1777 results /cache
+ENV HOME=/tmp USER=bench XDG_CACHE_HOME=/cache NVIDIA_DRIVER_CAPABILITIES=compute,utility
+ARG REVISION=
+ENV GIT_REVISION=${REVISION}
+VOLUME /app/results
+USER 1000:1000
+ENTRYPOINT ["tini", "--"]
+CMD ["python", "run.py", "--help"]

@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# Builds the CPU image with buildah and runs the demo in it with podman. Needs root.
+#   BASE           the image to build on (default: a small Debian with Python, made with debootstrap)
+#   BUILD_OPTIONS  more options for `buildah build`, such as a mounted pip.conf
+#   KEEP           set: the images stay
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+IMAGE=localhost/mlperf-llama31:check
+MADE_BASE=localhost/mlperf-llama31-base:check
+NOBODY=12345 # a user that neither this machine nor the image knows
+PLANTED=hf_planted_where_no_image_may_have_it
+REVISION=$(git describe --always --dirty --abbrev=12 --exclude='*')
+
+stop() { echo "docker-check: $*" >&2; exit 1; }
+passed() { echo "passed: $*"; }
+in_image() { podman run --rm --network none "$@"; }
+
+tools=(buildah podman)
+[ -n "${BASE:-}" ] || tools+=(debootstrap)
+for tool in "${tools[@]}"; do
+  command -v "$tool" >/dev/null || stop "$tool is not installed"
+done
+[ "$(id -u)" = 0 ] || stop "needs root"
+
+place=$(mktemp -d)
+clean() {
+  rm -rf "$place"
+  [ -n "${KEEP:-}" ] || buildah rmi -f "$IMAGE" "$MADE_BASE" >/dev/null 2>&1 || true
+}
+trap clean EXIT
+
+if [ -z "${BASE:-}" ]; then
+  debootstrap --variant=minbase --include=python3-dev,python3-venv bookworm "$place/base" >"$place/base.log" \
+    || stop "debootstrap failed: $(tail -n 1 "$place/base.log")"
+  tar -C "$place/base" -c . | podman import -q - "$MADE_BASE" >/dev/null
+  BASE=$MADE_BASE
+  rm -rf "$place/base"
+fi
+
+# What git tracks, and beside it what a work tree may hold and an image may not.
+mkdir -p "$place/context/.git"
+git ls-files -z -- ':!third_party' | tar -c --null -T - | tar -C "$place/context" -x
+for secret in .env .git/config results/old.txt; do
+  echo "HF_TOKEN=$PLANTED" >"$place/context/$secret"
+done
+# shellcheck disable=SC2086 # options are words
+buildah build --isolation chroot --no-cache --force-rm --build-arg BASE="$BASE" --build-arg REVISION="$REVISION" \
+  --build-arg REQUIREMENTS=requirements-cpu.txt ${BUILD_OPTIONS:-} -t "$IMAGE" "$place/context"
+passed "the CPU image is built"
+
+[[ $(in_image "$IMAGE") == *--scenario* ]] || stop "the default command does not show the flags"
+[[ $(in_image "$IMAGE" python run.py --help) == *--scenario* ]] || stop "run.py --help does not show the flags"
+passed "python run.py --help"
+
+# shellcheck disable=SC2016 # the shell in the image expands them
+seen=$(in_image "$IMAGE" sh -c 'echo "user $(id -u), PID 1 $(cat /proc/1/comm)"')
+[ "$seen" = "user 1000, PID 1 tini" ] || stop "not the user or the first process that was meant: $seen"
+passed "$seen"
+
+found=$(in_image --user 0 "$IMAGE" sh -c "find / -xdev -name .git; grep -rIl $PLANTED /app /opt /tmp /cache || true")
+[ -z "$found" ] || stop "these do not belong into an image: $found"
+! podman inspect "$IMAGE" | grep -q HF_TOKEN || stop "the image names a token"
+passed "no token, no .git"
+
+mkdir "$place/results"
+chown "$NOBODY:$NOBODY" "$place/results"
+chmod 755 "$place"
+in_image --shm-size 1g --user "$NOBODY:$NOBODY" -v "$place/results:/app/results:Z" "$IMAGE" \
+  python run.py --model demo --category datacenter --scenario offline --mode both
+grep -q '"complete"' "$place/results/latest/status.json" || stop "the demo did not finish"
+grep -q "\"$REVISION\"" "$place/results/latest/config.json" || stop "the run does not name revision $REVISION"
+others=$(find "$place/results" ! -user "$NOBODY")
+[ -z "$others" ] || stop "these results do not belong to the caller: $others"
+passed "the demo, offline; its $(find "$place/results" -type f | wc -l) files belong to the caller"
