@@ -23,12 +23,18 @@ class Bench:
     library: Library
     display: Display
     settings: lg.TestSettings | None = field(default=None, init=False)
+    loaded: list[int] = field(default_factory=list, init=False)  # samples in the order of the last test's library
 
-    def test(self, mode: loadgen.Mode, plan: Plan) -> Path:
-        """Runs one test to its end and returns the folder with its logs. Raises EngineError, BenchmarkError."""
-        folder = self.run.sub(loadgen.FOLDER[mode])
+    def test(self, mode: results.Test, plan: Plan, audit: str = "") -> Path:
+        """Runs one test to its end and returns the folder with its logs. Raises EngineError, BenchmarkError.
+
+        `audit` is the text of the audit.config that LoadGen reads over all other settings.
+        """
+        folder = self.run.sub(results.FOLDER[mode])
         conf = folder / "user.conf"
         conf.write_text(loadgen.user_conf(plan))
+        if audit:
+            (folder / "audit.config").write_text(audit)
         self.settings = self.settings or loadgen.settings_for(plan, conf)
         loadgen.set_rates(self.settings, plan)
         sut = self.sut(plan)
@@ -40,9 +46,9 @@ class Bench:
                 raise sut.failure
             self.check(folder)
 
-        self.display.stage(f"{mode} test")
+        self.display.stage(f"{mode} test" if mode in ("accuracy", "performance") else mode.upper())
         with system.recording(folder / "machine.csv", plan.config.extra_metrics):
-            loadgen.run(mode, self.settings, sut, plan.samples, folder, watch)
+            self.loaded = loadgen.run(mode, self.settings, sut, plan.samples, folder, watch)
         results.write_json(folder / "tokens.json", sut.new_tokens)
         return folder
 
