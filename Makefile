@@ -5,7 +5,7 @@ PY := $(VENV)/bin/python
 REQUIREMENTS ?= $(shell nvidia-smi -L >/dev/null 2>&1 && echo requirements.txt || echo requirements-cpu.txt)
 READY := $(VENV)/.ready-$(REQUIREMENTS)
 
-.PHONY: demo test lint types bench check clean
+.PHONY: demo test lint types bench check-submission clean
 
 demo: $(READY)            ## run the embedded demo: datacenter, offline, accuracy then performance
 	$(PY) run.py --model demo --category datacenter --scenario offline --mode both
@@ -22,6 +22,14 @@ types: $(VENV)/.ready-dev
 
 bench: $(READY)           ## what the harness itself costs
 	$(PY) -m benchmarks.overhead
+
+SUBMISSION ?= submission
+check-submission: $(READY)  ## MLPerf's submission checker on SUBMISSION=DIR, built first if RUNS, SUBMITTER, SYSTEM are given
+ifdef RUNS
+	$(PY) -m harness.submission build --runs $(RUNS) --submitter $(SUBMITTER) --system $(SYSTEM) \
+	  --division $(or $(DIVISION),open) --out $(SUBMISSION)
+endif
+	$(PY) -m harness.submission check $(SUBMISSION)
 
 $(PY):
 	$(PYTHON) -m venv $(VENV)
