@@ -24,7 +24,8 @@ def check(tree: Path, version: str) -> tuple[bool, str]:
     command = [sys.executable, "-m", "submission_checker.main"]
     command += ["--input", str(tree.resolve()), "--version", f"v{version}", "--csv", str(tree.resolve() / SUMMARY)]
     ended = subprocess.run(command, cwd=TOOLS, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    return ended.returncode == 0 and not errors(ended.stdout), ended.stdout
+    said = ended.stdout.replace(str(tree.resolve()), str(tree))
+    return ended.returncode == 0 and not errors(said), said
 
 
 def errors(said: str) -> list[str]:
