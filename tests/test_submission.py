@@ -251,7 +251,7 @@ def test_a_refusal_says_why_and_writes_nothing(
     assert not (tmp_path / "out").exists()
 
 
-def test_runs_that_make_no_entry(offline: Finished, server: Finished, tmp_path: Path) -> None:
+def test_runs_that_make_no_entry(offline: Finished, server: Finished, system: Path, tmp_path: Path) -> None:
     def copy(name: str) -> Path:
         return Path(shutil.copytree(offline.folder, tmp_path / name))
 
@@ -263,10 +263,11 @@ def test_runs_that_make_no_entry(offline: Finished, server: Finished, tmp_path: 
         entries.collect([unfinished])
     with pytest.raises(UsageError, match="both have accuracy"):
         entries.collect([offline.folder, copy("again")])
-    with pytest.raises(UsageError, match=r"v5\.1 and v6\.1"):
+    with pytest.raises(UsageError, match=r"v5\.1 and v6\.1; a submission is of one round"):
         entries.collect([offline.folder, of_version(server.folder, "6.1", tmp_path / "other")])
     accuracy, performance = copy("accuracy"), copy("performance")
     shutil.rmtree(accuracy / "Performance")
+    shutil.rmtree(accuracy / "Compliance")
     shutil.rmtree(performance / "Accuracy")
     with pytest.raises(UsageError, match="no performance test"):
         entries.collect([accuracy])
@@ -275,6 +276,8 @@ def test_runs_that_make_no_entry(offline: Finished, server: Finished, tmp_path: 
     of_config(quantization="fp8")(accuracy)
     with pytest.raises(UsageError, match="differ in quantization"):
         entries.collect([performance, accuracy])
+    refused = build(system / "out", system, [offline.folder])  # where a file is, no folder can be
+    assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1)
 
 
 def test_a_description_must_be_whole(offline: Finished, system: Path, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import util_logs
 from harness import rules
-from harness.errors import DONE, NOT_ACCEPTED, BenchmarkError, UsageError
+from harness.errors import BAD_INPUT, DONE, NOT_ACCEPTED, BenchmarkError, UsageError
 from harness.results import write_json
 from harness.submission import checker, description, entries, refusals, tree
 from harness.system import facts
@@ -21,7 +21,10 @@ def main() -> int:
         return error.exit_code
     except util_logs.LogError as error:
         print(f"error: {error}", file=sys.stderr)
-        return UsageError.exit_code
+        return BAD_INPUT
+    except OSError as error:
+        print(f"error: {error.filename}: {error.strerror}.", file=sys.stderr)
+        return BAD_INPUT
 
 
 def parser() -> argparse.ArgumentParser:

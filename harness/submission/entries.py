@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import util_logs
 from harness import rules
 from harness.errors import UsageError
 from harness.results import FOLDER, Test, read_json
@@ -12,8 +13,11 @@ from harness.results import FOLDER, Test, read_json
 BENCHMARK = {"datacenter": "llama3.1-8b", "edge": "llama3.1-8b-edge"}
 SCENARIO = rules.LOADGEN_SCENARIO | {"interactive": "Interactive"}
 
-# What an accuracy run and a performance run must share to be one entry.
-SHARED = ("model", "load_format", "precision", "quantization", "kv_cache_dtype", "max_new_tokens", "seed")
+# What the runs of one entry must share.
+SHARED = (
+    *("version", "model", "load_format", "precision", "quantization", "kv_cache_dtype"),
+    *("max_new_tokens", "seed", "engine_arg"),
+)
 
 
 @dataclass(frozen=True)
@@ -32,8 +36,10 @@ class Run:
         return self.path / FOLDER[test]
 
     def has(self, test: Test) -> bool:
-        result = {"accuracy": "rouge.json", "performance": "mlperf_log_detail.txt"}.get(test, "result.json")
-        return (self.folder(test) / result).exists()
+        """Whether the test was run to its end."""
+        if test == "performance":
+            return (self.folder(test) / util_logs.DETAIL).exists()
+        return bool(read_json(self.folder(test) / ("rouge.json" if test == "accuracy" else "result.json")))
 
 
 @dataclass(frozen=True)
@@ -69,7 +75,8 @@ class Entry:
     @property
     def runs(self) -> list[Run]:
         """The runs it rests on, each once."""
-        return [self.accuracy] if self.accuracy == self.performance else [self.accuracy, self.performance]
+        runs = [self.accuracy, self.performance, *([self.test06] if self.test06 else [])]
+        return [run for n, run in enumerate(runs) if run not in runs[:n]]
 
 
 def read_run(path: Path) -> Run:
@@ -91,32 +98,25 @@ def collect(paths: Sequence[Path]) -> list[Entry]:
     groups: dict[tuple[str, str], list[Run]] = {}
     for run in map(read_run, paths):
         groups.setdefault((run.config["category"], run.config["scenario"]), []).append(run)
-    entries = [
-        Entry(only(runs, "accuracy", label), only(runs, "performance", label), first(runs, "test06"))
-        for (category, scenario), runs in groups.items()
-        for label in [f"{category} {scenario}"]
-    ]
-    for entry in entries:
-        for key in (*SHARED, "version"):
-            if entry.accuracy.config[key] != entry.performance.config[key]:
-                raise UsageError(
-                    f"{entry.accuracy.path} and {entry.performance.path} differ in {key}: accuracy and performance "
-                    "must be of the same settings."
-                )
+    entries = [join(runs, f"{category} {scenario}") for (category, scenario), runs in groups.items()]
     versions = sorted({entry.version for entry in entries})
     if len(versions) > 1:
         raise UsageError(f"these runs are of MLPerf v{' and v'.join(versions)}; a submission is of one round.")
     return entries
 
 
-def only(runs: Sequence[Run], test: Test, label: str) -> Run:
-    found = [run for run in runs if run.has(test)]
-    if not found:
-        raise UsageError(f"{label}: no {test} test in {', '.join(str(run.path) for run in runs)}; give such a run too.")
-    if len(found) > 1:
-        raise UsageError(f"{label}: {' and '.join(str(run.path) for run in found)} both have {test}; give one.")
-    return found[0]
-
-
-def first(runs: Sequence[Run], test: Test) -> Run | None:
-    return next((run for run in runs if run.has(test)), None)
+def join(runs: Sequence[Run], label: str) -> Entry:
+    """One entry out of the runs of its scenario."""
+    names = " and ".join(str(run.path) for run in runs)
+    found: dict[Test, list[Run]] = {
+        test: [run for run in runs if run.has(test)] for test in ("accuracy", "performance", "test06")
+    }
+    for test, having in found.items():
+        if not having and test != "test06":
+            raise UsageError(f"{label}: no {test} test in {names}; give such a run too.")
+        if len(having) > 1:
+            raise UsageError(f"{label}: {' and '.join(str(run.path) for run in having)} both have {test}; give one.")
+    for key in SHARED:
+        if len({repr(run.config[key]) for run in runs}) > 1:
+            raise UsageError(f"{label}: {names} differ in {key}; all tests of an entry must be of the same settings.")
+    return Entry(found["accuracy"][0], found["performance"][0], next(iter(found["test06"]), None))
