@@ -310,3 +310,10 @@ def test_without_the_submodule_the_check_says_so(tmp_path: Path, monkeypatch: py
     with pytest.raises(UsageError, match="git submodule update --init"):
         checker.check(tmp_path, "6.1")
     assert submission("check", tmp_path).returncode == 2
+
+
+def test_the_long_set_begins_with_the_demos_own(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "demo.long_set", str(tmp_path / "long.json"), "--count", "260"]
+    subprocess.run(command, cwd=ROOT, check=True)
+    long, short = (json.loads(path.read_text()) for path in (tmp_path / "long.json", ROOT / "demo" / "cnn_eval.json"))
+    assert (len(long), long[: len(short)]) == (260, short)
