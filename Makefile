@@ -6,7 +6,7 @@ REQUIREMENTS ?= $(shell nvidia-smi -L >/dev/null 2>&1 && echo requirements.txt |
 TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
 READY := $(VENV)/.ready-$(REQUIREMENTS)
 
-.PHONY: demo sweep-demo test lint types bench docker-check clean
+.PHONY: demo sweep-demo test lint types bench docker-check check-submission clean
 
 demo: $(READY)            ## run the embedded demo: datacenter, offline, accuracy then performance
 	$(PY) run.py --model demo --category datacenter --scenario offline --mode both
@@ -30,6 +30,14 @@ bench: $(READY)           ## what the harness itself costs
 
 docker-check:             ## build the CPU image and run the demo in it: root, buildah, podman, debootstrap
 	tests/docker_check.sh
+
+SUBMISSION ?= submission
+check-submission: $(READY)  ## MLPerf's submission checker on SUBMISSION=DIR, built first if RUNS, SUBMITTER, SYSTEM are given
+ifdef RUNS
+	$(PY) -m harness.submission build --runs $(RUNS) --submitter $(SUBMITTER) --system $(SYSTEM) \
+	  --division $(or $(DIVISION),open) --out $(SUBMISSION)
+endif
+	$(PY) -m harness.submission check $(SUBMISSION)
 
 $(PY):
 	$(PYTHON) -m venv $(VENV)

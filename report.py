@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import util_logs
-from harness import plots, results, rules, system
+from harness import compliance, plots, results, rules, system
 from harness.compare import compare
 from harness.errors import BAD_INPUT, DONE, BenchmarkError, UsageError
 from harness.pages import number, render
@@ -45,6 +45,8 @@ def summarize(folder: Path, facts: dict[str, Any]) -> dict[str, Any]:
         run["performance"] = performance(folder / "Performance", config["scenario"])
     if probes := facts.get("probes"):
         run["search"] = probes
+    if tests := compliance.outcomes(folder):
+        run["compliance"] = tests
     return {
         "meta": {
             "run": folder.resolve().name,
@@ -75,9 +77,9 @@ def summarize(folder: Path, facts: dict[str, Any]) -> dict[str, Any]:
         "system": facts["system"],
         "run": run,
         "logs": {
-            mode.lower(): sorted(str(path.relative_to(folder)) for path in (folder / mode).glob("*") if path.is_file())
-            for mode in ("Accuracy", "Performance")
-            if (folder / mode).is_dir()
+            test: sorted(str(path.relative_to(folder)) for path in (folder / place).glob("*") if path.is_file())
+            for test, place in results.FOLDER.items()
+            if (folder / place).is_dir()
         },
         "plots": {},
     }
@@ -175,6 +177,8 @@ def table(summary: dict[str, Any]) -> "Table":
         for name, key in (("TTFT", "ttft_ms"), ("TPOT", "tpot_ms"), ("latency", "latency_ms")):
             if test[key] and meta["scenario"] != "offline":
                 rows.add_row(f"  {name} p50 / p99", f"{number(test[key]['p50'])} / {number(test[key]['p99'])} ms")
+    for name, test in run.get("compliance", {}).items():
+        rows.add_row(name.upper(), "PASS" if test["passed"] else "FAIL", style="green" if test["passed"] else "red")
     if meta["shortcomings"]:
         rows.add_row("note", "short run, not comparable with MLPerf results")
     return rows

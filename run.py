@@ -3,7 +3,7 @@
 import gc
 import signal
 from dataclasses import asdict
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from harness.cli import run_command
 from harness.config import Plan, RunConfig, resolve
@@ -67,7 +67,8 @@ def benchmark(config: RunConfig, run: "RunFolder", display: "Display") -> int:
     display.say(f"report: {run.path / 'report.md'}")
     failed = evaluation is not None and evaluation.verdict == "FAIL" and not config.no_exit_on_accuracy_fail
     invalid = config.exit_on_invalid and summary["run"].get("performance", {}).get("valid") is False
-    return NOT_ACCEPTED if failed or invalid else DONE
+    caught = not all(test["passed"] for test in summary["run"].get("compliance", {}).values())
+    return NOT_ACCEPTED if failed or invalid or caught else DONE
 
 
 def find_rate(plan: Plan, bench: "Bench") -> Plan:
@@ -100,10 +101,10 @@ def find_rate(plan: Plan, bench: "Bench") -> Plan:
     return known
 
 
-def measure(plan: Plan, bench: "Bench", tokenizer: object) -> "Evaluation | None":
-    """Accuracy first, then performance. A failed gate ends it, unless the user said otherwise."""
+def measure(plan: Plan, bench: "Bench", tokenizer: Any) -> "Evaluation | None":
+    """Accuracy first, then performance, then compliance. A failed gate ends it, unless the user said otherwise."""
     import util_logs
-    from harness import accuracy, rates, results
+    from harness import accuracy, compliance, rates, results
 
     config, evaluation = plan.config, None
     if config.mode != "performance":
@@ -123,6 +124,9 @@ def measure(plan: Plan, bench: "Bench", tokenizer: object) -> "Evaluation | None
             bench.display.done(plan.notes[-1])
             results.record(bench.run, plan)
         bench.display.done(f"performance: {'VALID' if facts.valid else 'INVALID'}, {facts.tokens_per_s:,.0f} tokens/s")
+    if config.compliance != "none":
+        outcome = compliance.run(bench, plan, config.compliance, tokenizer.eos_token_id)
+        bench.display.done(f"compliance: {outcome.headline}")
     return evaluation
 
 

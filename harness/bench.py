@@ -25,13 +25,19 @@ class Bench:
     library: Library
     display: Display
     settings: lg.TestSettings | None = field(default=None, init=False)
+    loaded: list[int] = field(default_factory=list, init=False)  # samples in the order of the last test's library
 
-    def test(self, mode: loadgen.Mode, plan: Plan) -> Path:
-        """Runs one test to its end and returns the folder with its logs. Raises EngineError, BenchmarkError."""
-        folder = self.run.sub(loadgen.FOLDER[mode])
+    def test(self, mode: results.Test, plan: Plan, audit: str = "") -> Path:
+        """Runs one test to its end and returns the folder with its logs. Raises EngineError, BenchmarkError.
+
+        `audit` is the text of the audit.config that LoadGen reads over all other settings.
+        """
+        folder = self.run.sub(results.FOLDER[mode])
+        if audit:
+            (folder / "audit.config").write_text(audit)
         settings = self.settings_in(folder, plan)
         loadgen.set_rates(settings, plan)
-        self.display.stage(f"{mode} test")
+        self.display.stage(f"{mode} test" if mode in ("accuracy", "performance") else mode.upper())
         self.drive(mode, settings, plan, folder)
         return folder
 
@@ -56,7 +62,7 @@ class Bench:
         self.settings = self.settings or loadgen.settings_for(plan, conf)
         return self.settings
 
-    def drive(self, mode: loadgen.Mode, settings: lg.TestSettings, plan: Plan, folder: Path) -> None:
+    def drive(self, mode: results.Test, settings: lg.TestSettings, plan: Plan, folder: Path) -> None:
         """One LoadGen test on the engine, watched."""
         sut = self.sut(plan)
         total = loadgen.expected_queries(plan, mode)
@@ -68,7 +74,7 @@ class Bench:
             self.check(folder)
 
         with system.recording(folder / "machine.csv", plan.config.extra_metrics):
-            loadgen.run(mode, settings, sut, plan.samples, folder, watch)
+            self.loaded = loadgen.run(mode, settings, sut, plan.samples, folder, watch)
         results.write_json(folder / "tokens.json", sut.new_tokens)
 
     def sut(self, plan: Plan) -> SUT:

@@ -124,6 +124,12 @@ class RunConfig(EngineConfig):
     mode: Literal["accuracy", "performance", "both"] = flag(
         "both", BENCHMARK, "Check the answers, measure the speed, or one after the other on one engine."
     )
+    compliance: Literal["none", "test04", "test06"] = flag(
+        "none",
+        BENCHMARK,
+        "One of MLPerf's compliance tests after the others: test06, are the answers what was reported of them? "
+        "test04, is a repeated sample answered from a cache?",
+    )
     max_new_tokens: int = flag(rules.MAX_NEW_TOKENS, BENCHMARK, "Longest answer, in tokens. MLPerf: 128.")
     total_sample_count: int | Auto = flag(
         "auto", BENCHMARK, "Samples to use. auto: all of them. Fewer make a short run, not comparable with MLPerf."
@@ -186,6 +192,11 @@ class RunConfig(EngineConfig):
             require(known or (value > 0 and math.isfinite(value)), as_flag(name), "a number above 0")
         if self.scenario != "offline" and (self.batch_size or self.sort_by_length):
             raise UsageError("--batch-size and --sort-by-length are for --scenario offline only.")
+        if self.compliance == "test04" and (self.mode == "accuracy" or self.scenario in rules.LIMITS):
+            raise UsageError(
+                "--compliance test04 compares speeds: it takes --mode performance or both, and --scenario offline or "
+                "singlestream, where LoadGen does not set the pace."
+            )
 
     @property
     def streaming(self) -> bool:

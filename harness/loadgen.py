@@ -5,18 +5,14 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
 
 import mlperf_loadgen as lg
 
 from harness import rules
 from harness.config import Plan
 from harness.errors import LoadGenError
+from harness.results import Test
 from harness.sut import SUT
-
-Mode = Literal["accuracy", "performance"]
-FOLDER: dict[Mode, str] = {"accuracy": "Accuracy", "performance": "Performance"}
-TEST_MODE = {"accuracy": lg.TestMode.AccuracyOnly, "performance": lg.TestMode.PerformanceOnly}
 
 
 def user_conf(plan: Plan) -> str:
@@ -74,10 +70,12 @@ def shortened(settings: lg.TestSettings, plan: Plan) -> Iterator[None]:
             setattr(settings, name, value)
 
 
-def expected_queries(plan: Plan, mode: Mode) -> int | None:
+def expected_queries(plan: Plan, mode: Test) -> int | None:
     """About how many queries LoadGen will issue one by one; None where it issues all at once. For the display."""
     if mode == "accuracy":
         return plan.samples
+    if mode == "test06":
+        return None
     if plan.config.scenario == "offline":
         return None
     rate = plan.target_qps or 2000 / (plan.expected_latency_ms or math.inf)
@@ -85,12 +83,15 @@ def expected_queries(plan: Plan, mode: Mode) -> int | None:
     return max(1, rounds) * plan.samples
 
 
-def run(mode: Mode, settings: lg.TestSettings, sut: SUT, samples: int, folder: Path, watch: Callable[[], None]) -> None:
-    """Runs one test to its end. `watch` is called ten times a second on this thread and may raise to give up.
+def run(
+    mode: Test, settings: lg.TestSettings, sut: SUT, samples: int, folder: Path, watch: Callable[[], None]
+) -> list[int]:
+    """Runs one test to its end; returns the samples in the order that LoadGen loaded them.
 
+    `watch` is called ten times a second on this thread and may raise to give up. An audit.config in `folder` rules.
     LoadGen itself cannot be stopped: it waits in C++ for every answer. Whoever gives up must end the process.
     """
-    settings.mode = TEST_MODE[mode]
+    settings.mode = lg.TestMode.AccuracyOnly if mode == "accuracy" else lg.TestMode.PerformanceOnly
     output = lg.LogOutputSettings()
     output.outdir = str(folder)
     output.copy_summary_to_stdout = False
@@ -98,7 +99,8 @@ def run(mode: Mode, settings: lg.TestSettings, sut: SUT, samples: int, folder: P
     logging.log_output = output
     logging.enable_trace = mode == "performance"  # per-sample times, as LoadGen took them, for the plots
     system = lg.ConstructFastSUT(sut.issue, lambda: None)
-    library = lg.ConstructQSL(samples, samples, lambda _: None, lambda _: None)
+    loaded: list[int] = []
+    library = lg.ConstructQSL(samples, samples, loaded.extend, lambda _: None)
     # An audit.config in the working folder would change the test behind the user's back: name one that is ours.
     audit = str(folder / "audit.config")
 
@@ -114,3 +116,4 @@ def run(mode: Mode, settings: lg.TestSettings, sut: SUT, samples: int, folder: P
         watch()
     lg.DestroyQSL(library)
     lg.DestroyFastSUT(system)
+    return loaded

@@ -19,6 +19,13 @@ from harness.pages import render
 
 SPARE_BYTES = 2**23
 Status = Literal["running", "complete", "failed", "interrupted"]
+Test = Literal["accuracy", "performance", "test04", "test06"]
+FOLDER: dict[Test, str] = {
+    "accuracy": "Accuracy",
+    "performance": "Performance",
+    "test04": "Compliance/TEST04",
+    "test06": "Compliance/TEST06",
+}
 
 
 @dataclass(frozen=True)
@@ -37,7 +44,7 @@ class RunFolder:
 
     def sub(self, name: str) -> Path:
         folder = self.path / name
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         return folder
 
 

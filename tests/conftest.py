@@ -67,14 +67,14 @@ def run(results: Path, *flags: str, when: str = "", then: Callable[[int], None] 
 
 @pytest.fixture(scope="session")
 def offline(tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    """datacenter, offline, both, with everything on auto."""
-    return run(tmp_path_factory.mktemp("results"), "--extra-metrics")
+    """datacenter, offline, both, with everything on auto, and TEST06."""
+    return run(tmp_path_factory.mktemp("results"), "--extra-metrics", "--compliance", "test06")
 
 
 @pytest.fixture(scope="session")
 def server(offline: Finished) -> Finished:
-    """datacenter, server, both, after the offline run and in the same results folder."""
-    return run(offline.results, "--scenario", "server")
+    """datacenter, server, both and TEST06, after the offline run and in the same results folder."""
+    return run(offline.results, "--scenario", "server", "--compliance", "test06")
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,165 @@
+"""MLPerf's compliance tests: one more LoadGen test with audit settings on the same engine, and its verdict.
+
+TEST06 looks at 100 answers of a performance run: is each what was reported of it? TEST04 repeats one sample: an
+engine that answers it faster than ordinary samples keeps answers or parts of them. Settings and rules: compliance/
+in mlcommons/inference. Its TEST04 exempts benchmarks whose samples differ in length, as these do, so here the sample
+that is repeated is one of mean length, and the rates compared are samples per second in every scenario.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import util_logs
+from harness.accuracy import decode_hex
+from harness.config import Plan
+from harness.errors import LoadGenError
+from harness.results import FOLDER, read_json, write_json, write_text
+
+if TYPE_CHECKING:
+    from harness.bench import Bench
+
+Test = Literal["test04", "test06"]
+
+LOGGED = 100  # samples of a TEST06 run, all of them logged
+PERFORMANCE_MODE = 2
+AUDIT_SEED = 720381539243781796
+NOISE = 0.1  # TEST04: how much faster than ordinary samples the repeated one may be
+RESULT = "result.json"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What `result.json` keeps of a compliance test; `checks` holds each check's verdict, None where it has none."""
+
+    test: Test
+    passed: bool
+    checks: dict[str, bool | None]
+    facts: dict[str, Any]
+
+    @property
+    def headline(self) -> str:
+        failed = ", ".join(name for name, passed in self.checks.items() if passed is False)
+        return f"{self.test.upper()}: {'PASS' if self.passed else f'FAIL ({failed})'}"
+
+
+def run(bench: "Bench", plan: Plan, test: Test, eos: int) -> Outcome:
+    """Runs the test on the bench's engine and judges it. `eos` is the id of the tokenizer's end-of-text token.
+
+    TEST04 needs the performance test before it. Leaves result.json and the verification's text beside the logs.
+    """
+    if test == "test06":
+        outcome, text = answers_as_reported(bench.test(test, plan, consistency_audit()), eos, plan.config.streaming)
+        name = "verify_accuracy.txt"
+    else:
+        reference = bench.run.path / FOLDER["performance"]
+        sample = ordinary_sample(reference, [len(prompt) for prompt in bench.library.prompts])
+        folder = bench.test(test, plan, caching_audit(bench.loaded.index(sample)))
+        outcome, text = no_faster(folder, reference, sample)
+        name = "verify_performance.txt"
+    folder = bench.run.path / FOLDER[test]
+    write_text(folder / name, text)
+    write_json(folder / RESULT, asdict(outcome))
+    return outcome
+
+
+def audit(settings: dict[str, int]) -> str:
+    """The text of an audit.config, which LoadGen reads over all other settings, for any model and scenario."""
+    return "".join(f"*.*.{key} = {value}\n" for key, value in settings.items())
+
+
+def consistency_audit() -> str:
+    """TEST06: so many samples, each logged, whatever time they take, and no whole permutations."""
+    return audit(
+        {
+            "mode": PERFORMANCE_MODE,
+            "accuracy_log_rng_seed": AUDIT_SEED,
+            "accuracy_log_sampling_target": LOGGED,
+            "min_query_count": LOGGED,
+            "min_duration": 0,
+            "sample_concatenate_permutation": 0,
+        }
+    )
+
+
+def caching_audit(place: int) -> str:
+    """TEST04: the sample at `place` of those that LoadGen loaded, again and again."""
+    return audit(
+        {
+            "mode": PERFORMANCE_MODE,
+            "performance_issue_unique": 0,
+            "performance_issue_same": 1,
+            "performance_issue_same_index": place,
+        }
+    )
+
+
+def answers_as_reported(folder: Path, eos: int, streaming: bool) -> tuple[Outcome, str]:
+    """TEST06's verdict on the accuracy log in `folder`, and the text that the submission checker reads.
+
+    Raises LoadGenError where the log holds other than the samples asked for.
+    """
+    path = folder / "mlperf_log_accuracy.json"
+    try:
+        entries = json.loads(path.read_text())
+        answers = [decode_hex(entry["data"], 4, f"{path}: entry {n}") for n, entry in enumerate(entries)]
+        counts = [entry["token_count"] for entry in entries]
+    except (OSError, json.JSONDecodeError, TypeError, KeyError) as error:
+        raise LoadGenError(f"{path}: not the log of a TEST06 run: {type(error).__name__}: {error}.") from None
+    if len(entries) < LOGGED:
+        raise LoadGenError(f"{path}: {len(entries)} samples logged; TEST06 asks for {LOGGED}.")
+    checks = {
+        "first token": all(map(starts_as_reported, entries)) if streaming else None,
+        "end of text at most once": all(trailing(answer, eos) <= 1 for answer in answers),
+        "token count": [len(answer) for answer in answers] == counts,
+    }
+    passed = False not in checks.values()
+    said = ["Skipped" if verdict is None else str(verdict) for verdict in checks.values()]
+    names = ("First token check", "EOS check", "Sample length check")
+    lines = [f"{name} pass: {verdict}" for name, verdict in zip(names, said, strict=True)]
+    lines.append(f"TEST06 verification {'complete' if passed else 'failed'}")
+    return Outcome("test06", passed, checks, {"samples": len(entries), "eos": eos}), "\n".join(lines) + "\n"
+
+
+def starts_as_reported(entry: dict[str, Any]) -> bool:
+    """Whether an answer begins with the token that was reported when it was there; both are hex text."""
+    first = entry.get("token_data", "")
+    return first != "" and str(entry["data"]).startswith(first)
+
+
+def trailing(answer: Sequence[int], token: int) -> int:
+    """How often `token` stands at the end of an answer."""
+    return next((n for n, other in enumerate(reversed(answer)) if other != token), len(answer))
+
+
+def ordinary_sample(folder: Path, prompts: Sequence[int]) -> int:
+    """The sample whose prompt and answer are nearest to the mean lengths of the performance test in `folder`.
+
+    `prompts` holds each sample's prompt length, in tokens.
+    """
+    order = [sample.index for sample in util_logs.read_trace(folder)]
+    answers: dict[int, int] = dict(zip(order, read_json(folder / "tokens.json"), strict=True))
+    mean_prompt = sum(prompts[index] for index in answers) / len(answers)
+    mean_answer = sum(answers.values()) / len(answers)
+
+    def distance(index: int) -> float:
+        return abs(prompts[index] - mean_prompt) / mean_prompt + abs(answers[index] - mean_answer) / mean_answer
+
+    return min(answers, key=distance)
+
+
+def no_faster(folder: Path, reference: Path, sample: int) -> tuple[Outcome, str]:
+    """TEST04's verdict on the logs in `folder` against those of the performance test, and its text."""
+    rates = [util_logs.read(place).samples_per_s for place in (reference, folder)]
+    before, repeated = (rate or 0.0 for rate in rates)
+    passed = 0 < repeated < before * (1 + NOISE)
+    text = f"reference score = {before}\ntest score = {repeated}\nTEST {'PASS' if passed else 'FAIL'}\n"
+    facts = {"sample": sample, "samples_per_s": repeated, "reference_samples_per_s": before, "allowed": 1 + NOISE}
+    return Outcome("test04", passed, {"no faster than ordinary samples": passed}, facts), text
+
+
+def outcomes(folder: Path) -> dict[str, Any]:
+    """The compliance results in a run folder, by test."""
+    return {path.parent.name.lower(): read_json(path) for path in sorted(folder.glob(f"Compliance/*/{RESULT}"))}

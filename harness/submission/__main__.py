@@ -1,0 +1,98 @@
+"""Finished runs -> an MLPerf submission: `python -m harness.submission {system,build,check} --help`."""
+
+import argparse
+import sys
+from pathlib import Path
+
+import util_logs
+from harness import rules
+from harness.errors import BAD_INPUT, DONE, NOT_ACCEPTED, BenchmarkError, UsageError
+from harness.results import write_json
+from harness.submission import checker, description, entries, refusals, tree
+from harness.system import facts
+
+
+def main() -> int:
+    arguments = parser().parse_args()
+    try:
+        return int(arguments.command(arguments))
+    except BenchmarkError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    except util_logs.LogError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except OSError as error:
+        print(f"error: {error.filename}: {error.strerror}.", file=sys.stderr)
+        return BAD_INPUT
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(prog="python -m harness.submission", description=__doc__)
+    commands = top.add_subparsers(required=True, metavar="COMMAND")
+
+    system = commands.add_parser("system", help="describe this machine, and say what only a person can fill in")
+    system.add_argument("--run", type=Path, help="describe the machine of this run instead")
+    system.add_argument("--out", type=Path, default=Path("system.json"), help="default: system.json")
+    system.set_defaults(command=write_system)
+
+    build = commands.add_parser("build", help="collect finished runs into a submission")
+    build.add_argument("--runs", type=Path, nargs="+", required=True, metavar="RUN")
+    build.add_argument("--submitter", required=True, metavar="NAME")
+    build.add_argument(
+        "--system", type=Path, required=True, metavar="SYSTEM.json", help="its description; the file names the system"
+    )
+    build.add_argument("--division", choices=("open", "closed"), required=True)
+    build.add_argument("--out", type=Path, required=True, metavar="DIR")
+    build.set_defaults(command=build_tree)
+
+    check = commands.add_parser("check", help="run MLPerf's submission checker on a submission")
+    check.add_argument("tree", type=Path, metavar="DIR")
+    check.add_argument("--version", choices=sorted(rules.SEEDS), help="default: the round whose seeds the logs have")
+    check.set_defaults(command=run_checker)
+    return top
+
+
+def write_system(arguments: argparse.Namespace) -> int:
+    machine = description.recorded(arguments.run) if arguments.run else facts()
+    written = description.describe(machine, here=arguments.run is None)
+    if arguments.out.exists():
+        raise UsageError(f"--out {arguments.out} is already there, maybe filled in by hand: choose another.")
+    write_json(arguments.out, written)
+    print(f"{arguments.out}; still to be filled in by a person:")
+    for name in description.missing(written):
+        print(f"  {name}")
+    return DONE
+
+
+def build_tree(arguments: argparse.Namespace) -> int:
+    found = entries.collect(arguments.runs)
+    if arguments.division == "closed" and (reasons := refusals.closed(found)):
+        print("error: these runs cannot go into a closed submission:", file=sys.stderr)
+        for reason in reasons:
+            print(f"  {reason}", file=sys.stderr)
+        return NOT_ACCEPTED
+    filled = description.completed(
+        description.read(arguments.system),
+        arguments.submitter,
+        arguments.division,
+        (entry.category for entry in found),
+    )
+    base = tree.build(found, filled, arguments.system.stem, arguments.out)
+    print(f"{base}: {', '.join(f'{entry.benchmark} {entry.scenario}' for entry in found)}, MLPerf v{found[0].version}")
+    for reason in refusals.unlike_official(found):
+        print(f"the official checker will refuse: {reason}")
+    print("keep the runs: MLPerf may ask for the whole accuracy logs, of which the submission has both ends and a hash")
+    return DONE
+
+
+def run_checker(arguments: argparse.Namespace) -> int:
+    version = arguments.version or checker.version_of(arguments.tree)
+    accepted, said = checker.check(arguments.tree, version)
+    print(said)
+    print(f"{arguments.tree}, MLPerf v{version}: {'accepted, no error' if accepted else 'not accepted'}")
+    return DONE if accepted else NOT_ACCEPTED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

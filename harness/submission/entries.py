@@ -1,0 +1,122 @@
+"""Finished runs -> the entries of a submission: one for each benchmark and scenario."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import util_logs
+from harness import rules
+from harness.errors import UsageError
+from harness.results import FOLDER, Test, read_json
+
+BENCHMARK = {"datacenter": "llama3.1-8b", "edge": "llama3.1-8b-edge"}
+SCENARIO = rules.LOADGEN_SCENARIO | {"interactive": "Interactive"}
+
+# What the runs of one entry must share.
+SHARED = (
+    *("version", "model", "load_format", "precision", "quantization", "kv_cache_dtype"),
+    *("max_new_tokens", "seed", "engine_arg"),
+)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run's folder, and its config.json."""
+
+    path: Path
+    facts: dict[str, Any] = field(repr=False)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The flags."""
+        return dict(self.facts["plan"]["config"])
+
+    def folder(self, test: Test) -> Path:
+        return self.path / FOLDER[test]
+
+    def has(self, test: Test) -> bool:
+        """Whether the test was run to its end."""
+        if test == "performance":
+            return (self.folder(test) / util_logs.DETAIL).exists()
+        return bool(read_json(self.folder(test) / ("rouge.json" if test == "accuracy" else "result.json")))
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One result of a submission: an accuracy and a performance test, often of one run, and TEST06 where it was run."""
+
+    accuracy: Run
+    performance: Run
+    test06: Run | None
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return self.performance.config
+
+    @property
+    def category(self) -> str:
+        return str(self.config["category"])
+
+    @property
+    def version(self) -> str:
+        return str(self.config["version"])
+
+    @property
+    def benchmark(self) -> str:
+        """The official name, as results are filed."""
+        return BENCHMARK[self.category]
+
+    @property
+    def scenario(self) -> str:
+        """The official name, as results are filed."""
+        return SCENARIO[self.config["scenario"]]
+
+    @property
+    def runs(self) -> list[Run]:
+        """The runs it rests on, each once."""
+        runs = [self.accuracy, self.performance, *([self.test06] if self.test06 else [])]
+        return [run for n, run in enumerate(runs) if run not in runs[:n]]
+
+
+def read_run(path: Path) -> Run:
+    """Raises UsageError for a folder that holds no finished run."""
+    facts = read_json(path / "config.json")
+    if not facts:
+        raise UsageError(f"{path}: no config.json in it; not a run folder.")
+    status = read_json(path / "status.json").get("status")
+    if status != "complete":
+        raise UsageError(f"{path}: this run is {status or 'of unknown status'}; only complete ones can be submitted.")
+    return Run(path, facts)
+
+
+def collect(paths: Sequence[Path]) -> list[Entry]:
+    """The entries that the runs make up, in the order given. Raises UsageError where one is not whole.
+
+    An entry's accuracy and performance test may come from two runs of the same settings.
+    """
+    groups: dict[tuple[str, str], list[Run]] = {}
+    for run in map(read_run, paths):
+        groups.setdefault((run.config["category"], run.config["scenario"]), []).append(run)
+    entries = [join(runs, f"{category} {scenario}") for (category, scenario), runs in groups.items()]
+    versions = sorted({entry.version for entry in entries})
+    if len(versions) > 1:
+        raise UsageError(f"these runs are of MLPerf v{' and v'.join(versions)}; a submission is of one round.")
+    return entries
+
+
+def join(runs: Sequence[Run], label: str) -> Entry:
+    """One entry out of the runs of its scenario."""
+    names = " and ".join(str(run.path) for run in runs)
+    found: dict[Test, list[Run]] = {
+        test: [run for run in runs if run.has(test)] for test in ("accuracy", "performance", "test06")
+    }
+    for test, having in found.items():
+        if not having and test != "test06":
+            raise UsageError(f"{label}: no {test} test in {names}; give such a run too.")
+        if len(having) > 1:
+            raise UsageError(f"{label}: {' and '.join(str(run.path) for run in having)} both have {test}; give one.")
+    for key in SHARED:
+        if len({repr(run.config[key]) for run in runs}) > 1:
+            raise UsageError(f"{label}: {names} differ in {key}; all tests of an entry must be of the same settings.")
+    return Entry(found["accuracy"][0], found["performance"][0], next(iter(found["test06"]), None))

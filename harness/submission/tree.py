@@ -1,0 +1,133 @@
+"""Entries -> the folders of a submission, as MLPerf v5.1, v6.0 and v6.1 lay them out.
+
+Sources: submission_structure.md, the paths in the constants of the submission checker, and truncate_accuracy_log.py
+(all in tools/submission of mlcommons/inference). Where text and checker differ - the folder of the code is `code` in
+v5.1, for v6 the text still says so but the checker wants `src` - the checker is right.
+"""
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness import rules
+from harness.accuracy import accuracy_txt
+from harness.config import ROOT
+from harness.errors import UsageError
+from harness.pages import render
+from harness.results import FOLDER, read_json, write_json, write_text
+from harness.submission.entries import Entry
+
+IMPLEMENTATION = "vllm"
+LOGS = ("mlperf_log_summary.txt", "mlperf_log_detail.txt")
+ACCURACY_LOG = "mlperf_log_accuracy.json"
+KEPT_CHARACTERS = 4096  # of the accuracy log, at each end
+GAP = "\n\n...\n\n"
+CODE = ("*.py", "harness/**/*.py", "templates/*", "requirements*.txt", "pyproject.toml", "Makefile", "README.md")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one entry's files go."""
+
+    results: Path
+    measurements: Path  # the JSON; README.md and user.conf lie beside it
+    compliance: Path
+    code: Path
+
+
+def place(base: Path, system: str, entry: Entry) -> Place:
+    """`base` is division/submitter."""
+    where = Path(system) / entry.benchmark / entry.scenario
+    results = base / "results" / where
+    if entry.version == "5.1":
+        name = f"{system}_{IMPLEMENTATION}_{entry.scenario}.json"
+        return Place(
+            results, base / "measurements" / where / name, base / "compliance" / where, base / "code" / entry.benchmark
+        )
+    return Place(results, results / "measurements.json", results, base / "src" / entry.benchmark)
+
+
+def build(entries: Sequence[Entry], description: dict[str, Any], system: str, out: Path) -> Path:
+    """Writes the submission of one system into `out` and returns division/submitter in it. Raises UsageError.
+
+    `system` names the system in paths; `description` is its whole description, submitter and division included.
+    """
+    base = out / str(description["division"]) / str(description["submitter"])
+    if (base / "results" / system).exists():
+        raise UsageError(f"{base / 'results' / system} is already there: remove it, or choose another --out.")
+    for entry in entries:
+        where = place(base, system, entry)
+        put_results(entry, where.results)
+        put_measurements(entry, where.measurements)
+        put_test06(entry, where.compliance)
+        put_code(where.code)
+    (base / "systems").mkdir(parents=True, exist_ok=True)
+    write_json(base / "systems" / f"{system}.json", description)
+    (base / "documentation").mkdir(exist_ok=True)
+    write_text(base / "documentation" / "calibration.md", render("calibration.md.j2", config=entries[0].config))
+    return base
+
+
+def put_results(entry: Entry, folder: Path) -> None:
+    """LoadGen's logs of both tests, the scores, and the accuracy log cut as MLPerf asks."""
+    source, target = entry.accuracy.folder("accuracy"), folder / "accuracy"
+    copy(source, target, LOGS)
+    rouge = read_json(source / "rouge.json")
+    scores = rules.Scores(**{check["name"]: check["score"] for check in rouge["checks"]})
+    write_text(target / "accuracy.txt", accuracy_txt(scores, rouge["samples"], source / ACCURACY_LOG))
+    write_text(target / ACCURACY_LOG, truncated((source / ACCURACY_LOG).read_text()))
+    copy(entry.performance.folder("performance"), folder / "performance" / "run_1", LOGS)
+
+
+def truncated(text: str) -> str:
+    """Beginning and end of an accuracy log; its hash in accuracy.txt is that of the whole."""
+    if len(text) < KEPT_CHARACTERS:
+        return text
+    return text[:KEPT_CHARACTERS] + GAP + text[-KEPT_CHARACTERS:]
+
+
+def put_measurements(entry: Entry, path: Path) -> None:
+    """How the result was made: the JSON the checker reads, a README, and LoadGen's user.conf."""
+    config = entry.config
+    copy(entry.performance.folder("performance"), path.parent, ("user.conf",))
+    quantized = config["quantization"] != "none"
+    write_json(
+        path,
+        {
+            "input_data_types": "int32",  # token ids
+            "retraining": "No",
+            "starting_weights_filename": config["model"],
+            "weight_data_types": config["quantization"] if quantized else config["precision"],
+            "weight_transformations": f"quantized to {config['quantization']} when loaded" if quantized else "none",
+        },
+    )
+    rouge = read_json(entry.accuracy.folder("accuracy") / "rouge.json")
+    page = render("measurements.md.j2", entry=entry, facts=entry.performance.facts, config=config, rouge=rouge)
+    write_text(path.parent / "README.md", page)
+
+
+def put_test06(entry: Entry, folder: Path) -> None:
+    if entry.test06 is None:
+        return
+    source, target = entry.test06.folder("test06"), folder / Path(FOLDER["test06"]).name
+    copy(source, target, ("verify_accuracy.txt",))
+    copy(source, target / "accuracy", (ACCURACY_LOG,))
+    copy(source, target / "performance" / "run_1", LOGS)
+
+
+def put_code(folder: Path) -> None:
+    """This program, without the submodule, tests and results."""
+    for pattern in CODE:
+        for path in ROOT.glob(pattern):
+            copy(path.parent, folder / path.parent.relative_to(ROOT), (path.name,))
+
+
+def copy(source: Path, target: Path, names: Sequence[str]) -> None:
+    target.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        try:
+            shutil.copyfile(source / name, target / name)
+        except OSError as error:
+            raise UsageError(f"{source / name}: {error.strerror}; is the run whole?") from None

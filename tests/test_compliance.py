@@ -1,0 +1,141 @@
+"""TEST06 and TEST04: real LoadGen, real vLLM; the official verification where the submodule is there."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import util_logs
+from harness import compliance
+from harness.config import RunConfig
+from harness.errors import LoadGenError, UsageError
+from harness.samples import from_json
+from tests.conftest import ROOT, Finished, run
+
+OFFICIAL = ROOT / "third_party" / "inference" / "compliance" / "TEST06" / "run_verification.py"
+EOS = 703  # of the demo's tokenizer
+# The official script takes an id given with -e as text, which equals no token, so that its check of the end cannot
+# fail. Its default is a number: the comparison plants that one.
+OFFICIAL_EOS = 2
+
+
+def officially(folder: Path, scenario: str, out: Path) -> str:
+    """What the official script writes about a TEST06 run."""
+    command = [sys.executable, str(OFFICIAL), "-c", str(folder), "-o", str(out), "-s", scenario]
+    subprocess.run(command, check=True, capture_output=True)
+    return (out / "TEST06" / "verify_accuracy.txt").read_text()
+
+
+def test_test06_of_real_runs(offline: Finished, server: Finished) -> None:
+    for done, first in ((offline, None), (server, True)):
+        outcome = done.summary["run"]["compliance"]["test06"]
+        assert outcome["passed"]
+        assert list(outcome["checks"].values()) == [first, True, True]
+        assert outcome["facts"] == {"samples": 100, "eos": EOS}
+        assert "TEST06: PASS" in (done.folder / "report.md").read_text()
+        facts = util_logs.read(done.folder / "Compliance" / "TEST06")
+        assert facts.effective["min_duration_ms"] == 0
+        assert facts.samples == 100
+        assert facts.errors == []
+
+
+def doctored(folder: Path, target: Path, change: Any) -> Path:
+    """A copy of a TEST06 run with its log changed: `change` is given the last entry."""
+    shutil.copytree(folder, target)
+    path = target / "mlperf_log_accuracy.json"
+    entries = json.loads(path.read_text())
+    change(entries[-1])
+    path.write_text(json.dumps(entries))
+    return target
+
+
+def two_ends(entry: dict[str, Any]) -> None:
+    end = OFFICIAL_EOS.to_bytes(4, "little").hex().upper()
+    entry["data"] += 2 * end
+    entry["token_count"] += 2
+
+
+def another_start(entry: dict[str, Any]) -> None:
+    entry["token_data"] = "00000000" if entry["token_data"] != "00000000" else "01000000"
+
+
+def wrong_count(entry: dict[str, Any]) -> None:
+    entry["token_count"] += 1
+
+
+FAULTS = {
+    "end of text at most once": two_ends,
+    "first token": another_start,
+    "token count": wrong_count,
+}
+
+
+@pytest.mark.parametrize("check", [None, *FAULTS])
+def test_test06_sees_each_fault_as_the_official_verification_does(
+    server: Finished, tmp_path: Path, check: str | None
+) -> None:
+    change = FAULTS[check] if check else lambda entry: None
+    folder = doctored(server.folder / "Compliance" / "TEST06", tmp_path / "log", change)
+    outcome, text = compliance.answers_as_reported(folder, OFFICIAL_EOS, streaming=True)
+    assert [name for name, passed in outcome.checks.items() if not passed] == ([check] if check else [])
+    assert outcome.passed == (check is None)
+    if OFFICIAL.exists():
+        assert text == officially(folder, "Server", tmp_path)
+
+
+def test_too_few_answers_are_no_test06(server: Finished, tmp_path: Path) -> None:
+    folder = tmp_path / "log"
+    shutil.copytree(server.folder / "Compliance" / "TEST06", folder)
+    path = folder / "mlperf_log_accuracy.json"
+    path.write_text(json.dumps(json.loads(path.read_text())[:99]))
+    with pytest.raises(LoadGenError, match="99 samples logged"):
+        compliance.answers_as_reported(folder, EOS, streaming=True)
+    path.write_text("[")
+    with pytest.raises(LoadGenError, match="not the log of a TEST06 run"):
+        compliance.answers_as_reported(folder, EOS, streaming=True)
+
+
+def test_test04_repeats_an_ordinary_sample_and_catches_a_cache(offline: Finished, tmp_path: Path) -> None:
+    small = ("--max-num-seqs", "16", "--engine-arg", "kv_cache_memory_bytes=67108864")  # not all prompts fit
+    flags = ("--category", "edge", "--mode", "performance", "--compliance", "test04")
+    done = run(tmp_path, *flags, *small, "--engine-arg", "enable_prefix_caching=true")
+    assert done.code == 1, done.output
+    outcome = done.summary["run"]["compliance"]["test04"]
+    assert not outcome["passed"]
+    assert outcome["facts"]["samples_per_s"] > 1.3 * outcome["facts"]["reference_samples_per_s"]
+    folder = done.folder / "Compliance" / "TEST04"
+    assert len(set(json.loads((folder / "tokens.json").read_text()))) == 1  # one sample, always the same answer
+    assert "TEST FAIL" in (folder / "verify_performance.txt").read_text()
+    report = (done.folder / "report.md").read_text()
+    assert "TEST04: FAIL" in report
+    assert "Submissions turn it off" in report
+
+    reference = offline.folder / "Performance"
+    outcome, text = compliance.no_faster(reference, reference, 0)
+    assert outcome.passed
+    assert text.endswith("TEST PASS\n")
+
+
+def test_the_ordinary_sample_is_near_both_means(offline: Finished) -> None:
+    records = from_json(ROOT / "demo" / "cnn_eval.json")
+    prompts = [len(record.tokens or []) for record in records]
+    folder = offline.folder / "Performance"
+    index = compliance.ordinary_sample(folder, prompts)
+    answers = {
+        sample.index: tokens
+        for sample, tokens in zip(
+            util_logs.read_trace(folder), json.loads((folder / "tokens.json").read_text()), strict=True
+        )
+    }
+    assert prompts[index] == pytest.approx(sum(prompts) / len(prompts), rel=0.1)
+    assert answers[index] == pytest.approx(sum(answers.values()) / len(answers), rel=0.1)
+
+
+@pytest.mark.parametrize("flags", [{"mode": "accuracy"}, {"scenario": "server"}, {"scenario": "interactive"}])
+def test_test04_is_refused_where_there_is_no_speed_to_compare(flags: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="--compliance test04"):
+        RunConfig(compliance="test04", **flags)

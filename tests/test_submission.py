@@ -1,0 +1,319 @@
+"""From runs to a submission: layout, what is refused, and the official checker where the submodule is there."""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import util_logs
+from harness import rules
+from harness.errors import UsageError
+from harness.submission import checker, description, entries, refusals, tree
+from tests.conftest import ROOT, Finished
+
+needs_submodule = pytest.mark.skipif(
+    not checker.TOOLS.exists(),
+    reason="third_party/inference is empty: git submodule update --init third_party/inference",
+)
+
+# The official checker, asking for the demo's sample counts and durations instead of MLPerf's. The closed division
+# also judges scores, which here are another model's.
+LOWERED = """
+import sys
+from submission_checker import constants
+counts = {"llama3.1-8b": 256, "llama3.1-8b-edge": 100}
+for version in ("v5.1", "v6.0", "v6.1"):
+    config = constants.MODEL_CONFIG[version]
+    config["performance-sample-count"] |= counts
+    config["dataset-size"] |= counts
+    for model in counts:
+        names = config["accuracy-target"][model][::2]
+        config["accuracy-target"] |= {model: sum(((name, 0.0) for name in names), ())}
+constants.OFFLINE_MIN_SPQ_SINCE_V4 |= counts
+constants.TEST_DURATION_MS = 10_000
+from submission_checker.main import main
+sys.exit(main())
+"""
+LENGTH = ("performance_sample_count", "Test duration less than", "does not cover all dataset")
+CONSEQUENCES = ("Some performance checks", "Some accuracy checks", "NoResults", "SUMMARY: submission has errors")
+EARLY = ("Early stopping condition was not met",)
+
+
+@pytest.fixture
+def system(tmp_path: Path) -> Path:
+    """A filled-in description."""
+    path = tmp_path / "two-cores.json"
+    written = description.describe(json.loads(json.dumps(vars_of_machine())), here=True)
+    written |= {name: "as found" for name in description.missing(written)} | {"status": "available"}
+    path.write_text(json.dumps(written))
+    return path
+
+
+def vars_of_machine() -> dict[str, Any]:
+    from harness.system import facts
+
+    return dict(facts())
+
+
+def submission(*words: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "harness.submission", *map(str, words)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+
+
+def build(out: Path, system: Path, runs: Sequence[Path], division: str = "open") -> subprocess.CompletedProcess[str]:
+    flags = ["--submitter", "Demo", "--system", system, "--division", division, "--out", out]
+    return submission("build", "--runs", *runs, *flags)
+
+
+def of_version(run: Path, version: str, target: Path) -> Path:
+    """A copy of a v5.1 run that says it is of another round: version and seeds, everywhere they are written."""
+    shutil.copytree(run, target)
+    for path in target.rglob("mlperf_log_detail.txt"):
+        text = path.read_text()
+        for name, seed in vars(rules.SEEDS["5.1"]).items():
+            text = text.replace(str(seed), str(getattr(rules.SEEDS[version], name)))
+        path.write_text(text)
+    change(target / "config.json", lambda facts: facts["plan"]["config"].update(version=version))
+    return target
+
+
+def change(path: Path, how: Callable[[Any], Any]) -> None:
+    data = json.loads(path.read_text())
+    how(data)
+    path.write_text(json.dumps(data))
+
+
+def lowered(folder: Path, version: str) -> tuple[int, list[str]]:
+    """The exit code and the errors of the checker with its demands on length lowered."""
+    command = [sys.executable, "-c", LOWERED, "--input", str(folder), "--version", f"v{version}"]
+    done = subprocess.run(
+        [*command, "--csv", str(folder / "summary.csv")], cwd=checker.TOOLS, capture_output=True, text=True
+    )
+    return done.returncode, checker.errors(done.stdout + done.stderr)
+
+
+def unexpected(errors: Sequence[str], server: Finished, *expected: str) -> list[str]:
+    """Errors other than those expected; a busy machine may leave the Server run too few queries."""
+    if not server.summary["run"]["performance"]["valid"]:
+        expected = (*expected, *EARLY, *CONSEQUENCES)
+    return [line for line in errors if not any(part in line for part in expected)]
+
+
+@needs_submodule
+@pytest.mark.parametrize("version", ["5.1", "6.0", "6.1"])
+def test_the_official_checker_finds_only_the_length_wanting(
+    offline: Finished, server: Finished, singlestream: Finished, system: Path, tmp_path: Path, version: str
+) -> None:
+    runs = [done.folder for done in (offline, server, singlestream)]
+    if version != "5.1":
+        runs = [of_version(run, version, tmp_path / "runs" / run.name) for run in runs]
+    out = tmp_path / "submission"
+    built = build(out, system, runs)
+    assert built.returncode == 0, built.stderr
+    for demand in ("256 samples in the accuracy test", "100 samples in the accuracy test", "minimum duration"):
+        assert demand in built.stdout
+
+    judged = submission("check", out)
+    assert judged.returncode == 1
+    assert f"MLPerf v{version}: not accepted" in judged.stdout
+    found = checker.errors(judged.stdout)
+    for part in LENGTH:
+        assert any(part in line for line in found), part
+    assert not unexpected(found, server, *LENGTH, *CONSEQUENCES)
+
+    code, found = lowered(out, version)
+    assert not unexpected(found, server)
+    assert code == bool(found)
+    results = (out / "summary.csv").read_text()
+    assert all(name in results for name in ('"Offline"', '"SingleStream"', '"llama3.1-8b-edge"'))
+
+
+@needs_submodule
+@pytest.mark.parametrize("version", ["5.1", "6.1"])
+def test_a_closed_submission_has_its_test06_where_the_checker_looks(
+    acceptable: list[Path], server: Finished, system: Path, tmp_path: Path, version: str
+) -> None:
+    runs = acceptable
+    if version != "5.1":
+        runs = [of_version(run, version, tmp_path / version / run.name) for run in runs]
+    built = build(tmp_path / "out", system, runs, "closed")
+    assert built.returncode == 0, built.stderr
+    code, found = lowered(tmp_path / "out", version)
+    assert not unexpected(found, server)
+    assert code == bool(found)
+    for path in (tmp_path / "out").rglob("verify_accuracy.txt"):
+        path.unlink()
+    code, found = lowered(tmp_path / "out", version)
+    assert code == 1
+    assert any("verify_accuracy.txt" in line for line in found)
+
+
+@needs_submodule
+def test_the_accuracy_log_is_cut_as_the_official_script_cuts_it(
+    offline: Finished, system: Path, tmp_path: Path
+) -> None:
+    place = Path("open/Demo/results/two-cores/llama3.1-8b/Offline/accuracy")
+    assert build(tmp_path / "ours", system, [offline.folder]).returncode == 0
+    theirs = tmp_path / "theirs"
+    shutil.copytree(tmp_path / "ours" / place, theirs / place)
+    log, scores = (theirs / place / name for name in (tree.ACCURACY_LOG, "accuracy.txt"))
+    shutil.copyfile(offline.folder / "Accuracy" / tree.ACCURACY_LOG, log)
+    scores.write_text(scores.read_text().split("hash=")[0])
+    command = [sys.executable, str(checker.TOOLS / "truncate_accuracy_log.py"), "--submitter", "Demo"]
+    folders = ["--input", str(theirs), "--backup", str(tmp_path / "backup")]
+    subprocess.run([*command, *folders], check=True, capture_output=True)
+    ours = tmp_path / "ours" / place
+    assert (ours / log.name).read_bytes() == log.read_bytes()
+    assert log.stat().st_size < offline.folder.joinpath("Accuracy", log.name).stat().st_size
+    assert (ours / "accuracy.txt").read_text().split() == scores.read_text().split()
+
+
+@pytest.fixture
+def acceptable(offline: Finished, server: Finished, tmp_path: Path) -> list[Path]:
+    """Copies of the two demo runs that say of themselves what runs of the real model and length would say."""
+    runs = []
+    for done in (offline, server):
+        run = tmp_path / "runs" / done.folder.name
+        shutil.copytree(done.folder, run)
+        change(run / "config.json", lambda facts: facts.update(shortcomings=[]))
+        change(run / "config.json", lambda facts: facts["plan"]["config"].update(model="llama3.1-8b-instruct"))
+        change(run / "Accuracy" / "rouge.json", lambda rouge: rouge.update(approximate=[]))
+        log = run / "Performance" / util_logs.DETAIL
+        log.write_text(log.read_text().replace('"value": "INVALID"', '"value": "VALID"'))
+        runs.append(run)
+    return runs
+
+
+def of_config(**flags: Any) -> Callable[[Path], None]:
+    return lambda run: change(run / "config.json", lambda facts: facts["plan"]["config"].update(flags))
+
+
+def of_facts(**facts: Any) -> Callable[[Path], None]:
+    return lambda run: change(run / "config.json", lambda data: data.update(facts))
+
+
+def of_rouge(**values: Any) -> Callable[[Path], None]:
+    return lambda run: change(run / "Accuracy" / "rouge.json", lambda rouge: rouge.update(values))
+
+
+def in_log(folder: str, old: str, new: str) -> Callable[[Path], None]:
+    def edit(run: Path) -> None:
+        path = run / folder / util_logs.DETAIL
+        assert old in path.read_text()
+        path.write_text(path.read_text().replace(old, new))
+
+    return edit
+
+
+REASONS: list[tuple[Callable[[Path], None], str]] = [
+    (of_facts(shortcomings=["256 of 13,368 samples"]), "256 of 13,368 samples"),
+    (of_facts(shortcomings=["dummy weights"]), "dummy weights"),
+    (of_config(model="demo/model"), "the demo model"),
+    (of_facts(engine_args={"speculative_config": {"method": "ngram"}}), "speculative decoding"),
+    (of_facts(engine_args={"enable_prefix_caching": True}), "prefix caching"),
+    (of_rouge(verdict="FAIL"), "the accuracy gate says FAIL"),
+    (of_rouge(verdict="NOT JUDGED"), "the accuracy gate says NOT JUDGED"),
+    (of_rouge(approximate=["rougeLsum"]), "ROUGE-Lsum is approximate"),
+    (in_log("Performance", '"value": "VALID"', '"value": "INVALID"'), "INVALID"),
+    (in_log("Performance", str(rules.SEEDS["5.1"].schedule), "7"), "seeds other than those of v5.1"),
+    (in_log("Accuracy", '"is_error": false', '"is_error": true'), "LoadGen error"),
+    (lambda run: shutil.rmtree(run / "Compliance"), "no TEST06"),
+    (
+        lambda run: change(run / "Compliance" / "TEST06" / "result.json", lambda data: data.update(passed=False)),
+        "TEST06 failed",
+    ),
+]
+
+
+@pytest.mark.parametrize(("spoil", "reason"), REASONS, ids=[reason for _, reason in REASONS])
+def test_what_may_not_go_into_a_closed_submission(
+    acceptable: list[Path], system: Path, tmp_path: Path, spoil: Callable[[Path], None], reason: str
+) -> None:
+    assert refusals.closed(entries.collect(acceptable)) == []
+    spoil(acceptable[0])
+    reasons = refusals.closed(entries.collect(acceptable))
+    assert reasons
+    assert all(reason in line and line.startswith("llama3.1-8b Offline: ") for line in reasons)
+
+
+def test_a_refusal_says_why_and_writes_nothing(
+    offline: Finished, singlestream: Finished, system: Path, tmp_path: Path
+) -> None:
+    refused = build(tmp_path / "out", system, [offline.folder, singlestream.folder], "closed")
+    assert refused.returncode == 1
+    for reason in ("the demo model", "256 of 13,368", "Interactive or Server is missing", "edge: Offline is missing"):
+        assert reason in refused.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_runs_that_make_no_entry(offline: Finished, server: Finished, system: Path, tmp_path: Path) -> None:
+    def copy(name: str) -> Path:
+        return Path(shutil.copytree(offline.folder, tmp_path / name))
+
+    with pytest.raises(UsageError, match="not a run folder"):
+        entries.collect([tmp_path])
+    unfinished = copy("unfinished")
+    (unfinished / "status.json").write_text('{"status": "failed"}')
+    with pytest.raises(UsageError, match="this run is failed"):
+        entries.collect([unfinished])
+    with pytest.raises(UsageError, match="both have accuracy"):
+        entries.collect([offline.folder, copy("again")])
+    with pytest.raises(UsageError, match=r"v5\.1 and v6\.1; a submission is of one round"):
+        entries.collect([offline.folder, of_version(server.folder, "6.1", tmp_path / "other")])
+    accuracy, performance = copy("accuracy"), copy("performance")
+    shutil.rmtree(accuracy / "Performance")
+    shutil.rmtree(accuracy / "Compliance")
+    shutil.rmtree(performance / "Accuracy")
+    with pytest.raises(UsageError, match="no performance test"):
+        entries.collect([accuracy])
+    joined = entries.collect([performance, accuracy])
+    assert [(entry.accuracy.path, entry.performance.path) for entry in joined] == [(accuracy, performance)]
+    of_config(quantization="fp8")(accuracy)
+    with pytest.raises(UsageError, match="differ in quantization"):
+        entries.collect([performance, accuracy])
+    refused = build(system / "out", system, [offline.folder])  # where a file is, no folder can be
+    assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1)
+
+
+def test_a_description_must_be_whole(offline: Finished, system: Path, tmp_path: Path) -> None:
+    out = tmp_path / "new.json"
+    said = submission("system", "--run", offline.folder, "--out", out)
+    assert said.returncode == 0
+    empty = description.missing(json.loads(out.read_text()))
+    assert {"system_name", "status", "cooling", "host_networking"} <= set(empty)
+    assert said.stdout.split(":\n")[1].split() == empty
+    assert json.loads(out.read_text())["framework"].startswith("vLLM")
+    refused = build(tmp_path / "out", out, [offline.folder])
+    assert refused.returncode == 2
+    assert "still to be filled in" in refused.stderr
+    again = submission("system", "--out", out)
+    assert (again.returncode, "already there" in again.stderr) == (2, True)
+    change(system, lambda data: data.update(system_type="edge"))
+    refused = build(tmp_path / "out", system, [offline.folder])
+    assert (refused.returncode, "system_type is edge" in refused.stderr) == (2, True)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_submission_is_not_written_over(offline: Finished, system: Path, tmp_path: Path) -> None:
+    assert build(tmp_path / "out", system, [offline.folder]).returncode == 0
+    refused = build(tmp_path / "out", system, [offline.folder])
+    assert (refused.returncode, "already there" in refused.stderr) == (2, True)
+
+
+def test_without_the_submodule_the_check_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checker, "TOOLS", tmp_path / "nothing")
+    with pytest.raises(UsageError, match="git submodule update --init"):
+        checker.check(tmp_path, "6.1")
+    assert submission("check", tmp_path).returncode == 2
+
+
+def test_the_long_set_begins_with_the_demos_own(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "demo.long_set", str(tmp_path / "long.json"), "--count", "260"]
+    subprocess.run(command, cwd=ROOT, check=True)
+    long, short = (json.loads(path.read_text()) for path in (tmp_path / "long.json", ROOT / "demo" / "cnn_eval.json"))
+    assert (len(long), long[: len(short)]) == (260, short)
