@@ -1,6 +1,6 @@
 """A run folder -> summary.json, plots and report.md; results/index.md. As a command: render again from the logs.
 
-`python report.py RUN_DIR` needs nothing but the folder: config.json, LoadGen's logs, rouge.json.
+`python report.py RUN_DIR` (or a sweep's folder) needs nothing but the folder: config.json, LoadGen's logs, rouge.json.
 """
 
 import argparse
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import util_logs
-from harness import compliance, plots, results, rules, system
+from harness import compliance, plots, results, rules, sweep_report, system
 from harness.compare import compare
 from harness.errors import BAD_INPUT, DONE, BenchmarkError, UsageError
 from harness.pages import number, render
@@ -185,7 +185,7 @@ def table(summary: dict[str, Any]) -> "Table":
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Render a run's summary, plots and report again from its logs.")
+    parser = argparse.ArgumentParser(description="Render a run's report again from its logs, or a sweep's.")
     parser.add_argument("run", type=Path, nargs="?", metavar="RUN_DIR")
     parser.add_argument("--compare", type=Path, nargs=2, metavar=("RUN_A", "RUN_B"), help="print two runs side by side")
     arguments = parser.parse_args()
@@ -195,7 +195,8 @@ def main() -> int:
         if arguments.compare:
             print(compare(*arguments.compare))
         else:
-            build(arguments.run)
+            render_again = sweep_report.build if (arguments.run / "sweep.json").exists() else build
+            render_again(arguments.run)
             print(arguments.run / "report.md")
     except (BenchmarkError, util_logs.LogError) as error:
         print(f"error: {error}", file=sys.stderr)

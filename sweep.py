@@ -33,12 +33,16 @@ def command(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The sweep: sweeps/*.yaml, or your own.")],
     only: Annotated[list[str], typer.Option(metavar="EXP", help="Run just this experiment (repeatable).")] = [],  # noqa: B006
     start: Annotated[str | None, typer.Option("--from", metavar="EXP", help="Run this one and those after it.")] = None,
-    resume: Annotated[bool, typer.Option(help="Go on with the last sweep of this file where it stopped.")] = False,
-    dry_run: Annotated[bool, typer.Option(help="Show what would run, and run nothing.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the last sweep of this file where it stopped.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run, and run nothing.")] = False,
     repeat: Annotated[int, typer.Option(min=1, help="Run everything N times, round by round.")] = 1,
     timeout: Annotated[float, typer.Option(min=1, help="Most seconds one experiment may take.")] = 7200.0,
     results_dir: Annotated[Path, typer.Option(help="Sweeps go to its folder sweeps/.")] = Path("results"),
-    mlflow: Annotated[bool, typer.Option(help="Log to MLflow: MLFLOW_TRACKING_URI, or a file in the results.")] = False,
+    mlflow: Annotated[
+        bool, typer.Option("--mlflow", help="Log to MLflow: MLFLOW_TRACKING_URI, or a file in the results.")
+    ] = False,
 ) -> None:
     try:
         choice = Choice(tuple(only), start, repeat, timeout)
