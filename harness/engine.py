@@ -282,6 +282,8 @@ class Engine:
     def close(self) -> None:
         """Stops the engine and every process it started; returns within a few seconds even if it hangs."""
         if self._llm is not None:
+            if handler := self._llm.output_handler:  # else it logs the engine's end as a failure
+                self.loop.call_soon_threadsafe(handler.cancel)
             closing = threading.Thread(target=shut_down, args=(self._llm,), daemon=True)
             closing.start()
             closing.join(GRACE_S)

@@ -33,6 +33,7 @@ def check(done: Finished, scenario: str, modes: tuple[str, ...] = ("accuracy", "
             "sample_index": 14771362308971278857,
             "schedule": 18209322760996052031,
         }
+    assert "Traceback" not in (done.folder / "engine.log").read_text()
     for plot in summary["plots"].values():
         assert (done.folder / plot).read_bytes().startswith(b"\x89PNG")
     if "accuracy" in modes:

@@ -1,0 +1,80 @@
+"""The search for the highest VALID rate: its logic, and once for real with short probes."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness import rates, search
+from harness.config import ROOT, RunConfig
+from harness.errors import UsageError
+from harness.search import Probe
+
+
+def probe(limit: float) -> Callable[[float], Probe]:
+    """An engine that keeps the limits up to a rate."""
+    return lambda qps: Probe(qps, qps <= limit, 10 * qps, qps)
+
+
+@given(st.floats(0.5, 500), st.floats(0.55, 1.8))
+def test_the_limit_is_bracketed(limit: float, share: float) -> None:
+    probes = search.search(share * limit, probe(limit))
+    best = search.highest(probes)
+    assert best is not None
+    lowest = min(p.qps for p in probes if not p.valid)
+    assert best.qps <= limit < lowest
+    assert lowest / best.qps <= search.CLOSE
+    assert len(probes) <= search.MOST
+
+
+def test_it_gives_up_where_nothing_holds() -> None:
+    probes = search.search(10, lambda qps: Probe(qps, False, None, None))
+    assert len(probes) == search.MOST
+    assert search.highest(probes) is None
+    assert probes[-1].qps < 3
+
+
+def test_a_probe_is_long_enough_for_early_stopping() -> None:
+    for qps in (0.1, 5, 50, 500):
+        assert search.seconds(qps) * qps >= 459
+
+
+def test_max_is_for_server_scenarios_alone() -> None:
+    assert rates.needed(RunConfig(scenario="server", server_target_qps="max")) == "max"
+    assert rates.needed(RunConfig(scenario="offline", server_target_qps="max")) == "offline"
+    with pytest.raises(UsageError):
+        RunConfig(scenario="offline", offline_expected_qps="max")
+
+
+SHORT = """
+import runpy, sys
+from harness import search
+search.PROBE_S, search.MOST = 2.0, 3
+sys.argv = ["run.py", *sys.argv[1:]]
+runpy.run_path("run.py", run_name="__main__")
+"""
+
+
+def test_a_search_on_the_demo(tmp_path: Path) -> None:
+    flags = ["--model", "demo", "--scenario", "server", "--mode", "performance", "--server-target-qps", "max"]
+    flags += ["--max-new-tokens", "16", "--results-dir", str(tmp_path)]
+    command = [sys.executable, "-c", SHORT, *flags]
+    done = subprocess.run(command, cwd=ROOT, env=os.environ | {"HF_HUB_OFFLINE": "1"}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    folder = (tmp_path / "latest").resolve()
+    summary = json.loads((folder / "summary.json").read_text())
+    probes = summary["run"]["search"]
+    assert 1 <= len(probes) <= 3
+    assert all(p["qps"] > 0 and p["ttft_p99"] > 0 and p["tpot_p99"] > 0 for p in probes)
+    assert len(list((folder / "Probes").iterdir())) == len(probes)
+    valid = [p["qps"] for p in probes if p["valid"]]
+    expected = search.MARGIN * max(valid) if valid else min(p["qps"] for p in probes)
+    assert any("server target" in note for note in summary["meta"]["notes"])
+    assert summary["run"]["performance"]["target_qps"] <= 1.001 * expected
+    assert (folder / "plots" / "search.png").exists()
