@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -115,7 +114,7 @@ def end(process: "subprocess.Popen[bytes]") -> None:
     with contextlib.suppress(psutil.NoSuchProcess):
         below = psutil.Process(process.pid).children(recursive=True)
     if process.poll() is None:
-        process.send_signal(signal.SIGINT)
+        process.terminate()
         try:
             process.wait(LAST_CALL_S)
         except subprocess.TimeoutExpired:
