@@ -9,7 +9,7 @@ import traceback
 from typing import TYPE_CHECKING, NoReturn
 
 from harness import engine
-from harness.errors import ENGINE_FAILED, INTERRUPTED, BenchmarkError, EngineError
+from harness.errors import ENGINE_FAILED, INTERRUPTED, BenchmarkError, EngineError, first_line
 from harness.results import RunFolder, Status, hide_secret
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def give_up(error: BaseException, run: RunFolder, console: "Console") -> int:
         code, line = error.exit_code, str(error)
     else:
         traceback.print_exception(error)  # to engine.log
-        code, line = ENGINE_FAILED, f"{type(error).__name__}: {engine.first_line(error)}"
+        code, line = ENGINE_FAILED, f"{type(error).__name__}: {first_line(error)}"
     console.print(f"error: {line}" if status == "failed" else line, style="red", markup=False, soft_wrap=True)
     console.print(f"what there is so far: {run.path}", markup=False, soft_wrap=True)
     with contextlib.suppress(OSError):  # a full disk must not keep the process alive

@@ -22,7 +22,7 @@ import psutil
 
 from harness import rules
 from harness.config import DTYPES, EngineConfig, Plan, near
-from harness.errors import EngineError, UsageError
+from harness.errors import EngineError, UsageError, first_line
 from harness.system import gpus
 
 Result = TypeVar("Result")
@@ -314,12 +314,6 @@ def end_children(grace: float = LAST_CALL_S) -> None:
     for child in alive:
         with contextlib.suppress(psutil.NoSuchProcess):
             child.kill()
-
-
-def first_line(error: BaseException) -> str:
-    """The gist of an exception as one line."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (lines[0] if lines else type(error).__name__)[:300]
 
 
 def explain(error: EngineError, log: Path) -> str:

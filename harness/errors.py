@@ -25,3 +25,9 @@ class EngineError(BenchmarkError):
 
 class LoadGenError(BenchmarkError):
     """LoadGen refused its settings or left no usable log."""
+
+
+def first_line(error: BaseException) -> str:
+    """The gist of an exception as one line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[0] if lines else type(error).__name__)[:300]

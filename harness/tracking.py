@@ -7,6 +7,7 @@ What was sent is noted in the folder's mlflow.json, so that sending twice update
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.config import ROOT
-from harness.errors import DONE, NOT_ACCEPTED, BenchmarkError, UsageError
+from harness.errors import DONE, NOT_ACCEPTED, BenchmarkError, UsageError, first_line
 from harness.results import read_json, write_json
 
 NAME = "llama31-mlperf"  # of the experiment, unless MLFLOW_EXPERIMENT_NAME says otherwise
@@ -79,7 +80,7 @@ def send(folder: Path, results_dir: Path) -> str:
         try:
             return Store(results_dir).log(found, folder / LEDGER)
         except (MlflowException, OSError) as error:
-            reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+            reason = re.sub(r"//[^/@\s]*@", "//***@", first_line(error))  # a password may stand in an address
             time.sleep(WAIT_S * 2**turn if turn + 1 < TRIES else 0)
     raise TrackingError(f"the tracking server did not take it: {reason}")
 
