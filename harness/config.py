@@ -1,6 +1,7 @@
 """Every flag, defined once: name, type, default, help. Every `auto` that needs no engine is resolved here."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
@@ -102,6 +103,11 @@ class EngineConfig:
     def model_path(self) -> str:
         """What Hugging Face loaders take: a repository name or a folder."""
         return ALIASES.get(self.model, self.model)
+
+    @property
+    def uses_ray(self) -> bool:
+        """Whether vLLM takes its GPUs from a Ray cluster: those visible here may be a part of them."""
+        return any(re.fullmatch(r"(data_parallel|distributed_executor)_backend=ray", pair) for pair in self.engine_arg)
 
     @property
     def dummy_weights(self) -> bool:
@@ -317,7 +323,7 @@ def parallelism(config: EngineConfig, gpus: Sequence[GPU], weight_bytes: int) ->
     if not gpus:
         return (1 if tensor == "auto" else int(tensor)), (1 if data == "auto" else int(data))
     if tensor == "auto":
-        available = len(gpus) // (1 if data == "auto" else int(data))
+        available = len(gpus) // (1 if data == "auto" or config.uses_ray else int(data))
         if available == 0:
             raise UsageError(f"--data-parallel-size {data} needs {data} GPUs or more; {len(gpus)} visible.")
         room = 0.8 * config.memory_share * min(gpu.memory for gpu in gpus)
@@ -332,7 +338,7 @@ def parallelism(config: EngineConfig, gpus: Sequence[GPU], weight_bytes: int) ->
         tensor = fitting[0]
     tensor = int(tensor)
     data = max(1, len(gpus) // tensor) if data == "auto" else int(data)
-    if tensor * data > len(gpus):
+    if tensor * data > len(gpus) and not config.uses_ray:
         raise UsageError(
             f"--tensor-parallel-size {tensor} x --data-parallel-size {data} needs {tensor * data} GPUs; "
             f"{len(gpus)} visible."

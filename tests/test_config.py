@@ -325,6 +325,15 @@ def test_parallelism_fits_the_visible_gpus(memories: list[int], weights: int, te
     assert split * copies <= len(gpus)
 
 
+@pytest.mark.parametrize("backend", ["data_parallel_backend=ray", "distributed_executor_backend=ray"])
+def test_a_ray_cluster_may_have_more_gpus_than_are_visible(backend: str) -> None:
+    cards = [GPU("card", 80 * GIB)] * 2
+    config = RunConfig(data_parallel_size=8, engine_arg=(backend,))
+    assert parallelism(config, cards, 16 * GIB) == (1, 8)
+    with pytest.raises(UsageError):
+        parallelism(RunConfig(data_parallel_size=8), cards, 16 * GIB)
+
+
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
