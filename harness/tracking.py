@@ -149,10 +149,11 @@ def entry(folder: Path) -> Entry:
     """A folder of run.py, mmlu.py or sweep.py as an entry. Raises UsageError for any other, or one not finished."""
     if (folder / "sweep.json").exists():
         return sweep(folder)
-    config, summary = read_json(folder / "config.json"), read_json(folder / "summary.json")
+    config = read_json(folder / "config.json")
+    make, name = (benchmark, "summary.json") if "plan" in config else (mmlu, "overall.json")
+    summary = read_json(folder / name)
     if not config or not summary:
-        raise UsageError(f"{folder}: no config.json and summary.json; not the folder of a finished run.")
-    make = benchmark if "plan" in config else mmlu
+        raise UsageError(f"{folder}: no config.json and {name} in it; not the folder of a finished run.")
     return make(folder, config, summary)
 
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness import plots, sweep_file, sweep_report
+from harness import experiment, plots, sweep_file, sweep_report
 from harness.config import ROOT
 from harness.errors import UsageError
 from harness.experiment import Metrics, Record
@@ -186,6 +186,15 @@ def test_ctrl_c_ends_the_experiment_too_and_the_sweep_goes_on_later(tmp_path: Pa
     assert [record.status for record in sweep_report.read(folder).records] == ["interrupted"]
     assert json.loads((folder / "status.json").read_text())["status"] == "interrupted"
     assert not engines()
+
+
+def test_the_next_one_waits_for_the_gpus_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = [9 << 30, 9 << 30, 2 << 30]
+    monkeypatch.setattr(experiment.system, "gpu_memory_used", lambda: taken.pop(0) if len(taken) > 1 else taken[0])
+    assert experiment.memory_free(2 << 30)
+    assert taken == [2 << 30]
+    monkeypatch.setattr(experiment, "MEMORY_WAIT_S", 0.1)
+    assert not experiment.memory_free(0)
 
 
 # What the report says.

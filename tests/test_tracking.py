@@ -1,5 +1,6 @@
 """MLflow, the real one: a local SQLite store and a server on loopback; what was logged is read back."""
 
+import json
 import os
 import shutil
 import socket
@@ -7,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,11 @@ from mlflow import MlflowClient
 
 from harness import tracking
 from harness.config import ROOT
-from tests.conftest import Finished
+from harness.experiment import Record, metrics
+from harness.results import write_json
+from harness.sweep_file import BASELINE, Experiment, Sweep
+from harness.sweep_report import State
+from tests.conftest import Finished, launch
 
 
 @pytest.fixture
@@ -65,6 +71,46 @@ def test_a_local_store_and_sending_twice(offline: Finished, folder: Path) -> Non
     assert run.info.status == "FINISHED"
     assert run.info.end_time > run.info.start_time
     check(client, run, offline.summary)
+
+
+def test_an_mmlu_evaluation(tmp_path: Path) -> None:
+    code, output, _ = launch("mmlu.py", tmp_path, "--total-limit", "8", "--mlflow")
+    assert code == 0, output
+    assert "MLflow: logged" in output
+    client = MlflowClient(tracking_uri=f"sqlite:///{tmp_path / 'mlflow.db'}")
+    (run,) = logged(client)
+    (folder,) = (tmp_path / "mmlu").glob("2*")
+    overall = json.loads((folder / "overall.json").read_text())
+    assert run.data.tags["kind"] == "mmlu"
+    assert run.data.metrics["overall_accuracy"] == overall["overall_accuracy"]
+    assert run.data.metrics["n"] == 8
+    assert run.data.params["total_limit"] == "8"
+    assert "report.md" in {item.path for item in client.list_artifacts(run.info.run_id)}
+
+
+def test_a_sweep_is_a_parent_with_children(folder: Path, tmp_path: Path) -> None:
+    runs = tmp_path / "sweeps" / "s"
+    shutil.copytree(folder, runs / BASELINE / folder.name)
+    shutil.copytree(folder, runs / "a" / folder.name)
+    summary = json.loads((folder / "summary.json").read_text())
+    items = tuple(Experiment(name, "", "isolation", {}, {}, {}) for name in (BASELINE, "a", "b", "c"))
+    records = (
+        *(Record(n, 0, "complete", run=f"{n}/{folder.name}", metrics=metrics(summary)) for n in (BASELINE, "a")),
+        Record("b", 0, "failed", "no memory"),
+        Record("c", 0, "skipped", "no such flag"),
+    )
+    state = State("python sweep.py", summary["meta"]["started"], summary["system"], Sweep("s", "", items), records)
+    write_json(runs / "sweep.json", asdict(state))
+    for _ in range(2):
+        done = send(runs, tmp_path)
+        assert done.returncode == 0, done.stderr
+    found = {run.info.run_name: run for run in logged(MlflowClient(tracking_uri=f"sqlite:///{tmp_path / 'mlflow.db'}"))}
+    assert set(found) == {"s", "baseline#1", "a#1", "b#1"}
+    parent = found.pop("s")
+    assert parent.data.tags["kind"] == "sweep"
+    assert {run.data.tags["mlflow.parentRunId"] for run in found.values()} == {parent.info.run_id}
+    assert found["a#1"].data.metrics["tokens_per_s"] == summary["run"]["performance"]["tokens_per_sec"]
+    assert (found["b#1"].info.status, found["b#1"].data.tags["reason"]) == ("FAILED", "no memory")
 
 
 @pytest.fixture
