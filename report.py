@@ -27,6 +27,8 @@ def build(folder: Path) -> dict[str, Any]:
     facts = read_json(folder / "config.json")
     if not facts:
         raise UsageError(f"{folder}: no config.json in it; not a run folder.")
+    if "plan" not in facts:
+        raise UsageError(f"{folder}: not a folder of run.py; mmlu.py's and others cannot be rendered again.")
     summary = summarize(folder, facts)
     summary["plots"] = plots.draw(folder, summary)
     write_json(folder / "summary.json", summary)

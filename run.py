@@ -115,9 +115,9 @@ def measure(plan: Plan, bench: "Bench", tokenizer: Any) -> "Evaluation | None":
         if evaluation.verdict == "FAIL" and not config.no_exit_on_accuracy_fail:
             return evaluation
     if config.mode != "accuracy":
-        for _ in range(rates.TRIES):
+        for left in reversed(range(rates.TRIES)):
             facts = util_logs.read(bench.test("performance", plan))
-            better = rates.corrected(plan, facts)
+            better = rates.corrected(plan, facts) if left else None
             if better is None:
                 break
             plan = better

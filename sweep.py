@@ -1,7 +1,11 @@
 """The command: a tuning sweep, each experiment one run.py. `python sweep.py --help` lists the flags."""
 
+import contextlib
+import fcntl
+import glob
 import signal
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from harness import results, sweep_file
-from harness.errors import DONE, INTERRUPTED, BenchmarkError, UsageError
+from harness.errors import DONE, ENGINE_FAILED, INTERRUPTED, BenchmarkError, UsageError
 from harness.sweep_file import BASELINE, Experiment, Sweep
 
 if TYPE_CHECKING:
@@ -64,16 +68,36 @@ def main(file: Path, choice: Choice, *, resume: bool, dry_run: bool, results_dir
     if dry_run:
         show(sweep, chosen, reasons)
         return DONE
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for name in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(name, signal.default_int_handler)
     place, records = reopened(sweep, results_dir) if resume else opened(sweep, results_dir)
     with Display(Console(highlight=False)) as display:
-        display.say(f"{sweep.name}: {len(chosen)} experiments x {choice.repeat} -> {place.path}")
-        return run(sweep, chosen, reasons, choice, place, records, display, mlflow)
+        display.say(f"{sweep.name}: {len(chosen)} configurations, {choice.repeat} round(s) -> {place.path}")
+        try:
+            with locked(place.path) as lock:
+                return run(chosen, reasons, choice, place, records, lock, display, mlflow)
+        except KeyboardInterrupt:
+            place.set_status("interrupted")
+            display.say("interrupted")
+            return INTERRUPTED
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[int]:
+    """Holds the sweep's lock, and yields its file descriptor. Raises UsageError where somebody has it."""
+    with (folder / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise UsageError(f"{folder}: this sweep, or a run it left behind, is still going on.") from None
+        yield file.fileno()
 
 
 def pick(sweep: Sweep, choice: Choice) -> list[Experiment]:
     """The experiments asked for, in the file's order; the baseline always, since all is held against it."""
     names = [item.name for item in sweep.experiments]
+    if choice.only and choice.start:
+        raise UsageError("--only and --from exclude each other: give one of them.")
     for flag, name in [("--only", name) for name in choice.only] + [("--from", choice.start)]:
         if name is not None and name not in names:
             raise UsageError(f"{flag} {name}: no such experiment; there are {', '.join(names)}.")
@@ -94,16 +118,17 @@ def unsupported(sweep: Sweep) -> dict[str, str]:
 
 def show(sweep: Sweep, chosen: list[Experiment], reasons: dict[str, str]) -> None:
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
-    table = Table(title=f"{sweep.name}: {sweep.about}", title_style="bold")
+    table = Table(title=escape(f"{sweep.name}: {sweep.about}" if sweep.about else sweep.name), title_style="bold")
     for column in ("experiment", "kind", "changes", "description"):
         table.add_column(column, overflow="fold")
     for item in chosen:
         changes = "\n".join(item.changes) or "(see the file)"
         if item.name in reasons:
             changes += f"\nskipped: {reasons[item.name]}"
-        table.add_row(item.name, item.kind, changes, item.about)
+        table.add_row(item.name, item.kind, escape(changes), escape(item.about))
     Console(highlight=False).print(table)
 
 
@@ -120,7 +145,7 @@ def reopened(sweep: Sweep, results_dir: Path) -> tuple[results.RunFolder, list["
     """The last sweep of this file with what it has finished. Raises UsageError where there is none like it."""
     from harness import sweep_report
 
-    folders = sorted((results_dir / "sweeps").glob(f"*-{sweep.name}*/sweep.json"))
+    folders = sorted((results_dir / "sweeps").glob(f"2*-{glob.escape(sweep.name)}*/sweep.json"))
     mine = [path for path in folders if sweep_report.read(path.parent).sweep.name == sweep.name]
     if not mine:
         raise UsageError(f"nothing to resume: no sweep {sweep.name!r} in {results_dir / 'sweeps'}.")
@@ -131,12 +156,12 @@ def reopened(sweep: Sweep, results_dir: Path) -> tuple[results.RunFolder, list["
 
 
 def run(
-    sweep: Sweep,
     chosen: list[Experiment],
     reasons: dict[str, str],
     choice: Choice,
     place: results.RunFolder,
     records: list["Record"],
+    lock: int,
     display: "Display",
     mlflow: bool,
 ) -> int:
@@ -159,7 +184,7 @@ def run(
             if why := reasons.get(item.name):
                 records.append(experiment.Record(item.name, turn, "skipped", why))
             else:
-                records.append(experiment.run(item, turn, place.path, choice.timeout, watch))
+                records.append(experiment.run(item, turn, place.path, choice.timeout, lock, watch))
             keep(place, records)
             display.done(f"{item.name}: {sweep_report.line(records[-1])}")
             interrupted = records[-1].status == "interrupted"
@@ -173,7 +198,10 @@ def run(
     for sentence in sweep_report.findings(report):
         display.say(sentence)
     display.say(f"report: {place.path / 'report.md'}")
-    return INTERRUPTED if interrupted else DONE
+    if interrupted:
+        return INTERRUPTED
+    base = report.row(BASELINE)
+    return DONE if base and base.complete else ENGINE_FAILED
 
 
 def keep(place: results.RunFolder, records: list["Record"]) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 DETAIL = "mlperf_log_detail.txt"
 TRACE = "mlperf_log_trace.json"
 MARK = ":::MLLOG "
+LATE = "a latency limit was not kept"
 SEEDS = ("qsl", "sample_index", "schedule")
 SAMPLE_RATE = {
     "Offline": "result_samples_per_second",
@@ -170,7 +171,7 @@ def reasons(values: dict[str, Any]) -> list[str]:
     """Why LoadGen said INVALID. Its own reason is empty when only early stopping failed, so each check is named."""
     why = []
     if values.get("result_perf_constraints_met") is False:
-        why.append("a latency limit was not kept")
+        why.append(LATE)
     if values.get("result_min_duration_met") is False:
         why.append(f"shorter than the minimum duration of {values['effective_min_duration_ms'] / 1000:g} s")
     if values.get("result_min_queries_met") is False:

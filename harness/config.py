@@ -196,6 +196,11 @@ class RunConfig(EngineConfig):
             value = getattr(self, name)
             known = value in (None, "auto") or (name, value) == ("server_target_qps", "max")
             require(known or (value > 0 and math.isfinite(value)), as_flag(name), "a number above 0")
+        if self.server_target_qps == "max" and (self.mode == "accuracy" or self.scenario not in rules.LIMITS):
+            raise UsageError(
+                "--server-target-qps max searches for a speed: it takes --scenario server or interactive, and --mode "
+                "performance or both."
+            )
         if self.scenario != "offline" and (self.batch_size or self.sort_by_length):
             raise UsageError("--batch-size and --sort-by-length are for --scenario offline only.")
         if self.compliance == "test04" and (self.mode == "accuracy" or self.scenario in rules.LIMITS):

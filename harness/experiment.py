@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -60,10 +61,11 @@ class Record:
     metrics: Metrics = Metrics()
 
 
-def run(item: Experiment, turn: int, place: Path, timeout: float, watch: Callable[[str], None]) -> Record:
+def run(item: Experiment, turn: int, place: Path, timeout: float, lock: int, watch: Callable[[str], None]) -> Record:
     """Runs `item` in `place`/<name>, for at most `timeout` seconds; `watch` gets the last line it printed.
 
-    An interruption ends the experiment's processes too and comes back as its status.
+    An interruption ends the experiment's processes too and comes back as its status. The process inherits the file
+    descriptor `lock`, so that a sweep's lock is held as long as one of its runs lives.
     """
     folder = place / item.name
     folder.mkdir(exist_ok=True)
@@ -75,10 +77,9 @@ def run(item: Experiment, turn: int, place: Path, timeout: float, watch: Callabl
     memory = system.gpu_memory_used()
     begin = time.monotonic()
     stopped: Status | None = None
+    options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "start_new_session": True, "pass_fds": (lock,)}
     with (folder / SCREEN).open("w") as screen:
-        process = subprocess.Popen(
-            command, env=environment, stdin=subprocess.DEVNULL, stdout=screen, stderr=screen, start_new_session=True
-        )
+        process = subprocess.Popen(command, env=environment, stdout=screen, stderr=screen, **options)
         try:
             while process.poll() is None and time.monotonic() - begin < timeout:
                 watch(last_line(folder / SCREEN))
@@ -88,6 +89,8 @@ def run(item: Experiment, turn: int, place: Path, timeout: float, watch: Callabl
                 stopped = "timeout"
         except KeyboardInterrupt:
             stopped = "interrupted"
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # what follows is only to end it well
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
         finally:
             end(process)
     seconds = round(time.monotonic() - begin, 1)

@@ -14,6 +14,7 @@ def render(template: str, **values: Any) -> str:
         loader=FileSystemLoader(ROOT / "templates"), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["number"] = number
+    environment.filters["cell"] = cell
     return environment.get_template(template).render(**values, rules=rules)
 
 
@@ -24,3 +25,8 @@ def number(value: float | None, digits: int = 4) -> str:
     if isinstance(value, int) or abs(value) >= 10**digits:
         return f"{value:,.0f}"
     return f"{value:,.{digits}g}"
+
+
+def cell(text: str) -> str:
+    """Text that may stand in a Markdown table."""
+    return " ".join(text.split()).replace("|", "\\|")

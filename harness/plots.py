@@ -7,6 +7,7 @@ from typing import Any
 import util_logs
 from harness.results import read_json
 
+FEW = 10  # points that can all be labelled
 BLUE, ORANGE, GREY, RED = "#2f6db5", "#e07b39", "#8a8f98", "#c0392b"
 
 
@@ -234,12 +235,13 @@ def trade_off(points: Sequence[tuple[str, float, float, bool]]) -> Any:
 
     style()
     figure, axes = pyplot.subplots(figsize=(8, 4.6))
+    front = pareto([(speed, score) for _, speed, score, usable in points if usable])
     heights = (7, -13, 19, -25)  # neighbours are labelled at different heights
     for place, (name, speed, score, usable) in enumerate(sorted(points, key=lambda point: point[1])):
         axes.plot(speed, score, "o" if usable else "x", color=BLUE if usable else RED, markersize=7, zorder=3)
-        label = (0, heights[place % len(heights)])
-        axes.annotate(name, (speed, score), label, textcoords="offset points", fontsize=8, ha="center")
-    front = pareto([(speed, score) for _, speed, score, usable in points if usable])
+        if len(points) <= FEW or not usable or name == "baseline" or (speed, score) in front:
+            label = (0, heights[place % len(heights)])
+            axes.annotate(name, (speed, score), label, textcoords="offset points", fontsize=8, ha="center")
     if front:
         ring = {"markersize": 12, "markerfacecolor": "none"}
         axes.plot(*zip(*front, strict=True), "o-", color=ORANGE, label="Pareto front", zorder=2, **ring)

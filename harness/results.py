@@ -177,7 +177,7 @@ def read_json(path: Path) -> Any:
     """The file's content, or {} where there is none that can be read."""
     try:
         return json.loads(path.read_text())
-    except (OSError, json.JSONDecodeError):
+    except (OSError, ValueError):
         return {}
 
 

@@ -12,10 +12,11 @@
 
 import itertools
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -27,9 +28,11 @@ BASELINE = "baseline"
 Kind = Literal["baseline", "isolation", "stacked", "grid"]
 Part = Literal["set", "engine", "env"]
 PARTS: tuple[Part, ...] = ("set", "engine", "env")
-OWN = ("results_dir", "keep_all", "mlflow")  # the sweep's own business
+OWN = ("results_dir", "keep_all", "mlflow", "no_exit_on_accuracy_fail")  # the sweep's own business
+NAME, LONGEST_NAME = r"^[A-Za-z0-9][A-Za-z0-9.,=_+-]*$", 100
+RESERVED = {"plots", "report.md", "sweep.json", "status.json", "mlflow.json", BASELINE}
 ALWAYS: dict[str, Any] = {"no_exit_on_accuracy_fail": True, "extra_metrics": True}
-Settings = dict[Part, dict[str, Any]]
+Parts = dict[Part, dict[str, Any]]
 Lines = dict[tuple[str | int, ...], int]
 
 
@@ -62,28 +65,34 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class Change(Strict):
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$", max_length=60)
+Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+Value = str | int | float | bool | None
+
+
+Values = Annotated[list[Any], Field(min_length=1)]
+
+
+class Settings(Strict):
     about: str = ""
     set: dict[str, Any] = {}
     engine: dict[str, Any] = {}
-    env: dict[str, str | int | float | bool | None] = {}
+    env: dict[Variable, Value] = {}
 
 
-class Baseline(Change):
-    name: str = BASELINE
+class Change(Settings):
+    name: str = Field(pattern=NAME, max_length=LONGEST_NAME)
 
 
 class Grid(Strict):
-    set: dict[str, list[Any]] = {}
-    engine: dict[str, list[Any]] = {}
-    env: dict[str, list[str | int | float | bool | None]] = {}
+    set: dict[str, Values] = {}
+    engine: dict[str, Values] = {}
+    env: dict[Variable, Annotated[list[Value], Field(min_length=1)]] = {}
 
 
 class SweepFile(Strict):
     about: str = ""
     extends: str | None = None
-    baseline: Baseline = Baseline()
+    baseline: Settings = Settings()
     isolation: list[Change] = []
     stacked: list[Change] = []
     grid: Grid | None = None
@@ -108,7 +117,7 @@ def load(path: Path) -> Sweep:
     """The sweep of a file. Raises UsageError that names every mistake with its line."""
     sources = list(chain(path))
     mistakes: list[str] = []
-    baseline: Settings = {part: {} for part in PARTS}
+    baseline: Parts = {part: {} for part in PARTS}
     about: dict[str, str] = {"file": "", BASELINE: ""}
     changes: dict[str, tuple[Kind, Change, str]] = {}
     grid: tuple[Grid, str] | None = None
@@ -118,7 +127,7 @@ def load(path: Path) -> Sweep:
         baseline = merged(baseline, content.baseline)
         about["file"] = content.about or about["file"]
         about[BASELINE] = content.baseline.about or about[BASELINE]
-        seen: set[str] = {BASELINE}
+        seen: set[str] = set()
         for kind in ("isolation", "stacked"):
             for number, change in enumerate(getattr(content, kind)):
                 if change.name in seen:
@@ -136,11 +145,21 @@ def load(path: Path) -> Sweep:
             stack = merged(stack, change)
     if grid:
         experiments += [(grid[1], item) for item in combinations(grid[0], baseline)]
+    names: set[str] = set()
     for where, item in experiments:
+        if item.name in names and item.kind == "grid":
+            mistakes.append(f"{where}: a second experiment named {item.name!r}")
+        if item.name in RESERVED and item.kind != "baseline":
+            mistakes.append(f"{where}: {item.name!r} is the name of something else in a sweep's folder: choose another")
+        if not re.match(NAME, item.name) or len(item.name) > LONGEST_NAME:
+            mistakes.append(f"{where}: grid values make no name for a folder: {item.name[:80]!r}")
+        names.add(item.name)
         try:
             RunConfig(**item.settings)
         except UsageError as error:
             mistakes.append(f"{where}: {item.name}: {error}")
+            if item.name == BASELINE:
+                break  # the others have the same
         except TypeError:
             pass  # an unknown setting, already among the mistakes
     if len(experiments) == 1:
@@ -174,6 +193,8 @@ def parse(path: Path, where: str) -> Source:
         raise UsageError(f"{where}: cannot read {path}: {error.strerror}.") from None
     except UnicodeDecodeError:
         raise UsageError(f"{path}: not text.") from None
+    except RecursionError:
+        raise UsageError(f"{path}:1: an anchor refers to itself.") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = mark.line + 1 if mark else 1
@@ -181,7 +202,11 @@ def parse(path: Path, where: str) -> Source:
     if not isinstance(data, Mapping):
         raise UsageError(f"{path}:1: expected `baseline:` and lists of experiments.")
     lines: Lines = {}
-    if twice := list(locate(root, (), lines)):
+    try:
+        twice = list(locate(root, (), lines))
+    except RecursionError:
+        raise UsageError(f"{path}:1: an anchor refers to itself.") from None
+    if twice:
         raise UsageError("\n".join(f"{path}:{line}: {key!r} is given twice" for line, key in twice))
     try:
         return Source(path, SweepFile.model_validate(data), lines)
@@ -225,9 +250,18 @@ def misnamed(source: Source) -> Iterator[str]:
         groups += [((kind, number, "set"), change.set) for number, change in enumerate(getattr(content, kind))]
     if content.grid:
         groups.append((("grid", "set"), content.grid.set))
+    for where, _ in groups:
+        for part in ("engine", "env"):
+            place = (*where[:-1], part)
+            inside = [path for path in source.lines if path[:-1] == place]
+            for path in inside:
+                if re.search(r"(?i)token$|secret|password|api_?key", str(path[-1])):
+                    yield f"{source.at(*path)}: no secrets in a sweep file: set {path[-1]} in the environment instead"
     for where, settings in groups:
         for key in settings:
             name = key.replace("-", "_")
+            if name != key and name in settings:
+                yield f"{source.at(*where, key)}: {name!r} is given twice"
             if name in OWN:
                 yield f"{source.at(*where, key)}: {as_flag(name)} is set by the sweep itself"
             elif name == "engine_arg":
@@ -236,20 +270,20 @@ def misnamed(source: Source) -> Iterator[str]:
                 yield f"{source.at(*where, key)}: unknown setting {key!r}{near(name, known)}"
 
 
-def merged(start: Settings, change: Change) -> Settings:
+def merged(start: Parts, change: Settings) -> Parts:
     """`start` with the change's values on top; null takes a value away."""
-    result: Settings = {}
+    result: Parts = {}
     for part in PARTS:
         new = {key.replace("-", "_") if part == "set" else key: value for key, value in getattr(change, part).items()}
         result[part] = {key: value for key, value in {**start[part], **new}.items() if value is not None}
     return result
 
 
-def combinations(grid: Grid, baseline: Settings) -> Iterator[Experiment]:
+def combinations(grid: Grid, baseline: Parts) -> Iterator[Experiment]:
     """Every combination of the grid's values, named after them."""
     axes = [(part, key, values) for part in PARTS for key, values in getattr(grid, part).items()]
     for chosen in itertools.product(*(values for _, _, values in axes)):
-        change = Change(name="grid")
+        change = Settings()
         words = []
         for (part, key, _), value in zip(axes, chosen, strict=True):
             getattr(change, part)[key] = value
@@ -258,7 +292,7 @@ def combinations(grid: Grid, baseline: Settings) -> Iterator[Experiment]:
         yield experiment(name, "", "grid", merged(baseline, change), baseline)
 
 
-def experiment(name: str, about: str, kind: Kind, settings: Settings, baseline: Settings) -> Experiment:
+def experiment(name: str, about: str, kind: Kind, settings: Parts, baseline: Parts) -> Experiment:
     pairs = tuple(f"{key}={as_text(value)}" for key, value in settings["engine"].items())
     chosen = {**ALWAYS, **settings["set"], **({"engine_arg": list(pairs)} if pairs else {})}
     env = {key: as_text(value) for key, value in settings["env"].items()}
@@ -267,10 +301,10 @@ def experiment(name: str, about: str, kind: Kind, settings: Settings, baseline: 
 
 def as_text(value: Any) -> str:
     """A value as it stands in KEY=VALUE."""
-    return value if isinstance(value, str) else json.dumps(value)
+    return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
-def differences(settings: Settings, baseline: Settings) -> Iterator[str]:
+def differences(settings: Parts, baseline: Parts) -> Iterator[str]:
     for part in PARTS:
         for key in {**baseline[part], **settings[part]}:
             if (value := settings[part].get(key)) != baseline[part].get(key):

@@ -14,7 +14,9 @@ from harness.pages import number, render
 from harness.results import read_json, write_text
 from harness.sweep_file import BASELINE, Experiment, Sweep
 
-NOISE = 0.02  # of a single run: differences below it are called none
+# Differences below these are called none: the second where the performance test lasts less than LONG_S, since the
+# demo's baselines, a few seconds long, were seen to differ by 4 % from each other.
+NOISE, SHORT_NOISE, LONG_S = 0.02, 0.06, 60.0
 WORDS = {"FAIL": "UNSAFE", "INCONCLUSIVE": "INCONCLUSIVE", "NOT JUDGED": "not judged", "PASS": "SAFE"}  # worst first
 Effect = Literal["helped", "hurt", "no difference", "unknown"]
 
@@ -32,11 +34,12 @@ class State:
 
 @dataclass(frozen=True)
 class Ratio:
-    """Tokens per second against the baseline of the same round: mean, lowest and highest of the rounds."""
+    """Tokens per second against the baseline of the same round: mean, lowest and highest of so many rounds."""
 
     mean: float
     low: float
     high: float
+    rounds: int
 
 
 @dataclass(frozen=True)
@@ -59,12 +62,8 @@ class Row:
     @property
     def accuracy(self) -> str:
         """SAFE, UNSAFE, INCONCLUSIVE, not judged or not run: the worst of the rounds."""
-        verdicts = [run.verdict for run in self.complete if run.verdict]
-        return (
-            next((word for verdict, word in list(WORDS.items())[::-1] if verdict in verdicts), "not run")
-            if ("FAIL" not in verdicts)
-            else "UNSAFE"
-        )
+        verdicts = [run.verdict for run in self.complete]
+        return next((word for verdict, word in WORDS.items() if verdict in verdicts), "not run")
 
     @property
     def valid(self) -> bool | None:
@@ -81,10 +80,10 @@ class Row:
     def effect(self) -> Effect:
         if self.ratio is None or self.name == BASELINE:
             return "unknown"
-        noise = NOISE if len(self.complete) == 1 else 0.0
-        if self.ratio.low > 1 + noise:
+        noise = NOISE if (self.numbers.duration_s or 0) >= LONG_S else SHORT_NOISE
+        if self.ratio.mean > 1 + noise and self.ratio.low > 1:
             return "helped"
-        return "hurt" if self.ratio.high < 1 - noise else "no difference"
+        return "hurt" if self.ratio.mean < 1 - noise and self.ratio.high < 1 else "no difference"
 
     @property
     def trouble(self) -> str:
@@ -144,6 +143,7 @@ def rows(state: State) -> Iterator[Row]:
         for record in state.records
         if record.status == "complete"
     }
+    counts = False  # whether the baseline's speed does; without it there is no ratio
     for item in state.sweep.experiments:
         records = tuple(record for record in state.records if record.experiment == item.name)
         if not records:
@@ -153,7 +153,14 @@ def rows(state: State) -> Iterator[Row]:
         means: dict[str, Any] = {name: average([getattr(run, name) for run in done]) for name in measured}
         pairs = [(speeds.get((item.name, r.round)), speeds.get((BASELINE, r.round))) for r in records]
         ratios = [mine / base for mine, base in pairs if mine and base]
-        yield Row(item, records, Metrics(**means), Ratio(mean(ratios), min(ratios), max(ratios)) if ratios else None)
+        if item.name == BASELINE:
+            counts = Row(item, records, Metrics()).usable
+        ratios = ratios if counts else []
+        yield Row(item, records, Metrics(**means), ratio_of(ratios))
+
+
+def ratio_of(ratios: Sequence[float]) -> Ratio | None:
+    return Ratio(mean(ratios), min(ratios), max(ratios), len(ratios)) if ratios else None
 
 
 def average(values: Sequence[float | None]) -> float | None:
@@ -180,8 +187,8 @@ def line(record: Record) -> str:
 def findings(report: Report) -> Iterator[str]:
     """What helped, what hurt, what is unsafe, in sentences that follow from the numbers."""
     base = report.row(BASELINE)
-    if base is None or base.numbers.tokens_per_s is None:
-        yield "The baseline has no speed, so there is nothing to compare with."
+    if base is None or not base.usable:
+        yield "The baseline has no speed that counts, so there is nothing to compare with."
     measured = sorted((row for row in report.rows if row.effect != "unknown" and row.usable), key=gain, reverse=True)
     titles: dict[Effect, str] = {"helped": "Helped", "hurt": "Hurt", "no difference": "Made no difference"}
     for effect, title in titles.items():
@@ -208,13 +215,15 @@ def spread(row: Row) -> str:
     """The change of an experiment, with its range where it was repeated."""
     if row.ratio is None:
         return "–"
-    once = len(row.complete) == 1
-    return change(row.ratio.mean) + ("" if once else f", {change(row.ratio.low)} to {change(row.ratio.high)}")
+    between = f", {change(row.ratio.low)} to {change(row.ratio.high)}" if row.ratio.rounds > 1 else ""
+    return change(row.ratio.mean) + between
 
 
 def loss(row: Row, base: Row | None) -> str:
     lost, start = row.numbers.rouge1, base.numbers.rouge1 if base else None
-    return "the gate fails" if lost is None or start is None else f"ROUGE-1 {lost - start:+.2f}"
+    if lost is None or start is None or row is base:
+        return "the gate fails"
+    return f"ROUGE-1 {lost - start:+.2f}"
 
 
 def shortcomings(folder: Path, records: Sequence[Record]) -> str:

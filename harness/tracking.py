@@ -56,22 +56,27 @@ def after(folder: Path, asked: bool, results_dir: Path, say: Callable[[str], Non
         return
     places = [str(folder.resolve()), "--results-dir", str(results_dir.resolve())]
     command = [sys.executable, "-m", "harness.tracking", *places]
-    again = f"`python -m harness.tracking {folder}` sends it later"
+    elsewhere = "" if results_dir == Path("results") else f" --results-dir {results_dir}"
+    again = f"`python -m harness.tracking {folder}{elsewhere}` sends it later"
     try:
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     except subprocess.TimeoutExpired:
         say(f"MLflow: not sent, no end after {LIMIT_S:g} s; {again}")
         return
     last = (done.stdout if done.returncode == DONE else done.stderr).strip().splitlines()[-1:]
-    said = last[0].removeprefix("error: ") if last else f"exit code {done.returncode}"
+    said = masked(last[0]).removeprefix("error: ") if last else f"exit code {done.returncode}"
     say(f"MLflow: {said}" if done.returncode == DONE else f"MLflow: not sent: {said}; {again}")
 
 
 def send(folder: Path, results_dir: Path) -> str:
     """Logs a folder, with retries; returns where to. Raises UsageError, TrackingError."""
     found = entry(folder)
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "5")
+    try:
+        write_json(folder / LEDGER, read_json(folder / LEDGER))
+    except OSError as error:
+        raise UsageError(f"{folder}: cannot note there what is sent: {error.strerror}.") from None
     try:
         from mlflow.exceptions import MlflowException
     except ImportError:
@@ -80,9 +85,14 @@ def send(folder: Path, results_dir: Path) -> str:
         try:
             return Store(results_dir).log(found, folder / LEDGER)
         except (MlflowException, OSError) as error:
-            reason = re.sub(r"//[^/@\s]*@", "//***@", first_line(error))  # a password may stand in an address
+            reason = first_line(error)
             time.sleep(WAIT_S * 2**turn if turn + 1 < TRIES else 0)
-    raise TrackingError(f"the tracking server did not take it: {reason}")
+    raise TrackingError(masked(f"the tracking server did not take it: {reason}"))
+
+
+def masked(text: str) -> str:
+    """Text without the name and password that may stand in an address."""
+    return re.sub(r"//[^/@\s]*@", "//***@", text)
 
 
 class Store:
@@ -93,7 +103,7 @@ class Store:
 
         uri = os.environ.get("MLFLOW_TRACKING_URI")
         local = results_dir.resolve()
-        self.place = "MLFLOW_TRACKING_URI" if uri else str(results_dir / "mlflow.db")
+        self.place = masked(uri) if uri else str(local / "mlflow.db")
         self.client = MlflowClient(tracking_uri=uri or f"sqlite:///{local / 'mlflow.db'}")
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME", NAME)
         known = self.client.get_experiment_by_name(name)
@@ -127,7 +137,8 @@ class Store:
         """The id of the entry's run: the one of an earlier try, if this store has it, or a new one."""
         from mlflow.exceptions import MlflowException
 
-        known = read_json(ledger)
+        stores = read_json(ledger)
+        known = stores.get(self.place, {})
         if item.key in known:
             try:
                 return str(self.client.get_run(known[item.key]).info.run_id)
@@ -135,7 +146,7 @@ class Store:
                 if error.error_code != "RESOURCE_DOES_NOT_EXIST":
                     raise
         new = self.client.create_run(self.experiment, start_time=at, run_name=item.name).info.run_id
-        write_json(ledger, known | {item.key: new})
+        write_json(ledger, stores | {self.place: known | {item.key: new}})
         return str(new)
 
 
@@ -147,8 +158,13 @@ def files(folder: Path) -> Iterator[Path]:
 
 def entry(folder: Path) -> Entry:
     """A folder of run.py, mmlu.py or sweep.py as an entry. Raises UsageError for any other, or one not finished."""
+    status = read_json(folder / "status.json").get("status", "of unknown status")
     if (folder / "sweep.json").exists():
+        if status == "running":
+            raise UsageError(f"{folder}: this sweep is still running, or was killed: end it with --resume first.")
         return sweep(folder)
+    if status != "complete":
+        raise UsageError(f"{folder}: this run is {status}; only complete ones are logged.")
     config = read_json(folder / "config.json")
     make, name = (benchmark, "summary.json") if "plan" in config else (mmlu, "overall.json")
     summary = read_json(folder / name)
@@ -221,8 +237,9 @@ def made(
 ) -> Entry:
     numbers = {key: float(value) for key, value in metrics.items() if value is not None}
     words = {key: str(value) for key, value in tags.items()}
-    ended = read_json(folder / "status.json").get("time")
-    return Entry("run", folder.resolve().name, started, ended, params, numbers, words, folder)
+    state = read_json(folder / "status.json")
+    finished = state.get("status") == "complete"
+    return Entry("run", folder.resolve().name, started, state.get("time"), params, numbers, words, folder, finished)
 
 
 def machine(system: dict[str, Any]) -> dict[str, str]:
@@ -257,6 +274,9 @@ def main() -> int:
     except BenchmarkError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
+    except Exception as error:  # of a store's driver, or a folder that is not as it was written
+        print(f"error: {type(error).__name__}: {masked(first_line(error))}", file=sys.stderr)
+        return NOT_ACCEPTED
     return DONE
 
 

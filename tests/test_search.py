@@ -47,7 +47,9 @@ def test_a_probe_is_long_enough_for_early_stopping() -> None:
 
 def test_max_is_for_server_scenarios_alone() -> None:
     assert rates.needed(RunConfig(scenario="server", server_target_qps="max")) == "max"
-    assert rates.needed(RunConfig(scenario="offline", server_target_qps="max")) == "offline"
+    for wrong in ({"scenario": "offline"}, {"scenario": "server", "mode": "accuracy"}):
+        with pytest.raises(UsageError):
+            RunConfig(server_target_qps="max", **wrong)
     with pytest.raises(UsageError):
         RunConfig(scenario="offline", offline_expected_qps="max")
 

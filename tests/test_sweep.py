@@ -1,5 +1,6 @@
 """Sweeps: the file, what runs, what is recorded, what the report says."""
 
+import fcntl
 import json
 import os
 import signal
@@ -91,6 +92,15 @@ def test_a_file_extends_another(tmp_path: Path) -> None:
         ("about: x\nextends: nowhere.yaml\n", 2, "nowhere.yaml"),
         ("extends: mine.yaml\n", 1, "extends itself"),
         ("- a\n", 1, "baseline"),
+        ("isolation:\n  - {name: report.md}\n", 2, "choose another"),
+        ("isolation:\n  - {name: max_num_seqs-8}\ngrid: {set: {max_num_seqs: [8]}}\n", 3, "second experiment"),
+        ("grid: {set: {max_num_seqs: []}}\n", 1, "at least 1"),
+        ("isolation:\n  - name: a\n    env:\n      HF_TOKEN: x\n", 4, "no secrets"),
+        ("isolation:\n  - name: a\n    engine: {hf_token: x}\n", 3, "no secrets"),
+        ("isolation:\n  - name: a\n    env: {A=B: x}\n", 3, "match"),
+        ("isolation:\n  - name: a\n    set: {max-num-seqs: 1, max_num_seqs: 2}\n", 3, "twice"),
+        ("baseline: {engine: &e {c: *e}}\n", 1, "itself"),
+        ("baseline: {set: {seed: -1}}\nisolation:\n  - {name: a}\n", 1, "baseline: --seed"),
     ],
 )
 def test_a_mistake_has_its_line(tmp_path: Path, text: str, line: int, word: str) -> None:
@@ -163,10 +173,15 @@ def test_a_sweep_goes_on_after_failures_and_resumes(tmp_path: Path) -> None:
 def test_a_hanging_experiment_is_ended(tmp_path: Path) -> None:
     path = written(tmp_path, SHORT + "isolation:\n  - {name: a, set: {min_duration: 300}}\n")
     done = sweep(path, "--results-dir", tmp_path, "--timeout", "15")
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 3, done.stderr
     (folder,) = (tmp_path / "sweeps").glob("2*")
     assert [record.status for record in sweep_report.read(folder).records] == ["timeout", "timeout"]
     assert "nothing to compare with" in done.stdout
+    lock = (folder / ".lock").open()
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    again = sweep(path, "--results-dir", tmp_path, "--resume")
+    assert again.returncode == 2
+    assert "still going on" in again.stderr
     assert not engines()
 
 
@@ -252,6 +267,29 @@ def test_rounds_are_held_against_their_own_baseline() -> None:
     assert rows["a"].effect == "helped"
     assert rows["b"].effect == "no difference"  # once better, once worse
     assert rows["a"].numbers.tokens_per_s == 87.5
+
+
+def test_the_worst_round_decides_on_accuracy() -> None:
+    given = state(ran(BASELINE, 100), ran("a", 120), ran(BASELINE, 100, 1), ran("a", 120, 1, verdict="INCONCLUSIVE"))
+    rows = {row.name: row for row in sweep_report.rows(given)}
+    assert rows[BASELINE].accuracy == "SAFE"
+    assert rows["a"].accuracy == "INCONCLUSIVE"
+
+
+@pytest.mark.parametrize("flaw", [{"valid": False}, {"verdict": "FAIL"}])
+def test_nothing_is_held_against_a_baseline_that_does_not_count(flaw: dict[str, object]) -> None:
+    given = state(ran(BASELINE, 100, **flaw), ran("a", 120))
+    report = sweep_report.Report(given, tuple(sweep_report.rows(given)))
+    assert all(row.ratio is None for row in report.rows)
+    assert "nothing to compare with" in "\n".join(sweep_report.findings(report))
+
+
+@pytest.mark.parametrize(("seconds", "effect"), [(600.0, "helped"), (6.0, "no difference")])
+def test_noise_is_no_finding(seconds: float, effect: str) -> None:
+    first = ran(BASELINE, 100), ran("a", 104, duration_s=seconds)
+    second = ran(BASELINE, 100, 1), ran("a", 105, 1, duration_s=seconds)
+    rows = {row.name: row for row in sweep_report.rows(state(*first, *second))}
+    assert rows["a"].effect == effect
 
 
 @given(st.lists(st.tuples(st.floats(0, 1e6), st.floats(0, 100)), max_size=20))

@@ -101,6 +101,9 @@ def test_a_sweep_is_a_parent_with_children(folder: Path, tmp_path: Path) -> None
     )
     state = State("python sweep.py", summary["meta"]["started"], summary["system"], Sweep("s", "", items), records)
     write_json(runs / "sweep.json", asdict(state))
+    write_json(runs / "status.json", {"status": "running"})
+    assert "still running" in send(runs, tmp_path).stderr
+    write_json(runs / "status.json", {"status": "complete"})
     for _ in range(2):
         done = send(runs, tmp_path)
         assert done.returncode == 0, done.stderr
@@ -167,4 +170,4 @@ def test_without_mlflow_it_says_how_to_get_it(folder: Path, tmp_path: Path) -> N
 def test_another_folder_is_refused(tmp_path: Path) -> None:
     done = send(tmp_path, tmp_path)
     assert done.returncode == 2
-    assert "not the folder of a finished run" in done.stderr
+    assert "only complete ones" in done.stderr

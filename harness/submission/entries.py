@@ -84,6 +84,8 @@ def read_run(path: Path) -> Run:
     facts = read_json(path / "config.json")
     if not facts:
         raise UsageError(f"{path}: no config.json in it; not a run folder.")
+    if "plan" not in facts:
+        raise UsageError(f"{path}: not a folder of run.py; MMLU is no part of a submission.")
     status = read_json(path / "status.json").get("status")
     if status != "complete":
         raise UsageError(f"{path}: this run is {status or 'of unknown status'}; only complete ones can be submitted.")

@@ -5,6 +5,7 @@ Sources: submission_structure.md, the paths in the constants of the submission c
 v5.1, for v6 the text still says so but the checker wants `src` - the checker is right.
 """
 
+import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -54,6 +55,9 @@ def build(entries: Sequence[Entry], description: dict[str, Any], system: str, ou
 
     `system` names the system in paths; `description` is its whole description, submitter and division included.
     """
+    for name in (system, str(description["submitter"])):
+        if not re.fullmatch(r"\w[\w.+-]*", name):
+            raise UsageError(f"{name!r} cannot name a folder: letters, digits, '.', '+', '-' and '_' only.")
     base = out / str(description["division"]) / str(description["submitter"])
     if (base / "results" / system).exists():
         raise UsageError(f"{base / 'results' / system} is already there: remove it, or choose another --out.")
