@@ -317,3 +317,32 @@ def test_the_long_set_begins_with_the_demos_own(tmp_path: Path) -> None:
     subprocess.run(command, cwd=ROOT, check=True)
     long, short = (json.loads(path.read_text()) for path in (tmp_path / "long.json", ROOT / "demo" / "cnn_eval.json"))
     assert (len(long), long[: len(short)]) == (260, short)
+
+
+@pytest.mark.parametrize("name", ["../evil", "/tmp/evil", "", "a b"])
+def test_a_submitter_cannot_lead_elsewhere(offline: Finished, system: Path, tmp_path: Path, name: str) -> None:
+    words = ["--submitter", name, "--system", system, "--division", "open", "--out", tmp_path / "out"]
+    done = submission("build", "--runs", offline.folder, *words)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "cannot name a folder" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_build_that_fails_leaves_nothing(offline: Finished, system: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(offline.folder, tmp_path / "run"))
+    summary = run / "Performance" / "mlperf_log_summary.txt"
+    summary.rename(tmp_path / "kept")
+    done = build(tmp_path / "out", system, [run])
+    assert done.returncode == 2
+    assert "is the run whole?" in done.stderr
+    assert not list((tmp_path / "out").iterdir())
+    (tmp_path / "kept").rename(summary)
+    assert build(tmp_path / "out", system, [run]).returncode == 0
+
+
+def test_an_mmlu_folder_is_no_run(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"config": {}}')
+    (tmp_path / "status.json").write_text('{"status": "complete"}')
+    done = build(tmp_path / "out", tmp_path / "system.json", [tmp_path])
+    assert done.returncode == 2
+    assert "MMLU" in done.stderr

@@ -58,6 +58,8 @@ def write_system(arguments: argparse.Namespace) -> int:
     written = description.describe(machine, here=arguments.run is None)
     if arguments.out.exists():
         raise UsageError(f"--out {arguments.out} is already there, maybe filled in by hand: choose another.")
+    if not arguments.out.parent.is_dir():
+        raise UsageError(f"--out {arguments.out}: there is no folder {arguments.out.parent}.")
     write_json(arguments.out, written)
     print(f"{arguments.out}; still to be filled in by a person:")
     for name in description.missing(written):
