@@ -68,8 +68,9 @@ def main(file: Path, choice: Choice, *, resume: bool, dry_run: bool, results_dir
     if dry_run:
         show(sweep, chosen, reasons)
         return DONE
-    for name in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(name, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as it is under nohup
+        signal.signal(signal.SIGHUP, signal.default_int_handler)
     place, records = reopened(sweep, results_dir) if resume else opened(sweep, results_dir)
     with Display(Console(highlight=False)) as display:
         display.say(f"{sweep.name}: {len(chosen)} configurations, {choice.repeat} round(s) -> {place.path}")
