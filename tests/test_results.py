@@ -202,6 +202,7 @@ def test_any_line_survives_the_history(tmp_path_factory: pytest.TempPathFactory,
         ("client_secret=a", "client_secret=***"),
         ("--engine-arg=hf_token=a", "--engine-arg=hf_token=***"),
         ("hf_AbCdEfGhIjKlMnOpQrStUvWxYz01234567", "***"),
+        ("http://user:pw@host/x", "http://user:***@host/x"),
         ("https://user:hf_AbCdEfGhIjKlMnOpQrStUvWxYz01234567@host", "https://user:***@host"),
     ],
 )
