@@ -115,7 +115,7 @@ def measure(plan: Plan, bench: "Bench", tokenizer: Any) -> "Evaluation | None":
         if evaluation.verdict == "FAIL" and not config.no_exit_on_accuracy_fail:
             return evaluation
     if config.mode != "accuracy":
-        for left in reversed(range(rates.TRIES)):
+        for left in reversed(range(rates.tries(config))):
             facts = util_logs.read(bench.test("performance", plan))
             better = rates.corrected(plan, facts) if left else None
             if better is None:
