@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -411,12 +411,7 @@ def load_file(path: Path, kind: type[EngineConfig]) -> dict[str, Any]:
     """The settings of a `--config` YAML file, keys as flags are named, with '-' or '_'. Raises UsageError."""
     import yaml
 
-    try:
-        data = yaml.safe_load(path.read_text())
-    except OSError as error:
-        raise UsageError(f"--config {path}: {error.strerror}.") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UsageError(f"--config {path}: not YAML: {' '.join(str(error).split())}") from None
+    data = read_given("--config", path, "YAML", yaml.safe_load, yaml.YAMLError)
     if not isinstance(data, Mapping):
         raise UsageError(f"--config {path}: expected lines of `flag: value`.")
     settings = {str(key).replace("-", "_"): value for key, value in data.items()}
@@ -425,6 +420,18 @@ def load_file(path: Path, kind: type[EngineConfig]) -> dict[str, Any]:
         if key not in known:
             raise UsageError(f"--config {path}: unknown setting {key!r}{near(key, known)}")
     return settings
+
+
+def read_given(
+    flag: str, path: Path, kind: str, parse: Callable[[str], Any], wrong: type[Exception] = ValueError
+) -> Any:
+    """The content of a file that the user named with `flag`. Raises UsageError when it cannot be read or parsed."""
+    try:
+        return parse(path.read_text())
+    except OSError as error:
+        raise UsageError(f"{flag} {path}: {error.strerror}.") from None
+    except (wrong, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"{flag} {path}: not {kind}: {' '.join(str(error).split()).removesuffix('.')}.") from None
 
 
 def near(word: str, known: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import rules
-from harness.config import DEMO, EngineConfig, RunConfig, why_not_loaded
+from harness.config import DEMO, EngineConfig, RunConfig, read_given, why_not_loaded
 from harness.errors import UsageError
 
 HUB_DATASET = ("abisee/cnn_dailymail", "3.0.0", "validation")
@@ -95,12 +95,7 @@ def shuffled(records: Sequence[Record]) -> list[Record]:
 
 def from_json(path: Path) -> list[Record]:
     """The MLCommons file: a JSON array of records with `input`, `tok_input` and `output`."""
-    try:
-        data = json.loads(path.read_text())
-    except OSError as error:
-        raise UsageError(f"--dataset-path {path}: {error.strerror}.") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"--dataset-path {path}: not JSON: {error}.") from None
+    data = read_given("--dataset-path", path, "JSON", json.loads)
     if not isinstance(data, list) or not data:
         raise UsageError(f"--dataset-path {path}: expected a JSON array of records, as in MLCommons' cnn_eval.json.")
     return [record(item, f"{path}: record {number}") for number, item in enumerate(data)]

@@ -38,32 +38,33 @@ class System:
     git_revision: str | None = None
 
 
-def gpus() -> list[GPU]:
-    """The GPUs this process may use, CUDA_VISIBLE_DEVICES respected; none where there is no NVIDIA driver."""
+@contextlib.contextmanager
+def cards() -> Iterator[tuple[Any, list[Any]]]:
+    """NVML and the handles of the GPUs this process may use: none where there is no NVIDIA driver."""
     try:
         import pynvml
 
         pynvml.nvmlInit()
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in visible(pynvml.nvmlDeviceGetCount())]
     except Exception:
-        return []
-    handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in visible(pynvml.nvmlDeviceGetCount())]
-    found = [
-        GPU(pynvml.nvmlDeviceGetName(handle), int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)) for handle in handles
-    ]
-    pynvml.nvmlShutdown()
-    return found
+        yield None, []
+        return
+    try:
+        yield pynvml, handles
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def gpus() -> list[GPU]:
+    """The GPUs this process may use, CUDA_VISIBLE_DEVICES respected; none where there is no NVIDIA driver."""
+    with cards() as (nvml, handles):
+        return [GPU(nvml.nvmlDeviceGetName(card), int(nvml.nvmlDeviceGetMemoryInfo(card).total)) for card in handles]
 
 
 def gpu_memory_used() -> int:
     """Bytes taken on the visible GPUs, by whichever process; 0 where there are none."""
-    with contextlib.suppress(Exception):
-        import pynvml
-
-        pynvml.nvmlInit()
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in visible(pynvml.nvmlDeviceGetCount())]
-        used = sum(int(pynvml.nvmlDeviceGetMemoryInfo(handle).used) for handle in handles)
-        pynvml.nvmlShutdown()
-        return used
+    with contextlib.suppress(Exception), cards() as (nvml, handles):
+        return sum(int(nvml.nvmlDeviceGetMemoryInfo(card).used) for card in handles)
     return 0
 
 
@@ -102,19 +103,16 @@ def detect() -> System:
     """Everything that can be found out about this machine."""
     import psutil
 
-    cards = gpus()
+    found = gpus()
     driver = cuda = None
-    with contextlib.suppress(Exception):
-        import pynvml
-
-        pynvml.nvmlInit()
-        driver = pynvml.nvmlSystemGetDriverVersion()
-        number = pynvml.nvmlSystemGetCudaDriverVersion()
-        cuda = f"{number // 1000}.{number % 1000 // 10}"
-        pynvml.nvmlShutdown()
+    with cards() as (nvml, _):
+        if nvml:
+            driver = nvml.nvmlSystemGetDriverVersion()
+            number = nvml.nvmlSystemGetCudaDriverVersion()
+            cuda = f"{number // 1000}.{number % 1000 // 10}"
     return System(
-        gpus=[card.name for card in cards],
-        gpu_memory_gib=round(cards[0].memory / 2**30, 1) if cards else None,
+        gpus=[card.name for card in found],
+        gpu_memory_gib=round(found[0].memory / 2**30, 1) if found else None,
         driver=driver,
         cuda=cuda,
         cpu=cpu_model(),
@@ -223,15 +221,8 @@ def recording(path: Path, wanted: bool) -> Iterator[None]:
 def record(path: Path, stop: threading.Event) -> None:
     import psutil
 
-    with contextlib.suppress(Exception):
-        import pynvml
-
-        pynvml.nvmlInit()
-    handles = []
-    with contextlib.suppress(Exception):
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in visible(pynvml.nvmlDeviceGetCount())]
     begin = time.monotonic()
-    with path.open("w", newline="") as file:
+    with path.open("w", newline="") as file, cards() as (nvml, handles):
         table = csv.writer(file)
         columns = ["gpu{}_load_percent", "gpu{}_memory_gib", "gpu{}_power_w"]
         names = [column.format(index) for index in range(len(handles)) for column in columns]
@@ -239,9 +230,9 @@ def record(path: Path, stop: threading.Event) -> None:
         while not stop.wait(1.0):
             row = [round(time.monotonic() - begin, 1), psutil.cpu_percent()]
             row.append(round(psutil.virtual_memory().used / 2**30, 2))
-            for handle in handles:
-                row.append(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu)
-                row.append(round(pynvml.nvmlDeviceGetMemoryInfo(handle).used / 2**30, 2))
-                row.append(round(pynvml.nvmlDeviceGetPowerUsage(handle) / 1000))
+            for card in handles:
+                row.append(nvml.nvmlDeviceGetUtilizationRates(card).gpu)
+                row.append(round(nvml.nvmlDeviceGetMemoryInfo(card).used / 2**30, 2))
+                row.append(round(nvml.nvmlDeviceGetPowerUsage(card) / 1000))
             table.writerow(row)
             file.flush()

