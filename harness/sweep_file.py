@@ -13,7 +13,7 @@
 import itertools
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -30,6 +30,7 @@ Part = Literal["set", "engine", "env"]
 PARTS: tuple[Part, ...] = ("set", "engine", "env")
 OWN = ("results_dir", "keep_all", "mlflow", "no_exit_on_accuracy_fail")  # the sweep's own business
 NAME, LONGEST_NAME = r"^[A-Za-z0-9][A-Za-z0-9.,=_+-]*$", 100
+SECRET = re.compile(r"(?i)token$|secret|password|api_?key")
 RESERVED = {"plots", "report.md", "sweep.json", "status.json", "mlflow.json", BASELINE}
 ALWAYS: dict[str, Any] = {"no_exit_on_accuracy_fail": True, "extra_metrics": True}
 Parts = dict[Part, dict[str, Any]]
@@ -145,28 +146,33 @@ def load(path: Path) -> Sweep:
             stack = merged(stack, change)
     if grid:
         experiments += [(grid[1], item) for item in combinations(grid[0], baseline)]
-    names: set[str] = set()
-    for where, item in experiments:
-        if item.name in names and item.kind == "grid":
-            mistakes.append(f"{where}: a second experiment named {item.name!r}")
-        if item.name in RESERVED and item.kind != "baseline":
-            mistakes.append(f"{where}: {item.name!r} is the name of something else in a sweep's folder: choose another")
-        if not re.match(NAME, item.name) or len(item.name) > LONGEST_NAME:
-            mistakes.append(f"{where}: grid values make no name for a folder: {item.name[:80]!r}")
-        names.add(item.name)
-        try:
-            RunConfig(**item.settings)
-        except UsageError as error:
-            mistakes.append(f"{where}: {item.name}: {error}")
-            if item.name == BASELINE:
-                break  # the others have the same
-        except TypeError:
-            pass  # an unknown setting, already among the mistakes
+    mistakes += refused(experiments)
     if len(experiments) == 1:
         mistakes.append(f"{path}:1: no experiments; add `isolation:`, `stacked:` or `grid:`")
     if mistakes:
         raise UsageError("\n".join(dict.fromkeys(mistakes)))
     return Sweep(path.stem, about["file"], tuple(item for _, item in experiments))
+
+
+def refused(experiments: Sequence[tuple[str, Experiment]]) -> Iterator[str]:
+    """What is wrong with experiments as a whole, each with where it stands: names, and values run.py would refuse."""
+    names: set[str] = set()
+    for where, item in experiments:
+        if item.name in names and item.kind == "grid":
+            yield f"{where}: a second experiment named {item.name!r}"
+        if item.name in RESERVED and item.kind != "baseline":
+            yield f"{where}: {item.name!r} is the name of something else in a sweep's folder: choose another"
+        if not re.match(NAME, item.name) or len(item.name) > LONGEST_NAME:
+            yield f"{where}: grid values make no name for a folder: {item.name[:80]!r}"
+        names.add(item.name)
+        try:
+            RunConfig(**item.settings)
+        except UsageError as error:
+            yield f"{where}: {item.name}: {error}"
+            if item.name == BASELINE:
+                break  # the others have the same
+        except TypeError:
+            pass  # an unknown setting, already among the mistakes
 
 
 def chain(path: Path) -> Iterator[Source]:
@@ -189,6 +195,8 @@ def parse(path: Path, where: str) -> Source:
         text = path.read_text()
         root = yaml.compose(text, Loader=yaml.SafeLoader)
         data = yaml.safe_load(text)
+        lines: Lines = {}
+        twice = list(locate(root, (), lines))
     except OSError as error:
         raise UsageError(f"{where}: cannot read {path}: {error.strerror}.") from None
     except UnicodeDecodeError:
@@ -201,11 +209,6 @@ def parse(path: Path, where: str) -> Source:
         raise UsageError(f"{path}:{line}: not YAML: {getattr(error, 'problem', None) or error}") from None
     if not isinstance(data, Mapping):
         raise UsageError(f"{path}:1: expected `baseline:` and lists of experiments.")
-    lines: Lines = {}
-    try:
-        twice = list(locate(root, (), lines))
-    except RecursionError:
-        raise UsageError(f"{path}:1: an anchor refers to itself.") from None
     if twice:
         raise UsageError("\n".join(f"{path}:{line}: {key!r} is given twice" for line, key in twice))
     try:
@@ -250,14 +253,10 @@ def misnamed(source: Source) -> Iterator[str]:
         groups += [((kind, number, "set"), change.set) for number, change in enumerate(getattr(content, kind))]
     if content.grid:
         groups.append((("grid", "set"), content.grid.set))
-    for where, _ in groups:
-        for part in ("engine", "env"):
-            place = (*where[:-1], part)
-            inside = [path for path in source.lines if path[:-1] == place]
-            for path in inside:
-                if re.search(r"(?i)token$|secret|password|api_?key", str(path[-1])):
-                    yield f"{source.at(*path)}: no secrets in a sweep file: set {path[-1]} in the environment instead"
     for where, settings in groups:
+        for path in source.lines:
+            if path[:-1] in ((*where[:-1], "engine"), (*where[:-1], "env")) and SECRET.search(str(path[-1])):
+                yield f"{source.at(*path)}: no secrets in a sweep file: set {path[-1]} in the environment instead"
         for key in settings:
             name = key.replace("-", "_")
             if name != key and name in settings:

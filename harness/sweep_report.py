@@ -1,7 +1,7 @@
 """A sweep's folder -> its table, findings in words, plots and report.md. Everything from sweep.json."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from statistics import mean
 from typing import Any, Literal
@@ -58,6 +58,12 @@ class Row:
     @property
     def complete(self) -> list[Metrics]:
         return [record.metrics for record in self.records if record.status == "complete"]
+
+    @property
+    def speeds(self) -> dict[int, float]:
+        """Tokens per second by round."""
+        done = [record for record in self.records if record.status == "complete"]
+        return {record.round: record.metrics.tokens_per_s for record in done if record.metrics.tokens_per_s}
 
     @property
     def accuracy(self) -> str:
@@ -126,7 +132,6 @@ def build(folder: Path) -> Report:
         state=state,
         rows=report.rows,
         base=report.row(BASELINE),
-        stack=report.stack,
         findings=list(findings(report)),
         rounds=max((record.round + 1 for record in state.records), default=0),
         plots=pictures,
@@ -137,29 +142,25 @@ def build(folder: Path) -> Report:
     return report
 
 
-def rows(state: State) -> Iterator[Row]:
-    speeds = {
-        (record.experiment, record.round): record.metrics.tokens_per_s
-        for record in state.records
-        if record.status == "complete"
-    }
-    counts = False  # whether the baseline's speed does; without it there is no ratio
+def rows(state: State) -> list[Row]:
+    """A row for each experiment that was begun or skipped; ratios where the baseline's speed counts."""
+    found = []
     for item in state.sweep.experiments:
-        records = tuple(record for record in state.records if record.experiment == item.name)
-        if not records:
-            continue
-        done = [record.metrics for record in records if record.status == "complete"]
-        measured = [field.name for field in fields(Metrics) if field.type == float | None]
-        means: dict[str, Any] = {name: average([getattr(run, name) for run in done]) for name in measured}
-        pairs = [(speeds.get((item.name, r.round)), speeds.get((BASELINE, r.round))) for r in records]
-        ratios = [mine / base for mine, base in pairs if mine and base]
-        if item.name == BASELINE:
-            counts = Row(item, records, Metrics()).usable
-        ratios = ratios if counts else []
-        yield Row(item, records, Metrics(**means), ratio_of(ratios))
+        if records := tuple(record for record in state.records if record.experiment == item.name):
+            found.append(Row(item, records, means(records)))
+    base = next((row for row in found if row.name == BASELINE and row.usable), None)
+    return [replace(row, ratio=against(row, base)) for row in found] if base else found
 
 
-def ratio_of(ratios: Sequence[float]) -> Ratio | None:
+def means(records: Sequence[Record]) -> Metrics:
+    done = [record.metrics for record in records if record.status == "complete"]
+    measured = [field.name for field in fields(Metrics) if field.type == float | None]
+    values: dict[str, Any] = {name: average([getattr(run, name) for run in done]) for name in measured}
+    return Metrics(**values)
+
+
+def against(row: Row, base: Row) -> Ratio | None:
+    ratios = [speed / base.speeds[turn] for turn, speed in row.speeds.items() if turn in base.speeds]
     return Ratio(mean(ratios), min(ratios), max(ratios), len(ratios)) if ratios else None
 
 
@@ -200,7 +201,9 @@ def findings(report: Report) -> Iterator[str]:
         yield f"INVALID by LoadGen, so no speed to go by: {', '.join(invalid)}."
     if unsure := [row.name for row in measured if row.accuracy != "SAFE"]:
         yield f"Accuracy not shown to hold: {', '.join(unsure)}."
-    if steps := [f"{row.name} {number(row.numbers.tokens_per_s)}" for row in report.stack]:
+    if steps := [
+        f"{row.name} {number(row.numbers.tokens_per_s)}{'' if row.usable else ' (not usable)'}" for row in report.stack
+    ]:
         yield f"Stacked: {' → '.join(steps)} tokens/s."
     for row in report.rows:
         if row.trouble:
