@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness import results
+from harness import plots, results
 from harness.mmlu import Asked, MMLUConfig
 from harness.mmlu_data import DOMAIN_OF, DOMAINS, LETTERS, Data
 from harness.mmlu_scores import BINS, Change, Score, Scored, bins, grouped, overall, score, to_csv
@@ -168,12 +168,9 @@ def draw(folder: Path, rows: Sequence[Scored], subjects: dict[str, Score]) -> No
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    folder.mkdir()
     style = {"axes.spines.top": False, "axes.spines.right": False, "grid.alpha": 0.25, "font.size": 10}
     with pyplot.rc_context(style):
-        for name, figure in (("score_by_subject", by_subject(subjects)), ("calibration", calibration(rows))):
-            figure.savefig(folder / f"{name}.png", dpi=110, bbox_inches="tight")
-            pyplot.close(figure)
+        plots.save({"score_by_subject": by_subject(subjects), "calibration": calibration(rows)}, folder)
 
 
 def by_subject(subjects: dict[str, Score]) -> Any:

@@ -158,13 +158,13 @@ def files(folder: Path) -> Iterator[Path]:
 
 def entry(folder: Path) -> Entry:
     """A folder of run.py, mmlu.py or sweep.py as an entry. Raises UsageError for any other, or one not finished."""
-    status = read_json(folder / "status.json").get("status", "of unknown status")
+    status = read_json(folder / "status.json").get("status", "no run folder")
     if (folder / "sweep.json").exists():
         if status == "running":
             raise UsageError(f"{folder}: this sweep is still running, or was killed: end it with --resume first.")
         return sweep(folder)
     if status != "complete":
-        raise UsageError(f"{folder}: this run is {status}; only complete ones are logged.")
+        raise UsageError(f"{folder}: this is {status}; only complete ones are logged.")
     config = read_json(folder / "config.json")
     make, name = (benchmark, "summary.json") if "plan" in config else (mmlu, "overall.json")
     summary = read_json(folder / name)
