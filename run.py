@@ -87,6 +87,7 @@ def find_rate(plan: Plan, bench: "Bench") -> Plan:
         trial = room.wait(room.spawn(rates.trial(room, prompts, rates.trial_batch(plan))), display.tick)
         known = rates.from_trial(plan, trial)
     if need == "max":
+        start = rates.SERVER_SHARE * trial.samples_per_s
         probes = []
 
         def probe(qps: float) -> search.Probe:
@@ -95,7 +96,7 @@ def find_rate(plan: Plan, bench: "Bench") -> Plan:
             results.record(bench.run, plan, probes=[asdict(probe) for probe in probes])
             return probes[-1]
 
-        known = rates.from_search(plan, search.search(known.target_qps or 1.0, probe))
+        known = rates.from_search(plan, search.search(start, probe))
     display.done(known.notes[-1])
     results.record(bench.run, known)
     return known

@@ -15,6 +15,7 @@ DETAIL = "mlperf_log_detail.txt"
 TRACE = "mlperf_log_trace.json"
 MARK = ":::MLLOG "
 LATE = "a latency limit was not kept"
+UNSURE = "too few queries within the limits to be sure of the percentile (early stopping)"
 SEEDS = ("qsl", "sample_index", "schedule")
 SAMPLE_RATE = {
     "Offline": "result_samples_per_second",
@@ -177,7 +178,7 @@ def reasons(values: dict[str, Any]) -> list[str]:
     if values.get("result_min_queries_met") is False:
         why.append("too few queries were issued")
     if values.get("early_stopping_met") is False:
-        why.append("too few queries within the limits to be sure of the percentile (early stopping)")
+        why.append(UNSURE)
     texts = [values.get("result_invalid_reason", "")]
     texts += [values.get(f"early_stopping_{kind}result", "") for kind in ("", "ttft_", "tpot_")]
     said = [" ".join(str(text).split()) for text in texts]

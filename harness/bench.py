@@ -47,7 +47,8 @@ class Bench:
         folder.mkdir(exist_ok=True)
         length = search.seconds(qps)
         short = replace(plan, target_qps=qps, min_duration_s=length, samples=min(plan.samples, math.ceil(qps * length)))
-        settings = self.settings_in(folder, short)
+        settings = self.settings_in(folder, plan)  # the run's: shortened for this test alone
+        (folder / "user.conf").write_text(loadgen.user_conf(short))
         self.display.stage(f"probe at {qps:.4g} queries/s")
         with loadgen.shortened(settings, short):
             self.drive("performance", settings, short, folder)

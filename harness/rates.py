@@ -10,7 +10,7 @@ from typing import Any, Literal
 from harness.config import Plan, RunConfig
 from harness.search import MARGIN, Probe, highest
 from harness.sut import Engine, batched
-from util_logs import LATE, Facts
+from util_logs import LATE, UNSURE, Facts
 
 SERVER_SHARE = 0.8  # of the Offline rate: leaves room for the bursts of random arrivals
 # LoadGen plans for 1.1 x duration x rate. A trial sees the ramps at both ends more than a long run does, so the
@@ -145,7 +145,7 @@ def from_search(plan: Plan, probes: list[Probe]) -> Plan:
 def corrected(plan: Plan, facts: Facts) -> Plan | None:
     """The plan for another try: the trial was off so far that LoadGen had too few queries for its duration, or the
     rate that a search found did not hold for a whole run."""
-    if needed(plan.config) == "max" and LATE in facts.invalid_reasons and plan.target_qps:
+    if needed(plan.config) == "max" and {LATE, UNSURE} & set(facts.invalid_reasons) and plan.target_qps:
         rate = MARGIN * plan.target_qps
         return plan.noted(
             f"server target: {plan.target_qps:.4g} queries/s was INVALID over {facts.duration_s:.1f} s; "

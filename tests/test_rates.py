@@ -210,6 +210,14 @@ def test_a_test_is_not_tried_again_without_need():
     assert corrected(plan(offline_expected_qps=3), ended("offline")) is None
 
 
+@pytest.mark.parametrize("reason", [util_logs.LATE, util_logs.UNSURE])
+def test_a_rate_that_a_search_found_is_lowered_where_it_does_not_hold(reason: str):
+    facts = replace(ended("server"), invalid_reasons=[reason])
+    again = corrected(replace(plan("server", server_target_qps="max"), target_qps=50.0), facts)
+    assert again is not None and again.target_qps == pytest.approx(48.5)
+    assert corrected(replace(plan("server", server_target_qps=50), target_qps=50.0), facts) is None
+
+
 def test_what_is_tried():
     prompts = [[n] for n in range(100)]
     assert trial_prompts(plan("singlestream"), prompts, 8) == prompts[:10]
