@@ -36,11 +36,12 @@ def benchmark(config: RunConfig, run: "RunFolder", display: "Display") -> int:
     import report
     from harness import bench, ending, engine, results, samples, system, tracking
 
-    plan = resolve(config, samples.task(config), system.gpus(), system.weight_bytes(config))
+    weights, reference = system.weight_bytes(config), system.is_reference(config)
+    plan = resolve(config, samples.task(config), system.gpus(), weights, reference)
     results.record(run, plan, command=ending.command_line(), started=results.now(), system=system.facts())
     display.say(f"{config.model}, {config.category} {config.scenario}, {config.mode}, MLPerf v{config.version}")
     if plan.shortcomings:
-        display.say(f"short run, not comparable with MLPerf results: {'; '.join(plan.shortcomings)}", style="yellow")
+        display.say(f"not comparable with MLPerf results: {'; '.join(plan.shortcomings)}", style="yellow")
     tokenizer = samples.load_tokenizer(config)
     library = samples.load(config, tokenizer, plan.samples)
     samples.check_lengths(library, plan.max_model_len, config.max_new_tokens)

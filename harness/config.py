@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from datetime import date
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -20,6 +21,18 @@ ALIASES = {DEFAULT_MODEL: "meta-llama/Llama-3.1-8B-Instruct", "demo": str(DEMO /
 GPU_MEMORY_SHARE = 0.9
 BYTES_PER_WEIGHT = {"fp16": 2, "bf16": 2, "fp32": 4}
 DTYPES = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32"}
+
+
+SECRET = re.compile(r"(?i)(^|[_-])token$|secret|password|api[_-]?key")  # names whose values are never written down
+# Arguments of vLLM's engine that flags already set: told twice, a report would name the wrong one.
+OWN_FLAG = {
+    name: name
+    for name in (
+        *("model", "quantization", "kv_cache_dtype", "load_format", "trust_remote_code", "seed"),
+        *("tensor_parallel_size", "data_parallel_size", "max_model_len", "gpu_memory_utilization"),
+        *("max_num_seqs", "max_num_batched_tokens"),
+    )
+} | {"dtype": "precision"}
 
 
 def flag(default: Any, panel: str, text: str) -> Any:
@@ -43,8 +56,10 @@ class EngineConfig:
     )
     backend: Literal["vllm"] = flag("vllm", MODEL, "The inference engine.")
     precision: Literal["fp16", "bf16", "fp32"] = flag("bf16", MODEL, "Number format of weights and activations.")
-    quantization: Literal["none", "fp8"] = flag(
-        "none", MODEL, "fp8 halves the weights' memory and uses the GPU's faster 8-bit arithmetic."
+    quantization: str = flag(
+        "none",
+        MODEL,
+        "none; fp8 (half the weights' memory, and the GPU's faster 8-bit arithmetic); or another of vLLM's methods.",
     )
     kv_cache_dtype: Literal["auto", "fp8"] = flag(
         "auto", MODEL, "fp8 halves the memory of each request's attention cache, so that more fit at once."
@@ -90,6 +105,11 @@ class EngineConfig:
             require(value in (None, "auto") or value > 0, as_flag(name), "a number above 0")
         for pair in self.engine_arg:
             require(pair.partition("=")[0].isidentifier() and "=" in pair, "--engine-arg", "KEY=VALUE", pair)
+        for name in self.engine_args:
+            if name in OWN_FLAG:
+                raise UsageError(
+                    f"--engine-arg takes what has no flag of its own; {name} has {as_flag(OWN_FLAG[name])}."
+                )
 
     @property
     def demo(self) -> bool:
@@ -105,9 +125,15 @@ class EngineConfig:
         return ALIASES.get(self.model, self.model)
 
     @property
+    def engine_args(self) -> dict[str, Any]:
+        """`engine_arg` by key, values read as YAML (so 8, true, {"mode": 3} and text all work)."""
+        pairs = (pair.partition("=") for pair in self.engine_arg)
+        return {key: from_yaml(text) for key, _, text in pairs}
+
+    @property
     def uses_ray(self) -> bool:
         """Whether vLLM takes its GPUs from a Ray cluster: those visible here may be a part of them."""
-        return any(re.fullmatch(r"(data_parallel|distributed_executor)_backend=ray", pair) for pair in self.engine_arg)
+        return "ray" in map(self.engine_args.get, ("data_parallel_backend", "distributed_executor_backend"))
 
     @property
     def dummy_weights(self) -> bool:
@@ -235,6 +261,7 @@ class Plan:
     tensor_parallel_size: int
     data_parallel_size: int
     seeds: rules.Seeds
+    reference_model: bool = True  # whether the model has Llama-3.1-8B's shape
     notes: tuple[str, ...] = ()
     target_qps: float | None = None  # Offline: samples/s expected; Server, Interactive: queries/s sent
     expected_latency_ms: float | None = None  # SingleStream
@@ -254,6 +281,8 @@ class Plan:
         why = []
         if self.config.demo:
             why.append("the demo model")
+        elif not self.reference_model:
+            why.append("another model than Llama-3.1-8B")
         if self.config.dummy_weights:
             why.append("dummy weights")
         official = rules.OFFICIAL[self.config.category].samples
@@ -265,6 +294,12 @@ class Plan:
             why.append(f"{self.config.max_new_tokens} new tokens instead of {rules.MAX_NEW_TOKENS}")
         if self.config.seed is not None:
             why.append("seeds of its own")
+        if self.config.engine_args.get("speculative_config"):
+            why.append("speculative decoding")
+        if self.config.engine_args.get("enable_prefix_caching"):
+            why.append("prefix caching: LoadGen repeats its samples, and would measure the cache")
+        if self.config.disable_accuracy_gate:
+            why.append("the accuracy gate is switched off")
         return why
 
     def noted(self, note: str, **changes: Any) -> "Plan":
@@ -272,7 +307,9 @@ class Plan:
         return replace(self, notes=(*self.notes, note), **changes)
 
 
-def resolve(config: RunConfig, task: rules.Task, gpus: Sequence[GPU], weight_bytes: int) -> Plan:
+def resolve(
+    config: RunConfig, task: rules.Task, gpus: Sequence[GPU], weight_bytes: int, reference_model: bool = True
+) -> Plan:
     """Fills in every `auto` but the rates, which only a loaded engine can tell.
 
     Raises UsageError where the sample count is more than there is, or the GPUs are too few.
@@ -313,6 +350,7 @@ def resolve(config: RunConfig, task: rules.Task, gpus: Sequence[GPU], weight_byt
         tensor,
         data,
         seeds,
+        reference_model,
         tuple(notes),
         target_qps=None if isinstance(rate, str) else rate,
     )
@@ -422,6 +460,17 @@ def load_file(path: Path, kind: type[EngineConfig]) -> dict[str, Any]:
     return settings
 
 
+def from_yaml(text: str) -> Any:
+    """A value as YAML has it, or the text itself where it is none, or a date."""
+    import yaml
+
+    try:
+        value = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return text
+    return text if isinstance(value, date) else value
+
+
 def read_given(
     flag: str, path: Path, kind: str, parse: Callable[[str], Any], wrong: type[Exception] = ValueError
 ) -> Any:
@@ -430,7 +479,7 @@ def read_given(
         return parse(path.read_text())
     except OSError as error:
         raise UsageError(f"{flag} {path}: {error.strerror}.") from None
-    except (wrong, UnicodeDecodeError, RecursionError) as error:
+    except (wrong, ValueError, RecursionError) as error:  # also text that is not UTF-8, or a date that is none
         raise UsageError(f"{flag} {path}: not {kind}: {' '.join(str(error).split()).removesuffix('.')}.") from None
 
 

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 import psutil
 
 from harness import rules
-from harness.config import DTYPES, EngineConfig, Plan, near
+from harness.config import DTYPES, SECRET, EngineConfig, Plan, near
 from harness.errors import EngineError, UsageError, first_line
 from harness.system import gpus
 
@@ -68,7 +68,7 @@ def args_for(plan: Plan) -> dict[str, Any]:
         args.setdefault("max_num_seqs", DEMO_SEQUENCES)
     if plan.config.seed is not None:
         args["seed"] = plan.config.seed
-    return args | extra_args(plan.config.engine_arg)
+    return args | extra_args(plan.config)
 
 
 def choosing_args(config: EngineConfig, max_model_len: int, parallel: tuple[int, int], seed: int) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def choosing_args(config: EngineConfig, max_model_len: int, parallel: tuple[int,
         args["block_size"] = CPU_BLOCK  # only whole blocks are shared, and vLLM's own choice on a CPU is 128 tokens
         if config.demo:
             args["enforce_eager"] = True
-    return args | extra_args(config.engine_arg)
+    return args | extra_args(config)
 
 
 def base_args(config: EngineConfig, max_model_len: int, tensor_parallel: int, data_parallel: int) -> dict[str, Any]:
@@ -110,29 +110,24 @@ def base_args(config: EngineConfig, max_model_len: int, tensor_parallel: int, da
 
 
 def shown(args: dict[str, Any]) -> dict[str, Any]:
-    """Engine arguments as they may be written down: without secrets."""
-    return {key: "***" if "token" in key and isinstance(value, str) else value for key, value in args.items()}
+    """Engine arguments as they may be written down: without secrets, however deep."""
+    return {
+        key: "***" if SECRET.search(str(key)) and value else shown(value) if isinstance(value, dict) else value
+        for key, value in args.items()
+    }
 
 
-def extra_args(pairs: Sequence[str]) -> dict[str, Any]:
-    """`KEY=VALUE` pairs, values read as YAML (so 8, true, {"mode": 3} and text all work), keys checked with vLLM."""
-    import yaml
-
-    if not pairs:
+def extra_args(config: EngineConfig) -> dict[str, Any]:
+    """What --engine-arg gives, its keys checked with vLLM."""
+    if not config.engine_arg:
         return {}
     from vllm import AsyncEngineArgs
 
     known = [item.name for item in fields(AsyncEngineArgs)]
-    args = {}
-    for pair in pairs:
-        key, _, text = pair.partition("=")
+    for key in config.engine_args:
         if key not in known:
             raise UsageError(f"--engine-arg {key}: this vLLM has no such argument{near(key, known)}")
-        try:
-            args[key] = yaml.safe_load(text)
-        except yaml.YAMLError:
-            args[key] = text
-    return args
+    return config.engine_args
 
 
 def unknown(arguments: Iterable[str], variables: Iterable[str]) -> str:
@@ -191,6 +186,8 @@ class Engine:
             # vLLM's own defaults for batch sizes: for throughput where nobody streams, for latency where one does.
             usage = UsageContext.OPENAI_API_SERVER if self.streaming else UsageContext.LLM_CLASS
             self._llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**args), usage_context=usage)
+        except (TimeoutError, ConnectionError) as error:
+            raise EngineError(f"vLLM did not start: {first_line(error)}") from error
         except (ValueError, TypeError, OSError) as error:
             raise UsageError(f"vLLM refuses these settings: {first_line(error)}") from error
         except Exception as error:

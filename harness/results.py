@@ -76,7 +76,7 @@ def record(run: RunFolder, plan: Plan, **facts: Any) -> None:
 
 def hide_secret(word: str) -> str:
     """A command-line word with the value of anything like a token or password left out."""
-    hidden = re.sub(r"(?is)((?:token|secret|password|api[-_]?key)[\"']?\s*[:=]\s*).*", r"\1***", word)
+    hidden = re.sub(r"(?is)((?:token|(?:secret|password|api[-_]?key)[\w-]*)[\"']?\s*[:=]\s*).*", r"\1***", word)
     hidden = re.sub(r"(//[^/@\s:]*):[^/@\s]+@", r"\1:***@", hidden)
     return re.sub(r"\bhf_[A-Za-z0-9]{16,}", "***", hidden)
 

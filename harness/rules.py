@@ -23,6 +23,10 @@ PROMPT = (
 MAX_NEW_TOKENS = 128
 MIN_NEW_TOKENS = 1
 EDGE_SHUFFLE_SEED = 42
+SHAPE = {  # Llama-3.1-8B, from its config.json
+    **{"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "vocab_size": 128256},
+    **{"num_attention_heads": 32, "num_key_value_heads": 8},
+}
 LONGEST_PROMPT = 2540  # tokens, of the 13,368 official samples
 MIN_DURATION_S = 600.0
 

@@ -21,7 +21,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from harness.config import RunConfig, as_flag, near
+from harness.config import SECRET, RunConfig, as_flag, near
 from harness.errors import UsageError
 
 BASELINE = "baseline"
@@ -30,7 +30,6 @@ Part = Literal["set", "engine", "env"]
 PARTS: tuple[Part, ...] = ("set", "engine", "env")
 OWN = ("results_dir", "keep_all", "mlflow", "no_exit_on_accuracy_fail")  # the sweep's own business
 NAME, LONGEST_NAME = r"^[A-Za-z0-9][A-Za-z0-9.,=_+-]*$", 100
-SECRET = re.compile(r"(?i)token$|secret|password|api_?key")
 RESERVED = {"plots", "report.md", "sweep.json", "status.json", "mlflow.json", BASELINE}
 ALWAYS: dict[str, Any] = {"no_exit_on_accuracy_fail": True, "extra_metrics": True}
 Parts = dict[Part, dict[str, Any]]
@@ -194,16 +193,18 @@ def parse(path: Path, where: str) -> Source:
     try:
         text = path.read_text()
         root = yaml.compose(text, Loader=yaml.SafeLoader)
-        data = yaml.safe_load(text)
         lines: Lines = {}
         twice = list(locate(root, (), lines))
+        data = json.loads(json.dumps(yaml.safe_load(text), default=str))  # what sweep.json can hold: no dates
     except OSError as error:
         raise UsageError(f"{where}: cannot read {path}: {error.strerror}.") from None
     except UnicodeDecodeError:
         raise UsageError(f"{path}: not text.") from None
-    except RecursionError:
-        raise UsageError(f"{path}:1: an anchor refers to itself.") from None
-    except yaml.YAMLError as error:
+    except (RecursionError, TypeError):
+        raise UsageError(
+            f"{path}:1: only plain values, please: a key that is no text, or an anchor within itself."
+        ) from None
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that is none, say
         mark = getattr(error, "problem_mark", None)
         line = mark.line + 1 if mark else 1
         raise UsageError(f"{path}:{line}: not YAML: {getattr(error, 'problem', None) or error}") from None

@@ -14,6 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from harness import rules
 from harness.config import BYTES_PER_WEIGHT, GPU, ROOT, EngineConfig, why_not_loaded
 from harness.errors import UsageError
 
@@ -178,23 +179,32 @@ def weight_bytes(config: EngineConfig) -> int:
     """
     shape = load_shape(config)
     width = BYTES_PER_WEIGHT[config.precision]
+    inner = 1 if config.quantization.startswith(("fp8", "int8")) else width
     hidden, layers = shape.hidden_size, shape.num_hidden_layers
     head = getattr(shape, "head_dim", None) or hidden // shape.num_attention_heads
     attention = hidden * head * 2 * (shape.num_attention_heads + shape.num_key_value_heads)
     feed_forward = 3 * hidden * shape.intermediate_size
     embeddings = shape.vocab_size * hidden * (1 if shape.tie_word_embeddings else 2)
-    return int(
-        layers * (attention + feed_forward) * (1 if config.quantization == "fp8" else width) + embeddings * width
-    )
+    return int(layers * (attention + feed_forward) * inner + embeddings * width)
+
+
+def is_reference(config: EngineConfig) -> bool:
+    """Whether the model has Llama-3.1-8B's shape."""
+    shape = load_shape(config)
+    return all(getattr(shape, key) == value for key, value in rules.SHAPE.items())
 
 
 def load_shape(config: EngineConfig) -> Any:
+    """The model's config. Raises UsageError where it cannot be had, or is not of a Llama-like decoder."""
     from transformers import AutoConfig
 
     try:
-        return AutoConfig.from_pretrained(config.model_path, trust_remote_code=config.trust_remote_code)
+        shape = AutoConfig.from_pretrained(config.model_path, trust_remote_code=config.trust_remote_code)
     except Exception as error:
         raise UsageError(why_not_loaded(config, error)) from None
+    if missing := [key for key in rules.SHAPE if not hasattr(shape, key)]:
+        raise UsageError(f"--model {config.model}: no Llama-like model, its config has no {missing[0]}.")
+    return shape
 
 
 def facts() -> dict[str, object]:

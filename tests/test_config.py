@@ -15,9 +15,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness import rules
+from harness import rules, system
 from harness.cli import run_command
-from harness.config import GPU, ROOT, RunConfig, as_flag, load_file, parallelism, resolve
+from harness.config import DEMO, GPU, ROOT, RunConfig, as_flag, load_file, parallelism, resolve
 from harness.errors import BAD_INPUT, UsageError
 
 GIB = 2**30
@@ -79,9 +79,9 @@ def file(tmp_path: Path):
     return write
 
 
-def plan(**flags: Any):
+def plan(reference: bool = True, **flags: Any):
     config = RunConfig(**flags)
-    return resolve(config, rules.OFFICIAL[config.category], [], 16 * GIB)
+    return resolve(config, rules.OFFICIAL[config.category], [], 16 * GIB, reference)
 
 
 def test_help_lists_every_flag_in_its_panel():
@@ -149,6 +149,8 @@ def test_a_results_folder_that_cannot_be_made_ends_before_anything_starts(tmp_pa
         (("--server-target-qps", "nan"), "above 0"),
         (("--engine-arg", "novalue"), "KEY=VALUE; got 'novalue'"),
         (("--engine-arg", "=1"), "KEY=VALUE"),
+        (("--engine-arg", "quantization=fp8"), "quantization has --quantization"),
+        (("--engine-arg", "dtype=float16"), "dtype has --precision"),
     ],
 )
 def test_a_wrong_value_ends_with_what_the_flag_takes(refusal, words: tuple[str, str], wanted: str):
@@ -195,6 +197,7 @@ def test_repeated_engine_args_are_kept_in_order(parse):
         ("- model", "expected lines of `flag: value`"),
         ("", "expected lines of `flag: value`"),
         ("model: [", "not YAML"),
+        ("model: 2024-13-45", "not YAML"),
         ("max_num_seqs: many", "--max-num-seqs takes a whole number; got 'many'"),
         ("max_num_seqs: 1.5", "--max-num-seqs takes a whole number; got 1.5"),
         ("max_num_seqs: true", "--max-num-seqs takes a whole number; got True"),
@@ -375,10 +378,22 @@ def test_a_full_run_has_no_shortcomings_and_official_settings():
         ({"seed": 0}, "seeds of its own"),
         ({"load_format": "dummy"}, "dummy weights"),
         ({"model": "demo"}, "the demo model"),
+        ({"engine_arg": ("speculative_config={method: ngram}",)}, "speculative decoding"),
+        (
+            {"engine_arg": ("enable_prefix_caching=true",)},
+            "prefix caching: LoadGen repeats its samples, and would measure the cache",
+        ),
+        ({"disable_accuracy_gate": True}, "the accuracy gate is switched off"),
     ],
 )
 def test_each_shortcoming_is_named(flags: dict[str, Any], told: str):
     assert told in plan(**flags).shortcomings
+
+
+def test_only_llamas_shape_counts_as_the_reference_model():
+    demo = RunConfig(model=str(DEMO / "model"))
+    assert not system.is_reference(demo)
+    assert plan(model=str(DEMO / "model"), reference=False).shortcomings == ["another model than Llama-3.1-8B"]
 
 
 def test_a_short_accuracy_run_may_be_brief():

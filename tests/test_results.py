@@ -201,6 +201,8 @@ def test_any_line_survives_the_history(tmp_path_factory: pytest.TempPathFactory,
         ("apikey=a", "apikey=***"),
         ("client_secret=a", "client_secret=***"),
         ("--engine-arg=hf_token=a", "--engine-arg=hf_token=***"),
+        ("AWS_SECRET_ACCESS_KEY=abc", "AWS_SECRET_ACCESS_KEY=***"),
+        ("--engine-arg=tokenizer=/m/tok", "--engine-arg=tokenizer=/m/tok"),
         ("hf_AbCdEfGhIjKlMnOpQrStUvWxYz01234567", "***"),
         ("http://user:pw@host/x", "http://user:***@host/x"),
         ("https://user:hf_AbCdEfGhIjKlMnOpQrStUvWxYz01234567@host", "https://user:***@host"),
@@ -272,16 +274,16 @@ def index(results: Path) -> list[list[str]]:
 
 def test_the_index_lists_runs_newest_first(tmp_path: Path):
     first, second = open_run(tmp_path, LABEL), open_run(tmp_path, LABEL)
-    finish(first, LINE)
+    finish(first, LINE | {"comparable": True})
     finish(second, LINE | {"comparable": True, "verdict": "FAIL", "valid": False, "scenario": "server"})
     assert index(tmp_path) == [
         [
             f"[{second.name}]({second.name}/report.md)",
-            *("demo", "datacenter server", "FAIL", "INVALID", "5,309", "41.5", "yes"),
+            *("demo", "datacenter server", "FAIL", "INVALID", "5,309", "41.5", "no"),
         ],
         [
             f"[{first.name}]({first.name}/report.md)",
-            *("demo", "datacenter offline", "PASS", "VALID", "5,309", "41.5", "no"),
+            *("demo", "datacenter offline", "PASS", "VALID", "5,309", "41.5", "yes"),
         ],
     ]
 

@@ -48,9 +48,9 @@ def test_the_three_kinds(tmp_path: Path) -> None:
     path = written(
         tmp_path,
         SHORT
-        + "  engine: {seed: 1}\n"
+        + "  engine: {stream_interval: 1}\n"
         + "isolation:\n  - {name: one, set: {max-num-seqs: 8}}\n"
-        + "stacked:\n  - {name: two, set: {max_num_seqs: 16}}\n  - {name: three, engine: {seed: null}, env: {A: 1}}\n"
+        + "stacked:\n  - {name: two, set: {max_num_seqs: 16}}\n  - {name: three, engine: {stream_interval: null}, env: {A: 1}}\n"
         + "grid:\n  set: {max_num_seqs: [4, 8]}\n  engine: {block_size: [16, 32]}\n",
     )
     found = {item.name: item for item in sweep_file.load(path).experiments}
@@ -61,8 +61,8 @@ def test_the_three_kinds(tmp_path: Path) -> None:
     assert found["three"].settings["max_num_seqs"] == 16
     assert "engine_arg" not in found["three"].settings
     assert found["three"].env == {"A": "1"}
-    assert found["three"].changes == ("max_num_seqs=16", "no seed", "A=1")
-    assert found["max_num_seqs-8+block_size-32"].settings["engine_arg"] == ["seed=1", "block_size=32"]
+    assert found["three"].changes == ("max_num_seqs=16", "no stream_interval", "A=1")
+    assert found["max_num_seqs-8+block_size-32"].settings["engine_arg"] == ["stream_interval=1", "block_size=32"]
 
 
 def test_a_file_extends_another(tmp_path: Path) -> None:
@@ -89,6 +89,12 @@ def test_a_file_extends_another(tmp_path: Path) -> None:
         ("baseline:\n  set:\n    seed: 1\n    seed: 2\n", 4, "twice"),
         ("baseline: {}\n", 1, "no experiments"),
         ("baseline: {\n\n", 3, "not YAML"),
+        ("about: 2024-13-45\n", 1, "not YAML"),
+        (
+            "baseline: {engine: {quantization: fp8}}\nisolation:\n  - {name: a}\n",
+            1,
+            "quantization has --quantization",
+        ),
         ("about: x\nextends: nowhere.yaml\n", 2, "nowhere.yaml"),
         ("extends: mine.yaml\n", 1, "extends itself"),
         ("- a\n", 1, "baseline"),

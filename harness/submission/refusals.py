@@ -36,14 +36,9 @@ def closed(entries: Sequence[Entry]) -> list[str]:
 
 def settings(entry: Entry) -> Iterator[str]:
     for run in entry.runs:
-        config, engine = run.config, run.facts.get("engine_args", {})
         yield from run.facts["shortcomings"]
-        if Path(config["model"]).resolve() == Path(ALIASES["demo"]):
+        if Path(run.config["model"]).resolve() == Path(ALIASES["demo"]):
             yield "the demo model"
-        if engine.get("speculative_config"):
-            yield "speculative decoding"
-        if engine.get("enable_prefix_caching"):
-            yield "prefix caching: LoadGen repeats its samples, and would measure the cache"
 
 
 def accuracy(entry: Entry) -> Iterator[str]:
