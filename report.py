@@ -134,7 +134,7 @@ def history_line(summary: dict[str, Any]) -> dict[str, Any]:
     kept = [
         *("started", "mlperf_version", "model", "category", "scenario", "mode", "samples", "comparable"),
         *("precision", "quantization", "kv_cache_dtype", "load_format", "batch_size"),
-        *("tensor_parallel_size", "data_parallel_size"),
+        *("tensor_parallel_size", "data_parallel_size", "max_new_tokens"),
     ]
     tokens, count = test.get("total_new_tokens"), test.get("samples")
     return {
@@ -202,6 +202,9 @@ def main() -> int:
             print(arguments.run / "report.md")
     except (BenchmarkError, util_logs.LogError) as error:
         print(f"error: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except OSError as error:
+        print(f"error: {error.filename}: {error.strerror}.", file=sys.stderr)
         return BAD_INPUT
     return DONE
 

@@ -60,7 +60,7 @@ def benchmark(config: RunConfig, run: "RunFolder", display: "Display") -> int:
 
     display.stage("writing the report")
     summary = report.build(run.path)
-    results.finish(run, report.history_line(summary), keep_all=bool(config.keep_all))
+    results.finish(run, report.history_line(summary), bool(config.keep_all), display.done)
     report.write_index(config.results_dir)
     tracking.after(run.path, config.mlflow, config.results_dir, display.done)
     display.say("")
@@ -74,14 +74,17 @@ def benchmark(config: RunConfig, run: "RunFolder", display: "Display") -> int:
 
 def find_rate(plan: Plan, bench: "Bench") -> Plan:
     """Resolves the rate LoadGen must be told: from the history, a short calibration, or a search on the engine."""
-    from harness import rates, results, search
+    from harness import rates, results, search, system
 
     room, display = bench.engine, bench.display
 
     need = rates.needed(plan.config)
     if need == "nothing":
         return plan
-    known = rates.from_history(plan, results.history(plan.config.results_dir)) if need == "server" else None
+    known = None
+    if need == "server":
+        names = [gpu.name for gpu in system.gpus()]
+        known = rates.from_history(plan, names, results.history(plan.config.results_dir))
     if known is None:
         display.stage("calibrating")
         prompts = rates.trial_prompts(plan, bench.library.prompts, room.concurrency)

@@ -46,13 +46,13 @@ def needed(config: RunConfig) -> Literal["nothing", "offline", "server", "max", 
     return "nothing" if config.server_target_qps != "auto" else "server"
 
 
-def from_history(plan: Plan, history: Iterable[dict[str, Any]]) -> Plan | None:
-    """The Server rate from the last finished Offline run of the same model, precision and parallelism."""
-    mine = identity(plan)
+def from_history(plan: Plan, gpus: list[str], history: Iterable[dict[str, Any]]) -> Plan | None:
+    """The Server rate from the last VALID Offline run of the same model, number formats and parallelism, on `gpus`."""
+    mine = identity(plan) | {"gpus": gpus, "category": plan.config.category, "scenario": "offline", "valid": True}
     last = None
     for line in history:
-        same = all(line.get(key) == value for key, value in mine.items())
-        if same and line.get("scenario") == "offline" and line.get("tokens_per_s") and line.get("mean_new_tokens"):
+        same = all(line.get(key) == value for key, value in mine.items()) and not line.get("batch_size")
+        if same and line.get("tokens_per_s") and line.get("mean_new_tokens"):
             last = line
     if last is None:
         return None
@@ -80,6 +80,7 @@ def identity(plan: Plan) -> dict[str, Any]:
         "precision": config.precision,
         "quantization": config.quantization,
         "kv_cache_dtype": config.kv_cache_dtype,
+        "max_new_tokens": config.max_new_tokens,
         "tensor_parallel_size": plan.tensor_parallel_size,
         "data_parallel_size": plan.data_parallel_size,
     }

@@ -60,15 +60,19 @@ def test_which_rate_is_still_to_be_found(scenario: str, wanted: dict[str, str], 
     assert needed(asked(scenario, mode=mode, **given_rates)) == ("nothing" if known else open_rate)
 
 
+GPUS = ["NVIDIA H200"]
+
+
 def offline(target: Plan, **changes: Any) -> dict[str, Any]:
     """A line of the history: an Offline run as `target` would have made it."""
     numbers = {"tokens_per_s": 6400.0, "samples_per_s": 777.0, "mean_new_tokens": 128.0}
-    return {"run": "earlier", "scenario": "offline", **identity(target), **numbers, **changes}
+    where = {"category": "datacenter", "scenario": "offline", "gpus": GPUS, "valid": True}
+    return {"run": "earlier", **where, **identity(target), **numbers, **changes}
 
 
 def test_the_server_rate_is_a_share_of_offline_requests_not_tokens():
     server = plan("server")
-    found = from_history(server, [offline(server)])
+    found = from_history(server, GPUS, [offline(server)])
     assert found.target_qps == pytest.approx(0.8 * 6400 / 128)
     assert "earlier" in found.notes[-1] and "6,400.0 tokens/s / 128.0 tokens a request" in found.notes[-1]
 
@@ -77,7 +81,7 @@ def test_the_server_rate_is_a_share_of_offline_requests_not_tokens():
 @given(tokens_per_s=st.floats(1, 1e6), mean=st.floats(1, 128))
 def test_the_server_rate_for_any_offline_result(tokens_per_s: float, mean: float):
     server = plan("server")
-    found = from_history(server, [offline(server, tokens_per_s=tokens_per_s, mean_new_tokens=mean)])
+    found = from_history(server, GPUS, [offline(server, tokens_per_s=tokens_per_s, mean_new_tokens=mean)])
     assert found.target_qps == pytest.approx(0.8 * tokens_per_s / mean)
 
 
@@ -91,6 +95,11 @@ def test_the_server_rate_for_any_offline_result(tokens_per_s: float, mean: float
         {"load_format": "dummy"},
         {"tensor_parallel_size": 2},
         {"data_parallel_size": 2},
+        {"max_new_tokens": 64},
+        {"batch_size": 16},
+        {"gpus": ["NVIDIA L4"]},
+        {"category": "edge"},
+        {"valid": False},
         {"scenario": "server"},
         {"scenario": "singlestream"},
         {"tokens_per_s": None},
@@ -100,7 +109,7 @@ def test_the_server_rate_for_any_offline_result(tokens_per_s: float, mean: float
 )
 def test_another_run_gives_no_rate(other: dict[str, Any]):
     server = plan("interactive")
-    assert from_history(server, [offline(server, **other)]) is None
+    assert from_history(server, GPUS, [offline(server, **other)]) is None
 
 
 def test_the_last_fitting_run_counts():
@@ -111,8 +120,8 @@ def test_the_last_fitting_run_counts():
         offline(server, tokens_per_s=900.0, precision="fp16"),
         {"run": "of another program"},
     ]
-    assert from_history(server, lines).target_qps == pytest.approx(0.8 * 200 / 128)
-    assert from_history(server, []) is None
+    assert from_history(server, GPUS, lines).target_qps == pytest.approx(0.8 * 200 / 128)
+    assert from_history(server, GPUS, []) is None
 
 
 class Instant:
