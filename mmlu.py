@@ -70,7 +70,7 @@ def evaluate(config: MMLUConfig, run: "RunFolder", before: Path | None, display:
     rows = [mmlu_scores.scored(answer, config.num_fewshot) for answer in asked.answers]
     changes = mmlu_scores.compare(rows_before, rows) if before else []
     summary = mmlu_report.write(run, config, data, asked, rows, changes, facts | {"before": before})
-    results.finish(run, mmlu_report.history_line(config, summary, facts))
+    results.finish(run, mmlu_report.history_line(config, summary, facts), say=display.done)
     mmlu_report.write_index(config.runs)
     tracking.after(run.path, config.mlflow, config.results_dir, display.done)
     display.say("")

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from harness import rules
 from harness.config import DEFAULT_MODEL, EngineConfig, Plan
-from harness.errors import BenchmarkError, LoadGenError
+from harness.errors import BAD_INPUT, BenchmarkError, LoadGenError
 from harness.pages import render
 from harness.results import write_json, write_text
 from harness.samples import Library, from_json, load_tokenizer
@@ -141,6 +141,7 @@ def totals(rows: Sequence[tuple[float, ...]], texts: Sequence[str]) -> rules.Sco
 RESAMPLES = 1000
 CONFIDENCE = 0.95
 WORST = 10
+FEW = 30  # samples of a part below which a bootstrap says too little: of one sample, the interval is a point
 
 
 @dataclass(frozen=True)
@@ -188,9 +189,8 @@ def judge(
             low, high, reference = bounds.gen_len[0] * part, bounds.gen_len[1] * part, reference * part
         value = getattr(scores, name)
         interval = (value, value) if spread is None else (float(spread[column][0]), float(spread[column][1]))
-        checks.append(
-            Check(name, value, reference, low, high, None if whole else interval, verdict(interval, low, high))
-        )
+        found = verdict(interval, low, high) if whole or len(rows) >= FEW else "INCONCLUSIVE"
+        checks.append(Check(name, value, reference, low, high, None if whole else interval, found))
     return checks
 
 
@@ -312,10 +312,10 @@ def main() -> int:
         write_text(arguments.log.parent / "accuracy.txt", text)
     except BenchmarkError as error:
         print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
+        return BAD_INPUT
     except OSError as error:
         print(f"error: {arguments.log.parent}: cannot write accuracy.txt: {error.strerror}.", file=sys.stderr)
-        return 2
+        return BAD_INPUT
     if sentence_splitter()[0] != "nltk punkt_tab":
         print("NLTK's punkt_tab data are not installed: rougeLsum is approximate.", file=sys.stderr)
     print(text.strip())

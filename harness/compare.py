@@ -27,6 +27,15 @@ class Difference:
 
 
 @dataclass(frozen=True)
+class Speed:
+    """A performance test: tokens per second, LoadGen's verdict, category and scenario."""
+
+    tokens_per_s: float
+    valid: bool
+    kind: str
+
+
+@dataclass(frozen=True)
 class Divergence:
     """Where the answers of A and B to one sample part: the token of each there, None where it had ended."""
 
@@ -55,20 +64,28 @@ def compare(a: Path, b: Path) -> str:
         )
         for n, name in enumerate(rules.ROUGE)
     ]
-    rates = [
-        read_json(folder / "summary.json").get("run", {}).get("performance", {}).get("tokens_per_sec")
-        for folder in (a, b)
-    ]
+    speeds = [speed(folder) for folder in (a, b)]
     return render(
         "compare.md.j2",
         a=a.resolve(),
         b=b.resolve(),
         samples=len(tables[0]),
         scores=scores,
-        speed=rates if all(rates) else None,
+        speeds=[one for one in speeds if one],
+        same=len({one.kind for one in speeds if one}) == 1 and all(one and one.valid for one in speeds),
         differing=divergences(a, b, tables),
         most=SHOWN,
     )
+
+
+def speed(folder: Path) -> Speed | None:
+    """What a run's performance test came to, if it had one."""
+    summary = read_json(folder / "summary.json")
+    test = summary.get("run", {}).get("performance")
+    if not test:
+        return None
+    meta = summary["meta"]
+    return Speed(test["tokens_per_sec"], bool(test["valid"]), f"{meta['category']} {meta['scenario']}")
 
 
 def load_samples(folder: Path) -> list[dict[str, Any]]:

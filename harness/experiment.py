@@ -98,7 +98,8 @@ def run(item: Experiment, turn: int, place: Path, timeout: float, lock: int, wat
         path for path in set(folder.iterdir()) - before if (path / "status.json").exists() and not path.is_symlink()
     ]
     left = max(made, default=None)
-    status: Status = stopped or ("complete" if process.returncode in (DONE, NOT_ACCEPTED) else "failed")
+    whole = left is not None and results.read_json(left / "status.json").get("status") == "complete"
+    status: Status = stopped or ("complete" if whole and process.returncode in (DONE, NOT_ACCEPTED) else "failed")
     reason = {"complete": "", "timeout": f"ended after {timeout:g} s (--timeout)", "interrupted": "interrupted"}.get(
         status
     )

@@ -20,8 +20,8 @@ def render(template: str, **values: Any) -> str:
 
 def number(value: float | None, digits: int = 4) -> str:
     """A number as people read it: thousands separated, at most `digits` significant ones, a dash for none."""
-    if value is None:
-        return "–"
+    if not isinstance(value, int | float):
+        return "–"  # also where a line of the history was edited by hand
     if isinstance(value, int) or abs(value) >= 10**digits:
         return f"{value:,.0f}"
     return f"{value:,.{digits}g}"

@@ -6,7 +6,7 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -95,16 +95,36 @@ def made(path: Path) -> bool:
     return True
 
 
-def finish(run: RunFolder, line: dict[str, Any], keep_all: bool = True) -> None:
-    """Marks a run complete: its line joins the history, `latest` moves to it, and older runs go if asked."""
+def finish(
+    run: RunFolder, line: dict[str, Any], keep_all: bool = True, say: Callable[[str], None] = lambda line: None
+) -> None:
+    """Marks a run complete: its line joins the history, `latest` moves to it, and older runs go if asked.
+
+    What cannot be moved or deleted takes nothing from the run: `say` is told.
+    """
     run.set_status("complete")
     append_line(run.results_dir / "history.jsonl", json.dumps({"run": run.name, **line}))
-    point_latest(run)
-    if not keep_all:
-        for status in run.results_dir.glob("*/status.json"):
-            done = status.parent != run.path and read_json(status).get("status") != "running"
-            if done and not status.parent.is_symlink():
-                shutil.rmtree(status.parent)
+    try:
+        point_latest(run)
+    except OSError as error:
+        say(f"{run.results_dir / 'latest'} could not be moved: {error.strerror}")
+    for folder in [] if keep_all else older(run):
+        try:
+            shutil.rmtree(folder)
+        except OSError as error:
+            say(f"{folder} could not be deleted: {error.strerror}")
+
+
+def older(run: RunFolder) -> list[Path]:
+    """The folders of other runs that have ended."""
+    folders = [status.parent for status in run.results_dir.glob("*/status.json")]
+    return [
+        folder
+        for folder in folders
+        if folder != run.path
+        and not folder.is_symlink()
+        and read_json(folder / "status.json").get("status") != "running"
+    ]
 
 
 def append_line(path: Path, text: str) -> None:

@@ -23,6 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from harness.config import SECRET, RunConfig, as_flag, near
 from harness.errors import UsageError
+from harness.rules import LIMITS
 
 BASELINE = "baseline"
 Kind = Literal["baseline", "isolation", "stacked", "grid"]
@@ -165,7 +166,12 @@ def refused(experiments: Sequence[tuple[str, Experiment]]) -> Iterator[str]:
             yield f"{where}: grid values make no name for a folder: {item.name[:80]!r}"
         names.add(item.name)
         try:
-            RunConfig(**item.settings)
+            config = RunConfig(**item.settings)
+            if config.scenario in LIMITS and config.mode != "accuracy" and config.server_target_qps == "auto":
+                raise UsageError(
+                    "the speed of a Server test is the rate it is told: give server_target_qps, as max (the highest "
+                    "rate that is VALID) or as one number for all, to compare TTFT and TPOT"
+                )
         except UsageError as error:
             yield f"{where}: {item.name}: {error}"
             if item.name == BASELINE:

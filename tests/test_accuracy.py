@@ -140,13 +140,22 @@ def test_the_whole_set_is_judged_by_the_official_rule_alone():
     assert judge(rows, longer, task)[4].verdict == "FAIL"
 
 
+@pytest.mark.parametrize("share", [0.5, 1.0, 1.5])
+def test_few_samples_decide_nothing(share: float):
+    texts = muddled(5)
+    rows = scored(texts, REFERENCES)
+    task = a_task(10_000, texts, rows)
+    few = [tuple(share * value for value in row) for row in rows[: accuracy.FEW - 1]]
+    assert {check.verdict for check in judge(few, texts[: len(few)], task)} == {"INCONCLUSIVE"}
+
+
 def test_a_part_of_the_set_is_judged_by_intervals():
     texts = muddled(5)
     rows = scored(texts, REFERENCES)
     task = a_task(10_000, texts, rows)
     checks = judge(rows, texts, task)
     assert all(check.interval and check.interval[0] < check.score < check.interval[1] for check in checks)
-    assert overall(judge(rows[:20], texts[:20], task)) == "INCONCLUSIVE"
+    assert overall(judge(rows[:40], texts[:40], task)) == "INCONCLUSIVE"
     assert overall(judge([tuple(0.5 * value for value in row) for row in rows], texts, task)) == "FAIL"
     assert overall(judge([tuple(1.2 * value for value in row) for row in rows], texts, task)) == "PASS"
 

@@ -121,6 +121,15 @@ def test_latest_replaces_a_stale_link(tmp_path: Path):
     assert (tmp_path / "latest").resolve() == run.path
 
 
+def test_a_link_that_cannot_move_takes_nothing_from_the_run(tmp_path: Path):
+    (tmp_path / "latest").mkdir()
+    run, said = open_run(tmp_path, LABEL), []
+    finish(run, LINE, say=said.append)
+    assert "latest could not be moved" in said[0]
+    assert read_json(run.path / "status.json")["status"] == "complete"
+    assert [line["run"] for line in history(tmp_path)] == [run.name]
+
+
 def test_keep_all_0_deletes_only_older_runs_that_ended(tmp_path: Path):
     ended: list[RunFolder] = []
     for status in ("complete", "failed", "interrupted"):

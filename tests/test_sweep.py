@@ -50,7 +50,8 @@ def test_the_three_kinds(tmp_path: Path) -> None:
         SHORT
         + "  engine: {stream_interval: 1}\n"
         + "isolation:\n  - {name: one, set: {max-num-seqs: 8}}\n"
-        + "stacked:\n  - {name: two, set: {max_num_seqs: 16}}\n  - {name: three, engine: {stream_interval: null}, env: {A: 1}}\n"
+        + "stacked:\n  - {name: two, set: {max_num_seqs: 16}}\n"
+        + "  - {name: three, engine: {stream_interval: null}, env: {A: 1}}\n"
         + "grid:\n  set: {max_num_seqs: [4, 8]}\n  engine: {block_size: [16, 32]}\n",
     )
     found = {item.name: item for item in sweep_file.load(path).experiments}
@@ -106,6 +107,7 @@ def test_a_file_extends_another(tmp_path: Path) -> None:
         ("isolation:\n  - name: a\n    env: {A=B: x}\n", 3, "match"),
         ("isolation:\n  - name: a\n    set: {max-num-seqs: 1, max_num_seqs: 2}\n", 3, "twice"),
         ("baseline: {engine: &e {c: *e}}\n", 1, "itself"),
+        ("baseline: {set: {scenario: server}}\nisolation:\n  - {name: a}\n", 1, "server_target_qps"),
         ("baseline: {set: {seed: -1}}\nisolation:\n  - {name: a}\n", 1, "baseline: --seed"),
     ],
 )
@@ -174,6 +176,13 @@ def test_a_sweep_goes_on_after_failures_and_resumes(tmp_path: Path) -> None:
     third = sweep(path, "--results-dir", tmp_path, "--resume")
     assert third.returncode == 2
     assert "another state" in third.stderr
+
+
+def test_a_run_that_never_began_did_not_come_to_its_end(tmp_path: Path) -> None:
+    path = written(tmp_path, SHORT + "  env: {PYTHONHASHSEED: never}\nisolation:\n  - {name: a}\n")
+    assert sweep(path, "--results-dir", tmp_path).returncode == 3
+    (folder,) = (tmp_path / "sweeps").glob("2*")
+    assert [record.status for record in sweep_report.read(folder).records] == ["failed", "failed"]
 
 
 def test_a_hanging_experiment_is_ended(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ SCENARIO = rules.LOADGEN_SCENARIO | {"interactive": "Interactive"}
 # What the runs of one entry must share.
 SHARED = (
     *("version", "model", "load_format", "precision", "quantization", "kv_cache_dtype"),
-    *("max_new_tokens", "seed", "engine_arg"),
+    *("max_new_tokens", "seed", "engine_arg", "tensor_parallel_size", "data_parallel_size", "max_model_len"),
+    *("max_num_seqs", "max_num_batched_tokens", "batch_size", "sort_by_length", "dataset_path"),
 )
 
 
@@ -121,4 +122,6 @@ def join(runs: Sequence[Run], label: str) -> Entry:
     for key in SHARED:
         if len({repr(run.config[key]) for run in runs}) > 1:
             raise UsageError(f"{label}: {names} differ in {key}; all tests of an entry must be of the same settings.")
+    if len({repr(run.facts["system"]["gpus"]) for run in runs}) > 1:
+        raise UsageError(f"{label}: {names} ran on different GPUs; all tests of an entry must be of one system.")
     return Entry(found["accuracy"][0], found["performance"][0], next(iter(found["test06"]), None))
