@@ -74,6 +74,7 @@ def summarize(folder: Path, facts: dict[str, Any]) -> dict[str, Any]:
             "batch_size": config["batch_size"],
             "prefix_caching": bool(facts.get("engine_args", {}).get("enable_prefix_caching", False)),
             "engine_start_s": facts.get("engine_start_s"),
+            "stages": facts.get("stages", []),
             "engine_args": facts.get("engine_args", {}),
         },
         "system": facts["system"],

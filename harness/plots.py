@@ -32,6 +32,10 @@ def draw(folder: Path, summary: dict[str, Any]) -> dict[str, str]:
         drawn["search"] = rates(run["search"], run["performance"])
     if "performance" in run and (logs / "machine.csv").exists():
         drawn["machine"] = machine(logs / "machine.csv")
+    if stages := summary["meta"]["stages"]:
+        tests = {"accuracy test": folder / "Accuracy", "performance test": logs}
+        loads = [(start, tests[name] / "machine.csv") for name, start in stages if name in tests]
+        drawn["timeline"] = timeline(stages, [(start, path) for start, path in loads if path.exists()])
     return save(drawn, folder / "plots")
 
 
@@ -86,13 +90,10 @@ def scores(accuracy: dict[str, Any]) -> Any:
 
 def by_length(path: Path) -> Any:
     """Do long prompts score worse?"""
-    import csv
-
     import numpy as np
     from matplotlib import pyplot
 
-    with path.open(newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = table(path)
     lengths = np.array([int(row["prompt_tokens"]) for row in rows])
     scores = np.array([float(row["rouge1"]) for row in rows])
     figure, axes = pyplot.subplots(figsize=(8, 3.4))
@@ -183,13 +184,18 @@ def rates(probes: Sequence[dict[str, Any]], test: dict[str, Any]) -> Any:
     return figure
 
 
-def machine(path: Path) -> Any:
-    """What did the machine do meanwhile?"""
+def table(path: Path) -> list[dict[str, str]]:
     import csv
 
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def machine(path: Path) -> Any:
+    """What did the machine do meanwhile?"""
     from matplotlib import pyplot
 
-    rows = list(csv.DictReader(path.open()))
+    rows = table(path)
     kinds = [("percent", "load, %"), ("gib", "memory, GiB"), ("w", "power, W")]
     kinds = [kind for kind in kinds if rows and any(name.endswith(f"_{kind[0]}") for name in rows[0])]
     figure, panels = pyplot.subplots(
@@ -203,6 +209,38 @@ def machine(path: Path) -> Any:
         axes.set_ylabel(label)
         axes.legend(loc="lower right", fontsize=8)
     panels[-1, 0].set_xlabel("seconds")
+    return figure
+
+
+def timeline(stages: Sequence[tuple[str, float]], loads: Sequence[tuple[float, Path]]) -> Any:
+    """Where did the time go: the engine at work, or waiting? Stages with their starts; the machine's load if recorded.
+
+    The last stage ends the picture.
+    """
+    from matplotlib import pyplot
+
+    figure, panels = pyplot.subplots(
+        1 + bool(loads), 1, figsize=(8, 0.3 * len(stages) + 1.2 + 1.8 * bool(loads)), sharex=True, squeeze=False
+    )
+    axes = panels[0, 0]
+    ends = [start for _, start in stages[1:]]
+    for row, ((name, start), end) in enumerate(zip(stages, ends, strict=False)):
+        works = name.endswith("test") or name.startswith(("calibrating", "probe", "TEST"))
+        axes.barh(row, end - start, left=start, color=BLUE if works else GREY, height=0.6)
+        axes.annotate(f"{end - start:.0f} s", (end, row), (4, 0), textcoords="offset points", va="center", fontsize=8)
+    axes.set_yticks(range(len(ends)), [name for name, _ in stages[:-1]])
+    axes.invert_yaxis()
+    axes.grid(axis="y", visible=False)
+    axes.set_xlim(0, 1.07 * ends[-1])
+    axes.set_title("Where the time went: the engine answers (blue), or does not (grey)")
+    for start, path in loads:
+        rows = table(path)
+        cards = [name for name in rows[0] if name.endswith("_load_percent")] if rows else []
+        for name in cards or ["cpu_percent"]:
+            seconds = [start + float(row["seconds"]) for row in rows]
+            panels[1, 0].plot(seconds, [float(row[name] or "nan") for row in rows], color=BLUE, linewidth=1)
+        panels[1, 0].set(ylabel="GPU load, %" if cards else "CPU load, %", ylim=(0, 105))
+    panels[-1, 0].set_xlabel("seconds since the command began")
     return figure
 
 

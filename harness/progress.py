@@ -22,7 +22,8 @@ class Display:
     def __init__(self, console: Console) -> None:
         self.console = console
         self._stage = ""
-        self._began = self._shown = time.monotonic()
+        self._start = self._began = self._shown = time.monotonic()
+        self.stages: list[tuple[str, float]] = []  # each with the seconds from the start to its beginning
         self._live = None
         if console.is_terminal:  # not to be redirected: what others print belongs in the log, not on the screen
             self._live = Live(
@@ -42,6 +43,7 @@ class Display:
         """Announces what happens now."""
         self._stage = text
         self._began = self._shown = time.monotonic()
+        self.stages.append((text, round(self._began - self._start, 1)))
         if self._live:
             self.tick()
         else:

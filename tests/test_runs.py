@@ -47,7 +47,7 @@ def test_offline(offline: Finished) -> None:
     test = offline.summary["run"]["performance"]
     assert test["valid"], test["invalid_reasons"]
     assert test["ttft_ms"] is None
-    assert set(offline.summary["plots"]) == {"scores", "length", "throughput", "machine"}
+    assert set(offline.summary["plots"]) == {"scores", "length", "throughput", "machine", "timeline"}
     # LoadGen's rate and the tokens that were handed to it must tell the same story.
     assert test["total_new_tokens"] / test["duration_s"] == pytest.approx(test["tokens_per_sec"], rel=1e-3)
     assert any("LoadGen is told" in note for note in offline.summary["meta"]["notes"])
