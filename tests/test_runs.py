@@ -24,7 +24,7 @@ def check(done: Finished, scenario: str, modes: tuple[str, ...] = ("accuracy", "
     assert sorted(set(summary["run"]) - {"compliance"}) == sorted(modes)
     assert summary["meta"]["scenario"] == scenario
     assert not summary["meta"]["comparable"]
-    assert "not comparable with MLPerf results" in (done.folder / "report.md").read_text()[:400]
+    assert "Not comparable with MLPerf results" in (done.folder / "report.md").read_text()[:400]
     for mode in modes:
         facts = util_logs.read(done.folder / mode.capitalize())
         assert facts.errors == []
