@@ -59,7 +59,7 @@ def benchmark(config: RunConfig, run: "RunFolder", display: "Display") -> int:
     room.close()
 
     display.stage("writing the report")
-    results.record(run, plan, stages=display.stages)
+    results.note(run, stages=display.stages)
     summary = report.build(run.path)
     results.finish(run, report.history_line(summary), bool(config.keep_all), display.done)
     report.write_index(config.results_dir)

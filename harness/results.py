@@ -69,9 +69,13 @@ def record(run: RunFolder, plan: Plan, **facts: Any) -> None:
     settings = asdict(plan)
     settings["config"]["engine_arg"] = [hide_secret(pair) for pair in plan.config.engine_arg]
     loadgen = {"model": plan.loadgen_model, "scenario": rules.LOADGEN_SCENARIO[plan.config.scenario]}
+    note(run, **facts, shortcomings=plan.shortcomings, loadgen=loadgen, plan=settings)
+
+
+def note(run: RunFolder, **facts: Any) -> None:
+    """Adds facts to config.json, beside those it holds."""
     path = run.path / "config.json"
-    data = read_json(path) | facts | {"shortcomings": plan.shortcomings, "loadgen": loadgen, "plan": settings}
-    write_json(path, json.loads(json.dumps(data, default=str)))
+    write_json(path, json.loads(json.dumps(read_json(path) | facts, default=str)))
 
 
 def hide_secret(word: str) -> str:
@@ -95,9 +99,7 @@ def made(path: Path) -> bool:
     return True
 
 
-def finish(
-    run: RunFolder, line: dict[str, Any], keep_all: bool = True, say: Callable[[str], None] = lambda line: None
-) -> None:
+def finish(run: RunFolder, line: dict[str, Any], keep_all: bool = True, say: Callable[[str], None] = print) -> None:
     """Marks a run complete: its line joins the history, `latest` moves to it, and older runs go if asked.
 
     What cannot be moved or deleted takes nothing from the run: `say` is told.

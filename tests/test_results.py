@@ -11,14 +11,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness import rules
+from harness.config import RunConfig, resolve
 from harness.errors import BAD_INPUT, UsageError
 from harness.results import (
     RunFolder,
     finish,
     hide_secret,
     history,
+    note,
     open_run,
     read_json,
+    record,
     write_json,
     write_text,
 )
@@ -315,3 +319,14 @@ def test_the_index_passes_over_lines_of_other_programs(tmp_path: Path):
     run = open_run(tmp_path, LABEL)
     finish(run, LINE)
     assert len(index(tmp_path)) == 1
+
+
+def test_a_fact_noted_later_leaves_the_plan_as_it_is(tmp_path: Path):
+    run = open_run(tmp_path, LABEL)
+    task = rules.OFFICIAL["datacenter"]
+    plan = resolve(RunConfig(), task, [], 0)
+    record(run, plan.noted("told less", target_qps=5.0))
+    note(run, stages=[("calibrating", 1.5)])
+    facts = read_json(run.path / "config.json")
+    assert (facts["plan"]["target_qps"], facts["plan"]["notes"][-1]) == (5.0, "told less")
+    assert facts["stages"] == [["calibrating", 1.5]]
