@@ -11,16 +11,13 @@ import sys
 from pathlib import Path
 from random import Random
 
-VOCABULARY = 128_256
+from harness import rules
+
+VOCABULARY = rules.SHAPE["vocab_size"]
 SHAPE = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
-    "hidden_size": 4096,
-    "intermediate_size": 14336,
-    "num_hidden_layers": 32,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "vocab_size": VOCABULARY,
+    **rules.SHAPE,
     "max_position_embeddings": 131072,
     "rms_norm_eps": 1e-5,
     "hidden_act": "silu",

@@ -36,7 +36,7 @@ def measure(folder: Path, gpus: int, way: str, samples: int, quantization: str, 
     return Point(gpus, way, [harness(folder, samples * gpus, quantization, *sizes) for _ in range(repeat)])
 
 
-def draw(points: Sequence[Point], path: Path) -> None:
+def draw(points: Sequence[Point], folder: Path) -> None:
     """Does twice the GPUs give twice the tokens?"""
     from matplotlib import pyplot
 
@@ -56,7 +56,7 @@ def draw(points: Sequence[Point], path: Path) -> None:
             axes.errorbar(places, heights, yerr=[low, high], marker="o", color=color, label=way, capsize=3)
     axes.set(xlabel="GPUs", ylabel="tokens/s", xticks=sizes, ylim=(0, None))
     axes.legend()
-    figure.savefig(path, dpi=110, bbox_inches="tight")
+    plots.save({"scaling": figure}, folder)
 
 
 def main() -> None:
@@ -77,7 +77,7 @@ def main() -> None:
         runs = ", ".join(f"{value:,.0f}" for value in points[-1].tokens_per_s)
         print(f"{gpus} GPU(s), {way:8}  {runs} tokens/s  {share:.3f} of linear", flush=True)
         (folder / "scaling.json").write_text(json.dumps([asdict(point) for point in points], indent=2))
-    draw(points, folder / "scaling.png")
+    draw(points, folder)
 
 
 if __name__ == "__main__":

@@ -141,7 +141,6 @@ def totals(rows: Sequence[tuple[float, ...]], texts: Sequence[str]) -> rules.Sco
 RESAMPLES = 1000
 CONFIDENCE = 0.95
 WORST = 10
-FEW = 30  # samples of a part below which a bootstrap says too little: of one sample, the interval is a point
 
 
 @dataclass(frozen=True)
@@ -189,7 +188,7 @@ def judge(
             low, high, reference = bounds.gen_len[0] * part, bounds.gen_len[1] * part, reference * part
         value = getattr(scores, name)
         interval = (value, value) if spread is None else (float(spread[column][0]), float(spread[column][1]))
-        found = verdict(interval, low, high) if whole or len(rows) >= FEW else "INCONCLUSIVE"
+        found = verdict(interval, low, high) if whole or len(rows) >= rules.FEW else "INCONCLUSIVE"
         checks.append(Check(name, value, reference, low, high, None if whole else interval, found))
     return checks
 

@@ -64,15 +64,16 @@ def compare(a: Path, b: Path) -> str:
         )
         for n, name in enumerate(rules.ROUGE)
     ]
-    speeds = [speed(folder) for folder in (a, b)]
+    one, other = speed(a), speed(b)
+    alike = one and other and one.kind == other.kind and one.valid and other.valid
     return render(
         "compare.md.j2",
         a=a.resolve(),
         b=b.resolve(),
         samples=len(tables[0]),
         scores=scores,
-        speeds=[one for one in speeds if one],
-        same=len({one.kind for one in speeds if one}) == 1 and all(one and one.valid for one in speeds),
+        speeds=[one, other] if one and other else [],
+        alike=alike,
         differing=divergences(a, b, tables),
         most=SHOWN,
     )

@@ -24,15 +24,6 @@ DTYPES = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32"}
 
 
 SECRET = re.compile(r"(?i)(^|[_-])token$|secret|password|api[_-]?key")  # names whose values are never written down
-# Arguments of vLLM's engine that flags already set: told twice, a report would name the wrong one.
-OWN_FLAG = {
-    name: name
-    for name in (
-        *("model", "quantization", "kv_cache_dtype", "load_format", "trust_remote_code", "seed"),
-        *("tensor_parallel_size", "data_parallel_size", "max_model_len", "gpu_memory_utilization"),
-        *("max_num_seqs", "max_num_batched_tokens"),
-    )
-} | {"dtype": "precision"}
 
 
 def flag(default: Any, panel: str, text: str) -> Any:
@@ -105,11 +96,10 @@ class EngineConfig:
             require(value in (None, "auto") or value > 0, as_flag(name), "a number above 0")
         for pair in self.engine_arg:
             require(pair.partition("=")[0].isidentifier() and "=" in pair, "--engine-arg", "KEY=VALUE", pair)
+        flags = {item.name: item.name for item in fields(self)} | {"dtype": "precision"}
         for name in self.engine_args:
-            if name in OWN_FLAG:
-                raise UsageError(
-                    f"--engine-arg takes what has no flag of its own; {name} has {as_flag(OWN_FLAG[name])}."
-                )
+            if name in flags:  # told twice, a report would name the wrong one
+                raise UsageError(f"--engine-arg takes what has no flag of its own; {name} has {as_flag(flags[name])}.")
 
     @property
     def demo(self) -> bool:

@@ -98,14 +98,16 @@ def run(item: Experiment, turn: int, place: Path, timeout: float, lock: int, wat
         path for path in set(folder.iterdir()) - before if (path / "status.json").exists() and not path.is_symlink()
     ]
     left = max(made, default=None)
-    whole = left is not None and results.read_json(left / "status.json").get("status") == "complete"
-    status: Status = stopped or ("complete" if whole and process.returncode in (DONE, NOT_ACCEPTED) else "failed")
+    ending = results.read_json(left / "status.json") if left else {}
+    whole = ending.get("status") == "complete" and process.returncode in (DONE, NOT_ACCEPTED)
+    status: Status = stopped or ("complete" if whole else "failed")
     reason = {"complete": "", "timeout": f"ended after {timeout:g} s (--timeout)", "interrupted": "interrupted"}.get(
         status
     )
     if reason is None:
-        told = results.read_json(left / "status.json").get("reason") if left else ""
-        reason = told or last_line(folder / SCREEN) or f"run.py ended with exit code {process.returncode}"
+        reason = (
+            ending.get("reason") or last_line(folder / SCREEN) or f"run.py ended with exit code {process.returncode}"
+        )
     if not memory_free(memory):
         reason += f"{'; ' if reason else ''}GPU memory was still taken {MEMORY_WAIT_S:g} s after its end"
     found = metrics(results.read_json(left / "summary.json")) if left else Metrics()

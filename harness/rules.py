@@ -28,6 +28,7 @@ SHAPE = {  # Llama-3.1-8B, from its config.json
     **{"num_attention_heads": 32, "num_key_value_heads": 8},
 }
 LONGEST_PROMPT = 2540  # tokens, of the 13,368 official samples
+FEW = 30  # samples of a part below which a bootstrap says too little: of one sample, the interval is a point
 MIN_DURATION_S = 600.0
 
 

@@ -168,9 +168,9 @@ def refused(experiments: Sequence[tuple[str, Experiment]]) -> Iterator[str]:
         try:
             config = RunConfig(**item.settings)
             if config.scenario in LIMITS and config.mode != "accuracy" and config.server_target_qps == "auto":
-                raise UsageError(
-                    "the speed of a Server test is the rate it is told: give server_target_qps, as max (the highest "
-                    "rate that is VALID) or as one number for all, to compare TTFT and TPOT"
+                yield (
+                    f"{where}: {item.name}: the speed of a Server test is the rate it is told: give server_target_qps, "
+                    "as max (the highest rate that is VALID) or as one number for all, to compare TTFT and TPOT"
                 )
         except UsageError as error:
             yield f"{where}: {item.name}: {error}"

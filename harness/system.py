@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import functools
 import os
 import platform
 import re
@@ -210,6 +211,7 @@ def is_reference(config: EngineConfig) -> bool:
     return all(getattr(shape, key) == value for key, value in rules.SHAPE.items())
 
 
+@functools.cache
 def load_shape(config: EngineConfig) -> Any:
     """The model's config. Raises UsageError where it cannot be had, or is not of a Llama-like decoder."""
     from transformers import AutoConfig

@@ -145,7 +145,7 @@ def test_few_samples_decide_nothing(share: float):
     texts = muddled(5)
     rows = scored(texts, REFERENCES)
     task = a_task(10_000, texts, rows)
-    few = [tuple(share * value for value in row) for row in rows[: accuracy.FEW - 1]]
+    few = [tuple(share * value for value in row) for row in rows[: rules.FEW - 1]]
     assert {check.verdict for check in judge(few, texts[: len(few)], task)} == {"INCONCLUSIVE"}
 
 
