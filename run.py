@@ -2,7 +2,7 @@
 
 import gc
 import signal
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from harness.cli import run_command
@@ -40,8 +40,7 @@ def benchmark(config: RunConfig, run: "RunFolder", display: "Display") -> int:
     plan = resolve(config, samples.task(config), system.gpus(), weights, reference)
     results.record(run, plan, command=ending.command_line(), started=results.now(), system=system.facts())
     display.say(f"{config.model}, {config.category} {config.scenario}, {config.mode}, MLPerf v{config.version}")
-    if plan.shortcomings:
-        display.say(f"not comparable with MLPerf results: {'; '.join(plan.shortcomings)}", style="yellow")
+    warn(display, plan.shortcomings)
     tokenizer = samples.load_tokenizer(config)
     library = samples.load(config, tokenizer, plan.samples)
     samples.check_lengths(library, plan.max_model_len, config.max_new_tokens)
@@ -50,7 +49,10 @@ def benchmark(config: RunConfig, run: "RunFolder", display: "Display") -> int:
     display.stage("starting vLLM")
     room.start(display.tick)
     display.done(f"vLLM {room.version} is up after {room.start_s:.0f} s")
+    known, plan = plan.shortcomings, replace(plan, running=room.running)
+    warn(display, [reason for reason in plan.shortcomings if reason not in known])
     results.record(run, plan, engine_start_s=round(room.start_s, 1), engine_args=engine.shown(room.args))
+    results.note(run, data=library.source, mean_prompt_tokens=round(library.mean_prompt_tokens, 1))
     gc.collect()
     gc.freeze()  # what is loaded stays: no need to look through it again while measuring
     place = bench.Bench(run, room, library, display)
@@ -71,6 +73,11 @@ def benchmark(config: RunConfig, run: "RunFolder", display: "Display") -> int:
     invalid = config.exit_on_invalid and summary["run"].get("performance", {}).get("valid") is False
     caught = not all(test["passed"] for test in summary["run"].get("compliance", {}).values())
     return NOT_ACCEPTED if failed or invalid or caught else DONE
+
+
+def warn(display: "Display", shortcomings: list[str]) -> None:
+    if shortcomings:
+        display.say(f"not comparable with MLPerf results: {'; '.join(shortcomings)}", style="yellow")
 
 
 def find_rate(plan: Plan, bench: "Bench") -> Plan:

@@ -144,7 +144,7 @@ def opened(sweep: Sweep, results_dir: Path) -> tuple[results.RunFolder, list["Re
 
 def reopened(sweep: Sweep, results_dir: Path) -> tuple[results.RunFolder, list["Record"]]:
     """The last sweep of this file with what it has finished. Raises UsageError where there is none like it."""
-    from harness import sweep_report
+    from harness import sweep_report, system
 
     folders = sorted((results_dir / "sweeps").glob(f"2*-{glob.escape(sweep.name)}*/sweep.json"))
     mine = [path for path in folders if sweep_report.read(path.parent).sweep.name == sweep.name]
@@ -153,6 +153,9 @@ def reopened(sweep: Sweep, results_dir: Path) -> tuple[results.RunFolder, list["
     before = sweep_report.read(mine[-1].parent)
     if before.sweep != sweep:
         raise UsageError(f"{mine[-1].parent} was made from another state of the file; run without --resume.")
+    now = system.facts()
+    if changed := [key for key in ("gpus", "cpu", "python", "packages") if now[key] != before.system.get(key)]:
+        raise UsageError(f"{mine[-1].parent} was made with other {' and '.join(changed)}; run without --resume.")
     return results.RunFolder(results_dir / "sweeps", mine[-1].parent.name), list(before.records)
 
 

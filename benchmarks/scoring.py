@@ -37,8 +37,9 @@ def plain(texts: list[tuple[str, str]]) -> list[tuple[float, ...]]:
     _, split = accuracy.sentence_splitter()
     rows = []
     for answer, reference in texts:
-        scores = scorer.score("\n".join(split(reference.strip())), "\n".join(split(answer.strip())))
-        rows.append(tuple(100 * scores[name].fmeasure for name in rules.ROUGE))
+        text = "\n".join(split(answer.strip()))
+        scores = scorer.score("\n".join(split(reference.strip())), text)
+        rows.append((*(100 * scores[name].fmeasure for name in rules.ROUGE), len(text)))
     return rows
 
 

@@ -96,7 +96,7 @@ def sentence_splitter() -> tuple[Splitter, Callable[[str], list[str]]]:
 
 
 def rouge(pairs: Sequence[tuple[str, str]]) -> list[tuple[float, ...]]:
-    """ROUGE-1, -2, -L, -Lsum F1 x100 of each (answer, reference).
+    """ROUGE-1, -2, -L, -Lsum F1 x100 of each (answer, reference), and the answer's characters (gen_len).
 
     One newline a sentence, Porter stemmer: what the official evaluation does, with each word stemmed only once.
     """
@@ -112,13 +112,14 @@ def rouge(pairs: Sequence[tuple[str, str]]) -> list[tuple[float, ...]]:
 
     rows = []
     for answer, reference in pairs:
-        scores = scorer.score(lines(reference), lines(answer))
-        rows.append(tuple(100 * scores[name].fmeasure for name in rules.ROUGE))
+        text = lines(answer)
+        scores = scorer.score(lines(reference), text)
+        rows.append((*(100 * scores[name].fmeasure for name in rules.ROUGE), len(text)))
     return rows
 
 
 def score(texts: Sequence[str], references: Sequence[str], workers: int | None = None) -> list[tuple[float, ...]]:
-    """ROUGE of every sample, shape [samples, 4], spread over the cores where it pays."""
+    """ROUGE and characters of every sample, shape [samples, 5], spread over the cores where it pays."""
     pairs = list(zip(texts, references, strict=True))
     workers = min(workers or len(os.sched_getaffinity(0)), 1 + len(pairs) // 1000)
     if workers == 1:
@@ -129,13 +130,11 @@ def score(texts: Sequence[str], references: Sequence[str], workers: int | None =
         return [row for rows in pool.map(rouge, chunks) for row in rows]
 
 
-def totals(rows: Sequence[tuple[float, ...]], texts: Sequence[str]) -> rules.Scores:
+def totals(rows: Sequence[tuple[float, ...]]) -> rules.Scores:
     """The means over samples, rounded as the official evaluation does, and the characters in all."""
-    means = {
-        name: round(sum(column) / len(rows), 4)
-        for name, column in zip(rules.ROUGE, zip(*rows, strict=True), strict=True)
-    }
-    return rules.Scores(**means, gen_len=sum(map(len, texts)))
+    *columns, characters = zip(*rows, strict=True)
+    means = {name: round(sum(column) / len(rows), 4) for name, column in zip(rules.ROUGE, columns, strict=True)}
+    return rules.Scores(**means, gen_len=sum(characters))
 
 
 RESAMPLES = 1000
@@ -171,16 +170,14 @@ def intervals(values: Any, seed: int = 0) -> Any:
     return np.percentile(weights @ values, [tail, 100 - tail], axis=0).T
 
 
-def judge(
-    rows: Sequence[tuple[float, ...]], texts: Sequence[str], task: rules.Task, high_accuracy: bool = False
-) -> list[Check]:
+def judge(rows: Sequence[tuple[float, ...]], task: rules.Task, high_accuracy: bool = False) -> list[Check]:
     """Each score against its bounds: by the official rule on the whole set, by its bootstrap interval on a part."""
-    scores, bounds = totals(rows, texts), rules.bounds(task.reference, high_accuracy)
+    scores, bounds = totals(rows), rules.bounds(task.reference, high_accuracy)
     part = len(rows) / task.samples
     whole = len(rows) == task.samples
     spread = None
     if not whole:
-        spread = intervals([(*row, len(text) * len(rows)) for row, text in zip(rows, texts, strict=True)])
+        spread = intervals([(*found, characters * len(rows)) for *found, characters in rows])
     checks = []
     for column, name in enumerate((*rules.ROUGE, "gen_len")):
         low, high, reference = bounds.floor.get(name), None, getattr(task.reference, name)
@@ -239,7 +236,7 @@ def evaluate(folder: Path, plan: Plan, library: Library, tokenizer: Any) -> Eval
     answers = read_log(folder / "mlperf_log_accuracy.json", len(library))
     texts = to_text(answers, tokenizer)
     rows = score(texts, library.references)
-    checks = judge(rows, texts, plan.task, plan.config.high_accuracy)
+    checks = judge(rows, plan.task, plan.config.high_accuracy)
     limit = plan.config.max_new_tokens
     special = set(tokenizer.all_special_ids)
     stops = [
@@ -257,7 +254,7 @@ def evaluate(folder: Path, plan: Plan, library: Library, tokenizer: Any) -> Eval
         full_set=plan.full,
         high_accuracy=plan.config.high_accuracy,
         generated_tokens=sum(len(answer.tokens) for answer in answers),
-        characters=sum(map(len, texts)),
+        characters=int(totals(rows).gen_len),
         at_token_limit=stops.count("length"),
         splitter=sentence_splitter()[0],
         note=note,
@@ -266,9 +263,10 @@ def evaluate(folder: Path, plan: Plan, library: Library, tokenizer: Any) -> Eval
     lengths = [len(prompt) for prompt in library.prompts]
     with (folder / "samples.csv").open("w", newline="") as file:
         table = csv.writer(file)
-        table.writerow(["index", "prompt_tokens", "new_tokens", "stop", *rules.ROUGE])
-        for answer, length, stop, row in zip(answers, lengths, stops, rows, strict=True):
-            table.writerow([answer.index, length, len(answer.tokens), stop, *(f"{value:.4f}" for value in row)])
+        table.writerow(["index", "prompt_tokens", "new_tokens", "stop", *rules.ROUGE, "characters"])
+        for answer, length, stop, (*shares, characters) in zip(answers, lengths, stops, rows, strict=True):
+            scores = [f"{value:.4f}" for value in shares]
+            table.writerow([answer.index, length, len(answer.tokens), stop, *scores, characters])
     worst = sorted(range(len(rows)), key=lambda index: rows[index][rules.ROUGE.index("rougeL")])[:WORST]
     cases = [
         {
@@ -306,7 +304,7 @@ def main() -> int:
         tokenizer = load_tokenizer(EngineConfig(model=arguments.model))
         answers = read_log(arguments.log, len(records), {"int32": 4, "int64": 8}[arguments.dtype])
         texts = to_text(answers, tokenizer)
-        scores = totals(score(texts, [record.reference for record in records]), texts)
+        scores = totals(score(texts, [record.reference for record in records]))
         text = accuracy_txt(scores, len(answers), arguments.log)
         write_text(arguments.log.parent / "accuracy.txt", text)
     except BenchmarkError as error:

@@ -240,6 +240,16 @@ class GPU:
 
 
 @dataclass(frozen=True)
+class Running:
+    """What the engine makes of its arguments and the checkpoint; only the engine itself knows."""
+
+    quantization: str = "none"
+    quantized_checkpoint: bool = False  # with scales from whoever made it
+    prefix_caching: bool = False
+    speculation: str | None = None  # the method
+
+
+@dataclass(frozen=True)
 class Plan:
     """A run with every setting known. `notes` says how each `auto` was resolved, for the report."""
 
@@ -252,6 +262,7 @@ class Plan:
     data_parallel_size: int
     seeds: rules.Seeds
     reference_model: bool = True  # whether the model has Llama-3.1-8B's shape
+    running: Running = Running()  # once the engine is up
     notes: tuple[str, ...] = ()
     target_qps: float | None = None  # Offline: samples/s expected; Server, Interactive: queries/s sent
     expected_latency_ms: float | None = None  # SingleStream
@@ -284,9 +295,9 @@ class Plan:
             why.append(f"{self.config.max_new_tokens} new tokens instead of {rules.MAX_NEW_TOKENS}")
         if self.config.seed is not None:
             why.append("seeds of its own")
-        if self.config.engine_args.get("speculative_config"):
+        if self.running.speculation:
             why.append("speculative decoding")
-        if self.config.engine_args.get("enable_prefix_caching"):
+        if self.running.prefix_caching:
             why.append("prefix caching: LoadGen repeats its samples, and would measure the cache")
         if self.config.disable_accuracy_gate:
             why.append("the accuracy gate is switched off")
@@ -341,7 +352,7 @@ def resolve(
         data,
         seeds,
         reference_model,
-        tuple(notes),
+        notes=tuple(notes),
         target_qps=None if isinstance(rate, str) else rate,
     )
 

@@ -13,6 +13,7 @@ import os
 import re
 import threading
 import time
+import traceback
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, fields
@@ -22,7 +23,7 @@ from typing import Any, TypeVar
 import psutil
 
 from harness import rules
-from harness.config import DTYPES, SECRET, EngineConfig, Plan, near
+from harness.config import DTYPES, SECRET, EngineConfig, Plan, Running, near
 from harness.errors import EngineError, UsageError, first_line
 from harness.system import gpus
 
@@ -109,12 +110,13 @@ def base_args(config: EngineConfig, max_model_len: int, tensor_parallel: int, da
     return args
 
 
-def shown(args: dict[str, Any]) -> dict[str, Any]:
+def shown(args: Any) -> Any:
     """Engine arguments as they may be written down: without secrets, however deep."""
-    return {
-        key: "***" if SECRET.search(str(key)) and value else shown(value) if isinstance(value, dict) else value
-        for key, value in args.items()
-    }
+    if isinstance(args, list | tuple):
+        return [shown(item) for item in args]
+    if isinstance(args, dict):
+        return {key: "***" if SECRET.search(str(key)) and value else shown(value) for key, value in args.items()}
+    return args
 
 
 def extra_args(config: EngineConfig) -> dict[str, Any]:
@@ -189,7 +191,8 @@ class Engine:
         except (TimeoutError, ConnectionError) as error:
             raise EngineError(f"vLLM did not start: {first_line(error)}") from error
         except (ValueError, TypeError, OSError) as error:
-            raise UsageError(f"vLLM refuses these settings: {first_line(error)}") from error
+            traceback.print_exception(error)  # to engine.log
+            raise UsageError(f"vLLM refuses these settings: {gist(error)}") from error
         except Exception as error:
             raise EngineError(f"vLLM did not start: {first_line(error)}") from error
 
@@ -270,6 +273,22 @@ class Engine:
             raise EngineError(f"vLLM failed while answering: {first_line(error)}") from error
 
     @property
+    def running(self) -> Running:
+        """What vLLM made of its arguments and the checkpoint."""
+        setup = self._llm.vllm_config
+        speculation = setup.speculative_config
+        return Running(
+            quantization=setup.model_config.quantization or "none",
+            quantized_checkpoint=getattr(setup.model_config.hf_config, "quantization_config", None) is not None,
+            prefix_caching=bool(setup.cache_config.enable_prefix_caching),
+            speculation=str(speculation.method) if speculation else None,
+        )
+
+    async def forget(self) -> None:
+        """Empties the prefix cache, between tests."""
+        await self._llm.reset_prefix_cache()
+
+    @property
     def concurrency(self) -> int:
         """Most requests the engine computes at once, over all its replicas."""
         setup = self._llm.vllm_config
@@ -290,6 +309,12 @@ class Engine:
             self._llm = None
         end_children()
         self.loop.call_soon_threadsafe(self.loop.stop)
+
+
+def gist(error: Exception) -> str:
+    """What vLLM has against its arguments; pydantic, with which it checks them, says so below a heading."""
+    errors = getattr(error, "errors", None)
+    return "; ".join(str(item["msg"]) for item in errors()) if errors else first_line(error)
 
 
 def shut_down(llm: Any) -> None:

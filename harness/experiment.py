@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import psutil
-
 from harness import results, system
 from harness.config import ROOT
 from harness.errors import DONE, NOT_ACCEPTED
@@ -115,21 +113,14 @@ def run(item: Experiment, turn: int, place: Path, timeout: float, lock: int, wat
 
 
 def end(process: "subprocess.Popen[bytes]") -> None:
-    """Ends run.py and everything below it: asked first, killed if it does not listen."""
-    below = []
-    with contextlib.suppress(psutil.NoSuchProcess):
-        below = psutil.Process(process.pid).children(recursive=True)
+    """Ends run.py, which is asked first, and then whatever is left of its process group, also after a hard death."""
     if process.poll() is None:
         process.terminate()
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(LAST_CALL_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-    for child in below:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            child.kill()
-    psutil.wait_procs(below, timeout=LAST_CALL_S)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def memory_free(before: int) -> bool:

@@ -25,7 +25,7 @@ MIN_NEW_TOKENS = 1
 EDGE_SHUFFLE_SEED = 42
 SHAPE = {  # Llama-3.1-8B, from its config.json
     **{"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "vocab_size": 128256},
-    **{"num_attention_heads": 32, "num_key_value_heads": 8},
+    **{"num_attention_heads": 32, "num_key_value_heads": 8, "max_position_embeddings": 131072},
 }
 LONGEST_PROMPT = 2540  # tokens, of the 13,368 official samples
 FEW = 30  # samples of a part below which a bootstrap says too little: of one sample, the interval is a point

@@ -25,8 +25,9 @@ class Library:
     def __len__(self) -> int:
         return len(self.prompts)
 
-    def first(self, count: int) -> "Library":
-        return Library(self.prompts[:count], self.references[:count], self.articles[:count], self.source)
+    @property
+    def mean_prompt_tokens(self) -> float:
+        return sum(map(len, self.prompts)) / len(self)
 
 
 @dataclass(frozen=True)

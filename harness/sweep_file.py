@@ -261,8 +261,9 @@ def misnamed(source: Source) -> Iterator[str]:
     if content.grid:
         groups.append((("grid", "set"), content.grid.set))
     for where, settings in groups:
+        around = [(*where[:-1], part) for part in ("engine", "env")]
         for path in source.lines:
-            if path[:-1] in ((*where[:-1], "engine"), (*where[:-1], "env")) and SECRET.search(str(path[-1])):
+            if path[: len(where)] in around and SECRET.search(str(path[-1])):
                 yield f"{source.at(*path)}: no secrets in a sweep file: set {path[-1]} in the environment instead"
         for key in settings:
             name = key.replace("-", "_")

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
+from harness import rules
 from harness.errors import UsageError
 from harness.experiment import Metrics, Record
 from harness.pages import number, render
@@ -15,7 +16,8 @@ from harness.results import read_json, write_text
 from harness.sweep_file import BASELINE, Experiment, Sweep
 
 # Differences below these are called none: the second where the performance test lasts less than LONG_S, since the
-# demo's baselines, a few seconds long, were seen to differ by 4 % from each other.
+# demo's baselines, a few seconds long, were seen to differ by 4 % from each other, and where the rate was searched for,
+# since a search ends within 3 % of the limit and its run may be repeated 3 % lower.
 NOISE, SHORT_NOISE, LONG_S = 0.02, 0.06, 60.0
 WORDS = {"FAIL": "UNSAFE", "INCONCLUSIVE": "INCONCLUSIVE", "NOT JUDGED": "not judged", "PASS": "SAFE"}  # worst first
 Effect = Literal["helped", "hurt", "no difference", "unknown"]
@@ -86,7 +88,8 @@ class Row:
     def effect(self) -> Effect:
         if self.ratio is None or self.name == BASELINE:
             return "unknown"
-        noise = NOISE if (self.numbers.duration_s or 0) >= LONG_S else SHORT_NOISE
+        long = (self.numbers.duration_s or 0) >= LONG_S and scenario(self.experiment) not in rules.LIMITS
+        noise = NOISE if long else SHORT_NOISE
         if self.ratio.mean > 1 + noise and self.ratio.low > 1:
             return "helped"
         return "hurt" if self.ratio.mean < 1 - noise and self.ratio.high < 1 else "no difference"
@@ -136,7 +139,7 @@ def build(folder: Path) -> Report:
         rounds=max((record.round + 1 for record in state.records), default=0),
         plots=pictures,
         spread=spread,
-        short=shortcomings(folder, state.records),
+        **shortcomings(folder, state.records),
     )
     write_text(folder / "report.md", page)
     return report
@@ -152,6 +155,15 @@ def rows(state: State) -> list[Row]:
     return [replace(row, ratio=against(row, base)) for row in found] if base else found
 
 
+def scenario(item: Experiment) -> str:
+    return str(item.settings.get("scenario", "offline"))
+
+
+def paced(item: Experiment) -> bool:
+    """Whether its speed is the rate it was told, rather than what the engine can do."""
+    return scenario(item) in rules.LIMITS and item.settings.get("server_target_qps") != "max"
+
+
 def means(records: Sequence[Record]) -> Metrics:
     done = [record.metrics for record in records if record.status == "complete"]
     measured = [field.name for field in fields(Metrics) if field.type == float | None]
@@ -160,6 +172,8 @@ def means(records: Sequence[Record]) -> Metrics:
 
 
 def against(row: Row, base: Row) -> Ratio | None:
+    if paced(row.experiment) or paced(base.experiment) or scenario(row.experiment) != scenario(base.experiment):
+        return None
     ratios = [speed / base.speeds[turn] for turn, speed in row.speeds.items() if turn in base.speeds]
     return Ratio(mean(ratios), min(ratios), max(ratios), len(ratios)) if ratios else None
 
@@ -188,15 +202,20 @@ def line(record: Record) -> str:
 def findings(report: Report) -> Iterator[str]:
     """What helped, what hurt, what is unsafe, in sentences that follow from the numbers."""
     base = report.row(BASELINE)
-    if base is None or not base.usable:
+    timed = any(row.speeds for row in report.rows)
+    if base is None or not base.complete or (timed and not base.usable):
         yield "The baseline has no speed that counts, so there is nothing to compare with."
+    elif paced(base.experiment):
+        yield "The rate was the same for all, and so is the speed: TTFT and TPOT are what compares."
     measured = sorted((row for row in report.rows if row.effect != "unknown" and row.usable), key=gain, reverse=True)
     titles: dict[Effect, str] = {"helped": "Helped", "hurt": "Hurt", "no difference": "Made no difference"}
     for effect, title in titles.items():
         if some := [f"{row.name} ({spread(row)})" for row in measured if row.effect == effect]:
             yield f"{title}: {', '.join(some)}."
+    if not timed and (safe := [row.name for row in report.rows if row.accuracy == "SAFE"]):
+        yield f"Safe: {', '.join(safe)}."
     if unsafe := [f"{row.name} ({loss(row, base)})" for row in report.rows if row.accuracy == "UNSAFE"]:
-        yield f"Unsafe, whatever the speed: {', '.join(unsafe)}."
+        yield f"Unsafe{', whatever the speed' if timed else ''}: {', '.join(unsafe)}."
     if invalid := [row.name for row in report.rows if row.valid is False]:
         yield f"INVALID by LoadGen, so no speed to go by: {', '.join(invalid)}."
     if unsure := [row.name for row in measured if row.accuracy != "SAFE"]:
@@ -229,10 +248,14 @@ def loss(row: Row, base: Row | None) -> str:
     return f"ROUGE-1 {lost - start:+.2f}"
 
 
-def shortcomings(folder: Path, records: Sequence[Record]) -> str:
-    """Why the numbers are not MLPerf's, as the first run folder has it."""
-    runs = [read_json(folder / record.run / "config.json") for record in records if record.run]
-    return next(("; ".join(run["shortcomings"]) for run in runs if run.get("shortcomings")), "")
+def shortcomings(folder: Path, records: Sequence[Record]) -> dict[str, Any]:
+    """Why the numbers are not MLPerf's: `shared` by all runs, and each run's `own`."""
+    runs = [record.run for record in records if record.run]
+    found = {run: read_json(folder / run / "config.json").get("shortcomings", []) for run in runs}
+    every = dict.fromkeys(reason for reasons in found.values() for reason in reasons)
+    shared = [reason for reason in every if all(reason in reasons for reasons in found.values())]
+    own = {run: [reason for reason in reasons if reason not in shared] for run, reasons in found.items()}
+    return {"shared": shared, "own": own}
 
 
 def draw(report: Report, folder: Path) -> dict[str, str]:

