@@ -3,12 +3,12 @@
 import asyncio
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import cycle, islice
 from typing import Any, Literal
 
 from harness.config import Plan, RunConfig
-from harness.search import MARGIN, Probe, highest
+from harness.search import MARGIN, SURE_QUERIES, Probe, highest
 from harness.sut import Engine, batched
 from util_logs import LATE, UNSURE, Facts
 
@@ -131,22 +131,23 @@ def from_trial(plan: Plan, trial: Trial) -> Plan:
 
 
 def from_search(plan: Plan, probes: list[Probe]) -> Plan:
-    """The plan with the highest rate that held, a little lower; with the lowest rate tried where none did."""
+    """The plan with the highest rate that held, a little lower; with the lowest one, told and done, where none did."""
     tried = f"{len(probes)} probes from {min(p.qps for p in probes):.4g} to {max(p.qps for p in probes):.4g} queries/s"
     best = highest(probes)
     if best is None:
         rate = min(probe.qps for probe in probes)
-        found = f"the lowest of {tried}; none was VALID"
-    else:
-        rate = MARGIN * best.qps
-        found = f"{MARGIN} x {best.qps:.4g}, the highest VALID of {tried}"
+        note = f"server target: {rate:.4g} queries/s = the lowest of {tried}; none was VALID"
+        return plan.noted(note, target_qps=rate, config=replace(plan.config, server_target_qps=rate))
+    rate = MARGIN * best.qps
+    found = f"{MARGIN} x {best.qps:.4g}, the highest VALID of {tried}"
     return plan.noted(f"server target: {rate:.4g} queries/s = {found}", target_qps=rate)
 
 
 def corrected(plan: Plan, facts: Facts) -> Plan | None:
     """The plan for another try: the trial was off so far that LoadGen had too few queries for its duration, or the
     rate that a search found did not hold for a whole run."""
-    if needed(plan.config) == "max" and {LATE, UNSURE} & set(facts.invalid_reasons) and plan.target_qps:
+    unsure = UNSURE in facts.invalid_reasons and (facts.queries or 0) >= SURE_QUERIES  # else it was too short
+    if needed(plan.config) == "max" and (unsure or LATE in facts.invalid_reasons) and plan.target_qps:
         rate = MARGIN * plan.target_qps
         return plan.noted(
             f"server target: {plan.target_qps:.4g} queries/s was INVALID over {facts.duration_s:.1f} s; "

@@ -4,13 +4,15 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-STEP = 1.15  # while only one side is known
+STEP = 1.15  # while only one side is known; the second is this squared, and so on
+LOWEST = 0.1  # of the first rate; where that does not hold either, the limits are out of reach
 CLOSE = 1.03  # ratio of the lowest INVALID to the highest VALID rate at which the search ends
-MOST = 10
+MOST = 12
 # A probe sees less than a full run: an overload too small to break a limit within the probe adds up over ten minutes.
 MARGIN = 0.97
 PROBE_S = 45.0
-PROBE_QUERIES = 600  # LoadGen's early stopping needs 459 before it believes a 99th percentile
+SURE_QUERIES = 459  # LoadGen's early stopping needs these before it believes a 99th percentile
+PROBE_QUERIES = 600
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ def seconds(qps: float) -> float:
 def search(start: float, probe: Callable[[float], Probe]) -> list[Probe]:
     """Probes at rising or falling rates from `start` until the limit is bracketed closely; all of them, in order."""
     done: list[Probe] = []
-    rate, low, high = start, 0.0, math.inf
+    rate, low, high, step = start, 0.0, math.inf, STEP
     while len(done) < MOST:
         done.append(probe(rate))
         if done[-1].valid:
@@ -42,8 +44,11 @@ def search(start: float, probe: Callable[[float], Probe]) -> list[Probe]:
             if high / low <= CLOSE:
                 break
             rate = math.sqrt(low * high)
+        elif high <= LOWEST * start:
+            break
         else:
-            rate = low * STEP if low else high / STEP
+            rate = low * step if low else max(high / step, LOWEST * start)
+            step *= step
     return done
 
 

@@ -221,10 +221,15 @@ def test_a_test_is_not_tried_again_without_need():
 
 @pytest.mark.parametrize("reason", [util_logs.LATE, util_logs.UNSURE])
 def test_a_rate_that_a_search_found_is_lowered_where_it_does_not_hold(reason: str):
-    facts = replace(ended("server"), invalid_reasons=[reason])
+    facts = replace(ended("server"), invalid_reasons=[reason], queries=30_000)
     again = corrected(replace(plan("server", server_target_qps="max"), target_qps=50.0), facts)
     assert again is not None and again.target_qps == pytest.approx(48.5)
     assert corrected(replace(plan("server", server_target_qps=50), target_qps=50.0), facts) is None
+
+
+def test_a_lower_rate_is_no_cure_for_too_few_queries():
+    facts = replace(ended("server"), invalid_reasons=[util_logs.UNSURE], queries=200)
+    assert corrected(replace(plan("server", server_target_qps="max"), target_qps=10.0), facts) is None
 
 
 def test_what_is_tried():
