@@ -1,7 +1,6 @@
 """The command: MMLU on the same engine, from flags to report. `python mmlu.py --help` lists the flags."""
 
 import json
-import signal
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -21,7 +20,7 @@ def main(config: MMLUConfig) -> NoReturn:
     """Runs the evaluation in a folder of its own; ends the process with the exit code."""
     from harness import ending, progress, results
 
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    ending.heed_signals()
     before = earlier(config)
     run = results.open_run(config.runs, label="")
     with progress.screen(run.path / "engine.log") as console:

@@ -1,7 +1,6 @@
 """The command: one run of the benchmark, from flags to report. `python run.py --help` lists the flags."""
 
 import gc
-import signal
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -20,7 +19,7 @@ def main(config: RunConfig) -> NoReturn:
     """Runs the benchmark in a folder of its own; ends the process with the exit code."""
     from harness import ending, progress, results
 
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    ending.heed_signals()
     run = results.open_run(config.results_dir, f"{config.category}-{config.scenario}")
     with progress.screen(run.path / "engine.log") as console:
         try:

@@ -3,7 +3,6 @@
 import contextlib
 import fcntl
 import glob
-import signal
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -60,6 +59,7 @@ def command(
 def main(file: Path, choice: Choice, *, resume: bool, dry_run: bool, results_dir: Path, mlflow: bool) -> int:
     from rich.console import Console
 
+    from harness import ending
     from harness.progress import Display
 
     sweep = sweep_file.load(file)
@@ -68,9 +68,7 @@ def main(file: Path, choice: Choice, *, resume: bool, dry_run: bool, results_dir
     if dry_run:
         show(sweep, chosen, reasons)
         return DONE
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as it is under nohup
-        signal.signal(signal.SIGHUP, signal.default_int_handler)
+    ending.heed_signals()
     place, records = reopened(sweep, results_dir) if resume else opened(sweep, results_dir)
     with Display(Console(highlight=False)) as display:
         display.say(f"{sweep.name}: {len(chosen)} configurations, {choice.repeat} round(s) -> {place.path}")

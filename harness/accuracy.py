@@ -217,7 +217,11 @@ class Evaluation:
     @property
     def headline(self) -> str:
         """The verdict and what it rests on, in one line."""
-        rouge = ", ".join(f"{check.name} {check.score:.2f}" for check in self.checks if check.name in rules.ROUGE)
+        rouge = ", ".join(
+            f"{check.name} {check.score:.2f}{' (approximate)' if check.name in self.approximate else ''}"
+            for check in self.checks
+            if check.name in rules.ROUGE
+        )
         return f"{self.verdict}{f' ({self.note})' if self.note else ''}: {rouge}"
 
     @property

@@ -28,11 +28,25 @@ class Difference:
 
 @dataclass(frozen=True)
 class Speed:
-    """A performance test: tokens per second, LoadGen's verdict, category and scenario."""
+    """A performance test: tokens per second, LoadGen's verdict, and what must be alike for two to be compared."""
 
     tokens_per_s: float
     valid: bool
+    passed: bool  # not failed by the accuracy gate
+    paced: bool  # by a rate that was told, so that the speed says nothing of the engine
     kind: str
+    samples: int
+    gpus: list[str]
+
+    def held_against(self, other: "Speed") -> str:
+        """Why the two cannot be compared; empty where they can."""
+        if self.kind != other.kind:
+            return "not comparable: other scenarios"
+        if (self.samples, self.gpus) != (other.samples, other.gpus):
+            return "not comparable: other samples or GPUs"
+        if not all(one.valid and one.passed for one in (self, other)):
+            return "not comparable: INVALID, or the accuracy gate failed"
+        return "not comparable: the rate was told" if self.paced or other.paced else ""
 
 
 @dataclass(frozen=True)
@@ -65,7 +79,7 @@ def compare(a: Path, b: Path) -> str:
         for n, name in enumerate(rules.ROUGE)
     ]
     one, other = speed(a), speed(b)
-    alike = one and other and one.kind == other.kind and one.valid and other.valid
+    splitters = {read_json(folder / "Accuracy" / "rouge.json").get("splitter") for folder in (a, b)}
     return render(
         "compare.md.j2",
         a=a.resolve(),
@@ -73,7 +87,8 @@ def compare(a: Path, b: Path) -> str:
         samples=len(tables[0]),
         scores=scores,
         speeds=[one, other] if one and other else [],
-        alike=alike,
+        unlike=one.held_against(other) if one and other else "",
+        splitters=len(splitters),
         differing=divergences(a, b, tables),
         most=SHOWN,
     )
@@ -85,8 +100,16 @@ def speed(folder: Path) -> Speed | None:
     test = summary.get("run", {}).get("performance")
     if not test:
         return None
-    meta = summary["meta"]
-    return Speed(test["tokens_per_sec"], bool(test["valid"]), f"{meta['category']} {meta['scenario']}")
+    meta, config = summary["meta"], read_json(folder / "config.json")["plan"]["config"]
+    return Speed(
+        tokens_per_s=test["tokens_per_sec"],
+        valid=bool(test["valid"]),
+        passed=summary["run"].get("accuracy", {}).get("verdict") != "FAIL",
+        paced=meta["scenario"] in rules.LIMITS and config["server_target_qps"] != "max",
+        kind=f"{meta['category']} {meta['scenario']}",
+        samples=meta["samples"],
+        gpus=summary["system"]["gpus"],
+    )
 
 
 def load_samples(folder: Path) -> list[dict[str, Any]]:

@@ -377,7 +377,7 @@ def parallelism(config: EngineConfig, gpus: Sequence[GPU], weight_bytes: int) ->
             raise UsageError(
                 f"{config.model} needs {weight_bytes / 2**30:.0f} GiB for its weights; {available} GPU(s) with "
                 f"{min(gpu.memory for gpu in gpus) / 2**30:.0f} GiB each do not hold it. Use more GPUs or "
-                "--quantization fp8."
+                "--quantization fp8; --tensor-parallel-size 1 tries it all the same."
             )
         tensor = fitting[0]
     tensor = int(tensor)

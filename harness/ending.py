@@ -16,10 +16,22 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
+def heed_signals() -> None:
+    """SIGTERM, and the end of the terminal (but not under nohup), end a command as Ctrl-C does."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.default_int_handler)
+
+
+def ignore_signals() -> None:
+    """What follows is only to end well."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+
+
 def give_up(error: BaseException, run: RunFolder, console: "Console") -> int:
     """Says in one line why a run cannot go on, keeps it in the status, and returns the exit code."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    ignore_signals()
     log = run.path / "engine.log"
     status: Status = "failed"
     if isinstance(error, KeyboardInterrupt):
@@ -31,18 +43,20 @@ def give_up(error: BaseException, run: RunFolder, console: "Console") -> int:
     else:
         traceback.print_exception(error)  # to engine.log
         code, line = ENGINE_FAILED, f"{type(error).__name__}: {first_line(error)}"
-    console.print(f"error: {line}" if status == "failed" else line, style="red", markup=False, soft_wrap=True)
-    console.print(f"what there is so far: {run.path}", markup=False, soft_wrap=True)
     with contextlib.suppress(OSError):  # a full disk must not keep the process alive
         run.set_status(status, line)
+    with contextlib.suppress(OSError):  # nor a terminal that is gone
+        console.print(f"error: {line}" if status == "failed" else line, style="red", markup=False, soft_wrap=True)
+        console.print(f"what there is so far: {run.path}", markup=False, soft_wrap=True)
     return code
 
 
 def leave(code: int) -> NoReturn:
     """Ends this process and all it started, at once: threads in C++ may still wait for answers that never come."""
     engine.end_children()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
     os._exit(code)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from harness import results, system
+from harness import ending, results, system
 from harness.config import ROOT
 from harness.errors import DONE, NOT_ACCEPTED
 from harness.sweep_file import Experiment
@@ -87,8 +87,7 @@ def run(item: Experiment, turn: int, place: Path, timeout: float, lock: int, wat
                 stopped = "timeout"
         except KeyboardInterrupt:
             stopped = "interrupted"
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # what follows is only to end it well
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            ending.ignore_signals()
         finally:
             end(process)
     seconds = round(time.monotonic() - begin, 1)
@@ -96,15 +95,15 @@ def run(item: Experiment, turn: int, place: Path, timeout: float, lock: int, wat
         path for path in set(folder.iterdir()) - before if (path / "status.json").exists() and not path.is_symlink()
     ]
     left = max(made, default=None)
-    ending = results.read_json(left / "status.json") if left else {}
-    whole = ending.get("status") == "complete" and process.returncode in (DONE, NOT_ACCEPTED)
+    outcome = results.read_json(left / "status.json") if left else {}
+    whole = outcome.get("status") == "complete" and process.returncode in (DONE, NOT_ACCEPTED)
     status: Status = stopped or ("complete" if whole else "failed")
     reason = {"complete": "", "timeout": f"ended after {timeout:g} s (--timeout)", "interrupted": "interrupted"}.get(
         status
     )
     if reason is None:
         reason = (
-            ending.get("reason") or last_line(folder / SCREEN) or f"run.py ended with exit code {process.returncode}"
+            outcome.get("reason") or last_line(folder / SCREEN) or f"run.py ended with exit code {process.returncode}"
         )
     if not memory_free(memory):
         reason += f"{'; ' if reason else ''}GPU memory was still taken {MEMORY_WAIT_S:g} s after its end"

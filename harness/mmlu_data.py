@@ -134,7 +134,7 @@ def checked(row: Row, number: int) -> Question:
     if not isinstance(row.text, str) or not row.text.strip():
         raise UsageError(f"{row.where} has no question.")
     if len(row.choices) != 4 or not all(isinstance(choice, str) for choice in row.choices):
-        raise UsageError(f"{row.where} has not four choices.")
+        raise UsageError(f"{row.where} does not have four choices.")
     answer = LETTERS.find(row.answer) if isinstance(row.answer, str) and len(row.answer) == 1 else row.answer
     if type(answer) is not int or not 0 <= answer < 4:
         raise UsageError(f"{row.where}: the answer is {row.answer!r}, not one of A, B, C, D (or 0 to 3).")

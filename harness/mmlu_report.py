@@ -30,7 +30,8 @@ def write(
     facts: dict[str, Any],
 ) -> dict[str, Any]:
     """Writes every result into the run's folder, all or none of them; returns what overall.json holds."""
-    notes = caveats(config, data)
+    notes = caveats(config, data, rows)
+    before = facts["before"]
     summary = {
         **overall(rows),
         "questions_per_s": len(rows) / asked.seconds,
@@ -66,13 +67,14 @@ def write(
             shortened=[row for row in rows if row.dropped],
             listed=LISTED,
             changes=changes,
+            earlier=results.read_json(before / "config.json").get("config", {}) if before else {},
             **facts,
         )
         results.write_text(place / "report.md", page)
     return summary
 
 
-def caveats(config: MMLUConfig, data: Data) -> list[str]:
+def caveats(config: MMLUConfig, data: Data, rows: Sequence[Scored]) -> list[str]:
     """Why the number is not the model's MMLU score; empty where it is."""
     why = []
     if config.demo:
@@ -85,6 +87,8 @@ def caveats(config: MMLUConfig, data: Data) -> list[str]:
         why.append(f"a sample of {len(data.test):,} of {data.whole:,} questions, seed {config.seed}")
     if (count := len({question.subject for question in data.test})) < len(DOMAIN_OF):
         why.append(f"{count} of {len(DOMAIN_OF)} subjects")
+    if cut := sum(bool(row.dropped) for row in rows):
+        why.append(f"{cut:,} of {len(rows):,} prompts with fewer than {config.num_fewshot} examples")
     return why
 
 

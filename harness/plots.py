@@ -7,7 +7,7 @@ from typing import Any
 import util_logs
 from harness.results import read_json
 
-FEW = 10  # points that can all be labelled
+LABELLED = 10  # points that can all have their names beside them
 BLUE, ORANGE, GREY, RED = "#2f6db5", "#e07b39", "#8a8f98", "#c0392b"
 
 
@@ -277,7 +277,7 @@ def trade_off(points: Sequence[tuple[str, float, float, bool]]) -> Any:
     heights = (7, -13, 19, -25)  # neighbours are labelled at different heights
     for place, (name, speed, score, usable) in enumerate(sorted(points, key=lambda point: point[1])):
         axes.plot(speed, score, "o" if usable else "x", color=BLUE if usable else RED, markersize=7, zorder=3)
-        if len(points) <= FEW or not usable or name == "baseline" or (speed, score) in front:
+        if len(points) <= LABELLED or not usable or name == "baseline" or (speed, score) in front:
             label = (0, heights[place % len(heights)])
             axes.annotate(name, (speed, score), label, textcoords="offset points", fontsize=8, ha="center")
     if front:

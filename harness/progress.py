@@ -37,7 +37,8 @@ class Display:
 
     def __exit__(self, *_: object) -> None:
         if self._live:
-            self._live.stop()
+            with contextlib.suppress(OSError):  # the terminal may be gone
+                self._live.stop()
 
     def stage(self, text: str) -> None:
         """Announces what happens now."""

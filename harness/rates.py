@@ -27,7 +27,6 @@ class Trial:
 
     samples: int
     seconds: float
-    new_tokens: float  # mean
 
     @property
     def samples_per_s(self) -> float:
@@ -100,11 +99,10 @@ def trial_batch(plan: Plan) -> int | None:
 async def trial(engine: Engine, prompts: Sequence[list[int]], batch_size: int | None) -> Trial:
     """Warms up on a few prompts, then answers all of them: together, or in batches as the run itself will."""
     await asyncio.gather(*map(engine.generate, prompts[: batch_size or 4]))
-    tokens = 0
     begin = time.perf_counter()
     for batch in batched(prompts, batch_size or len(prompts)):
-        tokens += sum(map(len, await asyncio.gather(*map(engine.generate, batch))))
-    return Trial(len(prompts), time.perf_counter() - begin, tokens / len(prompts))
+        await asyncio.gather(*map(engine.generate, batch))
+    return Trial(len(prompts), time.perf_counter() - begin)
 
 
 def from_trial(plan: Plan, trial: Trial) -> Plan:

@@ -201,11 +201,12 @@ def git_revision() -> str | None:
 def weight_bytes(config: EngineConfig) -> int:
     """About how much memory the model's weights take, from the shape its config gives (a Llama-like decoder).
 
-    Embeddings stay at 16 bits under fp8. Raises UsageError when the model cannot be found.
+    Quantized weights take a byte at most; embeddings stay as they are. Raises UsageError when the model cannot be found.
     """
     shape = load_shape(config)
     width = BYTES_PER_WEIGHT[config.precision]
-    inner = 1 if config.quantization.startswith(("fp8", "int8")) else width
+    quantized = config.quantization != "none" or getattr(shape, "quantization_config", None) is not None
+    inner = 1 if quantized else width
     hidden, layers = shape.hidden_size, shape.num_hidden_layers
     head = getattr(shape, "head_dim", None) or hidden // shape.num_attention_heads
     attention = hidden * head * 2 * (shape.num_attention_heads + shape.num_key_value_heads)

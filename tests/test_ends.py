@@ -1,8 +1,11 @@
 """Runs that end badly end soon, with one line, the right exit code, and nothing left behind."""
 
+import json
 import os
+import pty
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -60,6 +63,19 @@ def test_ctrl_c(tmp_path: Path) -> None:
 def test_ctrl_c_while_the_engine_starts(tmp_path: Path) -> None:
     done = run(tmp_path, when="starting vLLM", then=lambda pid: os.kill(pid, signal.SIGINT))
     check(done, 130, "interrupted", "interrupted")
+
+
+def test_a_lost_terminal(tmp_path: Path) -> None:
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execv(sys.executable, [sys.executable, "run.py", "--model", "demo", "--results-dir", str(tmp_path)])
+    while b"starting vLLM" not in os.read(terminal, 10_000):
+        pass
+    os.close(terminal)
+    os.waitpid(pid, 0)
+    (folder,) = tmp_path.glob("2*")
+    assert json.loads((folder / "status.json").read_text())["status"] == "interrupted"
+    assert not engines()
 
 
 def test_too_little_memory(tmp_path: Path) -> None:

@@ -3,12 +3,15 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
 
 import util_logs
+from harness.compare import Speed
 from tests.conftest import ROOT, TOKEN, Finished, run
 
 DEMO = json.loads((ROOT / "demo" / "reference.json").read_text())
@@ -121,6 +124,24 @@ def test_rendering_again_changes_nothing(offline: Finished) -> None:
     summary.unlink()
     subprocess.run([sys.executable, "report.py", str(offline.folder)], cwd=ROOT, check=True)
     assert (report.read_text(), summary.read_text()) == before
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({}, ""),
+        ({"kind": "edge offline"}, "other scenarios"),
+        ({"samples": 100}, "other samples or GPUs"),
+        ({"gpus": ["card"]}, "other samples or GPUs"),
+        ({"valid": False}, "INVALID"),
+        ({"passed": False}, "the accuracy gate failed"),
+        ({"paced": True}, "the rate was told"),
+    ],
+)
+def test_speeds_are_only_compared_where_they_can_be(changed: dict[str, Any], why: str) -> None:
+    one = Speed(1000.0, True, True, False, "datacenter offline", 256, [])
+    other = replace(one, **changed)
+    assert why in one.held_against(other) and bool(one.held_against(other)) == bool(why)
 
 
 def test_compare_two_runs(offline: Finished, singlestream: Finished, server: Finished) -> None:

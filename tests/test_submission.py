@@ -275,8 +275,27 @@ def test_runs_that_make_no_entry(offline: Finished, server: Finished, system: Pa
     of_config(quantization="fp8")(accuracy)
     with pytest.raises(UsageError, match="differ in quantization"):
         entries.collect([performance, accuracy])
+    of_config(quantization="none")(accuracy)
+    change(accuracy / "config.json", lambda facts: facts["system"]["packages"].update(torch="1.0"))
+    with pytest.raises(UsageError, match="ran with different packages"):
+        entries.collect([performance, accuracy])
     refused = build(system / "out", system, [offline.folder])  # where a file is, no folder can be
     assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1)
+
+
+def test_a_quantized_checkpoint_is_not_called_quantized_by_vllm(
+    offline: Finished, system: Path, tmp_path: Path
+) -> None:
+    run = Path(shutil.copytree(offline.folder, tmp_path / "run"))
+    found = {"quantization": "fp8", "quantized_checkpoint": True}
+    change(run / "config.json", lambda facts: facts["plan"]["running"].update(found))
+    assert build(tmp_path / "out", system, [run]).returncode == 0
+    (measured,) = (tmp_path / "out").rglob("two-cores_vllm_Offline.json")
+    said = json.loads(measured.read_text())
+    assert (said["weight_data_types"], said["weight_transformations"]) == ("fp8", "as in the checkpoint")
+    (page,) = (tmp_path / "out").rglob("calibration.md")
+    assert "To be filled in by the submitter" in page.read_text()
+    assert "No calibration data" not in page.read_text()
 
 
 def test_a_description_must_be_whole(offline: Finished, system: Path, tmp_path: Path) -> None:

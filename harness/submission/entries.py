@@ -122,6 +122,7 @@ def join(runs: Sequence[Run], label: str) -> Entry:
     for key in SHARED:
         if len({repr(run.config[key]) for run in runs}) > 1:
             raise UsageError(f"{label}: {names} differ in {key}; all tests of an entry must be of the same settings.")
-    if len({repr(run.facts["system"]["gpus"]) for run in runs}) > 1:
-        raise UsageError(f"{label}: {names} ran on different GPUs; all tests of an entry must be of one system.")
+    for key in ("gpus", "packages"):
+        if len({repr(run.facts["system"][key]) for run in runs}) > 1:
+            raise UsageError(f"{label}: {names} ran with different {key}; all tests of an entry must be of one system.")
     return Entry(found["accuracy"][0], found["performance"][0], next(iter(found["test06"]), None))

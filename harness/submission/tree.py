@@ -81,7 +81,7 @@ def fill(entries: Sequence[Entry], description: dict[str, Any], system: str, bas
     (base / "systems").mkdir(parents=True, exist_ok=True)
     write_json(base / "systems" / f"{system}.json", description)
     (base / "documentation").mkdir(exist_ok=True)
-    write_text(base / "documentation" / "calibration.md", render("calibration.md.j2", config=entries[0].config))
+    write_text(base / "documentation" / "calibration.md", render("calibration.md.j2", entries=entries))
 
 
 def put_results(entry: Entry, folder: Path) -> None:
@@ -106,15 +106,17 @@ def put_measurements(entry: Entry, path: Path) -> None:
     """How the result was made: the JSON the checker reads, a README, and LoadGen's user.conf."""
     config = entry.config
     copy(entry.performance.folder("performance"), path.parent, ("user.conf",))
-    quantized = config["quantization"] != "none"
+    running = entry.performance.facts["plan"]["running"]
+    kind = running["quantization"]
+    quantized = "as in the checkpoint" if running["quantized_checkpoint"] else f"quantized to {kind} when loaded"
     write_json(
         path,
         {
             "input_data_types": "int32",  # token ids
             "retraining": "No",
             "starting_weights_filename": config["model"],
-            "weight_data_types": config["quantization"] if quantized else config["precision"],
-            "weight_transformations": f"quantized to {config['quantization']} when loaded" if quantized else "none",
+            "weight_data_types": config["precision"] if kind == "none" else kind,
+            "weight_transformations": "none" if kind == "none" else quantized,
         },
     )
     rouge = read_json(entry.accuracy.folder("accuracy") / "rouge.json")
