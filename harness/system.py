@@ -201,7 +201,7 @@ def git_revision() -> str | None:
 def weight_bytes(config: EngineConfig) -> int:
     """About how much memory the model's weights take, from the shape its config gives (a Llama-like decoder).
 
-    Quantized weights take a byte at most; embeddings stay as they are. Raises UsageError when the model cannot be found.
+    Quantized weights take a byte at most, embeddings what they took. Raises UsageError when the model cannot be found.
     """
     shape = load_shape(config)
     width = BYTES_PER_WEIGHT[config.precision]

@@ -26,7 +26,7 @@ from harness.results import (
     write_json,
     write_text,
 )
-from report import write_index
+from report import reservations, write_index
 
 LABEL = "datacenter-offline"
 LINE: dict[str, Any] = {
@@ -288,7 +288,7 @@ def index(results: Path) -> list[list[str]]:
 def test_the_index_lists_runs_newest_first(tmp_path: Path):
     first, second = open_run(tmp_path, LABEL), open_run(tmp_path, LABEL)
     finish(first, LINE | {"comparable": True})
-    finish(second, LINE | {"comparable": True, "verdict": "FAIL", "valid": False, "scenario": "server"})
+    finish(second, LINE | {"comparable": False, "verdict": "FAIL", "valid": False, "scenario": "server"})
     assert index(tmp_path) == [
         [
             f"[{second.name}]({second.name}/report.md)",
@@ -330,3 +330,19 @@ def test_a_fact_noted_later_leaves_the_plan_as_it_is(tmp_path: Path):
     facts = read_json(run.path / "config.json")
     assert (facts["plan"]["target_qps"], facts["plan"]["notes"][-1]) == (5.0, "told less")
     assert facts["stages"] == [["calibrating", 1.5]]
+
+
+@pytest.mark.parametrize(
+    ("run", "why"),
+    [
+        ({"accuracy": {"verdict": "PASS", "approximate": []}, "performance": {"valid": True}}, []),
+        ({"accuracy": {"verdict": "PASS", "approximate": []}}, []),
+        ({"performance": {"valid": True}}, ["accuracy was not checked"]),
+        ({"accuracy": {"verdict": "FAIL", "approximate": []}}, ["the accuracy gate failed"]),
+        ({"accuracy": {"verdict": "PASS", "approximate": ["rougeLsum"]}}, ["rougeLsum is approximate"]),
+        ({"performance": {"valid": False}}, ["accuracy was not checked", "INVALID by LoadGen"]),
+        ({"compliance": {"test06": {"passed": False}, "test04": {"passed": True}}}, ["TEST06 failed"]),
+    ],
+)
+def test_what_came_out_counts_as_much_as_the_settings(run: dict[str, Any], why: list[str]) -> None:
+    assert list(reservations(run)) == why
