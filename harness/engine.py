@@ -314,7 +314,9 @@ class Engine:
 def gist(error: Exception) -> str:
     """What vLLM has against its arguments; pydantic, with which it checks them, says so below a heading."""
     errors = getattr(error, "errors", None)
-    return "; ".join(str(item["msg"]) for item in errors()) if errors else first_line(error)
+    if errors is None:
+        return first_line(error)
+    return "; ".join(str(item["msg"]).removeprefix("Value error, ").rstrip(".") for item in errors())
 
 
 def shut_down(llm: Any) -> None:

@@ -110,6 +110,12 @@ def test_an_unknown_engine_argument_names_near_ones(tmp_path: Path) -> None:
     assert "enable_prefix_caching" in done.output
 
 
+def test_what_vllm_refuses_is_said_in_its_own_words(tmp_path: Path) -> None:
+    done = run(tmp_path, "--quantization", "foo")
+    assert done.code == 2
+    assert "vLLM refuses these settings: Unknown quantization method: foo." in done.output
+
+
 def test_prompts_that_do_not_fit(tmp_path: Path) -> None:
     done = run(tmp_path, "--max-model-len", "512")
     assert done.code == 2
