@@ -360,6 +360,11 @@ def test_without_gpus_there_is_one_copy():
     assert parallelism(RunConfig(tensor_parallel_size=2), [], 16 * GIB) == (2, 1)
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_shipped_config_is_sound(path: Path):
+    assert plan(**load_file(path, RunConfig)).shortcomings == []
+
+
 def test_a_full_run_has_no_shortcomings_and_official_settings():
     full = plan(version="6.0")
     assert full.shortcomings == [] and full.full
