@@ -61,6 +61,7 @@ def evaluate(config: MMLUConfig, run: "RunFolder", before: Path | None, display:
     display.stage("asking")
     asked = mmlu.ask(room, prompts, letters, display, run.path)
     display.done(f"{len(prompts):,} questions in {asked.seconds:.1f} s")
+    display.stage("stopping vLLM")
     room.close()
 
     display.stage("writing the report")

@@ -57,6 +57,7 @@ def benchmark(config: RunConfig, run: "RunFolder", display: "Display") -> int:
     place = bench.Bench(run, room, library, display)
     plan = find_rate(plan, place)
     evaluation = measure(plan, place, tokenizer)
+    display.stage("stopping vLLM")
     room.close()
 
     display.stage("writing the report")
