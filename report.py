@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import util_logs
 from harness import compliance, plots, results, rules, sweep_report, system
 from harness.compare import compare
-from harness.errors import BAD_INPUT, DONE, BenchmarkError, UsageError
+from harness.errors import BAD_INPUT, DONE, BenchmarkError
 from harness.pages import number, render
 from harness.results import read_json, write_json, write_text
 
@@ -25,11 +25,7 @@ COLUMNS = ("model", "category", "scenario", "verdict", "valid", "tokens_per_s", 
 
 def build(folder: Path) -> dict[str, Any]:
     """Writes summary.json, plots/ and report.md into a run folder; returns the summary. Raises UsageError."""
-    facts = read_json(folder / "config.json")
-    if not facts:
-        raise UsageError(f"{folder}: no config.json in it; not a run folder.")
-    if "plan" not in facts:
-        raise UsageError(f"{folder}: not a folder of run.py; mmlu.py's and others cannot be rendered again.")
+    facts = results.facts_of(folder)
     summary = summarize(folder, facts)
     summary["plots"] = plots.draw(folder, summary)
     write_json(folder / "summary.json", summary)
@@ -67,7 +63,7 @@ def summarize(folder: Path, facts: dict[str, Any]) -> dict[str, Any]:
             "notes": plan["notes"],
             "precision": config["precision"],
             "quantization": plan["running"]["quantization"],
-            "kv_cache_dtype": config["kv_cache_dtype"],
+            "kv_cache_dtype": plan["running"]["kv_cache_dtype"],
             "load_format": config["load_format"],
             "tensor_parallel_size": plan["tensor_parallel_size"],
             "data_parallel_size": plan["data_parallel_size"],
@@ -100,7 +96,7 @@ def reservations(run: dict[str, Any]) -> Iterator[str]:
     if score and score["verdict"] == "FAIL":
         yield "the accuracy gate failed"
     if score and score["approximate"]:
-        yield f"{', '.join(score['approximate'])} is approximate"
+        yield f"approximate {' and '.join(score['approximate'])}"
     if test and not test["valid"]:
         yield "INVALID by LoadGen"
     yield from (f"{name.upper()} failed" for name, found in run.get("compliance", {}).items() if not found["passed"])

@@ -227,7 +227,7 @@ class Evaluation:
     @property
     def approximate(self) -> list[str]:
         """Scores that depend on the sentence splitter and were made without NLTK's."""
-        return [] if self.splitter == "nltk punkt_tab" else ["rougeLsum"]
+        return [] if self.splitter == "nltk punkt_tab" else ["rougeLsum", "gen_len"]
 
 
 def overall(checks: Sequence[Check]) -> Verdict:

@@ -67,7 +67,7 @@ class Bench:
         """One LoadGen test on the engine, watched."""
         sut = self.sut(plan)
         if plan.running.prefix_caching:  # what one test computed is not to serve the next
-            self.engine.wait(self.engine.spawn(self.engine.forget()), self.display.tick)
+            self.engine.wait(self.engine.spawn(self.engine.forget()), lambda: self.check(folder))
         total = loadgen.expected_queries(plan, mode)
 
         def watch() -> None:

@@ -9,7 +9,7 @@ from harness import rules
 from harness.accuracy import intervals, read_log
 from harness.errors import UsageError
 from harness.pages import render
-from harness.results import read_json
+from harness.results import facts_of, read_json
 
 SHOWN = 20
 
@@ -100,7 +100,7 @@ def speed(folder: Path) -> Speed | None:
     test = summary.get("run", {}).get("performance")
     if not test:
         return None
-    meta, config = summary["meta"], read_json(folder / "config.json")["plan"]["config"]
+    meta, config = summary["meta"], facts_of(folder)["plan"]["config"]
     return Speed(
         tokens_per_s=test["tokens_per_sec"],
         valid=bool(test["valid"]),

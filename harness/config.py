@@ -245,6 +245,7 @@ class Running:
 
     quantization: str = "none"
     quantized_checkpoint: bool = False  # with scales from whoever made it
+    kv_cache_dtype: str = "auto"
     prefix_caching: bool = False
     speculation: str | None = None  # the method
 

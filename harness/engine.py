@@ -195,6 +195,7 @@ class Engine:
             raise UsageError(f"vLLM refuses these settings: {gist(error)}") from error
         except Exception as error:
             raise EngineError(f"vLLM did not start: {first_line(error)}") from error
+        refuse_without_effect(self._llm.vllm_config.model_config)
 
     def sample_with(self, sampling: Sampling) -> None:
         """How answers are generated from now on."""
@@ -279,14 +280,19 @@ class Engine:
         speculation = setup.speculative_config
         return Running(
             quantization=setup.model_config.quantization or "none",
-            quantized_checkpoint=getattr(setup.model_config.hf_config, "quantization_config", None) is not None,
+            quantized_checkpoint=setup.model_config.is_quantized,
+            kv_cache_dtype=setup.cache_config.cache_dtype,
             prefix_caching=bool(setup.cache_config.enable_prefix_caching),
             speculation=str(speculation.method) if speculation else None,
         )
 
     async def forget(self) -> None:
-        """Empties the prefix cache, between tests."""
-        await self._llm.reset_prefix_cache()
+        """Empties the prefix cache, between tests. Raises EngineError where something holds on to it."""
+        for _ in range(10):
+            if await self._llm.reset_prefix_cache():
+                return
+            await asyncio.sleep(0.5)
+        raise EngineError("vLLM did not empty its prefix cache between two tests")
 
     @property
     def concurrency(self) -> int:
@@ -316,7 +322,16 @@ def gist(error: Exception) -> str:
     errors = getattr(error, "errors", None)
     if errors is None:
         return first_line(error)
-    return "; ".join(str(item["msg"]).removeprefix("Value error, ").rstrip(".") for item in errors())
+    said = [(item["loc"][:1], " ".join(str(item["msg"]).removeprefix("Value error, ").split())) for item in errors()]
+    return "; ".join(": ".join([*map(str, where), what]) for where, what in said).rstrip(".")
+
+
+def refuse_without_effect(model: Any) -> None:
+    """Some of vLLM's methods quantize experts alone: without any, the model would run as it is, under a wrong name."""
+    online = model.quantization_config
+    dense = getattr(online, "linear", "unknown") or getattr(online, "targets", None)
+    if online is not None and not dense and not model.is_moe:
+        raise UsageError(f"--quantization {model.quantization} quantizes nothing in this model, only experts.")
 
 
 def shut_down(llm: Any) -> None:

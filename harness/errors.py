@@ -19,6 +19,12 @@ class UsageError(BenchmarkError):
     exit_code = BAD_INPUT
 
 
+class NotAcceptedError(BenchmarkError):
+    """What was asked for cannot be had on this machine."""
+
+    exit_code = NOT_ACCEPTED
+
+
 class EngineError(BenchmarkError):
     """vLLM did not start, or died."""
 

@@ -34,7 +34,8 @@ def draw(folder: Path, summary: dict[str, Any]) -> dict[str, str]:
         drawn["machine"] = machine(logs / "machine.csv")
     if stages := summary["meta"]["stages"]:
         tests = {"accuracy test": folder / "Accuracy", "performance test": logs}
-        loads = [(start, tests[name] / "machine.csv") for name, start in stages if name in tests]
+        last = dict(stages)  # of a test that was run again, the recording is the last one's
+        loads = [(start, tests[name] / "machine.csv") for name, start in last.items() if name in tests]
         drawn["timeline"] = timeline(stages, [(start, path) for start, path in loads if path.exists()])
     return save(drawn, folder / "plots")
 

@@ -37,7 +37,7 @@ class Display:
 
     def __exit__(self, *_: object) -> None:
         if self._live:
-            with contextlib.suppress(OSError):  # the terminal may be gone
+            with contextlib.suppress(OSError):
                 self._live.stop()
 
     def stage(self, text: str) -> None:
@@ -55,7 +55,8 @@ class Display:
         self.say(f"{time.strftime('%H:%M:%S')} {text}", style="green")
 
     def say(self, text: str, style: str = "") -> None:
-        self.console.print(Text(text, style=style), soft_wrap=True)
+        with contextlib.suppress(OSError):  # the terminal may be gone
+            self.console.print(Text(text, style=style), soft_wrap=True)
 
     def tick(self, counters: Counters | None = None, total: int | None = None, note: str = "") -> None:
         """Refreshes the live line four times a second, or prints a plain one now and then."""
@@ -68,7 +69,8 @@ class Display:
         if counters is not None:
             line += describe(counters, total, elapsed)
         if self._live:
-            self._live.update(Text(line, no_wrap=True, overflow="ellipsis"), refresh=True)
+            with contextlib.suppress(OSError):
+                self._live.update(Text(line, no_wrap=True, overflow="ellipsis"), refresh=True)
         else:
             self.say(f"{time.strftime('%H:%M:%S')} {line}")
 

@@ -3,11 +3,12 @@
 import asyncio
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import cycle, islice
 from typing import Any, Literal
 
 from harness.config import Plan, RunConfig
+from harness.errors import NotAcceptedError
 from harness.search import MARGIN, SURE_QUERIES, Probe, highest
 from harness.sut import Engine, batched
 from util_logs import LATE, UNSURE, Facts
@@ -77,8 +78,8 @@ def identity(plan: Plan) -> dict[str, Any]:
         "model": config.model,
         "load_format": config.load_format,
         "precision": config.precision,
-        "quantization": config.quantization,
-        "kv_cache_dtype": config.kv_cache_dtype,
+        "quantization": plan.running.quantization,
+        "kv_cache_dtype": plan.running.kv_cache_dtype,
         "max_new_tokens": config.max_new_tokens,
         "tensor_parallel_size": plan.tensor_parallel_size,
         "data_parallel_size": plan.data_parallel_size,
@@ -129,13 +130,11 @@ def from_trial(plan: Plan, trial: Trial) -> Plan:
 
 
 def from_search(plan: Plan, probes: list[Probe]) -> Plan:
-    """The plan with the highest rate that held, a little lower; with the lowest one, told and done, where none did."""
+    """The plan with the highest rate that held, a little lower. Raises NotAcceptedError where none did."""
     tried = f"{len(probes)} probes from {min(p.qps for p in probes):.4g} to {max(p.qps for p in probes):.4g} queries/s"
     best = highest(probes)
     if best is None:
-        rate = min(probe.qps for probe in probes)
-        note = f"server target: {rate:.4g} queries/s = the lowest of {tried}; none was VALID"
-        return plan.noted(note, target_qps=rate, config=replace(plan.config, server_target_qps=rate))
+        raise NotAcceptedError(f"no rate is VALID: {tried}, in Probes/. Give one to run all the same.")
     rate = MARGIN * best.qps
     found = f"{MARGIN} x {best.qps:.4g}, the highest VALID of {tried}"
     return plan.noted(f"server target: {rate:.4g} queries/s = {found}", target_qps=rate)

@@ -72,6 +72,19 @@ def record(run: RunFolder, plan: Plan, **facts: Any) -> None:
     note(run, **facts, shortcomings=plan.shortcomings, loadgen=loadgen, plan=settings)
 
 
+def facts_of(folder: Path) -> dict[str, Any]:
+    """What config.json keeps of a run of run.py. Raises UsageError for any other folder."""
+    facts = read_json(folder / "config.json")
+    if not facts:
+        raise UsageError(f"{folder}: no config.json in it; not a run folder.")
+    if "plan" not in facts:
+        raise UsageError(f"{folder}: not a folder of run.py, but of mmlu.py or another.")
+    if "running" not in facts["plan"]:
+        made = facts["system"]["git_revision"] or "an older version"
+        raise UsageError(f"{folder}: made by {made}, which kept less; use that version for it.")
+    return dict(facts)
+
+
 def note(run: RunFolder, **facts: Any) -> None:
     """Adds facts to config.json, beside those it holds."""
     path = run.path / "config.json"

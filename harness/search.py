@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-STEP = 1.15  # while only one side is known; the second is this squared, and so on
+STEP = 1.15  # while only one side is known; the second is this squared, and so on up to 2
 LOWEST = 0.1  # of the first rate; where that does not hold either, the limits are out of reach
 CLOSE = 1.03  # ratio of the lowest INVALID to the highest VALID rate at which the search ends
 MOST = 12
@@ -48,7 +48,7 @@ def search(start: float, probe: Callable[[float], Probe]) -> list[Probe]:
             break
         else:
             rate = low * step if low else max(high / step, LOWEST * start)
-            step *= step
+            step = min(step * step, 2.0)
     return done
 
 

@@ -159,6 +159,10 @@ def scenario(item: Experiment) -> str:
     return str(item.settings.get("scenario", "offline"))
 
 
+def pace(item: Experiment) -> tuple[str, Any]:
+    return scenario(item), item.settings.get("server_target_qps")
+
+
 def paced(item: Experiment) -> bool:
     """Whether its speed is the rate it was told, rather than what the engine can do."""
     return scenario(item) in rules.LIMITS and item.settings.get("server_target_qps") != "max"
@@ -205,7 +209,7 @@ def findings(report: Report) -> Iterator[str]:
     timed = any(row.speeds for row in report.rows)
     if base is None or not base.complete or (timed and not base.usable):
         yield "The baseline has no speed that counts, so there is nothing to compare with."
-    elif paced(base.experiment):
+    elif timed and paced(base.experiment) and len({pace(row.experiment) for row in report.rows}) == 1:
         yield "The rate was the same for all, and so is the speed: TTFT and TPOT are what compares."
     measured = sorted((row for row in report.rows if row.effect != "unknown" and row.usable), key=gain, reverse=True)
     titles: dict[Effect, str] = {"helped": "Helped", "hurt": "Hurt", "no difference": "Made no difference"}
@@ -250,7 +254,7 @@ def loss(row: Row, base: Row | None) -> str:
 
 def shortcomings(folder: Path, records: Sequence[Record]) -> dict[str, Any]:
     """Why the numbers are not MLPerf's: `shared` by all runs, and each run's `own`."""
-    runs = [record.run for record in records if record.run]
+    runs = [record.run for record in records if record.run and record.status == "complete"]
     found = {run: read_json(folder / run / "config.json").get("shortcomings", []) for run in runs}
     every = dict.fromkeys(reason for reasons in found.values() for reason in reasons)
     shared = [reason for reason in every if all(reason in reasons for reasons in found.values())]
@@ -267,7 +271,7 @@ def draw(report: Report, folder: Path) -> dict[str, str]:
     bars = [(row.name, row.ratio.mean, row.ratio.low, row.ratio.high, row.usable) for row in report.rows if row.ratio]
     if len(bars) > 1:
         drawn["speedups"] = plots.speedups(bars)
-    both = [(row, row.numbers.tokens_per_s, row.numbers.rouge1) for row in report.rows]
+    both = [(row, row.numbers.tokens_per_s, row.numbers.rouge1) for row in report.rows if not paced(row.experiment)]
     points = [(row.name, speed, score, row.usable) for row, speed, score in both if speed and score is not None]
     if len(points) > 1:
         drawn["pareto"] = plots.trade_off(points)

@@ -265,6 +265,7 @@ def record(path: Path, stop: threading.Event) -> None:
         columns = ["gpu{}_load_percent", "gpu{}_memory_gib", "gpu{}_power_w"]
         names = [column.format(index) for index in range(len(handles)) for column in columns]
         table.writerow(["seconds", "cpu_percent", "memory_gib", *names])
+        psutil.cpu_percent()  # which tells of the time since it was last called
         while not stop.wait(1.0):
             row = [round(time.monotonic() - begin, 1), psutil.cpu_percent()]
             row.append(round(psutil.virtual_memory().used / 2**30, 2))

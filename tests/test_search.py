@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import util_logs
 from harness import rates, rules, search
 from harness.config import ROOT, RunConfig, resolve
-from harness.errors import UsageError
+from harness.errors import NotAcceptedError, UsageError
 from harness.search import Probe
 
 
@@ -23,7 +23,7 @@ def probe(limit: float) -> Callable[[float], Probe]:
     return lambda qps: Probe(qps, qps <= limit, 10 * qps, qps)
 
 
-@given(st.floats(0.5, 500), st.floats(0.55, 9))
+@given(st.floats(0.5, 500), st.floats(0.1, 9))
 def test_the_limit_is_bracketed(limit: float, share: float) -> None:
     probes = search.search(share * limit, probe(limit))
     best = search.highest(probes)
@@ -40,10 +40,8 @@ def test_it_gives_up_where_nothing_holds() -> None:
     assert probes[-1].qps == 1
     assert len(probes) < search.MOST
     plan = resolve(RunConfig(scenario="server", server_target_qps="max"), rules.OFFICIAL["datacenter"], [], 0)
-    told = rates.from_search(plan, probes)
-    assert told.target_qps == probes[-1].qps
-    assert "none was VALID" in told.notes[-1]
-    assert rates.needed(told.config) == "nothing"  # so that it is not tried again a little lower
+    with pytest.raises(NotAcceptedError, match="no rate is VALID: 6 probes from 1 to 10 queries/s"):
+        rates.from_search(plan, probes)
 
 
 def test_a_probe_is_long_enough_for_early_stopping() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import util_logs
 from harness import rules
 from harness.errors import UsageError
-from harness.results import FOLDER, Test, read_json
+from harness.results import FOLDER, Test, facts_of, read_json
 
 BENCHMARK = {"datacenter": "llama3.1-8b", "edge": "llama3.1-8b-edge"}
 SCENARIO = rules.LOADGEN_SCENARIO | {"interactive": "Interactive"}
@@ -82,11 +82,7 @@ class Entry:
 
 def read_run(path: Path) -> Run:
     """Raises UsageError for a folder that holds no finished run."""
-    facts = read_json(path / "config.json")
-    if not facts:
-        raise UsageError(f"{path}: no config.json in it; not a run folder.")
-    if "plan" not in facts:
-        raise UsageError(f"{path}: not a folder of run.py; MMLU is no part of a submission.")
+    facts = facts_of(path)
     status = read_json(path / "status.json").get("status")
     if status != "complete":
         raise UsageError(f"{path}: this run is {status or 'of unknown status'}; only complete ones can be submitted.")

@@ -46,7 +46,7 @@ def accuracy(entry: Entry) -> Iterator[str]:
     if rouge["verdict"] != "PASS":
         yield f"the accuracy gate says {rouge['verdict']}"
     if rouge["approximate"]:
-        yield "ROUGE-Lsum is approximate: NLTK's punkt_tab was missing (`make punkt`, then run again)"
+        yield "ROUGE-Lsum and gen_len are approximate: NLTK's punkt_tab was missing (`make punkt`, then run again)"
     yield from logged(entry.accuracy, entry.accuracy.folder("accuracy"))
 
 

@@ -26,7 +26,10 @@ LOGS = ("mlperf_log_summary.txt", "mlperf_log_detail.txt")
 ACCURACY_LOG = "mlperf_log_accuracy.json"
 KEPT_CHARACTERS = 4096  # of the accuracy log, at each end
 GAP = "\n\n...\n\n"
-CODE = ("*.py", "harness/**/*.py", "templates/*", "requirements*.txt", "pyproject.toml", "Makefile", "README.md")
+CODE = (
+    *("*.py", "harness/**/*.py", "templates/*", "configs/*"),
+    *("requirements*.txt", "pyproject.toml", "Makefile", "README.md"),
+)
 
 
 @dataclass(frozen=True)
