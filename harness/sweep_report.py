@@ -159,10 +159,6 @@ def scenario(item: Experiment) -> str:
     return str(item.settings.get("scenario", "offline"))
 
 
-def pace(item: Experiment) -> tuple[str, Any]:
-    return scenario(item), item.settings.get("server_target_qps")
-
-
 def paced(item: Experiment) -> bool:
     """Whether its speed is the rate it was told, rather than what the engine can do."""
     return scenario(item) in rules.LIMITS and item.settings.get("server_target_qps") != "max"
@@ -209,8 +205,8 @@ def findings(report: Report) -> Iterator[str]:
     timed = any(row.speeds for row in report.rows)
     if base is None or not base.complete or (timed and not base.usable):
         yield "The baseline has no speed that counts, so there is nothing to compare with."
-    elif timed and paced(base.experiment) and len({pace(row.experiment) for row in report.rows}) == 1:
-        yield "The rate was the same for all, and so is the speed: TTFT and TPOT are what compares."
+    elif timed and paced(base.experiment):
+        yield "The baseline's speed is the rate it was told: what compares is TTFT and TPOT at the same rate."
     measured = sorted((row for row in report.rows if row.effect != "unknown" and row.usable), key=gain, reverse=True)
     titles: dict[Effect, str] = {"helped": "Helped", "hurt": "Hurt", "no difference": "Made no difference"}
     for effect, title in titles.items():

@@ -339,7 +339,9 @@ def test_at_a_told_rate_the_speed_is_no_finding() -> None:
         given = replace(given, sweep=replace(given.sweep, experiments=items))
         return list(sweep_report.findings(sweep_report.Report(given, tuple(sweep_report.rows(given)))))[:1]
 
-    assert at(40, 103) == ["The rate was the same for all, and so is the speed: TTFT and TPOT are what compares."]
+    assert at(40, 103) == [
+        "The baseline's speed is the rate it was told: what compares is TTFT and TPOT at the same rate."
+    ]
     assert at("max", 103) == ["Made no difference: a (+3.0 %)."]
     assert at("max", 107) == ["Helped: a (+7.0 %)."]
 
