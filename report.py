@@ -4,6 +4,7 @@
 """
 
 import argparse
+import signal
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import util_logs
 from harness import compliance, plots, results, rules, sweep_report, system
 from harness.compare import compare
-from harness.errors import BAD_INPUT, DONE, BenchmarkError
+from harness.errors import BAD_INPUT, DONE, BenchmarkError, UsageError
 from harness.pages import number, render
 from harness.results import read_json, write_json, write_text
 
@@ -27,6 +28,9 @@ def build(folder: Path) -> dict[str, Any]:
     """Writes summary.json, plots/ and report.md into a run folder; returns the summary. Raises UsageError."""
     facts = results.facts_of(folder)
     summary = summarize(folder, facts)
+    if not summary["run"]:
+        reason = read_json(folder / "status.json").get("reason")
+        raise UsageError(f"{folder}: no test came to its end{f' ({reason})' if reason else ''}; nothing to render.")
     summary["plots"] = plots.draw(folder, summary)
     write_json(folder / "summary.json", summary)
     write_text(folder / "report.md", render("report.md.j2", folder=folder, config=facts["plan"]["config"], **summary))
@@ -205,9 +209,16 @@ def table(summary: dict[str, Any]) -> "Table":
 
 
 def main() -> int:
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # as in `... | head`
     parser = argparse.ArgumentParser(description="Render a run's report again from its logs, or a sweep's.")
     parser.add_argument("run", type=Path, nargs="?", metavar="RUN_DIR")
-    parser.add_argument("--compare", type=Path, nargs=2, metavar=("RUN_A", "RUN_B"), help="print two runs side by side")
+    parser.add_argument(
+        "--compare",
+        type=Path,
+        nargs=2,
+        metavar=("RUN_A", "RUN_B"),
+        help="print two runs, both with accuracy, side by side",
+    )
     arguments = parser.parse_args()
     if (arguments.run is None) == (arguments.compare is None):
         parser.error("name one RUN_DIR, or --compare RUN_A RUN_B")

@@ -32,13 +32,13 @@ def main(config: RunConfig) -> NoReturn:
 
 def benchmark(config: RunConfig, run: "RunFolder", display: "Display") -> int:
     """The way of one run."""
+    display.say(f"{config.model}, {config.category} {config.scenario}, {config.mode}, MLPerf v{config.version}")
     import report
     from harness import bench, ending, engine, results, samples, system, tracking
 
     weights, reference = system.weight_bytes(config), system.is_reference(config)
     plan = resolve(config, samples.task(config), system.gpus(), weights, reference)
     results.record(run, plan, command=ending.command_line(), started=results.now(), system=system.facts())
-    display.say(f"{config.model}, {config.category} {config.scenario}, {config.mode}, MLPerf v{config.version}")
     warn(display, plan.shortcomings)
     tokenizer = samples.load_tokenizer(config)
     library = samples.load(config, tokenizer, plan.samples)

@@ -5,6 +5,7 @@ text of mlperf_log_summary.txt is not.
 """
 
 import json
+import signal
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -239,6 +240,7 @@ def read_event(line: str) -> Any:
 
 
 def main(arguments: list[str]) -> int:
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # as in `... | head`
     if len(arguments) != 1 or arguments[0].startswith("-"):
         print("usage: python util_logs.py LOG_DIR   (a folder with mlperf_log_detail.txt)")
         return 0 if arguments in (["-h"], ["--help"]) else 2

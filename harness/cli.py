@@ -23,7 +23,9 @@ def run_command(kind: type[Config], main: Callable[[Config], NoReturn], about: s
         try:
             main(kind(**given(context, kind)))
         except BenchmarkError as error:
-            print(f"error: {error}", file=sys.stderr)
+            path = context.params.get("config")
+            where = f" (with --config {path})" if path and str(path) not in str(error) else ""
+            print(f"error: {error}{where}", file=sys.stderr)
             raise SystemExit(error.exit_code) from None
 
     context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)

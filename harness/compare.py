@@ -114,6 +114,7 @@ def speed(folder: Path) -> Speed | None:
 
 def load_samples(folder: Path) -> list[dict[str, Any]]:
     """samples.csv of a run. Raises UsageError where there is none."""
+    facts_of(folder)
     try:
         with (folder / "Accuracy" / "samples.csv").open(newline="") as file:
             return list(csv.DictReader(file))

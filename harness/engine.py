@@ -331,7 +331,9 @@ def refuse_without_effect(model: Any) -> None:
     online = model.quantization_config
     dense = getattr(online, "linear", "unknown") or getattr(online, "targets", None)
     if online is not None and not dense and not model.is_moe:
-        raise UsageError(f"--quantization {model.quantization} quantizes nothing in this model, only experts.")
+        raise UsageError(
+            f"--quantization {model.quantization} quantizes nothing in this model, only experts: use fp8 or none."
+        )
 
 
 def shut_down(llm: Any) -> None:
@@ -360,8 +362,8 @@ def end_children(grace: float = LAST_CALL_S) -> None:
 
 def explain(error: EngineError, log: Path) -> str:
     """The error with its root cause, which vLLM's processes tell only to their log."""
-    cause = root_cause(log)
-    return f"{error}{f' ({cause})' if cause and cause not in str(error) else ''}; more in {log}"
+    cause, said = root_cause(log), str(error).replace(" See root cause above.", "")
+    return f"{said}{f' ({cause})' if cause and cause not in said else ''}; more in {log}"
 
 
 def root_cause(log: Path) -> str | None:

@@ -101,10 +101,14 @@ def run(item: Experiment, turn: int, place: Path, timeout: float, lock: int, wat
     reason = {"complete": "", "timeout": f"ended after {timeout:g} s (--timeout)", "interrupted": "interrupted"}.get(
         status
     )
+    if reason is None and process.returncode < 0:
+        reason = f"run.py was ended by {signal.Signals(-process.returncode).name}: {last_line(folder / SCREEN)}"
     if reason is None:
         reason = (
             outcome.get("reason") or last_line(folder / SCREEN) or f"run.py ended with exit code {process.returncode}"
         )
+    if left and outcome.get("status") == "running":
+        results.RunFolder(folder, left.name).set_status("failed", reason)
     if not memory_free(memory):
         reason += f"{'; ' if reason else ''}GPU memory was still taken {MEMORY_WAIT_S:g} s after its end"
     found = metrics(results.read_json(left / "summary.json")) if left else Metrics()

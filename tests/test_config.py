@@ -360,6 +360,15 @@ def test_without_gpus_there_is_one_copy():
     assert parallelism(RunConfig(tensor_parallel_size=2), [], 16 * GIB) == (2, 1)
 
 
+def test_a_wrong_value_in_a_file_names_the_file(tmp_path: Path):
+    path = tmp_path / "mine.yaml"
+    path.write_text("scenario: oflline\n")
+    command = [sys.executable, "run.py", "--config", str(path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == BAD_INPUT
+    assert f"got 'oflline'. (with --config {path})" in done.stderr
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_shipped_config_is_sound(path: Path):
     assert plan(**load_file(path, RunConfig)).shortcomings == []

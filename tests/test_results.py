@@ -26,7 +26,7 @@ from harness.results import (
     write_json,
     write_text,
 )
-from report import reservations, write_index
+from report import build, reservations, write_index
 
 LABEL = "datacenter-offline"
 LINE: dict[str, Any] = {
@@ -330,6 +330,17 @@ def test_a_fact_noted_later_leaves_the_plan_as_it_is(tmp_path: Path):
     facts = read_json(run.path / "config.json")
     assert (facts["plan"]["target_qps"], facts["plan"]["notes"][-1]) == (5.0, "told less")
     assert facts["stages"] == [["calibrating", 1.5]]
+
+
+def test_a_run_without_a_finished_test_has_no_report(tmp_path: Path) -> None:
+    run = open_run(tmp_path, LABEL)
+    record(
+        run, resolve(RunConfig(model="demo"), rules.OFFICIAL["datacenter"], [], 0), command="c", started="s", system={}
+    )
+    run.set_status("failed", "too few samples")
+    with pytest.raises(UsageError, match=r"no test came to its end \(too few samples\)"):
+        build(run.path)
+    assert not (run.path / "report.md").exists()
 
 
 @pytest.mark.parametrize(

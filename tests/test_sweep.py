@@ -192,6 +192,22 @@ def test_a_sweep_is_not_resumed_with_other_software(tmp_path: Path) -> None:
         reopened(sweep_file.load(path), tmp_path)
 
 
+def test_a_run_that_was_killed_is_called_that(tmp_path: Path) -> None:
+    path = written(tmp_path, SHORT + "isolation:\n  - {name: a}\n")
+    words = [sys.executable, str(ROOT / "sweep.py"), str(path), "--results-dir", str(tmp_path), "--only", "a"]
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
+    while not (runs := list((tmp_path / "sweeps").glob(f"2*/{BASELINE}/2*/status.json"))):
+        time.sleep(0.1)
+    psutil.Process(process.pid).children()[0].kill()
+    while not (records := sweep_report.read(runs[0].parents[2]).records):
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 130
+    assert records[0].status == "failed"
+    assert records[0].reason.startswith("run.py was ended by SIGKILL")
+    assert json.loads(runs[0].read_text())["status"] == "failed"
+
+
 def test_what_a_run_that_died_leaves_behind_is_ended(tmp_path: Path) -> None:
     words = f"sleep 300 & echo $! > {tmp_path}/child; kill -KILL $$"
     process = subprocess.Popen(["bash", "-c", words], start_new_session=True)
