@@ -50,8 +50,8 @@ def benchmark(config: RunConfig, run: "RunFolder", display: "Display") -> int:
     display.done(f"vLLM {room.version} is up after {room.start_s:.0f} s")
     known, plan = plan.shortcomings, replace(plan, running=room.running)
     warn(display, [reason for reason in plan.shortcomings if reason not in known])
-    results.record(run, plan, engine_start_s=round(room.start_s, 1), engine_args=engine.shown(room.args))
-    results.note(run, data=library.source, mean_prompt_tokens=round(library.mean_prompt_tokens, 1))
+    data = {"data": library.source, "mean_prompt_tokens": round(library.mean_prompt_tokens, 1)}
+    results.record(run, plan, engine_start_s=round(room.start_s, 1), engine_args=engine.shown(room.args), **data)
     gc.collect()
     gc.freeze()  # what is loaded stays: no need to look through it again while measuring
     place = bench.Bench(run, room, library, display)
