@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from harness.cli import run_command
-from harness.config import parallelism
+from harness.config import parallelism, without_secrets
 from harness.errors import DONE, UsageError
 from harness.mmlu import MMLUConfig
 
@@ -65,7 +65,7 @@ def evaluate(config: MMLUConfig, run: "RunFolder", before: Path | None, display:
     room.close()
 
     display.stage("writing the report")
-    facts |= {"engine_start_s": round(room.start_s, 1), "engine_args": engine.shown(room.args)}
+    facts |= {"engine_start_s": round(room.start_s, 1), "engine_args": without_secrets(room.args)}
     record(config, run, facts)
     rows = [mmlu_scores.scored(answer, config.num_fewshot) for answer in asked.answers]
     changes = mmlu_scores.compare(rows_before, rows) if before else []

@@ -5,7 +5,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from harness.cli import run_command
-from harness.config import Plan, RunConfig, resolve
+from harness.config import Plan, RunConfig, resolve, without_secrets
 from harness.errors import DONE, NOT_ACCEPTED
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def benchmark(config: RunConfig, run: "RunFolder", display: "Display") -> int:
     known, plan = plan.shortcomings, replace(plan, running=room.running)
     warn(display, [reason for reason in plan.shortcomings if reason not in known])
     data = {"data": library.source, "mean_prompt_tokens": round(library.mean_prompt_tokens, 1)}
-    results.record(run, plan, engine_start_s=round(room.start_s, 1), engine_args=engine.shown(room.args), **data)
+    results.record(run, plan, engine_start_s=round(room.start_s, 1), engine_args=without_secrets(room.args), **data)
     gc.collect()
     gc.freeze()  # what is loaded stays: no need to look through it again while measuring
     place = bench.Bench(run, room, library, display)

@@ -168,7 +168,7 @@ def run(
     mlflow: bool,
 ) -> int:
     """Runs round after round what is not finished yet; the report is written however it ends."""
-    from harness import experiment, sweep_report, tracking
+    from harness import experiment, sweep_report, system, tracking
 
     def watch(said: str) -> None:
         display.tick(note=said)
@@ -186,7 +186,10 @@ def run(
             if why := reasons.get(item.name):
                 records.append(experiment.Record(item.name, turn, "skipped", why))
             else:
+                taken = system.gpu_memory_used()
                 records.append(experiment.run(item, turn, place.path, choice.timeout, lock, watch))
+                keep(place, records)  # an interruption while memory is waited for must not cost it
+                records[-1] = experiment.settled(records[-1], taken)
             keep(place, records)
             display.done(f"{item.name}: {sweep_report.line(records[-1])}")
             interrupted = records[-1].status == "interrupted"

@@ -485,6 +485,18 @@ def read_given(
         raise UsageError(f"{flag} {path}: not {kind}: {' '.join(str(error).split()).removesuffix('.')}.") from None
 
 
+def without_secrets(settings: Any) -> Any:
+    """Settings as they may be written down: `***` for what a name says is secret, however deep."""
+    if isinstance(settings, list | tuple):
+        return [without_secrets(item) for item in settings]
+    if isinstance(settings, dict):
+        return {
+            key: "***" if SECRET.search(str(key)) and value else without_secrets(value)
+            for key, value in settings.items()
+        }
+    return settings
+
+
 def near(word: str, known: Sequence[str]) -> str:
     """`; did you mean ...?` for a misspelt name, or a full stop."""
     close = get_close_matches(word, known, n=3, cutoff=0.6)

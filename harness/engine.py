@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import psutil
 
 from harness import rules
-from harness.config import DTYPES, SECRET, EngineConfig, Plan, Running, near
+from harness.config import DTYPES, EngineConfig, Plan, Running, near
 from harness.errors import EngineError, UsageError, first_line
 from harness.system import gpus
 
@@ -107,15 +107,6 @@ def base_args(config: EngineConfig, max_model_len: int, tensor_parallel: int, da
     for name in ("max_num_seqs", "max_num_batched_tokens"):
         if (value := getattr(config, name)) is not None:
             args[name] = value
-    return args
-
-
-def shown(args: Any) -> Any:
-    """Engine arguments as they may be written down: without secrets, however deep."""
-    if isinstance(args, list | tuple):
-        return [shown(item) for item in args]
-    if isinstance(args, dict):
-        return {key: "***" if SECRET.search(str(key)) and value else shown(value) for key, value in args.items()}
     return args
 
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -72,7 +72,6 @@ def run(item: Experiment, turn: int, place: Path, timeout: float, lock: int, wat
     command = [sys.executable, str(ROOT / "run.py"), "--config", str(config), "--results-dir", str(folder)]
     environment = {key: value for key, value in os.environ.items() if key != "MLFLOW_TRACKING_URI"} | item.env
     before = set(folder.iterdir())
-    memory = system.gpu_memory_used()
     begin = time.monotonic()
     stopped: Status | None = None
     options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "start_new_session": True, "pass_fds": (lock,)}
@@ -109,8 +108,6 @@ def run(item: Experiment, turn: int, place: Path, timeout: float, lock: int, wat
         )
     if left and outcome.get("status") == "running":
         results.RunFolder(folder, left.name).set_status("failed", reason)
-    if not memory_free(memory):
-        reason += f"{'; ' if reason else ''}GPU memory was still taken {MEMORY_WAIT_S:g} s after its end"
     found = metrics(results.read_json(left / "summary.json")) if left else Metrics()
     return Record(item.name, turn, status, reason, seconds, str(left.relative_to(place)) if left else None, found)
 
@@ -126,14 +123,15 @@ def end(process: "subprocess.Popen[bytes]") -> None:
     process.wait()
 
 
-def memory_free(before: int) -> bool:
-    """Waits until no more GPU memory is taken than `before` the experiment; whether it came to that."""
+def settled(record: Record, before: int) -> Record:
+    """The record, once no more GPU memory is taken than the bytes `before` its run; it says so if that stays."""
     until = time.monotonic() + MEMORY_WAIT_S
     while system.gpu_memory_used() > before + MEMORY_SLACK:
         if time.monotonic() > until:
-            return False
+            said = f"GPU memory was still taken {MEMORY_WAIT_S:g} s after its end"
+            return replace(record, reason="; ".join(filter(None, (record.reason, said))))
         time.sleep(0.5)
-    return True
+    return record
 
 
 def last_line(path: Path) -> str:

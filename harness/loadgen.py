@@ -78,8 +78,10 @@ def expected_queries(plan: Plan, mode: Test) -> int | None:
         return None
     if plan.config.scenario == "offline":
         return None
-    rate = plan.target_qps or 2000 / (plan.expected_latency_ms or math.inf)
-    rounds = math.ceil(plan.min_duration_s * rate / plan.samples)  # LoadGen goes through whole permutations
+    if plan.config.scenario == "singlestream":  # up to the next whole permutation, also from the end of one
+        queries = max(plan.samples, int(2000 * plan.min_duration_s / (plan.expected_latency_ms or math.inf)))
+        return (queries // plan.samples + 1) * plan.samples
+    rounds = math.ceil(plan.min_duration_s * (plan.target_qps or 0) / plan.samples)
     return max(1, rounds) * plan.samples
 
 

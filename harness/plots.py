@@ -84,7 +84,8 @@ def scores(accuracy: dict[str, Any]) -> Any:
     axes.axvline(100, color=GREY, linewidth=1)
     axes.set_yticks(range(len(checks)), [check["name"] for check in checks])
     axes.set_ylim(len(checks) - 0.4, -0.7)
-    axes.set_xlabel("% of the reference score; red bars: what must be kept to")
+    lines = "; lines: 95 % intervals" if any(check["interval"] for check in checks) else ""
+    axes.set_xlabel(f"% of the reference score; red bars: what must be kept to{lines}")
     axes.set_title(f"Accuracy against its thresholds: {accuracy['verdict']}")
     return figure
 
@@ -158,7 +159,7 @@ def latencies(samples: Sequence[util_logs.Sample], tokens: Sequence[int], test: 
             axes.axvline(limit, color=RED, linestyle="--", label=f"limit {limit:g} ms")
         axes.set(title=name, xlabel="ms", ylim=(0, 1.03))
         axes.set_xlim(0, 1.06 * axes.get_xlim()[1])
-        axes.legend(loc="lower right", framealpha=0.9)
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2, frameon=False)
     panels[0].set_ylabel("share of queries at most this long")
     figure.tight_layout()
     return figure

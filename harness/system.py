@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import rules
-from harness.config import BYTES_PER_WEIGHT, GPU, ROOT, SECRET, EngineConfig, why_not_loaded
+from harness.config import BYTES_PER_WEIGHT, GPU, ROOT, EngineConfig, why_not_loaded, without_secrets
 from harness.errors import UsageError
 
 STEERING = ("VLLM_", "PYTORCH_", "TORCH_", "NCCL_", "OMP_", "CUDA_")  # variables that change how an engine runs
@@ -149,8 +149,10 @@ def detect() -> System:
 
 def variables() -> dict[str, str]:
     """Environment variables that change how vLLM, torch or their libraries run, secrets left out."""
-    found = {name: value for name, value in sorted(os.environ.items()) if name.startswith(STEERING)}
-    return {name: "***" if SECRET.search(name) else value for name, value in found.items()}
+    found: dict[str, str] = without_secrets(
+        {name: os.environ[name] for name in sorted(os.environ) if name.startswith(STEERING)}
+    )
+    return found
 
 
 def cpu_model() -> str:

@@ -299,6 +299,14 @@ def test_a_quantized_checkpoint_is_not_called_quantized_by_vllm(
     assert "To be filled in by the submitter" in page.read_text()
     assert "No calibration data" not in page.read_text()
 
+    page.write_text(page.read_text().replace("**To be filled in", "With a thousand articles. **Filled in"))
+    other = Path(shutil.copy(system, tmp_path / "other.json"))
+    assert build(tmp_path / "out", other, [run]).returncode == 0
+    text = page.read_text()
+    assert text.count("# Quantization and calibration\n") == 1
+    assert "With a thousand articles" in text.partition("## other: ")[0]
+    assert "**To be filled in" in text.partition("## other: ")[2]
+
 
 def test_a_description_must_be_whole(offline: Finished, system: Path, tmp_path: Path) -> None:
     out = tmp_path / "new.json"

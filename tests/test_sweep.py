@@ -9,18 +9,22 @@ import sys
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from harness import experiment, plots, sweep_file, sweep_report
 from harness.config import ROOT
 from harness.errors import UsageError
 from harness.experiment import Metrics, Record
+from harness.progress import Display
 from harness.sweep_file import BASELINE, Experiment, Sweep
-from sweep import opened, reopened
+from sweep import Choice, opened, reopened
+from sweep import run as run_all
 from tests.test_ends import engines
 
 SHORT = "baseline:\n  set: {model: demo, total_sample_count: 16, mode: performance, min_duration: 0.5}\n"
@@ -261,10 +265,24 @@ def test_ctrl_c_ends_the_experiment_too_and_the_sweep_goes_on_later(tmp_path: Pa
 def test_the_next_one_waits_for_the_gpus_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = [9 << 30, 9 << 30, 2 << 30]
     monkeypatch.setattr(experiment.system, "gpu_memory_used", lambda: taken.pop(0) if len(taken) > 1 else taken[0])
-    assert experiment.memory_free(2 << 30)
+    record = Record("one", 0, "failed", "no room")
+    assert experiment.settled(record, 2 << 30) == record
     assert taken == [2 << 30]
     monkeypatch.setattr(experiment, "MEMORY_WAIT_S", 0.1)
-    assert not experiment.memory_free(0)
+    assert experiment.settled(record, 0).reason == "no room; GPU memory was still taken 0.1 s after its end"
+    assert experiment.settled(Record("one", 0, "complete"), 0).reason.startswith("GPU memory")
+
+
+def test_an_interruption_while_memory_is_waited_for_costs_no_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = sweep_file.load(written(tmp_path, SHORT + "isolation:\n  - {name: a}\n"))
+    place, records = opened(few, tmp_path)
+    monkeypatch.setattr(experiment, "run", lambda *_: Record(BASELINE, 0, "complete"))
+    monkeypatch.setattr(experiment, "settled", Mock(side_effect=KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt), Display(Console()) as display:
+        run_all(list(few.experiments), {}, Choice(), place, records, 0, display, mlflow=False)
+    assert [record.status for record in sweep_report.read(place.path).records] == ["complete"]
 
 
 # What the report says.

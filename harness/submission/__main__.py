@@ -83,7 +83,7 @@ def build_tree(arguments: argparse.Namespace) -> int:
     base = tree.build(found, filled, arguments.system.stem, arguments.out)
     print(f"{base}: {', '.join(f'{entry.benchmark} {entry.scenario}' for entry in found)}, MLPerf v{found[0].version}")
     if any(entry.performance.facts["plan"]["running"]["quantized_checkpoint"] for entry in found):
-        print(f"to be filled in: {base / 'documentation' / 'calibration.md'}: how the checkpoint was quantized")
+        print(f"to be filled in: {base / tree.NOTES}: how the checkpoint was quantized")
     for reason in refusals.unlike_official(found):
         print(f"the official checker will refuse: {reason}")
     print("keep the runs: MLPerf may ask for the whole accuracy logs, of which the submission has both ends and a hash")

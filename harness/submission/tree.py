@@ -26,6 +26,7 @@ LOGS = ("mlperf_log_summary.txt", "mlperf_log_detail.txt")
 ACCURACY_LOG = "mlperf_log_accuracy.json"
 KEPT_CHARACTERS = 4096  # of the accuracy log, at each end
 GAP = "\n\n...\n\n"
+NOTES = Path("documentation") / "calibration.md"
 CODE = (
     *("*.py", "harness/**/*.py", "templates/*", "configs/*"),
     *("requirements*.txt", "pyproject.toml", "Makefile", "README.md"),
@@ -69,6 +70,7 @@ def build(entries: Sequence[Entry], description: dict[str, Any], system: str, ou
     with tempfile.TemporaryDirectory(dir=out, prefix=".new-") as fresh:  # all of it appears, or nothing
         whole = Path(fresh) / "tree"
         fill(entries, description, system, whole / base.relative_to(out))
+        keep_notes(base / NOTES, whole / base.relative_to(out) / NOTES)
         shutil.copytree(whole, out, dirs_exist_ok=True)
     return base
 
@@ -83,8 +85,14 @@ def fill(entries: Sequence[Entry], description: dict[str, Any], system: str, bas
         put_code(where.code)
     (base / "systems").mkdir(parents=True, exist_ok=True)
     write_json(base / "systems" / f"{system}.json", description)
-    (base / "documentation").mkdir(exist_ok=True)
-    write_text(base / "documentation" / "calibration.md", render("calibration.md.j2", entries=entries))
+    (base / NOTES).parent.mkdir(exist_ok=True)
+    write_text(base / NOTES, render("calibration.md.j2", entries=entries, system=system))
+
+
+def keep_notes(before: Path, fresh: Path) -> None:
+    """Puts what an earlier build, or a person, wrote of other systems before what is said of this one."""
+    if before.exists():
+        write_text(fresh, before.read_text().rstrip() + "\n\n" + fresh.read_text().partition("\n")[2].lstrip())
 
 
 def put_results(entry: Entry, folder: Path) -> None:
