@@ -24,7 +24,7 @@ import psutil
 
 from harness import rules
 from harness.config import DTYPES, EngineConfig, Plan, Running, near
-from harness.errors import EngineError, UsageError, first_line
+from harness.errors import BenchmarkError, EngineError, UsageError, first_line
 from harness.system import gpus
 
 Result = TypeVar("Result")
@@ -178,7 +178,12 @@ class Engine:
         try:
             # vLLM's own defaults for batch sizes: for throughput where nobody streams, for latency where one does.
             usage = UsageContext.OPENAI_API_SERVER if self.streaming else UsageContext.LLM_CLASS
-            self._llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**args), usage_context=usage)
+            settings = AsyncEngineArgs(**args).create_engine_config(usage)
+            refuse_vain(settings.model_config)
+            quiet = self.args["disable_log_stats"]
+            self._llm = AsyncLLM.from_vllm_config(settings, usage_context=usage, disable_log_stats=quiet)
+        except BenchmarkError:
+            raise
         except (TimeoutError, ConnectionError) as error:
             raise EngineError(f"vLLM did not start: {first_line(error)}") from error
         except (ValueError, TypeError, OSError) as error:
@@ -186,7 +191,6 @@ class Engine:
             raise UsageError(f"vLLM refuses these settings: {gist(error)}") from error
         except Exception as error:
             raise EngineError(f"vLLM did not start: {first_line(error)}") from error
-        refuse_without_effect(self._llm.vllm_config.model_config)
 
     def sample_with(self, sampling: Sampling) -> None:
         """How answers are generated from now on."""
@@ -317,13 +321,21 @@ def gist(error: Exception) -> str:
     return "; ".join(": ".join([*map(str, where), what]) for where, what in said).rstrip(".")
 
 
-def refuse_without_effect(model: Any) -> None:
-    """Some of vLLM's methods quantize experts alone: without any, the model would run as it is, under a wrong name."""
+def refuse_vain(model: Any) -> None:
+    """Raises UsageError for quantization that vLLM accepts in vain.
+
+    Some of its methods quantize experts alone: without any, the model would run as it is, under a wrong name. And on
+    a CPU, where it has no 8-bit floating-point arithmetic, it finds that out only once it computes.
+    """
+    from vllm.platforms import current_platform
+
+    if current_platform.is_cpu() and str(model.quantization).startswith("fp8") and not current_platform.supports_fp8():
+        raise UsageError("vLLM does not compute in fp8 on a CPU: use --quantization none and a model in 16 bits.")
     online = model.quantization_config
     dense = getattr(online, "linear", "unknown") or getattr(online, "targets", None)
     if online is not None and not dense and not model.is_moe:
         raise UsageError(
-            f"--quantization {model.quantization} quantizes nothing in this model, only experts: use fp8 or none."
+            f"--quantization {model.quantization} quantizes nothing in this model, only experts: use another, or none."
         )
 
 

@@ -123,10 +123,17 @@ def test_what_vllm_refuses_is_said_in_its_own_words(tmp_path: Path) -> None:
     assert "vLLM refuses these settings: Unknown quantization method: foo." in done.output
 
 
-def test_a_quantization_that_would_do_nothing_is_refused(tmp_path: Path) -> None:
-    done = run(tmp_path, "--quantization", "int8_per_channel_weight_only")
+@pytest.mark.parametrize(
+    ("method", "told"),
+    [
+        ("int8_per_channel_weight_only", "quantizes nothing in this model"),
+        ("fp8", "vLLM does not compute in fp8 on a CPU"),
+    ],
+)
+def test_quantization_in_vain_is_refused(tmp_path: Path, method: str, told: str) -> None:
+    done = run(tmp_path, "--quantization", method)
     assert done.code == 2
-    assert "quantizes nothing in this model" in done.output
+    assert told in done.output
 
 
 def test_prompts_that_do_not_fit(tmp_path: Path) -> None:
