@@ -1,0 +1,47 @@
+"""Several copies of the model, and one copy split: vLLM's own processes, on the CPU."""
+
+import os
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.conftest import Finished, run
+from tests.test_ends import engines
+
+REPLICAS = ("--data-parallel-size", "2")
+
+
+def test_replicas_share_the_load(tmp_path: Path) -> None:
+    cache = ("--engine-arg", "enable_prefix_caching=true")
+    done = run(tmp_path, *REPLICAS, *cache, "--total-sample-count", "64", "--min-duration", "1")
+    assert done.code == 0, done.output
+    assert done.summary["run"]["accuracy"]["samples"] == 64
+    assert done.summary["run"]["performance"]["valid"]
+    log = (done.folder / "engine.log").read_text()
+    for copy in ("DP0", "DP1"):  # both are there, and each forgets before each of the two tests
+        assert sum(copy in line and "reset prefix cache" in line for line in log.splitlines()) >= 2
+
+
+def test_a_lost_replica_ends_the_run(tmp_path: Path) -> None:
+    def kill(pid: int) -> None:
+        children = psutil.Process(pid).children(recursive=True)
+        (last,) = (child for child in children if child.name().endswith("EngineCore_DP1"))
+        last.send_signal(signal.SIGKILL)
+
+    done = run(tmp_path, *REPLICAS, "--mode", "performance", when="performance test", then=kill)
+    assert (done.code, done.status["status"]) == (3, "failed"), done.output
+    assert "vLLM's engine process ended unexpectedly" in done.status["reason"]
+    assert done.seconds < 60
+    assert not engines()
+
+
+def test_one_copy_split_answers_the_same(offline: Finished, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cores = sorted(os.sched_getaffinity(0))
+    monkeypatch.setenv("VLLM_CPU_OMP_THREADS_BIND", f"{cores[0]}|{cores[-1]}")
+    done = run(tmp_path, "--tensor-parallel-size", "2", "--mode", "accuracy")
+    assert done.code == 0, done.output
+    whole, split = (each.summary["run"]["accuracy"] for each in (offline, done))
+    assert split["verdict"] == "PASS"
+    assert split["scores"]["rouge1"] == pytest.approx(whole["scores"]["rouge1"], abs=0.1)
