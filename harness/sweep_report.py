@@ -17,10 +17,11 @@ from harness.sweep_file import BASELINE, Experiment, Sweep
 
 # Differences below these are called none: the second where the performance test lasts less than LONG_S, since the
 # demo's baselines, a few seconds long, were seen to differ by 4 % from each other, and where the rate was searched for,
-# since a search ends within 3 % of the limit and its run may be repeated 3 % lower.
-NOISE, SHORT_NOISE, LONG_S = 0.02, 0.06, 60.0
+# since a search ends within 3 % of the limit and its run may be repeated 3 % lower. Equal tests of a second were seen
+# to differ by 30 %: one shorter than BRIEF_S tells nothing.
+NOISE, SHORT_NOISE, LONG_S, BRIEF_S = 0.02, 0.06, 60.0, 5.0
 WORDS = {"FAIL": "UNSAFE", "INCONCLUSIVE": "INCONCLUSIVE", "NOT JUDGED": "not judged", "PASS": "SAFE"}  # worst first
-Effect = Literal["helped", "hurt", "no difference", "unknown"]
+Effect = Literal["helped", "hurt", "no difference", "too short", "unknown"]
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,10 @@ class Row:
     def effect(self) -> Effect:
         if self.ratio is None or self.name == BASELINE:
             return "unknown"
-        long = (self.numbers.duration_s or 0) >= LONG_S and scenario(self.experiment) not in rules.LIMITS
+        seconds = self.numbers.duration_s or 0
+        if seconds < BRIEF_S:
+            return "too short"
+        long = seconds >= LONG_S and scenario(self.experiment) not in rules.LIMITS
         noise = NOISE if long else SHORT_NOISE
         if self.ratio.mean > 1 + noise and self.ratio.low > 1:
             return "helped"
@@ -209,6 +213,7 @@ def findings(report: Report) -> Iterator[str]:
         yield "The baseline's speed is the rate it was told: what compares is TTFT and TPOT at the same rate."
     measured = sorted((row for row in report.rows if row.effect != "unknown" and row.usable), key=gain, reverse=True)
     titles: dict[Effect, str] = {"helped": "Helped", "hurt": "Hurt", "no difference": "Made no difference"}
+    titles["too short"] = f"Tests under {BRIEF_S:g} s, too short to tell"
     for effect, title in titles.items():
         if some := [f"{row.name} ({spread(row)})" for row in measured if row.effect == effect]:
             yield f"{title}: {', '.join(some)}."

@@ -297,7 +297,7 @@ def state(*records: Record) -> sweep_report.State:
 
 
 def ran(name: str, speed: float, turn: int = 0, **more: object) -> Record:
-    known = {"tokens_per_s": speed, "valid": True, "verdict": "PASS", "rouge1": 40.0, **more}
+    known = {"tokens_per_s": speed, "valid": True, "verdict": "PASS", "rouge1": 40.0, "duration_s": 10.0, **more}
     return Record(name, turn, "complete", metrics=replace(Metrics(), **known))
 
 
@@ -310,6 +310,7 @@ def test_the_words_follow_from_the_numbers(tmp_path: Path) -> None:
         ran("wrong", 300, verdict="FAIL", rouge1=20.0),
         ran("unsure", 110, verdict="INCONCLUSIVE"),
         ran("short", 200, valid=False),
+        ran("brief", 200, duration_s=4.9),
         Record("broken", 0, "failed", "no memory"),
     )
     (tmp_path / "sweep.json").write_text(json.dumps(asdict(given)))
@@ -321,6 +322,7 @@ def test_the_words_follow_from_the_numbers(tmp_path: Path) -> None:
     assert "Unsafe, whatever the speed: wrong (ROUGE-1 -20.00)." in words
     assert "INVALID by LoadGen, so no speed to go by: short." in words
     assert "Accuracy not shown to hold: unsure." in words
+    assert "Tests under 5 s, too short to tell: brief (+100.0 %)." in words
     assert "broken failed: no memory" in words
     page = (tmp_path / "report.md").read_text()
     assert "~~300~~ not usable" in page
