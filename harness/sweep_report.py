@@ -17,8 +17,8 @@ from harness.sweep_file import BASELINE, Experiment, Sweep
 
 # Differences below these are called none: the second where the performance test lasts less than LONG_S, since the
 # demo's baselines, a few seconds long, were seen to differ by 4 % from each other, and where the rate was searched for,
-# since a search ends within 3 % of the limit and its run may be repeated 3 % lower. Equal tests of a second were seen
-# to differ by 30 %: one shorter than BRIEF_S tells nothing.
+# since a search ends within 3 % of the limit and its run may be repeated 3 % lower. Tests of a second were seen to
+# differ by a fifth with settings that change nothing on a CPU: one shorter than BRIEF_S tells nothing.
 NOISE, SHORT_NOISE, LONG_S, BRIEF_S = 0.02, 0.06, 60.0, 5.0
 WORDS = {"FAIL": "UNSAFE", "INCONCLUSIVE": "INCONCLUSIVE", "NOT JUDGED": "not judged", "PASS": "SAFE"}  # worst first
 Effect = Literal["helped", "hurt", "no difference", "too short", "unknown"]
@@ -212,8 +212,12 @@ def findings(report: Report) -> Iterator[str]:
     elif timed and paced(base.experiment):
         yield "The baseline's speed is the rate it was told: what compares is TTFT and TPOT at the same rate."
     measured = sorted((row for row in report.rows if row.effect != "unknown" and row.usable), key=gain, reverse=True)
-    titles: dict[Effect, str] = {"helped": "Helped", "hurt": "Hurt", "no difference": "Made no difference"}
-    titles["too short"] = f"Tests under {BRIEF_S:g} s, too short to tell"
+    titles: dict[Effect, str] = {
+        "helped": "Helped",
+        "hurt": "Hurt",
+        "no difference": "Made no difference",
+        "too short": f"Tests under {BRIEF_S:g} s, too short to tell",
+    }
     for effect, title in titles.items():
         if some := [f"{row.name} ({spread(row)})" for row in measured if row.effect == effect]:
             yield f"{title}: {', '.join(some)}."
