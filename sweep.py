@@ -57,10 +57,8 @@ def command(
 
 
 def main(file: Path, choice: Choice, *, resume: bool, dry_run: bool, results_dir: Path, mlflow: bool) -> int:
-    from rich.console import Console
-
     from harness import ending
-    from harness.progress import Display
+    from harness.progress import Display, lasting_console
 
     sweep = sweep_file.load(file)
     chosen = pick(sweep, choice)
@@ -70,13 +68,13 @@ def main(file: Path, choice: Choice, *, resume: bool, dry_run: bool, results_dir
         return DONE
     ending.heed_signals()
     place, records = reopened(sweep, results_dir) if resume else opened(sweep, results_dir)
-    with Display(Console(highlight=False)) as display:
+    with Display(lasting_console(sys.stdout.fileno())) as display:
         display.say(f"{sweep.name}: {len(chosen)} configurations, {choice.repeat} round(s) -> {place.path}")
         try:
             with locked(place.path) as lock:
                 return run(chosen, reasons, choice, place, records, lock, display, mlflow)
         except KeyboardInterrupt:
-            place.set_status("interrupted")
+            place.give_up("interrupted")
             display.say("interrupted")
             return INTERRUPTED
 

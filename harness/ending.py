@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from harness import engine
 from harness.errors import ENGINE_FAILED, INTERRUPTED, BenchmarkError, EngineError, first_line
-from harness.results import RunFolder, Status, hide_secret
+from harness.results import RunFolder, hide_secret
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -33,9 +33,9 @@ def give_up(error: BaseException, run: RunFolder, console: "Console") -> int:
     """Says in one line why a run cannot go on, keeps it in the status, and returns the exit code."""
     ignore_signals()
     log = run.path / "engine.log"
-    status: Status = "failed"
-    if isinstance(error, KeyboardInterrupt):
-        status, code, line = "interrupted", INTERRUPTED, "interrupted"
+    interrupted = isinstance(error, KeyboardInterrupt)
+    if interrupted:
+        code, line = INTERRUPTED, "interrupted"
     elif isinstance(error, EngineError):
         code, line = error.exit_code, engine.explain(error, log)
     elif isinstance(error, BenchmarkError):
@@ -44,10 +44,9 @@ def give_up(error: BaseException, run: RunFolder, console: "Console") -> int:
         traceback.print_exception(error)  # to engine.log
         code, line = ENGINE_FAILED, f"{type(error).__name__}: {first_line(error)}"
     with contextlib.suppress(OSError):  # a full disk must not keep the process alive
-        run.set_status(status, line)
-    with contextlib.suppress(OSError):  # nor a terminal that is gone
-        console.print(f"error: {line}" if status == "failed" else line, style="red", markup=False, soft_wrap=True)
-        console.print(f"what there is so far: {run.path}", markup=False, soft_wrap=True)
+        run.give_up("interrupted" if interrupted else "failed", line)
+    console.print(line if interrupted else f"error: {line}", style="red", markup=False, soft_wrap=True)
+    console.print(f"what there is so far: {run.path}", markup=False, soft_wrap=True)
     return code
 
 

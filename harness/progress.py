@@ -1,6 +1,8 @@
 """What a person sees while it runs: a live line on a terminal, plain lines now and then elsewhere."""
 
 import contextlib
+import io
+import math
 import os
 import sys
 import time
@@ -37,13 +39,13 @@ class Display:
 
     def __exit__(self, *_: object) -> None:
         if self._live:
-            with contextlib.suppress(OSError):
-                self._live.stop()
+            self._live.stop()
 
     def stage(self, text: str) -> None:
         """Announces what happens now."""
         self._stage = text
-        self._began = self._shown = time.monotonic()
+        self._began = time.monotonic()
+        self._shown = -math.inf if self._live else self._began
         self.stages.append((text, round(self._began - self._start, 1)))
         if self._live:
             self.tick()
@@ -55,8 +57,7 @@ class Display:
         self.say(f"{time.strftime('%H:%M:%S')} {text}", style="green")
 
     def say(self, text: str, style: str = "") -> None:
-        with contextlib.suppress(OSError):  # the terminal may be gone
-            self.console.print(Text(text, style=style), soft_wrap=True)
+        self.console.print(Text(text, style=style), soft_wrap=True)
 
     def tick(self, counters: Counters | None = None, total: int | None = None, note: str = "") -> None:
         """Refreshes the live line four times a second, or prints a plain one now and then."""
@@ -69,8 +70,7 @@ class Display:
         if counters is not None:
             line += describe(counters, total, elapsed)
         if self._live:
-            with contextlib.suppress(OSError):
-                self._live.update(Text(line, no_wrap=True, overflow="ellipsis"), refresh=True)
+            self._live.update(Text(line, no_wrap=True, overflow="ellipsis"), refresh=True)
         else:
             self.say(f"{time.strftime('%H:%M:%S')} {line}")
 
@@ -95,6 +95,33 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
+class Screen(io.TextIOWrapper):
+    """Text for a person. Where the terminal, or what reads the pipe, goes away, the showing ends, not the run."""
+
+    def write(self, text: str) -> int:
+        with self.lasting():
+            super().write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with self.lasting():
+            super().flush()
+
+    @contextlib.contextmanager
+    def lasting(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError:
+            with open(os.devnull, "wb") as nowhere:
+                os.dup2(nowhere.fileno(), self.fileno())
+
+
+def lasting_console(descriptor: int) -> Console:
+    """A console on a copy of a file descriptor."""
+    file = Screen(os.fdopen(os.dup(descriptor), "wb"), errors="replace", line_buffering=True)
+    return Console(file=file, highlight=False)
+
+
 @contextlib.contextmanager
 def screen(log: Path) -> Iterator[Console]:
     """A console on the real terminal, while everything else this process and its children print goes to `log`.
@@ -104,11 +131,11 @@ def screen(log: Path) -> Iterator[Console]:
     sys.stdout.flush()
     sys.stderr.flush()
     saved = [os.dup(1), os.dup(2)]
-    with log.open("ab") as file, os.fdopen(os.dup(saved[0]), "w", buffering=1) as terminal:
+    with log.open("ab") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
         try:
-            yield Console(file=terminal, highlight=False)
+            yield lasting_console(saved[0])
         finally:
             sys.stdout.flush()
             sys.stderr.flush()

@@ -42,6 +42,11 @@ class RunFolder:
     def set_status(self, status: Status, reason: str = "") -> None:
         write_json(self.path / "status.json", {"status": status, "reason": reason, "time": now()})
 
+    def give_up(self, status: Literal["failed", "interrupted"], reason: str = "") -> None:
+        """Marks a run that ended early; one that is complete stays so, whatever happens to it afterwards."""
+        if read_json(self.path / "status.json").get("status") != "complete":
+            self.set_status(status, reason)
+
     def sub(self, name: str) -> Path:
         folder = self.path / name
         folder.mkdir(parents=True, exist_ok=True)

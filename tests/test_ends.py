@@ -71,17 +71,24 @@ def test_ctrl_c_while_the_engine_starts(tmp_path: Path) -> None:
     check(done, 130, "interrupted", "interrupted")
 
 
-def test_a_lost_terminal(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("hangup", "code", "status"), [(signal.SIG_DFL, 130, "interrupted"), (signal.SIG_IGN, 0, "complete")]
+)
+def test_a_lost_terminal(tmp_path: Path, hangup: signal.Handlers, code: int, status: str) -> None:
+    """It ends the run as Ctrl-C does, but not under nohup."""
     pid, terminal = pty.fork()
     if pid == 0:
-        os.execv(sys.executable, [sys.executable, "run.py", "--model", "demo", "--results-dir", str(tmp_path)])
+        signal.signal(signal.SIGHUP, hangup)
+        few = ("--mode", "accuracy", "--total-sample-count", "64", "--no-exit-on-accuracy-fail")
+        os.execv(sys.executable, [sys.executable, "run.py", "--model", "demo", "--results-dir", str(tmp_path), *few])
     while b"accuracy test" not in os.read(terminal, 10_000):
         pass
     assert engines(pid)
     os.close(terminal)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 130
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == code
     (folder,) = tmp_path.glob("2*")
-    assert json.loads((folder / "status.json").read_text())["status"] == "interrupted"
+    assert json.loads((folder / "status.json").read_text())["status"] == status
+    assert (tmp_path / "latest").exists() == (status == "complete")
     assert not engines()
 
 

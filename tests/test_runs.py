@@ -94,13 +94,13 @@ def test_singlestream(singlestream: Finished) -> None:
 
 
 def test_interactive_performance_only(tmp_path: Path) -> None:
-    done = run(tmp_path, "--scenario", "interactive", "--mode", "performance", "--server-target-qps", "4")
+    done = run(tmp_path, "--scenario", "interactive", "--mode", "performance", "--server-target-qps", "12")
     check(done, "interactive", ("performance",))
     config = json.loads((done.folder / "config.json").read_text())
     assert config["loadgen"] == {"model": "llama3_1-8b-interactive", "scenario": "Server"}
     facts = util_logs.read(done.folder / "Performance")
     assert done.summary["run"]["performance"]["limits_ms"] == {"ttft": 500, "tpot": 30}
-    assert facts.target_qps == 4
+    assert facts.target_qps == 12
 
 
 def test_edge_offline_from_a_datasets_folder_in_batches(tmp_path: Path) -> None:
