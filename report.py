@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import util_logs
 from harness import compliance, plots, results, rules, sweep_report, system
+from harness.cli import in_utf8
 from harness.compare import compare
 from harness.errors import BAD_INPUT, DONE, BenchmarkError, UsageError
 from harness.pages import number, render
@@ -239,4 +240,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    in_utf8()
     sys.exit(main())

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from harness import results, sweep_file
+from harness.cli import in_utf8
 from harness.errors import DONE, ENGINE_FAILED, INTERRUPTED, BenchmarkError, UsageError
 from harness.sweep_file import BASELINE, Experiment, Sweep
 
@@ -213,6 +214,7 @@ def keep(place: results.RunFolder, records: list["Record"]) -> None:
 
 
 if __name__ == "__main__":
+    in_utf8()
     app = typer.Typer(add_completion=False)
     app.command(help=ABOUT)(command)
     app()

@@ -1,6 +1,9 @@
 """A config dataclass as a command line: one flag a field, grouped by topic."""
 
+import codecs
 import inspect
+import locale
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import fields
@@ -16,8 +19,18 @@ from harness.errors import BenchmarkError
 Config = TypeVar("Config", bound=EngineConfig)
 
 
+def in_utf8() -> None:
+    """Starts this command over in Python's UTF-8 mode where the locale has another encoding.
+
+    Data, reports and the sources that torch reads are in UTF-8 on every machine.
+    """
+    if codecs.lookup(locale.getpreferredencoding(False)).name != "utf-8":
+        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
+
+
 def run_command(kind: type[Config], main: Callable[[Config], NoReturn], about: str) -> None:
     """Reads the command line into a `kind` and runs `main` with it; what the user did wrong ends with one line."""
+    in_utf8()
 
     def command(context: typer.Context, **flags: Any) -> None:
         try:

@@ -17,6 +17,7 @@ ROOT = Path(__file__).parent.parent
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs, and their children, ignore it
 # On a CPU vLLM puts the model into a process of its own; without it, as on one GPU, an engine starts in half the time.
 os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+ASCII = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}  # a locale that is not UTF-8
 TOKEN = "hf_" + "neverwritethisdown"
 
 

@@ -19,6 +19,7 @@ from harness import rules, system
 from harness.cli import run_command
 from harness.config import DEMO, GPU, ROOT, RunConfig, Running, as_flag, load_file, parallelism, resolve
 from harness.errors import BAD_INPUT, UsageError
+from tests.conftest import ASCII
 
 GIB = 2**30
 HEAVY = {"vllm", "torch", "transformers", "datasets", "matplotlib", "numpy", "mlperf_loadgen"}
@@ -362,11 +363,12 @@ def test_without_gpus_there_is_one_copy():
 
 def test_a_wrong_value_in_a_file_names_the_file(tmp_path: Path):
     path = tmp_path / "mine.yaml"
-    path.write_text("scenario: oflline\n")
+    path.write_text("scenario: öffline\n")
     command = [sys.executable, "run.py", "--config", str(path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == BAD_INPUT
-    assert f"got 'oflline'. (with --config {path})" in done.stderr
+    for locale in ({}, ASCII):
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=os.environ | locale)
+        assert done.returncode == BAD_INPUT
+        assert f"got 'öffline'. (with --config {path})" in done.stderr
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda path: path.stem)

@@ -1,6 +1,7 @@
 """Whole runs of the demo: real LoadGen, real vLLM on the CPU, the results folder, the report."""
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -14,7 +15,7 @@ import util_logs
 from harness import loadgen, samples
 from harness.compare import Speed
 from harness.config import RunConfig, resolve
-from tests.conftest import ROOT, TOKEN, Finished, run
+from tests.conftest import ASCII, ROOT, TOKEN, Finished, run
 
 DEMO = json.loads((ROOT / "demo" / "reference.json").read_text())
 
@@ -129,7 +130,7 @@ def test_rendering_again_changes_nothing(offline: Finished) -> None:
     before = report.read_text(), summary.read_text()
     report.unlink()
     summary.unlink()
-    subprocess.run([sys.executable, "report.py", str(offline.folder)], cwd=ROOT, check=True)
+    subprocess.run([sys.executable, "report.py", offline.folder], cwd=ROOT, check=True, env=os.environ | ASCII)
     assert (report.read_text(), summary.read_text()) == before
 
 
