@@ -71,13 +71,18 @@ def main(file: Path, choice: Choice, *, resume: bool, dry_run: bool, results_dir
     place, records = reopened(sweep, results_dir) if resume else opened(sweep, results_dir)
     with Display(lasting_console(sys.stdout.fileno())) as display:
         display.say(f"{sweep.name}: {len(chosen)} configurations, {choice.repeat} round(s) -> {place.path}")
-        try:
-            with locked(place.path) as lock:
+        with locked(place.path) as lock:
+            try:
                 return run(chosen, reasons, choice, place, records, lock, display, mlflow)
-        except KeyboardInterrupt:
-            place.give_up("interrupted")
-            display.say("interrupted")
-            return INTERRUPTED
+            except KeyboardInterrupt:
+                place.give_up("interrupted")
+                display.say("interrupted")
+                return INTERRUPTED
+            except (BenchmarkError, OSError) as error:
+                reason = f"{place.path}: {error.strerror}." if isinstance(error, OSError) else str(error)
+                with contextlib.suppress(OSError):
+                    place.give_up("failed", reason)
+                raise BenchmarkError(f"{reason} --resume goes on from here.") from None
 
 
 @contextlib.contextmanager
@@ -185,6 +190,7 @@ def run(
             if why := reasons.get(item.name):
                 records.append(experiment.Record(item.name, turn, "skipped", why))
             else:
+                results.check_space(place.path)
                 taken = system.gpu_memory_used()
                 records.append(experiment.run(item, turn, place.path, choice.timeout, lock, watch))
                 keep(place, records)  # an interruption while memory is waited for must not cost it

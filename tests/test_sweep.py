@@ -1,5 +1,6 @@
 """Sweeps: the file, what runs, what is recorded, what the report says."""
 
+import errno
 import fcntl
 import json
 import os
@@ -17,13 +18,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from harness import experiment, plots, sweep_file, sweep_report
+from harness import ending, experiment, plots, results, sweep_file, sweep_report
 from harness.config import ROOT
-from harness.errors import UsageError
+from harness.errors import ENGINE_FAILED, BenchmarkError, UsageError
 from harness.experiment import Metrics, Record
 from harness.progress import Display
 from harness.sweep_file import BASELINE, Experiment, Sweep
 from sweep import Choice, opened, reopened
+from sweep import main as run_sweep
 from sweep import run as run_all
 from tests.test_ends import engines
 
@@ -283,6 +285,22 @@ def test_an_interruption_while_memory_is_waited_for_costs_no_record(
     with pytest.raises(KeyboardInterrupt), Display(Console()) as display:
         run_all(list(few.experiments), {}, Choice(), place, records, 0, display, mlflow=False)
     assert [record.status for record in sweep_report.read(place.path).records] == ["complete"]
+
+
+@pytest.mark.parametrize("found", ["before an experiment", "after it"])
+def test_a_full_disk_ends_a_sweep_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: str) -> None:
+    path = written(tmp_path, SHORT + "isolation:\n  - {name: a}\n")
+    ran = Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
+    monkeypatch.setattr(experiment, "run", ran)
+    if found == "before an experiment":
+        monkeypatch.setattr(results, "SPARE_BYTES", 2**62)
+    monkeypatch.setattr(ending, "heed_signals", lambda: None)
+    with pytest.raises(BenchmarkError, match=r"disk .* is full|No space left.*--resume goes on from here") as error:
+        run_sweep(path, Choice(), resume=False, dry_run=False, results_dir=tmp_path, mlflow=False)
+    assert error.value.exit_code == ENGINE_FAILED
+    assert ran.called == (found == "after it")
+    (status,) = (tmp_path / "sweeps").glob("2*/status.json")
+    assert results.read_json(status)["status"] == "failed"
 
 
 # What the report says.
