@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from harness import engine
 from harness.errors import ENGINE_FAILED, INTERRUPTED, BenchmarkError, EngineError, first_line
-from harness.results import RunFolder, hide_secret
+from harness.results import RunFolder, check_space, hide_secret
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -33,6 +33,11 @@ def give_up(error: BaseException, run: RunFolder, console: "Console") -> int:
     """Says in one line why a run cannot go on, keeps it in the status, and returns the exit code."""
     ignore_signals()
     log = run.path / "engine.log"
+    if isinstance(error, EngineError | OSError):
+        try:
+            check_space(run.path)
+        except BenchmarkError as cause:
+            error = cause
     interrupted = isinstance(error, KeyboardInterrupt)
     if interrupted:
         code, line = INTERRUPTED, "interrupted"

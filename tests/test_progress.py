@@ -10,8 +10,8 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from harness import ending
-from harness.errors import ENGINE_FAILED, INTERRUPTED
+from harness import ending, results
+from harness.errors import ENGINE_FAILED, INTERRUPTED, EngineError
 from harness.progress import Display, lasting_console
 from harness.results import RunFolder, open_run, read_json
 from harness.sut import Counters
@@ -55,3 +55,10 @@ def test_a_run_that_is_complete_stays_so(tmp_path: Path, error: BaseException, c
     assert ended(run) == status
     run.set_status("complete")
     assert ended(run) == "complete"
+
+
+def test_a_full_disk_is_named_whatever_it_breaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "SPARE_BYTES", 2**62)
+    run = open_run(tmp_path, "one")
+    assert ending.give_up(EngineError("vLLM did not start"), run, Console(quiet=True)) == ENGINE_FAILED
+    assert "is full" in read_json(run.path / "status.json")["reason"]
