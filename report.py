@@ -6,7 +6,8 @@
 import argparse
 import signal
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,8 +34,9 @@ def build(folder: Path) -> dict[str, Any]:
         reason = read_json(folder / "status.json").get("reason")
         raise UsageError(f"{folder}: no test came to its end{f' ({reason})' if reason else ''}; nothing to render.")
     summary["plots"] = plots.draw(folder, summary)
+    page = render("report.md.j2", folder=folder, config=facts["plan"]["config"], **summary)
     write_json(folder / "summary.json", summary)
-    write_text(folder / "report.md", render("report.md.j2", folder=folder, config=facts["plan"]["config"], **summary))
+    write_text(folder / "report.md", page)
     return summary
 
 
@@ -46,12 +48,12 @@ def summarize(folder: Path, facts: dict[str, Any]) -> dict[str, Any]:
     if rouge := read_json(folder / "Accuracy" / "rouge.json"):
         run["accuracy"] = accuracy(rouge)
     if (folder / "Performance" / util_logs.DETAIL).exists():
-        run["performance"] = performance(folder / "Performance", config["scenario"])
+        run["performance"] = performance(folder / "Performance", plan)
     if probes := facts.get("probes"):
         run["search"] = probes
     if tests := compliance.outcomes(folder):
         run["compliance"] = tests
-    shortcomings = [*facts["shortcomings"], *reservations(run)]
+    shortcomings = [*facts["shortcomings"], *reservations(run, config["mode"])]
     return {
         "meta": {
             "run": folder.resolve().name,
@@ -93,7 +95,7 @@ def summarize(folder: Path, facts: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def reservations(run: dict[str, Any]) -> Iterator[str]:
+def reservations(run: dict[str, Any], mode: str) -> Iterator[str]:
     """Why what came out cannot stand beside MLPerf's, whatever the settings were."""
     score, test = run.get("accuracy"), run.get("performance")
     if test and not score:
@@ -102,8 +104,12 @@ def reservations(run: dict[str, Any]) -> Iterator[str]:
         yield "the accuracy gate failed"
     if score and score["approximate"]:
         yield f"approximate {' and '.join(score['approximate'])}"
+    if mode != "accuracy" and not test:
+        yield "performance was not measured"
     if test and not test["valid"]:
         yield "INVALID by LoadGen"
+    if test and test["errors"]:
+        yield "LoadGen logged errors"
     yield from (f"{name.upper()} failed" for name, found in run.get("compliance", {}).items() if not found["passed"])
 
 
@@ -118,9 +124,17 @@ def accuracy(rouge: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def performance(folder: Path, scenario: str) -> dict[str, Any]:
-    """The performance part of the summary: LoadGen's numbers, and the token counts that were reported to it."""
-    facts = util_logs.read(folder)
+def performance(folder: Path, plan: dict[str, Any]) -> dict[str, Any]:
+    """The performance part of the summary: LoadGen's numbers, and the token counts that were reported to it.
+
+    Raises LogError for the log of another run.
+    """
+    scenario = plan["config"]["scenario"]
+    facts = util_logs.read(folder, rules.LOADGEN_SCENARIO[scenario], "PerformanceOnly")
+    told = {"seeds": plan["seeds"], "minimum duration": round(1000 * plan["min_duration_s"])}
+    for name, found in (("seeds", facts.seeds), ("minimum duration", facts.effective["min_duration_ms"])):
+        if found != told[name]:
+            raise util_logs.LogError(f"{folder}: a log of another run: its {name} is {found}, not {told[name]}.")
     tokens = read_json(folder / "tokens.json")
     limits = rules.LIMITS.get(scenario)
     return {
@@ -142,9 +156,14 @@ def performance(folder: Path, scenario: str) -> dict[str, Any]:
         "peak_memory_gib": system.peak_memory_gib(folder / "machine.csv"),
         "seeds": facts.seeds,
         "loadgen_version": facts.loadgen_version,
-        "errors": facts.errors,
-        "warnings": facts.warnings,
+        "errors": counted(facts.errors),
+        "warnings": counted(facts.warnings),
     }
+
+
+def counted(texts: Sequence[str]) -> list[str]:
+    """Each text once, with how often it was said."""
+    return [f"{text} ({times:,} times)" if times > 1 else text for text, times in Counter(texts).items()]
 
 
 def history_line(summary: dict[str, Any]) -> dict[str, Any]:
@@ -192,7 +211,7 @@ def table(summary: dict[str, Any]) -> "Table":
     if "performance" in run:
         test = run["performance"]
         rows.add_row("performance", "VALID" if test["valid"] else "INVALID", style="green" if test["valid"] else "red")
-        for reason in test["invalid_reasons"]:
+        for reason in [*test["invalid_reasons"], *(f"LoadGen error: {error}" for error in test["errors"])]:
             rows.add_row("", reason)
         rows.add_row("  tokens/s", number(test["tokens_per_sec"]))
         rows.add_row("  samples/s", number(test["samples_per_sec"]))
@@ -235,6 +254,10 @@ def main() -> int:
         return BAD_INPUT
     except OSError as error:
         print(f"error: {error.filename}: {error.strerror}.", file=sys.stderr)
+        return BAD_INPUT
+    except Exception as error:  # files that are not as a run leaves them
+        where = arguments.run or " and ".join(map(str, arguments.compare))
+        print(f"error: {where}: a damaged run: {type(error).__name__}: {error}", file=sys.stderr)
         return BAD_INPUT
     return DONE
 

@@ -70,7 +70,8 @@ def benchmark(config: RunConfig, run: "RunFolder", display: "Display") -> int:
     display.console.print(report.table(summary))
     display.say(f"report: {run.path / 'report.md'}")
     failed = evaluation is not None and evaluation.verdict == "FAIL" and not config.no_exit_on_accuracy_fail
-    invalid = config.exit_on_invalid and summary["run"].get("performance", {}).get("valid") is False
+    test = summary["run"].get("performance")
+    invalid = config.exit_on_invalid and test and (test["errors"] or not test["valid"])
     caught = not all(test["passed"] for test in summary["run"].get("compliance", {}).values())
     return NOT_ACCEPTED if failed or invalid or caught else DONE
 

@@ -156,7 +156,9 @@ def reopened(sweep: Sweep, results_dir: Path) -> tuple[results.RunFolder, list["
     if before.sweep != sweep:
         raise UsageError(f"{mine[-1].parent} was made from another state of the file; run without --resume.")
     now = system.facts()
-    if changed := [key for key in ("gpus", "cpu", "python", "packages") if now[key] != before.system.get(key)]:
+    if changed := [
+        key for key in ("gpus", "cpu", "cores", "python", "packages", "variables") if now[key] != before.system.get(key)
+    ]:
         raise UsageError(f"{mine[-1].parent} was made with other {' and '.join(changed)}; run without --resume.")
     return results.RunFolder(results_dir / "sweeps", mine[-1].parent.name), list(before.records)
 

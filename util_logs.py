@@ -93,13 +93,18 @@ def records(path: Path) -> Iterator[dict[str, Any]]:
         raise LogError(f"{path}: not a text file.") from None
 
 
-def read(folder: Path) -> Facts:
-    """The facts of the test whose logs are in `folder`. Raises LogError rather than guess."""
+def read(folder: Path, scenario: str = "", mode: str = "") -> Facts:
+    """The facts of the test whose logs are in `folder`. Raises LogError rather than guess.
+
+    Also where the log is of another of LoadGen's scenarios or modes than the one given.
+    """
     path = folder / DETAIL
     values: dict[str, Any] = {}
     errors: list[str] = []
     warnings: list[str] = []
     for entry in records(path):
+        if entry["key"] == "loadgen_version" and entry["key"] in values:
+            raise LogError(f"{path}: the logs of two tests in one.")
         values[entry["key"]] = entry["value"]
         about = entry.get("metadata")
         about = about if isinstance(about, dict) else {}
@@ -109,10 +114,16 @@ def read(folder: Path) -> Facts:
             warnings.append(str(entry["value"]))
     if any(name not in values for name in ("loadgen_version", "effective_scenario", "effective_test_mode")):
         raise LogError(f"{path}: no LoadGen test in it (empty, cut short, or of another program).")
-    last = "num_errors" if values["effective_test_mode"] == "PerformanceOnly" else "power_end"
-    if last not in values:
+    last = ["result_validity", "num_errors"] if values["effective_test_mode"] == "PerformanceOnly" else ["power_end"]
+    if not all(name in values for name in last):
         raise LogError(f"{path}: the test did not come to its end; there is no result in it.")
-    return interpret(values, errors, warnings)
+    for wanted, found in ((scenario, values["effective_scenario"]), (mode, values["effective_test_mode"])):
+        if wanted and found != wanted:
+            raise LogError(f"{path}: not this test's log: it says {found}, not {wanted}.")
+    try:
+        return interpret(values, errors, warnings)
+    except (KeyError, TypeError, ValueError) as error:
+        raise LogError(f"{path}: a damaged value: {type(error).__name__}: {error}.") from None
 
 
 def interpret(values: dict[str, Any], errors: list[str], warnings: list[str]) -> Facts:

@@ -36,14 +36,17 @@ class Speed:
     paced: bool  # by a rate that was told, so that the speed says nothing of the engine
     kind: str
     samples: int
-    gpus: list[str]
+    new_tokens: int  # at most, in an answer
+    machine: list[str]  # its GPUs, or its CPU
 
     def held_against(self, other: "Speed") -> str:
         """Why the two cannot be compared; empty where they can."""
         if self.kind != other.kind:
             return "not comparable: other scenarios"
-        if (self.samples, self.gpus) != (other.samples, other.gpus):
-            return "not comparable: other samples or GPUs"
+        if (self.samples, self.new_tokens) != (other.samples, other.new_tokens):
+            return "not comparable: other samples, or answers of another length"
+        if self.machine != other.machine:
+            return "not comparable: other machines"
         if not all(one.valid and one.passed for one in (self, other)):
             return "not comparable: INVALID, or the accuracy gate failed"
         return "not comparable: the rate was told" if self.paced or other.paced else ""
@@ -100,7 +103,7 @@ def speed(folder: Path) -> Speed | None:
     test = summary.get("run", {}).get("performance")
     if not test:
         return None
-    meta, config = summary["meta"], facts_of(folder)["plan"]["config"]
+    meta, system, config = summary["meta"], summary["system"], facts_of(folder)["plan"]["config"]
     return Speed(
         tokens_per_s=test["tokens_per_sec"],
         valid=bool(test["valid"]),
@@ -108,7 +111,8 @@ def speed(folder: Path) -> Speed | None:
         paced=meta["scenario"] in rules.LIMITS and config["server_target_qps"] != "max",
         kind=f"{meta['category']} {meta['scenario']}",
         samples=meta["samples"],
-        gpus=summary["system"]["gpus"],
+        new_tokens=meta["max_new_tokens"],
+        machine=system["gpus"] or [f"{system['cpu']}, {system['cores']} cores"],
     )
 
 

@@ -1,6 +1,5 @@
 """Every flag, defined once: name, type, default, help. Every `auto` that needs no engine is resolved here."""
 
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -23,6 +22,14 @@ BYTES_PER_WEIGHT = {"fp16": 2, "bf16": 2, "fp32": 4}
 DTYPES = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32"}
 
 
+MOST = {  # what LoadGen can plan for: beyond, its counters overflow without a word
+    "max_new_tokens": 10**6,
+    "total_sample_count": 10**7,
+    "min_duration": 30 * 24 * 3600,
+    "batch_size": 10**7,
+    "server_target_qps": 10**6,
+    "offline_expected_qps": 10**6,
+}
 SECRET = re.compile(r"(?i)(^|[_-])token$|secret|password|api[_-]?key")  # names whose values are never written down
 
 
@@ -201,17 +208,10 @@ class RunConfig(EngineConfig):
         if self.scenario not in allowed:
             raise UsageError(f"--category {self.category} takes --scenario {', '.join(allowed)}; not {self.scenario}.")
         require(self.seed is None or 0 <= self.seed < 2**32, "--seed", "a whole number from 0 to 4294967295")
-        for name in (
-            "max_new_tokens",
-            "total_sample_count",
-            "min_duration",
-            "batch_size",
-            "server_target_qps",
-            "offline_expected_qps",
-        ):
+        for name in MOST:
             value = getattr(self, name)
             known = value in (None, "auto") or (name, value) == ("server_target_qps", "max")
-            require(known or (value > 0 and math.isfinite(value)), as_flag(name), "a number above 0")
+            require(known or 0 < value <= MOST[name], as_flag(name), f"a number above 0, at most {MOST[name]:,}")
         if self.server_target_qps == "max" and (self.mode == "accuracy" or self.scenario not in rules.LIMITS):
             raise UsageError(
                 "--server-target-qps max searches for a speed: it takes --scenario server or interactive, and --mode "
@@ -248,6 +248,7 @@ class Running:
     kv_cache_dtype: str = "auto"
     prefix_caching: bool = False
     speculation: str | None = None  # the method
+    kv_connector: str | None = None  # what else may hold attention caches, or make them up
 
 
 @dataclass(frozen=True)
@@ -300,6 +301,8 @@ class Plan:
             why.append("speculative decoding")
         if self.running.prefix_caching:
             why.append("prefix caching: LoadGen repeats its samples, and would measure the cache")
+        if self.running.kv_connector:
+            why.append(f"{self.running.kv_connector}: answers may rest on what was not computed in the test")
         if self.config.disable_accuracy_gate:
             why.append("the accuracy gate is switched off")
         return why
@@ -506,10 +509,10 @@ def near(word: str, known: Sequence[str]) -> str:
 def why_not_loaded(config: EngineConfig, error: Exception) -> str:
     """One line for a model that cannot be loaded: no such folder, no access, or no network."""
     text = str(error)
-    if "gated" in text or "401" in text or "403" in text:
-        return f"{config.model_path} is gated: accept its licence on huggingface.co, then set HF_TOKEN."
     if Path(config.model_path).is_dir():
         return f"--model {config.model_path}: no usable tokenizer or config in it: {text.splitlines()[0][:200]}"
+    if "gated" in text or "401" in text or "403" in text:
+        return f"{config.model_path} is gated: accept its licence on huggingface.co, then set HF_TOKEN."
     return (
         f"cannot load {config.model_path}: no such local folder, and the Hugging Face hub did not give it "
         "(network? HF_TOKEN? a misspelt name?). Try --model demo, which needs neither."

@@ -279,6 +279,7 @@ class Engine:
             kv_cache_dtype=setup.cache_config.cache_dtype,
             prefix_caching=bool(setup.cache_config.enable_prefix_caching),
             speculation=str(speculation.method) if speculation else None,
+            kv_connector=str(setup.kv_transfer_config.kv_connector) if setup.kv_transfer_config else None,
         )
 
     async def forget(self) -> None:

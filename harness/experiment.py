@@ -76,7 +76,10 @@ def run(item: Experiment, turn: int, place: Path, timeout: float, lock: int, wat
     stopped: Status | None = None
     options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "start_new_session": True, "pass_fds": (lock,)}
     with (folder / SCREEN).open("w") as screen:
-        process = subprocess.Popen(command, env=environment, stdout=screen, stderr=screen, **options)
+        try:
+            process = subprocess.Popen(command, env=environment, stdout=screen, stderr=screen, **options)
+        except (OSError, ValueError) as error:  # a variable's value that none can have, say
+            return Record(item.name, turn, "failed", f"run.py could not be started: {error}")
         try:
             while process.poll() is None and time.monotonic() - begin < timeout:
                 watch(last_line(folder / SCREEN))

@@ -10,7 +10,7 @@ import mlperf_loadgen as lg
 
 from harness import rules
 from harness.config import Plan
-from harness.errors import LoadGenError
+from harness.errors import LoadGenError, first_line
 from harness.results import Test
 from harness.sut import SUT
 
@@ -91,7 +91,8 @@ def run(
     """Runs one test to its end; returns the samples in the order that LoadGen loaded them.
 
     `watch` is called ten times a second on this thread and may raise to give up. An audit.config in `folder` rules.
-    LoadGen itself cannot be stopped: it waits in C++ for every answer. Whoever gives up must end the process.
+    LoadGen itself cannot be stopped: it waits in C++ for every answer. Whoever gives up must end the process. Raises
+    LoadGenError.
     """
     settings.mode = lg.TestMode.AccuracyOnly if mode == "accuracy" else lg.TestMode.PerformanceOnly
     output = lg.LogOutputSettings()
@@ -105,17 +106,21 @@ def run(
     library = lg.ConstructQSL(samples, samples, loaded.extend, lambda _: None)
     # An audit.config in the working folder would change the test behind the user's back: name one that is ours.
     audit = str(folder / "audit.config")
+    failed: list[Exception] = []
 
-    test = threading.Thread(
-        target=lg.StartTestWithLogSettings,
-        args=(system, library, settings, logging, audit),
-        name="loadgen",
-        daemon=True,
-    )
+    def drive() -> None:
+        try:
+            lg.StartTestWithLogSettings(system, library, settings, logging, audit)
+        except Exception as error:
+            failed.append(error)
+
+    test = threading.Thread(target=drive, name="loadgen", daemon=True)
     test.start()
     while test.is_alive():
         test.join(timeout=0.1)
         watch()
+    if failed:
+        raise LoadGenError(f"LoadGen failed: {type(failed[0]).__name__}: {first_line(failed[0])}") from failed[0]
     lg.DestroyQSL(library)
     lg.DestroyFastSUT(system)
     return loaded

@@ -124,7 +124,7 @@ def by_subject(found: Iterable[Row], subjects: Sequence[str]) -> dict[str, list[
     """Checked questions of each subject, in the order they are stored."""
     questions: dict[str, list[Question]] = {subject: [] for subject in subjects}
     for row in found:
-        if row.subject in questions:
+        if isinstance(row.subject, str) and row.subject in questions:
             questions[row.subject].append(checked(row, len(questions[row.subject])))
     return questions
 
@@ -133,7 +133,11 @@ def checked(row: Row, number: int) -> Question:
     """Raises UsageError, naming the row, unless it has a question, four choices and one of them as the answer."""
     if not isinstance(row.text, str) or not row.text.strip():
         raise UsageError(f"{row.where} has no question.")
-    if len(row.choices) != 4 or not all(isinstance(choice, str) for choice in row.choices):
+    if (
+        not isinstance(row.choices, list | tuple)
+        or len(row.choices) != 4
+        or not all(isinstance(choice, str) for choice in row.choices)
+    ):
         raise UsageError(f"{row.where} does not have four choices.")
     answer = LETTERS.find(row.answer) if isinstance(row.answer, str) and len(row.answer) == 1 else row.answer
     if type(answer) is not int or not 0 <= answer < 4:
@@ -172,7 +176,7 @@ def from_csv(tables: Sequence[Path], split: str) -> Iterator[Row]:
     for table in tables:
         subject = table.name.removesuffix(f"_{split}.csv")
         try:
-            with table.open(newline="", encoding="utf-8") as file:
+            with table.open(newline="", encoding="utf-8-sig") as file:
                 for number, cells in enumerate(csv.reader(file), start=1):
                     where = f"{table}: row {number}"
                     if len(cells) != 6:

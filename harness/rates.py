@@ -90,7 +90,9 @@ def trial_prompts(plan: Plan, prompts: list[list[int]], concurrency: int) -> lis
     """Which samples to try: one full load of the engine, or a few one by one for SingleStream."""
     if plan.config.scenario == "singlestream":
         return prompts[:SINGLE_STREAM_TRIAL]
-    return list(islice(cycle(prompts), plan.config.batch_size or concurrency))
+    if plan.config.batch_size:
+        return prompts[: plan.config.batch_size]
+    return list(islice(cycle(prompts), concurrency))
 
 
 def trial_batch(plan: Plan) -> int | None:

@@ -120,10 +120,13 @@ def made(path: Path) -> bool:
 def finish(run: RunFolder, line: dict[str, Any], keep_all: bool = True, say: Callable[[str], None] = print) -> None:
     """Marks a run complete: its line joins the history, `latest` moves to it, and older runs go if asked.
 
-    What cannot be moved or deleted takes nothing from the run: `say` is told.
+    What cannot be written, moved or deleted takes nothing from the run: `say` is told.
     """
     run.set_status("complete")
-    append_line(run.results_dir / "history.jsonl", json.dumps({"run": run.name, **line}))
+    try:
+        append_line(run.results_dir / "history.jsonl", json.dumps({"run": run.name, **line}))
+    except OSError as error:
+        say(f"{run.results_dir / 'history.jsonl'} could not be written: {error.strerror}")
     try:
         point_latest(run)
     except OSError as error:
@@ -159,7 +162,11 @@ def point_latest(run: RunFolder) -> None:
     link = run.results_dir / f".latest-{os.getpid()}"
     link.unlink(missing_ok=True)
     link.symlink_to(run.name)
-    link.replace(run.results_dir / "latest")
+    try:
+        link.replace(run.results_dir / "latest")
+    except OSError:
+        link.unlink()
+        raise
 
 
 def history(results_dir: Path) -> Iterator[dict[str, Any]]:
@@ -173,8 +180,8 @@ def history(results_dir: Path) -> Iterator[dict[str, Any]]:
             entry = json.loads(line)
         except json.JSONDecodeError:
             continue
-        if isinstance(entry, dict) and isinstance(entry.get("run"), str):
-            yield entry
+        if isinstance(entry, dict) and isinstance(entry.get("run"), str) and len(entry["run"].encode()) <= 255:
+            yield entry  # of a name that a folder can have
 
 
 def write_index(results_dir: Path, template: str, columns: Sequence[str]) -> None:

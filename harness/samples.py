@@ -1,6 +1,7 @@
 """The sample library: CNN/DailyMail articles as prompts (token ids) with their reference summaries."""
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -108,6 +109,8 @@ def record(item: Any, where: str) -> Record:
     for key in ("input", "output"):
         if not isinstance(item.get(key), str):
             raise UsageError(f"{where} has no text under {key!r}.")
+        if re.search(r"[\ud800-\udfff]", item[key]):
+            raise UsageError(f"{where}: half a character (a lone surrogate) under {key!r}.")
     tokens = item.get("tok_input")
     if tokens is not None and not (isinstance(tokens, list) and tokens and all(type(t) is int for t in tokens)):
         raise UsageError(f"{where}: 'tok_input' is not a list of token ids.")

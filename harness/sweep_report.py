@@ -163,6 +163,12 @@ def scenario(item: Experiment) -> str:
     return str(item.settings.get("scenario", "offline"))
 
 
+def work(item: Experiment) -> tuple[str, ...]:
+    """What an experiment has the engine do: speeds at other work are not compared."""
+    asked = (str(item.settings.get(key)) for key in ("category", "dataset_path", "total_sample_count"))
+    return (scenario(item), *asked)
+
+
 def paced(item: Experiment) -> bool:
     """Whether its speed is the rate it was told, rather than what the engine can do."""
     return scenario(item) in rules.LIMITS and item.settings.get("server_target_qps") != "max"
@@ -176,7 +182,7 @@ def means(records: Sequence[Record]) -> Metrics:
 
 
 def against(row: Row, base: Row) -> Ratio | None:
-    if paced(row.experiment) or paced(base.experiment) or scenario(row.experiment) != scenario(base.experiment):
+    if paced(row.experiment) or paced(base.experiment) or work(row.experiment) != work(base.experiment):
         return None
     ratios = [speed / base.speeds[turn] for turn, speed in row.speeds.items() if turn in base.speeds]
     return Ratio(mean(ratios), min(ratios), max(ratios), len(ratios)) if ratios else None

@@ -147,6 +147,9 @@ def test_a_results_folder_that_cannot_be_made_ends_before_anything_starts(tmp_pa
         (("--max-num-seqs", "-1"), "above 0"),
         (("--total-sample-count", "0"), "above 0"),
         (("--min-duration", "inf"), "above 0"),
+        (("--min-duration", "1e300"), "at most 2,592,000"),
+        (("--batch-size", "100000000000000000000"), "at most 10,000,000"),
+        (("--offline-expected-qps", "1e15"), "at most 1,000,000"),
         (("--server-target-qps", "nan"), "above 0"),
         (("--engine-arg", "novalue"), "KEY=VALUE; got 'novalue'"),
         (("--engine-arg", "=1"), "KEY=VALUE"),
@@ -252,7 +255,7 @@ SETTINGS = st.fixed_dictionaries(
         "keep_all": st.sampled_from([0, 1]),
         "tensor_parallel_size": NUMBERS,
         "max_model_len": NUMBERS,
-        "total_sample_count": NUMBERS,
+        "total_sample_count": st.one_of(st.integers(1, 10**7), st.just("auto")),
         "max_num_seqs": st.integers(1, 2**40),
         "seed": st.integers(0, 2**32 - 1),
         "gpu_memory_utilization": st.one_of(st.floats(0.01, 1), st.just(1), st.just("auto")),
@@ -406,6 +409,8 @@ def test_what_the_engine_makes_of_its_arguments_counts():
     caching = replace(plan(), running=Running(prefix_caching=True, quantized_checkpoint=True, quantization="fp8"))
     assert caching.shortcomings == ["prefix caching: LoadGen repeats its samples, and would measure the cache"]
     assert replace(plan(), running=Running(speculation="ngram")).shortcomings == ["speculative decoding"]
+    elsewhere = replace(plan(), running=Running(kv_connector="OffloadingConnector"))
+    assert elsewhere.shortcomings == ["OffloadingConnector: answers may rest on what was not computed in the test"]
 
 
 def test_only_llamas_shape_counts_as_the_reference_model():

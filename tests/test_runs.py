@@ -2,8 +2,10 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -134,20 +136,51 @@ def test_rendering_again_changes_nothing(offline: Finished) -> None:
     assert (report.read_text(), summary.read_text()) == before
 
 
+def with_other_plan(**values: Any) -> Callable[[Path, Path], object]:
+    def edit(run: Path, _: Path) -> None:
+        facts = json.loads((run / "config.json").read_text())
+        facts["plan"] |= values
+        (run / "config.json").write_text(json.dumps(facts))
+
+    return edit
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (lambda run, other: shutil.copytree(other / "Performance", run / "Performance", dirs_exist_ok=True), "Offline"),
+        (lambda run, other: (run / "Accuracy" / "rouge.json").write_text("[1]"), "a damaged run"),
+        (with_other_plan(seeds={"qsl": 1, "sample_index": 1, "schedule": 1}), "a log of another run: its seeds"),
+        (with_other_plan(min_duration_s=600), "a log of another run: its minimum duration"),
+    ],
+)
+def test_a_report_takes_only_the_runs_own_logs(
+    offline: Finished, server: Finished, tmp_path: Path, spoil: Callable[[Path, Path], object], told: str
+) -> None:
+    run = Path(shutil.copytree(server.folder, tmp_path / "run"))
+    before = [(run / name).read_text() for name in ("report.md", "summary.json")]
+    spoil(run, offline.folder)
+    done = subprocess.run([sys.executable, "report.py", run], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert told in done.stderr
+    assert [(run / name).read_text() for name in ("report.md", "summary.json")] == before
+
+
 @pytest.mark.parametrize(
     ("changed", "why"),
     [
         ({}, ""),
         ({"kind": "edge offline"}, "other scenarios"),
-        ({"samples": 100}, "other samples or GPUs"),
-        ({"gpus": ["card"]}, "other samples or GPUs"),
+        ({"samples": 100}, "other samples"),
+        ({"new_tokens": 64}, "answers of another length"),
+        ({"machine": ["card"]}, "other machines"),
         ({"valid": False}, "INVALID"),
         ({"passed": False}, "the accuracy gate failed"),
         ({"paced": True}, "the rate was told"),
     ],
 )
 def test_speeds_are_only_compared_where_they_can_be(changed: dict[str, Any], why: str) -> None:
-    one = Speed(1000.0, True, True, False, "datacenter offline", 256, [])
+    one = Speed(1000.0, True, True, False, "datacenter offline", 256, 128, [])
     other = replace(one, **changed)
     assert why in one.held_against(other) and bool(one.held_against(other)) == bool(why)
 

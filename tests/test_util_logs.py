@@ -252,6 +252,28 @@ def test_errors_and_warnings_are_told(logs: dict[str, Path], tmp_path: Path):
     assert (after.errors, after.warnings) == ([*before.errors, "an error"], [*before.warnings, "an warning"])
 
 
+def test_only_the_log_of_the_test_that_was_asked_for_counts(logs: dict[str, Path], tmp_path: Path):
+    assert read(logs["offline"], "Offline", "PerformanceOnly") == read(logs["offline"])
+    for other in (("Server", "PerformanceOnly"), ("Offline", "AccuracyOnly")):
+        with pytest.raises(LogError, match=f"{DETAIL}: not this test's log"):
+            read(logs["offline"], *other)
+    write(tmp_path, [*entries(logs["offline"]), *entries(logs["offline"])])
+    with pytest.raises(LogError, match="two tests in one"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize("key", ["result_validity", "result_max_latency_ns"])
+def test_a_log_without_its_verdict_or_with_a_damaged_value_is_no_result(
+    logs: dict[str, Path], tmp_path: Path, key: str
+):
+    lines = entries(logs["offline"])
+    assert any(line["key"] == key for line in lines)
+    kept = [line for line in lines if line["key"] != key]
+    write(tmp_path, kept if key == "result_validity" else [*kept, {"key": key, "value": "a text"}])
+    with pytest.raises(LogError, match=DETAIL):
+        read(tmp_path)
+
+
 def write(folder: Path, lines: list[dict[str, Any]]) -> None:
     (folder / DETAIL).write_text("".join(f"{MARK}{json.dumps(line)}\n" for line in lines))
 

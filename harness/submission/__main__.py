@@ -25,6 +25,9 @@ def main() -> int:
     except OSError as error:
         print(f"error: {error.filename}: {error.strerror}.", file=sys.stderr)
         return BAD_INPUT
+    except (KeyError, TypeError, ValueError, AttributeError) as error:  # files that are not as a run leaves them
+        print(f"error: a damaged run: {type(error).__name__}: {error}", file=sys.stderr)
+        return BAD_INPUT
 
 
 def parser() -> argparse.ArgumentParser:

@@ -13,6 +13,8 @@ from harness.results import FOLDER, Test, facts_of, read_json
 BENCHMARK = {"datacenter": "llama3.1-8b", "edge": "llama3.1-8b-edge"}
 SCENARIO = rules.LOADGEN_SCENARIO | {"interactive": "Interactive"}
 
+MODE: dict[Test, str] = {"accuracy": "AccuracyOnly", "performance": "PerformanceOnly", "test06": "PerformanceOnly"}
+
 # What the runs of one entry must share.
 SHARED = (
     *("version", "model", "load_format", "precision", "quantization", "kv_cache_dtype"),
@@ -81,12 +83,16 @@ class Entry:
 
 
 def read_run(path: Path) -> Run:
-    """Raises UsageError for a folder that holds no finished run."""
+    """Raises UsageError for a folder that holds no finished run, LogError for logs that are not its own."""
     facts = facts_of(path)
     status = read_json(path / "status.json").get("status")
     if status != "complete":
         raise UsageError(f"{path}: this run is {status or 'of unknown status'}; only complete ones can be submitted.")
-    return Run(path, facts)
+    run = Run(path, facts)
+    for test, mode in MODE.items():
+        if run.has(test):
+            util_logs.read(run.folder(test), rules.LOADGEN_SCENARIO[run.config["scenario"]], mode)
+    return run
 
 
 def collect(paths: Sequence[Path]) -> list[Entry]:
@@ -118,7 +124,7 @@ def join(runs: Sequence[Run], label: str) -> Entry:
     for key in SHARED:
         if len({repr(run.config[key]) for run in runs}) > 1:
             raise UsageError(f"{label}: {names} differ in {key}; all tests of an entry must be of the same settings.")
-    for key in ("gpus", "packages"):
+    for key in ("gpus", "driver", "cpu", "cores", "packages"):
         if len({repr(run.facts["system"][key]) for run in runs}) > 1:
             raise UsageError(f"{label}: {names} ran with different {key}; all tests of an entry must be of one system.")
     return Entry(found["accuracy"][0], found["performance"][0], next(iter(found["test06"]), None))
