@@ -140,6 +140,12 @@ def test_what_is_wrong_with_the_data_is_said_in_one_line(demo: Data, tmp_path: P
     dev.write_text("".join(dev.read_text().splitlines(keepends=True)[:3]))
     refused("anatomy has 3 dev questions", "--num-fewshot 5")
     assert len(mmlu_data.load(tmp_path, ["anatomy"], 3, None, 0).test) == 6
+    found = mmlu_data.load(tmp_path, ["anatomy"], 3, None, 0)
+    test.write_text("\ufeff" + whole)
+    assert mmlu_data.load(tmp_path, ["anatomy"], 3, None, 0) == found
+    for choices in ("abcd", 4, [1, 2, 3, 4]):
+        with pytest.raises(UsageError, match="row 1 does not have four choices"):
+            mmlu_data.checked(mmlu_data.Row("row 1", "anatomy", "What?", choices, 0), 0)  # type: ignore[arg-type]
 
 
 def test_subjects_and_domains_by_name() -> None:

@@ -7,14 +7,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import util_logs
-from harness import rules
+from harness import loadgen, rules
 from harness.config import Plan, RunConfig, resolve
+from harness.errors import LoadGenError
 from harness.loadgen import set_rates, settings_for, user_conf
 from harness.rates import (
     Trial,
@@ -238,6 +240,7 @@ def test_what_is_tried():
     assert trial_prompts(plan(), prompts, 8) == prompts[:8]
     assert trial_prompts(plan(), prompts[:3], 8) == (prompts[:3] * 3)[:8]
     assert trial_prompts(plan(batch_size=4), prompts, 1000) == prompts[:4]
+    assert trial_prompts(plan(batch_size=1000), prompts, 8) == prompts
     assert [trial_batch(plan("singlestream")), trial_batch(plan()), trial_batch(plan(batch_size=16))] == [1, None, 16]
 
 
@@ -317,6 +320,13 @@ def test_loadgen_holds_what_it_was_told(held: dict[str, Held], scenario: str):
     assert [values[f"{seed}_rng_seed"] for seed in vars(seeds)] == list(vars(seeds).values())
     if limits := rules.LIMITS.get(scenario):
         assert (values["ttft_latency"], values["tpot_latency"]) == (limits.ttft_ms * 1e6, limits.tpot_ms * 1e6)
+
+
+def test_what_loadgen_throws_ends_the_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(loadgen.lg, "StartTestWithLogSettings", Mock(side_effect=MemoryError("std::bad_alloc")))
+    sut = Mock(issue=lambda *_: None)
+    with pytest.raises(LoadGenError, match="LoadGen failed: MemoryError: std::bad_alloc"):
+        loadgen.run("performance", loadgen.lg.TestSettings(), sut, 4, tmp_path, lambda: None)
 
 
 @pytest.mark.parametrize(

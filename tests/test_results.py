@@ -126,11 +126,20 @@ def test_latest_replaces_a_stale_link(tmp_path: Path):
     assert (tmp_path / "latest").resolve() == run.path
 
 
+def test_a_history_that_cannot_be_written_takes_nothing_from_the_run(tmp_path: Path):
+    (tmp_path / "history.jsonl").mkdir()
+    run, said = open_run(tmp_path, LABEL), []
+    finish(run, LINE, say=said.append)
+    assert said == [f"{tmp_path / 'history.jsonl'} could not be written: Is a directory"]
+    assert (tmp_path / "latest").resolve() == run.path
+
+
 def test_a_link_that_cannot_move_takes_nothing_from_the_run(tmp_path: Path):
     (tmp_path / "latest").mkdir()
     run, said = open_run(tmp_path, LABEL), []
     finish(run, LINE, say=said.append)
     assert "latest could not be moved" in said[0]
+    assert not list(tmp_path.glob(".latest*"))
     assert read_json(run.path / "status.json")["status"] == "complete"
     assert [line["run"] for line in history(tmp_path)] == [run.name]
 

@@ -134,6 +134,8 @@ def test_too_few_samples_says_what_to_do(tokenizer: Any, file):
         ({"output": None}, "no text under 'output'"),
         ({"output": ["text"]}, "no text under 'output'"),
         ({"tok_input": []}, "'tok_input' is not a list of token ids"),
+        ({"input": "\ud800"}, "half a character"),
+        ({"output": "x \ud83d"}, "half a character"),
         ({"tok_input": "1 2"}, "'tok_input' is not a list of token ids"),
         ({"tok_input": [1, 2.5]}, "'tok_input' is not a list of token ids"),
         ({"tok_input": [1, True]}, "'tok_input' is not a list of token ids"),

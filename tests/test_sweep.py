@@ -193,8 +193,9 @@ def test_a_sweep_is_not_resumed_with_other_software(tmp_path: Path) -> None:
     assert reopened(sweep_file.load(path), tmp_path)[0] == place
     facts = json.loads((place.path / "sweep.json").read_text())
     facts["system"]["packages"]["torch"] = "1.0"
+    facts["system"]["cores"] += 1
     (place.path / "sweep.json").write_text(json.dumps(facts))
-    with pytest.raises(UsageError, match="made with other packages"):
+    with pytest.raises(UsageError, match="made with other cores and packages"):
         reopened(sweep_file.load(path), tmp_path)
 
 
@@ -398,6 +399,21 @@ def test_at_a_told_rate_the_speed_is_no_finding() -> None:
     ]
     assert at("max", 103) == ["Made no difference: a (+3.0 %)."]
     assert at("max", 107) == ["Helped: a (+7.0 %)."]
+
+
+@pytest.mark.parametrize("other", [{"category": "edge"}, {"total_sample_count": 20}, {"scenario": "singlestream"}])
+def test_speeds_at_other_work_are_not_compared(other: dict[str, object]) -> None:
+    given = state(ran(BASELINE, 100, duration_s=600.0), ran("a", 200, duration_s=600.0))
+    base, item = given.sweep.experiments
+    given = replace(given, sweep=replace(given.sweep, experiments=(base, replace(item, settings=other))))
+    (row,) = (row for row in sweep_report.rows(given) if row.name == "a")
+    assert (row.ratio, row.effect) == (None, "unknown")
+
+
+def test_an_experiment_that_cannot_be_started_is_recorded(tmp_path: Path) -> None:
+    item = Experiment("a", "", "isolation", {}, {}, {"A": "\0"})
+    record = experiment.run(item, 0, tmp_path, 10, os.open(tmp_path, os.O_RDONLY), lambda _: None)
+    assert (record.status, record.reason) == ("failed", "run.py could not be started: embedded null byte")
 
 
 def test_a_sweep_of_accuracy_alone_needs_no_speed() -> None:
