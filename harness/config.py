@@ -194,7 +194,9 @@ class RunConfig(EngineConfig):
     no_exit_on_accuracy_fail: bool = flag(
         False, ACCURACY, "Go on to performance, and exit with 0, when the gate fails."
     )
-    exit_on_invalid: bool = flag(False, ACCURACY, "Exit with 1 when LoadGen calls the performance run INVALID.")
+    exit_on_invalid: bool = flag(
+        False, ACCURACY, "Exit with 1 when LoadGen calls the performance run INVALID, or logs errors in it."
+    )
 
     results_dir: Path = flag(Path("results"), OUTPUT, "Where run folders go.")
     keep_all: Literal[0, 1] = flag(1, OUTPUT, "0: delete older run folders once this one is finished.")

@@ -180,7 +180,11 @@ def history(results_dir: Path) -> Iterator[dict[str, Any]]:
             entry = json.loads(line)
         except json.JSONDecodeError:
             continue
-        if isinstance(entry, dict) and isinstance(entry.get("run"), str) and len(entry["run"].encode()) <= 255:
+        if (
+            isinstance(entry, dict)
+            and isinstance(entry.get("run"), str)
+            and len(entry["run"].encode(errors="replace")) <= 255
+        ):
             yield entry  # of a name that a folder can have
 
 
