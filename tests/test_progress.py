@@ -17,6 +17,12 @@ from harness.results import RunFolder, open_run, read_json
 from harness.sut import Counters
 
 
+@pytest.fixture(autouse=True)
+def heeding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What gives up ignores signals from then on; these tests, and the processes of those after them, do not."""
+    monkeypatch.setattr(ending, "ignore_signals", lambda: None)
+
+
 def full() -> tuple[int, int]:
     return os.open(os.devnull, os.O_RDONLY), os.open("/dev/full", os.O_WRONLY)
 

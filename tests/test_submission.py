@@ -283,6 +283,24 @@ def test_runs_that_make_no_entry(offline: Finished, server: Finished, system: Pa
     assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1)
 
 
+@pytest.mark.parametrize(
+    ("place", "told"),
+    [
+        ("Accuracy/mlperf_log_accuracy.json", "not the log that the scores in rouge.json are of"),
+        ("Performance/mlperf_log_detail.txt", "it says Server, not Offline"),
+    ],
+)
+def test_no_submission_out_of_the_logs_of_another_run(
+    offline: Finished, server: Finished, system: Path, tmp_path: Path, place: str, told: str
+) -> None:
+    run = Path(shutil.copytree(offline.folder, tmp_path / "run"))
+    (run / place).write_text((server.folder / place).read_text())
+    refused = build(tmp_path / "out", system, [run])
+    assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1)
+    assert told in refused.stderr
+    assert not list((tmp_path / "out").rglob("*"))
+
+
 def test_a_quantized_checkpoint_is_not_called_quantized_by_vllm(
     offline: Finished, system: Path, tmp_path: Path
 ) -> None:

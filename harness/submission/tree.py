@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import rules
-from harness.accuracy import accuracy_txt
+from harness.accuracy import accuracy_txt, digest
 from harness.config import ROOT
 from harness.errors import UsageError
 from harness.pages import render
@@ -100,6 +100,9 @@ def put_results(entry: Entry, folder: Path) -> None:
     source, target = entry.accuracy.folder("accuracy"), folder / "accuracy"
     copy(source, target, LOGS)
     rouge = read_json(source / "rouge.json")
+    found = digest(source / ACCURACY_LOG)
+    if rouge.get("log", found) != found:
+        raise UsageError(f"{source / ACCURACY_LOG}: not the log that the scores in rouge.json are of.")
     scores = rules.Scores(**{check["name"]: check["score"] for check in rouge["checks"]})
     write_text(target / "accuracy.txt", accuracy_txt(scores, rouge["samples"], source / ACCURACY_LOG))
     write_text(target / ACCURACY_LOG, truncated((source / ACCURACY_LOG).read_text()))
