@@ -131,10 +131,12 @@ def performance(folder: Path, plan: dict[str, Any]) -> dict[str, Any]:
     """
     scenario = plan["config"]["scenario"]
     facts = util_logs.read(folder, rules.LOADGEN_SCENARIO[scenario], "PerformanceOnly")
-    told = {"seeds": plan["seeds"], "minimum duration": round(1000 * plan["min_duration_s"])}
-    for name, found in (("seeds", facts.seeds), ("minimum duration", facts.effective["min_duration_ms"])):
-        if found != told[name]:
-            raise util_logs.LogError(f"{folder}: a log of another run: its {name} is {found}, not {told[name]}.")
+    for name, found, told in (
+        ("seeds", facts.seeds, plan["seeds"]),
+        ("minimum duration, ms", facts.effective["min_duration_ms"], round(1000 * plan["min_duration_s"])),
+    ):
+        if found != told:
+            raise util_logs.LogError(f"{folder}: a log of another run: its {name}: {found}, not {told}.")
     tokens = read_json(folder / "tokens.json")
     limits = rules.LIMITS.get(scenario)
     return {

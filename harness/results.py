@@ -123,19 +123,22 @@ def finish(run: RunFolder, line: dict[str, Any], keep_all: bool = True, say: Cal
     What cannot be written, moved or deleted takes nothing from the run: `say` is told.
     """
     run.set_status("complete")
-    try:
+    with or_say(say, f"{run.results_dir / 'history.jsonl'} could not be written"):
         append_line(run.results_dir / "history.jsonl", json.dumps({"run": run.name, **line}))
-    except OSError as error:
-        say(f"{run.results_dir / 'history.jsonl'} could not be written: {error.strerror}")
-    try:
+    with or_say(say, f"{run.results_dir / 'latest'} could not be moved"):
         point_latest(run)
-    except OSError as error:
-        say(f"{run.results_dir / 'latest'} could not be moved: {error.strerror}")
     for folder in [] if keep_all else older(run):
-        try:
+        with or_say(say, f"{folder} could not be deleted"):
             shutil.rmtree(folder)
-        except OSError as error:
-            say(f"{folder} could not be deleted: {error.strerror}")
+
+
+@contextmanager
+def or_say(say: Callable[[str], None], trouble: str) -> Iterator[None]:
+    """Says what the operating system refuses, and goes on."""
+    try:
+        yield
+    except OSError as error:
+        say(f"{trouble}: {error.strerror}")
 
 
 def older(run: RunFolder) -> list[Path]:
@@ -180,18 +183,14 @@ def history(results_dir: Path) -> Iterator[dict[str, Any]]:
             entry = json.loads(line)
         except json.JSONDecodeError:
             continue
-        if (
-            isinstance(entry, dict)
-            and isinstance(entry.get("run"), str)
-            and len(entry["run"].encode(errors="replace")) <= 255
-        ):
-            yield entry  # of a name that a folder can have
+        if isinstance(entry, dict) and isinstance(entry.get("run"), str):
+            yield entry
 
 
 def write_index(results_dir: Path, template: str, columns: Sequence[str]) -> None:
     """Renders results_dir/index.md, newest run first, from the history; `columns` may be missing from old lines."""
     empty = dict.fromkeys(columns)
-    lines = [empty | line | {"kept": (results_dir / line["run"]).is_dir()} for line in history(results_dir)]
+    lines = [empty | line | {"kept": os.path.isdir(results_dir / line["run"])} for line in history(results_dir)]
     write_text(results_dir / "index.md", render(template, runs=lines[::-1]))
 
 

@@ -126,6 +126,15 @@ def test_latest_replaces_a_stale_link(tmp_path: Path):
     assert (tmp_path / "latest").resolve() == run.path
 
 
+def test_an_index_of_a_run_whose_name_no_folder_can_have(tmp_path: Path):
+    for name in ("x" * 300, "a\0b"):
+        finish(open_run(tmp_path, LABEL), LINE)
+        with (tmp_path / "history.jsonl").open("a") as file:
+            file.write(json.dumps({**LINE, "run": name}) + "\n")
+    write_index(tmp_path)
+    assert "x" * 300 in (tmp_path / "index.md").read_text()
+
+
 def test_a_history_that_cannot_be_written_takes_nothing_from_the_run(tmp_path: Path):
     (tmp_path / "history.jsonl").mkdir()
     run, said = open_run(tmp_path, LABEL), []

@@ -104,7 +104,7 @@ def put_results(entry: Entry, folder: Path) -> None:
     if rouge.get("log", found) != found:
         raise UsageError(f"{source / ACCURACY_LOG}: not the log that the scores in rouge.json are of.")
     scores = rules.Scores(**{check["name"]: check["score"] for check in rouge["checks"]})
-    write_text(target / "accuracy.txt", accuracy_txt(scores, rouge["samples"], source / ACCURACY_LOG))
+    write_text(target / "accuracy.txt", accuracy_txt(scores, rouge["samples"], found))
     write_text(target / ACCURACY_LOG, truncated((source / ACCURACY_LOG).read_text()))
     copy(entry.performance.folder("performance"), folder / "performance" / "run_1", LOGS)
 
