@@ -24,7 +24,7 @@ DTYPES = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32"}
 
 MOST = {  # what LoadGen can plan for: beyond, its counters overflow without a word
     "max_new_tokens": 10**6,
-    "total_sample_count": 10**7,
+    "total_sample_count": 2**40,  # the data set sets the real one
     "min_duration": 30 * 24 * 3600,
     "batch_size": 10**7,
     "server_target_qps": 10**6,

@@ -171,8 +171,8 @@ def test_a_report_takes_only_the_runs_own_logs(
     [
         ({}, ""),
         ({"kind": "edge offline"}, "other scenarios"),
-        ({"samples": 100}, "other samples"),
-        ({"new_tokens": 64}, "answers of another length"),
+        ({"samples": 100}, "other samples, or answers of another length"),
+        ({"new_tokens": 64}, "other samples, or answers of another length"),
         ({"machine": ["card"]}, "other machines"),
         ({"valid": False}, "INVALID"),
         ({"passed": False}, "the accuracy gate failed"),

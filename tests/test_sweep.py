@@ -288,18 +288,20 @@ def test_an_interruption_while_memory_is_waited_for_costs_no_record(
     assert [record.status for record in sweep_report.read(place.path).records] == ["complete"]
 
 
-@pytest.mark.parametrize("found", ["before an experiment", "after it"])
-def test_a_full_disk_ends_a_sweep_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: str) -> None:
+@pytest.mark.parametrize(("begun", "told"), [(False, "the disk of .* is full"), (True, "No space left on device")])
+def test_a_full_disk_ends_a_sweep_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: bool, told: str
+) -> None:
     path = written(tmp_path, SHORT + "isolation:\n  - {name: a}\n")
     ran = Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
     monkeypatch.setattr(experiment, "run", ran)
-    if found == "before an experiment":
+    if not begun:
         monkeypatch.setattr(results, "SPARE_BYTES", 2**62)
     monkeypatch.setattr(ending, "heed_signals", lambda: None)
-    with pytest.raises(BenchmarkError, match=r"disk .* is full|No space left.*--resume goes on from here") as error:
+    with pytest.raises(BenchmarkError, match=f"{told}.*--resume goes on from here") as error:
         run_sweep(path, Choice(), resume=False, dry_run=False, results_dir=tmp_path, mlflow=False)
     assert error.value.exit_code == ENGINE_FAILED
-    assert ran.called == (found == "after it")
+    assert ran.called == begun
     (status,) = (tmp_path / "sweeps").glob("2*/status.json")
     assert results.read_json(status)["status"] == "failed"
 
