@@ -1,19 +1,23 @@
 """LoadGen's tests of one run, on one engine, watched while they run."""
 
 import math
+from collections.abc import Coroutine
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any, TypeVar
 
 import mlperf_loadgen as lg
 
 import util_logs
-from harness import loadgen, results, search, system
-from harness.config import Plan
-from harness.engine import ENDED, Engine
+from harness import loadgen, recorder, results, search, sut
+from harness.engines import Engine
 from harness.errors import EngineError
+from harness.plan import Plan
 from harness.progress import Display
 from harness.samples import Library
-from harness.sut import SUT, BatchSUT, StreamingSUT
+from harness.watchdog import Watchdog
+
+Result = TypeVar("Result")
 
 
 @dataclass
@@ -24,6 +28,8 @@ class Bench:
     engine: Engine
     library: Library
     display: Display
+    watchdog: Watchdog
+    make_sut: sut.Make = sut.create
     settings: lg.TestSettings | None = field(default=None, init=False)
     loaded: list[int] = field(default_factory=list, init=False)  # samples in the order of the last test's library
 
@@ -65,31 +71,40 @@ class Bench:
 
     def drive(self, mode: results.Test, settings: lg.TestSettings, plan: Plan, folder: Path) -> None:
         """One LoadGen test on the engine, watched."""
-        sut = self.sut(plan)
+        tested = self.make_sut(self.engine, self.library.prompts, plan.config)
         if plan.running.prefix_caching:  # what one test computed is not to serve the next
-            self.engine.wait(self.engine.spawn(self.engine.forget()), lambda: self.check(folder))
+            self.engine.wait(self.engine.spawn(self.engine.reset_prefix_cache()), lambda: self.check(folder))
         total = loadgen.expected_queries(plan, mode)
+        self.watchdog.rest()
 
         def watch() -> None:
-            self.display.tick(sut.counters, total)
-            if sut.failure is not None:
-                raise sut.failure
-            self.check(folder)
+            self.display.tick(tested.counters, total)
+            if tested.failure is not None:
+                raise tested.failure
+            self.check(folder, busy=tested.counters.issued > tested.counters.completed)
 
-        with system.recording(folder / "machine.csv", plan.config.extra_metrics):
-            self.loaded = loadgen.run(mode, settings, sut, plan.samples, folder, watch)
-        results.write_json(folder / "tokens.json", sut.new_tokens)
+        with recorder.recording(folder / "machine.csv", plan.config.extra_metrics):
+            self.loaded = loadgen.run(mode, settings, tested, plan.samples, folder, watch)
+        results.write_json(folder / "tokens.json", tested.new_tokens)
+        lengths = [len(self.library.prompts[index]) for index in tested.indices]
+        results.write_json(folder / "prompt_tokens.json", lengths)
 
-    def sut(self, plan: Plan) -> SUT:
-        config = plan.config
-        if config.streaming:
-            return StreamingSUT(self.engine, self.library.prompts)
-        return BatchSUT(
-            self.engine, self.library.prompts, batch_size=config.batch_size, sort_by_length=config.sort_by_length
-        )
+    def measure(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """The result of work on the engine outside LoadGen, watched as its tests are."""
+        self.watchdog.rest()
 
-    def check(self, folder: Path) -> None:
+        def watch() -> None:
+            self.display.tick()
+            self.check(self.run.path)
+
+        return self.engine.wait(self.engine.spawn(work), watch)
+
+    def check(self, folder: Path, busy: bool = True) -> None:
         """Raises when the run cannot go on: LoadGen itself would wait for ever."""
-        if self.engine.dead:
-            raise EngineError(ENDED)
+        if self.engine.failure:
+            raise EngineError(self.engine.failure)
+        if busy:
+            self.watchdog.check()
+        else:
+            self.watchdog.rest()
         results.check_space(folder)

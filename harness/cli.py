@@ -1,11 +1,11 @@
-"""A config dataclass as a command line: one flag a field, grouped by topic."""
+"""A config class as a command line: one flag a field, grouped by topic; `--config` files."""
 
 import codecs
 import inspect
 import locale
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from types import NoneType
@@ -13,10 +13,12 @@ from typing import Annotated, Any, Literal, NoReturn, TypeVar, get_args, get_ori
 
 import typer
 
-from harness.config import EngineConfig, as_flag, load_file
-from harness.errors import BenchmarkError
+from harness.config import EngineConfig, as_flag, near, read_given
+from harness.errors import UsageError, ends_in_one_line
 
 Config = TypeVar("Config", bound=EngineConfig)
+LARGEST_FILE = 4 * 2**20  # bytes of a --config file
+ON_OFF = ("0", "1")
 
 
 def in_utf8() -> None:
@@ -28,18 +30,21 @@ def in_utf8() -> None:
         os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
 
 
+def take_token() -> None:
+    """Hugging Face's libraries read HF_TOKEN alone; its older name counts as well."""
+    if older := os.environ.get("HUGGINGFACE_HUB_TOKEN"):
+        os.environ.setdefault("HF_TOKEN", older)
+
+
 def run_command(kind: type[Config], main: Callable[[Config], NoReturn], about: str) -> None:
     """Reads the command line into a `kind` and runs `main` with it; what the user did wrong ends with one line."""
     in_utf8()
+    take_token()
 
     def command(context: typer.Context, **flags: Any) -> None:
-        try:
+        path = context.params.get("config")
+        with ends_in_one_line(f" (with --config {path})" if path else ""):
             main(kind(**given(context, kind)))
-        except BenchmarkError as error:
-            path = context.params.get("config")
-            where = f" (with --config {path})" if path and str(path) not in str(error) else ""
-            print(f"error: {error}{where}", file=sys.stderr)
-            raise SystemExit(error.exit_code) from None
 
     context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
     command.__signature__ = inspect.Signature([context, *parameters(kind)])  # type: ignore[attr-defined]
@@ -47,14 +52,34 @@ def run_command(kind: type[Config], main: Callable[[Config], NoReturn], about: s
     command.__doc__ = about
     app = typer.Typer(add_completion=False, rich_markup_mode="rich")
     app.command()(command)
-    app()
+    app(with_values(sys.argv[1:], switches(kind)))
+
+
+def switches(kind: type[EngineConfig]) -> set[str]:
+    """The flags that are on when they are given alone, and take 0 or 1."""
+    hints = get_type_hints(kind)
+    return {as_flag(name) for name, hint in hints.items() if is_switch(hint)}
+
+
+def is_switch(hint: Any) -> bool:
+    return hint is bool or get_args(hint) == (0, 1)
+
+
+def with_values(words: Sequence[str], switches: set[str]) -> list[str]:
+    """The command line with the 1 that a switch alone stands for."""
+    following = [*words[1:], ""]
+    return [
+        f"{word}=1" if word in switches and after not in ON_OFF else word
+        for word, after in zip(words, following, strict=True)
+    ]
 
 
 def parameters(kind: type[EngineConfig]) -> list[inspect.Parameter]:
     """The flags of a config class, and `--config`."""
     hints = get_type_hints(kind)
     path = Annotated[
-        Path | None, typer.Option(help="YAML file with any of these settings; flags win.", rich_help_panel="Results")
+        str | None,
+        typer.Option(help="YAML file with any of these settings; flags win.", rich_help_panel="Results", metavar="FILE"),
     ]
     return [
         *(parameter(item.name, hints[item.name], item.default, item.metadata) for item in fields(kind)),
@@ -63,10 +88,13 @@ def parameters(kind: type[EngineConfig]) -> list[inspect.Parameter]:
 
 
 def parameter(name: str, hint: Any, default: Any, metadata: Any) -> inspect.Parameter:
-    """One flag. A number that may be `auto` is read as text; the config class converts and checks it."""
+    """One flag. A switch, and a number that may be `auto`, are read as text; the config class converts and checks."""
     option: dict[str, Any] = {"help": metadata["help"], "rich_help_panel": metadata["panel"]}
     members = [arg for arg in get_args(hint) if arg is not NoneType]
-    if get_origin(hint) is Literal:
+    if is_switch(hint):
+        hint, default = str, str(int(default))
+        option["metavar"] = "[0|1]"
+    elif get_origin(hint) is Literal:
         hint, default = Literal[tuple(str(choice) for choice in members)], str(default)
     elif get_origin(hint) is tuple:
         hint, default = list[str], list(default)
@@ -81,10 +109,25 @@ def parameter(name: str, hint: Any, default: Any, metadata: Any) -> inspect.Para
 
 def given(context: typer.Context, kind: type[EngineConfig]) -> dict[str, Any]:
     """The settings the user gave: those of the `--config` file, then the flags on the command line."""
-    values = dict(context.params)
-    path = values.pop("config", None)
-    settings = load_file(path, kind) if path else {}
-    for name, value in values.items():
+    flags = dict(context.params)
+    path = flags.pop("config", None)
+    settings = load_file(Path(path), kind) if path else {}
+    for name, value in flags.items():
         if context.get_parameter_source(name).name != "DEFAULT":  # type: ignore[union-attr]
             settings[name] = value
+    return settings
+
+
+def load_file(path: Path, kind: type[EngineConfig]) -> dict[str, Any]:
+    """The settings of a `--config` YAML file, keys as flags are named, with '-' or '_'. Raises UsageError."""
+    import yaml
+
+    data = read_given("--config", path, "YAML", yaml.safe_load, yaml.YAMLError, LARGEST_FILE)
+    if not isinstance(data, Mapping):
+        raise UsageError(f"--config {path}: expected lines of `flag: value`.")
+    settings = {str(key).replace("-", "_"): value for key, value in data.items()}
+    known = [item.name for item in fields(kind)]
+    for key in settings:
+        if key not in known:
+            raise UsageError(f"--config {path}: unknown setting {key!r}{near(key, known)}")
     return settings

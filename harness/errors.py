@@ -1,4 +1,9 @@
-"""The exit codes, and the errors that end a run with one line instead of a stack trace."""
+"""The exit codes, the errors that end a command with one line instead of a stack trace, and what prints that line."""
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
 
 DONE = 0
 NOT_ACCEPTED = 1  # the gate failed, or the result is INVALID and the user asked for that to count
@@ -37,3 +42,22 @@ def first_line(error: BaseException) -> str:
     """The gist of an exception as one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return (lines[0] if lines else type(error).__name__)[:300]
+
+
+@contextlib.contextmanager
+def ends_in_one_line(where: str = "") -> Iterator[None]:
+    """Ends the command with a line for each line of a BenchmarkError, and its exit code.
+
+    `where` is added if the error does not name it itself. A reader that goes away, as in `... | head`, is no error.
+    Anything else is a mistake of this program and keeps its stack trace.
+    """
+    try:
+        yield
+        sys.stdout.flush()
+    except BenchmarkError as error:
+        place = where if where.strip(" ()").rpartition(" ")[2] not in str(error) else ""
+        print("\n".join(f"error: {line}{place}" for line in str(error).splitlines()), file=sys.stderr)
+        raise SystemExit(error.exit_code) from None
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left to be flushed
+        raise SystemExit(DONE) from None

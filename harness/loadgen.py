@@ -1,6 +1,5 @@
 """One LoadGen test from settings to logs."""
 
-import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,7 +8,7 @@ from pathlib import Path
 import mlperf_loadgen as lg
 
 from harness import rules
-from harness.config import Plan
+from harness.plan import Plan
 from harness.errors import LoadGenError, first_line
 from harness.results import Test
 from harness.sut import SUT
@@ -17,7 +16,7 @@ from harness.sut import SUT
 
 def user_conf(plan: Plan) -> str:
     """What LoadGen must be told beyond its built-in `mlperf.conf`: rates, and the counts of a short run."""
-    scenario = rules.LOADGEN_SCENARIO[plan.config.scenario]
+    scenario = plan.config.row.loadgen
     settings: dict[str, str] = {"min_duration": str(round(plan.min_duration_s * 1000))}
     if plan.target_qps is not None:
         settings["target_qps"] = f"{plan.target_qps:.6g}"
@@ -25,7 +24,9 @@ def user_conf(plan: Plan) -> str:
         settings["target_latency"] = f"{plan.expected_latency_ms:.6g}"
     if plan.samples != rules.OFFICIAL[plan.config.category].samples:
         settings["performance_sample_count_override"] = str(plan.samples)
-        settings["min_query_count"] = str(plan.samples)
+        settings["min_query_count"] = str(plan.min_queries)
+    elif plan.min_queries > plan.samples:
+        settings["min_query_count"] = str(plan.min_queries)
     return "".join(f"{plan.loadgen_model}.{scenario}.{key} = {value}\n" for key, value in settings.items())
 
 
@@ -35,7 +36,7 @@ def settings_for(plan: Plan, conf: Path) -> lg.TestSettings:
     LoadGen reads a user.conf once in a process and calls a second one an error, so the tests of a run share this.
     Raises LoadGenError.
     """
-    scenario = rules.LOADGEN_SCENARIO[plan.config.scenario]
+    scenario = plan.config.row.loadgen
     settings = lg.TestSettings()
     settings.scenario = getattr(lg.TestScenario, scenario)
     settings.FromConfig("", plan.loadgen_model, scenario, 0)  # mlperf.conf, which LoadGen itself reads only once
@@ -74,15 +75,7 @@ def expected_queries(plan: Plan, mode: Test) -> int | None:
     """About how many queries LoadGen will issue one by one; None where it issues all at once. For the display."""
     if mode == "accuracy":
         return plan.samples
-    if mode == "test06":
-        return None
-    if plan.config.scenario == "offline":
-        return None
-    if plan.config.scenario == "singlestream":  # up to the next whole permutation, also from the end of one
-        queries = max(plan.samples, int(2000 * plan.min_duration_s / (plan.expected_latency_ms or math.inf)))
-        return (queries // plan.samples + 1) * plan.samples
-    rounds = math.ceil(plan.min_duration_s * (plan.target_qps or 0) / plan.samples)
-    return max(1, rounds) * plan.samples
+    return None if mode == "test06" else plan.queries
 
 
 def run(

@@ -7,19 +7,22 @@ from dataclasses import dataclass
 from itertools import cycle, islice
 from typing import Any, Literal
 
-from harness.config import Plan, RunConfig
+from harness import rules
+from harness.config import RunConfig
+from harness.engines import Engine
 from harness.errors import NotAcceptedError
-from harness.search import MARGIN, SURE_QUERIES, Probe, highest
-from harness.sut import Engine, batched
-from util_logs import LATE, UNSURE, Facts
+from harness.plan import Plan
+from harness.search import MARGIN, Probe, highest
+from harness.sut import batched
+from util_logs import TestResult
 
-SERVER_SHARE = 0.8  # of the Offline rate: leaves room for the bursts of random arrivals
 # LoadGen plans for 1.1 x duration x rate. A trial sees the ramps at both ends more than a long run does, so the
 # engine may prove faster than the trial; too few samples would make the run INVALID, too many only longer.
 OFFLINE_MARGIN = 1.1
 # LoadGen generates 2 x duration / latency queries for SingleStream and issues them all.
 LATENCY_MARGIN = 1.5
 SINGLE_STREAM_TRIAL = 10
+SEARCH_SHARE = {"server": 0.9, "interactive": 0.7}  # of the Offline rate: where a search begins
 
 
 @dataclass(frozen=True)
@@ -33,62 +36,51 @@ class Trial:
     def samples_per_s(self) -> float:
         return self.samples / self.seconds
 
+    def __str__(self) -> str:
+        return f"{self.samples_per_s:.4g} samples/s, measured on {self.samples:,} samples in {self.seconds:.1f} s"
+
 
 def needed(config: RunConfig) -> Literal["nothing", "offline", "server", "max", "singlestream"]:
-    """Which rate is `auto` and will be wanted. LoadGen paces even a Server accuracy test."""
-    if config.scenario == "offline":
-        fixed = config.mode == "accuracy" or config.offline_expected_qps != "auto"
-        return "nothing" if fixed else "offline"
-    if config.scenario == "singlestream":
-        return "nothing" if config.mode == "accuracy" else "singlestream"
+    """Which rate is `auto` and will be wanted. LoadGen sets the pace even of a Server accuracy test."""
+    pace, accuracy_only = config.row.pace, config.mode == "accuracy"
+    if pace == "all at once":
+        return "nothing" if accuracy_only or config.offline_expected_qps != "auto" else "offline"
+    if pace == "one by one":
+        return "nothing" if accuracy_only else "singlestream"
     if config.server_target_qps == "max":
         return "max"
     return "nothing" if config.server_target_qps != "auto" else "server"
 
 
 def from_history(plan: Plan, gpus: list[str], history: Iterable[dict[str, Any]]) -> Plan | None:
-    """The Server rate from the last VALID Offline run of the same model, number formats and parallelism, on `gpus`."""
-    mine = identity(plan) | {"gpus": gpus, "category": plan.config.category, "scenario": "offline", "valid": True}
+    """The rate from the last VALID Offline run of the same set-up on `gpus`; None where there is none."""
+    offline = next(row.name for row in rules.SCENARIO.values() if row.pace == "all at once")
+    mine = {"gpus": gpus, "category": plan.config.category, "scenario": offline, "valid": True, "setup": plan.setup}
     last = None
     for line in history:
         same = all(line.get(key) == value for key, value in mine.items()) and not line.get("batch_size")
-        if same and line.get("tokens_per_s") and line.get("mean_new_tokens"):
+        if same and line.get("tokens_per_sec") and line.get("mean_new_tokens"):
             last = line
     if last is None:
         return None
-    requests = last["tokens_per_s"] / last["mean_new_tokens"]
-    qps = SERVER_SHARE * requests
+    share = plan.config.row.offline_share
+    qps = share * last["tokens_per_sec"] / last["mean_new_tokens"]
     return plan.noted(
-        f"server target: {qps:.4g} queries/s = {SERVER_SHARE} x {last['tokens_per_s']:,.1f} tokens/s / "
-        f"{last['mean_new_tokens']:.1f} tokens a request, from Offline run {last['run']}",
+        f"server_target_qps = {qps:.4g} queries/s ({share} x {last['tokens_per_sec']:,.1f} tokens/s / "
+        f"{last['mean_new_tokens']:.1f} tokens per request, from Offline run {last['run']})",
         target_qps=qps,
     )
 
 
-def tries(config: RunConfig) -> int:
-    """How often a performance test is run at most when its rate turns out to be wrong: a measured rate is told once,
-    one that a search found may be lowered twice."""
+def max_attempts(config: RunConfig) -> int:
+    """How often a performance test is run at most if its rate turns out to be wrong: a measured rate is corrected
+    once, one that a search found may be lowered twice."""
     return 3 if needed(config) == "max" else 2
-
-
-def identity(plan: Plan) -> dict[str, Any]:
-    """What must be the same for one run's rate to serve another."""
-    config = plan.config
-    return {
-        "model": config.model,
-        "load_format": config.load_format,
-        "precision": config.precision,
-        "quantization": plan.running.quantization,
-        "kv_cache_dtype": plan.running.kv_cache_dtype,
-        "max_new_tokens": config.max_new_tokens,
-        "tensor_parallel_size": plan.tensor_parallel_size,
-        "data_parallel_size": plan.data_parallel_size,
-    }
 
 
 def trial_prompts(plan: Plan, prompts: list[list[int]], concurrency: int) -> list[list[int]]:
     """Which samples to try: one full load of the engine, or a few one by one for SingleStream."""
-    if plan.config.scenario == "singlestream":
+    if not plan.config.row.planned_by_rate:
         return prompts[:SINGLE_STREAM_TRIAL]
     if plan.config.batch_size:
         return prompts[: plan.config.batch_size]
@@ -96,7 +88,7 @@ def trial_prompts(plan: Plan, prompts: list[list[int]], concurrency: int) -> lis
 
 
 def trial_batch(plan: Plan) -> int | None:
-    return 1 if plan.config.scenario == "singlestream" else plan.config.batch_size
+    return plan.config.batch_size if plan.config.row.planned_by_rate else 1
 
 
 async def trial(engine: Engine, prompts: Sequence[list[int]], batch_size: int | None) -> Trial:
@@ -110,23 +102,22 @@ async def trial(engine: Engine, prompts: Sequence[list[int]], batch_size: int | 
 
 def from_trial(plan: Plan, trial: Trial) -> Plan:
     """The plan with its rate, and a note that says where the rate comes from."""
-    found = f"{trial.samples_per_s:.4g} samples/s in a trial of {trial.samples:,} samples ({trial.seconds:.1f} s)"
-    if plan.config.scenario == "singlestream":
+    row = plan.config.row
+    if not row.planned_by_rate:
         mean = 1000 * trial.seconds / trial.samples
         expected = LATENCY_MARGIN * mean
         return plan.noted(
-            f"expected latency: LoadGen is told {expected:.4g} ms = {LATENCY_MARGIN} x {mean:.4g} ms, the mean of "
-            f"{trial.samples} samples",
+            f"expected latency = {expected:.4g} ms ({LATENCY_MARGIN} x {mean:.4g} ms, the mean of "
+            f"{trial.samples} samples)",
             expected_latency_ms=expected,
         )
-    if plan.config.scenario == "offline":
+    if not row.fixed_rate:
         rate = OFFLINE_MARGIN * trial.samples_per_s
-        return plan.noted(
-            f"offline rate: LoadGen is told {rate:.4g} samples/s = {OFFLINE_MARGIN} x {found}", target_qps=rate
-        )
-    rate = SERVER_SHARE * trial.samples_per_s
+        return plan.noted(f"offline_expected_qps = {rate:.4g} samples/s ({OFFLINE_MARGIN} x {trial})", target_qps=rate)
+    rate = row.offline_share * trial.samples_per_s
     return plan.noted(
-        f"server target: {rate:.4g} queries/s = {SERVER_SHARE} x {found}; no finished Offline run to go by",
+        f"server_target_qps = {rate:.4g} queries/s ({row.offline_share} x {trial}; no Offline run of this set-up is "
+        "in the history)",
         target_qps=rate,
     )
 
@@ -139,29 +130,26 @@ def from_search(plan: Plan, probes: list[Probe]) -> Plan:
         raise NotAcceptedError(f"no rate is VALID: {tried}, in Probes/. Give one to run all the same.")
     rate = MARGIN * best.qps
     found = f"{MARGIN} x {best.qps:.4g}, the highest VALID of {tried}"
-    return plan.noted(f"server target: {rate:.4g} queries/s = {found}", target_qps=rate)
+    return plan.noted(f"server_target_qps = {rate:.4g} queries/s ({found})", target_qps=rate)
 
 
-def corrected(plan: Plan, facts: Facts) -> Plan | None:
-    """The plan for another try: the trial was off so far that LoadGen had too few queries for its duration, or the
-    rate that a search found did not hold for a whole run."""
-    unsure = UNSURE in facts.invalid_reasons and (facts.queries or 0) >= SURE_QUERIES  # else it was too short
-    if needed(plan.config) == "max" and (unsure or LATE in facts.invalid_reasons) and plan.target_qps:
+def corrected(plan: Plan, result: TestResult) -> Plan | None:
+    """The plan for another attempt: the measured rate was so low that LoadGen had too few queries for its duration, or
+    the rate that a search found did not hold for a whole run. None where another attempt would not help."""
+    unsure = "early_stopping" in result.failed and (result.queries or 0) >= rules.SURE_QUERIES  # else it was too short
+    if needed(plan.config) == "max" and (unsure or "latency" in result.failed) and plan.target_qps:
         rate = MARGIN * plan.target_qps
         return plan.noted(
-            f"server target: {plan.target_qps:.4g} queries/s was INVALID over {facts.duration_s:.1f} s; "
-            f"the next try is {rate:.4g}",
+            f"{plan.target_qps:.4g} queries/s was INVALID over {result.duration_s:.1f} s; retrying at {rate:.4g}",
             target_qps=rate,
         )
-    if not (facts.ran_short and facts.samples_per_s) or needed(plan.config) not in ("offline", "singlestream"):
+    if not (result.ran_short and result.samples_per_s) or needed(plan.config) not in ("offline", "singlestream"):
         return None
-    found = (
-        f"the first test, told too little, ended after {facts.duration_s:.1f} s at {facts.samples_per_s:.4g} samples/s"
-    )
-    if plan.config.scenario == "singlestream":
-        expected = LATENCY_MARGIN * 1000 / facts.samples_per_s
+    ended = f"the test ended after {result.duration_s:.1f} s; retrying"
+    if not plan.config.row.planned_by_rate:
+        expected = LATENCY_MARGIN * 1000 / result.samples_per_s
         return plan.noted(
-            f"expected latency: {found}; the second is told {expected:.4g} ms", expected_latency_ms=expected
+            f"the expected latency was too high: {ended} with {expected:.4g} ms", expected_latency_ms=expected
         )
-    rate = OFFLINE_MARGIN * facts.samples_per_s
-    return plan.noted(f"offline rate: {found}; the second is told {rate:.4g} samples/s", target_qps=rate)
+    rate = OFFLINE_MARGIN * result.samples_per_s
+    return plan.noted(f"the expected rate was too low: {ended} at {rate:.4g} samples/s", target_qps=rate)

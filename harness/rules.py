@@ -1,20 +1,17 @@
-"""What MLPerf fixes for Llama-3.1-8B: sample counts, reference scores, gates, latency limits, seeds.
+"""What MLPerf fixes for Llama-3.1-8B, as rows: scenarios, tasks, limits, seeds; and the models known by a short name.
 
 Sources: the constants of the official submission checker (tools/submission in mlcommons/inference), the
 `mlperf.conf` built into the LoadGen wheel, and the benchmark's README (language/llama3.1-8b).
 """
 
-from dataclasses import dataclass, fields
+import json
+from dataclasses import dataclass, field, fields
+from functools import cache
+from pathlib import Path
+from typing import Literal
 
-SCENARIOS = {"datacenter": ("offline", "server", "interactive"), "edge": ("offline", "singlestream")}
-
-# LoadGen has no Interactive scenario: it is Server under another model name, with tighter limits.
-LOADGEN_SCENARIO = {
-    "offline": "Offline",
-    "server": "Server",
-    "interactive": "Server",
-    "singlestream": "SingleStream",
-}
+ROOT = Path(__file__).resolve().parent.parent
+DEMO = ROOT / "demo"
 
 PROMPT = (
     "Summarize the following news article in 128 tokens. Please output the summary only, "
@@ -30,6 +27,71 @@ SHAPE = {  # Llama-3.1-8B, from its config.json
 LONGEST_PROMPT = 2540  # tokens, of the 13,368 official samples
 FEW = 30  # samples of a part below which a bootstrap says too little: of one sample, the interval is a point
 MIN_DURATION_S = 600.0
+SURE_QUERIES = 459  # LoadGen's early stopping needs these before it believes a 99th percentile, if none is over
+
+
+@dataclass(frozen=True)
+class Limits:
+    """99th-percentile limits that make a run VALID, in milliseconds."""
+
+    ttft_ms: float
+    tpot_ms: float
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One scenario of the benchmark.
+
+    `pace` says who decides when a query is sent: LoadGen sends all of them at once, at random times at a fixed mean
+    rate, or each when the one before is answered.
+    """
+
+    name: str
+    loadgen: str  # LoadGen's name of it: Interactive is its Server under another model name, with tighter limits
+    categories: tuple[str, ...]
+    pace: Literal["all at once", "fixed rate", "one by one"]
+    headline: str  # the metric that is its result
+    limits: Limits | None = None
+    offline_share: float | None = None  # of the Offline rate that `auto` sends
+    loadgen_model: str = "llama3_1-8b"  # in the datacenter category
+
+    @property
+    def streaming(self) -> bool:
+        """Whether LoadGen is told of each first token."""
+        return self.pace != "all at once"
+
+    @property
+    def fixed_rate(self) -> bool:
+        """Whether LoadGen sends queries at a given rate, so that the speed follows from the rate."""
+        return self.pace == "fixed rate"
+
+    @property
+    def planned_by_rate(self) -> bool:
+        """Whether LoadGen is told a rate, rather than a latency."""
+        return self.pace != "one by one"
+
+
+# Random arrivals come in bursts: Server's share leaves room for them. Interactive's TPOT limit is the tighter one: on
+# an H200 with static fp8 0.78 of the Offline rate just held (docs/performance.md), a coarser setting holds less.
+SCENARIO = {
+    row.name: row
+    for row in (
+        Scenario("offline", "Offline", ("datacenter", "edge"), "all at once", "tokens_per_sec"),
+        Scenario("server", "Server", ("datacenter",), "fixed rate", "tokens_per_sec", Limits(2000, 100), 0.8),
+        Scenario(
+            *("interactive", "Server", ("datacenter",), "fixed rate", "tokens_per_sec", Limits(500, 30), 0.6),
+            loadgen_model="llama3_1-8b-interactive",
+        ),
+        Scenario("singlestream", "SingleStream", ("edge",), "one by one", "latency_p90_ms"),
+    )
+}
+CATEGORIES = ("datacenter", "edge")
+SCENARIOS = {one: tuple(row.name for row in SCENARIO.values() if one in row.categories) for one in CATEGORIES}
+
+
+def loadgen_model(category: str, scenario: str) -> str:
+    """The model name under which `mlperf.conf` keeps this benchmark's settings."""
+    return "llama3_1-8b-edge" if category == "edge" else SCENARIO[scenario].loadgen_model
 
 
 @dataclass(frozen=True)
@@ -60,6 +122,8 @@ class Scores:
 
 
 ROUGE = tuple(field.name for field in fields(Scores) if field.name.startswith("rouge"))
+SCORES = {name: name.replace("rouge", "ROUGE-") for name in (*ROUGE, "gen_len")}  # as people write them
+SHORT_SCORES = ("rouge1", "rougeL")  # where there is no room for all; the first where there is room for one
 
 
 @dataclass(frozen=True)
@@ -78,21 +142,69 @@ OFFICIAL = {
 
 
 @dataclass(frozen=True)
-class Limits:
-    """99th-percentile limits that make a run VALID, in milliseconds."""
+class Small:
+    """What vLLM is told on a CPU about a model so small that its defaults make no sense."""
 
-    ttft_ms: float
-    tpot_ms: float
-
-
-LIMITS = {"server": Limits(2000, 100), "interactive": Limits(500, 30)}
+    cache_bytes: int
+    sequences: int
 
 
-def loadgen_model(category: str, scenario: str) -> str:
-    """The model name under which `mlperf.conf` keeps this benchmark's settings."""
-    if category == "edge":
-        return "llama3_1-8b-edge"
-    return "llama3_1-8b-interactive" if scenario == "interactive" else "llama3_1-8b"
+@dataclass(frozen=True)
+class Model:
+    """A model with its data: what `--model` names in short.
+
+    `data` and `mmlu` are local files and folders, None where they come from the hub; `context` and `mmlu_context` are
+    the longest prompt plus answer, in tokens; `reservation` says why results of it are no results of Llama-3.1-8B.
+    """
+
+    path: str
+    context: int = LONGEST_PROMPT + MAX_NEW_TOKENS
+    mmlu_context: int = 4096
+    positions: int | None = None  # the longest context the model knows, where that is less than a user may ask for
+    data: Path | None = None
+    mmlu: Path | None = None
+    small: Small | None = None
+    reservation: str = ""
+    references: Path | None = None  # scores and sample counts by category, as OFFICIAL has them
+    min_duration_s: dict[str, float] = field(default_factory=dict, hash=False)  # by scenario
+
+    def task(self, category: str, scenario: str) -> Task:
+        """What is asked of this model in a category, and what it is held against."""
+        if self.references is None:
+            return OFFICIAL[category]
+        measured = json.loads(self.references.read_text())[category]
+        scores = Scores(**{name: measured[name] for name in (*ROUGE, "gen_len")})
+        return Task(measured["samples"], scores, self.min_duration_s[scenario])
+
+
+DEFAULT_MODEL = "llama3.1-8b-instruct"
+MODELS = {
+    DEFAULT_MODEL: Model("meta-llama/Llama-3.1-8B-Instruct"),
+    "demo": Model(
+        str(DEMO / "model"),
+        context=1024,
+        mmlu_context=1024,
+        positions=1024,
+        data=DEMO / "cnn_eval.json",
+        mmlu=DEMO / "mmlu",
+        small=Small(cache_bytes=2**30, sequences=64),  # a CPU is as fast with 64 as with more, and shows several rounds
+        reservation="the demo model",
+        references=DEMO / "reference.json",
+        min_duration_s={name: 20.0 if row.streaming else 10.0 for name, row in SCENARIO.items()},
+    ),
+}
+# Published checkpoints of the reference model, quantized by their makers.
+QUANTIZED = (
+    "RedHatAI/Meta-Llama-3.1-8B-Instruct-FP8",
+    "RedHatAI/Meta-Llama-3.1-8B-Instruct-FP8-dynamic",
+    "nvidia/Llama-3.1-8B-Instruct-FP8",
+)
+
+
+@cache
+def model(name: str) -> Model:
+    """The row of a short name; any other name is a hub repository or a folder with MLPerf's own data."""
+    return MODELS.get(name) or Model(name)
 
 
 @dataclass(frozen=True)
@@ -103,8 +215,10 @@ class Bounds:
     gen_len: tuple[float, float]
 
 
+GATE = {False: 0.99, True: 0.999}  # share of the reference that each ROUGE score must reach, by high accuracy or not
+
+
 def bounds(reference: Scores, high_accuracy: bool = False) -> Bounds:
     """ROUGE at least 0.99 of the reference (0.999 for high accuracy), gen_len within 10 % of it."""
-    share = 0.999 if high_accuracy else 0.99
-    floor = {name: share * getattr(reference, name) for name in ROUGE}
+    floor = {name: GATE[high_accuracy] * getattr(reference, name) for name in ROUGE}
     return Bounds(floor, (0.9 * reference.gen_len, 1.1 * reference.gen_len))

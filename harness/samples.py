@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import rules
-from harness.config import DEMO, EngineConfig, RunConfig, read_given, why_not_loaded
+from harness.config import RunConfig, read_given
 from harness.errors import UsageError
 
 HUB_DATASET = ("abisee/cnn_dailymail", "3.0.0", "validation")
@@ -40,26 +40,16 @@ class Record:
     tokens: list[int] | None = None
 
 
-def task(config: RunConfig) -> rules.Task:
-    """Sample count and reference scores of the run's category: MLPerf's, or the demo model's own."""
-    if not config.demo:
-        return rules.OFFICIAL[config.category]
-    measured = json.loads((DEMO / "reference.json").read_text())[config.category]
-    scores = rules.Scores(**{name: measured[name] for name in (*rules.ROUGE, "gen_len")})
-    # Long enough for a VALID result on two CPU cores: in Server LoadGen wants 459 queries to believe a percentile.
-    return rules.Task(measured["samples"], scores, min_duration_s=10.0 if config.scenario == "offline" else 20.0)
-
-
 def load(config: RunConfig, tokenizer: Any, count: int) -> Library:
     """The first `count` samples of the run's category. Raises UsageError where the data cannot serve."""
-    path = config.dataset_path or (DEMO / "cnn_eval.json" if config.demo else None)
+    path = config.dataset_path or config.known.data
     if path is None:
         records, source = from_hub(), "/".join(HUB_DATASET)
     elif path.is_dir():
         records, source = from_folder(path), str(path)
     else:
         records, source = from_json(path), str(path)
-    whole = task(config).samples
+    whole = config.task.samples
     if config.category == "edge" and len(records) > whole:
         records = shuffled(records)[:whole]
     if len(records) < count:
@@ -155,13 +145,3 @@ def from_columns(data: Any, source: str) -> list[Record]:
         if not (isinstance(item.article, str) and isinstance(item.reference, str)):
             raise UsageError(f"{source}: record {number} has no text under 'article' or 'highlights'.")
     return records
-
-
-def load_tokenizer(config: EngineConfig) -> Any:
-    """The model's tokenizer. Raises UsageError with the way out when it cannot be had."""
-    from transformers import AutoTokenizer
-
-    try:
-        return AutoTokenizer.from_pretrained(config.model_path, trust_remote_code=config.trust_remote_code)
-    except Exception as error:
-        raise UsageError(why_not_loaded(config, error)) from None

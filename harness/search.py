@@ -4,15 +4,17 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from harness.rules import SURE_QUERIES
+
 STEP = 1.15  # while only one side is known; the second is this squared, and so on up to 2
 LOWEST = 0.1  # of the first rate; where that does not hold either, the limits are out of reach
 CLOSE = 1.03  # ratio of the lowest INVALID to the highest VALID rate at which the search ends
 MOST = 12
 # A probe sees less than a full run: an overload too small to break a limit within the probe adds up over ten minutes.
 MARGIN = 0.97
-PROBE_S = 45.0
-SURE_QUERIES = 459  # LoadGen's early stopping needs these before it believes a 99th percentile
+PROBE_S = 30.0  # five of them, with what is between, in three minutes
 PROBE_QUERIES = 600
+CEILING = 1.06  # of the Offline rate: no engine answers for long what exceeds its throughput
 
 
 @dataclass(frozen=True)
@@ -30,10 +32,13 @@ def seconds(qps: float) -> float:
     return max(PROBE_S, PROBE_QUERIES / qps)
 
 
-def search(start: float, probe: Callable[[float], Probe]) -> list[Probe]:
-    """Probes at rising or falling rates from `start` until the limit is bracketed closely; all of them, in order."""
+def search(start: float, probe: Callable[[float], Probe], ceiling: float = math.inf) -> list[Probe]:
+    """Probes at rising or falling rates from `start` until the limit is bracketed closely; all of them, in order.
+
+    A rate of `ceiling` queries/s or more is taken as lost without a probe.
+    """
     done: list[Probe] = []
-    rate, low, high, step = start, 0.0, math.inf, STEP
+    rate, low, high, step = start, 0.0, ceiling, STEP
     while len(done) < MOST:
         done.append(probe(rate))
         if done[-1].valid:
@@ -55,3 +60,6 @@ def search(start: float, probe: Callable[[float], Probe]) -> list[Probe]:
 def highest(probes: list[Probe]) -> Probe | None:
     """The best of the VALID ones."""
     return max((probe for probe in probes if probe.valid), key=lambda probe: probe.qps, default=None)
+
+
+__all__ = ["CLOSE", "MARGIN", "MOST", "PROBE_S", "SURE_QUERIES", "Probe", "highest", "search", "seconds"]

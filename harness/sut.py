@@ -3,23 +3,16 @@
 import asyncio
 import time
 from array import array
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import mlperf_loadgen as lg
 
+from harness.config import RunConfig
+from harness.engines import Engine
+
 Item = TypeVar("Item")
-
-
-class Engine(Protocol):
-    """What a SUT asks of an engine room."""
-
-    loop: asyncio.AbstractEventLoop
-
-    async def generate(self, prompt: list[int]) -> Sequence[int]: ...
-
-    def stream(self, prompt: list[int]) -> AsyncIterator[Sequence[int]]: ...
 
 
 @dataclass
@@ -35,7 +28,8 @@ class Counters:
 
 @dataclass
 class SUT:
-    """Answers every query with the engine; `new_tokens` holds each answer's length in the order of issue.
+    """Answers every query with the engine; in the order of issue, `indices` holds the samples asked for, and
+    `new_tokens` each answer's length.
 
     `failure` is set to the first exception: from then on LoadGen waits for answers that never come.
     """
@@ -43,6 +37,7 @@ class SUT:
     engine: Engine
     prompts: list[list[int]]
     counters: Counters = field(default_factory=Counters)
+    indices: list[int] = field(default_factory=list)
     new_tokens: list[int] = field(default_factory=list)
     failure: BaseException | None = None
 
@@ -50,6 +45,7 @@ class SUT:
         """LoadGen's IssueQuery: one thread-safe call hands the whole query over to the engine's loop."""
         first = len(self.new_tokens)
         self.new_tokens.extend([0] * len(ids))
+        self.indices.extend(indices)
         self.counters.issued += len(ids)
         queries = [Query(id, index, first + n) for n, (id, index) in enumerate(zip(ids, indices, strict=True))]
         self.engine.loop.call_soon_threadsafe(self.start, queries)
@@ -79,7 +75,13 @@ class SUT:
         self.new_tokens[query.order] = len(tokens)
         self.counters.completed += 1
         self.counters.tokens += len(tokens)
-        send(lg.QuerySamplesComplete, query.id, tokens)
+        self.send(lg.QuerySamplesComplete, query.id, tokens)
+
+    def send(self, report: Any, id: int, tokens: Sequence[int]) -> None:
+        """Reports token ids to LoadGen as int32; the buffer lives until LoadGen has taken its copy."""
+        data = array("i", tokens)
+        address, length = data.buffer_info()
+        report([lg.QuerySampleResponse(id, address, length * data.itemsize, length)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,18 +124,21 @@ class StreamingSUT(SUT):
         tokens: list[int] = []
         async for new in self.engine.stream(self.prompts[query.index]):
             if not tokens and new:
-                send(lg.FirstTokenComplete, query.id, new[:1])
+                self.send(lg.FirstTokenComplete, query.id, new[:1])
                 self.counters.started += 1
                 self.counters.first_token_s += time.perf_counter() - begin
             tokens.extend(new)
         self.complete(query, tokens)
 
 
-def send(report: Any, id: int, tokens: Sequence[int]) -> None:
-    """Reports token ids to LoadGen as int32; the buffer lives until LoadGen has taken its copy."""
-    data = array("i", tokens)
-    address, length = data.buffer_info()
-    report([lg.QuerySampleResponse(id, address, length * data.itemsize, length)])
+Make = Callable[[Engine, list[list[int]], RunConfig], SUT]
+
+
+def create(engine: Engine, prompts: list[list[int]], config: RunConfig) -> SUT:
+    """The system under test of a scenario."""
+    if config.row.streaming:
+        return StreamingSUT(engine, prompts)
+    return BatchSUT(engine, prompts, batch_size=config.batch_size, sort_by_length=config.sort_by_length)
 
 
 def batched(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:

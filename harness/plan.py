@@ -1,0 +1,205 @@
+"""A run with every setting known: each `auto` that needs no engine is resolved here, the rates in rates.py."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from harness import rules
+from harness.config import EngineConfig, RunConfig, affecting
+from harness.engines import Running
+from harness.errors import UsageError
+from harness.secrets import hide_word
+from harness.system import GPU
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run with every setting known. `notes` says how each `auto` was resolved, for the report."""
+
+    config: RunConfig
+    task: rules.Task
+    samples: int
+    min_duration_s: float
+    max_model_len: int
+    tensor_parallel_size: int
+    data_parallel_size: int
+    seeds: rules.Seeds
+    reference_model: bool = True  # whether the model has Llama-3.1-8B's shape
+    running: Running = Running()  # once the engine is up
+    notes: tuple[str, ...] = ()
+    target_qps: float | None = None  # Offline: samples/s expected; Server, Interactive: queries/s sent
+    expected_latency_ms: float | None = None  # SingleStream
+
+    @property
+    def loadgen_model(self) -> str:
+        return rules.loadgen_model(self.config.category, self.config.scenario)
+
+    @property
+    def setup(self) -> dict[str, Any]:
+        """What another run must share for its speed to tell of this one's: all that the engine's speed depends on.
+
+        Follows from what each flag affects; what `auto` came to stands for it.
+        """
+        flags = {name: getattr(self.config, name) for name in affecting(EngineConfig, "answers", "speed")}
+        flags |= {name: getattr(self, name) for name in flags if hasattr(self, name)}
+        flags |= {"quantization": self.running.quantization, "kv_cache_dtype": self.running.kv_cache_dtype}
+        flags |= {"max_new_tokens": self.config.max_new_tokens, "engine_arg": sorted(map(hide_word, self.config.engine_arg))}
+        return flags
+
+    @property
+    def min_queries(self) -> int:
+        """The fewest queries of a performance test: each sample once, and enough for LoadGen to judge a percentile.
+
+        A minimum duration of the user's own is kept to, whatever comes of it.
+        """
+        sure = self.config.row.fixed_rate and self.config.min_duration == "auto"
+        return max(self.samples, rules.SURE_QUERIES) if sure else self.samples
+
+    @property
+    def queries(self) -> int | None:
+        """About how many queries LoadGen will issue one by one, in whole permutations of the samples; None where it
+        issues all at once, or where its rate is not known yet."""
+        pace = self.config.row.pace
+        if pace == "one by one":  # up to the next whole permutation, also from the end of one
+            queries = max(self.samples, int(2000 * self.min_duration_s / (self.expected_latency_ms or math.inf)))
+            return (queries // self.samples + 1) * self.samples
+        if pace == "all at once" or self.target_qps is None:
+            return None
+        wanted = max(self.min_queries, self.min_duration_s * self.target_qps)
+        return math.ceil(wanted / self.samples) * self.samples
+
+    @property
+    def too_short(self) -> str | None:
+        """Why the performance test cannot be VALID at its rate, in words; None where it can."""
+        if not (self.config.row.fixed_rate and self.queries and self.target_qps) or self.config.mode == "accuracy":
+            return None
+        if self.queries >= rules.SURE_QUERIES:
+            return None
+        return (
+            f"{self.queries:,} queries cannot be VALID: LoadGen needs {rules.SURE_QUERIES}, "
+            f"{rules.SURE_QUERIES / self.target_qps:.0f} s at {self.target_qps:.4g} queries/s; leave --min-duration on auto"
+        )
+
+    @property
+    def full(self) -> bool:
+        """Whether the whole sample set is used."""
+        return self.samples == self.task.samples
+
+    @property
+    def deviations(self) -> list[str]:
+        """Why the result cannot stand beside MLPerf's; empty for a run of official length on the real model."""
+        why = []
+        if self.config.known.reservation:
+            why.append(self.config.known.reservation)
+        elif not self.reference_model:
+            why.append("another model than Llama-3.1-8B")
+        if self.config.dummy_weights:
+            why.append("dummy weights")
+        official = rules.OFFICIAL[self.config.category].samples
+        if self.samples < official:
+            why.append(f"{self.samples:,} of {official:,} samples")
+        if self.min_duration_s < rules.MIN_DURATION_S and self.config.mode != "accuracy":
+            why.append(f"at least {self.min_duration_s:g} s instead of {rules.MIN_DURATION_S:g} s")
+        if self.config.max_new_tokens != rules.MAX_NEW_TOKENS:
+            why.append(f"{self.config.max_new_tokens} new tokens instead of {rules.MAX_NEW_TOKENS}")
+        if self.config.seed is not None:
+            why.append("seeds of its own")
+        if self.running.speculation:
+            why.append("speculative decoding")
+        if self.running.prefix_caching:
+            why.append("prefix caching: LoadGen repeats its samples, and would measure the cache")
+        if self.running.kv_connector:
+            why.append(f"{self.running.kv_connector}: answers may rest on what was not computed in the test")
+        if self.config.disable_accuracy_gate:
+            why.append("the accuracy gate is switched off")
+        return why
+
+    def noted(self, note: str, **changes: Any) -> "Plan":
+        """The same plan with one more `auto` resolved."""
+        return replace(self, notes=(*self.notes, note), **changes)
+
+
+def resolve(config: RunConfig, gpus: Sequence[GPU], weight_bytes: int, reference_model: bool = True) -> Plan:
+    """Fills in every `auto` but the rates, which only a loaded engine can tell.
+
+    Raises UsageError where the sample count is more than there is, or the GPUs are too few.
+    """
+    notes = []
+    task = config.task
+    samples = task.samples if config.total_sample_count == "auto" else config.total_sample_count
+    if samples > task.samples:
+        raise UsageError(f"--total-sample-count {samples}: this data set has {task.samples:,} samples.")
+    if config.min_duration != "auto":
+        min_duration = config.min_duration
+    else:
+        min_duration = task.min_duration_s
+        if samples < task.samples:
+            min_duration = max(1.0, round(task.min_duration_s * samples / task.samples, 1))
+            notes.append(
+                f"minimum duration: {min_duration:g} s = {task.min_duration_s:g} s x {samples:,} / {task.samples:,}"
+            )
+    tensor, data = parallelism(config, gpus, weight_bytes)
+    if gpus and "auto" in (config.tensor_parallel_size, config.data_parallel_size):
+        notes.append(
+            f"parallelism: {len(gpus)} visible GPU(s), weights of {weight_bytes / 2**30:.1f} GiB: "
+            f"tensor parallel {tensor}, data parallel {data}"
+        )
+    model_len = config.max_model_len
+    if model_len == "auto":
+        model_len = config.known.context
+    seeds = rules.SEEDS[config.version]
+    if config.seed is not None:
+        seeds = rules.Seeds(config.seed, config.seed, config.seed)
+    known = config.known.positions
+    if known and model_len > known:
+        raise UsageError(f"--max-model-len {model_len}: the {config.model} model knows contexts of {known} tokens at most.")
+    rate = {"all at once": config.offline_expected_qps, "fixed rate": config.server_target_qps}.get(config.row.pace)
+    return Plan(
+        config,
+        task,
+        samples,
+        min_duration,
+        model_len,
+        tensor,
+        data,
+        seeds,
+        reference_model,
+        notes=tuple(notes),
+        target_qps=rate if isinstance(rate, float) else None,
+    )
+
+
+def parallelism(config: EngineConfig, gpus: Sequence[GPU], weight_bytes: int) -> tuple[int, int]:
+    """Tensor and data parallel size: split only as far as the weights need, replicate over the rest.
+
+    A model fits when its weights take at most 0.8 of what vLLM may use; the rest is for the attention cache.
+    """
+    tensor: int | str = config.tensor_parallel_size
+    data: int | str = config.data_parallel_size
+    if not gpus:
+        return (1 if tensor == "auto" else int(tensor)), (1 if data == "auto" else int(data))
+    if tensor == "auto":
+        available = len(gpus) // (1 if data == "auto" or config.uses_ray else int(data))
+        if available == 0:
+            raise UsageError(f"--data-parallel-size {data} needs {data} GPUs or more; {len(gpus)} visible.")
+        room = 0.8 * config.memory_share * min(gpu.memory for gpu in gpus)
+        sizes = [2**n for n in range(10) if 2**n <= available]
+        fitting = [size for size in sizes if weight_bytes / size <= room]
+        if not fitting:
+            raise UsageError(
+                f"{config.model} needs {weight_bytes / 2**30:.0f} GiB for its weights; {available} GPU(s) with "
+                f"{min(gpu.memory for gpu in gpus) / 2**30:.0f} GiB each do not hold it. Use more GPUs or "
+                "--quantization fp8; --tensor-parallel-size 1 tries it all the same."
+            )
+        tensor = fitting[0]
+    tensor = int(tensor)
+    data = max(1, len(gpus) // tensor) if data == "auto" else int(data)
+    if tensor * data > len(gpus) and not config.uses_ray:
+        raise UsageError(
+            f"--tensor-parallel-size {tensor} x --data-parallel-size {data} needs {tensor * data} GPUs; "
+            f"{len(gpus)} visible."
+        )
+    return tensor, data
+
+

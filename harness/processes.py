@@ -1,0 +1,118 @@
+"""The processes of a command: none left behind, signals that end it well, and the reason in one line."""
+
+import contextlib
+import ctypes
+import os
+import re
+import shlex
+import signal
+import sys
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import psutil
+
+from harness.errors import ENGINE_FAILED, INTERRUPTED, BenchmarkError, EngineError, first_line
+from harness.results import RunFolder, check_space
+from harness.secrets import hide_word, scrub
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+LAST_CALL_S = 1.0  # for children that were asked to end, before they are killed
+
+
+def install_signal_handlers() -> None:
+    """SIGTERM, and the end of the terminal (but not under nohup), end a command as Ctrl-C does."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.default_int_handler)
+
+
+def ignore_signals() -> None:
+    """What follows is only to end well."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def fail(error: BaseException, run: RunFolder, console: "Console") -> int:
+    """Says in one line why a run cannot go on, keeps it in the status, and returns the exit code."""
+    ignore_signals()
+    log = run.path / "engine.log"
+    if isinstance(error, EngineError | OSError):
+        try:
+            check_space(run.path)
+        except BenchmarkError as cause:
+            error = cause
+    interrupted = isinstance(error, KeyboardInterrupt)
+    if interrupted:
+        code, line = INTERRUPTED, "interrupted"
+    elif isinstance(error, EngineError):
+        code, line = error.exit_code, explain(error, log)
+    elif isinstance(error, BenchmarkError):
+        code, line = error.exit_code, str(error)
+    else:
+        traceback.print_exception(error)  # to engine.log
+        code, line = ENGINE_FAILED, f"{type(error).__name__}: {first_line(error)}"
+    with contextlib.suppress(OSError):  # a full disk must not keep the process alive
+        run.give_up("interrupted" if interrupted else "failed", line)
+    console.print(line if interrupted else f"error: {line}", style="red", markup=False, soft_wrap=True)
+    console.print(f"what there is so far: {run.path}", markup=False, soft_wrap=True)
+    return code
+
+
+def exit(code: int, log: Path | None = None, secrets: set[str] = frozenset()) -> NoReturn:  # type: ignore[assignment]
+    """Ends this process and all it started, at once: threads in C++ may still wait for answers that never come.
+
+    What engines wrote to `log` of the given secrets is hidden first.
+    """
+    end_children()
+    if log:
+        scrub(log, secrets)
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)
+
+
+def command_line() -> str:
+    """This command as one would type it again, secrets left out."""
+    return shlex.join(["python", *map(hide_word, [os.path.relpath(sys.argv[0]), *sys.argv[1:]])])
+
+
+def adopt_orphans() -> None:
+    """Makes this process the parent of any grandchild whose own parent dies, so that none can be left behind."""
+    with contextlib.suppress(OSError, AttributeError):
+        PR_SET_CHILD_SUBREAPER = 36
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def end_children(grace: float = LAST_CALL_S) -> None:
+    """Ends every process below this one: asked first, killed after `grace` seconds."""
+    children = psutil.Process().children(recursive=True)
+    for child in children:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.terminate()
+    _, alive = psutil.wait_procs(children, timeout=grace)
+    for child in alive:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.kill()
+
+
+def explain(error: EngineError, log: Path) -> str:
+    """The error with its root cause, which vLLM's processes tell only to their log."""
+    cause, said = root_cause(log), str(error).replace(" See root cause above.", "")
+    return f"{said}{f' ({cause})' if cause and cause not in said else ''}; more in {log}"
+
+
+def root_cause(log: Path) -> str | None:
+    """The first exception that the engine's own processes wrote to `log`, as one line."""
+    try:
+        text = log.read_text(errors="replace")
+    except OSError:
+        return None
+    found = re.findall(r"^(?:.*\] )?((?:\w+\.)*\w*(?:Error|Exception)): (.+)$", text, re.M)
+    vague = ("Engine core initialization failed", "See stack trace (above)")
+    causes = [f"{name}: {what}" for name, what in found if not any(word in what for word in vague)]
+    return causes[0][:300] if causes else None

@@ -1,0 +1,69 @@
+"""The machine while a test runs, one line a second in a CSV file; and what such a file says."""
+
+import contextlib
+import csv
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from harness.errors import UsageError
+from harness.system import cards, told
+
+GPU_COLUMNS = ("load_percent", "memory_gib", "power_w")
+
+
+@contextlib.contextmanager
+def recording(path: Path, wanted: bool) -> Iterator[None]:
+    """Writes one line a second to the CSV file `path` while the block runs, if `wanted`: load, memory and power."""
+    if not wanted:
+        yield
+        return
+    stop = threading.Event()
+    recorder = threading.Thread(target=record, args=(path, stop), daemon=True)
+    recorder.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        recorder.join(timeout=2)
+
+
+def record(path: Path, stop: threading.Event) -> None:
+    """Samples the machine until `stop` is set; what a GPU does not tell is left empty."""
+    import psutil
+
+    begin = time.monotonic()
+    with path.open("w", newline="") as file, cards() as (nvml, handles):
+        table = csv.writer(file)
+        names = [f"gpu{index}_{column}" for index in range(len(handles)) for column in GPU_COLUMNS]
+        table.writerow(["seconds", "cpu_percent", "memory_gib", *names])
+        psutil.cpu_percent()  # which tells of the time since it was last called
+        while not stop.wait(1.0):
+            row = [round(time.monotonic() - begin, 1), psutil.cpu_percent()]
+            row.append(round(psutil.virtual_memory().used / 2**30, 2))
+            for card in handles:
+                load, memory = told(nvml.nvmlDeviceGetUtilizationRates, card), told(nvml.nvmlDeviceGetMemoryInfo, card)
+                power = told(nvml.nvmlDeviceGetPowerUsage, card)
+                row.append(load.gpu if load else None)
+                row.append(round(memory.used / 2**30, 2) if memory else None)
+                row.append(round(power / 1000) if power else None)
+            table.writerow(row)
+            file.flush()
+
+
+def peak_memory_gib(path: Path) -> float | None:
+    """The most memory taken at once: on all GPUs, else main memory; None without a recording. Raises UsageError."""
+    try:
+        with path.open(newline="") as file:
+            rows = list(csv.DictReader(file))
+    except OSError:
+        return None
+    if not rows:
+        return None
+    gpu = [name for name in rows[0] if name.startswith("gpu") and name.endswith("_memory_gib")]
+    try:
+        known = [[float(row[name]) for name in gpu or ["memory_gib"] if row[name]] for row in rows]
+    except (KeyError, TypeError, ValueError) as error:
+        raise UsageError(f"{path}: not a recording of the machine: {error}.") from None
+    return max((sum(values) for values in known if values), default=None)
