@@ -11,7 +11,7 @@ from harness.config import Plan, RunConfig
 from harness.errors import NotAcceptedError
 from harness.search import MARGIN, SURE_QUERIES, Probe, highest
 from harness.sut import Engine, batched
-from util_logs import LATE, UNSURE, Facts
+from util_logs import TestResult
 
 SERVER_SHARE = 0.8  # of the Offline rate: leaves room for the bursts of random arrivals
 # LoadGen plans for 1.1 x duration x rate. A trial sees the ramps at both ends more than a long run does, so the
@@ -142,11 +142,11 @@ def from_search(plan: Plan, probes: list[Probe]) -> Plan:
     return plan.noted(f"server target: {rate:.4g} queries/s = {found}", target_qps=rate)
 
 
-def corrected(plan: Plan, facts: Facts) -> Plan | None:
+def corrected(plan: Plan, facts: TestResult) -> Plan | None:
     """The plan for another try: the trial was off so far that LoadGen had too few queries for its duration, or the
     rate that a search found did not hold for a whole run."""
-    unsure = UNSURE in facts.invalid_reasons and (facts.queries or 0) >= SURE_QUERIES  # else it was too short
-    if needed(plan.config) == "max" and (unsure or LATE in facts.invalid_reasons) and plan.target_qps:
+    unsure = "early_stopping" in facts.failed and (facts.queries or 0) >= SURE_QUERIES  # else it was too short
+    if needed(plan.config) == "max" and (unsure or "latency" in facts.failed) and plan.target_qps:
         rate = MARGIN * plan.target_qps
         return plan.noted(
             f"server target: {plan.target_qps:.4g} queries/s was INVALID over {facts.duration_s:.1f} s; "
