@@ -1,10 +1,11 @@
-"""LoadGen's logs -> typed facts. As a command: `python util_logs.py LOG_DIR` prints them as JSON.
+"""LoadGen's logs -> typed results. As a command: `python util_logs.py LOG_DIR` prints them as JSON.
 
-The `:::MLLOG` lines of mlperf_log_detail.txt are the source: they are the same in LoadGen 5.x and 6.x, while the
-text of mlperf_log_summary.txt is not.
+The `:::MLLOG` lines of mlperf_log_detail.txt are the source: they are the same in LoadGen 4.1 to 6.x, while the text
+of mlperf_log_summary.txt is not.
 """
 
 import json
+import math
 import signal
 import sys
 from collections.abc import Iterator
@@ -12,11 +13,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from harness import validity
+from harness.errors import BAD_INPUT, DONE, BenchmarkError
+
 DETAIL = "mlperf_log_detail.txt"
 TRACE = "mlperf_log_trace.json"
 MARK = ":::MLLOG "
-LATE = "a latency limit was not kept"
-UNSURE = "too few queries within the limits to be sure of the percentile (early stopping)"
 SEEDS = ("qsl", "sample_index", "schedule")
 SAMPLE_RATE = {
     "Offline": "result_samples_per_second",
@@ -25,9 +27,16 @@ SAMPLE_RATE = {
 }
 PERCENTILES = ("50.00", "90.00", "95.00", "97.00", "99.00", "99.90")
 
+# The kinds of the entries that a result is read from.
+TEXTS = {"loadgen_version", "test_datetime", "effective_scenario", "effective_test_mode", "result_validity"}
+TEXTS |= {"result_invalid_reason", "early_stopping_result", "early_stopping_ttft_result", "early_stopping_tpot_result"}
+ANSWERS = {*validity.ENTRY.values(), "requested_use_token_latencies"}
 
-class LogError(Exception):
+
+class LogError(BenchmarkError):
     """A log that cannot be trusted; the message names the file and what is wrong."""
+
+    exit_code = BAD_INPUT
 
 
 @dataclass(frozen=True)
@@ -46,15 +55,22 @@ class Latency:
 
 
 @dataclass(frozen=True)
-class Facts:
-    """What one LoadGen test says of itself. Fields that its scenario or mode does not have are None."""
+class TestResult:
+    """What one LoadGen test says of itself.
+
+    Fields that its scenario or mode does not have are None; so are numbers that LoadGen could not compute, which it
+    logs as NaN or Infinity (a rate over a single query).
+    """
+
+    __test__ = False  # no test of pytest's
 
     loadgen_version: str
     scenario: str
     mode: str
     started: str | None
     valid: bool | None
-    invalid_reasons: list[str]
+    failed: tuple[validity.Check, ...]  # the checks that make it INVALID
+    invalid_reasons: list[str]  # the same in words
     ran_short: bool  # LoadGen ran out of queries before its minimum duration
     samples: int | None
     queries: int | None
@@ -73,6 +89,16 @@ class Facts:
     warnings: list[str] = field(default_factory=list)
 
 
+def finite(number: str | float) -> float | None:
+    """The number, or None where it is out of a float's range."""
+    value = float(number)
+    return value if math.isfinite(value) else None
+
+
+# NaN and Infinity, which LoadGen writes and JSON does not have, are read as null.
+DECODER = json.JSONDecoder(parse_float=finite, parse_constant=lambda name: None)
+
+
 def records(path: Path) -> Iterator[dict[str, Any]]:
     """The log's entries one by one, so that its size does not matter. Raises LogError."""
     try:
@@ -81,8 +107,8 @@ def records(path: Path) -> Iterator[dict[str, Any]]:
                 if not line.startswith(MARK):
                     continue
                 try:
-                    entry = json.loads(line[len(MARK) :])
-                except json.JSONDecodeError:
+                    entry = DECODER.decode(line[len(MARK) :])
+                except (ValueError, RecursionError):
                     entry = None
                 if not (isinstance(entry, dict) and isinstance(entry.get("key"), str) and "value" in entry):
                     raise LogError(f"{path}:{number}: a damaged entry; was the run cut short?")
@@ -93,8 +119,8 @@ def records(path: Path) -> Iterator[dict[str, Any]]:
         raise LogError(f"{path}: not a text file.") from None
 
 
-def read(folder: Path, scenario: str = "", mode: str = "") -> Facts:
-    """The facts of the test whose logs are in `folder`. Raises LogError rather than guess.
+def read(folder: Path, scenario: str = "", mode: str = "") -> TestResult:
+    """The result of the test whose logs are in `folder`. Raises LogError rather than guess.
 
     Also where the log is of another of LoadGen's scenarios or modes than the one given.
     """
@@ -102,49 +128,93 @@ def read(folder: Path, scenario: str = "", mode: str = "") -> Facts:
     values: dict[str, Any] = {}
     errors: list[str] = []
     warnings: list[str] = []
-    for entry in records(path):
-        if entry["key"] == "loadgen_version" and entry["key"] in values:
-            raise LogError(f"{path}: the logs of two tests in one.")
-        values[entry["key"]] = entry["value"]
-        about = entry.get("metadata")
-        about = about if isinstance(about, dict) else {}
-        if about.get("is_error"):
-            errors.append(str(entry["value"]))
-        elif about.get("is_warning"):
-            warnings.append(str(entry["value"]))
-    if any(name not in values for name in ("loadgen_version", "effective_scenario", "effective_test_mode")):
-        raise LogError(f"{path}: no LoadGen test in it (empty, cut short, or of another program).")
-    last = ["result_validity", "num_errors"] if values["effective_test_mode"] == "PerformanceOnly" else ["power_end"]
-    if not all(name in values for name in last):
-        raise LogError(f"{path}: the test did not come to its end; there is no result in it.")
-    for wanted, found in ((scenario, values["effective_scenario"]), (mode, values["effective_test_mode"])):
-        if wanted and found != wanted:
-            raise LogError(f"{path}: not this test's log: it says {found}, not {wanted}.")
     try:
+        for entry in records(path):
+            add(values, entry["key"], entry["value"])
+            about = entry.get("metadata")
+            about = about if isinstance(about, dict) else {}
+            if about.get("is_error"):
+                errors.append(str(entry["value"]))
+            elif about.get("is_warning"):
+                warnings.append(str(entry["value"]))
+        if any(name not in values for name in ("loadgen_version", "effective_scenario", "effective_test_mode")):
+            raise LogError(f"{path}: no LoadGen test in it (empty, cut short, or of another program).")
+        if not all(name in values for name in last_entries(values)):
+            raise LogError(f"{path}: the test did not come to its end; there is no result in it.")
+        for wanted, found in ((scenario, values["effective_scenario"]), (mode, values["effective_test_mode"])):
+            if wanted and found != wanted:
+                raise LogError(f"{path}: not this test's log: it says {found}, not {wanted}.")
         return interpret(values, errors, warnings)
-    except (KeyError, TypeError, ValueError) as error:
+    except ValueError as error:
+        raise LogError(f"{path}: {error}.") from None
+    except (KeyError, TypeError, RecursionError) as error:
         raise LogError(f"{path}: a damaged value: {type(error).__name__}: {error}.") from None
 
 
-def interpret(values: dict[str, Any], errors: list[str], warnings: list[str]) -> Facts:
-    """The entries of one finished test as facts."""
-    scenario, valid = values["effective_scenario"], values.get("result_validity")
+def add(values: dict[str, Any], key: str, value: Any) -> None:
+    """Keeps an entry. Raises ValueError for one that contradicts another, or is not of the kind LoadGen writes."""
+    if key == "loadgen_version" and key in values:
+        raise ValueError("the logs of two tests in one")
+    if key.startswith("result_") and key in values and (key == "result_validity" or values[key] != value):
+        raise ValueError(f"{key} stands twice, as {values[key]!r:.40} and as {value!r:.40}")
+    number = type(value) in (int, float) and abs(value) < 2**64  # LoadGen's integers are of 64 bits
+    if key in TEXTS:
+        right = isinstance(value, str)
+    elif key in ANSWERS:
+        right = isinstance(value, bool)
+    elif key.startswith(("result_", "generated_")):
+        right = number or value is None
+    else:
+        right = number or isinstance(value, str | bool | None) or not key.startswith(("effective_", "early_stopping"))
+    if not right:
+        raise ValueError(f"a damaged value: {key} is {value!r:.40}")
+    values[key] = value
+
+
+def last_entries(values: dict[str, Any]) -> list[str]:
+    """The entries that a log has only where its test came to its end.
+
+    LoadGen writes num_errors last since 5.0.16; before that, its throughput in tokens where it takes the times of
+    tokens, else the highest percentile.
+    """
+    if values["effective_test_mode"] != "PerformanceOnly":
+        return ["power_end"]
+    if "num_errors" in values:
+        return ["result_validity"]
+    tokens = [token_rate(values["effective_scenario"])] if values.get("requested_use_token_latencies") else []
+    return ["result_validity", f"result_{PERCENTILES[-1]}_percentile_latency_ns", *tokens]
+
+
+def token_rate(scenario: str) -> str:
+    """The entry with the throughput in tokens."""
+    return "result_tokens_per_second" if scenario == "Offline" else "result_completed_tokens_per_second"
+
+
+def interpret(values: dict[str, Any], errors: list[str], warnings: list[str]) -> TestResult:
+    """The entries of one finished test as a result. Raises ValueError, TypeError or KeyError where they make none."""
+    scenario, verdict = values["effective_scenario"], values.get("result_validity")
+    failed = validity.failed(values)
+    if verdict not in ("VALID", "INVALID", None):
+        raise ValueError(f"a damaged value: result_validity is {verdict!r:.40}")
+    if verdict == "VALID" and failed:
+        raise ValueError(f"result_validity is VALID beside {validity.ENTRY[failed[0]]}, which is false")
     offline = scenario == "Offline"
     queries = values.get("result_query_count")
     samples = values.get("generated_samples_per_query") if offline and queries else queries
     samples_per_s = values.get(SAMPLE_RATE.get(scenario, ""))
-    return Facts(
+    return TestResult(
         loadgen_version=values["loadgen_version"],
         scenario=scenario,
         mode=values["effective_test_mode"],
         started=values.get("test_datetime"),
-        valid=None if valid is None else valid == "VALID",
-        invalid_reasons=reasons(values) if valid == "INVALID" else [],
-        ran_short=values.get("result_min_duration_met") is False,
+        valid=None if verdict is None else verdict == "VALID",
+        failed=failed,
+        invalid_reasons=validity.reasons(values) if verdict == "INVALID" else [],
+        ran_short="min_duration" in failed,
         samples=samples,
         queries=queries,
         duration_s=duration(values, offline, samples, samples_per_s),
-        tokens_per_s=values.get("result_tokens_per_second" if offline else "result_completed_tokens_per_second"),
+        tokens_per_s=values.get(token_rate(scenario)),
         samples_per_s=samples_per_s,
         target_qps=values.get("effective_target_qps"),
         scheduled_qps=values.get("result_scheduled_samples_per_sec"),
@@ -168,33 +238,16 @@ def duration(values: dict[str, Any], offline: bool, samples: int | None, rate: f
     if offline:
         last = values.get("result_max_latency_ns")
         return None if last is None else last / 1e9
-    return (samples - 1) / rate if samples and rate else None
+    return finite((samples - 1) / rate) if samples and rate else None
 
 
 def latency(values: dict[str, Any], edge: str, percentile: str) -> Latency | None:
     """One family of latencies, or None where the log has none."""
     names = [edge.format(name) for name in ("min", "mean", "max")]
     names += [percentile.format(share) for share in PERCENTILES]
-    if not all(name in values for name in names):
+    if any(values.get(name) is None for name in names):
         return None
     return Latency(*(values[name] / 1e6 for name in names))
-
-
-def reasons(values: dict[str, Any]) -> list[str]:
-    """Why LoadGen said INVALID. Its own reason is empty when only early stopping failed, so each check is named."""
-    why = []
-    if values.get("result_perf_constraints_met") is False:
-        why.append(LATE)
-    if values.get("result_min_duration_met") is False:
-        why.append(f"shorter than the minimum duration of {values['effective_min_duration_ms'] / 1000:g} s")
-    if values.get("result_min_queries_met") is False:
-        why.append("too few queries were issued")
-    if values.get("early_stopping_met") is False:
-        why.append(UNSURE)
-    texts = [values.get("result_invalid_reason", "")]
-    texts += [values.get(f"early_stopping_{kind}result", "") for kind in ("", "ttft_", "tpot_")]
-    said = [" ".join(str(text).split()) for text in texts]
-    return why + [text for text in said if text and "Run successful" not in text and "Early stopping 9" not in text]
 
 
 @dataclass(frozen=True)
@@ -215,8 +268,8 @@ def read_trace(folder: Path) -> list[Sample]:
     time (Server), or a Token event with the same number (SingleStream), before the Sample event that closes it.
     """
     path = folder / TRACE
-    by_time: dict[tuple[float, int], int] = {}
-    by_number: dict[int, int] = {}
+    by_time: dict[tuple[float, int], float] = {}
+    by_number: dict[int, float] = {}
     samples = []
     ended = False
     try:
@@ -226,20 +279,19 @@ def read_trace(folder: Path) -> list[Sample]:
                 if '"Token_Latency"' in line:
                     event = read_event(line)
                     delay = event["args"]["issue_delay"]
-                    by_time[event["ts"], delay] = delay + event["args"]["issue_to_done"]
+                    by_time[event["ts"], delay] = (delay + event["args"]["issue_to_done"]) / 1e6
                 elif '"ph":"b"' in line and ('"Sample"' in line or '"Token"' in line):
                     event = read_event(line)
                     about = event["args"]
-                    number, done = about["sample_seq"], about["complete_ns"]
+                    number, done = int(about["sample_seq"]), about["complete_ns"] / 1e6
                     if event["name"] == "Token":
                         by_number[number] = done
                         continue
                     first = by_time.pop((event["ts"], about["issue_start_ns"]), by_number.pop(number, None))
-                    ttft = None if first is None else first / 1e6
-                    samples.append(Sample(number, about["sample_idx"], event["ts"] / 1e3, ttft, done / 1e6))
+                    samples.append(Sample(number, int(about["sample_idx"]), event["ts"] / 1e3, first, done))
     except OSError as error:
         raise LogError(f"{path}: {error.strerror}.") from None
-    except (json.JSONDecodeError, KeyError, TypeError, UnicodeDecodeError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         raise LogError(f"{path}: a damaged entry; was the run cut short?") from None
     if not ended:
         raise LogError(f"{path}: not a whole trace; was the run cut short?")
@@ -247,20 +299,20 @@ def read_trace(folder: Path) -> list[Sample]:
 
 
 def read_event(line: str) -> Any:
-    return json.loads(line.rstrip().rstrip(","))
+    return DECODER.decode(line.rstrip().rstrip(","))
 
 
 def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # as in `... | head`
     if len(arguments) != 1 or arguments[0].startswith("-"):
         print("usage: python util_logs.py LOG_DIR   (a folder with mlperf_log_detail.txt)")
-        return 0 if arguments in (["-h"], ["--help"]) else 2
+        return DONE if arguments in (["-h"], ["--help"]) else BAD_INPUT
     try:
-        print(json.dumps(asdict(read(Path(arguments[0]))), indent=2))
+        print(json.dumps(asdict(read(Path(arguments[0]))), indent=2, allow_nan=False))
     except LogError as error:
         print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+        return error.exit_code
+    return DONE
 
 
 if __name__ == "__main__":

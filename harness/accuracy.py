@@ -1,12 +1,15 @@
 """mlperf_log_accuracy.json -> token ids -> text -> ROUGE -> gate."""
 
 import argparse
+import contextlib
 import csv
 import hashlib
 import json
 import os
 import re
 import sys
+import zipfile
+import zlib
 from array import array
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -45,7 +48,7 @@ def read_log(path: Path, samples: int, width: int = 4) -> list[Answer]:
         entries = json.loads(path.read_text())
     except OSError as error:
         raise LoadGenError(f"{path}: {error.strerror}.") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise LoadGenError(f"{path}: not a whole JSON file ({error}); did the run end early?") from None
     if not isinstance(entries, list) or not entries:
         raise LoadGenError(f"{path}: no answers in it.")
@@ -57,7 +60,7 @@ def read_log(path: Path, samples: int, width: int = 4) -> list[Answer]:
         except (TypeError, KeyError):
             raise LoadGenError(f"{where} has no qsl_idx and data.") from None
         if type(index) is not int or not 0 <= index < samples:
-            raise LoadGenError(f"{where}: sample index {index!r} is not one of 0..{samples - 1}.")
+            raise LoadGenError(f"{where}: sample index {index!r:.40} is not one of 0..{samples - 1}.")
         if index not in answers:
             answers[index] = Answer(index, decode_hex(data, width, where))
     if missing := [index for index in range(samples) if index not in answers]:
@@ -84,15 +87,19 @@ def to_text(answers: Sequence[Answer], tokenizer: Any) -> list[str]:
     return [text.strip() for text in tokenizer.batch_decode([a.tokens for a in answers], skip_special_tokens=True)]
 
 
-def sentence_splitter() -> tuple[Splitter, Callable[[str], list[str]]]:
-    """NLTK's splitter where its punkt_tab data are installed, else one of the same role."""
-    import nltk
+# What NLTK raises for data that are not there, half unpacked, or in a zip that was cut.
+NO_DATA = (LookupError, OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
 
-    try:
-        nltk.data.find("tokenizers/punkt_tab/english/")
-    except LookupError:
-        return "built-in", lambda text: re.split(r"(?<=[.!?])\s+(?=[\"'(\[]?[A-Z0-9])", text)
-    return "nltk punkt_tab", nltk.sent_tokenize
+
+def sentence_splitter() -> tuple[Splitter, Callable[[str], list[str]]]:
+    """NLTK's splitter where its punkt_tab data are installed and whole, else one of the same role."""
+    from nltk.tokenize.punkt import PunktTokenizer
+
+    with contextlib.suppress(*NO_DATA):
+        punkt = PunktTokenizer("english")
+        if punkt._params.abbrev_types and punkt._params.ortho_context:
+            return "nltk punkt_tab", punkt.tokenize
+    return "built-in", lambda text: re.split(r"(?<=[.!?])\s+(?=[\"'(\[]?[A-Z0-9])", text)
 
 
 def rouge(pairs: Sequence[tuple[str, str]]) -> list[tuple[float, ...]]:
@@ -323,7 +330,7 @@ def main() -> int:
         print(f"error: {arguments.log.parent}: cannot write accuracy.txt: {error.strerror}.", file=sys.stderr)
         return BAD_INPUT
     if sentence_splitter()[0] != "nltk punkt_tab":
-        print("NLTK's punkt_tab data are not installed: rougeLsum is approximate.", file=sys.stderr)
+        print("NLTK's punkt_tab data are not installed, or damaged: rougeLsum is approximate.", file=sys.stderr)
     print(text.strip())
     return 0
 

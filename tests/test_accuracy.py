@@ -2,9 +2,11 @@
 
 import json
 import random
+import shutil
 import subprocess
 import sys
 from array import array
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -65,13 +67,19 @@ def test_any_answers_of_either_width_come_back(
         ("[\n", "not a whole JSON file"),
         ("", "not a whole JSON file"),
         ({"a": 1}, "no answers in it"),
+        ('[{"qsl_idx": ' + "7" * 5000 + "}]", "not a whole JSON file"),
+        ([{**entry(0, [1]), "qsl_idx": 10**400}], "is not one of 0..1"),
+        ("[" * 100_000 + "]" * 100_000, "not a whole JSON file"),
+        ('[{"qsl_idx": NaN, "data": ""}]', "entry 0: sample index nan"),
     ],
+    ids=lambda value: str(value)[:40],
 )
 def test_a_log_that_cannot_be_trusted_names_the_entry(tmp_path: Path, entries: object, says: str):
     with pytest.raises(LoadGenError) as error:
         read_log(written(tmp_path, entries), 2)
     assert says in str(error.value)
     assert "\n" not in str(error.value)
+    assert len(str(error.value)) < 400
 
 
 def test_no_log_at_all(tmp_path: Path):
@@ -212,3 +220,58 @@ def test_nltks_splitter_is_used_where_its_data_are(tmp_path: Path, monkeypatch: 
     name, split = sentence_splitter()
     assert name == "built-in"
     assert split("The council met. It voted on a bridge.") == ["The council met.", "It voted on a bridge."]
+
+
+def half_empty(folder: Path) -> None:
+    folder.mkdir(parents=True)
+
+
+def half_of_each_file(folder: Path) -> None:
+    from nltk.tokenize.punkt import PunktTrainer, save_punkt_params
+
+    save_punkt_params(PunktTrainer(" ".join(ARTICLES)).get_params(), dir=str(folder))
+    (folder / "ortho_context.tab").write_text("a\n")
+
+
+def only_one_file(folder: Path) -> None:
+    half_of_each_file(folder)
+    for path in folder.iterdir():
+        if path.name != "abbrev_types.txt":
+            path.unlink()
+
+
+def files_without_content(folder: Path) -> None:
+    half_of_each_file(folder)
+    for path in folder.iterdir():
+        path.write_text("")
+
+
+def bytes_that_are_no_text(folder: Path) -> None:
+    half_of_each_file(folder)
+    (folder / "collocations.tab").write_bytes(b"\xff\xfe\t\xff\n")
+
+
+def cut_zip(folder: Path) -> None:
+    half_of_each_file(folder)
+    archive = shutil.make_archive(str(folder.parent), "zip", folder.parents[1], "punkt_tab")
+    shutil.rmtree(folder.parent)
+    with open(archive, "r+b") as file:
+        file.truncate(Path(archive).stat().st_size // 2)
+
+
+HALF = [half_empty, half_of_each_file, only_one_file, files_without_content, bytes_that_are_no_text, cut_zip]
+
+
+@pytest.mark.parametrize("install", HALF)
+def test_half_installed_data_are_as_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, install: Callable[[Path], None]
+):
+    import nltk
+
+    (tmp_path / "tokenizers" / "punkt_tab").mkdir(parents=True)
+    monkeypatch.setattr(nltk.data, "path", [str(tmp_path)])
+    install(tmp_path / "tokenizers" / "punkt_tab" / "english")
+    name, split = sentence_splitter()
+    assert name == "built-in"
+    assert split("The council met. It voted on a bridge.") == ["The council met.", "It voted on a bridge."]
+    assert rouge([("The council met. It voted.", "The council met.")])[0][-1] == len("The council met.\nIt voted.")

@@ -80,7 +80,7 @@ def test_test06_sees_each_fault_as_the_official_verification_does(
 ) -> None:
     change = FAULTS[check] if check else lambda entry: None
     folder = doctored(server.folder / "Compliance" / "TEST06", tmp_path / "log", change)
-    outcome, text = compliance.answers_as_reported(folder, OFFICIAL_EOS, streaming=True)
+    outcome, text = compliance.judge_test06(folder, OFFICIAL_EOS, streaming=True)
     assert [name for name, passed in outcome.checks.items() if not passed] == ([check] if check else [])
     assert outcome.passed == (check is None)
     if OFFICIAL.exists():
@@ -93,10 +93,10 @@ def test_too_few_answers_are_no_test06(server: Finished, tmp_path: Path) -> None
     path = folder / "mlperf_log_accuracy.json"
     path.write_text(json.dumps(json.loads(path.read_text())[:99]))
     with pytest.raises(LoadGenError, match="99 samples logged"):
-        compliance.answers_as_reported(folder, EOS, streaming=True)
+        compliance.judge_test06(folder, EOS, streaming=True)
     path.write_text("[")
     with pytest.raises(LoadGenError, match="not the log of a TEST06 run"):
-        compliance.answers_as_reported(folder, EOS, streaming=True)
+        compliance.judge_test06(folder, EOS, streaming=True)
 
 
 @pytest.fixture
@@ -120,6 +120,7 @@ def test_test04_repeats_an_ordinary_sample_and_catches_a_cache(offline: Finished
     assert done.code == 1, done.output
     outcome = done.summary["run"]["compliance"]["test04"]
     assert not outcome["passed"]
+    assert outcome["checks"]["no faster than ordinary samples"] is False
     assert outcome["facts"]["samples_per_s"] > 1.3 * outcome["facts"]["reference_samples_per_s"]
     folder = done.folder / "Compliance" / "TEST04"
     assert len(set(json.loads((folder / "tokens.json").read_text()))) == 1  # one sample, always the same answer
@@ -129,9 +130,56 @@ def test_test04_repeats_an_ordinary_sample_and_catches_a_cache(offline: Finished
     assert "Submissions turn it off" in report
 
     reference = offline.folder / "Performance"
-    outcome, text = compliance.no_faster(reference, reference, 0)
+    outcome, text = compliance.judge_test04(reference, reference, 0)
     assert outcome.passed
     assert text.endswith("TEST PASS\n")
+
+
+def result_log(folder: Path, **changed: Any) -> Path:
+    """A folder with the log of an Offline test at ten samples per second."""
+    folder.mkdir()
+    values = {
+        **{"loadgen_version": "6.0.17", "effective_scenario": "Offline", "effective_test_mode": "PerformanceOnly"},
+        **{"result_validity": "VALID", "result_min_duration_met": True, "result_samples_per_second": 10.0},
+    }
+    lines = [{"key": key, "value": value} for key, value in (values | changed | {"num_errors": 0}).items()]
+    text = "".join(f"{util_logs.MARK}{json.dumps(line)}\n" for line in lines)
+    (folder / util_logs.DETAIL).write_text(text)
+    return folder
+
+
+INVALID = {"result_validity": "INVALID", "result_min_duration_met": False}
+FAILS = {
+    "performance test is VALID": (INVALID, {}),
+    "test of the repeated sample is VALID": ({}, INVALID),
+    "no faster than ordinary samples": ({}, {"result_samples_per_second": 11.1}),
+}
+
+
+@pytest.mark.parametrize("check", [None, *FAILS])
+def test_test04_fails_where_a_result_is_invalid_or_faster(tmp_path: Path, check: str | None) -> None:
+    before, after = FAILS[check] if check else ({}, {"result_samples_per_second": 10.9})
+    reference, repeated = result_log(tmp_path / "before", **before), result_log(tmp_path / "after", **after)
+    outcome, text = compliance.judge_test04(repeated, reference, 7)
+    assert [name for name, passed in outcome.checks.items() if not passed] == ([check] if check else [])
+    assert outcome.passed == (check is None)
+    assert text.endswith("TEST FAIL\n" if check else "TEST PASS\n")
+    assert outcome.headline == (f"TEST04: FAIL ({check})" if check else "TEST04: PASS")
+
+
+def test_test04_compares_no_two_scenarios(tmp_path: Path) -> None:
+    reference = result_log(tmp_path / "before")
+    other = result_log(tmp_path / "after", effective_scenario="SingleStream")
+    with pytest.raises(util_logs.LogError, match="it says SingleStream, not Offline"):
+        compliance.judge_test04(other, reference, 0)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '[{"data": ' + "7" * 5000 + "}]", '[{"data": 5, "token_count": 1}]'])
+def test_a_damaged_test06_log_is_refused_in_one_line(tmp_path: Path, text: str) -> None:
+    (tmp_path / "mlperf_log_accuracy.json").write_text(text)
+    with pytest.raises(LoadGenError, match="mlperf_log_accuracy") as error:
+        compliance.judge_test06(tmp_path, EOS, streaming=True)
+    assert "\n" not in str(error.value)
 
 
 def test_the_ordinary_sample_is_near_both_means(offline: Finished) -> None:

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import util_logs
-from harness import loadgen, rules
+from harness import loadgen, rules, validity
 from harness.config import Plan, RunConfig, resolve
 from harness.errors import LoadGenError
 from harness.loadgen import set_rates, settings_for, user_conf
@@ -29,7 +29,7 @@ from harness.rates import (
     trial_batch,
     trial_prompts,
 )
-from util_logs import Facts
+from util_logs import TestResult
 
 MODES = ("accuracy", "performance", "both")
 CATEGORY = {"offline": "datacenter", "server": "datacenter", "interactive": "datacenter", "singlestream": "edge"}
@@ -190,7 +190,7 @@ def test_singlestream_expects_more_than_the_mean_latency():
     assert (found.target_qps, found.expected_latency_ms) == (None, pytest.approx(1.5 * 80))
 
 
-def ended(scenario: str, duration_met: bool = False, seconds: float = 4) -> Facts:
+def ended(scenario: str, duration_met: bool = False, seconds: float = 4) -> TestResult:
     """A performance test of 100 samples at 25 samples/s."""
     rate = util_logs.SAMPLE_RATE[rules.LOADGEN_SCENARIO[scenario]]
     values = {
@@ -221,16 +221,16 @@ def test_a_test_is_not_tried_again_without_need():
     assert corrected(plan(offline_expected_qps=3), ended("offline")) is None
 
 
-@pytest.mark.parametrize("reason", [util_logs.LATE, util_logs.UNSURE])
-def test_a_rate_that_a_search_found_is_lowered_where_it_does_not_hold(reason: str):
-    facts = replace(ended("server"), invalid_reasons=[reason], queries=30_000)
+@pytest.mark.parametrize("check", ["latency", "early_stopping"])
+def test_a_rate_that_a_search_found_is_lowered_where_it_does_not_hold(check: validity.Check):
+    facts = replace(ended("server"), failed=(check,), queries=30_000)
     again = corrected(replace(plan("server", server_target_qps="max"), target_qps=50.0), facts)
     assert again is not None and again.target_qps == pytest.approx(48.5)
     assert corrected(replace(plan("server", server_target_qps=50), target_qps=50.0), facts) is None
 
 
 def test_a_lower_rate_is_no_cure_for_too_few_queries():
-    facts = replace(ended("server"), invalid_reasons=[util_logs.UNSURE], queries=200)
+    facts = replace(ended("server"), failed=("early_stopping",), queries=200)
     assert corrected(replace(plan("server", server_target_qps="max"), target_qps=10.0), facts) is None
 
 

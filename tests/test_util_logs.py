@@ -209,25 +209,87 @@ def test_counts_of_samples_and_queries(logs: dict[str, Path]):
     assert facts.queries == facts.samples >= 500
 
 
-EARLY = "too few queries within the limits to be sure of the percentile (early stopping)"
+NUMBER = r"[\d,.]+"
+SHORT = rf"the test ran {NUMBER} s, {NUMBER} s short of its minimum of 5 s: "
+EARLY = rf"{NUMBER} queries are too few to be sure of the TPOT p99 \(early stopping\), "
 
 
 @pytest.mark.parametrize(
-    ("name", "causes", "advice"),
+    ("name", "failed", "sentences"),
     [
-        ("offline-short", ["shorter than the minimum duration of 5 s"], "Increase expected QPS"),
-        ("single-short", ["shorter than the minimum duration of 5 s"], "Decrease the expected latency"),
-        ("server-few", [EARLY], "Would need to run at least"),
-        ("server-late", ["a latency limit was not kept", EARLY], "Reduce target QPS"),
+        ("offline-short", ["min_duration"], [rf"{SHORT}raise the expected rate \(now 2 samples/s\)"]),
+        ("single-short", ["min_duration"], [rf"{SHORT}lower the expected latency \(now 200 ms\)"]),
+        (
+            "server-few",
+            ["early_stopping"],
+            [
+                rf"{EARLY}{NUMBER} more within the limit are needed: "
+                r"run longer \(a higher minimum duration or query count\)"
+            ],
+        ),
+        (
+            "server-late",
+            ["latency", "early_stopping"],
+            [
+                rf"TTFT p99 was {NUMBER} ms, {NUMBER} % over the limit of 1 ms: "
+                r"lower the target rate \(now 1000 queries/s\)",
+                rf"{EARLY.replace('TPOT', 'TTFT')}{NUMBER} more within the limit are needed: lower the target rate",
+            ],
+        ),
     ],
 )
-def test_each_cause_of_invalid_is_named(logs: dict[str, Path], name: str, causes: list[str], advice: str):
-    reasons = read(logs[name]).invalid_reasons
-    assert reasons[: len(causes)] == causes
-    assert any(advice in reason for reason in reasons[len(causes) :])
-    assert sum("minimum duration" in reason or "limit was" in reason or reason == EARLY for reason in reasons) == len(
-        causes
-    )
+def test_each_cause_of_invalid_is_told_with_its_numbers_and_remedy(
+    logs: dict[str, Path], name: str, failed: list[str], sentences: list[str]
+):
+    found = read(logs[name])
+    assert list(found.failed) == failed
+    assert len(found.invalid_reasons) == len(sentences)
+    for said, wanted in zip(found.invalid_reasons, sentences, strict=True):
+        assert re.fullmatch(wanted, said), said
+
+
+def test_the_numbers_of_a_reason_are_those_of_the_log(logs: dict[str, Path]):
+    late, (said, early) = read(logs["server-late"]), read(logs["server-late"]).invalid_reasons
+    number = float(re.search(r"was ([\d,.]+) ms", said)[1].replace(",", ""))
+    assert number == pytest.approx(late.ttft_ms.p99, rel=0.01)
+    assert early.startswith(f"{late.queries:,} queries")
+    more = re.search(r"at least (\d+) more queries", late.early_stopping["early_stopping_ttft_result"])[1]
+    assert f" {int(more):,} more within" in early
+    short, (said,) = read(logs["single-short"]), read(logs["single-short"]).invalid_reasons
+    ran = float(re.search(r"ran ([\d.]+) s", said)[1])
+    assert ran == pytest.approx(short.duration_s, rel=0.01)
+    assert ran + float(re.search(r"([\d.]+) s short", said)[1]) == pytest.approx(5, abs=0.01)
+
+
+INVALID = {"result_validity": "INVALID", "early_stopping_ttft_result": "", "early_stopping_tpot_result": ""}
+REASONS = [
+    (
+        {"result_perf_constraints_met": False, "requested_server_ttft_latency": 150_000_000},
+        "TTFT p99 was 200 ms, 33 % over the limit of 150 ms: lower the target rate (now 50 queries/s)",
+    ),
+    ({"result_perf_constraints_met": False}, "a latency limit was exceeded: lower the target rate (now 50 queries/s)"),
+    (
+        {"result_min_duration_met": False, "result_scheduled_samples_per_sec": 100},
+        "the test ran 300 s, 300 s short of its minimum of 600 s: raise the target rate (now 50 queries/s)",
+    ),
+    (
+        {"result_min_queries_met": False, "effective_min_query_count": 40_000},
+        "30,001 queries were issued, 9,999 fewer than the minimum of 40,000: raise the maximum duration or query "
+        "count, or see the log's errors for what ended the test early",
+    ),
+    (
+        {"early_stopping_met": False},
+        "30,001 queries are too few to be sure of the latency p99 (early stopping): "
+        "run longer (a higher minimum duration or query count)",
+    ),
+    ({}, "LoadGen says INVALID, and does not log which of its checks failed"),
+]
+
+
+@pytest.mark.parametrize(("changed", "said"), REASONS)
+def test_reasons_use_the_numbers_that_are_there(tmp_path: Path, changed: dict[str, Any], said: str):
+    write(tmp_path, altered(old_log(), INVALID | {"requested_use_token_latencies": True} | changed))
+    assert read(tmp_path).invalid_reasons == [said]
 
 
 @pytest.mark.parametrize("name", VALID)
@@ -327,16 +389,100 @@ def old_log() -> list[dict[str, Any]]:
     return [{"key": key, "value": value, **common} for key, value in [*values.items(), end]]
 
 
-def test_a_log_of_loadgen_5_is_read(tmp_path: Path):
-    write(tmp_path, old_log())
+def altered(lines: list[dict[str, Any]], changed: dict[str, Any]) -> list[dict[str, Any]]:
+    """The log with other values; an entry that it lacks comes before its last."""
+    known = {line["key"] for line in lines}
+    fresh = [{"key": key, "value": value} for key, value in changed.items() if key not in known]
+    return [*({**line, "value": changed.get(line["key"], line["value"])} for line in lines[:-1]), *fresh, lines[-1]]
+
+
+@pytest.mark.parametrize("version", ["4.1", "5.0.15", "5.0.25 @ 1bc3e998"])
+def test_logs_of_older_loadgens_are_read(tmp_path: Path, version: str):
+    lines = altered(old_log(), {"loadgen_version": version})
+    write(tmp_path, lines if version > "5.0.2" else lines[:-1])  # num_errors is written since 5.0.16
     facts = read(tmp_path)
-    assert (facts.loadgen_version, facts.scenario, facts.valid) == ("5.0.25 @ 1bc3e998", "Server", True)
+    assert (facts.loadgen_version, facts.scenario, facts.valid) == (version, "Server", True)
     assert facts.started == "2025-07-10T10:00:00Z"
     assert facts.invalid_reasons == []
     assert (facts.samples, facts.samples_per_s, facts.tokens_per_s) == (30001, 50, 6400.25)
     assert facts.duration_s == pytest.approx(600)
     assert (facts.latency_ms.p99, facts.ttft_ms.p99, facts.tpot_ms.mean) == (3000, 200, 20)
     assert facts.seeds["schedule"] == 18209322760996052031
+
+
+def test_an_older_log_without_its_last_latency_is_no_result(tmp_path: Path):
+    lines = [line for line in old_log() if line["key"] not in ("num_errors", "result_99.90_percentile_latency_ns")]
+    write(tmp_path, lines)
+    with pytest.raises(LogError, match="did not come to its end"):
+        read(tmp_path)
+    lines = altered(old_log(), {"requested_use_token_latencies": True})
+    write(tmp_path, [line for line in lines if line["key"] not in ("num_errors", "result_completed_tokens_per_second")])
+    with pytest.raises(LogError, match="did not come to its end"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
+def test_a_number_that_loadgen_could_not_compute_is_none(tmp_path: Path, number: str):
+    write(tmp_path, altered(old_log(), {"result_scheduled_samples_per_sec": "HERE", "effective_other": "HERE"}))
+    log = tmp_path / DETAIL
+    log.write_text(log.read_text().replace('"HERE"', number))
+    facts = read(tmp_path)
+    assert (facts.scheduled_qps, facts.effective["other"]) == (None, None)
+    ended = command(tmp_path)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    json.loads(ended.stdout, parse_constant=pytest.fail)
+
+
+@pytest.mark.parametrize("number", [0.0, 5e-324])
+def test_a_rate_too_small_to_divide_by_gives_no_duration(tmp_path: Path, number: float):
+    write(tmp_path, altered(old_log(), {"result_completed_samples_per_sec": number}))
+    assert read(tmp_path).duration_s is None
+
+
+DEEP = "[" * 100_000 + "]" * 100_000
+DAMAGED = {
+    "huge integer": ("result_query_count", "7" * 5000),
+    "huge latency": ("result_max_latency_ns", "7" * 400),
+    "huge count": ("result_query_count", "7" * 400),
+    "deep": ("result_query_count", DEEP),
+    "deep setting": ("effective_other", "[" * 900 + "]" * 900),
+    "list of a setting": ("effective_scenario", '["Server"]'),
+    "text of a rate": ("result_completed_samples_per_sec", '"many"'),
+    "text of an answer": ("early_stopping_met", '"yes"'),
+    "huge text": ("result_max_latency_ns", json.dumps("7" * 4000)),
+    "a third verdict": ("result_validity", '"MAYBE"'),
+}
+
+
+@pytest.mark.parametrize(("key", "text"), DAMAGED.values(), ids=list(DAMAGED))
+def test_a_value_that_loadgen_cannot_have_written_is_refused_in_one_line(tmp_path: Path, key: str, text: str):
+    write(tmp_path, altered(old_log(), {key: "HERE"}))
+    log = tmp_path / DETAIL
+    log.write_text(log.read_text().replace('"HERE"', text))
+    ended = command(tmp_path)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr.startswith(f"error: {log}") and ended.stderr.count("\n") == 1
+    assert "damaged" in ended.stderr and len(ended.stderr) < 400
+
+
+def test_a_log_that_contradicts_itself_is_refused(tmp_path: Path):
+    write(tmp_path, [*old_log()[:-1], {"key": "result_validity", "value": "INVALID"}, old_log()[-1]])
+    with pytest.raises(LogError, match="result_validity stands twice, as 'VALID' and as 'INVALID'"):
+        read(tmp_path)
+    for entry in ("result_perf_constraints_met", "result_min_duration_met", "early_stopping_met"):
+        write(tmp_path, altered(old_log(), {entry: False}))
+        with pytest.raises(LogError, match=f"VALID beside {entry}, which is false"):
+            read(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["7" * 5000, "7" * 400, DEEP, "NaN", "null", '"long"'])
+def test_a_trace_with_an_impossible_time_is_refused_by_name(logs: dict[str, Path], tmp_path: Path, text: str):
+    whole = (logs["single-short"] / TRACE).read_text()
+    damaged = re.sub(r'"complete_ns":\d+', f'"complete_ns":{text}', whole, count=1)
+    assert damaged != whole
+    (tmp_path / TRACE).write_text(damaged)
+    with pytest.raises(LogError, match=f"{TRACE}: a damaged entry"):
+        read_trace(tmp_path)
 
 
 def cut_log(log: Path, scratch: Path, length: int) -> None:

@@ -1,0 +1,155 @@
+"""Why LoadGen calls a performance result INVALID: which of its checks failed, by how much, and what to change.
+
+LoadGen's own reason is a recommendation without numbers, empty where only early stopping failed; the numbers behind
+each check are entries of its detail log. Source: PerformanceSummary::LogDetail in loadgen/results.cc.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal, NamedTuple
+
+Check = Literal["latency", "min_duration", "min_queries", "early_stopping"]
+Values = Mapping[str, Any]  # the log's entries by key
+
+# LoadGen's entry for each check; a result is VALID where none of them is false.
+ENTRY: dict[Check, str] = {
+    "latency": "result_perf_constraints_met",
+    "min_duration": "result_min_duration_met",
+    "min_queries": "result_min_queries_met",
+    "early_stopping": "early_stopping_met",
+}
+
+
+class Limit(NamedTuple):
+    """A latency that LoadGen holds against a limit, both in nanoseconds, by the entries that hold them."""
+
+    name: str
+    latency: str  # {} stands for the percentile
+    limit: str
+    early_stopping: str  # LoadGen's sentence on whether there were queries enough
+
+
+TOKEN_LIMITS = (
+    Limit(
+        "TTFT",
+        "result_first_token_{}_percentile_latency_ns",
+        "requested_server_ttft_latency",
+        "early_stopping_ttft_result",
+    ),
+    Limit(
+        "TPOT",
+        "result_time_per_output_token_{}_percentile_ns",
+        "requested_server_tpot_latency",
+        "early_stopping_tpot_result",
+    ),
+)
+QUERY_LIMITS = (
+    Limit("latency", "result_{}_percentile_latency_ns", "effective_target_latency_ns", "early_stopping_result"),
+)
+
+
+def failed(values: Values) -> tuple[Check, ...]:
+    """The checks that LoadGen says failed."""
+    return tuple(check for check, entry in ENTRY.items() if values.get(entry) is False)
+
+
+def reasons(values: Values) -> list[str]:
+    """Why a result is INVALID: a sentence or more for each failed check."""
+    found = [sentence for check in failed(values) for sentence in SENTENCES[check](values)]
+    return found or ["LoadGen says INVALID, and does not log which of its checks failed"]
+
+
+def latency(values: Values) -> Iterator[str]:
+    remedy = f"lower the target rate{now(values.get('effective_target_qps'), 'queries/s')}"
+    percentile = 100 * values.get("effective_target_latency_percentile", 0.99)
+    over = []
+    for limit in limits(values):
+        found, allowed = values.get(limit.latency.format(f"{percentile:.2f}")), values.get(limit.limit)
+        if found and allowed and found > allowed:
+            over.append((limit.name, found, allowed))
+    for name, found, allowed in over:
+        over_by = f"{100 * (found / allowed - 1):,.{0 if found > 1.1 * allowed else 1}f} %"
+        yield f"{name} p{percentile:g} was {ms(found)}, {over_by} over the limit of {ms(allowed)}: {remedy}"
+    if not over:
+        yield f"a latency limit was exceeded: {remedy}"
+
+
+def min_duration(values: Values) -> Iterator[str]:
+    expected = values.get("requested_single_stream_expected_latency_ns")
+    scenario = values.get("effective_scenario")
+    remedy = {
+        "Offline": f"raise the expected rate{now(values.get('effective_target_qps'), 'samples/s')}",
+        "Server": f"raise the target rate{now(values.get('effective_target_qps'), 'queries/s')}",
+    }.get(str(scenario), f"lower the expected latency{now(expected and expected / 1e6, 'ms')}")
+    least = values.get("effective_min_duration_ms")
+    ran = measured_s(values)
+    if ran is None or least is None:
+        yield f"the test ended before its minimum duration: {remedy}"
+    else:
+        short = least / 1000 - ran
+        yield f"the test ran {ran:.4g} s, {short:.3g} s short of its minimum of {least / 1000:g} s: {remedy}"
+
+
+def measured_s(values: Values) -> float | None:
+    """The seconds that LoadGen holds against the minimum duration: until the last sample was complete (Offline),
+    scheduled (Server) or issued (SingleStream)."""
+    if last := values.get("result_max_latency_ns") if values.get("effective_scenario") == "Offline" else None:
+        return float(last) / 1e9
+    rate = values.get("result_scheduled_samples_per_sec") or values.get("result_qps_with_loadgen_overhead")
+    queries = values.get("result_query_count")
+    return (queries - 1) / rate if rate and queries else None
+
+
+def min_queries(values: Values) -> Iterator[str]:
+    remedy = "raise the maximum duration or query count, or see the log's errors for what ended the test early"
+    queries, each = values.get("result_query_count"), values.get("generated_samples_per_query", 1)
+    counts = (
+        ("queries", queries, values.get("effective_min_query_count")),
+        ("samples", queries and queries * each, values.get("effective_min_sample_count")),
+    )
+    for unit, found, least in counts:
+        if found is not None and least and found < least:
+            yield f"{found:,} {unit} were issued, {least - found:,} fewer than the minimum of {least:,}: {remedy}"
+            return
+    yield f"too few queries were issued: {remedy}"
+
+
+def early_stopping(values: Values) -> Iterator[str]:
+    """LoadGen puts its counts into sentences: how many more queries it takes, or how many in all."""
+    late = "latency" in failed(values)
+    remedy = "lower the target rate" if late else "run longer (a higher minimum duration or query count)"
+    queries = values.get("result_query_count")
+    processed = "the" if queries is None else f"{queries:,}"
+    percentile = f"p{100 * values.get('effective_target_latency_percentile', 0.99):g}"
+    unsure = f"{processed} queries are too few to be sure of the {{}} {percentile} (early stopping)"
+    found = []
+    for limit in (*TOKEN_LIMITS, *QUERY_LIMITS):
+        said = str(values.get(limit.early_stopping) or "")
+        if more := re.search(r"at least (\d+) more queries", said):
+            found.append(f"{unsure.format(limit.name)}, {int(more[1]):,} more within the limit are needed")
+        elif least := re.search(r"Need to process at least (\d+) queries", said):
+            found.append(f"{unsure.format('latency')}, {int(least[1]):,} are needed")
+    for sentence in dict.fromkeys(found or [unsure.format("latency")]):
+        yield f"{sentence}: {remedy}"
+
+
+SENTENCES: dict[Check, Callable[[Values], Iterator[str]]] = {
+    "latency": latency,
+    "min_duration": min_duration,
+    "min_queries": min_queries,
+    "early_stopping": early_stopping,
+}
+
+
+def limits(values: Values) -> tuple[Limit, ...]:
+    """The limits that LoadGen checks: of tokens where it takes their times, else of whole queries."""
+    return TOKEN_LIMITS if values.get("requested_use_token_latencies") else QUERY_LIMITS
+
+
+def now(value: float | None, unit: str) -> str:
+    return "" if value is None else f" (now {value:.4g} {unit})"
+
+
+def ms(nanoseconds: float) -> str:
+    value = nanoseconds / 1e6
+    return f"{value:,.0f} ms" if value >= 100 else f"{value:.3g} ms"
