@@ -33,8 +33,7 @@ def main(config: RunConfig) -> NoReturn:
 def benchmark(config: RunConfig, run: "RunFolder", display: "Display") -> int:
     """The way of one run."""
     display.say(f"{config.model}, {config.category} {config.scenario}, {config.mode}, MLPerf v{config.version}")
-    import report
-    from harness import bench, ending, engine, results, samples, system, tracking
+    from harness import bench, ending, engine, rendering, results, samples, system, tracking
 
     weights, reference = system.weight_bytes(config), system.is_reference(config)
     plan = resolve(config, samples.task(config), system.gpus(), weights, reference)
@@ -62,17 +61,16 @@ def benchmark(config: RunConfig, run: "RunFolder", display: "Display") -> int:
 
     display.stage("writing the report")
     results.note(run, stages=display.stages)
-    summary = report.build(run.path)
-    results.finish(run, report.history_line(summary), bool(config.keep_all), display.done)
-    report.write_index(config.results_dir)
+    summary = rendering.build(run.path)
+    results.finish(run, rendering.history_line(summary), bool(config.keep_all), display.done)
+    rendering.write_index(config.results_dir)
     tracking.after(run.path, config.mlflow, config.results_dir, display.done)
     display.say("")
-    display.console.print(report.table(summary))
+    display.console.print(rendering.table(summary))
     display.say(f"report: {run.path / 'report.md'}")
     failed = evaluation is not None and evaluation.verdict == "FAIL" and not config.no_exit_on_accuracy_fail
-    test = summary["run"].get("performance")
-    invalid = config.exit_on_invalid and test and (test["errors"] or not test["valid"])
-    caught = not all(test["passed"] for test in summary["run"].get("compliance", {}).values())
+    invalid = config.exit_on_invalid and not summary.accepted
+    caught = not all(test.passed for test in (summary.run.compliance or {}).values())
     return NOT_ACCEPTED if failed or invalid or caught else DONE
 
 

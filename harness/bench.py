@@ -79,6 +79,7 @@ class Bench:
         with system.recording(folder / "machine.csv", plan.config.extra_metrics):
             self.loaded = loadgen.run(mode, settings, sut, plan.samples, folder, watch)
         results.write_json(folder / "tokens.json", sut.new_tokens)
+        results.write_json(folder / "prompt_tokens.json", [len(self.library.prompts[index]) for index in sut.indices])
 
     def sut(self, plan: Plan) -> SUT:
         config = plan.config

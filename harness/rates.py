@@ -52,14 +52,14 @@ def from_history(plan: Plan, gpus: list[str], history: Iterable[dict[str, Any]])
     last = None
     for line in history:
         same = all(line.get(key) == value for key, value in mine.items()) and not line.get("batch_size")
-        if same and line.get("tokens_per_s") and line.get("mean_new_tokens"):
+        if same and line.get("tokens_per_sec") and line.get("mean_new_tokens"):
             last = line
     if last is None:
         return None
-    requests = last["tokens_per_s"] / last["mean_new_tokens"]
+    requests = last["tokens_per_sec"] / last["mean_new_tokens"]
     qps = SERVER_SHARE * requests
     return plan.noted(
-        f"server target: {qps:.4g} queries/s = {SERVER_SHARE} x {last['tokens_per_s']:,.1f} tokens/s / "
+        f"server target: {qps:.4g} queries/s = {SERVER_SHARE} x {last['tokens_per_sec']:,.1f} tokens/s / "
         f"{last['mean_new_tokens']:.1f} tokens a request, from Offline run {last['run']}",
         target_qps=qps,
     )

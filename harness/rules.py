@@ -60,6 +60,8 @@ class Scores:
 
 
 ROUGE = tuple(field.name for field in fields(Scores) if field.name.startswith("rouge"))
+SCORES = {name: name.replace("rouge", "ROUGE-") for name in (*ROUGE, "gen_len")}  # as people write them
+SHORT_SCORES = ("rouge1", "rougeL")  # where there is no room for all; the first where there is room for one
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,29 @@ class Limits:
 LIMITS = {"server": Limits(2000, 100), "interactive": Limits(500, 30)}
 
 
+@dataclass(frozen=True)
+class Scenario:
+    """How LoadGen sends the samples, and what a result of it is judged by."""
+
+    streaming: bool = True  # whether LoadGen is told of each first token
+    limits: Limits | None = None  # only at a fixed rate of queries
+    planned_by_rate: bool = True  # whether LoadGen is told a rate, rather than a latency
+    headline: str = "tokens_per_sec"  # the metric that MLPerf publishes
+
+    @property
+    def fixed_rate(self) -> bool:
+        """Whether LoadGen sends queries at a given rate, so that the speed follows from the rate."""
+        return self.limits is not None
+
+
+SCENARIO = {
+    "offline": Scenario(streaming=False),
+    "server": Scenario(limits=LIMITS["server"]),
+    "interactive": Scenario(limits=LIMITS["interactive"]),
+    "singlestream": Scenario(planned_by_rate=False, headline="latency_p90_ms"),
+}
+
+
 def loadgen_model(category: str, scenario: str) -> str:
     """The model name under which `mlperf.conf` keeps this benchmark's settings."""
     if category == "edge":
@@ -103,8 +128,10 @@ class Bounds:
     gen_len: tuple[float, float]
 
 
+GATE = {False: 0.99, True: 0.999}  # share of the reference that each ROUGE score must reach, by high accuracy or not
+
+
 def bounds(reference: Scores, high_accuracy: bool = False) -> Bounds:
     """ROUGE at least 0.99 of the reference (0.999 for high accuracy), gen_len within 10 % of it."""
-    share = 0.999 if high_accuracy else 0.99
-    floor = {name: share * getattr(reference, name) for name in ROUGE}
+    floor = {name: GATE[high_accuracy] * getattr(reference, name) for name in ROUGE}
     return Bounds(floor, (0.9 * reference.gen_len, 1.1 * reference.gen_len))

@@ -35,7 +35,8 @@ class Counters:
 
 @dataclass
 class SUT:
-    """Answers every query with the engine; `new_tokens` holds each answer's length in the order of issue.
+    """Answers every query with the engine; in the order of issue, `indices` holds the samples asked for, and
+    `new_tokens` each answer's length.
 
     `failure` is set to the first exception: from then on LoadGen waits for answers that never come.
     """
@@ -43,6 +44,7 @@ class SUT:
     engine: Engine
     prompts: list[list[int]]
     counters: Counters = field(default_factory=Counters)
+    indices: list[int] = field(default_factory=list)
     new_tokens: list[int] = field(default_factory=list)
     failure: BaseException | None = None
 
@@ -50,6 +52,7 @@ class SUT:
         """LoadGen's IssueQuery: one thread-safe call hands the whole query over to the engine's loop."""
         first = len(self.new_tokens)
         self.new_tokens.extend([0] * len(ids))
+        self.indices.extend(indices)
         self.counters.issued += len(ids)
         queries = [Query(id, index, first + n) for n, (id, index) in enumerate(zip(ids, indices, strict=True))]
         self.engine.loop.call_soon_threadsafe(self.start, queries)

@@ -84,7 +84,7 @@ class Entry:
 
 def read_run(path: Path) -> Run:
     """Raises UsageError for a folder that holds no finished run, LogError for logs that are not its own."""
-    facts = facts_of(path)
+    facts = facts_of(path).model_dump(mode="json")
     status = read_json(path / "status.json").get("status")
     if status != "complete":
         raise UsageError(f"{path}: this run is {status or 'of unknown status'}; only complete ones can be submitted.")
