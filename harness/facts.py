@@ -77,20 +77,25 @@ def gpu_names(gpus: Sequence[str] | None) -> str:
     return ", ".join(f"{count}x {name}" if count > 1 else name for name, count in counted.items()) or "none"
 
 
-class RunFacts(File):
-    """config.json of a run of run.py: every resolved setting, and what is known of the run beside its tests."""
+class Facts(File):
+    """What config.json holds of whatever was run."""
 
     started: str
     command: str
     system: System
+    engine_start_s: float | None = None
+    engine_args: dict[str, Any] = {}
+
+
+class RunFacts(Facts):
+    """config.json of a run of run.py: every resolved setting, and what is known of the run beside its tests."""
+
     plan: Plan
     shortcomings: list[str]
     loadgen: dict[str, str] = {}
     probes: list[Probe] = []
     data: str | None = None
     mean_prompt_tokens: float | None = None
-    engine_start_s: float | None = None
-    engine_args: dict[str, Any] = {}
     stages: list[tuple[str, float]] = []
 
     @property

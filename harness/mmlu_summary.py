@@ -2,18 +2,13 @@
 
 from typing import Any, Self
 
-from harness.facts import File, Model, System
+from harness.facts import Facts, File, Model
 
 
-class MMLUFacts(File):
+class MMLUFacts(Facts):
     """config.json: every setting, and what is known of the evaluation."""
 
-    started: str
-    command: str
-    system: System
     config: dict[str, Any]
-    engine_start_s: float | None = None
-    engine_args: dict[str, Any] = {}
 
 
 class Shortened(Model):
