@@ -262,17 +262,19 @@ def answers(a: Compared, b: Compared) -> Pair:
     """What two runs answered to the same samples. Raises UsageError where the samples were not the same."""
     import numpy as np
 
-    tables = [results.read_columns(run.accuracy / SAMPLES, ("index", "prompt_tokens", *rules.ROUGE)) for run in (a, b)]
+    tables = [
+        results.read_columns(run.accuracy / SAMPLES, ("index", "prompt_tokens", *rules.SAMPLE_SCORES)) for run in (a, b)
+    ]
     if tables[0]["prompt_tokens"] != tables[1]["prompt_tokens"]:
         raise UsageError(f"{a.folder} and {b.folder} did not answer the same samples.")
-    each = [np.array([table[name] for name in rules.ROUGE], dtype=float).T for table in tables]
+    each = [np.array([table[name] for name in rules.SAMPLE_SCORES], dtype=float).T for table in tables]
     spread = intervals(each[1] - each[0])
     means = [scores.mean(axis=0) for scores in each]
     scores = [
         Difference(
             name, float(means[0][n]), float(means[1][n]), float(means[1][n] - means[0][n]), *map(float, spread[n])
         )
-        for n, name in enumerate(rules.ROUGE)
+        for n, name in enumerate(rules.SAMPLE_SCORES)
     ]
     splitters = {run.summary.run.accuracy and run.summary.run.accuracy.splitter for run in (a, b)}
     return Pair(len(each[0]), scores, len(splitters) == 1, divergences(a, b, tables))

@@ -3,9 +3,9 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, computed_field, field_validator
+from pydantic import BaseModel, ConfigDict, JsonValue, computed_field, field_validator
 
 from harness.config import Plan
 from harness.search import Probe
@@ -84,7 +84,7 @@ class Facts(File):
     command: str
     system: System
     engine_start_s: float | None = None
-    engine_args: dict[str, Any] = {}
+    engine_args: dict[str, JsonValue] = {}
 
 
 class RunFacts(Facts):
@@ -99,8 +99,8 @@ class RunFacts(Facts):
     stages: list[tuple[str, float]] = []
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, object]:
         """Every setting by its name: flags, and over them what `auto` came to."""
         plan = asdict(self.plan)
-        flags: dict[str, Any] = plan.pop("config")
+        flags: dict[str, object] = plan.pop("config")
         return flags | {name: value for name, value in plan.items() if name not in ("task", "notes")}

@@ -6,6 +6,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic import JsonValue
+
 from harness import plots, results
 from harness.mmlu import Asked, MMLUConfig
 from harness.mmlu_data import DOMAIN_OF, DOMAINS, LETTERS, Data
@@ -78,7 +80,7 @@ def write(
     return summary
 
 
-def settings_of(folder: Path) -> dict[str, Any]:
+def settings_of(folder: Path) -> dict[str, JsonValue]:
     """The settings of an earlier evaluation; none where only its samples.csv is left."""
     path = folder / "config.json"
     return results.read(path, MMLUFacts).config if path.exists() else {}
@@ -123,7 +125,7 @@ def details(data: Data, asked: Asked, rows: Sequence[Scored]) -> str:
     return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
 
 
-def history_line(run: results.RunFolder, summary: Overall) -> dict[str, Any]:
+def history_line(run: results.RunFolder, summary: Overall) -> dict[str, object]:
     """What results/mmlu/history.jsonl keeps of a run."""
     facts = results.read(run.path / "config.json", MMLUFacts)
     return MMLUHistory.of(run.name, facts, summary).model_dump(mode="json", exclude={"run"})

@@ -1,6 +1,8 @@
 """What an MMLU evaluation leaves behind, typed: config.json, overall.json and the lines of its history."""
 
-from typing import Any, Self
+from typing import Self
+
+from pydantic import JsonValue
 
 from harness.facts import Facts, File, Model
 
@@ -8,7 +10,7 @@ from harness.facts import Facts, File, Model
 class MMLUFacts(Facts):
     """config.json: every setting, and what is known of the evaluation."""
 
-    config: dict[str, Any]
+    config: dict[str, JsonValue]
 
 
 class Shortened(Model):

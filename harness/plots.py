@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import util_logs
 from harness import rules
@@ -12,6 +12,9 @@ from harness.results import FOLDER, read, read_columns
 from harness.search import Probe
 from harness.summary import Accuracy, Performance, Summary
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 LABELLED = 10  # points that can all have their names beside them
 BLUE, ORANGE, GREY, RED = "#2f6db5", "#e07b39", "#8a8f98", "#c0392b"
 
@@ -19,7 +22,7 @@ BLUE, ORANGE, GREY, RED = "#2f6db5", "#e07b39", "#8a8f98", "#c0392b"
 def draw(folder: Path, summary: Summary) -> dict[str, str]:
     """Draws what the run has data for into plots/; returns name -> path relative to `folder`."""
     style()
-    drawn: dict[str, Any] = {}
+    drawn: dict[str, Figure] = {}
     run, logs = summary.run, folder / FOLDER["performance"]
     if run.accuracy:
         drawn["scores"] = scores(run.accuracy)
@@ -54,7 +57,7 @@ def style() -> None:
     )
 
 
-def save(drawn: dict[str, Any], folder: Path) -> dict[str, str]:
+def save(drawn: "dict[str, Figure]", folder: Path) -> dict[str, str]:
     """Writes the figures as PNG files; name -> path relative to the folder above."""
     from matplotlib import pyplot
 

@@ -1,6 +1,6 @@
 """A run folder -> summary.json, plots and report.md; the line of the history, the index, the table for the terminal.
 
-All of it follows from the folder: config.json, LoadGen's logs, rouge.json.
+All of it follows from the folder: config.json, LoadGen's logs, the scores.
 """
 
 from collections import Counter
@@ -17,12 +17,23 @@ from harness.errors import UsageError
 from harness.facts import SCHEMA, RunFacts
 from harness.pages import number, render
 from harness.results import FOLDER, write_json, write_text
-from harness.summary import Audit, Compliance, History, LimitsMs, Logs, Meta, Performance, Run, ScoresFile, Summary
+from harness.summary import (
+    SCORES_FILE,
+    Audit,
+    Compliance,
+    History,
+    LimitsMs,
+    Logs,
+    Meta,
+    Performance,
+    Run,
+    ScoresFile,
+    Summary,
+)
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-SCORES = "rouge.json"
 TOKENS, PROMPT_TOKENS = "tokens.json", "prompt_tokens.json"
 
 
@@ -68,7 +79,7 @@ def summarize(folder: Path, facts: RunFacts) -> Summary:
 
 def tests(folder: Path, facts: RunFacts) -> Run:
     """What came of each test."""
-    scores = folder / FOLDER["accuracy"] / SCORES
+    scores = folder / FOLDER["accuracy"] / SCORES_FILE
     audits: tuple[Audit, ...] = ("test04", "test06")
     judged: dict[Audit, Path] = {test: folder / FOLDER[test] / RESULT for test in audits}
     measured = (folder / FOLDER["performance"] / util_logs.DETAIL).exists()
@@ -115,22 +126,13 @@ def meta(folder: Path, facts: RunFacts, shortcomings: list[str]) -> Meta:
 
 
 def logs(folder: Path) -> Logs:
-    """The files of each test, and by name those that people look for."""
-
-    def first(name: str, *tests: results.Test) -> str | None:
-        paths = (f"{FOLDER[test]}/{name}" for test in tests)
-        return next((path for path in paths if (folder / path).is_file()), None)
-
-    return Logs(
-        summary_txt=first("mlperf_log_summary.txt", "performance", "accuracy"),
-        detail_txt=first(util_logs.DETAIL, "performance", "accuracy"),
-        accuracy_json=first("mlperf_log_accuracy.json", "accuracy"),
-        rouge_json=first(SCORES, "accuracy"),
-        **{
-            test: sorted(str(path.relative_to(folder)) for path in (folder / place).glob("*") if path.is_file())
-            for test, place in FOLDER.items()
-            if (folder / place).is_dir()
-        },  # type: ignore[arg-type]
+    """The files of each test that was begun."""
+    places = {test: folder / place for test, place in FOLDER.items() if (folder / place).is_dir()}
+    return Logs.of(
+        {
+            test: sorted(str(path.relative_to(folder)) for path in place.glob("*") if path.is_file())
+            for test, place in places.items()
+        }
     )
 
 

@@ -137,7 +137,7 @@ def made(path: Path) -> bool:
     return True
 
 
-def finish(run: RunFolder, line: dict[str, Any], keep_all: bool = True, say: Callable[[str], None] = print) -> None:
+def finish(run: RunFolder, line: dict[str, object], keep_all: bool = True, say: Callable[[str], None] = print) -> None:
     """Marks a run complete: its line joins the history, `latest` moves to it, and older runs go if asked.
 
     What cannot be written, moved or deleted takes nothing from the run: `say` is told.

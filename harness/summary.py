@@ -7,14 +7,15 @@ schema of summary.json. What is shown where: `metrics`.
 import json
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field, computed_field
+from pydantic import ConfigDict, Field, JsonValue, computed_field
 
 from harness import rules
 from harness.config import ROOT
 from harness.facts import SCHEMA, File, Model, System
 from harness.search import Probe
-from util_logs import Latency
+from util_logs import DETAIL, Latency
 
+SCORES_FILE = "rouge.json"
 SCHEMA_FILE = ROOT / "templates" / "summary.schema.json"
 Verdict = Literal["PASS", "FAIL", "INCONCLUSIVE", "NOT JUDGED"]
 Audit = Literal["test04", "test06"]
@@ -56,7 +57,7 @@ class Meta(Model):
     engine_start_s: float | None = None
     stages: list[tuple[str, float]] = []
     """Each stage of the run, and the second it began."""
-    engine_args: dict[str, Any] = {}
+    engine_args: dict[str, JsonValue] = {}
 
 
 class Check(Model):
@@ -126,7 +127,7 @@ class ScoresFile(Accuracy, File):
 
     log: str | None = None
 
-    def flat(self) -> dict[str, Any]:
+    def flat(self) -> dict[str, object]:
         """What the file holds: all of this, and scores, references and thresholds under names of their own."""
         floors = {check.name: check for check in self.checks}
         return self.model_dump(mode="json") | {
@@ -172,7 +173,7 @@ class Performance(Model):
     tpot_ms: Latency | None = None
     """Time per output token after the first."""
     limits_ms: LimitsMs | None = None
-    early_stopping: dict[str, Any] = {}
+    early_stopping: dict[str, JsonValue] = {}
     peak_memory_gib: float | None = None
     """The most memory taken at once: of all GPUs, else of the machine; null without --extra-metrics."""
     seeds: dict[str, int] = {}
@@ -187,7 +188,7 @@ class Compliance(Model):
     test: str
     passed: bool
     checks: dict[str, bool | None]
-    facts: dict[str, Any]
+    facts: dict[str, JsonValue]
 
 
 class Run(Model):
@@ -211,6 +212,22 @@ class Logs(Model):
     performance: list[str] | None = Field(default=None, exclude_if=absent)
     test04: list[str] | None = Field(default=None, exclude_if=absent)
     test06: list[str] | None = Field(default=None, exclude_if=absent)
+
+    @classmethod
+    def of(cls, files: dict[str, list[str]]) -> Self:
+        """The files of each test, and by name those that people look for."""
+
+        def first(name: str, *tests: str) -> str | None:
+            paths = (path for test in tests for path in files.get(test, []))
+            return next((path for path in paths if path.endswith(f"/{name}")), None)
+
+        return cls(
+            summary_txt=first("mlperf_log_summary.txt", "performance", "accuracy"),
+            detail_txt=first(DETAIL, "performance", "accuracy"),
+            accuracy_json=first("mlperf_log_accuracy.json", "accuracy"),
+            rouge_json=first(SCORES_FILE, "accuracy"),
+            **files,  # type: ignore[arg-type]
+        )
 
     @property
     def files(self) -> dict[str, list[str]]:

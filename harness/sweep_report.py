@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import mean
-from typing import Any, Literal
+from typing import Literal
 
 from harness import metrics, results, rules
 from harness.errors import UsageError
@@ -289,7 +289,7 @@ def loss(row: Row, base: Row | None) -> str:
     return f"{rules.SCORES[SCORE]} {lost - start:+.2f}"
 
 
-def shortcomings(folder: Path, records: Sequence[Record]) -> dict[str, Any]:
+def shortcomings(folder: Path, records: Sequence[Record]) -> dict[str, object]:
     """Why the numbers are not MLPerf's: `shared` by all runs, and each run's `own`."""
     runs = [record.run for record in records if record.run and record.status == "complete"]
     paths = {run: folder / run / "config.json" for run in runs}
