@@ -69,8 +69,8 @@ def evaluate(config: MMLUConfig, run: "RunFolder", before: Path | None, display:
     record(config, run, facts)
     rows = [mmlu_scores.scored(answer, config.num_fewshot) for answer in asked.answers]
     changes = mmlu_scores.compare(rows_before, rows) if before else []
-    summary = mmlu_report.write(run, config, data, asked, rows, changes, facts | {"before": before})
-    results.finish(run, mmlu_report.history_line(config, summary, facts), say=display.done)
+    summary = mmlu_report.write(run, config, data, asked, rows, changes, before)
+    results.finish(run, mmlu_report.history_line(run, summary), say=display.done)
     mmlu_report.write_index(config.runs)
     tracking.after(run.path, config.mlflow, config.results_dir, display.done)
     display.say("")
@@ -91,11 +91,13 @@ def earlier(config: MMLUConfig) -> Path | None:
 
 def record(config: MMLUConfig, run: "RunFolder", facts: dict[str, Any]) -> None:
     """Keeps config.json: every setting, `auto` resolved, and what is known of the run."""
+    from harness.facts import SCHEMA
     from harness.results import hide_secret, write_json
 
     settings = asdict(config) | {"engine_arg": [hide_secret(pair) for pair in config.engine_arg]}
     settings |= {"max_model_len": config.context, "data": config.folder or "hub"}
-    write_json(run.path / "config.json", json.loads(json.dumps(facts | {"config": settings}, default=str)))
+    kept = {"schema_version": SCHEMA} | facts | {"config": settings}
+    write_json(run.path / "config.json", json.loads(json.dumps(kept, default=str)))
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import typer
 from harness import results, sweep_file
 from harness.cli import in_utf8
 from harness.errors import DONE, ENGINE_FAILED, INTERRUPTED, BenchmarkError, UsageError
+from harness.facts import SCHEMA
 from harness.sweep_file import BASELINE, Experiment, Sweep
 
 if TYPE_CHECKING:
@@ -140,7 +141,8 @@ def opened(sweep: Sweep, results_dir: Path) -> tuple[results.RunFolder, list["Re
 
     place = results.open_run(results_dir / "sweeps", sweep.name)
     facts = {"command": ending.command_line(), "started": results.now(), "system": system.facts()}
-    results.write_json(place.path / "sweep.json", facts | {"sweep": asdict(sweep), "records": []})
+    kept = {"schema_version": SCHEMA} | facts | {"sweep": asdict(sweep), "records": []}
+    results.write_json(place.path / "sweep.json", kept)
     return place, []
 
 
@@ -156,9 +158,8 @@ def reopened(sweep: Sweep, results_dir: Path) -> tuple[results.RunFolder, list["
     if before.sweep != sweep:
         raise UsageError(f"{mine[-1].parent} was made from another state of the file; run without --resume.")
     now = system.facts()
-    if changed := [
-        key for key in ("gpus", "cpu", "cores", "python", "packages", "variables") if now[key] != before.system.get(key)
-    ]:
+    same = ("gpus", "cpu", "cores", "python", "packages", "variables")
+    if changed := [key for key in same if now[key] != getattr(before.system, key)]:
         raise UsageError(f"{mine[-1].parent} was made with other {' and '.join(changed)}; run without --resume.")
     return results.RunFolder(results_dir / "sweeps", mine[-1].parent.name), list(before.records)
 

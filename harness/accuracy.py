@@ -22,9 +22,11 @@ from typing import Any, Literal
 from harness import rules
 from harness.config import DEFAULT_MODEL, EngineConfig, Plan
 from harness.errors import BAD_INPUT, BenchmarkError, LoadGenError
+from harness.facts import SCHEMA
 from harness.pages import render
 from harness.results import write_json, write_text
 from harness.samples import Library, from_json, load_tokenizer
+from harness.summary import ScoresFile
 
 Splitter = Literal["nltk punkt_tab", "built-in"]
 Verdict = Literal["PASS", "FAIL", "INCONCLUSIVE", "NOT JUDGED"]
@@ -270,8 +272,9 @@ def evaluate(folder: Path, plan: Plan, library: Library, tokenizer: Any) -> Eval
         splitter=sentence_splitter()[0],
         note=note,
     )
-    kept = {"approximate": result.approximate, "log": digest(folder / "mlperf_log_accuracy.json")}
-    write_json(folder / "rouge.json", asdict(result) | kept)
+    log = digest(folder / "mlperf_log_accuracy.json")
+    kept = asdict(result) | {"approximate": result.approximate, "log": log, "schema_version": SCHEMA}
+    write_json(folder / "rouge.json", ScoresFile(**kept).flat())
     lengths = [len(prompt) for prompt in library.prompts]
     with (folder / "samples.csv").open("w", newline="") as file:
         table = csv.writer(file)

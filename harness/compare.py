@@ -1,17 +1,133 @@
-"""Two runs side by side: what changed in the scores, and in which answers."""
+"""Finished runs side by side: the settings that differ, speed, latency, accuracy; of two, also where answers part.
+
+Two runs with an accuracy test on the same samples are compared answer by answer; any others by their numbers."""
 
 import csv
-from dataclasses import dataclass
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from harness import rules
+from harness import metrics, results, rules
 from harness.accuracy import intervals, read_log
+from harness.config import OUTPUT, RunConfig
 from harness.errors import UsageError
-from harness.pages import render
-from harness.results import facts_of, read_json
+from harness.facts import RunFacts, gpu_names
+from harness.pages import number, render
+from harness.results import FOLDER, facts_of, write_text
+from harness.summary import Summary
 
 SHOWN = 20
+SAMPLES = "samples.csv"
+# Settings that say nothing of the work: where results go, and what `auto` was or came to by measuring.
+ASIDE = {item.name for item in fields(RunConfig) if item.metadata["panel"] == OUTPUT} | {
+    *("total_sample_count", "min_duration", "offline_expected_qps", "target_qps", "expected_latency_ms"),
+    *("quantization", "kv_cache_dtype", "running", "model", "category", "scenario"),
+}
+Value = str | float | None
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A finished run."""
+
+    folder: Path
+    facts: RunFacts
+    summary: Summary
+
+    @property
+    def accuracy(self) -> Path:
+        return self.folder / FOLDER["accuracy"]
+
+    @property
+    def speed(self) -> "Speed | None":
+        """What its performance test came to, if it had one."""
+        test, score, meta = self.summary.run.performance, self.summary.run.accuracy, self.summary.meta
+        if test is None or test.tokens_per_sec is None:
+            return None
+        searched = self.facts.plan.config.server_target_qps == "max"
+        return Speed(
+            tokens_per_sec=test.tokens_per_sec,
+            valid=test.valid,
+            passed=score is None or score.verdict != "FAIL",
+            fixed_rate=self.summary.scenario.fixed_rate and not searched,
+            kind=f"{meta.category} {meta.scenario}",
+            samples=meta.samples,
+            new_tokens=meta.max_new_tokens,
+            machine=self.summary.system.gpus or [f"{self.summary.system.cpu}, {self.summary.system.cores} cores"],
+        )
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """All that was set, and what it ran on, as words by name."""
+        asked = {name: value for name, value in self.facts.settings.items() if name not in ASIDE}
+        system = self.facts.system
+        found = asked | asdict(self.facts.plan.running) | system.packages | system.variables
+        return {name: words(value) for name, value in found.items()}
+
+    @property
+    def verdict(self) -> str | None:
+        score = self.summary.run.accuracy
+        return score.verdict if score else None
+
+    @property
+    def validity(self) -> str | None:
+        test = self.summary.run.performance
+        return None if test is None else "VALID" if test.valid else "INVALID"
+
+
+Tell = Callable[[Compared], Value]
+ABOUT: tuple[tuple[str, str, Tell], ...] = (
+    ("run", "run", lambda run: run.folder.name),
+    ("model", "model", lambda run: run.summary.meta.model),
+    ("category", "category", lambda run: run.summary.meta.category),
+    ("scenario", "scenario", lambda run: run.summary.meta.scenario),
+    ("gpus", "GPU", lambda run: gpu_names(run.summary.system.gpus)),
+)
+VERDICTS: tuple[tuple[str, str, Tell], ...] = (
+    ("verdict", "accuracy", lambda run: run.verdict),
+    ("valid", "performance", lambda run: run.validity),
+)
+
+
+@dataclass(frozen=True)
+class Column:
+    """One thing that is told of every run: a value each, in the order of the runs."""
+
+    name: str
+    label: str
+    values: tuple[Value, ...]
+    metric: metrics.Metric | None = None
+
+    def text(self, value: Value) -> str:
+        return value if isinstance(value, str) else number(value, 6)
+
+
+@dataclass(frozen=True)
+class Speed:
+    """A performance test: output tokens per second, LoadGen's verdict, and what must be alike for a comparison."""
+
+    tokens_per_sec: float
+    valid: bool
+    passed: bool  # not failed by the accuracy gate
+    fixed_rate: bool  # LoadGen sent queries at a configured rate, so the speed says nothing of the engine
+    kind: str
+    samples: int
+    new_tokens: int  # at most, in an answer
+    machine: list[str]  # its GPUs, or its CPU
+
+    def differences(self, other: "Speed") -> str:
+        """Why the two cannot be compared; empty where they can."""
+        if self.kind != other.kind:
+            return "other scenarios"
+        if (self.samples, self.new_tokens) != (other.samples, other.new_tokens):
+            return "other samples, or answers of another length"
+        if self.machine != other.machine:
+            return "other machines"
+        if not all(one.valid and one.passed for one in (self, other)):
+            return "INVALID, or the accuracy gate failed"
+        return "the speed follows from the configured rate" if self.fixed_rate or other.fixed_rate else ""
 
 
 @dataclass(frozen=True)
@@ -27,118 +143,154 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Speed:
-    """A performance test: tokens per second, LoadGen's verdict, and what must be alike for two to be compared."""
-
-    tokens_per_s: float
-    valid: bool
-    passed: bool  # not failed by the accuracy gate
-    paced: bool  # by a rate that was told, so that the speed says nothing of the engine
-    kind: str
-    samples: int
-    new_tokens: int  # at most, in an answer
-    machine: list[str]  # its GPUs, or its CPU
-
-    def held_against(self, other: "Speed") -> str:
-        """Why the two cannot be compared; empty where they can."""
-        if self.kind != other.kind:
-            return "not comparable: other scenarios"
-        if (self.samples, self.new_tokens) != (other.samples, other.new_tokens):
-            return "not comparable: other samples, or answers of another length"
-        if self.machine != other.machine:
-            return "not comparable: other machines"
-        if not all(one.valid and one.passed for one in (self, other)):
-            return "not comparable: INVALID, or the accuracy gate failed"
-        return "not comparable: the rate was told" if self.paced or other.paced else ""
-
-
-@dataclass(frozen=True)
 class Divergence:
     """Where the answers of A and B to one sample part: the token of each there, None where it had ended."""
 
     index: int
-    prompt_tokens: int
+    prompt_tokens: float | None
     position: int
     a: int | None
     b: int | None
-    rougeL_a: float
-    rougeL_b: float
+    score_a: float | None
+    score_b: float | None
 
 
-def compare(a: Path, b: Path) -> str:
-    """A Markdown page that puts two finished runs side by side. Raises UsageError where they cannot be."""
+@dataclass(frozen=True)
+class Pair:
+    """The answers of two runs to the same samples."""
+
+    samples: int
+    scores: list[Difference]
+    same_splitter: bool
+    differing: list[Divergence]
+
+
+def words(value: Any) -> str:
+    """A setting as people write it."""
+    match value:
+        case None:
+            return "unset"
+        case bool():
+            return "on" if value else "off"
+        case list() | tuple():
+            return " ".join(map(str, value)) or "none"
+        case dict():
+            return " ".join(f"{key}={part}" for key, part in value.items())
+    return str(value)
+
+
+def load(folders: Sequence[Path]) -> tuple[list[Compared], list[str]]:
+    """The finished runs among the folders, each once, by name; and why others were left out, so that `*` will do.
+
+    Raises UsageError where fewer than two are left.
+    """
+    runs, reasons = [], []
+    for folder in dict.fromkeys(path.resolve() for path in folders if not path.is_file()):
+        try:
+            runs.append(read(folder))
+        except UsageError as error:
+            reasons.append(str(error))
+    if len(runs) < 2:
+        raise UsageError("; ".join([*reasons, f"--compare takes two runs or more, not {len(runs)}."]))
+    return runs, reasons
+
+
+def read(folder: Path) -> Compared:
+    """A finished run. Raises UsageError for any other folder."""
+    facts, path = facts_of(folder), folder / "summary.json"
+    if not path.exists():
+        raise UsageError(f"{folder}: no summary.json in it; only finished runs are compared.")
+    return Compared(folder, facts, results.read(path, Summary))
+
+
+def last(results_dir: Path, count: int) -> list[Path]:
+    """The folders of the last runs that are finished, oldest first. Raises UsageError for a count below 2."""
+    if count < 2:
+        raise UsageError(f"--last {count}: a comparison takes two runs or more.")
+    folders = sorted(path.parent for path in results_dir.glob("2*/summary.json"))
+    return [folder for folder in folders if (status := results.status_of(folder)) and status.status == "complete"][
+        -count:
+    ]
+
+
+def columns(runs: Sequence[Compared]) -> list[Column]:
+    """What is told of the runs; settings only where they differ, metrics only where one has them."""
+    settings = [run.settings for run in runs]
+    names = dict.fromkeys(name for each in settings for name in each)
+    found = [
+        *(Column(name, label, tuple(map(tell, runs))) for name, label, tell in ABOUT),
+        *(Column(name, name, tuple(each.get(name) for each in settings)) for name in names if differ(name, settings)),
+        *(Column(name, label, tuple(map(tell, runs))) for name, label, tell in VERDICTS),
+        *(Column(m.name, m.label, tuple(m.of(run.summary) for run in runs), m) for m in metrics.shown("compare")),
+    ]
+    return [column for column in found if any(value is not None for value in column.values)]
+
+
+def differ(name: str, settings: Sequence[dict[str, str]]) -> bool:
+    return len({each.get(name) for each in settings}) > 1
+
+
+def write_csv(path: Path, runs: Sequence[Compared]) -> None:
+    """The table as CSV: a line a run, numbers in full."""
+    table, text = columns(runs), io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([column.name for column in table])
+    writer.writerows(zip(*(column.values for column in table), strict=True))
+    write_text(path, text.getvalue())
+
+
+def page(runs: Sequence[Compared]) -> str:
+    """A Markdown page that puts the runs side by side. Raises UsageError where two did not answer the same samples."""
+    pair, differences = None, ""
+    if len(runs) == 2:
+        a, b = runs
+        pair = answers(a, b) if a.summary.run.accuracy and b.summary.run.accuracy else None
+        differences = a.speed.differences(b.speed) if a.speed and b.speed else "not both measured"
+    return render(
+        "compare.md.j2", runs=runs, columns=columns(runs), pair=pair, differences=differences, most=SHOWN, ratio=ratio
+    )
+
+
+def ratio(column: Column) -> str:
+    """B / A of a measurement that can be better or worse."""
+    a, b = column.values
+    compared = column.metric and column.metric.better and column.metric.name not in rules.SCORES
+    return f"{b / a:.3f}" if compared and isinstance(a, int | float) and isinstance(b, int | float) and a else ""
+
+
+def answers(a: Compared, b: Compared) -> Pair:
+    """What two runs answered to the same samples. Raises UsageError where the samples were not the same."""
     import numpy as np
 
-    tables = [load_samples(folder) for folder in (a, b)]
-    if [row["prompt_tokens"] for row in tables[0]] != [row["prompt_tokens"] for row in tables[1]]:
-        raise UsageError(f"{a} and {b} did not answer the same samples.")
-    each = [np.array([[float(row[name]) for name in rules.ROUGE] for row in table]) for table in tables]
+    tables = [
+        results.read_columns(run.accuracy / SAMPLES, ("index", "prompt_tokens", *rules.SAMPLE_SCORES)) for run in (a, b)
+    ]
+    if tables[0]["prompt_tokens"] != tables[1]["prompt_tokens"]:
+        raise UsageError(f"{a.folder} and {b.folder} did not answer the same samples.")
+    each = [np.array([table[name] for name in rules.SAMPLE_SCORES], dtype=float).T for table in tables]
     spread = intervals(each[1] - each[0])
     means = [scores.mean(axis=0) for scores in each]
     scores = [
         Difference(
             name, float(means[0][n]), float(means[1][n]), float(means[1][n] - means[0][n]), *map(float, spread[n])
         )
-        for n, name in enumerate(rules.ROUGE)
+        for n, name in enumerate(rules.SAMPLE_SCORES)
     ]
-    one, other = speed(a), speed(b)
-    splitters = {read_json(folder / "Accuracy" / "rouge.json").get("splitter") for folder in (a, b)}
-    return render(
-        "compare.md.j2",
-        a=a.resolve(),
-        b=b.resolve(),
-        samples=len(tables[0]),
-        scores=scores,
-        speeds=[one, other] if one and other else [],
-        unlike=one.held_against(other) if one and other else "",
-        splitters=len(splitters),
-        differing=divergences(a, b, tables),
-        most=SHOWN,
-    )
+    splitters = {run.summary.run.accuracy and run.summary.run.accuracy.splitter for run in (a, b)}
+    return Pair(len(each[0]), scores, len(splitters) == 1, divergences(a, b, tables))
 
 
-def speed(folder: Path) -> Speed | None:
-    """What a run's performance test came to, if it had one."""
-    summary = read_json(folder / "summary.json")
-    test = summary.get("run", {}).get("performance")
-    if not test:
-        return None
-    meta, system, config = summary["meta"], summary["system"], facts_of(folder)["plan"]["config"]
-    return Speed(
-        tokens_per_s=test["tokens_per_sec"],
-        valid=bool(test["valid"]),
-        passed=summary["run"].get("accuracy", {}).get("verdict") != "FAIL",
-        paced=meta["scenario"] in rules.LIMITS and config["server_target_qps"] != "max",
-        kind=f"{meta['category']} {meta['scenario']}",
-        samples=meta["samples"],
-        new_tokens=meta["max_new_tokens"],
-        machine=system["gpus"] or [f"{system['cpu']}, {system['cores']} cores"],
-    )
-
-
-def load_samples(folder: Path) -> list[dict[str, Any]]:
-    """samples.csv of a run. Raises UsageError where there is none."""
-    facts_of(folder)
-    try:
-        with (folder / "Accuracy" / "samples.csv").open(newline="") as file:
-            return list(csv.DictReader(file))
-    except OSError:
-        raise UsageError(
-            f"{folder}: no Accuracy/samples.csv; --compare takes two runs with an accuracy test."
-        ) from None
-
-
-def divergences(a: Path, b: Path, tables: list[list[dict[str, Any]]]) -> list[Divergence]:
+def divergences(a: Compared, b: Compared, tables: Sequence[dict[str, list[float | None]]]) -> list[Divergence]:
     """The samples that A and B answered differently."""
-    count = len(tables[0])
-    answers = [read_log(folder / "Accuracy" / "mlperf_log_accuracy.json", count) for folder in (a, b)]
+    count, score = len(tables[0]["prompt_tokens"]), rules.SHORT_SCORES[-1]
+    logs = [read_log(run.accuracy / "mlperf_log_accuracy.json", count) for run in (a, b)]
     found = []
-    for one, other, row_a, row_b in zip(*answers, *tables, strict=True):
+    for n, (one, other) in enumerate(zip(*logs, strict=True)):
         if one.tokens == other.tokens:
             continue
         shorter = min(len(one.tokens), len(other.tokens))
         at = next((n for n in range(shorter) if one.tokens[n] != other.tokens[n]), shorter)
         there = [answer.tokens[at] if at < len(answer.tokens) else None for answer in (one, other)]
-        scores = [float(row["rougeL"]) for row in (row_a, row_b)]
-        found.append(Divergence(one.index, int(row_a["prompt_tokens"]), at, there[0], there[1], scores[0], scores[1]))
+        prompt, (first, second) = tables[0]["prompt_tokens"][n], (table[score][n] for table in tables)
+        found.append(Divergence(one.index, prompt, at, there[0], there[1], first, second))
     return found

@@ -7,43 +7,36 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Literal
 
-from harness import ending, results, system
+from harness import ending, metrics, results, system
 from harness.config import ROOT
 from harness.errors import DONE, NOT_ACCEPTED
+from harness.facts import RunStatus
+from harness.summary import Summary
 from harness.sweep_file import Experiment
 
 Status = Literal["complete", "failed", "timeout", "interrupted", "skipped"]
 ENDED: tuple[Status, ...] = ("complete", "failed", "timeout", "skipped")
-SCREEN = "screen.txt"
+CONFIG, SCREEN = "config.yaml", "screen.txt"
 LAST_CALL_S = 20.0  # run.py ends its engine within a few seconds of being asked
 MEMORY_WAIT_S = 60.0
 MEMORY_SLACK = 2**30
 
 
 @dataclass(frozen=True)
-class Metrics:
-    """What run.py measured, for the sweep's table; None where it was not. Times in milliseconds, ROUGE x100."""
+class Outcome:
+    """What a run came to: the metrics of a sweep's table by name, None where not measured, and the two verdicts."""
 
-    tokens_per_s: float | None = None
-    samples_per_s: float | None = None
-    duration_s: float | None = None
+    values: dict[str, float | None] = field(default_factory=dict)
     valid: bool | None = None
     invalid_reasons: tuple[str, ...] = ()
-    latency_p50: float | None = None
-    latency_p99: float | None = None
-    ttft_p50: float | None = None
-    ttft_p99: float | None = None
-    tpot_p50: float | None = None
-    tpot_p99: float | None = None
     verdict: str | None = None
-    rouge1: float | None = None
-    rougeL: float | None = None
-    engine_start_s: float | None = None
-    peak_memory_gib: float | None = None
+
+    def get(self, name: str) -> float | None:
+        return self.values.get(name)
 
 
 @dataclass(frozen=True)
@@ -56,7 +49,7 @@ class Record:
     reason: str = ""
     seconds: float = 0.0
     run: str | None = None
-    metrics: Metrics = Metrics()
+    outcome: Outcome = Outcome()
 
 
 def run(item: Experiment, turn: int, place: Path, timeout: float, lock: int, watch: Callable[[str], None]) -> Record:
@@ -67,52 +60,74 @@ def run(item: Experiment, turn: int, place: Path, timeout: float, lock: int, wat
     """
     folder = place / item.name
     folder.mkdir(exist_ok=True)
-    config = folder / "config.yaml"
-    results.write_json(config, item.settings)  # JSON is YAML
-    command = [sys.executable, str(ROOT / "run.py"), "--config", str(config), "--results-dir", str(folder)]
-    environment = {key: value for key, value in os.environ.items() if key != "MLFLOW_TRACKING_URI"} | item.env
-    before = set(folder.iterdir())
-    begin = time.monotonic()
-    stopped: Status | None = None
-    options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "start_new_session": True, "pass_fds": (lock,)}
+    before, begin = set(folder.iterdir()), time.monotonic()
+    results.write_json(folder / CONFIG, item.settings)  # JSON is YAML
     with (folder / SCREEN).open("w") as screen:
         try:
-            process = subprocess.Popen(command, env=environment, stdout=screen, stderr=screen, **options)
+            process = started(item, folder, screen, lock)
         except (OSError, ValueError) as error:  # a variable's value that none can have, say
             return Record(item.name, turn, "failed", f"run.py could not be started: {error}")
-        try:
-            while process.poll() is None and time.monotonic() - begin < timeout:
-                watch(last_line(folder / SCREEN))
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(0.5)
-            if process.poll() is None:
-                stopped = "timeout"
-        except KeyboardInterrupt:
-            stopped = "interrupted"
-            ending.ignore_signals()
-        finally:
-            end(process)
+    stopped = watched(process, folder / SCREEN, begin + timeout, watch)
     seconds = round(time.monotonic() - begin, 1)
-    made = [
-        path for path in set(folder.iterdir()) - before if (path / "status.json").exists() and not path.is_symlink()
-    ]
-    left = max(made, default=None)
-    outcome = results.read_json(left / "status.json") if left else {}
-    whole = outcome.get("status") == "complete" and process.returncode in (DONE, NOT_ACCEPTED)
+    left = run_folder(folder, before)
+    known = results.status_of(left) if left else None
+    whole = known is not None and known.status == "complete" and process.returncode in (DONE, NOT_ACCEPTED)
     status: Status = stopped or ("complete" if whole else "failed")
-    reason = {"complete": "", "timeout": f"ended after {timeout:g} s (--timeout)", "interrupted": "interrupted"}.get(
-        status
-    )
-    if reason is None and process.returncode < 0:
-        reason = f"run.py was ended by {signal.Signals(-process.returncode).name}: {last_line(folder / SCREEN)}"
-    if reason is None:
-        reason = (
-            outcome.get("reason") or last_line(folder / SCREEN) or f"run.py ended with exit code {process.returncode}"
-        )
-    if left and outcome.get("status") == "running":
+    reason = why(status, known, process.returncode, timeout, last_line(folder / SCREEN))
+    if left and known and known.status == "running":
         results.RunFolder(folder, left.name).set_status("failed", reason)
-    found = metrics(results.read_json(left / "summary.json")) if left else Metrics()
-    return Record(item.name, turn, status, reason, seconds, str(left.relative_to(place)) if left else None, found)
+    made = str(left.relative_to(place)) if left else None
+    return Record(item.name, turn, status, reason, seconds, made, outcome(left) if left else Outcome())
+
+
+def started(item: Experiment, folder: Path, screen: IO[str], lock: int) -> "subprocess.Popen[bytes]":
+    """run.py with the experiment's settings and environment. Raises OSError, ValueError where it cannot start."""
+    flags = ["--config", str(folder / CONFIG), "--results-dir", str(folder)]
+    return subprocess.Popen(
+        [sys.executable, str(ROOT / "run.py"), *flags],
+        env={key: value for key, value in os.environ.items() if key != "MLFLOW_TRACKING_URI"} | item.env,
+        stdin=subprocess.DEVNULL,
+        stdout=screen,
+        stderr=screen,
+        start_new_session=True,
+        pass_fds=(lock,),
+    )
+
+
+def watched(
+    process: "subprocess.Popen[bytes]", screen: Path, until: float, watch: Callable[[str], None]
+) -> Literal["timeout", "interrupted"] | None:
+    """Waits for run.py and ends it where it takes too long or is interrupted; says which of them it was."""
+    try:
+        while process.poll() is None and time.monotonic() < until:
+            watch(last_line(screen))
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(0.5)
+        return "timeout" if process.poll() is None else None
+    except KeyboardInterrupt:
+        ending.ignore_signals()
+        return "interrupted"
+    finally:
+        end(process)
+
+
+def run_folder(folder: Path, before: set[Path]) -> Path | None:
+    """The run folder that was not there before, if run.py came to make one."""
+    new = set(folder.iterdir()) - before
+    return max((path for path in new if (path / "status.json").exists() and not path.is_symlink()), default=None)
+
+
+def why(status: Status, known: RunStatus | None, code: int, timeout: float, said: str) -> str:
+    """Why an experiment did not come to its end, in one line; empty where it did."""
+    if status == "complete":
+        return ""
+    if status == "timeout":
+        return f"ended after {timeout:g} s (--timeout)"
+    if status == "interrupted":
+        return "interrupted"
+    if code < 0:
+        return f"run.py was ended by {signal.Signals(-code).name}: {said}"
+    return (known.reason if known else "") or said or f"run.py ended with exit code {code}"
 
 
 def end(process: "subprocess.Popen[bytes]") -> None:
@@ -146,26 +161,17 @@ def last_line(path: Path) -> str:
     return said[-1].removeprefix("error: ") if said else ""
 
 
-def metrics(summary: dict[str, Any]) -> Metrics:
-    """The table's numbers out of a summary.json; {} gives none."""
-    if not summary:
-        return Metrics()
-    test, score = summary["run"].get("performance", {}), summary["run"].get("accuracy", {})
-    times = {
-        f"{kind}_{point}": (test.get(f"{kind}_ms") or {}).get(point)
-        for kind in ("latency", "ttft", "tpot")
-        for point in ("p50", "p99")
-    }
-    return Metrics(
-        tokens_per_s=test.get("tokens_per_sec"),
-        samples_per_s=test.get("samples_per_sec"),
-        duration_s=test.get("duration_s"),
-        valid=test.get("valid"),
-        invalid_reasons=tuple(test.get("invalid_reasons", ())),
-        verdict=score.get("verdict"),
-        rouge1=score.get("scores", {}).get("rouge1"),
-        rougeL=score.get("scores", {}).get("rougeL"),
-        engine_start_s=summary["meta"].get("engine_start_s"),
-        peak_memory_gib=test.get("peak_memory_gib"),
-        **times,
+def outcome(folder: Path) -> Outcome:
+    """What the run in a folder came to; nothing where it has no summary."""
+    path = folder / "summary.json"
+    return of(results.read(path, Summary)) if path.exists() else Outcome()
+
+
+def of(summary: Summary) -> Outcome:
+    test, score = summary.run.performance, summary.run.accuracy
+    return Outcome(
+        values=metrics.values(summary, "sweep"),
+        valid=test.valid if test else None,
+        invalid_reasons=tuple(test.invalid_reasons) if test else (),
+        verdict=score.verdict if score else None,
     )

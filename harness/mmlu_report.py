@@ -6,10 +6,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic import JsonValue
+
 from harness import plots, results
 from harness.mmlu import Asked, MMLUConfig
 from harness.mmlu_data import DOMAIN_OF, DOMAINS, LETTERS, Data
 from harness.mmlu_scores import BINS, Change, Score, Scored, bins, grouped, overall, score, to_csv
+from harness.mmlu_summary import MMLUFacts, MMLUHistory, Overall
 from harness.pages import number, render
 from harness.plots import BLUE, GREY, ORANGE
 
@@ -27,22 +30,24 @@ def write(
     asked: Asked,
     rows: Sequence[Scored],
     changes: Sequence[Change],
-    facts: dict[str, Any],
-) -> dict[str, Any]:
-    """Writes every result into the run's folder, all or none of them; returns what overall.json holds."""
-    notes = caveats(config, data, rows)
-    before = facts["before"]
-    summary = {
-        **overall(rows),
-        "questions_per_s": len(rows) / asked.seconds,
-        "seconds": asked.seconds,
-        "test_questions": data.whole,
-        "num_fewshot": config.num_fewshot,
-        "notes": notes,
-    }
+    before: Path | None,
+) -> Overall:
+    """Writes every result into the run's folder, all or none of them; returns what overall.json holds.
+
+    `before` is the folder of the evaluation that `changes` are held against.
+    """
+    facts = results.read(run.path / "config.json", MMLUFacts)
+    summary = Overall(
+        **dict(overall(rows)),
+        questions_per_s=len(rows) / asked.seconds,
+        seconds=asked.seconds,
+        test_questions=data.whole,
+        num_fewshot=config.num_fewshot,
+        notes=caveats(config, data, rows),
+    )
     domains, subjects = grouped(rows, "domain"), grouped(rows, "subject")
     with results.whole_or_nothing(run.path) as place:
-        results.write_json(place / "overall.json", summary)
+        results.write_json(place / "overall.json", summary.model_dump(mode="json"))
         results.write_json(place / "by_domain.json", {name: asdict(part) for name, part in domains.items()})
         results.write_json(
             place / "by_subject.json",
@@ -67,11 +72,18 @@ def write(
             shortened=[row for row in rows if row.dropped],
             listed=LISTED,
             changes=changes,
-            earlier=results.read_json(before / "config.json").get("config", {}) if before else {},
-            **facts,
+            before=before,
+            earlier=settings_of(before) if before else {},
+            facts=facts,
         )
         results.write_text(place / "report.md", page)
     return summary
+
+
+def settings_of(folder: Path) -> dict[str, JsonValue]:
+    """The settings of an earlier evaluation; none where only its samples.csv is left."""
+    path = folder / "config.json"
+    return results.read(path, MMLUFacts).config if path.exists() else {}
 
 
 def caveats(config: MMLUConfig, data: Data, rows: Sequence[Scored]) -> list[str]:
@@ -113,30 +125,18 @@ def details(data: Data, asked: Asked, rows: Sequence[Scored]) -> str:
     return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
 
 
-def history_line(config: MMLUConfig, summary: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
+def history_line(run: results.RunFolder, summary: Overall) -> dict[str, object]:
     """What results/mmlu/history.jsonl keeps of a run."""
-    kept = ("overall_accuracy", "standard_error", "macro_average", "n", "test_questions", "subjects", "num_fewshot")
-    flags = ("model", "precision", "quantization", "kv_cache_dtype", "load_format", "seed")
-    return {
-        "started": facts["started"],
-        **{name: getattr(config, name) for name in flags},
-        **{name: summary[name] for name in (*kept, "questions_per_s", "cache_hit_rate", "notes")},
-        "gpus": facts["system"]["gpus"],
-    }
-
-
-INDEX_COLUMNS = (
-    *("model", "precision", "quantization", "num_fewshot", "overall_accuracy", "standard_error", "macro_average"),
-    *("n", "test_questions", "questions_per_s", "notes"),
-)
+    facts = results.read(run.path / "config.json", MMLUFacts)
+    return MMLUHistory.of(run.name, facts, summary).model_dump(mode="json", exclude={"run"})
 
 
 def write_index(results_dir: Path) -> None:
     """Renders results/mmlu/index.md from the history."""
-    results.write_index(results_dir, "mmlu_index.md.j2", INDEX_COLUMNS)
+    results.write_index(results_dir, "mmlu_index.md.j2", MMLUHistory)
 
 
-def table(config: MMLUConfig, summary: dict[str, Any], rows: Sequence[Scored], changes: Sequence[Change]) -> "Table":
+def table(config: MMLUConfig, summary: Overall, rows: Sequence[Scored], changes: Sequence[Change]) -> "Table":
     """The result as one table for the terminal; every subject with `--details 1`."""
     from rich.table import Table
 
@@ -154,11 +154,11 @@ def table(config: MMLUConfig, summary: dict[str, Any], rows: Sequence[Scored], c
             add(f"  {subject}", subjects[subject])
     page.add_section()
     add("overall", score(rows), "bold green")
-    page.add_row("mean of the subjects", f"{100 * summary['macro_average']:.2f}", "", f"{summary['subjects']} subjects")
+    page.add_row("mean of the subjects", f"{100 * summary.macro_average:.2f}", "", f"{summary.subjects} subjects")
     page.add_section()
-    page.add_row("questions/s", number(summary["questions_per_s"]))
-    page.add_row("prefix-cache hits", f"{100 * summary['cache_hit_rate']:.1f} %")
-    if cut := summary["shortened_prompts"]["questions"]:
+    page.add_row("questions/s", number(summary.questions_per_s))
+    page.add_row("prefix-cache hits", f"{100 * summary.cache_hit_rate:.1f} %")
+    if cut := summary.shortened_prompts.questions:
         page.add_row("shortened prompts", f"{cut:,}", style="yellow")
     for change in changes:
         shift = f"{100 * change.difference:+.2f}"

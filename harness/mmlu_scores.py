@@ -7,11 +7,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from harness.errors import UsageError
+from harness.facts import SCHEMA
 from harness.mmlu import Answer
 from harness.mmlu_data import DOMAINS, LETTERS, Question
+from harness.mmlu_summary import Answered, Shortened
 
 Z = 1.959964  # of a 95 % interval
 BINS = 10
@@ -111,28 +112,29 @@ def grouped(rows: Sequence[Scored], name: str) -> dict[str, Score]:
     return {key: score(group) for key, group in groups.items()}
 
 
-def overall(rows: Sequence[Scored]) -> dict[str, Any]:
+def overall(rows: Sequence[Scored]) -> Answered:
     """The numbers of overall.json that the answers alone give."""
     whole, subjects = score(rows), grouped(rows, "subject")
     cut = [row for row in rows if row.dropped]
     prompt_tokens, cached = (sum(getattr(row, name) for row in rows) for name in ("prompt_tokens", "cached_tokens"))
-    return {
-        "overall_accuracy": whole.accuracy,
-        "n": whole.n,
-        "correct": whole.correct,
-        "standard_error": whole.standard_error,
-        "interval_95": [whole.low, whole.high],
-        "macro_average": sum(part.accuracy for part in subjects.values()) / len(subjects),
-        "subjects": len(subjects),
-        "predictions": {letter: Counter(row.prediction for row in rows)[letter] for letter in LETTERS},
-        "answers": {letter: Counter(row.answer for row in rows)[letter] for letter in LETTERS},
-        "calibration_error": calibration_error(rows),
-        "ties": sum(row.tied for row in rows),
-        "shortened_prompts": {"questions": len(cut), "examples_dropped": sum(len(row.dropped) for row in cut)},
-        "prompt_tokens": prompt_tokens,
-        "cached_tokens": cached,
-        "cache_hit_rate": cached / prompt_tokens,
-    }
+    return Answered(
+        schema_version=SCHEMA,
+        overall_accuracy=whole.accuracy,
+        n=whole.n,
+        correct=whole.correct,
+        standard_error=whole.standard_error,
+        interval_95=(whole.low, whole.high),
+        macro_average=sum(part.accuracy for part in subjects.values()) / len(subjects),
+        subjects=len(subjects),
+        predictions={letter: Counter(row.prediction for row in rows)[letter] for letter in LETTERS},
+        answers={letter: Counter(row.answer for row in rows)[letter] for letter in LETTERS},
+        calibration_error=calibration_error(rows),
+        ties=sum(row.tied for row in rows),
+        shortened_prompts=Shortened(questions=len(cut), examples_dropped=sum(len(row.dropped) for row in cut)),
+        prompt_tokens=prompt_tokens,
+        cached_tokens=cached,
+        cache_hit_rate=cached / prompt_tokens,
+    )
 
 
 def bins(rows: Sequence[Scored]) -> list[list[Scored]]:

@@ -4,6 +4,7 @@ from typing import Any
 
 from harness import rules
 from harness.config import ROOT
+from harness.facts import gpu_names
 
 
 def render(template: str, **values: Any) -> str:
@@ -15,6 +16,7 @@ def render(template: str, **values: Any) -> str:
     )
     environment.filters["number"] = number
     environment.filters["cell"] = cell
+    environment.filters["gpus"] = gpu_names
     return environment.get_template(template).render(**values, rules=rules)
 
 
@@ -27,6 +29,6 @@ def number(value: float | None, digits: int = 4) -> str:
     return f"{value:,.{digits}g}"
 
 
-def cell(text: str) -> str:
-    """Text that may stand in a Markdown table."""
-    return " ".join(text.split()).replace("|", "\\|")
+def cell(text: str | None) -> str:
+    """Text that may stand in a Markdown table; a dash for none."""
+    return " ".join((text or "–").split()).replace("|", "\\|")

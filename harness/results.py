@@ -1,23 +1,30 @@
 """The results folder: open a run, keep its status, finish it; latest, history, index, retention."""
 
+import csv
 import json
+import math
 import os
 import re
 import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
 
 from harness import rules
 from harness.config import Plan
 from harness.errors import BenchmarkError, UsageError
+from harness.facts import SCHEMA, File, RunFacts, RunStatus
 from harness.pages import render
 
+Kind = TypeVar("Kind")
 SPARE_BYTES = 2**23
+RENAMED = {"tokens_per_s": "tokens_per_sec", "samples_per_s": "samples_per_sec"}  # in lines of format 1
 Status = Literal["running", "complete", "failed", "interrupted"]
 Test = Literal["accuracy", "performance", "test04", "test06"]
 FOLDER: dict[Test, str] = {
@@ -40,11 +47,16 @@ class RunFolder:
         return self.results_dir / self.name
 
     def set_status(self, status: Status, reason: str = "") -> None:
-        write_json(self.path / "status.json", {"status": status, "reason": reason, "time": now()})
+        kept = RunStatus(schema_version=SCHEMA, status=status, reason=reason, time=now())
+        write_json(self.path / "status.json", kept.model_dump())
 
     def give_up(self, status: Literal["failed", "interrupted"], reason: str = "") -> None:
         """Marks a run that ended early; one that is complete stays so, whatever happens to it afterwards."""
-        if read_json(self.path / "status.json").get("status") != "complete":
+        try:
+            known = status_of(self.path)
+        except UsageError:  # a damaged one is replaced
+            known = None
+        if known is None or known.status != "complete":
             self.set_status(status, reason)
 
     def sub(self, name: str) -> Path:
@@ -77,23 +89,31 @@ def record(run: RunFolder, plan: Plan, **facts: Any) -> None:
     note(run, **facts, shortcomings=plan.shortcomings, loadgen=loadgen, plan=settings)
 
 
-def facts_of(folder: Path) -> dict[str, Any]:
+def status_of(folder: Path) -> RunStatus | None:
+    """How far a run came; None where it left no status. Raises UsageError for a status that cannot be read."""
+    path = folder / "status.json"
+    return read(path, RunStatus) if path.exists() else None
+
+
+def facts_of(folder: Path) -> RunFacts:
     """What config.json keeps of a run of run.py. Raises UsageError for any other folder."""
-    facts = read_json(folder / "config.json")
-    if not facts:
+    path = folder / "config.json"
+    if not path.exists():
         raise UsageError(f"{folder}: no config.json in it; not a run folder.")
-    if "plan" not in facts:
+    facts = read_json(path)
+    plan = facts.get("plan", {}) if isinstance(facts, dict) else None
+    if plan == {}:
         raise UsageError(f"{folder}: not a folder of run.py, but of mmlu.py or another.")
-    if "running" not in facts["plan"]:
-        made = facts["system"]["git_revision"] or "an older version"
-        raise UsageError(f"{folder}: made by {made}, which kept less; use that version for it.")
-    return dict(facts)
+    if isinstance(plan, dict) and "running" not in plan:
+        raise UsageError(f"{folder}: written in an older format; use the version that wrote it.")
+    return parsed(path, facts, RunFacts)
 
 
 def note(run: RunFolder, **facts: Any) -> None:
     """Adds facts to config.json, beside those it holds."""
     path = run.path / "config.json"
-    write_json(path, json.loads(json.dumps(read_json(path) | facts, default=str)))
+    known = read_json(path) if path.exists() else {}
+    write_json(path, {"schema_version": SCHEMA} | known | json.loads(json.dumps(facts, default=str)))
 
 
 def hide_secret(word: str) -> str:
@@ -117,7 +137,7 @@ def made(path: Path) -> bool:
     return True
 
 
-def finish(run: RunFolder, line: dict[str, Any], keep_all: bool = True, say: Callable[[str], None] = print) -> None:
+def finish(run: RunFolder, line: dict[str, object], keep_all: bool = True, say: Callable[[str], None] = print) -> None:
     """Marks a run complete: its line joins the history, `latest` moves to it, and older runs go if asked.
 
     What cannot be written, moved or deleted takes nothing from the run: `say` is told.
@@ -144,13 +164,16 @@ def or_say(say: Callable[[str], None], trouble: str) -> Iterator[None]:
 def older(run: RunFolder) -> list[Path]:
     """The folders of other runs that have ended."""
     folders = [status.parent for status in run.results_dir.glob("*/status.json")]
-    return [
-        folder
-        for folder in folders
-        if folder != run.path
-        and not folder.is_symlink()
-        and read_json(folder / "status.json").get("status") != "running"
-    ]
+    return [folder for folder in folders if folder != run.path and not folder.is_symlink() and ended(folder)]
+
+
+def ended(folder: Path) -> bool:
+    """Whether a run is over; one whose status cannot be read is left alone."""
+    try:
+        known = status_of(folder)
+    except UsageError:
+        return False
+    return known is not None and known.status != "running"
 
 
 def append_line(path: Path, text: str) -> None:
@@ -181,17 +204,19 @@ def history(results_dir: Path) -> Iterator[dict[str, Any]]:
     for line in lines:
         try:
             entry = json.loads(line)
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(entry, dict) and isinstance(entry.get("run"), str):
-            yield entry
+            yield {RENAMED.get(str(key), str(key)): value for key, value in entry.items()}
 
 
-def write_index(results_dir: Path, template: str, columns: Sequence[str]) -> None:
-    """Renders results_dir/index.md, newest run first, from the history; `columns` may be missing from old lines."""
-    empty = dict.fromkeys(columns)
-    lines = [empty | line | {"kept": os.path.isdir(results_dir / line["run"])} for line in history(results_dir)]
-    write_text(results_dir / "index.md", render(template, runs=lines[::-1]))
+def write_index(results_dir: Path, template: str, kind: type[File], **more: Any) -> None:
+    """Renders results_dir/index.md, newest run first, from the lines of the history that are of this `kind`."""
+    lines = []
+    for line in history(results_dir):
+        with suppress(ValidationError):
+            lines.append((kind.model_validate(line), os.path.isdir(results_dir / line["run"])))
+    write_text(results_dir / "index.md", render(template, runs=lines[::-1], **more))
 
 
 @contextmanager
@@ -225,11 +250,62 @@ def write_text(path: Path, text: str) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """The file's content, or {} where there is none that can be read."""
+    """The file's content. Raises UsageError, naming the file, where there is none or it is no JSON."""
     try:
         return json.loads(path.read_text())
-    except (OSError, ValueError):
-        return {}
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}.") from None
+    except (ValueError, RecursionError) as error:  # also text that is not UTF-8, a number too long, deep nesting
+        raise UsageError(f"{path}: not JSON: {' '.join(str(error).split())}.") from None
+
+
+def read(path: Path, kind: type[Kind]) -> Kind:
+    """The file as what it should hold. Raises UsageError, naming the file and what is wrong in it."""
+    return parsed(path, read_json(path), kind)
+
+
+def parsed(path: Path, data: Any, kind: type[Kind]) -> Kind:
+    """Data of a file as what it should hold. Raises UsageError, naming the file and the first fault."""
+    try:
+        return TypeAdapter(kind).validate_python(data)
+    except ValidationError as error:
+        faults = sorted(error.errors(include_url=False), key=lambda fault: fault["loc"] != ("schema_version",))
+        where = ".".join(map(str, faults[0]["loc"]))
+        said = "not an object" if faults[0]["type"] in ("model_type", "dataclass_type") else faults[0]["msg"]
+        raise UsageError(f"{path}: {f'{where}: ' if where else ''}{said}.") from None
+    except UsageError as error:  # a setting that this version refuses
+        raise UsageError(f"{path}: {error}") from None
+
+
+def read_columns(path: Path, names: Sequence[str] = ()) -> dict[str, list[float | None]]:
+    """The columns of numbers in a CSV file, all or those named; an empty cell is None.
+
+    Raises UsageError, naming the line, where a column is missing or a cell is no number.
+    """
+    try:
+        with path.open(newline="") as file:
+            lines: list[dict[str, str]] = list(csv.DictReader(file, restkey="", restval=""))
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}.") from None
+    except (ValueError, csv.Error) as error:
+        raise UsageError(f"{path}: not a table: {error}.") from None
+    wanted = names or [name for name in (lines[0] if lines else {}) if name]
+    columns: dict[str, list[float | None]] = {name: [] for name in wanted}
+    for number, line in enumerate(lines, start=2):
+        for name in wanted:
+            try:
+                columns[name].append(finite(line[name]))
+            except (KeyError, ValueError, TypeError):
+                raise UsageError(f"{path}:{number}: {name}: not a number: {line.get(name)!r}.") from None
+    return columns
+
+
+def finite(text: str) -> float | None:
+    """A cell's number; None for an empty one. Raises ValueError, also for infinities."""
+    value = float(text) if text else None
+    if value is not None and not math.isfinite(value):
+        raise ValueError(text)
+    return value
 
 
 def now() -> str:

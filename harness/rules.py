@@ -123,6 +123,7 @@ class Scores:
 
 ROUGE = tuple(field.name for field in fields(Scores) if field.name.startswith("rouge"))
 SCORES = {name: name.replace("rouge", "ROUGE-") for name in (*ROUGE, "gen_len")}  # as people write them
+SAMPLE_SCORES = ROUGE  # the means over samples
 SHORT_SCORES = ("rouge1", "rougeL")  # where there is no room for all; the first where there is room for one
 
 

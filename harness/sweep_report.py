@@ -1,18 +1,19 @@
 """A sweep's folder -> its table, findings in words, plots and report.md. Everything from sweep.json."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import mean
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import TypeAdapter, ValidationError
-
-from harness import rules
+from harness import metrics, results, rules
 from harness.errors import UsageError
-from harness.experiment import Metrics, Record
+from harness.experiment import Outcome, Record
+from harness.facts import SCHEMA, System
+from harness.metrics import Metric
 from harness.pages import number, render
-from harness.results import read_json, write_text
+from harness.results import write_text
 from harness.sweep_file import BASELINE, Experiment, Sweep
 
 # Differences below these are called none: the second where the performance test lasts less than LONG_S, since the
@@ -21,6 +22,7 @@ from harness.sweep_file import BASELINE, Experiment, Sweep
 # differ by a fifth with settings that change nothing on a CPU: one shorter than BRIEF_S tells nothing.
 NOISE, SHORT_NOISE, LONG_S, BRIEF_S = 0.02, 0.06, 60.0, 5.0
 WORDS = {"FAIL": "UNSAFE", "INCONCLUSIVE": "INCONCLUSIVE", "NOT JUDGED": "not judged", "PASS": "SAFE"}  # worst first
+SPEED, SCORE = "tokens_per_sec", rules.SHORT_SCORES[0]
 Effect = Literal["helped", "hurt", "no difference", "too short", "unknown"]
 
 
@@ -30,9 +32,10 @@ class State:
 
     command: str
     started: str
-    system: dict[str, Any]
+    system: System
     sweep: Sweep
     records: tuple[Record, ...]
+    schema_version: int = SCHEMA
 
 
 @dataclass(frozen=True)
@@ -47,11 +50,11 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Row:
-    """One experiment over all its rounds; numbers are means of the complete ones."""
+    """One experiment over all its rounds; `numbers` are means of the complete ones, by metric."""
 
     experiment: Experiment
     records: tuple[Record, ...]
-    numbers: Metrics
+    numbers: dict[str, float | None]
     ratio: Ratio | None = None
 
     @property
@@ -59,14 +62,24 @@ class Row:
         return self.experiment.name
 
     @property
-    def complete(self) -> list[Metrics]:
-        return [record.metrics for record in self.records if record.status == "complete"]
+    def complete(self) -> list[Outcome]:
+        return [record.outcome for record in self.records if record.status == "complete"]
 
     @property
     def speeds(self) -> dict[int, float]:
-        """Tokens per second by round."""
+        """Output tokens per second by round."""
         done = [record for record in self.records if record.status == "complete"]
-        return {record.round: record.metrics.tokens_per_s for record in done if record.metrics.tokens_per_s}
+        return {record.round: speed for record in done if (speed := record.outcome.get(SPEED))}
+
+    @property
+    def speed(self) -> float | None:
+        """Output tokens per second, the mean of the rounds."""
+        return self.numbers.get(SPEED)
+
+    @property
+    def score(self) -> float | None:
+        """The score that stands for all, the mean of the rounds."""
+        return self.numbers.get(SCORE)
 
     @property
     def accuracy(self) -> str:
@@ -89,10 +102,10 @@ class Row:
     def effect(self) -> Effect:
         if self.ratio is None or self.name == BASELINE:
             return "unknown"
-        seconds = self.numbers.duration_s or 0
+        seconds = self.numbers.get("duration_s") or 0
         if seconds < BRIEF_S:
             return "too short"
-        long = seconds >= LONG_S and scenario(self.experiment) not in rules.LIMITS
+        long = seconds >= LONG_S and not scenario(self.experiment).fixed_rate
         noise = NOISE if long else SHORT_NOISE
         if self.ratio.mean > 1 + noise and self.ratio.low > 1:
             return "helped"
@@ -122,10 +135,13 @@ class Report:
 
 def read(folder: Path) -> State:
     """The state a sweep's folder holds. Raises UsageError."""
-    try:
-        return TypeAdapter(State).validate_python(read_json(folder / "sweep.json"))
-    except ValidationError:
-        raise UsageError(f"{folder}: no sweep.json that can be read; not a sweep's folder.") from None
+    path = folder / "sweep.json"
+    if not path.exists():
+        raise UsageError(f"{folder}: no sweep.json in it; not a sweep's folder.")
+    data = results.read_json(path)
+    if isinstance(data, dict) and "schema_version" not in data:
+        raise UsageError(f"{folder}: written in an older format; use the version that wrote it.")
+    return results.parsed(path, data, State)
 
 
 def build(folder: Path) -> Report:
@@ -138,7 +154,8 @@ def build(folder: Path) -> Report:
         sweep=state.sweep,
         state=state,
         rows=report.rows,
-        base=report.row(BASELINE),
+        metrics=[m for m in metrics.shown("sweep") if any(row.numbers.get(m.name) is not None for row in report.rows)],
+        value=partial(value, base=report.row(BASELINE)),
         findings=list(findings(report)),
         rounds=max((record.round + 1 for record in state.records), default=0),
         plots=pictures,
@@ -159,30 +176,40 @@ def rows(state: State) -> list[Row]:
     return [replace(row, ratio=against(row, base)) for row in found] if base else found
 
 
-def scenario(item: Experiment) -> str:
-    return str(item.settings.get("scenario", "offline"))
+def value(row: Row, metric: Metric, base: Row | None) -> str:
+    """A metric in the table: speeds that do not count are struck out, scores have their distance from the baseline."""
+    found = row.numbers.get(metric.name)
+    if found is None:
+        return "–"
+    if metric.name == SPEED and not row.usable:
+        return f"~~{number(found)}~~ not usable"
+    start = base.numbers.get(metric.name) if base else None
+    if metric.name in rules.SCORES and start is not None and row.name != BASELINE:
+        return f"{number(found)} ({found - start:+.2f})"
+    return number(found)
+
+
+def scenario(item: Experiment) -> rules.Scenario:
+    return rules.SCENARIO[str(item.settings.get("scenario", "offline"))]
 
 
 def work(item: Experiment) -> tuple[str, ...]:
     """What an experiment has the engine do: speeds at other work are not compared."""
-    asked = (str(item.settings.get(key)) for key in ("category", "dataset_path", "total_sample_count"))
-    return (scenario(item), *asked)
+    return tuple(str(item.settings.get(key)) for key in ("scenario", "category", "dataset_path", "total_sample_count"))
 
 
-def paced(item: Experiment) -> bool:
-    """Whether its speed is the rate it was told, rather than what the engine can do."""
-    return scenario(item) in rules.LIMITS and item.settings.get("server_target_qps") != "max"
+def fixed_rate(item: Experiment) -> bool:
+    """Whether its speed follows from a configured rate, rather than from what the engine can do."""
+    return scenario(item).fixed_rate and item.settings.get("server_target_qps") != "max"
 
 
-def means(records: Sequence[Record]) -> Metrics:
-    done = [record.metrics for record in records if record.status == "complete"]
-    measured = [field.name for field in fields(Metrics) if field.type == float | None]
-    values: dict[str, Any] = {name: average([getattr(run, name) for run in done]) for name in measured}
-    return Metrics(**values)
+def means(records: Sequence[Record]) -> dict[str, float | None]:
+    done = [record.outcome for record in records if record.status == "complete"]
+    return {metric.name: average([run.get(metric.name) for run in done]) for metric in metrics.shown("sweep")}
 
 
 def against(row: Row, base: Row) -> Ratio | None:
-    if paced(row.experiment) or paced(base.experiment) or work(row.experiment) != work(base.experiment):
+    if fixed_rate(row.experiment) or fixed_rate(base.experiment) or work(row.experiment) != work(base.experiment):
         return None
     ratios = [speed / base.speeds[turn] for turn, speed in row.speeds.items() if turn in base.speeds]
     return Ratio(mean(ratios), min(ratios), max(ratios), len(ratios)) if ratios else None
@@ -200,12 +227,13 @@ def change(ratio: float) -> str:
 
 def line(record: Record) -> str:
     """One experiment's outcome in one line."""
-    run = record.metrics
+    run = record.outcome
     if record.status != "complete":
         return f"{record.status}: {record.reason}"
-    parts = [f"{number(run.tokens_per_s)} tokens/s, {'VALID' if run.valid else 'INVALID'}"] if run.tokens_per_s else []
+    speed, score = run.get(SPEED), run.get(SCORE)
+    parts = [f"{number(speed)} output tokens/s, {'VALID' if run.valid else 'INVALID'}"] if speed else []
     if run.verdict:
-        parts.append(f"{WORDS[run.verdict]}, ROUGE-1 {number(run.rouge1)}")
+        parts.append(f"{WORDS[run.verdict]}, {rules.SCORES[SCORE]} {number(score)}")
     return "; ".join([*parts, f"{record.seconds:.0f} s"])
 
 
@@ -215,7 +243,7 @@ def findings(report: Report) -> Iterator[str]:
     timed = any(row.speeds for row in report.rows)
     if base is None or not base.complete or (timed and not base.usable):
         yield "The baseline has no speed that counts, so there is nothing to compare with."
-    elif timed and paced(base.experiment):
+    elif timed and fixed_rate(base.experiment):
         yield "The baseline's speed is the rate it was told: what compares is TTFT and TPOT at the same rate."
     measured = sorted((row for row in report.rows if row.effect != "unknown" and row.usable), key=gain, reverse=True)
     titles: dict[Effect, str] = {
@@ -235,10 +263,8 @@ def findings(report: Report) -> Iterator[str]:
         yield f"INVALID by LoadGen, so no speed to go by: {', '.join(invalid)}."
     if unsure := [row.name for row in measured if row.accuracy != "SAFE"]:
         yield f"Accuracy not shown to hold: {', '.join(unsure)}."
-    if steps := [
-        f"{row.name} {number(row.numbers.tokens_per_s)}{'' if row.usable else ' (not usable)'}" for row in report.stack
-    ]:
-        yield f"Stacked: {' → '.join(steps)} tokens/s."
+    if steps := [f"{row.name} {number(row.speed)}{'' if row.usable else ' (not usable)'}" for row in report.stack]:
+        yield f"Stacked: {' → '.join(steps)} output tokens/s."
     for row in report.rows:
         if row.trouble:
             yield f"{row.name} {row.trouble}"
@@ -257,16 +283,17 @@ def spread(row: Row) -> str:
 
 
 def loss(row: Row, base: Row | None) -> str:
-    lost, start = row.numbers.rouge1, base.numbers.rouge1 if base else None
+    lost, start = row.score, base.score if base else None
     if lost is None or start is None or row is base:
         return "the gate fails"
-    return f"ROUGE-1 {lost - start:+.2f}"
+    return f"{rules.SCORES[SCORE]} {lost - start:+.2f}"
 
 
-def shortcomings(folder: Path, records: Sequence[Record]) -> dict[str, Any]:
+def shortcomings(folder: Path, records: Sequence[Record]) -> dict[str, object]:
     """Why the numbers are not MLPerf's: `shared` by all runs, and each run's `own`."""
     runs = [record.run for record in records if record.run and record.status == "complete"]
-    found = {run: read_json(folder / run / "config.json").get("shortcomings", []) for run in runs}
+    paths = {run: folder / run / "config.json" for run in runs}
+    found = {run: results.facts_of(path.parent).shortcomings if path.exists() else [] for run, path in paths.items()}
     every = dict.fromkeys(reason for reasons in found.values() for reason in reasons)
     shared = [reason for reason in every if all(reason in reasons for reasons in found.values())]
     own = {run: [reason for reason in reasons if reason not in shared] for run, reasons in found.items()}
@@ -282,10 +309,10 @@ def draw(report: Report, folder: Path) -> dict[str, str]:
     bars = [(row.name, row.ratio.mean, row.ratio.low, row.ratio.high, row.usable) for row in report.rows if row.ratio]
     if len(bars) > 1:
         drawn["speedups"] = plots.speedups(bars)
-    both = [(row, row.numbers.tokens_per_s, row.numbers.rouge1) for row in report.rows if not paced(row.experiment)]
-    points = [(row.name, speed, score, row.usable) for row, speed, score in both if speed and score is not None]
+    free = [row for row in report.rows if not fixed_rate(row.experiment)]
+    points = [(row.name, row.speed, row.score, row.usable) for row in free if row.speed and row.score is not None]
     if len(points) > 1:
         drawn["pareto"] = plots.trade_off(points)
     if report.stack:
-        drawn["stack"] = plots.path([(row.name, row.numbers.tokens_per_s or 0, row.usable) for row in report.stack])
+        drawn["stack"] = plots.path([(row.name, row.speed or 0, row.usable) for row in report.stack])
     return plots.save(drawn, folder)

@@ -12,14 +12,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from harness import metrics, results
 from harness.config import ROOT
 from harness.errors import DONE, NOT_ACCEPTED, BenchmarkError, UsageError, first_line
-from harness.results import read_json, write_json
+from harness.facts import System
+from harness.mmlu_summary import MMLUFacts, Overall
+from harness.results import write_json
+from harness.summary import Summary
 
 NAME = "llama31-mlperf"  # of the experiment, unless MLFLOW_EXPERIMENT_NAME says otherwise
 LEDGER = "mlflow.json"
@@ -74,17 +78,18 @@ def send(folder: Path, results_dir: Path) -> str:
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "5")
     try:
-        write_json(folder / LEDGER, read_json(folder / LEDGER))
+        write_json(folder / LEDGER, ledger_of(folder / LEDGER))
     except OSError as error:
         raise UsageError(f"{folder}: cannot note there what is sent: {error.strerror}.") from None
     try:
         from mlflow.exceptions import MlflowException
+        from sqlalchemy.exc import SQLAlchemyError
     except ImportError:
         raise UsageError("MLflow is not installed: pip install -r requirements-mlflow.txt") from None
     for turn in range(TRIES):
         try:
             return Store(results_dir).log(found, folder / LEDGER)
-        except (MlflowException, OSError) as error:
+        except (MlflowException, SQLAlchemyError, OSError, ImportError) as error:  # ImportError: of a store's driver
             reason = first_line(error)
             time.sleep(WAIT_S * 2**turn if turn + 1 < TRIES else 0)
     raise TrackingError(masked(f"the tracking server did not take it: {reason}"))
@@ -137,7 +142,7 @@ class Store:
         """The id of the entry's run: the one of an earlier try, if this store has it, or a new one."""
         from mlflow.exceptions import MlflowException
 
-        stores = read_json(ledger)
+        stores = ledger_of(ledger)
         known = stores.get(self.place, {})
         if item.key in known:
             try:
@@ -150,6 +155,11 @@ class Store:
         return str(new)
 
 
+def ledger_of(path: Path) -> dict[str, dict[str, str]]:
+    """What was sent so far: by store, the run id of each entry. Raises UsageError."""
+    return results.read(path, dict[str, dict[str, str]]) if path.exists() else {}
+
+
 def files(folder: Path) -> Iterator[Path]:
     """What is kept with a run: reports, plots, settings, LoadGen's logs."""
     for pattern in ("*.json", "*.md", "*.csv", "plots/*", "Accuracy/*", "Performance/*", "Compliance/**/*"):
@@ -158,54 +168,46 @@ def files(folder: Path) -> Iterator[Path]:
 
 def entry(folder: Path) -> Entry:
     """A folder of run.py, mmlu.py or sweep.py as an entry. Raises UsageError for any other, or one not finished."""
-    status = read_json(folder / "status.json").get("status", "no run folder")
+    known = results.status_of(folder)
+    status = known.status if known else "no run folder"
     if (folder / "sweep.json").exists():
         if status == "running":
             raise UsageError(f"{folder}: this sweep is still running, or was killed: end it with --resume first.")
         return sweep(folder)
     if status != "complete":
         raise UsageError(f"{folder}: this is {status}; only complete ones are logged.")
-    config = read_json(folder / "config.json")
-    make, name = (benchmark, "summary.json") if "plan" in config else (mmlu, "overall.json")
-    summary = read_json(folder / name)
-    if not config or not summary:
-        raise UsageError(f"{folder}: no config.json and {name} in it; not the folder of a finished run.")
-    return make(folder, config, summary)
+    return mmlu(folder) if (folder / "overall.json").exists() else benchmark(folder)
 
 
-def benchmark(folder: Path, config: dict[str, Any], summary: dict[str, Any]) -> Entry:
-    plan, meta, run = config["plan"], summary["meta"], summary["run"]
-    settings = plan["config"] | {key: value for key, value in plan.items() if key not in ("config", "task", "notes")}
-    test, score = run.get("performance", {}), run.get("accuracy", {})
-    metrics: dict[str, Any] = {
-        "tokens_per_s": test.get("tokens_per_sec"),
-        "samples_per_s": test.get("samples_per_sec"),
-        "duration_s": test.get("duration_s"),
-        "valid": test.get("valid"),
-        "engine_start_s": meta["engine_start_s"],
-        "peak_memory_gib": test.get("peak_memory_gib"),
-        "gate": {"PASS": 1, "FAIL": 0}.get(score.get("verdict", "")),
-        **score.get("scores", {}),
+def benchmark(folder: Path) -> Entry:
+    facts, summary = results.facts_of(folder), results.read(folder / "summary.json", Summary)
+    meta, test, score = summary.meta, summary.run.performance, summary.run.accuracy
+    numbers: dict[str, float | None] = metrics.values(summary, "mlflow")
+    numbers |= {
+        "valid": test.valid if test else None,
+        "gate": score.passed if score else None,
     }
     for name in ("latency_ms", "ttft_ms", "tpot_ms"):
-        metrics |= {f"{name}/{point}": value for point, value in (test.get(name) or {}).items()}
+        found = getattr(test, name, None)
+        numbers |= {f"{name}/{point}": value for point, value in asdict(found).items()} if found else {}
     tags = {
         "kind": "benchmark",
-        "category": meta["category"],
-        "scenario": meta["scenario"],
-        "mlperf_version": meta["mlperf_version"],
-        "comparable": meta["comparable"],
-        "accuracy": score.get("verdict", "not run"),
-        "loadgen": {True: "VALID", False: "INVALID"}.get(test.get("valid"), "not run"),
+        "category": meta.category,
+        "scenario": meta.scenario,
+        "mlperf_version": meta.mlperf_version,
+        "comparable": meta.comparable,
+        "accuracy": score.verdict if score else "not run",
+        "loadgen": ("VALID" if test.valid else "INVALID") if test else "not run",
     }
-    params = flat(settings) | flat(config.get("engine_args", {}), "engine.")
-    return made(folder, meta["started"], params, metrics, tags | machine(summary["system"]))
+    params = flat(facts.settings) | flat(facts.engine_args, "engine.")
+    return made(folder, meta.started, params, numbers, tags | machine(summary.system))
 
 
-def mmlu(folder: Path, config: dict[str, Any], summary: dict[str, Any]) -> Entry:
-    metrics = {key: value for key, value in summary.items() if isinstance(value, int | float)}
-    params = flat(config["config"]) | flat(config.get("engine_args", {}), "engine.")
-    return made(folder, config["started"], params, metrics, {"kind": "mmlu"} | machine(config["system"]))
+def mmlu(folder: Path) -> Entry:
+    facts, summary = results.read(folder / "config.json", MMLUFacts), results.read(folder / "overall.json", Overall)
+    numbers = {key: value for key, value in summary if isinstance(value, int | float) and key != "schema_version"}
+    params = flat(facts.config) | flat(facts.engine_args, "engine.")
+    return made(folder, facts.started, params, numbers, {"kind": "mmlu"} | machine(facts.system))
 
 
 def sweep(folder: Path) -> Entry:
@@ -225,28 +227,32 @@ def sweep(folder: Path) -> Entry:
         if record.status != "skipped":
             children.append(known)
     params = {"sweep": state.sweep.name, "experiments": str(len(state.sweep.experiments))}
-    numbers = {row.name: row.ratio.mean for row in sweep_report.rows(state) if row.ratio and row.usable}
-    metrics = {"best_speedup": max(numbers.values())} if numbers else {}
-    tags = {"kind": "sweep", "best": max(numbers, key=lambda name: numbers[name], default="")}
-    whole = made(folder, state.started, params, metrics, tags | machine(state.system))
+    speedups = {row.name: row.ratio.mean for row in sweep_report.rows(state) if row.ratio and row.usable}
+    numbers = {"best_speedup": max(speedups.values())} if speedups else {}
+    tags = {"kind": "sweep", "best": max(speedups, key=lambda name: speedups[name], default="")}
+    whole = made(folder, state.started, params, numbers, tags | machine(state.system))
     return replace(whole, children=tuple(children))
 
 
 def made(
-    folder: Path, started: str, params: dict[str, str], metrics: Mapping[str, Any], tags: Mapping[str, Any]
+    folder: Path,
+    started: str,
+    params: dict[str, str],
+    numbers: Mapping[str, float | None],
+    tags: Mapping[str, object],
 ) -> Entry:
-    numbers = {key: float(value) for key, value in metrics.items() if value is not None}
+    kept = {key: float(value) for key, value in numbers.items() if value is not None}
     words = {key: str(value) for key, value in tags.items()}
-    state = read_json(folder / "status.json")
-    finished = state.get("status") == "complete"
-    return Entry("run", folder.resolve().name, started, state.get("time"), params, numbers, words, folder, finished)
+    known = results.status_of(folder)
+    finished, ended = known is not None and known.status == "complete", known.time if known else None
+    return Entry("run", folder.resolve().name, started, ended, params, kept, words, folder, finished)
 
 
-def machine(system: dict[str, Any]) -> dict[str, str]:
+def machine(system: System) -> dict[str, str]:
     """Where it ran, as tags."""
-    gpus = ", ".join(system["gpus"]) or "none"
-    versions = {f"version.{name}": version for name, version in system["packages"].items()}
-    return {"git_revision": system["git_revision"] or "unknown", "gpu": gpus, "cpu": system["cpu"], **versions}
+    versions = {f"version.{name}": version for name, version in system.packages.items()}
+    gpus = ", ".join(system.gpus) or "none"
+    return {"git_revision": system.git_revision or "unknown", "gpu": gpus, "cpu": system.cpu, **versions}
 
 
 def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
@@ -258,7 +264,11 @@ def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 
 
 def milliseconds(started: str | None) -> int:
-    at = datetime.fromisoformat(started) if started else datetime.now()
+    """Milliseconds since 1970; of now for None. Raises UsageError for text that is no time."""
+    try:
+        at = datetime.fromisoformat(started) if started else datetime.now()
+    except ValueError:
+        raise UsageError(f"its files say it started at {started!r}, which is no time.") from None
     return round(at.timestamp() * 1000)
 
 
@@ -274,9 +284,6 @@ def main() -> int:
     except BenchmarkError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
-    except Exception as error:  # of a store's driver, or a folder that is not as it was written
-        print(f"error: {type(error).__name__}: {masked(first_line(error))}", file=sys.stderr)
-        return NOT_ACCEPTED
     return DONE
 
 

@@ -67,7 +67,7 @@ GPUS = ["NVIDIA H200"]
 
 def offline(target: Plan, **changes: Any) -> dict[str, Any]:
     """A line of the history: an Offline run as `target` would have made it."""
-    numbers = {"tokens_per_s": 6400.0, "samples_per_s": 777.0, "mean_new_tokens": 128.0}
+    numbers = {"tokens_per_sec": 6400.0, "samples_per_sec": 777.0, "mean_new_tokens": 128.0}
     where = {"category": "datacenter", "scenario": "offline", "gpus": GPUS, "valid": True}
     return {"run": "earlier", **where, **identity(target), **numbers, **changes}
 
@@ -83,7 +83,7 @@ def test_the_server_rate_is_a_share_of_offline_requests_not_tokens():
 @given(tokens_per_s=st.floats(1, 1e6), mean=st.floats(1, 128))
 def test_the_server_rate_for_any_offline_result(tokens_per_s: float, mean: float):
     server = plan("server")
-    found = from_history(server, GPUS, [offline(server, tokens_per_s=tokens_per_s, mean_new_tokens=mean)])
+    found = from_history(server, GPUS, [offline(server, tokens_per_sec=tokens_per_s, mean_new_tokens=mean)])
     assert found.target_qps == pytest.approx(0.8 * tokens_per_s / mean)
 
 
@@ -104,7 +104,7 @@ def test_the_server_rate_for_any_offline_result(tokens_per_s: float, mean: float
         {"valid": False},
         {"scenario": "server"},
         {"scenario": "singlestream"},
-        {"tokens_per_s": None},
+        {"tokens_per_sec": None},
         {"mean_new_tokens": None},
     ],
     ids=str,
@@ -117,9 +117,9 @@ def test_another_run_gives_no_rate(other: dict[str, Any]):
 def test_the_last_fitting_run_counts():
     server = plan("server")
     lines = [
-        offline(server, tokens_per_s=100.0),
-        offline(server, tokens_per_s=200.0),
-        offline(server, tokens_per_s=900.0, precision="fp16"),
+        offline(server, tokens_per_sec=100.0),
+        offline(server, tokens_per_sec=200.0),
+        offline(server, tokens_per_sec=900.0, precision="fp16"),
         {"run": "of another program"},
     ]
     assert from_history(server, GPUS, lines).target_qps == pytest.approx(0.8 * 200 / 128)

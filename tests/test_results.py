@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from harness import rules
 from harness.config import RunConfig, resolve
 from harness.errors import BAD_INPUT, UsageError
+from harness.rendering import build, reservations, write_index
 from harness.results import (
     RunFolder,
     finish,
@@ -26,7 +27,7 @@ from harness.results import (
     write_json,
     write_text,
 )
-from report import build, reservations, write_index
+from harness.summary import Run
 
 LABEL = "datacenter-offline"
 LINE: dict[str, Any] = {
@@ -39,12 +40,19 @@ LINE: dict[str, Any] = {
     "samples": 256,
     "comparable": False,
     "valid": True,
-    "tokens_per_s": 5309.4,
-    "samples_per_s": 41.5,
+    "tokens_per_sec": 5309.4,
+    "samples_per_sec": 41.5,
     "mean_new_tokens": 128.0,
     "verdict": "PASS",
+    "precision": "bf16",
+    "quantization": "none",
 }
-PASSED = {"verdict": "PASS", "approximate": []}
+COUNTS = dict.fromkeys(("samples", "generated_tokens", "characters", "at_token_limit"), 1)
+PASSED = COUNTS | {"verdict": "PASS", "approximate": [], "full_set": True, "high_accuracy": False}
+PASSED |= {"splitter": "built-in", "checks": []}
+RATES = dict.fromkeys(("duration_s", "samples", "tokens_per_sec", "samples_per_sec"), 1)
+TESTED = RATES | {"scenario": "offline", "valid": True, "errors": []}
+AUDIT = {"test": "any", "passed": True, "checks": {}, "facts": {}}
 
 
 def names(folder: Path) -> set[str]:
@@ -304,20 +312,30 @@ def index(results: Path) -> list[list[str]]:
     return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows[2:]]
 
 
-def test_the_index_lists_runs_newest_first(tmp_path: Path):
+def test_the_index_lists_runs_newest_first_and_tells_them_apart(tmp_path: Path):
     first, second = open_run(tmp_path, LABEL), open_run(tmp_path, LABEL)
-    finish(first, LINE | {"comparable": True})
-    finish(second, LINE | {"comparable": True, "verdict": "FAIL", "valid": False, "scenario": "server"})
+    latencies = {"latency_p99_ms": 3200.0, "ttft_p99_ms": 431.0, "tpot_p99_ms": 31.5}
+    flawed = {"verdict": "FAIL", "valid": False, "scenario": "server", "target_qps": 5.5, **latencies}
+    finish(first, LINE | {"comparable": True, "gpus": ["NVIDIA H200"] * 2, "quantization": "fp8"})
+    finish(second, LINE | {"comparable": False, **flawed})
     assert index(tmp_path) == [
         [
             f"[{second.name}]({second.name}/report.md)",
-            *("demo", "datacenter server", "FAIL", "INVALID", "5,309", "41.5", "no"),
+            *("demo", "datacenter server", "none", "bf16", "none", "FAIL", "INVALID"),
+            *("5,309", "41.5", "5.5", "3,200", "431", "31.5", "no"),
         ],
         [
             f"[{first.name}]({first.name}/report.md)",
-            *("demo", "datacenter offline", "PASS", "VALID", "5,309", "41.5", "yes"),
+            *("demo", "datacenter offline", "2x NVIDIA H200", "bf16", "fp8", "PASS", "VALID"),
+            *("5,309", "41.5", "–", "–", "–", "–", "yes"),
         ],
     ]
+
+
+def test_the_index_reads_lines_of_the_first_format(tmp_path: Path):
+    old = {name.replace("_sec", "_s"): value for name, value in LINE.items()}
+    finish(open_run(tmp_path, LABEL), old)
+    assert "tokens_per_s" in old and index(tmp_path)[0][8:10] == ["5,309", "41.5"]
 
 
 def test_the_index_names_deleted_runs_without_a_link(tmp_path: Path):
@@ -329,8 +347,8 @@ def test_the_index_names_deleted_runs_without_a_link(tmp_path: Path):
 
 def test_the_index_marks_what_a_run_does_not_have(tmp_path: Path):
     run = open_run(tmp_path, LABEL)
-    finish(run, LINE | {"valid": None, "verdict": None, "tokens_per_s": None, "samples_per_s": None})
-    assert index(tmp_path)[0][3:7] == ["–"] * 4
+    finish(run, LINE | {"valid": None, "verdict": None, "tokens_per_sec": None, "samples_per_sec": None})
+    assert index(tmp_path)[0][6:10] == ["–"] * 4
 
 
 def test_the_index_passes_over_lines_of_other_programs(tmp_path: Path):
@@ -365,16 +383,16 @@ def test_a_run_without_a_finished_test_has_no_report(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("mode", "run", "why"),
     [
-        ("both", {"accuracy": PASSED, "performance": {"valid": True, "errors": []}}, []),
+        ("both", {"accuracy": PASSED, "performance": TESTED}, []),
         ("accuracy", {"accuracy": PASSED}, []),
         ("both", {"accuracy": PASSED}, ["performance was not measured"]),
-        ("performance", {"performance": {"valid": True, "errors": []}}, ["accuracy was not checked"]),
+        ("performance", {"performance": TESTED}, ["accuracy was not checked"]),
         ("accuracy", {"accuracy": PASSED | {"verdict": "FAIL"}}, ["the accuracy gate failed"]),
         ("accuracy", {"accuracy": PASSED | {"approximate": ["rougeLsum"]}}, ["approximate rougeLsum"]),
-        ("both", {"performance": {"valid": False, "errors": []}}, ["accuracy was not checked", "INVALID by LoadGen"]),
-        ("both", {"accuracy": PASSED, "performance": {"valid": True, "errors": ["!"]}}, ["LoadGen logged errors"]),
-        ("accuracy", {"compliance": {"test06": {"passed": False}, "test04": {"passed": True}}}, ["TEST06 failed"]),
+        ("both", {"performance": TESTED | {"valid": False}}, ["accuracy was not checked", "INVALID by LoadGen"]),
+        ("both", {"accuracy": PASSED, "performance": TESTED | {"errors": ["!"]}}, ["LoadGen logged errors"]),
+        ("accuracy", {"compliance": {"test06": AUDIT | {"passed": False}, "test04": AUDIT}}, ["TEST06 failed"]),
     ],
 )
 def test_what_came_out_counts_as_much_as_the_settings(mode: str, run: dict[str, Any], why: list[str]) -> None:
-    assert list(reservations(run, mode)) == why
+    assert list(reservations(Run(**run), mode)) == why

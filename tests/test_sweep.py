@@ -18,10 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from harness import ending, experiment, plots, results, sweep_file, sweep_report
-from harness.config import ROOT
+from harness import ending, experiment, plots, results, rules, sweep_file, sweep_report
+from harness.config import ROOT, RunConfig, resolve
 from harness.errors import ENGINE_FAILED, BenchmarkError, UsageError
-from harness.experiment import Metrics, Record
+from harness.experiment import Outcome, Record
 from harness.progress import Display
 from harness.sweep_file import BASELINE, Experiment, Sweep
 from sweep import Choice, opened, reopened
@@ -162,7 +162,7 @@ def test_a_sweep_goes_on_after_failures_and_resumes(tmp_path: Path) -> None:
     found = {record.experiment: record for record in sweep_report.read(folder).records}
     assert list(found) == [BASELINE, "refused", "gone", "unheard"]
     assert found[BASELINE].status == "complete"
-    assert found[BASELINE].metrics.tokens_per_s
+    assert found[BASELINE].outcome.get("tokens_per_sec")
     assert found["refused"].status == "failed"
     assert "--max-model-len" in found["refused"].reason
     assert found["gone"].status == found["unheard"].status == "skipped"
@@ -318,8 +318,9 @@ def state(*records: Record) -> sweep_report.State:
 
 
 def ran(name: str, speed: float, turn: int = 0, **more: object) -> Record:
-    known = {"tokens_per_s": speed, "valid": True, "verdict": "PASS", "rouge1": 40.0, "duration_s": 10.0, **more}
-    return Record(name, turn, "complete", metrics=replace(Metrics(), **known))
+    known = {"tokens_per_sec": speed, "valid": True, "verdict": "PASS", "rouge1": 40.0, "duration_s": 10.0, **more}
+    verdicts = {key: known.pop(key) for key in ("valid", "verdict")}
+    return Record(name, turn, "complete", outcome=Outcome(known, **verdicts))
 
 
 def test_the_words_follow_from_the_numbers(tmp_path: Path) -> None:
@@ -362,7 +363,7 @@ def test_rounds_are_held_against_their_own_baseline() -> None:
     assert (ratio.low, ratio.mean, ratio.high) == pytest.approx((1.1, 1.15, 1.2))
     assert rows["a"].effect == "helped"
     assert rows["b"].effect == "no difference"  # once better, once worse
-    assert rows["a"].numbers.tokens_per_s == 87.5
+    assert rows["a"].speed == 87.5
 
 
 def test_the_worst_round_decides_on_accuracy() -> None:
@@ -419,7 +420,7 @@ def test_an_experiment_that_cannot_be_started_is_recorded(tmp_path: Path) -> Non
 
 
 def test_a_sweep_of_accuracy_alone_needs_no_speed() -> None:
-    none = {"valid": None, "tokens_per_s": None}
+    none = {"valid": None, "tokens_per_sec": None}
     given = state(ran(BASELINE, 0, **none), ran("a", 0, **none), ran("b", 0, **none, verdict="FAIL", rouge1=30.0))
     report = sweep_report.Report(given, tuple(sweep_report.rows(given)))
     assert list(sweep_report.findings(report)) == ["Safe: baseline, a.", "Unsafe: b (ROUGE-1 -10.00)."]
@@ -429,7 +430,9 @@ def test_only_what_all_runs_lack_stands_above_the_table(tmp_path: Path) -> None:
     given = state(replace(ran(BASELINE, 100), run="baseline/1"), replace(ran("a", 120), run="a/1"))
     for run, lacking in (("baseline/1", ["short"]), ("a/1", ["short", "speculative decoding"])):
         (tmp_path / run).mkdir(parents=True)
-        (tmp_path / run / "config.json").write_text(json.dumps({"shortcomings": lacking}))
+        plan = resolve(RunConfig(model="demo"), rules.OFFICIAL["datacenter"], [], 0)
+        results.record(results.RunFolder(tmp_path, run), plan, command="c", started="s", system={})
+        results.note(results.RunFolder(tmp_path, run), shortcomings=lacking)
     (tmp_path / "sweep.json").write_text(json.dumps(asdict(given)))
     sweep_report.build(tmp_path)
     page = (tmp_path / "report.md").read_text()

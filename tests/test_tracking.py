@@ -17,7 +17,7 @@ from mlflow import MlflowClient
 
 from harness import tracking
 from harness.config import ROOT
-from harness.experiment import Record, metrics
+from harness.experiment import Record, outcome
 from harness.results import write_json
 from harness.sweep_file import BASELINE, Experiment, Sweep
 from harness.sweep_report import State
@@ -44,7 +44,7 @@ def logged(client: MlflowClient) -> list[Any]:
 def check(client: MlflowClient, run: Any, summary: Any) -> None:
     """Every kind of thing that must be there, with the numbers of the summary."""
     test, score = summary["run"]["performance"], summary["run"]["accuracy"]
-    assert run.data.metrics["tokens_per_s"] == test["tokens_per_sec"]
+    assert run.data.metrics["tokens_per_sec"] == test["tokens_per_sec"]
     assert run.data.metrics["latency_ms/p99"] == test["latency_ms"]["p99"]
     assert run.data.metrics["rouge1"] == score["scores"]["rouge1"]
     assert run.data.metrics["valid"] == 1
@@ -95,7 +95,7 @@ def test_a_sweep_is_a_parent_with_children(folder: Path, tmp_path: Path) -> None
     summary = json.loads((folder / "summary.json").read_text())
     items = tuple(Experiment(name, "", "isolation", {}, {}, {}) for name in (BASELINE, "a", "b", "c"))
     records = (
-        *(Record(n, 0, "complete", run=f"{n}/{folder.name}", metrics=metrics(summary)) for n in (BASELINE, "a")),
+        *(Record(n, 0, "complete", run=f"{n}/{folder.name}", outcome=outcome(folder)) for n in (BASELINE, "a")),
         Record("b", 0, "failed", "no memory"),
         Record("c", 0, "skipped", "no such flag"),
     )
@@ -112,7 +112,7 @@ def test_a_sweep_is_a_parent_with_children(folder: Path, tmp_path: Path) -> None
     parent = found.pop("s")
     assert parent.data.tags["kind"] == "sweep"
     assert {run.data.tags["mlflow.parentRunId"] for run in found.values()} == {parent.info.run_id}
-    assert found["a#1"].data.metrics["tokens_per_s"] == summary["run"]["performance"]["tokens_per_sec"]
+    assert found["a#1"].data.metrics["tokens_per_sec"] == summary["run"]["performance"]["tokens_per_sec"]
     assert (found["b#1"].info.status, found["b#1"].data.tags["reason"]) == ("FAILED", "no memory")
 
 

@@ -11,9 +11,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from harness import results
 from harness.config import read_given
 from harness.errors import UsageError
-from harness.results import read_json
+from harness.facts import Facts
 from harness.system import cards
 
 # Everything the checker wants to see, in the order it is written; an empty text is for a person to fill.
@@ -118,7 +119,7 @@ def completed(description: dict[str, Any], submitter: str, division: str, catego
 
 def recorded(run: Path) -> dict[str, Any]:
     """The facts of the machine that a run was made on. Raises UsageError."""
-    facts = read_json(run / "config.json")
-    if not facts:
+    path = run / "config.json"
+    if not path.exists():
         raise UsageError(f"{run}: no config.json in it; not a run folder.")
-    return dict(facts["system"])
+    return results.read(path, Facts).system.model_dump()

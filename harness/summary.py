@@ -1,0 +1,315 @@
+"""What a run comes to, typed: summary.json, rouge.json, the lines of the history.
+
+Each name ends with its unit; scores are F1 x100, as MLPerf prints them. `python -m harness.summary` writes the JSON
+schema of summary.json. What is shown where: `metrics`.
+"""
+
+import json
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import ConfigDict, Field, JsonValue, computed_field
+
+from harness import rules
+from harness.config import ROOT
+from harness.facts import SCHEMA, File, Model, System
+from harness.search import Probe
+from util_logs import DETAIL, Latency
+
+SCORES_FILE = "rouge.json"
+SCHEMA_FILE = ROOT / "templates" / "summary.schema.json"
+Verdict = Literal["PASS", "FAIL", "INCONCLUSIVE", "NOT JUDGED"]
+Audit = Literal["test04", "test06"]
+Count = Annotated[int, Field(ge=0)]
+
+
+def absent(value: object) -> bool:
+    return value is None
+
+
+class Meta(Model):
+    """What was run."""
+
+    run: str
+    started: str
+    command: str
+    mlperf_version: str
+    model: str
+    category: str
+    scenario: str
+    mode: Literal["accuracy", "performance", "both"]
+    samples: Annotated[int, Field(ge=1)]
+    comparable: bool
+    """Whether the result can stand beside MLPerf's; `shortcomings` says why not."""
+    shortcomings: list[str]
+    notes: list[str]
+    precision: str
+    quantization: str
+    kv_cache_dtype: str
+    load_format: str
+    tensor_parallel_size: int
+    data_parallel_size: int
+    max_model_len: int
+    max_new_tokens: int
+    batch_size: int | None = None
+    prefix_caching: bool
+    data: str | None = None
+    mean_prompt_tokens: float | None = None
+    engine_start_s: float | None = None
+    stages: list[tuple[str, float]] = []
+    """Each stage of the run, and the second it began."""
+    engine_args: dict[str, JsonValue] = {}
+
+
+class Check(Model):
+    """One score against what it must keep to; `interval` (bootstrap, 95 %) only where not all samples ran."""
+
+    name: str
+    score: float
+    reference: float
+    low: float
+    high: float | None = None
+    interval: tuple[float, float] | None = None
+    verdict: Verdict
+
+
+class Accuracy(Model):
+    """The accuracy of a run. ROUGE is F1 x100, the mean over samples; gen_len is characters, summed over samples."""
+
+    verdict: Verdict
+    note: str = ""
+    samples: Annotated[int, Field(ge=1)]
+    full_set: bool
+    high_accuracy: bool
+    generated_tokens: Count
+    characters: Count
+    at_token_limit: Count
+    splitter: str
+    approximate: list[str]
+    checks: list[Check]
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def scores(self) -> dict[str, float]:
+        return {check.name: check.score for check in self.checks}
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def rouge(self) -> dict[str, float]:
+        """F1 x100."""
+        return {name: score for name, score in self.scores.items() if name in rules.ROUGE}
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def passed(self) -> bool | None:
+        """The gate's verdict; null where it is inconclusive, or switched off."""
+        return {"PASS": True, "FAIL": False}.get(self.verdict)
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def total_samples(self) -> int:
+        return self.samples
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def run_gen_len(self) -> int:
+        """Characters, summed over samples."""
+        return self.characters
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def run_gen_num(self) -> int:
+        """Answers."""
+        return self.samples
+
+
+class ScoresFile(Accuracy, File):
+    """rouge.json; `log` is the SHA-256 of the accuracy log that was scored."""
+
+    log: str | None = None
+
+    def flat(self) -> dict[str, object]:
+        """What the file holds: all of this, and scores, references and thresholds under names of their own."""
+        floors = {check.name: check for check in self.checks}
+        return self.model_dump(mode="json") | {
+            **self.rouge,
+            "baseline": {name: check.reference for name, check in floors.items()},
+            "gate_multiplier": rules.GATE[self.high_accuracy],
+            **{f"threshold_{name}": floors[name].low for name in self.rouge},
+        }
+
+
+class LimitsMs(Model):
+    """99th percentiles at most, in milliseconds."""
+
+    ttft: float
+    tpot: float
+
+
+class Performance(Model):
+    """LoadGen's measurements, and the tokens that were reported to it. Latencies in milliseconds."""
+
+    scenario: str
+    valid: bool
+    invalid_reasons: list[str] = []
+    duration_s: float | None
+    samples: int | None
+    total_new_tokens: int | None = None
+    """Output tokens."""
+    total_input_tokens: int | None = None
+    """Prompt tokens; null in runs that did not record them."""
+    tokens_per_sec: float | None
+    """Output tokens per second, as LoadGen measured."""
+    input_tokens_per_sec: float | None = None
+    """Prompt tokens over LoadGen's duration."""
+    total_tokens_per_sec: float | None = None
+    """Input and output."""
+    samples_per_sec: float | None
+    target_qps: float | None = None
+    """Offline: samples/s expected; Server, Interactive: queries/s sent; else null."""
+    achieved_qps: float | None = None
+    latency_ms: Latency | None = None
+    ttft_ms: Latency | None = None
+    """Time to the first token."""
+    tpot_ms: Latency | None = None
+    """Time per output token after the first."""
+    limits_ms: LimitsMs | None = None
+    early_stopping: dict[str, JsonValue] = {}
+    peak_memory_gib: float | None = None
+    """The most memory taken at once: of all GPUs, else of the machine; null without --extra-metrics."""
+    seeds: dict[str, int] = {}
+    loadgen_version: str = ""
+    errors: list[str] = []
+    warnings: list[str] = []
+
+
+class Compliance(Model):
+    """result.json of a compliance test; each check's verdict, null where it has none."""
+
+    test: str
+    passed: bool
+    checks: dict[str, bool | None]
+    facts: dict[str, JsonValue]
+
+
+class Run(Model):
+    """The tests that were run; others are left out."""
+
+    accuracy: Accuracy | None = Field(default=None, exclude_if=absent)
+    performance: Performance | None = Field(default=None, exclude_if=absent)
+    search: list[Probe] | None = Field(default=None, exclude_if=absent)
+    """Probes of --server-target-qps max."""
+    compliance: dict[Audit, Compliance] | None = Field(default=None, exclude_if=absent)
+
+
+class Logs(Model):
+    """Paths relative to the run folder. The first four are of the performance test where there was one."""
+
+    summary_txt: str | None = None
+    detail_txt: str | None = None
+    accuracy_json: str | None = None
+    rouge_json: str | None = None
+    accuracy: list[str] | None = Field(default=None, exclude_if=absent)
+    performance: list[str] | None = Field(default=None, exclude_if=absent)
+    test04: list[str] | None = Field(default=None, exclude_if=absent)
+    test06: list[str] | None = Field(default=None, exclude_if=absent)
+
+    @classmethod
+    def of(cls, files: dict[str, list[str]]) -> Self:
+        """The files of each test, and by name those that people look for."""
+
+        def first(name: str, *tests: str) -> str | None:
+            paths = (path for test in tests for path in files.get(test, []))
+            return next((path for path in paths if path.endswith(f"/{name}")), None)
+
+        return cls(
+            summary_txt=first("mlperf_log_summary.txt", "performance", "accuracy"),
+            detail_txt=first(DETAIL, "performance", "accuracy"),
+            accuracy_json=first("mlperf_log_accuracy.json", "accuracy"),
+            rouge_json=first(SCORES_FILE, "accuracy"),
+            **files,  # type: ignore[arg-type]
+        )
+
+    @property
+    def files(self) -> dict[str, list[str]]:
+        """All files by test."""
+        return {name: value for name, value in self if isinstance(value, list)}
+
+
+class Summary(File):
+    """summary.json of a benchmark run."""
+
+    meta: Meta
+    system: System
+    run: Run
+    logs: Logs = Logs()
+    plots: dict[str, str | None] = {}
+    """Name and path, relative to the run folder; tokens_per_sec and latency_cdf are null where not drawn."""
+
+    @property
+    def scenario(self) -> rules.Scenario:
+        return rules.SCENARIO[self.meta.scenario]
+
+    @property
+    def accepted(self) -> bool:
+        """Whether LoadGen calls the performance test, if any, VALID and logged no error in it."""
+        test = self.run.performance
+        return test is None or (test.valid and not test.errors)
+
+
+class History(File):
+    """A line of results/history.jsonl: what outlives the run folder. Metrics are further keys, by name."""
+
+    model_config = ConfigDict(extra="allow")
+
+    run: str
+    started: str | None = None
+    mlperf_version: str | None = None
+    model: str | None = None
+    category: str | None = None
+    scenario: str | None = None
+    mode: str | None = None
+    samples: int | None = None
+    comparable: bool | None = None
+    precision: str | None = None
+    quantization: str | None = None
+    kv_cache_dtype: str | None = None
+    load_format: str | None = None
+    batch_size: int | None = None
+    tensor_parallel_size: int | None = None
+    data_parallel_size: int | None = None
+    max_new_tokens: int | None = None
+    valid: bool | None = None
+    mean_new_tokens: float | None = None
+    verdict: Verdict | None = None
+    scores: dict[str, float] | None = None
+    gpus: list[str] | None = None
+
+    @classmethod
+    def of(cls, summary: Summary, metrics: dict[str, float | None]) -> Self:
+        """The line of a run; `metrics` by name."""
+        meta, test, score = summary.meta, summary.run.performance, summary.run.accuracy
+        tokens = test.total_new_tokens if test else None
+        known: dict[str, Any] = {name: value for name, value in meta if name in cls.model_fields}
+        known |= metrics
+        return cls(
+            **known,
+            schema_version=SCHEMA,
+            valid=test.valid if test else None,
+            mean_new_tokens=tokens / test.samples if test and tokens and test.samples else None,
+            verdict=score.verdict if score else None,
+            scores=score.scores if score else None,
+            gpus=summary.system.gpus,
+        )
+
+    def metric(self, name: str) -> Any:
+        """The value of a metric, null where the line has none."""
+        return (self.model_extra or {}).get(name)
+
+
+def schema() -> str:
+    """The JSON schema of summary.json, as text."""
+    return json.dumps(Summary.model_json_schema(mode="serialization"), indent=2) + "\n"
+
+
+if __name__ == "__main__":
+    SCHEMA_FILE.write_text(schema())

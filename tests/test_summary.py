@@ -1,0 +1,276 @@
+"""The typed results: what is read back, refused and declared once."""
+
+import json
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from rich.console import Console
+
+from harness import compare, metrics, rendering, results, rules, sweep_report, tracking
+from harness.config import ROOT
+from harness.errors import UsageError
+from harness.facts import SCHEMA, RunFacts, RunStatus, gpu_names
+from harness.metrics import EVERYWHERE, Metric
+from harness.summary import SCHEMA_FILE, Accuracy, ScoresFile, Summary, schema
+from tests import made
+
+SCORE = {"score": 38.0, "reference": 38.7792, "low": 38.391408, "high": None, "interval": None, "verdict": "FAIL"}
+ACCURACY = {
+    **{"verdict": "FAIL", "note": "", "samples": 100, "full_set": True, "high_accuracy": False},
+    **{"generated_tokens": 12000, "characters": 60000, "at_token_limit": 3, "splitter": "built-in", "approximate": []},
+    "checks": [SCORE | {"name": name} for name in (*rules.ROUGE, "gen_len")],
+}
+
+
+def report(*arguments: str | Path) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, str(ROOT / "report.py"), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def test_the_schema_is_that_of_the_models() -> None:
+    assert SCHEMA_FILE.read_text() == schema(), "stale: python -m harness.summary writes it"
+
+
+def test_the_keys_that_people_read(tmp_path: Path) -> None:
+    made.rendered(tmp_path / "run", scenario="server", server_target_qps=8.5)
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    jsonschema.validate(summary, json.loads(SCHEMA_FILE.read_text()))
+    assert summary["schema_version"] == SCHEMA
+    assert {"category": "datacenter", "scenario": "server", "model": "demo"}.items() <= summary["meta"].items()
+    known = {"gpu_count": 0, "torch_version": "2.13.0", "vllm_version": "0.32.0"}
+    assert known.items() <= summary["system"].items()
+    test = summary["run"]["performance"]
+    assert {"scenario": "server", "total_new_tokens": 8192, "tokens_per_sec": 1024.0}.items() <= test.items()
+    assert (test["duration_s"], test["total_input_tokens"]) == (8.0, 32000)
+    assert (test["input_tokens_per_sec"], test["total_tokens_per_sec"]) == (4000.0, 5024.0)
+    assert summary["logs"]["detail_txt"] == "Performance/mlperf_log_detail.txt"
+    assert [summary["logs"][name] for name in ("summary_txt", "accuracy_json", "rouge_json")] == [None] * 3
+    assert summary["plots"]["tokens_per_sec"] is None and summary["plots"]["latency_cdf"] is None
+    assert set(summary["run"]) == {"performance"}
+
+
+def test_the_keys_of_the_scores() -> None:
+    kept = ScoresFile(**ACCURACY, schema_version=SCHEMA, log="sha").flat()
+    assert {"rouge1": 38.0, "gate_multiplier": 0.99, "run_gen_len": 60000, "run_gen_num": 100}.items() <= kept.items()
+    assert kept["threshold_rougeLsum"] == 38.391408
+    assert kept["baseline"]["rouge1"] == 38.7792
+    assert ScoresFile(**kept).scores == kept["scores"]
+    assert (kept["total_samples"], kept["passed"]) == (100, False)
+    verdicts = {"PASS": True, "FAIL": False, "INCONCLUSIVE": None, "NOT JUDGED": None}
+    for verdict, passed in verdicts.items():
+        assert Accuracy(**ACCURACY | {"verdict": verdict}).passed is passed
+
+
+def test_tokens_that_were_not_recorded_are_null(tmp_path: Path) -> None:
+    test = made.rendered(tmp_path / "old", prompts=False).run.performance
+    assert test is not None
+    assert (test.tokens_per_sec, test.input_tokens_per_sec, test.total_tokens_per_sec) == (1024.0, None, None)
+
+
+def test_no_rate_is_told_of_a_scenario_that_has_none(tmp_path: Path) -> None:
+    summary = made.rendered(tmp_path / "run", category="edge", scenario="singlestream")
+    assert summary.run.performance is not None and summary.run.performance.target_qps is None
+    assert "**20** (latency p90, ms): MLPerf's result" in (tmp_path / "run" / "report.md").read_text()
+
+
+def test_every_metric_leads_to_a_number(tmp_path: Path) -> None:
+    summary = made.rendered(tmp_path / "run", scenario="server", server_target_qps=8.5)
+    test = summary.run.performance
+    assert test is not None
+    full = summary.run.model_copy(
+        update={"accuracy": Accuracy(**ACCURACY), "performance": test.model_copy(update={"peak_memory_gib": 1.5})}
+    )
+    summary = summary.model_copy(update={"run": full})
+    assert {metric.name: metric.of(summary) for metric in metrics.METRICS if metric.of(summary) is None} == {}
+    assert len({metric.name for metric in metrics.METRICS}) == len(metrics.METRICS)
+
+
+def test_a_new_metric_is_one_declaration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    new = Metric("samples_twice", "a new one", "run.performance.samples", "higher", EVERYWHERE)
+    monkeypatch.setattr(metrics, "METRICS", (*metrics.METRICS, new))
+    run = made.run(tmp_path / "20260131-a")
+    summary = rendering.build(run)
+    results.finish(results.RunFolder(tmp_path, run.name), rendering.history_line(summary))
+    rendering.write_index(tmp_path)
+    console = Console(record=True, width=120)
+    console.print(rendering.table(summary))
+    assert "| a new one | 64 |" in (run / "report.md").read_text()
+    assert "a new one" in console.export_text()
+    assert "a new one" in (tmp_path / "index.md").read_text()
+    assert json.loads((tmp_path / "history.jsonl").read_text())["samples_twice"] == 64
+    assert tracking.entry(run).metrics["samples_twice"] == 64
+    made.rendered(tmp_path / "20260131-b")
+    runs, _ = compare.load([run, tmp_path / "20260131-b"])
+    assert "| a new one | 64 | 64 | 1.000 |" in compare.page(runs)
+    assert sweep_report.Metric is Metric and new in metrics.shown("sweep")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("config.json", "[1]", "config.json: not an object"),
+        ("config.json", '{"plan": [1]}', "config.json: "),
+        ("config.json", "{", "config.json: not JSON: "),
+        ("config.json", "[" * 100_000, "config.json: not JSON: "),
+        ("config.json", '{"a": ' + "1" * 5000 + "}", "config.json: not JSON: "),
+        ("config.json", '{"plan": {"config": {}}}', "written in an older format"),
+        ("config.json", '{"config": {}}', "not a folder of run.py"),
+        ("Performance/tokens.json", '{"a": 1}', "tokens.json: "),
+        ("Performance/tokens.json", '[1, "x"]', "tokens.json: 1: Input should be a valid integer"),
+        (
+            "Performance/machine.csv",
+            "seconds,cpu_percent\n1.0,5\n2.0,busy\n",
+            "machine.csv:3: cpu_percent: not a number",
+        ),
+        ("Performance/machine.csv", "seconds,cpu_percent\n1.0,inf\n", "machine.csv:2: cpu_percent: not a number"),
+        ("Performance/machine.csv", "seconds,cpu_percent\n,5\n", "machine.csv: a line without its seconds"),
+        ("Accuracy/rouge.json", "[1]", "rouge.json: not an object"),
+        ("Accuracy/rouge.json", "{}", "rouge.json: verdict: Field required"),
+        ("Compliance/TEST06/result.json", "[]", "result.json: not an object"),
+    ],
+)
+def test_a_damaged_file_is_named_and_so_is_its_fault(tmp_path: Path, name: str, text: str, told: str) -> None:
+    run = made.run(tmp_path / "run")
+    (run / name).parent.mkdir(parents=True, exist_ok=True)
+    (run / name).write_text(text)
+    done = report(run)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
+    assert told in done.stderr
+    assert not (run / "report.md").exists()
+
+
+def test_our_own_mistakes_are_not_called_a_damaged_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import report as command
+
+    run = made.run(tmp_path / "run")
+    monkeypatch.setattr(rendering, "summarize", lambda *_: {}["ours"])
+    monkeypatch.setattr(sys, "argv", ["report.py", str(run)])
+    with pytest.raises(KeyError):
+        command.main()
+
+
+def test_a_newer_format_is_refused_by_its_number(tmp_path: Path) -> None:
+    run = made.run(tmp_path / "run")
+    results.note(results.RunFolder(tmp_path, "run"), schema_version=SCHEMA + 1)
+    with pytest.raises(UsageError, match=f"config.json: schema_version: .*format {SCHEMA + 1} is of a newer version"):
+        results.facts_of(run)
+
+
+def test_files_of_the_first_format_are_read(tmp_path: Path) -> None:
+    made.rendered(tmp_path / "run")
+    for name in ("config.json", "status.json", "summary.json"):
+        kept = json.loads((tmp_path / "run" / name).read_text())
+        del kept["schema_version"]
+        (tmp_path / "run" / name).write_text(json.dumps(kept))
+    assert rendering.build(tmp_path / "run").schema_version == SCHEMA
+    assert results.read(tmp_path / "run" / "status.json", RunStatus).status == "complete"
+
+
+def test_a_damaged_file_is_not_written_back_as_an_empty_one(tmp_path: Path) -> None:
+    run = results.RunFolder(tmp_path, "run")
+    run.path.mkdir()
+    (run.path / "config.json").write_text('{"half": ')
+    with pytest.raises(UsageError, match=r"config\.json: not JSON"):
+        results.note(run, more=1)
+    assert (run.path / "config.json").read_text() == '{"half": '
+
+
+def test_a_run_whose_status_cannot_be_read_is_not_deleted(tmp_path: Path) -> None:
+    odd = results.open_run(tmp_path, "odd")
+    (odd.path / "status.json").write_text("[]")
+    results.finish(results.open_run(tmp_path, "new"), {}, keep_all=False)
+    assert odd.path.exists()
+
+
+def test_the_settings_of_a_run_come_back_typed(tmp_path: Path) -> None:
+    facts = results.facts_of(made.run(tmp_path / "run", max_num_seqs=8, engine_arg=("block_size=32",)))
+    assert isinstance(facts, RunFacts)
+    assert (facts.plan.config.max_num_seqs, facts.plan.config.engine_args) == (8, {"block_size": 32})
+    assert {item.name for item in fields(facts.plan.config)} <= set(facts.settings)
+
+
+def test_gpus_as_people_name_them() -> None:
+    assert gpu_names(["NVIDIA H200"] * 8) == "8x NVIDIA H200"
+    assert gpu_names(["A", "B"]) == "A, B"
+    assert gpu_names([]) == gpu_names(None) == "none"
+
+
+def both(folder: Path, **changed: Any) -> list[compare.Compared]:
+    made.rendered(folder / "a")
+    made.rendered(folder / "b", **changed)
+    return compare.load([folder / "a", folder / "b"])[0]
+
+
+def test_performance_only_runs_are_compared(tmp_path: Path) -> None:
+    page = compare.page(both(tmp_path, max_num_seqs=8, engine_arg=("block_size=32",)))
+    assert "| max_num_seqs | unset | 8 |" in page
+    assert "| engine_arg | none | block_size=32 |" in page
+    assert "| output tokens/s | 1,024 | 1,024 | 1.000 |" in page
+    assert "precision" not in page  # the same in both
+
+
+def test_two_at_a_fixed_rate_have_no_ratio(tmp_path: Path) -> None:
+    made.rendered(tmp_path / "a", scenario="server", server_target_qps=8.0)
+    made.rendered(tmp_path / "b", scenario="server", server_target_qps=9.0)
+    page = compare.page(compare.load([tmp_path / "a", tmp_path / "b"])[0])
+    assert "not comparable: the speed follows from the configured rate" in page
+    assert "| TTFT p99, ms | 20 | 20 |\n" in page and "| server_target_qps | 8.0 | 9.0 |" in page
+
+
+def test_many_runs_are_one_table_and_a_csv_file(tmp_path: Path) -> None:
+    for name in ("20260131-a", "20260131-b", "20260131-c"):
+        made.rendered(tmp_path / name, system=made.SYSTEM | {"gpus": ["NVIDIA H200"] * 2}, max_num_seqs=len(name))
+    (tmp_path / "latest").symlink_to("20260131-c")
+    (tmp_path / "index.md").write_text("")
+    (tmp_path / "mmlu").mkdir()
+    done = report("--compare", *sorted(tmp_path.iterdir()), "--csv", tmp_path / "all.csv")
+    assert done.returncode == 0, done.stderr
+    assert f"left out: {tmp_path / 'mmlu'}: no config.json" in done.stderr
+    rows = [line for line in done.stdout.splitlines() if line.startswith("|")]
+    assert len(rows) == 5 and "2x NVIDIA H200" in rows[-1]
+    assert len({row.count("|") for row in rows}) == 1
+    header, *lines = (line.split(",") for line in (tmp_path / "all.csv").read_text().splitlines())
+    assert [line[header.index("tokens_per_sec")] for line in lines] == ["1024.0"] * 3
+    newest = report("--last", "2", "--results-dir", tmp_path)
+    assert "20260131-c" in newest.stdout and "20260131-a" not in newest.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--compare", "{a}"], "two runs or more, not 1"),
+        (["--compare", "{a}", "{a}"], "two runs or more, not 1"),
+        (["--compare", "{a}", "{a}/nothing"], "nothing: no config.json in it"),
+        (["--last", "1"], "--last 1: a comparison takes two"),
+        (["--last", "2", "--results-dir", "{a}/nothing"], "two runs or more, not 0"),
+        (["{a}", "--csv", "x.csv"], "--csv goes with --compare or --last"),
+        (["{a}", "--last", "2"], "name one RUN_DIR, or"),
+        ([], "name one RUN_DIR, or"),
+        (["{a}/nothing"], "nothing: no config.json in it"),
+    ],
+)
+def test_what_cannot_be_compared_is_said(tmp_path: Path, arguments: list[str], told: str) -> None:
+    run = tmp_path / "a"
+    made.rendered(run)
+    done = report(*(word.format(a=run) for word in arguments))
+    assert done.returncode == 2 and told in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_summary_that_is_damaged_is_named(tmp_path: Path) -> None:
+    made.rendered(tmp_path / "a")
+    made.rendered(tmp_path / "b")
+    (tmp_path / "b" / "summary.json").write_text('{"meta": 1}')
+    with pytest.raises(UsageError, match=r"b/summary.json: meta: not an object"):
+        compare.load([tmp_path / "a", tmp_path / "b"])
+
+
+def test_a_summary_read_back_is_the_same(tmp_path: Path) -> None:
+    summary = made.rendered(tmp_path / "run")
+    again = results.read(tmp_path / "run" / "summary.json", Summary)
+    assert again.model_dump(mode="json") == summary.model_dump(mode="json")
