@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from harness.cli import run_command
-from harness.config import parallelism, without_secrets
 from harness.errors import DONE, UsageError
 from harness.mmlu import MMLUConfig
+from harness.plan import parallelism
+from harness.secrets import hide
 
 if TYPE_CHECKING:
     from harness.progress import Display
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
 
 def main(config: MMLUConfig) -> NoReturn:
     """Runs the evaluation in a folder of its own; ends the process with the exit code."""
-    from harness import ending, progress, results
+    from harness import processes, progress, results, secrets
 
-    ending.heed_signals()
+    processes.install_signal_handlers()
     before = earlier(config)
     run = results.open_run(config.runs, label="")
     with progress.screen(run.path / "engine.log") as console:
@@ -28,15 +29,16 @@ def main(config: MMLUConfig) -> NoReturn:
             with progress.Display(console) as display:
                 code = evaluate(config, run, before, display)
         except (Exception, KeyboardInterrupt) as error:
-            code = ending.give_up(error, run, console)
-        ending.leave(code)
+            code = processes.fail(error, run, console)
+        processes.exit(code, run.path / "engine.log", secrets.values(config.engine_args))
 
 
 def evaluate(config: MMLUConfig, run: "RunFolder", before: Path | None, display: "Display") -> int:
     """The way of one evaluation."""
-    from harness import ending, engine, mmlu, mmlu_data, mmlu_report, mmlu_scores, results, samples, system, tracking
+    from harness import mmlu, mmlu_data, mmlu_report, mmlu_scores, model, processes, results, system, tracking
+    from harness.engines import vllm
 
-    facts: dict[str, Any] = {"command": ending.command_line(), "started": results.now(), "system": system.facts()}
+    facts: dict[str, Any] = {"command": processes.command_line(), "started": results.now(), "system": system.facts()}
     record(config, run, facts)
     display.say(f"MMLU, {config.model}, {config.num_fewshot}-shot")
 
@@ -45,27 +47,27 @@ def evaluate(config: MMLUConfig, run: "RunFolder", before: Path | None, display:
     rows_before = mmlu_scores.from_csv(before) if before else []
     if before:
         mmlu_scores.check_comparable(rows_before, data.test)
-    tokenizer = samples.load_tokenizer(config)
+    tokenizer = model.load_tokenizer(config)
     begin = time.perf_counter()
     prompts = mmlu.build(data, config.num_fewshot, tokenizer, config.context)
     facts["prompts_s"] = round(time.perf_counter() - begin, 3)
     letters = mmlu.letter_tokens(tokenizer, mmlu.text(data.test[0], []))
     display.done(f"{len(prompts):,} of {data.whole:,} questions on {len(subjects)} subjects from {data.source}")
 
-    sizes = parallelism(config, system.gpus(), system.weight_bytes(config))
-    room = engine.Engine(engine.choosing_args(config, config.context, sizes, config.seed))
+    sizes = parallelism(config, system.gpus(), model.weight_bytes(config))
+    engine = vllm.VLLM(vllm.choosing_args(config, config.context, sizes, config.seed))
     display.stage("starting vLLM")
-    room.start(display.tick)
-    mmlu.warm_up(room, letters, display)
-    display.done(f"vLLM {room.version} is up after {room.start_s:.0f} s")
+    engine.start(display.tick)
+    mmlu.warm_up(engine, letters, display)
+    display.done(f"vLLM {engine.version} is up after {engine.start_s:.0f} s")
     display.stage("asking")
-    asked = mmlu.ask(room, prompts, letters, display, run.path)
+    asked = mmlu.ask(engine, prompts, letters, display, run.path)
     display.done(f"{len(prompts):,} questions in {asked.seconds:.1f} s")
     display.stage("stopping vLLM")
-    room.close()
+    engine.close()
 
     display.stage("writing the report")
-    facts |= {"engine_start_s": round(room.start_s, 1), "engine_args": without_secrets(room.args)}
+    facts |= {"engine_start_s": round(engine.start_s, 1), "engine_args": hide(engine.args)}
     record(config, run, facts)
     rows = [mmlu_scores.scored(answer, config.num_fewshot) for answer in asked.answers]
     changes = mmlu_scores.compare(rows_before, rows) if before else []
@@ -92,9 +94,10 @@ def earlier(config: MMLUConfig) -> Path | None:
 def record(config: MMLUConfig, run: "RunFolder", facts: dict[str, Any]) -> None:
     """Keeps config.json: every setting, `auto` resolved, and what is known of the run."""
     from harness.facts import SCHEMA
-    from harness.results import hide_secret, write_json
+    from harness.results import write_json
+    from harness.secrets import hide_word
 
-    settings = asdict(config) | {"engine_arg": [hide_secret(pair) for pair in config.engine_arg]}
+    settings = asdict(config) | {"engine_arg": [hide_word(pair) for pair in config.engine_arg]}
     settings |= {"max_model_len": config.context, "data": config.folder or "hub"}
     kept = {"schema_version": SCHEMA} | facts | {"config": settings}
     write_json(run.path / "config.json", json.loads(json.dumps(kept, default=str)))

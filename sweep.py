@@ -59,7 +59,7 @@ def command(
 
 
 def main(file: Path, choice: Choice, *, resume: bool, dry_run: bool, results_dir: Path, mlflow: bool) -> int:
-    from harness import ending
+    from harness import processes
     from harness.progress import Display, lasting_console
 
     sweep = sweep_file.load(file)
@@ -68,7 +68,7 @@ def main(file: Path, choice: Choice, *, resume: bool, dry_run: bool, results_dir
     if dry_run:
         show(sweep, chosen, reasons)
         return DONE
-    ending.heed_signals()
+    processes.install_signal_handlers()
     place, records = reopened(sweep, results_dir) if resume else opened(sweep, results_dir)
     with Display(lasting_console(sys.stdout.fileno())) as display:
         display.say(f"{sweep.name}: {len(chosen)} configurations, {choice.repeat} round(s) -> {place.path}")
@@ -112,9 +112,9 @@ def pick(sweep: Sweep, choice: Choice) -> list[Experiment]:
 
 def unsupported(sweep: Sweep) -> dict[str, str]:
     """Why experiments cannot run on the vLLM that is installed: name -> reason. Raises UsageError for the baseline."""
-    from harness import engine
+    from harness.engines import vllm
 
-    reasons = {item.name: why for item in sweep.experiments if (why := engine.unknown(item.engine, item.env))}
+    reasons = {item.name: why for item in sweep.experiments if (why := vllm.unknown(item.engine, item.env))}
     if BASELINE in reasons:
         raise UsageError(f"the baseline cannot run: {reasons[BASELINE]}.")
     return reasons
@@ -137,10 +137,10 @@ def show(sweep: Sweep, chosen: list[Experiment], reasons: dict[str, str]) -> Non
 
 
 def opened(sweep: Sweep, results_dir: Path) -> tuple[results.RunFolder, list["Record"]]:
-    from harness import ending, system
+    from harness import processes, system
 
     place = results.open_run(results_dir / "sweeps", sweep.name)
-    facts = {"command": ending.command_line(), "started": results.now(), "system": system.facts()}
+    facts = {"command": processes.command_line(), "started": results.now(), "system": system.facts()}
     kept = {"schema_version": SCHEMA} | facts | {"sweep": asdict(sweep), "records": []}
     results.write_json(place.path / "sweep.json", kept)
     return place, []

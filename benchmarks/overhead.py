@@ -40,21 +40,21 @@ class InstantEngine:
 def measure(scenario: str) -> dict[str, float]:
     """Runs one performance test of `scenario` against the instant engine."""
     import util_logs
-    from harness import loadgen, rules
-    from harness.config import RunConfig, resolve
-    from harness.sut import BatchSUT, StreamingSUT
+    from harness import loadgen, sut
+    from harness.config import RunConfig
+    from harness.plan import resolve
 
-    rate = {"offline_expected_qps": OFFLINE_QPS} if scenario == "offline" else {"server_target_qps": SERVER_QPS}
+    rate = {"offline_expected_qps": OFFLINE_QPS, "server_target_qps": SERVER_QPS}
     config = RunConfig(scenario=scenario, min_duration=SECONDS, **rate)
-    plan = resolve(config, rules.OFFICIAL["datacenter"], gpus=[], weight_bytes=0)
+    plan = resolve(config, gpus=[], weight_bytes=0)
     prompts = [[1] * 778] * SAMPLES
-    sut = (BatchSUT if scenario == "offline" else StreamingSUT)(InstantEngine(), prompts)
+    tested = sut.create(InstantEngine(), prompts, config)
     with tempfile.TemporaryDirectory() as folder:
         conf = Path(folder) / "user.conf"
         conf.write_text(loadgen.user_conf(plan))
         settings = loadgen.settings_for(plan, conf)
         before = time.process_time()
-        loadgen.run("performance", settings, sut, SAMPLES, Path(folder), lambda: None)
+        loadgen.run("performance", settings, tested, SAMPLES, Path(folder), lambda: None)
         used = time.process_time() - before
         facts = util_logs.read(Path(folder))
     assert facts.samples and facts.samples_per_s and facts.latency_ms

@@ -20,12 +20,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from harness import rules
-from harness.config import DEFAULT_MODEL, EngineConfig, Plan
+from harness.config import EngineConfig
 from harness.errors import BAD_INPUT, BenchmarkError, LoadGenError
 from harness.facts import SCHEMA
+from harness.model import load_tokenizer
 from harness.pages import render
+from harness.plan import Plan
 from harness.results import write_json, write_text
-from harness.samples import Library, from_json, load_tokenizer
+from harness.rules import DEFAULT_MODEL
+from harness.samples import Library, from_json
 from harness.summary import ScoresFile
 
 Splitter = Literal["nltk punkt_tab", "built-in"]

@@ -5,8 +5,21 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import util_logs
-from harness import accuracy, compliance, engines, model, processes, rates, rendering, results, samples, search
-from harness import startup, system, tracking
+from harness import (
+    accuracy,
+    compliance,
+    engines,
+    model,
+    processes,
+    rates,
+    rendering,
+    results,
+    samples,
+    search,
+    startup,
+    system,
+    tracking,
+)
 from harness.accuracy import Evaluation
 from harness.bench import Bench
 from harness.config import RunConfig

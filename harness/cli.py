@@ -79,7 +79,9 @@ def parameters(kind: type[EngineConfig]) -> list[inspect.Parameter]:
     hints = get_type_hints(kind)
     path = Annotated[
         str | None,
-        typer.Option(help="YAML file with any of these settings; flags win.", rich_help_panel="Results", metavar="FILE"),
+        typer.Option(
+            help="YAML file with any of these settings; flags win.", rich_help_panel="Results", metavar="FILE"
+        ),
     ]
     return [
         *(parameter(item.name, hints[item.name], item.default, item.metadata) for item in fields(kind)),

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import util_logs
 from harness.accuracy import decode_hex
-from harness.config import Plan
 from harness.errors import LoadGenError
+from harness.plan import Plan
 from harness.results import FOLDER, read_json, write_json, write_text
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def run(bench: "Bench", plan: Plan, test: Test, eos: int) -> Outcome:
     TEST04 needs the performance test before it. Leaves result.json and the verification's text beside the logs.
     """
     if test == "test06":
-        outcome, text = judge_test06(bench.test(test, plan, consistency_audit()), eos, plan.config.streaming)
+        outcome, text = judge_test06(bench.test(test, plan, consistency_audit()), eos, plan.config.row.streaming)
         name = "verify_accuracy.txt"
     else:
         reference = bench.run.path / FOLDER["performance"]

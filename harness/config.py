@@ -46,22 +46,28 @@ class EngineConfig:
 
     model: str = flag(
         rules.DEFAULT_MODEL,
-        MODEL, "answers",
+        MODEL,
+        "answers",
         "Hugging Face repository, local folder, or alias: llama3.1-8b-instruct, or demo (a tiny model in this "
         "repository that needs no GPU, token or download).",
     )
     backend: Literal["vllm"] = flag("vllm", MODEL, "answers", "The inference engine.")
-    precision: Literal["fp16", "bf16", "fp32"] = flag("bf16", MODEL, "answers", "Number format of weights and activations.")
+    precision: Literal["fp16", "bf16", "fp32"] = flag(
+        "bf16", MODEL, "answers", "Number format of weights and activations."
+    )
     quantization: str = flag(
         "none",
-        MODEL, "answers",
+        MODEL,
+        "answers",
         "none; fp8 (half the weights' memory, and the GPU's faster 8-bit arithmetic); or another of vLLM's methods.",
     )
     kv_cache_dtype: Literal["auto", "fp8"] = flag(
         "auto", MODEL, "answers", "fp8 halves the memory of each request's attention cache, so that more fit at once."
     )
     load_format: str = flag("auto", MODEL, "answers", "How vLLM loads weights; dummy makes random ones (speed only).")
-    trust_remote_code: bool = flag(False, MODEL, "answers", "Run Python code that comes with the model. Off unless given.")
+    trust_remote_code: bool = flag(
+        False, MODEL, "answers", "Run Python code that comes with the model. Off unless given."
+    )
 
     tensor_parallel_size: int | Auto = flag(
         "auto", PARALLEL, "speed", "GPUs one copy of the model is split over. auto: as few as hold the model."
@@ -74,16 +80,27 @@ class EngineConfig:
         "auto", ENGINE, "answers", "Longest prompt plus answer, in tokens. auto: 2668 (every sample fits); demo: 1024."
     )
     gpu_memory_utilization: float | Auto = flag(
-        "auto", ENGINE, "speed", "Share of each GPU's memory that vLLM may take. auto: 0.9; on a CPU a quarter of what is free."
+        "auto",
+        ENGINE,
+        "speed",
+        "Share of each GPU's memory that vLLM may take. auto: 0.9; on a CPU a quarter of what is free.",
     )
     max_num_seqs: int | None = flag(None, ENGINE, "speed", "Most requests computed at once. Unset: vLLM decides.")
-    max_num_batched_tokens: int | None = flag(None, ENGINE, "speed", "Most tokens in one engine step. Unset: vLLM decides.")
+    max_num_batched_tokens: int | None = flag(
+        None, ENGINE, "speed", "Most tokens in one engine step. Unset: vLLM decides."
+    )
     engine_arg: tuple[str, ...] = flag(
-        (), ENGINE, "answers", "KEY=VALUE, anything else vLLM's engine takes (repeatable), as in enable_prefix_caching=false."
+        (),
+        ENGINE,
+        "answers",
+        "KEY=VALUE, anything else vLLM's engine takes (repeatable), as in enable_prefix_caching=false.",
     )
 
     mlflow: bool = flag(
-        False, OUTPUT, "nothing", "Log the result to MLflow: to MLFLOW_TRACKING_URI, or else to mlflow.db in the results folder."
+        False,
+        OUTPUT,
+        "nothing",
+        "Log the result to MLflow: to MLFLOW_TRACKING_URI, or else to mlflow.db in the results folder.",
     )
 
     def __post_init__(self) -> None:
@@ -140,11 +157,16 @@ class EngineConfig:
 class RunConfig(EngineConfig):
     """One run of the benchmark, as asked for."""
 
-    version: Literal["5.1", "6.0", "6.1"] = flag("5.1", BENCHMARK, "answers", "MLPerf Inference round: its seeds and rules.")
-    category: Literal["datacenter", "edge"] = flag("datacenter", BENCHMARK, "answers", "Which sample set and scenarios.")
+    version: Literal["5.1", "6.0", "6.1"] = flag(
+        "5.1", BENCHMARK, "answers", "MLPerf Inference round: its seeds and rules."
+    )
+    category: Literal["datacenter", "edge"] = flag(
+        "datacenter", BENCHMARK, "answers", "Which sample set and scenarios."
+    )
     scenario: Literal["offline", "server", "interactive", "singlestream"] = flag(
         "offline",
-        BENCHMARK, "speed",
+        BENCHMARK,
+        "speed",
         "offline: everything at once; server: random arrivals within latency limits; interactive: the same with "
         "tighter limits; singlestream: one request at a time. datacenter takes offline, server, interactive; "
         "edge takes offline, singlestream.",
@@ -154,13 +176,17 @@ class RunConfig(EngineConfig):
     )
     compliance: Literal["none", "test04", "test06"] = flag(
         "none",
-        BENCHMARK, "nothing",
+        BENCHMARK,
+        "nothing",
         "One of MLPerf's compliance tests after the others: test06, are the answers what was reported of them? "
         "test04, is a repeated sample answered from a cache?",
     )
     max_new_tokens: int = flag(rules.MAX_NEW_TOKENS, BENCHMARK, "answers", "Longest answer, in tokens. MLPerf: 128.")
     total_sample_count: int | Auto = flag(
-        "auto", BENCHMARK, "answers", "Samples to use. auto: all of them. Fewer make a short run, not comparable with MLPerf."
+        "auto",
+        BENCHMARK,
+        "answers",
+        "Samples to use. auto: all of them. Fewer make a short run, not comparable with MLPerf.",
     )
     seed: int | None = flag(
         None, BENCHMARK, "answers", "Replaces LoadGen's seeds and sets vLLM's. Unset: the round's official seeds."
@@ -173,7 +199,8 @@ class RunConfig(EngineConfig):
 
     server_target_qps: float | Literal["auto", "max"] = flag(
         "auto",
-        RATE, "speed",
+        RATE,
+        "speed",
         "Queries per second to send (server, interactive). auto: 0.8 of what Offline reached; max: search for the "
         "highest rate that is VALID, then run at it.",
     )
@@ -187,7 +214,7 @@ class RunConfig(EngineConfig):
         300.0,
         RATE,
         "nothing",
-        "Seconds without any answer after which a run is given up; 20 times the longest wait for one so far, if longer.",
+        "Seconds without any answer after which a run is given up; 20 times the longest wait so far, if longer.",
     )
     batch_size: int | None = flag(
         None, RATE, "speed", "Offline in fixed batches of N, one after the other. Unset: continuous batching."
@@ -233,6 +260,10 @@ class RunConfig(EngineConfig):
             )
 
     @property
+    def headline(self) -> str:
+        return f"{self.model}, {self.category} {self.scenario}, {self.mode}, MLPerf v{self.version}"
+
+    @property
     def row(self) -> rules.Scenario:
         """The scenario with all that MLPerf fixes of it."""
         return rules.SCENARIO[self.scenario]
@@ -241,6 +272,7 @@ class RunConfig(EngineConfig):
     def task(self) -> rules.Task:
         """What is asked, and what the answers are held against."""
         return self.known.task(self.category, self.scenario)
+
 
 def affecting(kind: type[EngineConfig], *what: Affects) -> tuple[str, ...]:
     """The names of the flags of a config class that affect any of `what`."""
@@ -306,7 +338,12 @@ def describe(hint: Any) -> str:
 
 
 def read_given(
-    flag: str, path: Path, kind: str, parse: Callable[[str], Any], wrong: type[Exception] = ValueError, most: int = 2**32
+    flag: str,
+    path: Path,
+    kind: str,
+    parse: Callable[[str], Any],
+    wrong: type[Exception] = ValueError,
+    most: int = 2**32,
 ) -> Any:
     """The content of a file that the user named with `flag`. Raises UsageError when it cannot be read or parsed.
 

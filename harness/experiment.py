@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Literal
 
-from harness import ending, metrics, results, system
-from harness.config import ROOT
+from harness import metrics, processes, results, system
 from harness.errors import DONE, NOT_ACCEPTED
 from harness.facts import RunStatus
+from harness.rules import ROOT
 from harness.summary import Summary
 from harness.sweep_file import Experiment
 
@@ -105,7 +105,7 @@ def watched(
                 process.wait(0.5)
         return "timeout" if process.poll() is None else None
     except KeyboardInterrupt:
-        ending.ignore_signals()
+        processes.ignore_signals()
         return "interrupted"
     finally:
         end(process)

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, JsonValue, computed_field, field_validator
 
-from harness.config import Plan
+from harness.plan import Plan
 from harness.search import Probe
 
 SCHEMA = 2  # the format of all these files; 1 had no number

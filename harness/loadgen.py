@@ -8,8 +8,8 @@ from pathlib import Path
 import mlperf_loadgen as lg
 
 from harness import rules
-from harness.plan import Plan
 from harness.errors import LoadGenError, first_line
+from harness.plan import Plan
 from harness.results import Test
 from harness.sut import SUT
 

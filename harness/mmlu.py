@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from harness.config import BENCHMARK, DATA, DEMO, ENGINE, OUTPUT, Auto, EngineConfig, flag, require
-from harness.engine import ENDED, Engine
+from harness.config import BENCHMARK, DATA, ENGINE, OUTPUT, Auto, EngineConfig, flag, require
+from harness.engines.vllm import VLLM
 from harness.errors import EngineError, UsageError
 from harness.mmlu_data import LETTERS, Data, Question, chosen_subjects
 from harness.progress import Display
 from harness.results import check_space
 from harness.sut import Counters
 
-CONTEXT = {False: 4096, True: 1024}  # by whether it is the demo model
 QUEUED = 2  # requests handed to the engine for each one it can compute at once: enough to keep it busy
 CHECK_S = 1.0
 
@@ -24,29 +23,43 @@ CHECK_S = 1.0
 class MMLUConfig(EngineConfig):
     """One evaluation, as asked for."""
 
-    max_model_len: int | Auto = flag("auto", ENGINE, "Longest prompt plus answer, in tokens. auto: 4096; demo: 1024.")
+    max_model_len: int | Auto = flag(
+        "auto", ENGINE, "answers", "Longest prompt plus answer, in tokens. auto: 4096; demo: 1024."
+    )
 
-    num_fewshot: Literal[0, 1, 2, 3, 4, 5] = flag(5, BENCHMARK, "Examples before each question, from the dev split.")
+    num_fewshot: Literal[0, 1, 2, 3, 4, 5] = flag(
+        5, BENCHMARK, "answers", "Examples before each question, from the dev split."
+    )
     total_limit: int | None = flag(
-        None, BENCHMARK, "Ask N questions, drawn with the seed from all subjects in proportion. Unset: every question."
+        None,
+        BENCHMARK,
+        "answers",
+        "Ask N questions, drawn with the seed from all subjects in proportion. Unset: every question.",
     )
     subjects: str = flag(
-        "all", BENCHMARK, "Subjects with commas between them; or domains: stem, humanities, social_sciences, other."
+        "all",
+        BENCHMARK,
+        "answers",
+        "Subjects with commas between them; or domains: stem, humanities, social_sciences, other.",
     )
-    seed: int = flag(0, BENCHMARK, "Draws the sample of --total-limit, and is vLLM's.")
+    seed: int = flag(0, BENCHMARK, "answers", "Draws the sample of --total-limit, and is vLLM's.")
 
     data: Path | None = flag(
         None,
         DATA,
+        "answers",
         "Folder with the original CSVs, or parquet or `datasets` folders as in cais/mmlu. Unset: downloaded.",
     )
 
-    results_dir: Path = flag(Path("results"), OUTPUT, "Where run folders go, below mmlu/.")
+    results_dir: Path = flag(Path("results"), OUTPUT, "nothing", "Where run folders go, below mmlu/.")
     details: Literal[0, 1] = flag(
-        0, OUTPUT, "1: print every subject's score, and keep the text of each question beside its answer."
+        0, OUTPUT, "nothing", "1: print every subject's score, and keep the text of each question beside its answer."
     )
     compare: Path | None = flag(
-        None, OUTPUT, "An earlier evaluation (folder, its name, or latest): differences by domain, McNemar's test."
+        None,
+        OUTPUT,
+        "nothing",
+        "An earlier evaluation (folder, its name, or latest): differences by domain, McNemar's test.",
     )
 
     def __post_init__(self) -> None:
@@ -58,12 +71,12 @@ class MMLUConfig(EngineConfig):
     @property
     def context(self) -> int:
         """Longest prompt plus answer, in tokens."""
-        return CONTEXT[self.demo] if self.max_model_len == "auto" else self.max_model_len
+        return self.known.mmlu_context if self.max_model_len == "auto" else self.max_model_len
 
     @property
     def folder(self) -> Path | None:
         """Where the questions are; None for the hub."""
-        return self.data or (DEMO / "mmlu" if self.demo else None)
+        return self.data or self.known.mmlu
 
     @property
     def runs(self) -> Path:
@@ -111,7 +124,7 @@ def text(question: Question, examples: Sequence[Question]) -> str:
 
 
 def build(data: Data, shots: int, tokenizer: Any, context: int) -> list[Prompt]:
-    """A prompt for each question that leaves room for one new token in `context`.
+    """A prompt for each question that leaves engine for one new token in `context`.
 
     Where one does not fit, the last examples are dropped until it does. Raises UsageError where even none is too many.
     """
@@ -147,12 +160,12 @@ def letter_tokens(tokenizer: Any, prompt: str) -> list[int]:
     return ids
 
 
-def warm_up(room: Engine, letters: list[int], display: Display) -> None:
+def warm_up(engine: VLLM, letters: list[int], display: Display) -> None:
     """Chooses once for nothing: vLLM compiles what ranks log-probabilities only then, which takes seconds."""
-    room.wait(room.spawn(room.choose(letters, letters)), display.tick)
+    engine.wait(engine.spawn(engine.choose(letters, letters)), display.tick)
 
 
-def ask(room: Engine, prompts: Sequence[Prompt], letters: list[int], display: Display, folder: Path) -> Asked:
+def ask(engine: VLLM, prompts: Sequence[Prompt], letters: list[int], display: Display, folder: Path) -> Asked:
     """Puts every prompt to the engine, in order. Raises EngineError, or BenchmarkError when the disk is full."""
     counters = Counters(issued=len(prompts))
     looked = begin = time.perf_counter()
@@ -160,23 +173,23 @@ def ask(room: Engine, prompts: Sequence[Prompt], letters: list[int], display: Di
     def watch() -> None:
         nonlocal looked
         display.tick(counters, len(prompts))
-        if room.dead:
-            raise EngineError(ENDED)
+        if engine.failure:
+            raise EngineError(engine.failure)
         if time.perf_counter() - looked > CHECK_S:
             looked = time.perf_counter()
             check_space(folder)
 
-    answers = room.wait(room.spawn(answer_all(room, prompts, letters, counters)), watch)
+    answers = engine.wait(engine.spawn(answer_all(engine, prompts, letters, counters)), watch)
     return Asked(answers, time.perf_counter() - begin)
 
 
-async def answer_all(room: Engine, prompts: Sequence[Prompt], letters: list[int], counters: Counters) -> list[Answer]:
-    gate = asyncio.Semaphore(QUEUED * room.concurrency)
+async def answer_all(engine: VLLM, prompts: Sequence[Prompt], letters: list[int], counters: Counters) -> list[Answer]:
+    gate = asyncio.Semaphore(QUEUED * engine.concurrency)
 
     async def answer(prompt: Prompt) -> Answer:
         async with gate:
             begin = time.perf_counter()
-            choice = await room.choose(prompt.tokens, letters)
+            choice = await engine.choose(prompt.tokens, letters)
             counters.completed += 1
             counters.tokens += len(prompt.tokens)
             return Answer(prompt, choice.logprobs, choice.cached_tokens, time.perf_counter() - begin)

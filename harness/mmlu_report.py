@@ -89,9 +89,9 @@ def settings_of(folder: Path) -> dict[str, JsonValue]:
 def caveats(config: MMLUConfig, data: Data, rows: Sequence[Scored]) -> list[str]:
     """Why the number is not the model's MMLU score; empty where it is."""
     why = []
-    if config.demo:
-        why.append("the demo model")
-    if config.demo and config.data is None:
+    if config.known.reservation:
+        why.append(config.known.reservation)
+    if config.known.mmlu and config.data is None:
         why.append("the demo's own questions")
     if config.dummy_weights:
         why.append("dummy weights")

@@ -3,8 +3,8 @@
 from typing import Any
 
 from harness import rules
-from harness.config import ROOT
 from harness.facts import gpu_names
+from harness.rules import ROOT
 
 
 def render(template: str, **values: Any) -> str:

@@ -44,7 +44,10 @@ class Plan:
         flags = {name: getattr(self.config, name) for name in affecting(EngineConfig, "answers", "speed")}
         flags |= {name: getattr(self, name) for name in flags if hasattr(self, name)}
         flags |= {"quantization": self.running.quantization, "kv_cache_dtype": self.running.kv_cache_dtype}
-        flags |= {"max_new_tokens": self.config.max_new_tokens, "engine_arg": sorted(map(hide_word, self.config.engine_arg))}
+        flags |= {
+            "max_new_tokens": self.config.max_new_tokens,
+            "engine_arg": sorted(map(hide_word, self.config.engine_arg)),
+        }
         return flags
 
     @property
@@ -78,7 +81,8 @@ class Plan:
             return None
         return (
             f"{self.queries:,} queries cannot be VALID: LoadGen needs {rules.SURE_QUERIES}, "
-            f"{rules.SURE_QUERIES / self.target_qps:.0f} s at {self.target_qps:.4g} queries/s; leave --min-duration on auto"
+            f"{rules.SURE_QUERIES / self.target_qps:.0f} s at {self.target_qps:.4g} queries/s; "
+            "leave --min-duration on auto"
         )
 
     @property
@@ -153,7 +157,9 @@ def resolve(config: RunConfig, gpus: Sequence[GPU], weight_bytes: int, reference
         seeds = rules.Seeds(config.seed, config.seed, config.seed)
     known = config.known.positions
     if known and model_len > known:
-        raise UsageError(f"--max-model-len {model_len}: the {config.model} model knows contexts of {known} tokens at most.")
+        raise UsageError(
+            f"--max-model-len {model_len}: the {config.model} model knows contexts of {known} tokens at most."
+        )
     rate = {"all at once": config.offline_expected_qps, "fixed rate": config.server_target_qps}.get(config.row.pace)
     return Plan(
         config,
@@ -201,5 +207,3 @@ def parallelism(config: EngineConfig, gpus: Sequence[GPU], weight_bytes: int) ->
             f"{len(gpus)} visible."
         )
     return tensor, data
-
-

@@ -63,7 +63,7 @@ def from_history(plan: Plan, gpus: list[str], history: Iterable[dict[str, Any]])
             last = line
     if last is None:
         return None
-    share = plan.config.row.offline_share
+    share = plan.config.row.offline_share or 1.0
     qps = share * last["tokens_per_sec"] / last["mean_new_tokens"]
     return plan.noted(
         f"server_target_qps = {qps:.4g} queries/s ({share} x {last['tokens_per_sec']:,.1f} tokens/s / "
@@ -114,7 +114,7 @@ def from_trial(plan: Plan, trial: Trial) -> Plan:
     if not row.fixed_rate:
         rate = OFFLINE_MARGIN * trial.samples_per_s
         return plan.noted(f"offline_expected_qps = {rate:.4g} samples/s ({OFFLINE_MARGIN} x {trial})", target_qps=rate)
-    rate = row.offline_share * trial.samples_per_s
+    rate = (row.offline_share or 1.0) * trial.samples_per_s
     return plan.noted(
         f"server_target_qps = {rate:.4g} queries/s ({row.offline_share} x {trial}; no Offline run of this set-up is "
         "in the history)",

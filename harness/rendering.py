@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import util_logs
 from harness import metrics, plots, results, rules
 from harness.compliance import RESULT
-from harness.config import Plan
 from harness.errors import UsageError
 from harness.facts import SCHEMA, RunFacts
 from harness.pages import number, render
+from harness.plan import Plan
 from harness.results import FOLDER, write_json, write_text
 from harness.summary import (
     SCORES_FILE,
@@ -160,7 +160,7 @@ def performance(folder: Path, plan: Plan) -> Performance:
     Raises LogError for the log of another run.
     """
     scenario = rules.SCENARIO[plan.config.scenario]
-    log = util_logs.read(folder, rules.LOADGEN_SCENARIO[plan.config.scenario], "PerformanceOnly")
+    log = util_logs.read(folder, rules.SCENARIO[plan.config.scenario].loadgen, "PerformanceOnly")
     for name, found, planned in (
         ("seeds", log.seeds, asdict(plan.seeds)),
         ("minimum duration, ms", log.effective.get("min_duration_ms"), round(1000 * plan.min_duration_s)),

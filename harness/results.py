@@ -16,11 +16,10 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from harness import rules
-from harness.config import Plan
 from harness.errors import BenchmarkError, UsageError
 from harness.facts import SCHEMA, File, RunFacts, RunStatus
 from harness.pages import render
+from harness.plan import Plan
 
 Kind = TypeVar("Kind")
 SPARE_BYTES = 2**23
@@ -84,9 +83,9 @@ def open_run(results_dir: Path, label: str) -> RunFolder:
 def record(run: RunFolder, plan: Plan, **facts: Any) -> None:
     """Keeps config.json: every resolved setting, how it came about, and whatever `facts` are new of the run."""
     settings = asdict(plan)
-    settings["config"]["engine_arg"] = [hide_secret(pair) for pair in plan.config.engine_arg]
-    loadgen = {"model": plan.loadgen_model, "scenario": rules.LOADGEN_SCENARIO[plan.config.scenario]}
-    note(run, **facts, shortcomings=plan.shortcomings, loadgen=loadgen, plan=settings)
+    settings["config"]["engine_arg"] = [hide_word(pair) for pair in plan.config.engine_arg]
+    loadgen = {"model": plan.loadgen_model, "scenario": plan.config.row.loadgen}
+    note(run, **facts, shortcomings=plan.deviations, loadgen=loadgen, plan=settings)
 
 
 def status_of(folder: Path) -> RunStatus | None:
@@ -116,7 +115,7 @@ def note(run: RunFolder, **facts: Any) -> None:
     write_json(path, {"schema_version": SCHEMA} | known | json.loads(json.dumps(facts, default=str)))
 
 
-def hide_secret(word: str) -> str:
+def hide_word(word: str) -> str:
     """A command-line word with the value of anything like a token or password left out."""
     hidden = re.sub(r"(?is)((?:token|(?:secret|password|api[-_]?key)[\w-]*)[\"']?\s*[:=]\s*).*", r"\1***", word)
     hidden = re.sub(r"(//[^/@\s:]*):[^/@\s]+@", r"\1:***@", hidden)

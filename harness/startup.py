@@ -12,7 +12,10 @@ STAGES = (
     (r"Loading \S+ checkpoint shards:\s*(\d+%)", "loading weights"),
     (r"Starting to load model|Loading weights|Loading model weights", "loading weights"),
     (r"Dynamo bytecode transform|[Cc]ompil(?:ing|ed) (?:a )?graph|torch\.compile took|[Aa]utotun", "compiling"),
-    (r"Memory profiling|Initial profiling|Available KV cache memory|KV cache size|warmup|[Ww]arming up", "measuring memory"),
+    (
+        r"Memory profiling|Available KV cache memory|KV cache size|[Ww]arming up",
+        "measuring memory",
+    ),
     (r"Capturing CUDA graphs?[^\r\n]*?(\d+%)", "capturing CUDA graphs"),
     (r"Capturing CUDA graph|Graph capturing", "capturing CUDA graphs"),
     (r"init engine \(profile", "almost ready"),

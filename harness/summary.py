@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import ConfigDict, Field, JsonValue, computed_field
 
 from harness import rules
-from harness.config import ROOT
 from harness.facts import SCHEMA, File, Model, System
+from harness.rules import ROOT
 from harness.search import Probe
 from util_logs import DETAIL, Latency
 

@@ -21,9 +21,9 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from harness.config import SECRET, RunConfig, as_flag, near
+from harness.config import RunConfig, as_flag, near
 from harness.errors import UsageError
-from harness.rules import LIMITS
+from harness.secrets import is_secret
 
 BASELINE = "baseline"
 Kind = Literal["baseline", "isolation", "stacked", "grid"]
@@ -167,7 +167,7 @@ def refused(experiments: Sequence[tuple[str, Experiment]]) -> Iterator[str]:
         names.add(item.name)
         try:
             config = RunConfig(**item.settings)
-            if config.scenario in LIMITS and config.mode != "accuracy" and config.server_target_qps == "auto":
+            if config.row.fixed_rate and config.mode != "accuracy" and config.server_target_qps == "auto":
                 yield (
                     f"{where}: {item.name}: the speed of a Server test is the rate it is told: give server_target_qps, "
                     "as max (the highest rate that is VALID) or as one number for all, to compare TTFT and TPOT"
@@ -263,7 +263,7 @@ def misnamed(source: Source) -> Iterator[str]:
     for where, settings in groups:
         around = [(*where[:-1], part) for part in ("engine", "env")]
         for path in source.lines:
-            if path[: len(where)] in around and SECRET.search(str(path[-1])):
+            if path[: len(where)] in around and is_secret(str(path[-1])):
                 yield f"{source.at(*path)}: no secrets in a sweep file: set {path[-1]} in the environment instead"
         for key in settings:
             name = key.replace("-", "_")

@@ -138,9 +138,7 @@ def detect() -> System:
 
 def variables() -> dict[str, str]:
     """Environment variables that change how vLLM, torch or their libraries run, secrets left out."""
-    found: dict[str, str] = hide(
-        {name: os.environ[name] for name in sorted(os.environ) if name.startswith(STEERING)}
-    )
+    found: dict[str, str] = hide({name: os.environ[name] for name in sorted(os.environ) if name.startswith(STEERING)})
     return found
 
 

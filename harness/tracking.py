@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from harness import metrics, results
-from harness.config import ROOT
 from harness.errors import DONE, NOT_ACCEPTED, BenchmarkError, UsageError, first_line
 from harness.facts import System
 from harness.mmlu_summary import MMLUFacts, Overall
 from harness.results import write_json
+from harness.rules import ROOT
 from harness.summary import Summary
 
 NAME = "llama31-mlperf"  # of the experiment, unless MLFLOW_EXPERIMENT_NAME says otherwise

@@ -12,16 +12,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import mlperf_loadgen as lg
 from rich.console import Console
 
-from harness import engine, results, samples, sut, system
+from harness import model, results, samples, system
 from harness.accuracy import Evaluation, evaluate
 from harness.bench import Bench
-from harness.config import Plan, RunConfig, resolve
-from harness.engine import Engine, Sampling
+from harness.config import RunConfig
+from harness.engines import Engine, Sampling
+from harness.engines.vllm import VLLM, args_for
+from harness.plan import Plan, resolve
 from harness.progress import Display, screen
 from harness.samples import Library
 from harness.sut import SUT, BatchSUT, Query
+from harness.watchdog import Watchdog
 
 
 @dataclass
@@ -57,10 +61,14 @@ class Repeating(BatchSUT):
         self.complete(query, await self.engine.generate(self.prompts[0]))
 
 
-def send_int64(report: Any, id: int, tokens: Sequence[int]) -> None:
-    data = array("q", tokens)
-    address, length = data.buffer_info()
-    report([sut.lg.QuerySampleResponse(id, address, length * data.itemsize, length)])
+@dataclass
+class Wide(BatchSUT):
+    """Sends int64 where LoadGen's log is read as int32."""
+
+    def send(self, report: Any, id: int, tokens: Sequence[int]) -> None:
+        data = array("q", tokens)
+        address, length = data.buffer_info()
+        report([lg.QuerySampleResponse(id, address, length * data.itemsize, length)])
 
 
 def shares(prompts: list[list[int]], share: float) -> list[list[int]]:
@@ -74,16 +82,15 @@ def shuffled(prompts: list[list[int]]) -> list[list[int]]:
 
 @dataclass(frozen=True)
 class Fault:
-    """One thing done wrong: other prompts, another SUT, other sampling, or another width of token ids."""
+    """One thing done wrong: other prompts, another SUT, or other sampling."""
 
     prompts: Callable[[list[list[int]]], list[list[int]]] = lambda prompts: prompts
     make: Callable[[Engine, list[list[int]]], SUT] = BatchSUT
     sampling: Sampling = Sampling()
-    send: Callable[[Any, int, Sequence[int]], None] = sut.send
 
 
 def altering(alter: Callable[[int, Sequence[int]], Sequence[int]]) -> Callable[[Engine, list[list[int]]], SUT]:
-    return lambda room, prompts: Altering(room, prompts, alter=alter)
+    return lambda engine, prompts: Altering(engine, prompts, alter=alter)
 
 
 FAULTS = {
@@ -91,7 +98,7 @@ FAULTS = {
     "prompts cut to 60 %": Fault(prompts=lambda prompts: shares(prompts, 0.6)),
     "last 20 % of prompt tokens dropped": Fault(prompts=lambda prompts: shares(prompts, 0.8)),
     "first token lost": Fault(make=altering(lambda index, tokens: tokens[1:])),
-    "int64 for int32": Fault(send=send_int64),
+    "int64 for int32": Fault(make=Wide),
     "one sample's answer given to all": Fault(make=Repeating),
     "sampling at temperature 1": Fault(sampling=Sampling(temperature=1.0)),
     "64 new tokens for 128": Fault(sampling=Sampling(max_new_tokens=64)),
@@ -105,26 +112,22 @@ class Laboratory:
 
     def __init__(self, results_dir: Path) -> None:
         config = RunConfig(model="demo", mode="accuracy", results_dir=results_dir)
-        self.plan: Plan = resolve(config, samples.task(config), system.gpus(), system.weight_bytes(config))
-        self.tokenizer = samples.load_tokenizer(config)
+        self.plan: Plan = resolve(config, system.gpus(), model.weight_bytes(config))
+        self.tokenizer = model.load_tokenizer(config)
         self.library: Library = samples.load(config, self.tokenizer, self.plan.samples)
-        self.room = Engine(engine.args_for(self.plan))
-        self.room.start()
+        self.engine = VLLM(args_for(self.plan))
+        self.engine.start()
         self.settings: Any = None
 
     def score(self, fault: Fault) -> Evaluation:
         """Runs LoadGen's accuracy test with the fault in place and judges what comes out."""
         run = results.open_run(self.plan.config.results_dir, "fault")
         library = replace(self.library, prompts=fault.prompts(self.library.prompts))
-        bench = Bench(run, self.room, library, Display(Console(quiet=True)))
+        watchdog = Watchdog(self.engine, self.plan.config.stall_timeout)
+        bench = Bench(run, self.engine, library, Display(Console(quiet=True)), watchdog, lambda *a: fault.make(*a[:2]))
         bench.settings = self.settings
-        bench.sut = lambda plan: fault.make(self.room, library.prompts)  # type: ignore[method-assign]
-        self.room.sample_with(fault.sampling)
-        honest, sut.send = sut.send, fault.send
-        try:
-            folder = bench.test("accuracy", self.plan)
-        finally:
-            sut.send = honest
+        self.engine.sample_with(fault.sampling)
+        folder = bench.test("accuracy", self.plan)
         self.settings = bench.settings
         return evaluate(folder, self.plan, self.library, self.tokenizer)
 
@@ -136,7 +139,7 @@ def laboratory() -> Iterator[Laboratory]:
         try:
             yield place
         finally:
-            place.room.close()
+            place.engine.close()
 
 
 def main() -> None:

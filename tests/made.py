@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from harness import rendering, results, rules
-from harness.config import RunConfig, resolve
+from harness.config import RunConfig
+from harness.plan import resolve
 from harness.results import RunFolder
 from harness.summary import Summary
 
@@ -50,7 +51,7 @@ def run(folder: Path, system: dict[str, Any] | None = None, prompts: bool = True
     """A finished performance-only run of the demo with these flags, its report not yet rendered."""
     folder.mkdir(parents=True)
     config = RunConfig(**{"model": "demo", "mode": "performance", "min_duration": 5.0, **flags})
-    plan = resolve(config, rules.OFFICIAL[config.category], [], 0)
+    plan = resolve(config, [], 0)
     place = RunFolder(folder.parent, folder.name)
     about = {"command": "python run.py", "started": "2026-01-31T10:15:00+0000", "engine_start_s": 41.5}
     results.record(place, plan, system=system or SYSTEM, **about)

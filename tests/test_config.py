@@ -16,15 +16,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness import rules, system
-from harness.cli import run_command
-from harness.config import DEMO, GPU, ROOT, RunConfig, Running, as_flag, load_file, parallelism, resolve
+from harness.cli import load_file, run_command
+from harness.config import RunConfig, as_flag
+from harness.engines import Running
 from harness.errors import BAD_INPUT, UsageError
+from harness.plan import parallelism, resolve
+from harness.rules import DEMO, ROOT
+from harness.system import GPU
 from tests.conftest import ASCII
 
 GIB = 2**30
 HEAVY = {"vllm", "torch", "transformers", "datasets", "matplotlib", "numpy", "mlperf_loadgen"}
 PLAIN = {**os.environ, "COLUMNS": "160", "TERMINAL_WIDTH": "160", "NO_COLOR": "1", "TERM": "dumb"}
-PAIRS = [(category, scenario) for category in rules.SCENARIOS for scenario in rules.LOADGEN_SCENARIO]
+PAIRS = [(category, scenario) for category in rules.SCENARIOS for scenario in rules.SCENARIO]
 ALLOWED = [(category, scenario) for category, scenario in PAIRS if scenario in rules.SCENARIOS[category]]
 
 
@@ -82,7 +86,7 @@ def file(tmp_path: Path):
 
 def plan(reference: bool = True, **flags: Any):
     config = RunConfig(**flags)
-    return resolve(config, rules.OFFICIAL[config.category], [], 16 * GIB, reference)
+    return resolve(config, [], 16 * GIB, reference)
 
 
 def test_help_lists_every_flag_in_its_panel():
@@ -376,12 +380,12 @@ def test_a_wrong_value_in_a_file_names_the_file(tmp_path: Path):
 
 @pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_shipped_config_is_sound(path: Path):
-    assert plan(**load_file(path, RunConfig)).shortcomings == []
+    assert plan(**load_file(path, RunConfig)).deviations == []
 
 
 def test_a_full_run_has_no_shortcomings_and_official_settings():
     full = plan(version="6.0")
-    assert full.shortcomings == [] and full.full
+    assert full.deviations == [] and full.full
     assert (full.samples, full.min_duration_s, full.max_model_len) == (13368, 600, 2668)
     assert full.seeds == rules.SEEDS["6.0"]
     assert full.target_qps is None
@@ -405,22 +409,22 @@ def test_each_shortcoming_is_named(flags: dict[str, Any], told: str):
 
 
 def test_what_the_engine_makes_of_its_arguments_counts():
-    assert plan(engine_arg=("enable_prefix_caching=false",)).shortcomings == []
+    assert plan(engine_arg=("enable_prefix_caching=false",)).deviations == []
     caching = replace(plan(), running=Running(prefix_caching=True, quantized_checkpoint=True, quantization="fp8"))
-    assert caching.shortcomings == ["prefix caching: LoadGen repeats its samples, and would measure the cache"]
-    assert replace(plan(), running=Running(speculation="ngram")).shortcomings == ["speculative decoding"]
+    assert caching.deviations == ["prefix caching: LoadGen repeats its samples, and would measure the cache"]
+    assert replace(plan(), running=Running(speculation="ngram")).deviations == ["speculative decoding"]
     elsewhere = replace(plan(), running=Running(kv_connector="OffloadingConnector"))
-    assert elsewhere.shortcomings == ["OffloadingConnector: answers may rest on what was not computed in the test"]
+    assert elsewhere.deviations == ["OffloadingConnector: answers may rest on what was not computed in the test"]
 
 
 def test_only_llamas_shape_counts_as_the_reference_model():
     demo = RunConfig(model=str(DEMO / "model"))
     assert not system.is_reference(demo)
-    assert plan(model=str(DEMO / "model"), reference=False).shortcomings == ["another model than Llama-3.1-8B"]
+    assert plan(model=str(DEMO / "model"), reference=False).deviations == ["another model than Llama-3.1-8B"]
 
 
 def test_a_short_accuracy_run_may_be_brief():
-    assert plan(mode="accuracy", min_duration=1).shortcomings == []
+    assert plan(mode="accuracy", min_duration=1).deviations == []
 
 
 @settings(deadline=None)

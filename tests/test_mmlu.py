@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from harness import mmlu, mmlu_data, mmlu_report, mmlu_scores, results
-from harness.config import DEMO
 from harness.errors import UsageError
 from harness.mmlu_data import DOMAINS, LETTERS, SUBJECTS, Data, Question
 from harness.mmlu_scores import Scored
+from harness.rules import DEMO
 from tests.conftest import ROOT, TOKEN, launch
 from tests.test_ends import engines
 

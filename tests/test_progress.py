@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from harness import ending, results
+from harness import processes, results
 from harness.errors import ENGINE_FAILED, INTERRUPTED, EngineError
 from harness.progress import Display, lasting_console
 from harness.results import RunFolder, open_run, read_json
@@ -20,7 +20,7 @@ from harness.sut import Counters
 @pytest.fixture(autouse=True)
 def heeding(monkeypatch: pytest.MonkeyPatch) -> None:
     """What gives up ignores signals from then on; these tests, and the processes of those after them, do not."""
-    monkeypatch.setattr(ending, "ignore_signals", lambda: None)
+    monkeypatch.setattr(processes, "ignore_signals", lambda: None)
 
 
 def full() -> tuple[int, int]:
@@ -54,7 +54,7 @@ def test_a_reader_that_goes_away_ends_nothing(kind: Callable[[], tuple[int, int]
 )
 def test_a_run_that_is_complete_stays_so(tmp_path: Path, error: BaseException, code: int, status: str) -> None:
     def ended(run: RunFolder) -> str:
-        assert ending.give_up(error, run, Console(quiet=True)) == code
+        assert processes.fail(error, run, Console(quiet=True)) == code
         return str(read_json(run.path / "status.json")["status"])
 
     run = open_run(tmp_path, "one")
@@ -66,5 +66,5 @@ def test_a_run_that_is_complete_stays_so(tmp_path: Path, error: BaseException, c
 def test_a_full_disk_is_named_whatever_it_breaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(results, "SPARE_BYTES", 2**62)
     run = open_run(tmp_path, "one")
-    assert ending.give_up(EngineError("vLLM did not start"), run, Console(quiet=True)) == ENGINE_FAILED
+    assert processes.fail(EngineError("vLLM did not start"), run, Console(quiet=True)) == ENGINE_FAILED
     assert "is full" in read_json(run.path / "status.json")["reason"]

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 import util_logs
 from harness import loadgen, rules, validity
-from harness.config import Plan, RunConfig, resolve
+from harness.config import RunConfig
 from harness.errors import LoadGenError
 from harness.loadgen import set_rates, settings_for, user_conf
+from harness.plan import Plan, resolve
 from harness.rates import (
     Trial,
     corrected,
@@ -41,7 +42,7 @@ def asked(scenario: str, **flags: Any) -> RunConfig:
 
 def plan(scenario: str = "offline", **flags: Any) -> Plan:
     config = asked(scenario, **flags)
-    return resolve(config, rules.OFFICIAL[config.category], [], 0)
+    return resolve(config, [], 0)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -192,10 +193,10 @@ def test_singlestream_expects_more_than_the_mean_latency():
 
 def ended(scenario: str, duration_met: bool = False, seconds: float = 4) -> TestResult:
     """A performance test of 100 samples at 25 samples/s."""
-    rate = util_logs.SAMPLE_RATE[rules.LOADGEN_SCENARIO[scenario]]
+    rate = util_logs.SAMPLE_RATE[rules.SCENARIO[scenario].loadgen]
     values = {
         "loadgen_version": "6.0.17",
-        "effective_scenario": rules.LOADGEN_SCENARIO[scenario],
+        "effective_scenario": rules.SCENARIO[scenario].loadgen,
         "effective_test_mode": "PerformanceOnly",
         "effective_min_duration_ms": 10_000,
         "result_validity": "VALID" if duration_met else "INVALID",
@@ -246,7 +247,7 @@ def test_what_is_tried():
 
 def told(target: Plan) -> dict[str, str]:
     """user.conf as key -> value; every line must be of the plan's own model and scenario."""
-    mark = f"{target.loadgen_model}.{rules.LOADGEN_SCENARIO[target.config.scenario]}."
+    mark = f"{target.loadgen_model}.{target.config.row.loadgen}."
     lines = [line.partition(" = ") for line in user_conf(target).splitlines()]
     assert all(key.startswith(mark) for key, _, _ in lines)
     return {key.removeprefix(mark): value for key, _, value in lines}
@@ -312,13 +313,13 @@ def held(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Held]:
 @pytest.mark.parametrize("scenario", CATEGORY)
 def test_loadgen_holds_what_it_was_told(held: dict[str, Held], scenario: str):
     name, values, _ = held[scenario]
-    assert name == rules.LOADGEN_SCENARIO[scenario]
+    assert name == rules.SCENARIO[scenario].loadgen
     assert (values["min_duration_ms"], values["min_query_count"]) == (7000, 500)
     assert values["performance_sample_count_override"] == 500
     assert values["use_token_latencies"]
     seeds = rules.SEEDS["6.0"]
     assert [values[f"{seed}_rng_seed"] for seed in vars(seeds)] == list(vars(seeds).values())
-    if limits := rules.LIMITS.get(scenario):
+    if limits := rules.SCENARIO[scenario].limits:
         assert (values["ttft_latency"], values["tpot_latency"]) == (limits.ttft_ms * 1e6, limits.tpot_ms * 1e6)
 
 

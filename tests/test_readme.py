@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.config import ROOT, RunConfig, as_flag
+from harness.config import RunConfig, as_flag
+from harness.rules import ROOT
 
 ENGLISH, KOREAN = ((ROOT / name).read_text() for name in ("README.md", "README.ko.md"))
 

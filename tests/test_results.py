@@ -12,21 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness import rules
-from harness.config import RunConfig, resolve
+from harness.config import RunConfig
 from harness.errors import BAD_INPUT, UsageError
+from harness.plan import resolve
 from harness.rendering import build, reservations, write_index
-from harness.results import (
-    RunFolder,
-    finish,
-    hide_secret,
-    history,
-    note,
-    open_run,
-    read_json,
-    record,
-    write_json,
-    write_text,
-)
+from harness.results import RunFolder, finish, history, note, open_run, read_json, record, write_json, write_text
+from harness.secrets import hide_word
 from harness.summary import Run
 
 LABEL = "datacenter-offline"
@@ -249,7 +240,7 @@ def test_any_line_survives_the_history(tmp_path_factory: pytest.TempPathFactory,
     ],
 )
 def test_secrets_are_hidden(word: str, shown: str):
-    assert hide_secret(word) == shown
+    assert hide_word(word) == shown
 
 
 @pytest.mark.parametrize(
@@ -265,7 +256,7 @@ def test_secrets_are_hidden(word: str, shown: str):
     ],
 )
 def test_what_is_no_secret_stays(word: str):
-    assert hide_secret(word) == word
+    assert hide_word(word) == word
 
 
 def test_a_file_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path):
@@ -371,9 +362,7 @@ def test_a_fact_noted_later_leaves_the_plan_as_it_is(tmp_path: Path):
 
 def test_a_run_without_a_finished_test_has_no_report(tmp_path: Path) -> None:
     run = open_run(tmp_path, LABEL)
-    record(
-        run, resolve(RunConfig(model="demo"), rules.OFFICIAL["datacenter"], [], 0), command="c", started="s", system={}
-    )
+    record(run, resolve(RunConfig(model="demo"), [], 0), command="c", started="s", system={})
     run.set_status("failed", "too few samples")
     with pytest.raises(UsageError, match=r"no test came to its end \(too few samples\)"):
         build(run.path)

@@ -14,9 +14,10 @@ import jsonschema
 import pytest
 
 import util_logs
-from harness import loadgen, samples
+from harness import loadgen
 from harness.compare import Speed
-from harness.config import RunConfig, resolve
+from harness.config import RunConfig
+from harness.plan import resolve
 from tests.conftest import ASCII, ROOT, TOKEN, Finished, run
 
 DEMO = json.loads((ROOT / "demo" / "reference.json").read_text())
@@ -91,7 +92,7 @@ def test_singlestream(singlestream: Finished) -> None:
     assert test["valid"], test["invalid_reasons"]
     assert test["latency_ms"]["p50"] > test["ttft_ms"]["p50"] > 0
     config = RunConfig(model="demo", category="edge", scenario="singlestream")
-    resolved = resolve(config, samples.task(config), [], 0)
+    resolved = resolve(config, [], 0)
     told = json.loads((singlestream.folder / "config.json").read_text())["plan"]["expected_latency_ms"]
     expected = loadgen.expected_queries(replace(resolved, expected_latency_ms=told), "performance")
     assert expected == util_logs.read(singlestream.folder / "Performance").effective["min_query_count"]

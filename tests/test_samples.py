@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from harness import rules
-from harness.config import DEMO, ROOT, RunConfig
+from harness.config import RunConfig
 from harness.errors import UsageError
-from harness.samples import Library, check_lengths, from_json, load, load_tokenizer, task
+from harness.model import load_tokenizer
+from harness.rules import DEMO, ROOT
+from harness.samples import Library, check_lengths, from_json, load, task
 
 RECORDS: list[dict[str, Any]] = json.loads((DEMO / "cnn_eval.json").read_text())
 ENGLISH = {"article": [r["input"] for r in RECORDS], "highlights": [r["output"] for r in RECORDS]}

@@ -12,9 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import util_logs
-from harness import rates, rules, search
-from harness.config import ROOT, RunConfig, resolve
+from harness import rates, search
+from harness.config import RunConfig
 from harness.errors import NotAcceptedError, UsageError
+from harness.plan import resolve
+from harness.rules import ROOT
 from harness.search import Probe
 
 
@@ -39,7 +41,7 @@ def test_it_gives_up_where_nothing_holds() -> None:
     assert search.highest(probes) is None
     assert probes[-1].qps == 1
     assert len(probes) < search.MOST
-    plan = resolve(RunConfig(scenario="server", server_target_qps="max"), rules.OFFICIAL["datacenter"], [], 0)
+    plan = resolve(RunConfig(scenario="server", server_target_qps="max"), [], 0)
     with pytest.raises(NotAcceptedError, match="no rate is VALID: 6 probes from 1 to 10 queries/s"):
         rates.from_search(plan, probes)
 

@@ -12,10 +12,10 @@ import pytest
 from rich.console import Console
 
 from harness import compare, metrics, rendering, results, rules, sweep_report, tracking
-from harness.config import ROOT
 from harness.errors import UsageError
 from harness.facts import SCHEMA, RunFacts, RunStatus, gpu_names
 from harness.metrics import EVERYWHERE, Metric
+from harness.rules import ROOT
 from harness.summary import SCHEMA_FILE, Accuracy, ScoresFile, Summary, schema
 from tests import made
 

@@ -18,11 +18,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from harness import ending, experiment, plots, results, rules, sweep_file, sweep_report
-from harness.config import ROOT, RunConfig, resolve
+from harness import experiment, plots, processes, results, sweep_file, sweep_report
+from harness.config import RunConfig
 from harness.errors import ENGINE_FAILED, BenchmarkError, UsageError
 from harness.experiment import Outcome, Record
+from harness.plan import resolve
 from harness.progress import Display
+from harness.rules import ROOT
 from harness.sweep_file import BASELINE, Experiment, Sweep
 from sweep import Choice, opened, reopened
 from sweep import main as run_sweep
@@ -297,7 +299,7 @@ def test_a_full_disk_ends_a_sweep_in_one_line(
     monkeypatch.setattr(experiment, "run", ran)
     if not begun:
         monkeypatch.setattr(results, "SPARE_BYTES", 2**62)
-    monkeypatch.setattr(ending, "heed_signals", lambda: None)
+    monkeypatch.setattr(processes, "heed_signals", lambda: None)
     with pytest.raises(BenchmarkError, match=f"{told}.*--resume goes on from here") as error:
         run_sweep(path, Choice(), resume=False, dry_run=False, results_dir=tmp_path, mlflow=False)
     assert error.value.exit_code == ENGINE_FAILED
@@ -430,7 +432,7 @@ def test_only_what_all_runs_lack_stands_above_the_table(tmp_path: Path) -> None:
     given = state(replace(ran(BASELINE, 100), run="baseline/1"), replace(ran("a", 120), run="a/1"))
     for run, lacking in (("baseline/1", ["short"]), ("a/1", ["short", "speculative decoding"])):
         (tmp_path / run).mkdir(parents=True)
-        plan = resolve(RunConfig(model="demo"), rules.OFFICIAL["datacenter"], [], 0)
+        plan = resolve(RunConfig(model="demo"), [], 0)
         results.record(results.RunFolder(tmp_path, run), plan, command="c", started="s", system={})
         results.note(results.RunFolder(tmp_path, run), shortcomings=lacking)
     (tmp_path / "sweep.json").write_text(json.dumps(asdict(given)))

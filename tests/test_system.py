@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from harness import system
-from harness.config import GPU
+from harness.system import GPU
 
 GIB = 2**30
 UUIDS = ("GPU-aaaa-1", "GPU-bbbb-2", "GPU-bbbb-3")

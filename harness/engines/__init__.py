@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from harness import rules
@@ -26,6 +25,9 @@ class Sampling:
     max_new_tokens: int = rules.MAX_NEW_TOKENS
     min_new_tokens: int = rules.MIN_NEW_TOKENS
     temperature: float = 0.0
+
+
+GREEDY = Sampling()
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,7 @@ class Engine(Protocol):
     args: dict[str, Any]
     sampling: Sampling
     start_s: float
+    heard_at: float  # when it last answered anything, by time.monotonic
     loop: asyncio.AbstractEventLoop
 
     def start(self, watch: Callable[[], None] = ...) -> None:
@@ -79,9 +82,6 @@ class Engine(Protocol):
     @property
     def failure(self) -> str | None:
         """Why the engine will answer no more; None while it lives."""
-
-    def explain(self, reason: str, log: Path) -> str:
-        """A failure with its root cause, if the engine left one in its log."""
 
     def close(self) -> None:
         """Stops the engine and every process it started; returns within a few seconds even if it hangs."""

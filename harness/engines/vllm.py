@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 
 from harness.config import EngineConfig, near
-from harness.engines import Running, Sampling
+from harness.engines import GREEDY, Running, Sampling
 from harness.engines.loop import LoopThread
 from harness.errors import BenchmarkError, EngineError, UsageError, first_line
 from harness.plan import Plan
@@ -85,7 +85,9 @@ def base_args(config: EngineConfig, max_model_len: int, tensor_parallel: int, da
     }
     if not gpus() and config.gpu_memory_utilization == "auto" and "VLLM_CPU_KVCACHE_SPACE" not in os.environ:
         # vLLM would take this share of main memory, which other programs need too.
-        args["kv_cache_memory_bytes"] = small.cache_bytes if (small := config.known.small) else psutil.virtual_memory().available // 4
+        args["kv_cache_memory_bytes"] = (
+            small.cache_bytes if (small := config.known.small) else psutil.virtual_memory().available // 4
+        )
     for name in ("max_num_seqs", "max_num_batched_tokens"):
         if (value := getattr(config, name)) is not None:
             args[name] = value
@@ -128,7 +130,7 @@ class VLLM(LoopThread):
 
     name = "vLLM"
 
-    def __init__(self, args: dict[str, Any], sampling: Sampling = Sampling(), streaming: bool = False) -> None:
+    def __init__(self, args: dict[str, Any], sampling: Sampling = GREEDY, streaming: bool = False) -> None:
         super().__init__()
         self.args = args
         self.streaming = streaming

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import util_logs
 from harness import rules
-from harness.config import ROOT
 from harness.errors import UsageError
+from harness.rules import ROOT
 
 TOOLS = ROOT / "third_party" / "inference" / "tools" / "submission"
 SUMMARY = "summary.csv"

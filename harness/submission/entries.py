@@ -11,7 +11,7 @@ from harness.errors import UsageError
 from harness.results import FOLDER, Test, facts_of, status_of
 
 BENCHMARK = {"datacenter": "llama3.1-8b", "edge": "llama3.1-8b-edge"}
-SCENARIO = rules.LOADGEN_SCENARIO | {"interactive": "Interactive"}
+SCENARIO = {name: row.loadgen for name, row in rules.SCENARIO.items()} | {"interactive": "Interactive"}
 
 MODE: dict[Test, str] = {"accuracy": "AccuracyOnly", "performance": "PerformanceOnly", "test06": "PerformanceOnly"}
 
@@ -92,7 +92,7 @@ def read_run(path: Path) -> Run:
     run = Run(path, facts)
     for test, mode in MODE.items():
         if run.has(test):
-            util_logs.read(run.folder(test), rules.LOADGEN_SCENARIO[run.config["scenario"]], mode)
+            util_logs.read(run.folder(test), rules.SCENARIO[run.config["scenario"]].loadgen, mode)
     return run
 
 

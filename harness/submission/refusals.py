@@ -5,7 +5,6 @@ from pathlib import Path
 
 import util_logs
 from harness import rules
-from harness.config import ALIASES
 from harness.results import read_json
 from harness.submission.entries import BENCHMARK, SCENARIO, Entry, Run
 
@@ -37,7 +36,7 @@ def closed(entries: Sequence[Entry]) -> list[str]:
 def settings(entry: Entry) -> Iterator[str]:
     for run in entry.runs:
         yield from run.facts["shortcomings"]
-        if Path(run.config["model"]).resolve() == Path(ALIASES["demo"]):
+        if Path(run.config["model"]).resolve() == Path(rules.MODELS["demo"].path):
             yield "the demo model"
 
 
