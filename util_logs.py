@@ -68,6 +68,7 @@ class TestResult:
     scenario: str
     mode: str
     started: str | None
+    token_latencies: bool  # whether LoadGen took the times of tokens (use_token_latencies)
     valid: bool | None
     failed: tuple[validity.Check, ...]  # the checks that make it INVALID
     invalid_reasons: list[str]  # the same in words
@@ -207,6 +208,7 @@ def interpret(values: dict[str, Any], errors: list[str], warnings: list[str]) ->
         scenario=scenario,
         mode=values["effective_test_mode"],
         started=values.get("test_datetime"),
+        token_latencies=values.get("requested_use_token_latencies") is True,
         valid=None if verdict is None else verdict == "VALID",
         failed=failed,
         invalid_reasons=validity.reasons(values) if verdict == "INVALID" else [],

@@ -2,16 +2,18 @@
 
 import json
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 import util_logs
-from harness import rules
+from harness import rules, validity
 from harness.errors import UsageError
 from harness.submission import checker, description, entries, refusals, tree
 from tests.conftest import ROOT, Finished
@@ -21,21 +23,27 @@ needs_submodule = pytest.mark.skipif(
     reason="third_party/inference is empty: git submodule update --init third_party/inference",
 )
 
-# The official checker, asking for the demo's sample counts and durations instead of MLPerf's. The closed division
-# also judges scores, which here are another model's.
-LOWERED = """
+# The official checker, without a judgement of scores, which here are another model's.
+SCORES = """
 import sys
 from submission_checker import constants
+for version in ("v5.1", "v6.0", "v6.1"):
+    config = constants.MODEL_CONFIG[version]
+    for model in ("llama3.1-8b", "llama3.1-8b-edge"):
+        names = config["accuracy-target"][model][::2]
+        config["accuracy-target"] |= {model: sum(((name, 0.0) for name in names), ())}
+"""
+# And asking for the demo's sample counts and durations instead of MLPerf's.
+LENGTHS = """
 counts = {"llama3.1-8b": 256, "llama3.1-8b-edge": 100}
 for version in ("v5.1", "v6.0", "v6.1"):
     config = constants.MODEL_CONFIG[version]
     config["performance-sample-count"] |= counts
     config["dataset-size"] |= counts
-    for model in counts:
-        names = config["accuracy-target"][model][::2]
-        config["accuracy-target"] |= {model: sum(((name, 0.0) for name in names), ())}
 constants.OFFLINE_MIN_SPQ_SINCE_V4 |= counts
 constants.TEST_DURATION_MS = 10_000
+"""
+MAIN = """
 from submission_checker.main import main
 sys.exit(main())
 """
@@ -88,9 +96,9 @@ def change(path: Path, how: Callable[[Any], Any]) -> None:
     path.write_text(json.dumps(data))
 
 
-def lowered(folder: Path, version: str) -> tuple[int, list[str]]:
-    """The exit code and the errors of the checker with its demands on length lowered."""
-    command = [sys.executable, "-c", LOWERED, "--input", str(folder), "--version", f"v{version}"]
+def lowered(folder: Path, version: str, lengths: str = LENGTHS) -> tuple[int, list[str]]:
+    """The exit code and the errors of the checker with its demands on scores, and on length, lowered."""
+    command = [sys.executable, "-c", SCORES + lengths + MAIN, "--input", str(folder), "--version", f"v{version}"]
     done = subprocess.run(
         [*command, "--csv", str(folder / "summary.csv")], cwd=checker.TOOLS, capture_output=True, text=True
     )
@@ -136,19 +144,18 @@ def test_the_official_checker_finds_only_the_length_wanting(
 @needs_submodule
 @pytest.mark.parametrize("version", ["5.1", "6.1"])
 def test_a_closed_submission_has_its_test06_where_the_checker_looks(
-    acceptable: list[Path], server: Finished, system: Path, tmp_path: Path, version: str
+    acceptable: list[Path], system: Path, tmp_path: Path, version: str
 ) -> None:
     runs = acceptable
     if version != "5.1":
         runs = [of_version(run, version, tmp_path / version / run.name) for run in runs]
     built = build(tmp_path / "out", system, runs, "closed")
     assert built.returncode == 0, built.stderr
-    code, found = lowered(tmp_path / "out", version)
-    assert not unexpected(found, server)
-    assert code == bool(found)
+    code, found = lowered(tmp_path / "out", version, lengths="")
+    assert (code, found) == (0, [])
     for path in (tmp_path / "out").rglob("verify_accuracy.txt"):
         path.unlink()
-    code, found = lowered(tmp_path / "out", version)
+    code, found = lowered(tmp_path / "out", version, lengths="")
     assert code == 1
     assert any("verify_accuracy.txt" in line for line in found)
 
@@ -173,6 +180,26 @@ def test_the_accuracy_log_is_cut_as_the_official_script_cuts_it(
     assert (ours / "accuracy.txt").read_text().split() == scores.read_text().split()
 
 
+def rewrite(folder: Path, **values: Any) -> None:
+    """Puts other values into the detail log in a folder; an entry that it lacks comes before its last."""
+    path = folder / util_logs.DETAIL
+    lines = path.read_text().splitlines(keepends=True)
+    for key, value in values.items():
+        entry = {"value": value, "metadata": {"is_error": False, "is_warning": False}}
+        text = f"{util_logs.MARK}{json.dumps({'key': key, **entry})}\n"
+        places = [n for n, line in enumerate(lines) if f'"key": "{key}"' in line] or [len(lines) - 1]
+        lines[places[0] : places[0] + 1] = [text] if f'"key": "{key}"' in lines[places[0]] else [text, lines[places[0]]]
+    path.write_text("".join(lines))
+
+
+OFFICIAL = rules.OFFICIAL["datacenter"].samples
+VALID = {"result_validity": "VALID", **dict.fromkeys(validity.ENTRY.values(), True)}
+FAST = {
+    "result_first_token_99.00_percentile_latency_ns": 400_000_000,
+    "result_time_per_output_token_99.00_percentile_ns": 25_000_000,
+}
+
+
 @pytest.fixture
 def acceptable(offline: Finished, server: Finished, tmp_path: Path) -> list[Path]:
     """Copies of the two demo runs that say of themselves what runs of the real model and length would say."""
@@ -183,8 +210,11 @@ def acceptable(offline: Finished, server: Finished, tmp_path: Path) -> list[Path
         change(run / "config.json", lambda facts: facts.update(shortcomings=[]))
         change(run / "config.json", lambda facts: facts["plan"]["config"].update(model="llama3.1-8b-instruct"))
         change(run / "Accuracy" / "rouge.json", lambda rouge: rouge.update(approximate=[]))
-        log = run / "Performance" / util_logs.DETAIL
-        log.write_text(log.read_text().replace('"value": "INVALID"', '"value": "VALID"'))
+        rewrite(run / "Accuracy", effective_accuracy_sample_count=OFFICIAL)
+        counts = {"effective_performance_sample_count": OFFICIAL, "effective_min_duration_ms": 600_000}
+        rewrite(run / "Performance", **VALID, **counts)
+        query = {"effective_samples_per_query": OFFICIAL} if done is offline else FAST
+        rewrite(run / "Performance", **query)
         runs.append(run)
     return runs
 
@@ -210,6 +240,10 @@ def in_log(folder: str, old: str, new: str) -> Callable[[Path], None]:
     return edit
 
 
+def of_log(folder: str, **values: Any) -> Callable[[Path], None]:
+    return lambda run: rewrite(run / folder, **values)
+
+
 REASONS: list[tuple[Callable[[Path], None], str]] = [
     (of_facts(shortcomings=["256 of 13,368 samples"]), "256 of 13,368 samples"),
     (of_facts(shortcomings=["dummy weights"]), "dummy weights"),
@@ -226,7 +260,145 @@ REASONS: list[tuple[Callable[[Path], None], str]] = [
         lambda run: change(run / "Compliance" / "TEST06" / "result.json", lambda data: data.update(passed=False)),
         "TEST06 failed",
     ),
+    (
+        lambda run: change(
+            run / "Compliance" / "TEST06" / "mlperf_log_accuracy.json", lambda log: log[0].update(token_count=1)
+        ),
+        "TEST06 failed",
+    ),
+    (
+        lambda run: (run / "Compliance" / "TEST06" / "verify_accuracy.txt").write_text("EOS check pass: True\n"),
+        "verify_accuracy.txt is not what its log comes to",
+    ),
+    (of_log("Performance", effective_samples_per_query=256), "a query of 256 samples; closed asks for 13,368"),
 ]
+
+
+# What the official checker refuses in any division, and so in its log: the run (Offline, Server), what is changed in
+# it, our reason and the checker's.
+REFUSED: list[tuple[int, Callable[[Path], None], str, str]] = [
+    (
+        0,
+        of_log("Accuracy", effective_accuracy_sample_count=256),
+        "256 samples in the accuracy test; the checker asks for 13,368",
+        "does not cover all dataset",
+    ),
+    (
+        0,
+        of_log("Performance", effective_performance_sample_count=256),
+        "a set of 256 samples in the performance test; the checker asks for 13,368",
+        "performance_sample_count",
+    ),
+    (
+        0,
+        of_log("Performance", effective_min_duration_ms=10_000),
+        "a minimum duration of 10 s; the checker asks for 600 s",
+        "Test duration less than",
+    ),
+    (
+        1,
+        of_log("Performance", effective_schedule_rng_seed=7),
+        "seeds other than those of v5.1",
+        "schedule_rng_seed is wrong",
+    ),
+    (
+        1,
+        of_log("Performance", result_validity="INVALID", early_stopping_met=False),
+        "too few queries for its percentile (early stopping)",
+        "Early stopping condition was not met",
+    ),
+    (
+        1,
+        of_log("Performance", **{"result_first_token_99.00_percentile_latency_ns": 2_000_000_000}),
+        "TTFT p99 of 2,000 ms is not below 2,000 ms",
+        "Failed extra check for TTFT and TPOT",
+    ),
+    (
+        1,
+        of_log("Performance", **{"result_time_per_output_token_99.00_percentile_ns": 101_000_000}),
+        "TPOT p99 of 101 ms is not below 100 ms",
+        "Failed extra check for TTFT and TPOT",
+    ),
+    (
+        0,
+        of_log("Performance", requested_use_token_latencies=False),
+        "use_token_latencies is off in the performance test",
+        "use_token_latencies flag needs to be enabled",
+    ),
+    (
+        1,
+        of_log("Performance", effective_target_latency_ns=21_000_000_000),
+        "a target_latency of 21 s; the checker allows 20 s",
+        "Latency constraint with early stopping not met",
+    ),
+    (
+        0,
+        lambda run: (run / "Performance" / "user.conf").write_text("") and None,
+        "an empty user.conf",
+        "empty user.conf",
+    ),
+    (
+        0,
+        in_log("Accuracy", '"is_error": false', '"is_error": true'),
+        "LoadGen errors in the accuracy test",
+        "loadgen errors",
+    ),
+]
+
+
+@needs_submodule
+@pytest.mark.parametrize(("number", "spoil", "ours", "theirs"), REFUSED, ids=[ours for *_, ours, _ in REFUSED])
+def test_what_the_checker_refuses_in_any_division_is_told_at_the_build(
+    acceptable: list[Path],
+    system: Path,
+    tmp_path: Path,
+    number: int,
+    spoil: Callable[[Path], None],
+    ours: str,
+    theirs: str,
+) -> None:
+    if number == 0:
+        whole = build(tmp_path / "whole", system, acceptable)
+        assert "the official checker will refuse" not in whole.stdout, whole.stdout
+    spoil(acceptable[number])
+    built = build(tmp_path / "out", system, acceptable)
+    assert built.returncode == 0, built.stderr
+    told = [line for line in built.stdout.splitlines() if "the official checker will refuse" in line]
+    assert len(told) == 1 and ours in told[0] and ("Offline", "Server")[number] in told[0], built.stdout
+    code, found = lowered(tmp_path / "out", "5.1", lengths="")
+    assert code == 1
+    assert any(theirs in line for line in found), found
+    assert any(ours in reason for reason in refusals.closed(entries.collect(acceptable)))
+
+
+def test_interactive_is_held_against_its_own_limits_in_closed(acceptable: list[Path]) -> None:
+    of_config(scenario="interactive")(acceptable[1])
+    assert refusals.closed(entries.collect(acceptable)) == []
+    rewrite(acceptable[1] / "Performance", **{"result_time_per_output_token_99.00_percentile_ns": 40_000_000})
+    found = entries.collect(acceptable)
+    assert refusals.official(found) == []
+    assert refusals.closed(found) == ["llama3.1-8b Interactive: TPOT p99 of 40 ms is not below 30 ms"]
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"system_type": "datacenter, edge"}, "system_type is one of datacenter | edge | datacenter,edge"),
+        ({"system_type": ["datacenter"]}, "system_type is one of"),
+        ({"is_network": "true"}, "is_network must be left out"),
+        ({"is_network": "false"}, "is_network must be left out"),
+        ({"cooling": float("nan")}, "not JSON"),
+    ],
+)
+@pytest.mark.parametrize("division", ["open", "closed"])
+def test_a_description_that_the_checker_refuses(
+    acceptable: list[Path], system: Path, tmp_path: Path, values: dict[str, Any], told: str, division: str
+) -> None:
+    change(system, lambda data: data.update(values))
+    refused = build(tmp_path / "out", system, acceptable, division)
+    assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1), refused.stderr
+    assert told in refused.stderr
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(("spoil", "reason"), REASONS, ids=[reason for _, reason in REASONS])
@@ -349,6 +521,102 @@ def test_a_submission_is_not_written_over(offline: Finished, system: Path, tmp_p
     assert build(tmp_path / "out", system, [offline.folder]).returncode == 0
     refused = build(tmp_path / "out", system, [offline.folder])
     assert (refused.returncode, "already there" in refused.stderr) == (2, True)
+
+
+@needs_submodule
+def test_results_that_the_checker_does_not_look_at_are_not_accepted(
+    acceptable: list[Path], system: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    assert build(out, system, acceptable).returncode == 0
+    judged = submission("check", out)
+    assert (judged.returncode, "accepted, no error" in judged.stdout) == (0, True), judged.stdout
+    (out / "open").rename(out / "Open")
+    judged = submission("check", out)
+    assert judged.returncode == 1
+    assert "not accepted: the checker checked 0 of the 2 results in it" in judged.stdout
+    shutil.copytree(out / "Open", out / "open")
+    shutil.rmtree(next((out / "Open").glob("*/results/*/*/Server")))
+    judged = submission("check", out)
+    assert judged.returncode == 1
+    assert "not accepted: the checker checked 2 of the 3 results in it" in judged.stdout
+
+
+DAMAGED: list[tuple[str, str, str]] = [
+    ("config.json", "[1]", "Input should be a valid dictionary"),
+    ("config.json", "{", "not JSON"),
+    ("config.json", "[" * 100_000, "not JSON"),
+    ("config.json", '{"plan": []}', "Field required"),
+    ("config.json", '{"plan": {"config": {}, "running": {}}}', "command: Field required"),
+    ("status.json", '["complete"]', "Input should be a valid dictionary"),
+    ("status.json", '{"status": ' + "7" * 5000 + "}", "not JSON"),
+    ("Accuracy/rouge.json", "[]", "Input should be a valid dictionary"),
+    (
+        "Accuracy/rouge.json",
+        '{"verdict": "PASS", "approximate": [], "checks": 7, "samples": 1, "splitter": ""}',
+        "checks",
+    ),
+    (
+        "Accuracy/rouge.json",
+        '{"verdict": "PASS", "approximate": [], "checks": [], "samples": 1, "splitter": ""}',
+        "its scores are not rouge1",
+    ),
+    (
+        "Accuracy/rouge.json",
+        '{"verdict": "", "approximate": [], "checks": [{"name": "rouge1", "score": NaN}], "samples": 1}',
+        "checks.0.score: Input should be a finite number",
+    ),
+    ("Accuracy/mlperf_log_accuracy.json", "", "No such file"),
+    ("Performance/mlperf_log_summary.txt", "", "No such file"),
+    ("Performance/user.conf", "", "No such file"),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "told"), DAMAGED)
+def test_a_damaged_run_is_refused_with_the_file_and_the_fault(
+    offline: Finished, system: Path, tmp_path: Path, name: str, text: str, told: str
+) -> None:
+    run = Path(shutil.copytree(offline.folder, tmp_path / "run"))
+    (run / name).write_text(text)
+    if not text:
+        (run / name).unlink()
+    refused = build(tmp_path / "out", system, [run])
+    assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1), refused.stderr
+    assert refused.stderr.startswith(f"error: {run / name}: "), refused.stderr
+    assert told in refused.stderr
+
+
+@pytest.mark.parametrize("text", ["[]", '{"passed": true}', "{"])
+def test_a_damaged_test06_is_refused_with_the_file_and_the_fault(
+    acceptable: list[Path], system: Path, tmp_path: Path, text: str
+) -> None:
+    path = acceptable[0] / "Compliance" / "TEST06" / "result.json"
+    path.write_text(text)
+    refused = build(tmp_path / "out", system, acceptable, "closed")
+    assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1), refused.stderr
+    assert refused.stderr.startswith(f"error: {path}: ")
+
+
+def test_a_bug_of_ours_is_not_called_a_damaged_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from harness.submission import __main__ as command
+
+    monkeypatch.setattr(command.checker, "version_of", Mock(side_effect=KeyError("a bug")))
+    monkeypatch.setattr(sys, "argv", ["submission", "check", str(tmp_path)])
+    with pytest.raises(KeyError, match="a bug"):
+        command.main()
+
+
+def test_a_reader_that_stops_early_is_no_error(offline: Finished, system: Path, tmp_path: Path) -> None:
+    flags = ["--submitter", "Demo", "--system", system, "--division", "open", "--out", tmp_path / "out"]
+    command = [sys.executable, "-u", "-m", "harness.submission", "build", "--runs", offline.folder, *flags]
+    with subprocess.Popen(
+        list(map(str, command)), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout and process.stderr
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == -signal.SIGPIPE
+    assert list((tmp_path / "out").rglob("accuracy.txt"))
 
 
 def test_without_the_submodule_the_check_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,10 +1,10 @@
 """Finished runs -> an MLPerf submission: `python -m harness.submission {system,build,check} --help`."""
 
 import argparse
+import signal
 import sys
 from pathlib import Path
 
-import util_logs
 from harness import rules
 from harness.errors import BAD_INPUT, DONE, NOT_ACCEPTED, BenchmarkError, UsageError
 from harness.results import write_json
@@ -13,21 +13,15 @@ from harness.system import facts
 
 
 def main() -> int:
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # as in `... | head`
     arguments = parser().parse_args()
     try:
         return int(arguments.command(arguments))
     except BenchmarkError as error:
         print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    except util_logs.LogError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return BAD_INPUT
-    except OSError as error:
-        print(f"error: {error.filename}: {error.strerror}.", file=sys.stderr)
-        return BAD_INPUT
-    except (KeyError, TypeError, ValueError, AttributeError) as error:  # files that are not as a run leaves them
-        print(f"error: a damaged run: {type(error).__name__}: {error}", file=sys.stderr)
-        return BAD_INPUT
+    except OSError as error:  # --out cannot be written
+        print(f"error: {error.filename or 'cannot write'}: {error.strerror or error}.", file=sys.stderr)
+    return BAD_INPUT
 
 
 def parser() -> argparse.ArgumentParser:
@@ -57,7 +51,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def write_system(arguments: argparse.Namespace) -> int:
-    machine = description.recorded(arguments.run) if arguments.run else facts()
+    machine = description.machine_of(arguments.run) if arguments.run else facts()
     written = description.describe(machine, here=arguments.run is None)
     if arguments.out.exists():
         raise UsageError(f"--out {arguments.out} is already there, maybe filled in by hand: choose another.")
@@ -85,9 +79,9 @@ def build_tree(arguments: argparse.Namespace) -> int:
     )
     base = tree.build(found, filled, arguments.system.stem, arguments.out)
     print(f"{base}: {', '.join(f'{entry.benchmark} {entry.scenario}' for entry in found)}, MLPerf v{found[0].version}")
-    if any(entry.performance.facts["plan"]["running"]["quantized_checkpoint"] for entry in found):
+    if any(entry.performance.facts.plan.running.quantized_checkpoint for entry in found):
         print(f"to be filled in: {base / tree.NOTES}: how the checkpoint was quantized")
-    for reason in refusals.unlike_official(found):
+    for reason in refusals.official(found):
         print(f"the official checker will refuse: {reason}")
     print("keep the runs: MLPerf may ask for the whole accuracy logs, of which the submission has both ends and a hash")
     return DONE
@@ -95,10 +89,10 @@ def build_tree(arguments: argparse.Namespace) -> int:
 
 def run_checker(arguments: argparse.Namespace) -> int:
     version = arguments.version or checker.version_of(arguments.tree)
-    accepted, said = checker.check(arguments.tree, version)
+    reason, said = checker.check(arguments.tree, version)
     print(said)
-    print(f"{arguments.tree}, MLPerf v{version}: {'accepted, no error' if accepted else 'not accepted'}")
-    return DONE if accepted else NOT_ACCEPTED
+    print(f"{arguments.tree}, MLPerf v{version}: {f'not accepted: {reason}' if reason else 'accepted, no error'}")
+    return NOT_ACCEPTED if reason else DONE
 
 
 if __name__ == "__main__":

@@ -14,9 +14,10 @@ TOOLS = ROOT / "third_party" / "inference" / "tools" / "submission"
 SUMMARY = "summary.csv"
 
 
-def check(tree: Path, version: str) -> tuple[bool, str]:
-    """Whether the checker accepts the submission without an error, and all it says. Leaves summary.csv in it.
+def check(tree: Path, version: str) -> tuple[str, str]:
+    """Why the checker does not accept the submission (empty if it does), and all it says. Leaves summary.csv in it.
 
+    It says nothing of folders that it does not look into, so each result in the tree must be among those it checked.
     Raises UsageError where the submodule is not there.
     """
     if not (TOOLS / "submission_checker" / "main.py").exists():
@@ -25,7 +26,13 @@ def check(tree: Path, version: str) -> tuple[bool, str]:
     command += ["--input", str(tree.resolve()), "--version", f"v{version}", "--csv", str(tree.resolve() / SUMMARY)]
     ended = subprocess.run(command, cwd=TOOLS, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     said = ended.stdout.replace(str(tree.resolve()), str(tree))
-    return ended.returncode == 0 and not errors(said), said
+    held, found = len(results_in(tree)), checked(said)
+    if ended.returncode != 0 or errors(said):
+        return f"{len(errors(said))} errors, exit code {ended.returncode}", said
+    if found < held or not held:
+        layout = "it looks into DIVISION/SUBMITTER/results/SYSTEM/BENCHMARK/SCENARIO, with DIVISION open or closed"
+        return f"the checker checked {found} of the {held} results in it: {layout}", said
+    return "", said
 
 
 def errors(said: str) -> list[str]:
@@ -33,9 +40,21 @@ def errors(said: str) -> list[str]:
     return [line for line in said.splitlines() if re.search(r"\bERROR\b", line)]
 
 
+def checked(said: str) -> int:
+    """How many results the checker looked at, as the end of its log counts them."""
+    counts = re.search(r"\bResults=(\d+), NoResults=(\d+)", said)
+    return sum(map(int, counts.groups())) if counts else 0
+
+
+def results_in(tree: Path) -> list[Path]:
+    """The performance logs of a submission, wherever they lie in it, but for those of compliance tests."""
+    logs = sorted(tree.rglob(f"performance/run_1/{util_logs.DETAIL}"))
+    return [log for log in logs if not re.fullmatch(r"TEST\d+", log.parents[2].name)]
+
+
 def version_of(tree: Path) -> str:
     """The MLPerf round whose seeds the submission's logs have. Raises UsageError."""
-    logs = sorted(tree.glob(f"*/*/results/*/*/*/performance/run_1/{util_logs.DETAIL}"))
+    logs = results_in(tree)
     if not logs:
         raise UsageError(f"{tree}: no performance logs in it; not a submission.")
     seeds = util_logs.read(logs[0].parent).seeds

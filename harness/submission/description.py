@@ -8,13 +8,13 @@ import json
 import re
 import shutil
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from harness import results
 from harness.config import read_given
 from harness.errors import UsageError
-from harness.facts import Facts
+from harness.submission import recorded
 from harness.system import cards
 
 # Everything the checker wants to see, in the order it is written; an empty text is for a person to fill.
@@ -36,6 +36,7 @@ MAY_BE_EMPTY = {
 }
 GIVEN = ("submitter", "division", "system_type")  # `build` knows these
 STATUSES = ("available", "preview", "rdi")
+TYPES = ("datacenter", "edge", "datacenter,edge", "edge,datacenter")
 NONE = "N/A"
 
 
@@ -98,13 +99,24 @@ def missing(description: dict[str, Any]) -> list[str]:
 
 def read(path: Path) -> dict[str, Any]:
     """A filled-in description. Raises UsageError with the fields that are still empty."""
-    data = read_given("--system", path, "JSON", json.loads)
+    data = read_given("--system", path, "JSON", plain_json)
     if not isinstance(data, dict):
         raise UsageError(f"--system {path}: expected an object, as `python -m harness.submission system` writes it.")
     if empty := missing(data):
         raise UsageError(f"--system {path}: still to be filled in: {', '.join(empty)}.")
     if str(data["status"]).lower() not in STATUSES:
         raise UsageError(f"--system {path}: status is one of {', '.join(STATUSES)}; got {data['status']!r}.")
+    if data["system_type"] and data["system_type"] not in TYPES:
+        raise UsageError(f"--system {path}: system_type is one of {' | '.join(TYPES)}; got {data['system_type']!r}.")
+    if data.get("is_network"):
+        raise UsageError(f"--system {path}: is_network must be left out: LoadGen and the engine run on one machine.")
+    return data
+
+
+def plain_json(text: str) -> Any:
+    """Raises ValueError for what is no JSON, NaN and Infinity included."""
+    data = json.loads(text)
+    json.dumps(data, allow_nan=False)
     return data
 
 
@@ -117,9 +129,9 @@ def completed(description: dict[str, Any], submitter: str, division: str, catego
     return description | {"submitter": submitter, "division": division, "system_type": declared}
 
 
-def recorded(run: Path) -> dict[str, Any]:
+def machine_of(run: Path) -> dict[str, Any]:
     """The facts of the machine that a run was made on. Raises UsageError."""
     path = run / "config.json"
     if not path.exists():
         raise UsageError(f"{run}: no config.json in it; not a run folder.")
-    return results.read(path, Facts).system.model_dump()
+    return asdict(recorded.read(path, recorded.Machine).system)

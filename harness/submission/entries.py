@@ -3,24 +3,20 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import util_logs
 from harness import rules
 from harness.errors import UsageError
-from harness.results import FOLDER, Test, facts_of, status_of
+from harness.results import FOLDER, Test
+from harness.submission.recorded import Facts, Flags, Scores, Shared, Status, Test06, facts_of, read
 
 BENCHMARK = {"datacenter": "llama3.1-8b", "edge": "llama3.1-8b-edge"}
 SCENARIO = {name: row.loadgen for name, row in rules.SCENARIO.items()} | {"interactive": "Interactive"}
 
 MODE: dict[Test, str] = {"accuracy": "AccuracyOnly", "performance": "PerformanceOnly", "test06": "PerformanceOnly"}
 
-# What the runs of one entry must share.
-SHARED = (
-    *("version", "model", "load_format", "precision", "quantization", "kv_cache_dtype"),
-    *("max_new_tokens", "seed", "engine_arg", "tensor_parallel_size", "data_parallel_size", "max_model_len"),
-    *("max_num_seqs", "max_num_batched_tokens", "batch_size", "sort_by_length", "dataset_path"),
-)
+# What a test leaves where it came to its end.
+LEFT: dict[Test, str] = {"accuracy": "rouge.json", "performance": util_logs.DETAIL, "test06": "result.json"}
 
 
 @dataclass(frozen=True)
@@ -28,21 +24,31 @@ class Run:
     """A finished run's folder, and its config.json."""
 
     path: Path
-    facts: dict[str, Any] = field(repr=False)
+    facts: Facts = field(repr=False)
 
     @property
-    def config(self) -> dict[str, Any]:
+    def config(self) -> Flags:
         """The flags."""
-        return dict(self.facts["plan"]["config"])
+        return self.facts.plan.config
 
     def folder(self, test: Test) -> Path:
         return self.path / FOLDER[test]
 
     def has(self, test: Test) -> bool:
         """Whether the test was run to its end."""
-        if test == "performance":
-            return (self.folder(test) / util_logs.DETAIL).exists()
-        return (self.folder(test) / ("rouge.json" if test == "accuracy" else "result.json")).exists()
+        return (self.folder(test) / LEFT[test]).exists()
+
+    def log(self, test: Test) -> util_logs.TestResult:
+        """What LoadGen's log says of the test. Raises LogError."""
+        return util_logs.read(self.folder(test), rules.SCENARIO[self.config.scenario].loadgen, MODE[test])
+
+    @property
+    def scores(self) -> Scores:
+        return read(self.folder("accuracy") / LEFT["accuracy"], Scores)
+
+    @property
+    def test06(self) -> Test06:
+        return read(self.folder("test06") / LEFT["test06"], Test06)
 
 
 @dataclass(frozen=True)
@@ -54,16 +60,16 @@ class Entry:
     test06: Run | None
 
     @property
-    def config(self) -> dict[str, Any]:
+    def config(self) -> Flags:
         return self.performance.config
 
     @property
     def category(self) -> str:
-        return str(self.config["category"])
+        return self.config.category
 
     @property
     def version(self) -> str:
-        return str(self.config["version"])
+        return self.config.version
 
     @property
     def benchmark(self) -> str:
@@ -73,7 +79,7 @@ class Entry:
     @property
     def scenario(self) -> str:
         """The official name, as results are filed."""
-        return SCENARIO[self.config["scenario"]]
+        return SCENARIO[self.config.scenario]
 
     @property
     def runs(self) -> list[Run]:
@@ -84,15 +90,13 @@ class Entry:
 
 def read_run(path: Path) -> Run:
     """Raises UsageError for a folder that holds no finished run, LogError for logs that are not its own."""
-    facts = facts_of(path).model_dump(mode="json")
-    known = status_of(path)
-    if known is None or known.status != "complete":
-        status = known.status if known else "of unknown status"
+    run = Run(path, facts_of(path))
+    status = read(path / "status.json", Status).status
+    if status != "complete":
         raise UsageError(f"{path}: this run is {status}; only complete ones can be submitted.")
-    run = Run(path, facts)
-    for test, mode in MODE.items():
+    for test in MODE:
         if run.has(test):
-            util_logs.read(run.folder(test), rules.SCENARIO[run.config["scenario"]].loadgen, mode)
+            run.log(test)
     return run
 
 
@@ -103,7 +107,7 @@ def collect(paths: Sequence[Path]) -> list[Entry]:
     """
     groups: dict[tuple[str, str], list[Run]] = {}
     for run in map(read_run, paths):
-        groups.setdefault((run.config["category"], run.config["scenario"]), []).append(run)
+        groups.setdefault((run.config.category, run.config.scenario), []).append(run)
     entries = [join(runs, f"{category} {scenario}") for (category, scenario), runs in groups.items()]
     versions = sorted({entry.version for entry in entries})
     if len(versions) > 1:
@@ -122,10 +126,10 @@ def join(runs: Sequence[Run], label: str) -> Entry:
             raise UsageError(f"{label}: no {test} test in {names}; give such a run too.")
         if len(having) > 1:
             raise UsageError(f"{label}: {' and '.join(str(run.path) for run in having)} both have {test}; give one.")
-    for key in SHARED:
-        if len({repr(run.config[key]) for run in runs}) > 1:
+    for key in Shared.model_fields:
+        if len({repr(getattr(run.config, key)) for run in runs}) > 1:
             raise UsageError(f"{label}: {names} differ in {key}; all tests of an entry must be of the same settings.")
     for key in ("gpus", "driver", "cpu", "cores", "packages"):
-        if len({repr(run.facts["system"][key]) for run in runs}) > 1:
+        if len({repr(getattr(run.facts.system, key)) for run in runs}) > 1:
             raise UsageError(f"{label}: {names} ran with different {key}; all tests of an entry must be of one system.")
     return Entry(found["accuracy"][0], found["performance"][0], next(iter(found["test06"]), None))

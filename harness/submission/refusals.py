@@ -1,29 +1,43 @@
-"""What speaks against an entry: reasons that keep it out of a closed submission, and what the checker would refuse."""
+"""What speaks against an entry, judged from the logs it is built of: what the official checker refuses in any division,
+and what keeps it out of a closed submission.
+
+Sources: the checks and constants of the official submission checker (tools/submission in mlcommons/inference).
+"""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import util_logs
-from harness import rules
-from harness.results import read_json
-from harness.submission.entries import BENCHMARK, SCENARIO, Entry, Run
+from harness import compliance, rules
+from harness.submission.entries import BENCHMARK, SCENARIO, Entry
+from util_logs import TestResult
 
 # The scenarios a closed submission must cover: each of these sets needs one of its own.
 REQUIRED = {
     "datacenter": ({"offline"}, {"server", "interactive"}),
     "edge": ({"offline"}, {"singlestream"}),
 }
+# The checker goes by LoadGen's scenario, and LoadGen runs Interactive as Server: these limits hold for both.
+CHECKED_LIMITS = rules.LIMITS["server"]
+ONE_QUERY = {"offline"}  # scenarios that issue all their samples as one query
+TARGET_LATENCY_NS = 20e9  # at most, of the same scenarios
+
+
+def official(entries: Sequence[Entry]) -> list[str]:
+    """What the official checker refuses in any division."""
+    return [reason for entry in entries for reason in labelled(entry, refused(entry))]
 
 
 def closed(entries: Sequence[Entry]) -> list[str]:
     """Why these entries cannot go into a closed submission; empty when they can."""
     reasons = [
-        f"{entry.benchmark} {entry.scenario}: {reason}"
+        reason
         for entry in entries
-        for reason in dict.fromkeys([*settings(entry), *accuracy(entry), *performance(entry), *test06(entry)])
+        for reason in labelled(
+            entry, *(part(entry) for part in (refused, settings, accuracy, accuracy_log, performance, test06))
+        )
     ]
     for category, sets in REQUIRED.items():
-        run = {entry.config["scenario"] for entry in entries if entry.category == category}
+        run = {entry.config.scenario for entry in entries if entry.category == category}
         if run:
             reasons += [
                 f"{BENCHMARK[category]}: {' or '.join(SCENARIO[name] for name in sorted(choice))} is missing"
@@ -33,36 +47,93 @@ def closed(entries: Sequence[Entry]) -> list[str]:
     return reasons
 
 
+def labelled(entry: Entry, *parts: Iterator[str]) -> list[str]:
+    """Each reason once, with the result that it speaks against."""
+    return [
+        f"{entry.benchmark} {entry.scenario}: {reason}"
+        for reason in dict.fromkeys(reason for part in parts for reason in part)
+    ]
+
+
+def refused(entry: Entry) -> Iterator[str]:
+    """What the checker refuses in any division."""
+    official = rules.OFFICIAL[entry.category].samples
+    accuracy, performance = entry.accuracy.log("accuracy"), entry.performance.log("performance")
+    if accuracy.errors:
+        yield f"{len(accuracy.errors)} LoadGen errors in the accuracy test, the first: {accuracy.errors[0]}"
+    if (answered := number(accuracy, "accuracy_sample_count")) != official:
+        yield f"{answered:,} samples in the accuracy test; the checker asks for {official:,}"
+    if (held := number(performance, "performance_sample_count")) < official:
+        yield f"a set of {held:,} samples in the performance test; the checker asks for {official:,}"
+    if (duration := number(performance, "min_duration_ms") / 1000) < rules.MIN_DURATION_S:
+        yield f"a minimum duration of {duration:g} s; the checker asks for {rules.MIN_DURATION_S:g} s"
+    yield from foreign_seeds(entry, performance)
+    if performance.early_stopping.get("early_stopping_met") is not True:
+        yield "too few queries for its percentile (early stopping)"
+    if not performance.token_latencies:
+        yield "use_token_latencies is off in the performance test"
+    if entry.config.scenario in rules.LIMITS:
+        yield from over(performance, CHECKED_LIMITS)
+        if (target := number(performance, "target_latency_ns")) > TARGET_LATENCY_NS:
+            yield f"a target_latency of {target / 1e9:g} s; the checker allows {TARGET_LATENCY_NS / 1e9:g} s"
+    conf = entry.performance.folder("performance") / "user.conf"
+    if conf.exists() and not conf.stat().st_size:
+        yield "an empty user.conf"
+
+
+def over(result: TestResult, limits: rules.Limits) -> Iterator[str]:
+    """The 99th percentiles that are not below their limit."""
+    for name, found, limit in (
+        ("TTFT", result.ttft_ms, limits.ttft_ms),
+        ("TPOT", result.tpot_ms, limits.tpot_ms),
+    ):
+        if found is None:
+            yield f"no {name} in the performance test's log"
+        elif found.p99 >= limit:
+            yield f"{name} p99 of {found.p99:,.4g} ms is not below {limit:,g} ms"
+
+
+def foreign_seeds(entry: Entry, result: TestResult) -> Iterator[str]:
+    if result.seeds != vars(rules.SEEDS[entry.version]):
+        yield f"seeds other than those of v{entry.version}"
+
+
+def number(result: TestResult, name: str) -> float:
+    """One of the settings in effect; 0 where the log has none that is a number."""
+    value = result.effective.get(name)
+    return value if isinstance(value, int | float) else 0
+
+
 def settings(entry: Entry) -> Iterator[str]:
     for run in entry.runs:
-        yield from run.facts["shortcomings"]
-        if Path(run.config["model"]).resolve() == Path(rules.MODELS["demo"].path):
+        yield from run.facts.shortcomings
+        if Path(run.config.model).resolve() == Path(rules.MODELS["demo"].path):
             yield "the demo model"
 
 
 def accuracy(entry: Entry) -> Iterator[str]:
-    rouge = read_json(entry.accuracy.folder("accuracy") / "rouge.json")
-    if rouge["verdict"] != "PASS":
-        yield f"the accuracy gate says {rouge['verdict']}"
-    if rouge["approximate"]:
+    scores = entry.accuracy.scores
+    if scores.verdict != "PASS":
+        yield f"the accuracy gate says {scores.verdict}"
+    if scores.approximate:
         yield "ROUGE-Lsum and gen_len are approximate: NLTK's punkt_tab was missing (`make punkt`, then run again)"
-    yield from logged(entry.accuracy, entry.accuracy.folder("accuracy"))
+
+
+def accuracy_log(entry: Entry) -> Iterator[str]:
+    yield from foreign_seeds(entry, entry.accuracy.log("accuracy"))
 
 
 def performance(entry: Entry) -> Iterator[str]:
-    folder = entry.performance.folder("performance")
-    if not util_logs.read(folder).valid:
-        yield "LoadGen calls the performance run INVALID"
-    yield from logged(entry.performance, folder)
-
-
-def logged(run: Run, folder: Path) -> Iterator[str]:
-    """What LoadGen's own log says against a test."""
-    facts = util_logs.read(folder)
-    seeds = rules.SEEDS[run.config["version"]]
-    if facts.seeds != vars(seeds):
-        yield f"seeds other than those of v{run.config['version']}"
-    yield from (f"LoadGen error: {error}" for error in facts.errors)
+    """LoadGen's verdict, the limits of the scenario itself, and the size of an Offline query."""
+    result = entry.performance.log("performance")
+    official = rules.OFFICIAL[entry.category].samples
+    if not result.valid:
+        yield f"LoadGen calls the performance run INVALID: {'; '.join(result.invalid_reasons)}"
+    yield from (f"LoadGen error: {error}" for error in result.errors)
+    if limits := rules.LIMITS.get(entry.config.scenario):
+        yield from over(result, limits)
+    if entry.config.scenario in ONE_QUERY and (size := number(result, "samples_per_query")) < official:
+        yield f"a query of {size:,} samples; closed asks for {official:,}"
 
 
 def test06(entry: Entry) -> Iterator[str]:
@@ -71,27 +142,11 @@ def test06(entry: Entry) -> Iterator[str]:
         return
     if entry.test06 is None:
         yield "no TEST06 (run it with --compliance test06)"
-    elif not read_json(entry.test06.folder("test06") / "result.json").get("passed"):
+        return
+    folder, recorded = entry.test06.folder("test06"), entry.test06.test06
+    outcome, text = compliance.judge_test06(folder, recorded.facts.eos, entry.config.scenario in rules.LIMITS)
+    told = folder / "verify_accuracy.txt"
+    if not (recorded.passed and outcome.passed):
         yield "TEST06 failed"
-
-
-def unlike_official(entries: Sequence[Entry]) -> list[str]:
-    """What the official checker refuses in any division."""
-    return list(dict.fromkeys(reason for entry in entries for reason in lacking(entry)))
-
-
-def lacking(entry: Entry) -> Iterator[str]:
-    label = f"{entry.benchmark} {entry.scenario}"
-    official = rules.OFFICIAL[entry.category].samples
-    answered = util_logs.read(entry.accuracy.folder("accuracy")).effective.get("accuracy_sample_count", 0)
-    facts = util_logs.read(entry.performance.folder("performance"))
-    if answered != official:
-        yield f"{label}: {answered:,} samples in the accuracy test; the checker asks for {official:,}"
-    if facts.effective.get("performance_sample_count", 0) < official:
-        yield f"{label}: a set of fewer than {official:,} samples in the performance test"
-    if facts.effective.get("min_duration_ms", 0) < 1000 * rules.MIN_DURATION_S:
-        yield f"{label}: a minimum duration below {rules.MIN_DURATION_S:g} s"
-    if facts.seeds != vars(rules.SEEDS[entry.version]):
-        yield f"{label}: seeds other than those of v{entry.version}"
-    if facts.early_stopping.get("early_stopping_met") is False:
-        yield f"{label}: too few queries for its percentile (early stopping)"
+    elif not told.exists() or told.read_text() != text:
+        yield "TEST06: verify_accuracy.txt is not what its log comes to"

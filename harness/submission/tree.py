@@ -15,11 +15,11 @@ from typing import Any
 
 from harness import rules
 from harness.accuracy import accuracy_txt, digest
+from harness.rules import ROOT
 from harness.errors import UsageError
 from harness.pages import render
-from harness.results import FOLDER, read_json, write_json, write_text
-from harness.rules import ROOT
-from harness.submission.entries import Entry
+from harness.results import FOLDER, write_json, write_text
+from harness.submission.entries import Entry, Run
 
 IMPLEMENTATION = "vllm"
 LOGS = ("mlperf_log_summary.txt", "mlperf_log_detail.txt")
@@ -99,14 +99,27 @@ def put_results(entry: Entry, folder: Path) -> None:
     """LoadGen's logs of both tests, the scores, and the accuracy log cut as MLPerf asks."""
     source, target = entry.accuracy.folder("accuracy"), folder / "accuracy"
     copy(source, target, LOGS)
-    rouge = read_json(source / "rouge.json")
-    found = digest(source / ACCURACY_LOG)
-    if rouge.get("log", found) != found:
-        raise UsageError(f"{source / ACCURACY_LOG}: not the log that the scores in rouge.json are of.")
-    scores = rules.Scores(**{check["name"]: check["score"] for check in rouge["checks"]})
-    write_text(target / "accuracy.txt", accuracy_txt(scores, rouge["samples"], found))
-    write_text(target / ACCURACY_LOG, truncated((source / ACCURACY_LOG).read_text()))
+    log = source / ACCURACY_LOG
+    try:
+        found, text = digest(log), log.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{log}: {getattr(error, 'strerror', 'not a text file')}; is the run whole?") from None
+    rouge = entry.accuracy.scores
+    if (rouge.log or found) != found:
+        raise UsageError(f"{log}: not the log that the scores in rouge.json are of.")
+    write_text(target / "accuracy.txt", accuracy_txt(scores_of(entry.accuracy), rouge.samples, found))
+    write_text(target / ACCURACY_LOG, truncated(text))
     copy(entry.performance.folder("performance"), folder / "performance" / "run_1", LOGS)
+
+
+def scores_of(run: Run) -> rules.Scores:
+    """Raises UsageError where rouge.json lacks one."""
+    scores = {check.name: check.score for check in run.scores.checks}
+    try:
+        return rules.Scores(**scores)
+    except TypeError:
+        wanted = ", ".join((*rules.ROUGE, "gen_len"))
+        raise UsageError(f"{run.folder('accuracy')}/rouge.json: its scores are not {wanted}.") from None
 
 
 def truncated(text: str) -> str:
@@ -120,21 +133,21 @@ def put_measurements(entry: Entry, path: Path) -> None:
     """How the result was made: the JSON the checker reads, a README, and LoadGen's user.conf."""
     config = entry.config
     copy(entry.performance.folder("performance"), path.parent, ("user.conf",))
-    running = entry.performance.facts["plan"]["running"]
-    kind = running["quantization"]
-    quantized = "as in the checkpoint" if running["quantized_checkpoint"] else f"quantized to {kind} when loaded"
+    running = entry.performance.facts.plan.running
+    kind = running.quantization
+    quantized = "as in the checkpoint" if running.quantized_checkpoint else f"quantized to {kind} when loaded"
     write_json(
         path,
         {
             "input_data_types": "int32",  # token ids
             "retraining": "No",
-            "starting_weights_filename": config["model"],
-            "weight_data_types": config["precision"] if kind == "none" else kind,
+            "starting_weights_filename": config.model,
+            "weight_data_types": config.precision if kind == "none" else kind,
             "weight_transformations": "none" if kind == "none" else quantized,
         },
     )
-    rouge = read_json(entry.accuracy.folder("accuracy") / "rouge.json")
-    page = render("measurements.md.j2", entry=entry, facts=entry.performance.facts, config=config, rouge=rouge)
+    facts, rouge = entry.performance.facts, entry.accuracy.scores
+    page = render("measurements.md.j2", entry=entry, facts=facts, config=config, rouge=rouge)
     write_text(path.parent / "README.md", page)
 
 
