@@ -164,10 +164,10 @@ def last_line(path: Path) -> str:
 def outcome(folder: Path) -> Outcome:
     """What the run in a folder came to; nothing where it has no summary."""
     path = folder / "summary.json"
-    return of(results.read(path, Summary)) if path.exists() else Outcome()
+    return from_summary(results.read(path, Summary)) if path.exists() else Outcome()
 
 
-def of(summary: Summary) -> Outcome:
+def from_summary(summary: Summary) -> Outcome:
     test, score = summary.run.performance, summary.run.accuracy
     return Outcome(
         values=metrics.values(summary, "sweep"),

@@ -19,6 +19,7 @@ SCORES_FILE = "rouge.json"
 SCHEMA_FILE = ROOT / "templates" / "summary.schema.json"
 Verdict = Literal["PASS", "FAIL", "INCONCLUSIVE", "NOT JUDGED"]
 Audit = Literal["test04", "test06"]
+Picture = Annotated[str, Field(pattern=r"^plots/.*\.png$")]
 Count = Annotated[int, Field(ge=0)]
 
 
@@ -32,10 +33,10 @@ class Meta(Model):
     run: str
     started: str
     command: str
-    mlperf_version: str
+    mlperf_version: str = Field(json_schema_extra={"enum": [*rules.SEEDS]})
     model: str
-    category: str
-    scenario: str
+    category: str = Field(json_schema_extra={"enum": [*rules.SCENARIOS]})
+    scenario: str = Field(json_schema_extra={"enum": [*rules.SCENARIO]})
     mode: Literal["accuracy", "performance", "both"]
     samples: Annotated[int, Field(ge=1)]
     comparable: bool
@@ -89,7 +90,7 @@ class Accuracy(Model):
 
     @computed_field  # type: ignore[prop-decorator]
     @property
-    def scores(self) -> dict[str, float]:
+    def scores(self) -> dict[str, Annotated[float, Field(ge=0)]]:
         return {check.name: check.score for check in self.checks}
 
     @computed_field  # type: ignore[prop-decorator]
@@ -151,7 +152,7 @@ class Performance(Model):
     scenario: str
     valid: bool
     invalid_reasons: list[str] = []
-    duration_s: float | None
+    duration_s: Annotated[float, Field(gt=0)] | None
     samples: int | None
     total_new_tokens: int | None = None
     """Output tokens."""
@@ -193,6 +194,8 @@ class Compliance(Model):
 
 class Run(Model):
     """The tests that were run; others are left out."""
+
+    model_config = ConfigDict(json_schema_extra={"additionalProperties": False})
 
     accuracy: Accuracy | None = Field(default=None, exclude_if=absent)
     performance: Performance | None = Field(default=None, exclude_if=absent)
@@ -238,11 +241,13 @@ class Logs(Model):
 class Summary(File):
     """summary.json of a benchmark run."""
 
+    model_config = ConfigDict(json_schema_extra={"additionalProperties": False})
+
     meta: Meta
     system: System
     run: Run
     logs: Logs = Logs()
-    plots: dict[str, str | None] = {}
+    plots: dict[str, Picture | None] = {}
     """Name and path, relative to the run folder; tokens_per_sec and latency_cdf are null where not drawn."""
 
     @property

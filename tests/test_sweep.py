@@ -351,6 +351,8 @@ def test_the_words_follow_from_the_numbers(tmp_path: Path) -> None:
     page = (tmp_path / "report.md").read_text()
     assert "~~300~~ not usable" in page
     assert "~~200~~ not usable" in page
+    assert "| output tokens/s | duration, s | ROUGE-1 |" in page
+    assert "peak memory" not in page  # no run measured it
     table = page.split("## All experiments")[1].split("## Runs")[0]
     assert len({line.count("|") for line in table.splitlines() if line.startswith("|")}) == 1
     assert {path.name for path in (tmp_path / "plots").iterdir()} == {"speedups.png", "pareto.png", "stack.png"}
@@ -440,6 +442,26 @@ def test_only_what_all_runs_lack_stands_above_the_table(tmp_path: Path) -> None:
     page = (tmp_path / "report.md").read_text()
     assert "results:** short.\n" in page
     assert "complete (not comparable: speculative decoding)" in page
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('{"sweep": {}, "records": []}', "written in an older format; use the version that wrote it"),
+        ("[]", "sweep.json: not an object"),
+        ("{", "sweep.json: not JSON"),
+        ('{"schema_version": 2}', "sweep.json: command: Field required"),
+    ],
+)
+def test_a_sweep_that_cannot_be_read_says_why(tmp_path: Path, text: str, told: str) -> None:
+    (tmp_path / "sweep.json").write_text(text)
+    with pytest.raises(UsageError, match=told):
+        sweep_report.read(tmp_path)
+
+
+def test_a_folder_without_a_sweep_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"no sweep\.json in it"):
+        sweep_report.read(tmp_path)
 
 
 @given(st.lists(st.tuples(st.floats(0, 1e6), st.floats(0, 100)), max_size=20))
