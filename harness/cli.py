@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
+from itertools import zip_longest
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, NoReturn, TypeVar, get_args, get_origin, get_type_hints
@@ -67,10 +68,9 @@ def is_switch(hint: Any) -> bool:
 
 def with_values(words: Sequence[str], switches: set[str]) -> list[str]:
     """The command line with the 1 that a switch alone stands for."""
-    following = [*words[1:], ""]
     return [
         f"{word}=1" if word in switches and after not in ON_OFF else word
-        for word, after in zip(words, following, strict=True)
+        for word, after in zip_longest(words, words[1:])
     ]
 
 

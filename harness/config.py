@@ -314,7 +314,7 @@ def coerce(value: Any, hint: Any) -> Any:
         raise ValueError("true and false are no numbers")
     if get_origin(hint) is tuple and isinstance(value, str):
         value = (value,)
-    if get_origin(hint) is tuple and not all(isinstance(item, str) for item in value):
+    if get_origin(hint) is tuple and not (isinstance(value, list | tuple) and all(isinstance(x, str) for x in value)):
         raise ValueError("not texts")
     return adapter(hint).validate_python(value)
 

@@ -3,14 +3,14 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, JsonValue, computed_field, field_validator
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, JsonValue, computed_field, field_validator
 
 from harness.plan import Plan
 from harness.search import Probe
 
-SCHEMA = 2  # the format of all these files; 1 had no number
+SCHEMA = 3  # the format of all these files; 1 had no number
 
 
 class Model(BaseModel):
@@ -91,7 +91,7 @@ class RunFacts(Facts):
     """config.json of a run of run.py: every resolved setting, and what is known of the run beside its tests."""
 
     plan: Plan
-    shortcomings: list[str]
+    deviations: Annotated[list[str], Field(validation_alias=AliasChoices("deviations", "shortcomings"))]  # before 3
     loadgen: dict[str, str] = {}
     probes: list[Probe] = []
     data: str | None = None

@@ -66,10 +66,10 @@ def build(folder: Path) -> Summary:
 def summarize(folder: Path, facts: RunFacts) -> Summary:
     """The summary without its plots: what the folder's logs say. Raises LogError on a log that cannot be trusted."""
     run = tests(folder, facts)
-    shortcomings = [*facts.shortcomings, *reservations(run, facts.plan.config.mode)]
+    deviations = [*facts.deviations, *reservations(run, facts.plan.config.mode)]
     return Summary(
         schema_version=SCHEMA,
-        meta=meta(folder, facts, shortcomings),
+        meta=meta(folder, facts, deviations),
         system=facts.system,
         run=run,
         logs=logs(folder),
@@ -92,7 +92,7 @@ def tests(folder: Path, facts: RunFacts) -> Run:
     )
 
 
-def meta(folder: Path, facts: RunFacts, shortcomings: list[str]) -> Meta:
+def meta(folder: Path, facts: RunFacts, deviations: list[str]) -> Meta:
     plan, config, running = facts.plan, facts.plan.config, facts.plan.running
     return Meta(
         run=folder.resolve().name,
@@ -104,8 +104,8 @@ def meta(folder: Path, facts: RunFacts, shortcomings: list[str]) -> Meta:
         scenario=config.scenario,
         mode=config.mode,
         samples=plan.samples,
-        comparable=not shortcomings,
-        shortcomings=shortcomings,
+        comparable=not deviations,
+        deviations=deviations,
         notes=list(plan.notes),
         precision=config.precision,
         quantization=running.quantization,
@@ -122,6 +122,7 @@ def meta(folder: Path, facts: RunFacts, shortcomings: list[str]) -> Meta:
         engine_start_s=facts.engine_start_s,
         stages=facts.stages,
         engine_args=facts.engine_args,
+        setup=plan.setup,
     )
 
 
@@ -252,6 +253,6 @@ def table(summary: Summary) -> "Table":
         page.add_row(f"  {metric.label}", number(value))
     for name, audit in (summary.run.compliance or {}).items():
         page.add_row(name.upper(), "PASS" if audit.passed else "FAIL", style="green" if audit.passed else "red")
-    if meta.shortcomings:
+    if meta.deviations:
         page.add_row("note", "not comparable with MLPerf results")
     return page

@@ -85,7 +85,7 @@ def record(run: RunFolder, plan: Plan, **facts: Any) -> None:
     settings = asdict(plan)
     settings["config"]["engine_arg"] = [hide_word(pair) for pair in plan.config.engine_arg]
     loadgen = {"model": plan.loadgen_model, "scenario": plan.config.row.loadgen}
-    note(run, **facts, shortcomings=plan.deviations, loadgen=loadgen, plan=settings)
+    note(run, **facts, deviations=plan.deviations, loadgen=loadgen, plan=settings)
 
 
 def status_of(folder: Path) -> RunStatus | None:

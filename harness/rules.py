@@ -71,13 +71,14 @@ class Scenario:
         return self.pace != "one by one"
 
 
+SERVER_LIMITS = Limits(2000, 100)
 # Random arrivals come in bursts: Server's share leaves room for them. Interactive's TPOT limit is the tighter one: on
 # an H200 with static fp8 0.78 of the Offline rate just held (docs/performance.md), a coarser setting holds less.
 SCENARIO = {
     row.name: row
     for row in (
         Scenario("offline", "Offline", ("datacenter", "edge"), "all at once", "tokens_per_sec"),
-        Scenario("server", "Server", ("datacenter",), "fixed rate", "tokens_per_sec", Limits(2000, 100), 0.8),
+        Scenario("server", "Server", ("datacenter",), "fixed rate", "tokens_per_sec", SERVER_LIMITS, 0.8),
         Scenario(
             *("interactive", "Server", ("datacenter",), "fixed rate", "tokens_per_sec", Limits(500, 30), 0.6),
             loadgen_model="llama3_1-8b-interactive",

@@ -16,7 +16,7 @@ ASSIGNED = re.compile(rf"(?is)((?:{WORDS})[\w-]*[\"']?\s*[:=]\s*).*")
 LOOKS = (
     (re.compile(r"-----BEGIN [A-Z ]+-----.*?(?:-----END [A-Z ]+-----|\Z)", re.S), HIDDEN),
     (re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{8,}"), rf"\1 {HIDDEN}"),
-    (re.compile(r"\b(?:hf_|sk-|ghp_|xox[bp]-)[A-Za-z0-9_-]{16,}"), HIDDEN),
+    (re.compile(r"\b(?:hf_[A-Za-z0-9]{16,}|(?:sk-|ghp_|xox[bp]-)[\w-]{16,})"), HIDDEN),
     (re.compile(r"(//[^/@\s:]*):[^/@\s]+@"), rf"\1:{HIDDEN}@"),
 )
 

@@ -7,7 +7,7 @@ schema of summary.json. What is shown where: `metrics`.
 import json
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field, JsonValue, computed_field
+from pydantic import AliasChoices, ConfigDict, Field, JsonValue, computed_field
 
 from harness import rules
 from harness.facts import SCHEMA, File, Model, System
@@ -40,8 +40,8 @@ class Meta(Model):
     mode: Literal["accuracy", "performance", "both"]
     samples: Annotated[int, Field(ge=1)]
     comparable: bool
-    """Whether the result can stand beside MLPerf's; `shortcomings` says why not."""
-    shortcomings: list[str]
+    """Whether the result can stand beside MLPerf's; `deviations` says why not."""
+    deviations: Annotated[list[str], Field(validation_alias=AliasChoices("deviations", "shortcomings"))]
     notes: list[str]
     precision: str
     quantization: str
@@ -59,6 +59,8 @@ class Meta(Model):
     stages: list[tuple[str, float]] = []
     """Each stage of the run, and the second it began."""
     engine_args: dict[str, JsonValue] = {}
+    setup: dict[str, Any] = {}
+    """What another run must share for its speed to tell of this one's."""
 
 
 class Check(Model):
@@ -288,6 +290,7 @@ class History(File):
     verdict: Verdict | None = None
     scores: dict[str, float] | None = None
     gpus: list[str] | None = None
+    setup: dict[str, Any] | None = None
 
     @classmethod
     def of(cls, summary: Summary, metrics: dict[str, float | None]) -> Self:

@@ -160,7 +160,7 @@ def build(folder: Path) -> Report:
         rounds=max((record.round + 1 for record in state.records), default=0),
         plots=pictures,
         spread=spread,
-        **shortcomings(folder, state.records),
+        **deviations(folder, state.records),
     )
     write_text(folder / "report.md", page)
     return report
@@ -289,11 +289,11 @@ def loss(row: Row, base: Row | None) -> str:
     return f"{rules.SCORES[SCORE]} {lost - start:+.2f}"
 
 
-def shortcomings(folder: Path, records: Sequence[Record]) -> dict[str, object]:
+def deviations(folder: Path, records: Sequence[Record]) -> dict[str, object]:
     """Why the numbers are not MLPerf's: `shared` by all runs, and each run's `own`."""
     runs = [record.run for record in records if record.run and record.status == "complete"]
     paths = {run: folder / run / "config.json" for run in runs}
-    found = {run: results.facts_of(path.parent).shortcomings if path.exists() else [] for run, path in paths.items()}
+    found = {run: results.facts_of(path.parent).deviations if path.exists() else [] for run, path in paths.items()}
     every = dict.fromkeys(reason for reasons in found.values() for reason in reasons)
     shared = [reason for reason in every if all(reason in reasons for reasons in found.values())]
     own = {run: [reason for reason in reasons if reason not in shared] for run, reasons in found.items()}

@@ -24,7 +24,6 @@ from harness.rates import (
     corrected,
     from_history,
     from_trial,
-    identity,
     needed,
     trial,
     trial_batch,
@@ -70,14 +69,15 @@ def offline(target: Plan, **changes: Any) -> dict[str, Any]:
     """A line of the history: an Offline run as `target` would have made it."""
     numbers = {"tokens_per_sec": 6400.0, "samples_per_sec": 777.0, "mean_new_tokens": 128.0}
     where = {"category": "datacenter", "scenario": "offline", "gpus": GPUS, "valid": True}
-    return {"run": "earlier", **where, **identity(target), **numbers, **changes}
+    setup = target.setup | {name: value for name, value in changes.items() if name in target.setup}
+    return {"run": "earlier", **where, "setup": setup, **numbers, **changes}
 
 
 def test_the_server_rate_is_a_share_of_offline_requests_not_tokens():
     server = plan("server")
     found = from_history(server, GPUS, [offline(server)])
     assert found.target_qps == pytest.approx(0.8 * 6400 / 128)
-    assert "earlier" in found.notes[-1] and "6,400.0 tokens/s / 128.0 tokens a request" in found.notes[-1]
+    assert "earlier" in found.notes[-1] and "6,400.0 tokens/s / 128.0 tokens per request" in found.notes[-1]
 
 
 @settings(deadline=None)
@@ -99,6 +99,9 @@ def test_the_server_rate_for_any_offline_result(tokens_per_s: float, mean: float
         {"tensor_parallel_size": 2},
         {"data_parallel_size": 2},
         {"max_new_tokens": 64},
+        {"max_num_seqs": 64},
+        {"max_num_batched_tokens": 8192},
+        {"engine_arg": ["async_scheduling=false"]},
         {"batch_size": 16},
         {"gpus": ["NVIDIA L4"]},
         {"category": "edge"},
@@ -178,12 +181,13 @@ TRIAL = Trial(samples=50, seconds=4.0)
 def test_offline_plans_for_more_than_the_trial_reached():
     found = from_trial(plan(), TRIAL)
     assert found.target_qps == pytest.approx(1.1 * 12.5)
-    assert "12.5 samples/s in a trial of 50 samples (4.0 s)" in found.notes[-1]
+    assert "12.5 samples/s, measured on 50 samples in 4.0 s" in found.notes[-1]
 
 
 @pytest.mark.parametrize("scenario", ["server", "interactive"])
 def test_server_asks_for_less_than_the_trial_reached(scenario: str):
-    assert from_trial(plan(scenario), TRIAL).target_qps == pytest.approx(0.8 * 12.5)
+    share = {"server": 0.8, "interactive": 0.6}[scenario]
+    assert from_trial(plan(scenario), TRIAL).target_qps == pytest.approx(share * 12.5)
 
 
 def test_singlestream_expects_more_than_the_mean_latency():
@@ -212,7 +216,7 @@ def ended(scenario: str, duration_met: bool = False, seconds: float = 4) -> Test
 def test_a_test_that_ran_short_is_tried_again_at_its_own_rate():
     again = corrected(from_trial(plan(), TRIAL), ended("offline"))
     assert again.target_qps == pytest.approx(1.1 * 25)
-    assert "4.0 s at 25 samples/s" in again.notes[-1]
+    assert "ended after 4.0 s; retrying at 27.5 samples/s" in again.notes[-1]
     again = corrected(from_trial(plan("singlestream"), TRIAL), ended("singlestream"))
     assert again.expected_latency_ms == pytest.approx(1.5 * 40)
 
@@ -335,7 +339,7 @@ def test_what_loadgen_throws_ends_the_test(tmp_path: Path, monkeypatch: pytest.M
     [
         ("offline", "offline_expected_qps", 13.75, 6.875),
         ("server", "server_target_qps", 10, 5),
-        ("interactive", "server_target_qps", 10, 5),
+        ("interactive", "server_target_qps", 7.5, 3.75),
         ("singlestream", "single_stream_expected_latency_ns", 120e6, 240e6),
     ],
 )

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness import rules
 from harness.config import RunConfig
 from harness.errors import BAD_INPUT, UsageError
 from harness.plan import resolve
@@ -351,8 +350,7 @@ def test_the_index_passes_over_lines_of_other_programs(tmp_path: Path):
 
 def test_a_fact_noted_later_leaves_the_plan_as_it_is(tmp_path: Path):
     run = open_run(tmp_path, LABEL)
-    task = rules.OFFICIAL["datacenter"]
-    plan = resolve(RunConfig(), task, [], 0)
+    plan = resolve(RunConfig(), [], 0)
     record(run, plan.noted("told less", target_qps=5.0))
     note(run, stages=[("calibrating", 1.5)])
     facts = read_json(run.path / "config.json")

@@ -14,7 +14,7 @@ from harness.config import RunConfig
 from harness.errors import UsageError
 from harness.model import load_tokenizer
 from harness.rules import DEMO, ROOT
-from harness.samples import Library, check_lengths, from_json, load, task
+from harness.samples import Library, check_lengths, from_json, load
 
 RECORDS: list[dict[str, Any]] = json.loads((DEMO / "cnn_eval.json").read_text())
 ENGLISH = {"article": [r["input"] for r in RECORDS], "highlights": [r["output"] for r in RECORDS]}
@@ -80,7 +80,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.mark.parametrize("category", ["datacenter", "edge"])
 def test_every_source_gives_the_same_library(tokenizer: Any, saved: dict[str, Path], file, category: str):
-    count = task(config(category=category)).samples
+    count = config(category=category).task.samples
     default = load(config(category=category), tokenizer, count)
     bare = file([{"input": record["input"], "output": record["output"]} for record in RECORDS])
     for path in (DEMO / "cnn_eval.json", bare, saved["split"], saved["dictionary"]):
@@ -220,11 +220,11 @@ def test_the_demo_fits_its_own_model(tokenizer: Any):
 
 OFFLINE = """
 from functools import partial
-from harness import samples
+from harness import model, samples
 from harness.config import RunConfig
 from harness.errors import UsageError
-models = (RunConfig(), RunConfig(model="no/such"))
-for get in (samples.from_hub, *(partial(samples.load_tokenizer, model) for model in models)):
+configs = (RunConfig(), RunConfig(model="no/such"))
+for get in (samples.from_hub, *(partial(model.load_tokenizer, config) for config in configs)):
     try:
         print("got", get())
     except UsageError as error:

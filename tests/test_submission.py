@@ -207,7 +207,7 @@ def acceptable(offline: Finished, server: Finished, tmp_path: Path) -> list[Path
     for done in (offline, server):
         run = tmp_path / "runs" / done.folder.name
         shutil.copytree(done.folder, run)
-        change(run / "config.json", lambda facts: facts.update(shortcomings=[]))
+        change(run / "config.json", lambda facts: facts.update(deviations=[]))
         change(run / "config.json", lambda facts: facts["plan"]["config"].update(model="llama3.1-8b-instruct"))
         change(run / "Accuracy" / "rouge.json", lambda rouge: rouge.update(approximate=[]))
         rewrite(run / "Accuracy", effective_accuracy_sample_count=OFFICIAL)
@@ -245,10 +245,10 @@ def of_log(folder: str, **values: Any) -> Callable[[Path], None]:
 
 
 REASONS: list[tuple[Callable[[Path], None], str]] = [
-    (of_facts(shortcomings=["256 of 13,368 samples"]), "256 of 13,368 samples"),
-    (of_facts(shortcomings=["dummy weights"]), "dummy weights"),
+    (of_facts(deviations=["256 of 13,368 samples"]), "256 of 13,368 samples"),
+    (of_facts(deviations=["dummy weights"]), "dummy weights"),
     (of_config(model="demo/model"), "the demo model"),
-    (of_facts(shortcomings=["speculative decoding"]), "speculative decoding"),
+    (of_facts(deviations=["speculative decoding"]), "speculative decoding"),
     (of_rouge(verdict="FAIL"), "the accuracy gate says FAIL"),
     (of_rouge(verdict="NOT JUDGED"), "the accuracy gate says NOT JUDGED"),
     (of_rouge(approximate=["rougeLsum"]), "ROUGE-Lsum and gen_len are approximate"),

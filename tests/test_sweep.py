@@ -436,7 +436,7 @@ def test_only_what_all_runs_lack_stands_above_the_table(tmp_path: Path) -> None:
         (tmp_path / run).mkdir(parents=True)
         plan = resolve(RunConfig(model="demo"), [], 0)
         results.record(results.RunFolder(tmp_path, run), plan, command="c", started="s", system={})
-        results.note(results.RunFolder(tmp_path, run), shortcomings=lacking)
+        results.note(results.RunFolder(tmp_path, run), deviations=lacking)
     (tmp_path / "sweep.json").write_text(json.dumps(asdict(given)))
     sweep_report.build(tmp_path)
     page = (tmp_path / "report.md").read_text()

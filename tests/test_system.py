@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness import system
+from harness import recorder, system
 from harness.system import GPU
 
 GIB = 2**30
@@ -89,13 +89,13 @@ def test_a_card_without_memory_of_its_own_has_the_machines(nvml: pytest.MonkeyPa
 
 def test_what_a_card_does_not_tell_is_left_empty(nvml: pytest.MonkeyPatch, tmp_path: Path) -> None:
     table, stop = tmp_path / "machine.csv", threading.Event()
-    recorder = threading.Thread(target=system.record, args=(table, stop))
-    recorder.start()
+    thread = threading.Thread(target=recorder.record, args=(table, stop))
+    thread.start()
     stop.wait(1.5)
     stop.set()
-    recorder.join()
+    thread.join()
     head, row = (line.split(",") for line in table.read_text().splitlines()[:2])
     cells = dict(zip(head, row, strict=True))
     assert (cells["gpu1_load_percent"], cells["gpu1_memory_gib"], cells["gpu1_power_w"]) == ("60", "2.0", "400")
     assert (cells["gpu2_load_percent"], cells["gpu2_memory_gib"], cells["gpu2_power_w"]) == ("", "3.0", "")
-    assert system.peak_memory_gib(table) == 6.0
+    assert recorder.peak_memory_gib(table) == 6.0

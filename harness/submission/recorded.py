@@ -80,7 +80,7 @@ class Facts(Model):
     """config.json."""
 
     command: str
-    shortcomings: list[str]
+    deviations: list[str]
     system: System
     plan: Settings
 

@@ -17,7 +17,7 @@ REQUIRED = {
     "edge": ({"offline"}, {"singlestream"}),
 }
 # The checker goes by LoadGen's scenario, and LoadGen runs Interactive as Server: these limits hold for both.
-CHECKED_LIMITS = rules.LIMITS["server"]
+CHECKED_LIMITS = rules.SERVER_LIMITS
 ONE_QUERY = {"offline"}  # scenarios that issue all their samples as one query
 TARGET_LATENCY_NS = 20e9  # at most, of the same scenarios
 
@@ -72,7 +72,7 @@ def refused(entry: Entry) -> Iterator[str]:
         yield "too few queries for its percentile (early stopping)"
     if not performance.token_latencies:
         yield "use_token_latencies is off in the performance test"
-    if entry.config.scenario in rules.LIMITS:
+    if rules.SCENARIO[entry.config.scenario].fixed_rate:
         yield from over(performance, CHECKED_LIMITS)
         if (target := number(performance, "target_latency_ns")) > TARGET_LATENCY_NS:
             yield f"a target_latency of {target / 1e9:g} s; the checker allows {TARGET_LATENCY_NS / 1e9:g} s"
@@ -106,7 +106,7 @@ def number(result: TestResult, name: str) -> float:
 
 def settings(entry: Entry) -> Iterator[str]:
     for run in entry.runs:
-        yield from run.facts.shortcomings
+        yield from run.facts.deviations
         if Path(run.config.model).resolve() == Path(rules.MODELS["demo"].path):
             yield "the demo model"
 
@@ -130,7 +130,7 @@ def performance(entry: Entry) -> Iterator[str]:
     if not result.valid:
         yield f"LoadGen calls the performance run INVALID: {'; '.join(result.invalid_reasons)}"
     yield from (f"LoadGen error: {error}" for error in result.errors)
-    if limits := rules.LIMITS.get(entry.config.scenario):
+    if limits := rules.SCENARIO[entry.config.scenario].limits:
         yield from over(result, limits)
     if entry.config.scenario in ONE_QUERY and (size := number(result, "samples_per_query")) < official:
         yield f"a query of {size:,} samples; closed asks for {official:,}"
@@ -144,7 +144,9 @@ def test06(entry: Entry) -> Iterator[str]:
         yield "no TEST06 (run it with --compliance test06)"
         return
     folder, recorded = entry.test06.folder("test06"), entry.test06.test06
-    outcome, text = compliance.judge_test06(folder, recorded.facts.eos, entry.config.scenario in rules.LIMITS)
+    outcome, text = compliance.judge_test06(
+        folder, recorded.facts.eos, rules.SCENARIO[entry.config.scenario].fixed_rate
+    )
     told = folder / "verify_accuracy.txt"
     if not (recorded.passed and outcome.passed):
         yield "TEST06 failed"

@@ -15,10 +15,10 @@ from typing import Any
 
 from harness import rules
 from harness.accuracy import accuracy_txt, digest
-from harness.rules import ROOT
 from harness.errors import UsageError
 from harness.pages import render
 from harness.results import FOLDER, write_json, write_text
+from harness.rules import ROOT
 from harness.submission.entries import Entry, Run
 
 IMPLEMENTATION = "vllm"
