@@ -10,6 +10,7 @@ from harness import (
     compliance,
     engines,
     model,
+    others,
     processes,
     rates,
     rendering,
@@ -42,6 +43,7 @@ def run(config: RunConfig, folder: RunFolder, display: Display) -> int:
     samples.check_lengths(library, plan.max_model_len, config.max_new_tokens)
     warn_short(display, plan)
 
+    taken = others.taken_gpus()
     engine = engines.create(plan)
     start(engine, folder, config.stall_timeout, display)
     known, plan = plan.deviations, replace(plan, running=engine.running)
@@ -50,7 +52,7 @@ def run(config: RunConfig, folder: RunFolder, display: Display) -> int:
     results.record(folder, plan, engine_start_s=round(engine.start_s, 1), engine_args=hide(engine.args), **data)
     gc.collect()
     gc.freeze()  # what is loaded stays: no need to look through it again while measuring
-    bench = Bench(folder, engine, library, display, Watchdog(engine, config.stall_timeout))
+    bench = Bench(folder, engine, library, display, Watchdog(engine, config.stall_timeout), taken_gpus=taken)
     plan = find_rate(plan, bench)
     evaluation = measure(plan, bench, tokenizer)
     display.stage(f"stopping {engine.name}")

@@ -34,6 +34,7 @@ class Outcome:
     valid: bool | None = None
     invalid_reasons: tuple[str, ...] = ()
     verdict: str | None = None
+    others: tuple[str, ...] = ()  # what other programs took of the machine meanwhile
 
     def get(self, name: str) -> float | None:
         return self.values.get(name)
@@ -174,4 +175,5 @@ def from_summary(summary: Summary) -> Outcome:
         valid=test.valid if test else None,
         invalid_reasons=tuple(test.invalid_reasons) if test else (),
         verdict=score.verdict if score else None,
+        others=tuple(test.others) if test else (),
     )

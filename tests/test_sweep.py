@@ -358,6 +358,24 @@ def test_the_words_follow_from_the_numbers(tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "plots").iterdir()} == {"speedups.png", "pareto.png", "stack.png"}
 
 
+def test_a_busy_machine_gives_no_verdict() -> None:
+    load = ("other programs used 1.9 of 2 CPU cores during the test",)
+
+    def busy(record: Record) -> Record:
+        return replace(record, outcome=replace(record.outcome, others=load))
+
+    hurt = state(ran(BASELINE, 100), busy(ran("a", 50)), ran("b", 50))
+    assert {row.name: row.effect for row in sweep_report.rows(hurt)} == {
+        BASELINE: "unknown",
+        "a": "busy machine",
+        "b": "hurt",
+    }
+    words = "\n".join(sweep_report.findings(sweep_report.Report(hurt, tuple(sweep_report.rows(hurt)))))
+    assert "Other programs used the machine, so nothing can be said of: a (-50.0 %)." in words
+    start = state(busy(ran(BASELINE, 100)), ran("b", 50))
+    assert [row.effect for row in sweep_report.rows(start)] == ["unknown", "busy machine"]
+
+
 def test_rounds_are_held_against_their_own_baseline() -> None:
     first = ran(BASELINE, 100), ran("a", 120), ran("b", 90)
     second = ran(BASELINE, 50, 1), ran("a", 55, 1), ran("b", 60, 1)
