@@ -96,6 +96,13 @@ class EngineConfig:
         "KEY=VALUE, anything else vLLM's engine takes (repeatable), as in enable_prefix_caching=false.",
     )
 
+    stall_timeout: float = flag(
+        300.0,
+        ENGINE,
+        "nothing",
+        "Seconds without any answer after which a run is given up; 20 times the longest wait so far, if longer.",
+    )
+
     mlflow: bool = flag(
         False,
         OUTPUT,
@@ -209,12 +216,6 @@ class RunConfig(EngineConfig):
     )
     min_duration: float | Auto = flag(
         "auto", RATE, "speed", "Least seconds of a performance run. auto: 600 as MLPerf asks, less for a short run."
-    )
-    stall_timeout: float = flag(
-        300.0,
-        RATE,
-        "nothing",
-        "Seconds without any answer after which a run is given up; 20 times the longest wait so far, if longer.",
     )
     batch_size: int | None = flag(
         None, RATE, "speed", "Offline in fixed batches of N, one after the other. Unset: continuous batching."

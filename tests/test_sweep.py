@@ -18,17 +18,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from harness import experiment, plots, processes, results, sweep_file, sweep_report
+from harness import plots, processes, results
 from harness.config import RunConfig
 from harness.errors import ENGINE_FAILED, BenchmarkError, UsageError
-from harness.experiment import Outcome, Record
 from harness.plan import resolve
 from harness.progress import Display
 from harness.rules import ROOT
-from harness.sweep_file import BASELINE, Experiment, Sweep
-from sweep import Choice, opened, reopened
+from harness.sweep import experiment, loop
+from harness.sweep import file as sweep_file
+from harness.sweep import report as sweep_report
+from harness.sweep.choice import Choice
+from harness.sweep.experiment import Outcome, Record
+from harness.sweep.file import BASELINE, Experiment, Sweep
+from harness.sweep.loop import opened, reopened
 from sweep import main as run_sweep
-from sweep import run as run_all
 from tests.test_ends import engines
 
 SHORT = "baseline:\n  set: {model: demo, total_sample_count: 16, mode: performance, min_duration: 0.5}\n"
@@ -191,8 +194,8 @@ def test_a_sweep_goes_on_after_failures_and_resumes(tmp_path: Path) -> None:
 
 def test_a_sweep_is_not_resumed_with_other_software(tmp_path: Path) -> None:
     path = written(tmp_path, SHORT + "isolation:\n  - {name: a}\n")
-    place, _ = opened(sweep_file.load(path), tmp_path)
-    assert reopened(sweep_file.load(path), tmp_path)[0] == place
+    place = opened(sweep_file.load(path), tmp_path).folder
+    assert reopened(sweep_file.load(path), tmp_path).folder == place
     facts = json.loads((place.path / "sweep.json").read_text())
     facts["system"]["packages"]["torch"] = "1.0"
     facts["system"]["cores"] += 1
@@ -271,23 +274,23 @@ def test_the_next_one_waits_for_the_gpus_memory(monkeypatch: pytest.MonkeyPatch)
     taken = [9 << 30, 9 << 30, 2 << 30]
     monkeypatch.setattr(experiment.system, "gpu_memory_used", lambda: taken.pop(0) if len(taken) > 1 else taken[0])
     record = Record("one", 0, "failed", "no room")
-    assert experiment.settled(record, 2 << 30) == record
+    assert experiment.wait_for_gpu_memory(record, 2 << 30) == record
     assert taken == [2 << 30]
     monkeypatch.setattr(experiment, "MEMORY_WAIT_S", 0.1)
-    assert experiment.settled(record, 0).reason == "no room; GPU memory was still taken 0.1 s after its end"
-    assert experiment.settled(Record("one", 0, "complete"), 0).reason.startswith("GPU memory")
+    assert experiment.wait_for_gpu_memory(record, 0).reason == "no room; GPU memory was still taken 0.1 s after its end"
+    assert experiment.wait_for_gpu_memory(Record("one", 0, "complete"), 0).reason.startswith("GPU memory")
 
 
 def test_an_interruption_while_memory_is_waited_for_costs_no_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     few = sweep_file.load(written(tmp_path, SHORT + "isolation:\n  - {name: a}\n"))
-    place, records = opened(few, tmp_path)
+    going = opened(few, tmp_path)
     monkeypatch.setattr(experiment, "run", lambda *_: Record(BASELINE, 0, "complete"))
-    monkeypatch.setattr(experiment, "settled", Mock(side_effect=KeyboardInterrupt))
+    monkeypatch.setattr(experiment, "wait_for_gpu_memory", Mock(side_effect=KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt), Display(Console()) as display:
-        run_all(list(few.experiments), {}, Choice(), place, records, 0, display, mlflow=False)
-    assert [record.status for record in sweep_report.read(place.path).records] == ["complete"]
+        loop.rounds(list(few.experiments), Choice(), going, 0, display)
+    assert [record.status for record in sweep_report.read(going.folder.path).records] == ["complete"]
 
 
 @pytest.mark.parametrize(("begun", "told"), [(False, "the disk of .* is full"), (True, "No space left on device")])
@@ -299,7 +302,7 @@ def test_a_full_disk_ends_a_sweep_in_one_line(
     monkeypatch.setattr(experiment, "run", ran)
     if not begun:
         monkeypatch.setattr(results, "SPARE_BYTES", 2**62)
-    monkeypatch.setattr(processes, "heed_signals", lambda: None)
+    monkeypatch.setattr(processes, "install_signal_handlers", lambda: None)
     with pytest.raises(BenchmarkError, match=f"{told}.*--resume goes on from here") as error:
         run_sweep(path, Choice(), resume=False, dry_run=False, results_dir=tmp_path, mlflow=False)
     assert error.value.exit_code == ENGINE_FAILED

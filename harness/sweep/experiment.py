@@ -16,7 +16,7 @@ from harness.errors import DONE, NOT_ACCEPTED
 from harness.facts import RunStatus
 from harness.rules import ROOT
 from harness.summary import Summary
-from harness.sweep_file import Experiment
+from harness.sweep.file import Experiment
 
 Status = Literal["complete", "failed", "timeout", "interrupted", "skipped"]
 ENDED: tuple[Status, ...] = ("complete", "failed", "timeout", "skipped")
@@ -142,7 +142,7 @@ def end(process: "subprocess.Popen[bytes]") -> None:
     process.wait()
 
 
-def settled(record: Record, before: int) -> Record:
+def wait_for_gpu_memory(record: Record, before: int) -> Record:
     """The record, once no more GPU memory is taken than the bytes `before` its run; it says so if that stays."""
     until = time.monotonic() + MEMORY_WAIT_S
     while system.gpu_memory_used() > before + MEMORY_SLACK:
