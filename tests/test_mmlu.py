@@ -240,10 +240,10 @@ def test_accuracy_and_its_errors() -> None:
 def test_overall_weighs_questions_and_the_macro_average_subjects() -> None:
     rows = [row(n, "A", "A") for n in range(9)] + [row(0, "A", "B", "virology")]
     found = mmlu_scores.overall(rows)
-    assert (found["overall_accuracy"], found["macro_average"]) == (0.9, 0.5)
-    assert found["shortened_prompts"] == {"questions": 10, "examples_dropped": 10}
-    assert found["cache_hit_rate"] == 0.32
-    assert found["calibration_error"] == pytest.approx(0.2)
+    assert (found.overall_accuracy, found.macro_average) == (0.9, 0.5)
+    assert found.shortened_prompts.model_dump() == {"questions": 10, "examples_dropped": 10}
+    assert found.cache_hit_rate == 0.32
+    assert found.calibration_error == pytest.approx(0.2)
 
 
 def test_a_tie_goes_to_the_first_letter() -> None:
