@@ -18,13 +18,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from harness import plots, processes, results
+from harness import processes, results
 from harness.config import RunConfig
 from harness.errors import ENGINE_FAILED, BenchmarkError, UsageError
 from harness.plan import resolve
 from harness.progress import Display
 from harness.rules import ROOT
-from harness.sweep import experiment, loop
+from harness.sweep import experiment, loop, plots
 from harness.sweep import file as sweep_file
 from harness.sweep import report as sweep_report
 from harness.sweep.choice import Choice

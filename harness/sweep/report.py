@@ -313,7 +313,8 @@ def deviations(folder: Path, records: Sequence[Record]) -> dict[str, object]:
 
 def draw(report: Report, folder: Path) -> dict[str, str]:
     """Draws what there is data for; name -> path relative to the sweep's folder."""
-    from harness import plots
+    from harness.plots import save
+    from harness.sweep import plots
 
     folder.mkdir(exist_ok=True)
     drawn = {}
@@ -326,4 +327,4 @@ def draw(report: Report, folder: Path) -> dict[str, str]:
         drawn["pareto"] = plots.trade_off(points)
     if report.stack:
         drawn["stack"] = plots.path([(row.name, row.speed or 0, row.usable) for row in report.stack])
-    return plots.save(drawn, folder)
+    return save(drawn, folder)
