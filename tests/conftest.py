@@ -21,6 +21,16 @@ ASCII = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}  # a loca
 TOKEN = "hf_" + "neverwritethisdown"
 
 
+ENGINE_FIXTURES = {"offline", "server", "singlestream", "whole", "part", "place"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What looks at a run that a fixture makes starts an engine, too."""
+    for item in items:
+        if ENGINE_FIXTURES & set(getattr(item, "fixturenames", ())):
+            item.add_marker("engine")
+
+
 @dataclass(frozen=True)
 class Finished:
     """A `run.py` that has ended."""

@@ -14,6 +14,8 @@ import pytest
 
 from tests.conftest import Finished, run
 
+pytestmark = pytest.mark.engine
+
 SOON_S = 15
 
 

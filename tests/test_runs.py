@@ -20,6 +20,8 @@ from harness.config import RunConfig
 from harness.plan import resolve
 from tests.conftest import ASCII, ROOT, TOKEN, Finished, run
 
+pytestmark = pytest.mark.engine
+
 DEMO = json.loads((ROOT / "demo" / "reference.json").read_text())
 
 

@@ -151,6 +151,7 @@ def test_no_file_is_a_stack_trace(tmp_path_factory: pytest.TempPathFactory, data
 # What is recorded, on real runs.
 
 
+@pytest.mark.engine
 def test_a_sweep_goes_on_after_failures_and_resumes(tmp_path: Path) -> None:
     path = written(
         tmp_path,
@@ -204,6 +205,7 @@ def test_a_sweep_is_not_resumed_with_other_software(tmp_path: Path) -> None:
         reopened(sweep_file.load(path), tmp_path)
 
 
+@pytest.mark.engine
 def test_a_run_that_was_killed_is_called_that(tmp_path: Path) -> None:
     path = written(tmp_path, SHORT + "isolation:\n  - {name: a}\n")
     words = [sys.executable, str(ROOT / "sweep.py"), str(path), "--results-dir", str(tmp_path), "--only", "a"]
@@ -220,6 +222,7 @@ def test_a_run_that_was_killed_is_called_that(tmp_path: Path) -> None:
     assert json.loads(runs[0].read_text())["status"] == "failed"
 
 
+@pytest.mark.engine
 def test_what_a_run_that_died_leaves_behind_is_ended(tmp_path: Path) -> None:
     words = f"sleep 300 & echo $! > {tmp_path}/child; kill -KILL $$"
     process = subprocess.Popen(["bash", "-c", words], start_new_session=True)
@@ -237,6 +240,7 @@ def test_a_run_that_never_began_did_not_come_to_its_end(tmp_path: Path) -> None:
     assert [record.status for record in sweep_report.read(folder).records] == ["failed", "failed"]
 
 
+@pytest.mark.engine
 def test_a_hanging_experiment_is_ended(tmp_path: Path) -> None:
     path = written(tmp_path, SHORT + "isolation:\n  - {name: a, set: {min_duration: 300}}\n")
     done = sweep(path, "--results-dir", tmp_path, "--timeout", "15")
@@ -252,6 +256,7 @@ def test_a_hanging_experiment_is_ended(tmp_path: Path) -> None:
     assert not engines()
 
 
+@pytest.mark.engine
 def test_ctrl_c_ends_the_experiment_too_and_the_sweep_goes_on_later(tmp_path: Path) -> None:
     path = written(tmp_path, SHORT + "isolation:\n  - {name: a, set: {max_num_seqs: 8}}\n")
     command = [sys.executable, str(ROOT / "sweep.py"), str(path), "--results-dir", str(tmp_path)]
