@@ -18,7 +18,7 @@ from harness import loadgen
 from harness.compare import Speed
 from harness.config import RunConfig
 from harness.plan import resolve
-from tests.conftest import ASCII, ROOT, TOKEN, Finished, run
+from tests.conftest import ASCII, ROOT, SECRET, Finished, run
 
 pytestmark = pytest.mark.engine
 
@@ -205,7 +205,7 @@ def test_compare_two_runs(offline: Finished, singlestream: Finished, server: Fin
 def test_the_token_is_written_nowhere(offline: Finished, server: Finished) -> None:
     for path in offline.results.rglob("*"):
         if path.is_file():
-            assert TOKEN.encode() not in path.read_bytes(), path
+            assert SECRET.encode() not in path.read_bytes(), path
 
 
 def test_index_and_history(offline: Finished, server: Finished) -> None:
