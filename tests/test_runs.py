@@ -62,7 +62,7 @@ def test_offline(offline: Finished) -> None:
     assert offline.summary["plots"]["latency_cdf"] is None
     # LoadGen's rate and the tokens that were handed to it must tell the same story.
     assert test["total_new_tokens"] / test["duration_s"] == pytest.approx(test["tokens_per_sec"], rel=1e-3)
-    assert any("LoadGen is told" in note for note in offline.summary["meta"]["notes"])
+    assert any("offline_expected_qps = " in note for note in offline.summary["meta"]["notes"])
 
 
 def test_server_takes_its_rate_from_the_offline_run(offline: Finished, server: Finished) -> None:

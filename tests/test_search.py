@@ -95,7 +95,7 @@ def test_a_search_on_the_demo(tmp_path: Path) -> None:
     assert len(list((folder / "Probes").iterdir())) == len(probes)
     valid = [p["qps"] for p in probes if p["valid"]]
     expected = search.MARGIN * max(valid) if valid else min(p["qps"] for p in probes)
-    assert any("server target" in note for note in summary["meta"]["notes"])
+    assert any("server_target_qps = " in note for note in summary["meta"]["notes"])
     assert summary["run"]["performance"]["target_qps"] <= 1.001 * expected
     assert (folder / "plots" / "search.png").exists()
     asked, given = (util_logs.read(folder / place) for place in ("Performance", f"Probes/{probes[0]['qps']:.4g}"))
