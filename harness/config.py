@@ -34,7 +34,7 @@ def flag(default: Any, panel: str, affects: Affects, text: str) -> Any:
     return field(default=default, metadata={"panel": panel, "affects": affects, "help": text})
 
 
-MOST_MS = 10**6  # of a latency limit
+MOST_MS = 10**6  # of a latency limit, which LoadGen holds in whole milliseconds
 MODEL, ENGINE, PARALLEL = "Model", "Engine", "Parallelism"
 BENCHMARK, DATA, RATE, ACCURACY, OUTPUT = "Benchmark", "Data", "Load", "Accuracy", "Results"
 
@@ -210,10 +210,10 @@ class RunConfig(EngineConfig):
         "Queries per second to send (server, interactive). auto: 0.8 of what Offline reached; max: search for the "
         "highest rate that is VALID, then run at it.",
     )
-    ttft_limit: float | None = flag(
+    ttft_limit: int | None = flag(
         None, RATE, "speed", "Server, Interactive: most milliseconds to the first token (TTFT), p99. Unset: MLPerf's."
     )
-    tpot_limit: float | None = flag(
+    tpot_limit: int | None = flag(
         None, RATE, "speed", "Server, Interactive: most milliseconds per output token (TPOT), p99. Unset: MLPerf's."
     )
     offline_expected_qps: float | Auto = flag(
@@ -265,7 +265,9 @@ class RunConfig(EngineConfig):
             )
         for name in ("ttft_limit", "tpot_limit"):
             value = getattr(self, name)
-            require(value is None or 0 < value <= MOST_MS, as_flag(name), f"milliseconds above 0, at most {MOST_MS:,}")
+            require(
+                value is None or 0 < value <= MOST_MS, as_flag(name), f"whole milliseconds above 0, at most {MOST_MS:,}"
+            )
             if value is not None and not self.row.fixed_rate:
                 raise UsageError(f"{as_flag(name)} is for --scenario server and interactive, which have limits.")
         price = self.price_per_hour
