@@ -2,6 +2,7 @@
 
 import gc
 import math
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -92,8 +93,8 @@ def find_rate(plan: Plan, bench: Bench) -> Plan:
     if need == "nothing":
         return plan
     known = known_offline(plan) if plan.config.row.fixed_rate else None
-    if need == "max":
-        found = search_rate(plan, bench, known)
+    if plan.config.tries_rates:
+        found = try_rates(plan, bench, known)
     elif known:
         found = rates.from_history(plan, known)
     else:
@@ -117,11 +118,8 @@ def calibrate(plan: Plan, bench: Bench) -> rates.Trial:
     return bench.measure(rates.trial(bench.engine, prompts, rates.trial_batch(plan)))
 
 
-def search_rate(plan: Plan, bench: Bench, known: rates.Known | None) -> Plan:
-    """The plan with the highest rate that is VALID; every probe is kept in config.json at once.
-
-    A known Offline rate bounds the search from above; a short trial, which sees more of its ramps, only begins it.
-    """
+def try_rates(plan: Plan, bench: Bench, known: rates.Known | None) -> Plan:
+    """The plan with the best of several rates, each a short test; every one is kept in config.json at once."""
     probes: list[search.Probe] = []
 
     def probe(qps: float) -> search.Probe:
@@ -130,6 +128,16 @@ def search_rate(plan: Plan, bench: Bench, known: rates.Known | None) -> Plan:
         results.record(bench.run, plan, probes=[asdict(probe) for probe in probes])
         return probes[-1]
 
+    if isinstance(plan.config.server_target_qps, tuple):
+        return rates.from_curve(plan, [probe(qps) for qps in sorted(set(plan.config.server_target_qps))])
+    return search_rate(plan, bench, known, probe)
+
+
+def search_rate(plan: Plan, bench: Bench, known: rates.Known | None, probe: Callable[[float], search.Probe]) -> Plan:
+    """The plan with the highest rate that is VALID.
+
+    A known Offline rate bounds the search from above; a short trial, which sees more of its ramps, only begins it.
+    """
     offline = known.requests_per_s if known else calibrate(plan, bench).samples_per_s
     between = (search.FLOOR * offline, search.CEILING * offline) if known else (0.0, math.inf)
     return rates.from_search(plan, search.search((plan.config.row.search_share or 1.0) * offline, probe, *between))

@@ -203,12 +203,12 @@ class RunConfig(EngineConfig):
         None, DATA, "answers", "The MLCommons JSON (cnn_eval.json), or a folder saved by `datasets`. Unset: downloaded."
     )
 
-    server_target_qps: float | Literal["auto", "max"] = flag(
+    server_target_qps: float | Literal["auto", "max"] | tuple[float, ...] = flag(
         "auto",
         RATE,
         "speed",
-        "Queries per second to send (server, interactive). auto: 0.8 of what Offline reached; max: search for the "
-        "highest rate that is VALID, then run at it.",
+        "Queries per second to send (server, interactive). auto: a share of what Offline reached; max: search for the "
+        "highest rate that is VALID, then run at it; 5,10,20: test each rate, then run at the highest that is VALID.",
     )
     ttft_limit: int | None = flag(
         None, RATE, "speed", "Server, Interactive: most milliseconds to the first token (TTFT), p99. Unset: MLPerf's."
@@ -256,13 +256,9 @@ class RunConfig(EngineConfig):
         require(self.seed is None or 0 <= self.seed < 2**32, "--seed", "a whole number from 0 to 4294967295")
         for name in MOST:
             value = getattr(self, name)
-            known = value in (None, "auto") or (name, value) == ("server_target_qps", "max")
-            require(known or 0 < value <= MOST[name], as_flag(name), f"a number above 0, at most {MOST[name]:,}")
-        if self.server_target_qps == "max" and (self.mode == "accuracy" or not self.row.fixed_rate):
-            raise UsageError(
-                "--server-target-qps max searches for a speed: it takes --scenario server or interactive, and --mode "
-                "performance or both."
-            )
+            numbers = value if isinstance(value, tuple) else (value,) if isinstance(value, int | float) else ()
+            known = value in (None, "auto", "max") or (bool(numbers) and all(0 < n <= MOST[name] for n in numbers))
+            require(known, as_flag(name), f"a number above 0, at most {MOST[name]:,}")
         for name in ("ttft_limit", "tpot_limit"):
             value = getattr(self, name)
             require(
@@ -272,6 +268,11 @@ class RunConfig(EngineConfig):
                 raise UsageError(f"{as_flag(name)} is for --scenario server and interactive, which have limits.")
         price = self.price_per_hour
         require(price is None or 0 <= price < math.inf, "--price-per-hour", "a number of 0 or more")
+        if self.tries_rates and (self.mode == "accuracy" or not self.row.fixed_rate):
+            raise UsageError(
+                "--server-target-qps max, or several rates, tests speeds: it takes --scenario server or interactive, "
+                "and --mode performance or both."
+            )
         if self.row.streaming and (self.batch_size or self.sort_by_length):
             raise UsageError("--batch-size and --sort-by-length are for --scenario offline only.")
         if self.compliance == "test04" and (self.mode == "accuracy" or self.row.fixed_rate):
@@ -283,6 +284,11 @@ class RunConfig(EngineConfig):
     @property
     def headline(self) -> str:
         return f"{self.model}, {self.category} {self.scenario}, {self.mode}, MLPerf v{self.version}"
+
+    @property
+    def tries_rates(self) -> bool:
+        """Whether several rates are tested before the run itself."""
+        return self.server_target_qps == "max" or isinstance(self.server_target_qps, tuple)
 
     @property
     def row(self) -> rules.Scenario:
