@@ -7,6 +7,7 @@ from typing import Any
 import util_logs
 from harness import (
     accuracy,
+    beside,
     compliance,
     engines,
     model,
@@ -55,7 +56,7 @@ def run(config: RunConfig, folder: RunFolder, display: Display) -> int:
     evaluation = measure(plan, bench, tokenizer)
     display.stage(f"stopping {engine.name}")
     engine.close()
-    summary = report(config, folder, display)
+    summary = report(plan, folder, display)
     return exit_code(config, evaluation, summary)
 
 
@@ -163,11 +164,12 @@ def measure_performance(plan: Plan, bench: Bench) -> Plan:
     return plan
 
 
-def report(config: RunConfig, folder: RunFolder, display: Display) -> Summary:
+def report(plan: Plan, folder: RunFolder, display: Display) -> Summary:
     """Writes all that is made from the run's logs, and shows the result."""
     display.stage("writing the report")
-    results.note(folder, stages=display.stages)
-    summary = rendering.build(folder.path)
+    other = beside.find(plan, results.history(plan.config.results_dir))
+    results.note(folder, stages=display.stages, in_process=other and other.model_dump())
+    config, summary = plan.config, rendering.build(folder.path)
     results.finish(folder, rendering.history_line(summary), bool(config.keep_all), display.done)
     rendering.write_index(config.results_dir)
     tracking.after(folder.path, config.mlflow, config.results_dir, display.done)
