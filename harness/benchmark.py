@@ -71,7 +71,7 @@ def start(engine: engines.Engine, folder: RunFolder, stall_timeout: float, displ
 
     display.stage(f"starting {engine.name}")
     engine.start(tick)
-    display.done(f"{engine.name} {engine.version} is up after {engine.start_s:.0f} s")
+    display.done(f"{f'{engine.name} {engine.version}'.rstrip()} is up after {engine.start_s:.0f} s")
 
 
 def warn(display: Display, deviations: list[str]) -> None:

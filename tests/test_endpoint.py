@@ -168,7 +168,10 @@ def test_the_key_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
         ({"endpoint": ("http://h/v1", "http://h/v1/")}, "given twice"),
         ({"endpoint": "http://h/v1", "tensor_parallel_size": 2}, "--tensor-parallel-size: for an engine in this"),
         ({"endpoint": "http://h/v1", "quantization": "fp8"}, "--quantization: for an engine in this process"),
-        ({"endpoint": "http://h/v1", "engine_arg": "seed=1"}, "--engine-arg: for an engine in this process"),
+        (
+            {"endpoint": "http://h/v1", "engine_arg": "enforce_eager=true"},
+            "--engine-arg: for an engine in this process",
+        ),
         ({"endpoint": "http://h/v1", "request_timeout": 0}, "--request-timeout takes a number above 0"),
         ({"request_timeout": 5}, "--request-timeout: only with --endpoint"),
     ],
@@ -209,6 +212,7 @@ def test_a_run_says_who_answered_and_what_http_costs(
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     line = {"run": "before", "model": "demo", "category": "datacenter", "scenario": scenario, "samples": 16}
     line |= {"max_new_tokens": 128, "batch_size": None, "valid": True, "setup": {"backend": "vllm"}}
+    line |= {"precision": "bf16", "quantization": "none", "kv_cache_dtype": "auto"}
     line |= {"tokens_per_sec": 1e6, "target_qps": 100.0, "ttft_p99_ms": 1000.0}
     (tmp_path / "history.jsonl").write_text(json.dumps(line) + "\n")
     rate = ("--server-target-qps", "100") if scenario == "server" else ()
@@ -224,7 +228,7 @@ def test_a_run_says_who_answered_and_what_http_costs(
     assert summary["meta"]["prefix_caching"] is None
     assert "the server's caching cannot be seen from here" in report[:500]
     assert "| engine | vLLM 9.9.9 |" in report and "| exchange | token ids in, token ids out |" in report
-    assert "before (None, quantization None, KV cache None)" not in report
+    assert "before (bf16, quantization none, KV cache auto)" in report
     assert summary["meta"]["in_process"]["run"] == "before"
     assert ("HTTP costs" in report) == (scenario == "offline")
     assert ("| TTFT p99, ms |" in report.split("in this process")[1]) == (scenario == "server")

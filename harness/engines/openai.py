@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 import aiohttp
+import uvloop
 
 from harness import model
 from harness.config import RunConfig
@@ -54,6 +55,7 @@ class OpenAI(LoopThread):
 
     def __init__(self, config: RunConfig, max_model_len: int, tokenizer: Any) -> None:
         super().__init__()
+        self.loop = uvloop.new_event_loop()
         self.config = config
         self.max_model_len = max_model_len
         self.tokenizer = tokenizer
