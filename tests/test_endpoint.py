@@ -10,6 +10,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -194,8 +195,6 @@ def test_what_cannot_be_seen_is_said() -> None:
         config = RunConfig(model="demo", endpoint=tuple(engine.args["endpoints"]))
         plan = resolve(config, [], 0)
         assert "the server's caching cannot be seen from here" not in plan.deviations
-        from dataclasses import replace
-
         plan = replace(plan, running=engine.running)
         assert "the server's caching cannot be seen from here" in plan.deviations
         assert plan.setup["quantization"] == "unknown"
@@ -231,7 +230,7 @@ def test_a_run_says_who_answered_and_what_http_costs(
     assert "before (bf16, quantization none, KV cache auto)" in report
     assert summary["meta"]["in_process"]["run"] == "before"
     assert ("HTTP costs" in report) == (scenario == "offline")
-    assert ("| TTFT p99, ms |" in report.split("in this process")[1]) == (scenario == "server")
+    assert ("| TTFT p99, ms |" in report.split("### Beside the run in this process")[1]) == (scenario == "server")
     kept = [path for path in done.results.rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()]
     assert kept == []
 
