@@ -6,7 +6,7 @@ REQUIREMENTS ?= $(shell nvidia-smi -L >/dev/null 2>&1 && echo requirements.txt |
 TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
 READY := $(VENV)/.ready-$(REQUIREMENTS)
 
-.PHONY: demo sweep-demo test lint types bench docker-check check-submission clean
+.PHONY: demo sweep-demo test test-fast lint types bench docker-check check-submission clean
 
 demo: $(READY)            ## run the embedded demo: datacenter, offline, accuracy then performance
 	$(PY) run.py --model demo --category datacenter --scenario offline --mode both
@@ -16,6 +16,9 @@ sweep-demo: $(READY)      ## five changes to the demo, side by side
 
 test: $(VENV)/.ready-dev lint types  ## everything that must hold
 	$(PY) -m pytest
+
+test-fast: $(VENV)/.ready-dev lint types  ## the tests that start no engine
+	$(PY) -m pytest -m "not engine"
 
 lint: $(VENV)/.ready-dev
 	$(PY) -m ruff check .

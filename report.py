@@ -9,9 +9,10 @@ import sys
 from pathlib import Path
 
 import util_logs
-from harness import compare, rendering, sweep_report
+from harness import compare, rendering
 from harness.cli import in_utf8
 from harness.errors import BAD_INPUT, DONE, BenchmarkError
+from harness.sweep import report as sweep_report
 
 
 def parser() -> argparse.ArgumentParser:

@@ -235,7 +235,7 @@ def made_up(folder: Path) -> None:
     from transformers import PreTrainedTokenizerFast
 
     from benchmarks import dummy_llama
-    from harness.mmlu_data import SUBJECTS
+    from harness.mmlu.data import SUBJECTS
 
     dummy_llama.make(folder, 1)
     words = [*WORDS, *(f"w{number}" for number in range(len(WORDS), dummy_llama.VOCABULARY))]

@@ -1,0 +1,27 @@
+"""The harness behind the commands, a line a file; imports run from the later to the earlier.
+
+every command
+    errors        exit codes, BenchmarkError, and what turns an error into one line
+    rules         what MLPerf fixes, as rows: scenarios, tasks, limits, seeds; the models known by a short name
+    values        text and YAML into settings; files that the user named
+    secrets       the one place that hides what must not be written
+    config        every flag: name, type, default, help, what it affects
+    cli           a config class as a command line; --config files
+    system        this machine: GPUs, CPU, versions
+    model         the checkpoint: weight bytes, whether it is the reference model, its tokenizer
+    engines/      what a benchmark asks of an engine, and who answers
+    plan          a run with every setting known
+    processes     none left behind; signals; exit
+    progress      the live display; startup: what an engine does while it starts
+the benchmark
+    benchmark     the way of one run
+    samples  sut  loadgen  bench      data, system under test, one LoadGen test, the tests of a run
+    rates  search                     the rate that LoadGen must be told
+    accuracy  compliance              verdicts beside LoadGen's
+    watchdog  recorder  others        what is watched while a test runs
+results
+    facts  summary  metrics           what a run folder holds, typed; each metric declared once
+    results  rendering                the folder and its history; from logs to summary.json and report.md
+    plots  pages  compare  tracking   pictures, Markdown, comparison, MLflow
+mmlu/  sweep/  submission/            the other commands, a folder each
+"""

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import mlperf_loadgen as lg
 
 import util_logs
-from harness import loadgen, recorder, results, search, sut
+from harness import loadgen, others, recorder, results, search, sut, system
 from harness.engines import Engine
 from harness.errors import EngineError
 from harness.plan import Plan
@@ -30,6 +30,7 @@ class Bench:
     display: Display
     watchdog: Watchdog
     make_sut: sut.Make = sut.create
+    taken_gpus: list[int] = field(default_factory=list)  # by other programs, before the engine started
     settings: lg.TestSettings | None = field(default=None, init=False)
     loaded: list[int] = field(default_factory=list, init=False)  # samples in the order of the last test's library
 
@@ -83,8 +84,12 @@ class Bench:
                 raise tested.failure
             self.check(folder, busy=tested.counters.issued > tested.counters.completed)
 
-        with recorder.recording(folder / "machine.csv", plan.config.extra_metrics):
+        measured = recorder.recording(folder / "machine.csv", plan.config.extra_metrics)
+        with measured, others.watched(self.taken_gpus, bool(system.gpus())) as load:
             self.loaded = loadgen.run(mode, settings, tested, plan.samples, folder, watch)
+        for said in load.said:
+            self.display.say(f"{said}: the speed may be lower than this machine's", style="yellow")
+        results.write_json(folder / "others.json", {"cpu_cores": load.cpu_cores, "said": load.said})
         results.write_json(folder / "tokens.json", tested.new_tokens)
         lengths = [len(self.library.prompts[index]) for index in tested.indices]
         results.write_json(folder / "prompt_tokens.json", lengths)

@@ -1,6 +1,7 @@
 """The way of one run: plan, data, engine, rate, tests, report."""
 
 import gc
+import math
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -11,6 +12,7 @@ from harness import (
     compliance,
     engines,
     model,
+    others,
     processes,
     rates,
     rendering,
@@ -43,6 +45,7 @@ def run(config: RunConfig, folder: RunFolder, display: Display) -> int:
     samples.check_lengths(library, plan.max_model_len, config.max_new_tokens)
     warn_short(display, plan)
 
+    taken = others.taken_gpus()
     engine = engines.create(plan)
     start(engine, folder, config.stall_timeout, display)
     known, plan = plan.deviations, replace(plan, running=engine.running)
@@ -51,7 +54,7 @@ def run(config: RunConfig, folder: RunFolder, display: Display) -> int:
     results.record(folder, plan, engine_start_s=round(engine.start_s, 1), engine_args=hide(engine.args), **data)
     gc.collect()
     gc.freeze()  # what is loaded stays: no need to look through it again while measuring
-    bench = Bench(folder, engine, library, display, Watchdog(engine, config.stall_timeout))
+    bench = Bench(folder, engine, library, display, Watchdog(engine, config.stall_timeout), taken_gpus=taken)
     plan = find_rate(plan, bench)
     evaluation = measure(plan, bench, tokenizer)
     display.stage(f"stopping {engine.name}")
@@ -89,20 +92,23 @@ def find_rate(plan: Plan, bench: Bench) -> Plan:
     need = rates.needed(plan.config)
     if need == "nothing":
         return plan
-    found = known_rate(plan) if need == "server" else None
-    if found is None:
-        trial = calibrate(plan, bench)
-        found = search_rate(plan, bench, trial) if need == "max" else rates.from_trial(plan, trial)
+    known = known_offline(plan) if plan.config.row.fixed_rate else None
+    if need == "max":
+        found = search_rate(plan, bench, known)
+    elif known:
+        found = rates.from_history(plan, known)
+    else:
+        found = rates.from_trial(plan, calibrate(plan, bench))
     bench.display.done(found.notes[-1])
     warn_short(bench.display, found)
     results.record(bench.run, found)
     return found
 
 
-def known_rate(plan: Plan) -> Plan | None:
-    """The plan with a rate from an earlier run of the same set-up on these GPUs."""
+def known_offline(plan: Plan) -> rates.Known | None:
+    """The last Offline run of the same set-up on these GPUs."""
     names = [gpu.name for gpu in system.gpus()]
-    return rates.from_history(plan, names, results.history(plan.config.results_dir))
+    return rates.known_offline(plan, names, results.history(plan.config.results_dir))
 
 
 def calibrate(plan: Plan, bench: Bench) -> rates.Trial:
@@ -112,8 +118,11 @@ def calibrate(plan: Plan, bench: Bench) -> rates.Trial:
     return bench.measure(rates.trial(bench.engine, prompts, rates.trial_batch(plan)))
 
 
-def search_rate(plan: Plan, bench: Bench, trial: rates.Trial) -> Plan:
-    """The plan with the highest rate that is VALID; every probe is kept in config.json at once."""
+def search_rate(plan: Plan, bench: Bench, known: rates.Known | None) -> Plan:
+    """The plan with the highest rate that is VALID; every probe is kept in config.json at once.
+
+    A known Offline rate bounds the search from above; a short trial, which sees more of its ramps, only begins it.
+    """
     probes: list[search.Probe] = []
 
     def probe(qps: float) -> search.Probe:
@@ -122,8 +131,9 @@ def search_rate(plan: Plan, bench: Bench, trial: rates.Trial) -> Plan:
         results.record(bench.run, plan, probes=[asdict(probe) for probe in probes])
         return probes[-1]
 
-    begin = rates.SEARCH_SHARE[plan.config.scenario] * trial.samples_per_s
-    return rates.from_search(plan, search.search(begin, probe))
+    offline = known.requests_per_s if known else calibrate(plan, bench).samples_per_s
+    between = (search.FLOOR * offline, search.CEILING * offline) if known else (0.0, math.inf)
+    return rates.from_search(plan, search.search((plan.config.row.search_share or 1.0) * offline, probe, *between))
 
 
 def measure(plan: Plan, bench: Bench, tokenizer: Any) -> Evaluation | None:

@@ -1,15 +1,12 @@
 """Every flag, defined once: name, type, default, help, what it affects; and the checks across flags."""
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
-from datetime import date
-from difflib import get_close_matches
-from functools import cache
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_type_hints
 
 from harness import endpoints, rules
 from harness.errors import UsageError
+from harness.values import coerce, describe, from_yaml
 
 Auto = Literal["auto"]
 Affects = Literal["answers", "speed", "nothing"]  # what else than the report may change with a flag
@@ -96,6 +93,13 @@ class EngineConfig:
         ENGINE,
         "answers",
         "KEY=VALUE, anything else vLLM's engine takes (repeatable), as in enable_prefix_caching=false.",
+    )
+
+    stall_timeout: float = flag(
+        300.0,
+        ENGINE,
+        "nothing",
+        "Seconds without any answer after which a run is given up; 20 times the longest wait so far, if longer.",
     )
 
     mlflow: bool = flag(
@@ -233,12 +237,6 @@ class RunConfig(EngineConfig):
     min_duration: float | Auto = flag(
         "auto", RATE, "speed", "Least seconds of a performance run. auto: 600 as MLPerf asks, less for a short run."
     )
-    stall_timeout: float = flag(
-        300.0,
-        RATE,
-        "nothing",
-        "Seconds without any answer after which a run is given up; 20 times the longest wait so far, if longer.",
-    )
     batch_size: int | None = flag(
         None, RATE, "speed", "Offline in fixed batches of N, one after the other. Unset: continuous batching."
     )
@@ -324,82 +322,3 @@ def check_types(config: EngineConfig) -> None:
             object.__setattr__(config, name, coerce(value, hint))
         except ValueError:
             raise UsageError(f"{as_flag(name)} takes {describe(hint, metadata['metavar'])}; got {value!r}.") from None
-
-
-def coerce(value: Any, hint: Any) -> Any:
-    """`value` as `hint` asks for it. Raises ValueError where it does not fit.
-
-    Text counts as the number it writes out and a number as text where text is asked for; true and false are no numbers.
-    """
-    members = get_args(hint) if get_origin(hint) is not Literal else (hint,)
-    for member in members:
-        if get_origin(member) is Literal:
-            choice = next((c for c in get_args(member) if str(c) == str(value)), None)
-            if choice is not None:
-                return choice
-    if isinstance(value, bool) and hint is not bool:
-        raise ValueError("true and false are no numbers")
-    if get_origin(hint) is tuple and isinstance(value, str):
-        value = (value,)
-    if get_origin(hint) is tuple and not (isinstance(value, list | tuple) and all(isinstance(x, str) for x in value)):
-        raise ValueError("not texts")
-    return adapter(hint).validate_python(value)
-
-
-@cache
-def adapter(hint: Any) -> Any:
-    from pydantic import ConfigDict, TypeAdapter
-
-    return TypeAdapter(hint, config=ConfigDict(coerce_numbers_to_str=True))
-
-
-def describe(hint: Any, each: str = "") -> str:
-    """A type in words, for messages; `each` is an item of a list."""
-    if get_origin(hint) is Literal:
-        return " or ".join(str(choice) for choice in get_args(hint))
-    if get_origin(hint) is tuple:
-        return f"a list of {each}"
-    if args := get_args(hint):
-        return " or ".join(describe(arg) for arg in args if arg is not type(None))
-    return {int: "a whole number", float: "a number", bool: "true or false", Path: "a path"}.get(hint, "text")
-
-
-def read_given(
-    flag: str,
-    path: Path,
-    kind: str,
-    parse: Callable[[str], Any],
-    wrong: type[Exception] = ValueError,
-    most: int = 2**32,
-) -> Any:
-    """The content of a file that the user named with `flag`. Raises UsageError when it cannot be read or parsed.
-
-    Only regular files of at most `most` bytes are read: a device has no end.
-    """
-    try:
-        if path.exists() and not path.is_file():
-            raise UsageError(f"{flag} {path}: {'a directory' if path.is_dir() else 'not a regular file'}.")
-        if path.stat().st_size > most:
-            raise UsageError(f"{flag} {path}: larger than {most / 2**20:,.0f} MiB; not {kind} that belongs here.")
-        return parse(path.read_text())
-    except OSError as error:
-        raise UsageError(f"{flag} {path}: {error.strerror}.") from None
-    except (wrong, ValueError, RecursionError) as error:  # also text that is not UTF-8, or a date that is none
-        raise UsageError(f"{flag} {path}: not {kind}: {' '.join(str(error).split()).removesuffix('.')}.") from None
-
-
-def from_yaml(text: str) -> Any:
-    """A value as YAML has it, or the text itself where it is none, or a date."""
-    import yaml
-
-    try:
-        value = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError):
-        return text
-    return text if isinstance(value, date) else value
-
-
-def near(word: str, known: Sequence[str]) -> str:
-    """`; did you mean ...?` for a misspelt name, or a full stop."""
-    close = get_close_matches(word, known, n=3, cutoff=0.6)
-    return f"; did you mean {', '.join(close)}?" if close else "."

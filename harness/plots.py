@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import util_logs
 from harness import rules
 from harness.errors import UsageError
+from harness.pages import number
 from harness.results import FOLDER, read, read_columns
 from harness.search import Probe
 from harness.summary import Accuracy, Performance, Summary
@@ -15,7 +16,6 @@ from harness.summary import Accuracy, Performance, Summary
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-LABELLED = 10  # points that can all have their names beside them
 BLUE, ORANGE, GREY, RED = "#2f6db5", "#e07b39", "#8a8f98", "#c0392b"
 
 
@@ -32,7 +32,7 @@ def draw(folder: Path, summary: Summary) -> dict[str, str]:
         samples = util_logs.read_trace(logs)
         tokens = read(logs / "tokens.json", list[int]) if (logs / "tokens.json").exists() else []
         if summary.scenario.streaming:
-            drawn["latency_cdf"] = latencies(samples, tokens, run.performance)
+            drawn["latency_cdf"] = latencies(samples, tokens, run.performance, summary.scenario.headline)
         else:
             drawn["tokens_per_sec"] = throughput(samples, tokens)
     if run.search and run.performance:
@@ -114,31 +114,32 @@ def by_length(path: Path) -> Any:
 
 
 def throughput(samples: Sequence[util_logs.Sample], tokens: Sequence[int]) -> Any:
-    """Is the engine busy from beginning to end?"""
+    """Is the engine busy from beginning to end? A busy one climbs evenly; LoadGen logs ends alone in Offline."""
     import numpy as np
     from matplotlib import pyplot
 
-    order = np.argsort([sample.latency_ms for sample in samples])
-    ends = np.array([sample.latency_ms / 1000 for sample in samples])[order]
-    figure, (top, bottom) = pyplot.subplots(2, 1, figsize=(8, 5.5), sharex=True)
-    top.plot(ends, np.arange(1, len(ends) + 1), color=BLUE)
-    top.set_ylabel("samples completed")
-    top.set_title("Completions over time, as LoadGen logged them")
-    if len(tokens) == len(samples):
-        edges = np.linspace(0, ends[-1], 41)
-        new, _ = np.histogram(ends, bins=edges, weights=np.array(tokens, dtype=float)[order])
-        bottom.stairs(new / np.diff(edges), edges, fill=True, color=BLUE, alpha=0.35)
-        mean = sum(tokens) / ends[-1]
-        bottom.axhline(mean, color=ORANGE, label=f"mean {mean:,.0f} tokens/s")
-        bottom.legend(loc="upper left", framealpha=0.9)
-    bottom.set_ylabel("output tokens/s")
-    bottom.set_xlabel("seconds (a sample's tokens count when it completes)")
-    figure.align_ylabels()
+    counted = len(tokens) == len(samples)
+    ends = np.array([sample.latency_ms / 1000 for sample in samples])
+    order = np.argsort(ends)
+    weights = np.array(tokens) if counted else np.ones(len(samples))
+    done = np.cumsum(weights[order])
+    unit = "output tokens" if counted else "samples"
+    figure, axes = pyplot.subplots(figsize=(8, 3.6))
+    axes.plot([0, *ends[order]], [0, *done], color=BLUE, drawstyle="steps-post", label=f"{unit} of completed samples")
+    mean = f"mean {number(done[-1] / ends.max())} {unit}/s"
+    axes.plot([0, ends.max()], [0, done[-1]], color=ORANGE, linestyle="--", linewidth=1, label=mean)
+    axes.set(xlabel="seconds", ylabel=unit, xlim=(0, None), ylim=(0, None))
+    axes.set_title("Completions over time, as LoadGen logged them")
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    axes.legend(loc="upper left", framealpha=0.9)
     return figure
 
 
-def latencies(samples: Sequence[util_logs.Sample], tokens: Sequence[int], test: Performance) -> Any:
-    """What share of queries waited how long, and where is the limit?"""
+FAR = 3  # times the largest value: a limit beyond is named at the edge instead of squeezing the curve
+
+
+def latencies(samples: Sequence[util_logs.Sample], tokens: Sequence[int], test: Performance, headline: str) -> Any:
+    """What share of queries waited how long, and where is the limit? `headline` names the metric that is the result."""
     import numpy as np
     from matplotlib import pyplot
 
@@ -151,23 +152,38 @@ def latencies(samples: Sequence[util_logs.Sample], tokens: Sequence[int], test: 
                 for sample, count in zip(samples, tokens, strict=True)
                 if count > 1
             ]
-    limits = {"TTFT": "ttft", "TPOT": "tpot"}
     figure, panels = pyplot.subplots(1, 3, figsize=(12, 3.6))
     for axes, (name, values) in zip(panels, series.items(), strict=True):
-        logged = getattr(test, f"{name.lower()}_ms")
+        kind = name.lower()
+        most = max(values, default=0.0)
         if values:
             axes.plot(np.sort(values), np.arange(1, len(values) + 1) / len(values), color=BLUE)
-        if logged:
-            axes.plot(logged.p99, 0.99, "o", color=ORANGE, label=f"p99 {logged.p99:,.4g} ms", zorder=4)
-        if test.limits_ms and name in limits:
-            limit = getattr(test.limits_ms, limits[name])
-            axes.axvline(limit, color=RED, linestyle="--", label=f"limit {limit:g} ms")
-        axes.set(title=name, xlabel="ms", ylim=(0, 1.03))
+        if logged := getattr(test, f"{kind}_ms"):
+            point = "p90" if headline == f"{kind}_p90_ms" else "p99"
+            value = getattr(logged, point)
+            label = f"{point} {number(value)} ms"
+            axes.plot(value, int(point[1:]) / 100, "o", color=ORANGE, label=label, zorder=4)
+        axes.set(title=TITLES[name], xlabel="ms", ylim=(0, 1.03))
         axes.set_xlim(0, 1.06 * axes.get_xlim()[1])
+        if limit := getattr(test.limits_ms, kind, None):
+            mark_limit(axes, limit, far=limit > FAR * most > 0)
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2, frameon=False)
     panels[0].set_ylabel("share of queries at most this long")
     figure.tight_layout()
     return figure
+
+
+TITLES = {"latency": "latency", "TTFT": "time to first token (TTFT)", "TPOT": "time per output token (TPOT)"}
+
+
+def mark_limit(axes: Any, limit: float, far: bool) -> None:
+    """The limit of a 99th percentile as a line; if it is far off, in words at the edge."""
+    if far:
+        where = {"xycoords": "axes fraction", "ha": "right", "fontsize": 9, "color": RED}
+        axes.annotate(f"limit {number(limit)} ms \N{RIGHTWARDS ARROW}", (0.99, 0.06), **where)
+    else:
+        axes.axvline(limit, color=RED, linestyle="--", label=f"limit {number(limit)} ms")
+        axes.set_xlim(0, max(axes.get_xlim()[1], 1.06 * limit))
 
 
 def rates(probes: Sequence[Probe], test: Performance) -> Any:
@@ -186,7 +202,7 @@ def rates(probes: Sequence[Probe], test: Performance) -> Any:
             axes.plot(test.target_qps, found.p99, "*", color=ORANGE, markersize=14, label="the run")
         if test.limits_ms:
             limit = getattr(test.limits_ms, name)
-            axes.axhline(limit, color=RED, linestyle="--", label=f"limit {limit:g} ms")
+            axes.axhline(limit, color=RED, linestyle="--", label=f"limit {number(limit)} ms")
         axes.set(title=f"{name.upper()} p99 by rate", xlabel="queries/s", ylabel="ms", ylim=(0, None))
         axes.legend(fontsize=8, framealpha=0.9)
     figure.tight_layout()
@@ -216,7 +232,7 @@ def machine(path: Path) -> Any:
         for name in columns:
             if name.endswith(f"_{unit}"):
                 axes.plot(seconds, filled(columns[name]), label=name.removesuffix(f"_{unit}"))
-        axes.set_ylabel(label)
+        axes.set(ylabel=label, ylim=(0, 105 if unit == "percent" else None))
         axes.legend(loc="lower right", fontsize=8)
     panels[-1, 0].set_xlabel("seconds")
     return figure
@@ -256,84 +272,4 @@ def timeline(stages: Sequence[tuple[str, float]], loads: Sequence[tuple[float, P
             panels[1, 0].plot(times, filled(columns.get(name, [None] * len(times))), color=BLUE, linewidth=1)
         panels[1, 0].set(ylabel="GPU load, %" if cards else "CPU load, %", ylim=(0, 105))
     panels[-1, 0].set_xlabel("seconds since the command began")
-    return figure
-
-
-def speedups(rows: Sequence[tuple[str, float, float, float, bool]]) -> Any:
-    """How much faster or slower is each experiment? Rows: name, ratio to the baseline, lowest, highest, usable."""
-    from matplotlib import pyplot
-
-    style()
-    figure, axes = pyplot.subplots(figsize=(8, 0.38 * len(rows) + 1.2))
-    for place, (_, ratio, low, high, usable) in enumerate(rows):
-        axes.barh(place, ratio, color=BLUE if usable else "none", edgecolor=BLUE if usable else RED, height=0.65)
-        if not usable:
-            axes.barh(place, ratio, color="none", edgecolor=RED, hatch="///", height=0.65, linewidth=0)
-        if high > low:
-            axes.plot([low, high], [place, place], color="black", linewidth=1.5)
-        axes.annotate(f"{ratio:.2f}", (high, place), (4, 0), textcoords="offset points", va="center", fontsize=9)
-    axes.axvline(1, color=GREY, linewidth=1)
-    axes.set_yticks(range(len(rows)), [name for name, *_ in rows])
-    axes.set_ylim(len(rows) - 0.4, -0.6)
-    axes.set_xlim(0, 1.1 * max(high for _, _, _, high, _ in rows))
-    axes.set_xlabel("output tokens/s, baseline = 1" + ("" if all(r[4] for r in rows) else "; hatched: not usable"))
-    axes.set_title("Speed against the baseline")
-    axes.grid(axis="y", visible=False)
-    return figure
-
-
-def trade_off(points: Sequence[tuple[str, float, float, bool]]) -> Any:
-    """What does speed cost in accuracy? Points: name, output tokens/s, the first of the scores, usable."""
-    from matplotlib import pyplot
-
-    style()
-    figure, axes = pyplot.subplots(figsize=(8, 4.6))
-    front = pareto([(speed, score) for _, speed, score, usable in points if usable])
-    heights = (7, -13, 19, -25)  # neighbours are labelled at different heights
-    for place, (name, speed, score, usable) in enumerate(sorted(points, key=lambda point: point[1])):
-        axes.plot(speed, score, "o" if usable else "x", color=BLUE if usable else RED, markersize=7, zorder=3)
-        if len(points) <= LABELLED or not usable or name == "baseline" or (speed, score) in front:
-            label = (0, heights[place % len(heights)])
-            axes.annotate(name, (speed, score), label, textcoords="offset points", fontsize=8, ha="center")
-    if front:
-        ring = {"markersize": 12, "markerfacecolor": "none"}
-        axes.plot(*zip(*front, strict=True), "o-", color=ORANGE, label="Pareto front", zorder=2, **ring)
-        axes.legend(loc="best", framealpha=0.9)
-    axes.margins(0.15)
-    axes.set(
-        xlabel="output tokens/s",
-        ylabel=rules.SCORES[rules.SHORT_SCORES[0]],
-        title="Speed against accuracy" + crosses([p[3] for p in points]),
-    )
-    return figure
-
-
-def crosses(usable: Sequence[bool]) -> str:
-    return "" if all(usable) else " (crosses: not usable)"
-
-
-def pareto(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The points that no other one beats in both coordinates, by the first."""
-    front: list[tuple[float, float]] = []
-    for point in sorted(points, reverse=True):
-        if not front or point[1] > front[-1][1]:
-            front.append(point)
-    return front[::-1]
-
-
-def path(steps: Sequence[tuple[str, float, bool]]) -> Any:
-    """What does each step of a stack add? Steps: name, output tokens/s, usable."""
-    from matplotlib import pyplot
-
-    style()
-    figure, axes = pyplot.subplots(figsize=(8, 3.8))
-    speeds = [speed for _, speed, _ in steps]
-    axes.plot(range(len(steps)), speeds, color=BLUE, linewidth=2)
-    for place, (_, speed, usable) in enumerate(steps):
-        axes.plot(place, speed, "o" if usable else "x", color=BLUE if usable else RED, markersize=8)
-        axes.annotate(f"{speed:,.0f}", (place, speed), (0, 8), textcoords="offset points", ha="center", fontsize=9)
-    names = [("+ " if place else "") + name for place, (name, *_) in enumerate(steps)]
-    axes.set_xticks(range(len(steps)), names, rotation=20, ha="right")
-    axes.set_ylim(0, 1.15 * max(speeds))
-    axes.set(ylabel="output tokens/s", title="Stacked: each step keeps all before it" + crosses([s[2] for s in steps]))
     return figure

@@ -7,15 +7,25 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from harness.sut import Counters
-
 PLAIN_EVERY_S = 15.0
+
+
+@dataclass
+class Counters:
+    """What the display shows while a test runs. Results never come from here."""
+
+    issued: int = 0
+    started: int = 0  # first tokens
+    completed: int = 0
+    tokens: int = 0
+    first_token_s: float = 0.0  # summed over `started`
 
 
 class Display:

@@ -1,4 +1,4 @@
-"""The machine while a test runs, one line a second in a CSV file; and what such a file says."""
+"""The machine while a test runs: one line a second in a CSV file."""
 
 import contextlib
 import csv
@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness.errors import UsageError
 from harness.system import cards, told
 
 GPU_COLUMNS = ("load_percent", "memory_gib", "power_w")
@@ -50,20 +49,3 @@ def record(path: Path, stop: threading.Event) -> None:
                 row.append(round(power / 1000) if power else None)
             table.writerow(row)
             file.flush()
-
-
-def peak_memory_gib(path: Path) -> float | None:
-    """The most memory taken at once: on all GPUs, else main memory; None without a recording. Raises UsageError."""
-    try:
-        with path.open(newline="") as file:
-            rows = list(csv.DictReader(file))
-    except OSError:
-        return None
-    if not rows:
-        return None
-    gpu = [name for name in rows[0] if name.startswith("gpu") and name.endswith("_memory_gib")]
-    try:
-        known = [[float(row[name]) for name in gpu or ["memory_gib"] if row[name]] for row in rows]
-    except (KeyError, TypeError, ValueError) as error:
-        raise UsageError(f"{path}: not a recording of the machine: {error}.") from None
-    return max((sum(values) for values in known if values), default=None)

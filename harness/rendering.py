@@ -25,6 +25,7 @@ from harness.summary import (
     LimitsMs,
     Logs,
     Meta,
+    Others,
     Performance,
     Run,
     ScoresFile,
@@ -172,7 +173,7 @@ def performance(folder: Path, plan: Plan) -> Performance:
     ):
         if found != planned:
             raise util_logs.LogError(f"{folder}: a log of another run: its {name}: {found}, not {planned}.")
-    limits = scenario.limits
+    limits, load = scenario.limits, others(folder / "others.json")
     new, prompts = counts(folder / TOKENS), counts(folder / PROMPT_TOKENS)
     read_in = sum(prompts) / log.duration_s if prompts and log.duration_s else None
     return Performance(
@@ -195,11 +196,18 @@ def performance(folder: Path, plan: Plan) -> Performance:
         limits_ms=LimitsMs(ttft=limits.ttft_ms, tpot=limits.tpot_ms) if limits else None,
         early_stopping=log.early_stopping,
         peak_memory_gib=peak_memory_gib(folder / "machine.csv"),
+        others_cpu_cores=load.cpu_cores,
+        others=load.said,
         seeds=log.seeds,
         loadgen_version=log.loadgen_version,
         errors=counted(log.errors),
         warnings=counted(log.warnings),
     )
+
+
+def others(path: Path) -> Others:
+    """What other programs used during the test; nothing where that was not recorded. Raises UsageError."""
+    return results.read(path, Others) if path.exists() else Others()
 
 
 def counts(path: Path) -> list[int]:

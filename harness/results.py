@@ -4,7 +4,6 @@ import csv
 import json
 import math
 import os
-import re
 import shutil
 import tempfile
 import time
@@ -20,6 +19,7 @@ from harness.errors import BenchmarkError, UsageError
 from harness.facts import SCHEMA, File, RunFacts, RunStatus
 from harness.pages import render
 from harness.plan import Plan
+from harness.secrets import hide, hide_word
 
 Kind = TypeVar("Kind")
 SPARE_BYTES = 2**23
@@ -113,13 +113,6 @@ def note(run: RunFolder, **facts: Any) -> None:
     path = run.path / "config.json"
     known = read_json(path) if path.exists() else {}
     write_json(path, {"schema_version": SCHEMA} | known | json.loads(json.dumps(facts, default=str)))
-
-
-def hide_word(word: str) -> str:
-    """A command-line word with the value of anything like a token or password left out."""
-    hidden = re.sub(r"(?is)((?:token|(?:secret|password|api[-_]?key)[\w-]*)[\"']?\s*[:=]\s*).*", r"\1***", word)
-    hidden = re.sub(r"(//[^/@\s:]*):[^/@\s]+@", r"\1:***@", hidden)
-    return re.sub(r"\bhf_[A-Za-z0-9]{16,}", "***", hidden)
 
 
 def check_space(path: Path) -> None:
@@ -232,8 +225,8 @@ def whole_or_nothing(folder: Path) -> Iterator[Path]:
 
 
 def write_json(path: Path, data: Any) -> None:
-    """Writes a whole file or none: readers never meet half of one."""
-    write_text(path, json.dumps(data, indent=2) + "\n")
+    """Writes a whole file or none: readers never meet half of one. Secrets are left out."""
+    write_text(path, json.dumps(hide(data), indent=2, allow_nan=False) + "\n")
 
 
 def write_text(path: Path, text: str) -> None:

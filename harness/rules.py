@@ -53,6 +53,7 @@ class Scenario:
     headline: str  # the metric that is its result
     limits: Limits | None = None
     offline_share: float | None = None  # of the Offline rate that `auto` sends
+    search_share: float | None = None  # of the Offline rate at which a search begins
     loadgen_model: str = "llama3_1-8b"  # in the datacenter category
 
     @property
@@ -78,9 +79,9 @@ SCENARIO = {
     row.name: row
     for row in (
         Scenario("offline", "Offline", ("datacenter", "edge"), "all at once", "tokens_per_sec"),
-        Scenario("server", "Server", ("datacenter",), "fixed rate", "tokens_per_sec", SERVER_LIMITS, 0.8),
+        Scenario("server", "Server", ("datacenter",), "fixed rate", "tokens_per_sec", SERVER_LIMITS, 0.8, 0.9),
         Scenario(
-            *("interactive", "Server", ("datacenter",), "fixed rate", "tokens_per_sec", Limits(500, 30), 0.6),
+            *("interactive", "Server", ("datacenter",), "fixed rate", "tokens_per_sec", Limits(500, 30), 0.6, 0.7),
             loadgen_model="llama3_1-8b-interactive",
         ),
         Scenario("singlestream", "SingleStream", ("edge",), "one by one", "latency_p90_ms"),

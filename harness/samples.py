@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from harness import rules
-from harness.config import RunConfig, read_given
+from harness.config import RunConfig
 from harness.errors import UsageError
+from harness.values import read_given
 
 HUB_DATASET = ("abisee/cnn_dailymail", "3.0.0", "validation")
 

@@ -45,7 +45,10 @@ def hide(settings: Any) -> Any:
     if isinstance(settings, list | tuple):
         return [hide(item) for item in settings]
     if isinstance(settings, Mapping):
-        return {key: HIDDEN if is_secret(str(key)) and value else hide(value) for key, value in settings.items()}
+        return {
+            key: HIDDEN if value and is_secret(str(key)) and not isinstance(value, int | float) else hide(value)
+            for key, value in settings.items()
+        }
     return settings
 
 
@@ -72,9 +75,9 @@ def scrub(path: Path, secrets: set[str]) -> None:
         before = path.read_bytes()
     except OSError:
         return
-    text = hide_text(before.decode(errors="replace"))
+    text = hide_text(before.decode(errors="surrogateescape"))
     for secret in secrets:
         text = text.replace(secret, HIDDEN)
-    after = text.encode()
+    after = text.encode(errors="surrogateescape")
     if after != before:
         path.write_bytes(after)

@@ -152,6 +152,13 @@ class LimitsMs(Model):
     tpot: float
 
 
+class Others(Model):
+    """others.json: what other programs used during a test; `said` in words, where it may have cost speed."""
+
+    cpu_cores: float | None = None
+    said: list[str] = []
+
+
 class Performance(Model):
     """LoadGen's measurements, and the tokens that were reported to it. Latencies in milliseconds."""
 
@@ -183,6 +190,10 @@ class Performance(Model):
     early_stopping: dict[str, JsonValue] = {}
     peak_memory_gib: float | None = None
     """The most memory taken at once: of all GPUs, else of the machine; null without --extra-metrics."""
+    others_cpu_cores: float | None = None
+    """CPU cores that other programs used during the test, on average."""
+    others: list[str] = []
+    """What other programs took of the machine, in words, where it may have cost speed."""
     seeds: dict[str, int] = {}
     loadgen_version: str = ""
     errors: list[str] = []

@@ -11,19 +11,9 @@ import mlperf_loadgen as lg
 
 from harness.config import RunConfig
 from harness.engines import Engine
+from harness.progress import Counters
 
 Item = TypeVar("Item")
-
-
-@dataclass
-class Counters:
-    """What the display shows while a test runs. Results never come from here."""
-
-    issued: int = 0
-    started: int = 0  # first tokens
-    completed: int = 0
-    tokens: int = 0
-    first_token_s: float = 0.0  # summed over `started`
 
 
 @dataclass

@@ -20,7 +20,7 @@ from typing import Any
 from harness import metrics, results
 from harness.errors import DONE, NOT_ACCEPTED, BenchmarkError, UsageError, first_line
 from harness.facts import System
-from harness.mmlu_summary import MMLUFacts, Overall
+from harness.mmlu.summary import MMLUFacts, Overall
 from harness.results import write_json
 from harness.rules import ROOT
 from harness.summary import Summary
@@ -212,7 +212,7 @@ def mmlu(folder: Path) -> Entry:
 
 def sweep(folder: Path) -> Entry:
     """A sweep: one entry for the whole, a child for every experiment that was run."""
-    from harness import sweep_report
+    from harness.sweep import report as sweep_report
 
     state = sweep_report.read(folder)
     children = []

@@ -16,10 +16,15 @@ from typing import Any
 
 import pytest
 
-from harness import mmlu, mmlu_data, mmlu_report, mmlu_scores, results
+from harness import results
 from harness.errors import UsageError
-from harness.mmlu_data import DOMAINS, LETTERS, SUBJECTS, Data, Question
-from harness.mmlu_scores import Scored
+from harness.mmlu import ask, prompts
+from harness.mmlu import config as mmlu_config
+from harness.mmlu import data as mmlu_data
+from harness.mmlu import report as mmlu_report
+from harness.mmlu import scores as mmlu_scores
+from harness.mmlu.data import DOMAINS, LETTERS, SUBJECTS, Data, Question
+from harness.mmlu.scores import Scored
 from harness.rules import DEMO
 from tests.conftest import ROOT, TOKEN, launch
 from tests.test_ends import engines
@@ -153,7 +158,7 @@ def test_subjects_and_domains_by_name() -> None:
     assert mmlu_data.chosen_subjects("virology, astronomy,virology") == ["astronomy", "virology"]
     assert mmlu_data.chosen_subjects("social_sciences") == sorted(DOMAINS["Social Sciences"])
     with pytest.raises(UsageError, match="did you mean anatomy"):
-        mmlu.MMLUConfig(subjects="anatomie")
+        mmlu_config.MMLUConfig(subjects="anatomie")
 
 
 def test_a_limit_is_spread_seeded_and_nested() -> None:
@@ -180,7 +185,7 @@ def test_a_limit_reaches_every_subject_of_the_demo() -> None:
 def test_the_prompt_to_the_letter() -> None:
     example = Question("world_religions", 0, " Which?\n", ("w", "x", "y", "z"), 2)
     question = Question("world_religions", 0, "What is it?", ("a", "b ", "c", "d"), 0)
-    assert mmlu.text(question, [example]) == (
+    assert prompts.text(question, [example]) == (
         "The following are multiple choice questions (with answers) about world religions.\n\n"
         "Which?\nA. w\nB. x\nC. y\nD. z\nAnswer: C\n\n"
         "What is it?\nA. a\nB. b \nC. c\nD. d\nAnswer:"
@@ -188,8 +193,8 @@ def test_the_prompt_to_the_letter() -> None:
 
 
 def test_letters_are_the_tokens_that_follow(tokenizer: Any, demo: Data) -> None:
-    prompt = mmlu.text(demo.test[0], [])
-    assert [tokenizer.decode([token]) for token in mmlu.letter_tokens(tokenizer, prompt)] == [" A", " B", " C", " D"]
+    prompt = prompts.text(demo.test[0], [])
+    assert [tokenizer.decode([token]) for token in prompts.letter_tokens(tokenizer, prompt)] == [" A", " B", " C", " D"]
 
     def by_character(text: str) -> dict[str, list[int]]:
         return {"input_ids": [ord(letter) for letter in text]}
@@ -199,22 +204,22 @@ def test_letters_are_the_tokens_that_follow(tokenizer: Any, demo: Data) -> None:
 
     for odd in (by_character, unknown):
         with pytest.raises(UsageError, match="one token"):
-            mmlu.letter_tokens(odd, prompt)
+            prompts.letter_tokens(odd, prompt)
 
 
 def test_examples_that_do_not_fit_are_dropped_from_the_end(tokenizer: Any, demo: Data) -> None:
-    prompts = mmlu.build(demo, 5, tokenizer, 400)
-    assert [prompt.question for prompt in prompts] == demo.test
-    assert {prompt.examples for prompt in prompts} >= {4, 5}
-    for prompt in prompts:
+    made = prompts.build(demo, 5, tokenizer, 400)
+    assert [prompt.question for prompt in made] == demo.test
+    assert {prompt.examples for prompt in made} >= {4, 5}
+    for prompt in made:
         examples = demo.examples[prompt.question.subject]
-        assert prompt.tokens == tokenizer(mmlu.text(prompt.question, examples[: prompt.examples]))["input_ids"]
+        assert prompt.tokens == tokenizer(prompts.text(prompt.question, examples[: prompt.examples]))["input_ids"]
         assert len(prompt.tokens) < 400
         if prompt.examples < 5:
-            longer = mmlu.text(prompt.question, examples[: prompt.examples + 1])
+            longer = prompts.text(prompt.question, examples[: prompt.examples + 1])
             assert len(tokenizer(longer)["input_ids"]) >= 400
     with pytest.raises(UsageError, match=r"do not fit --max-model-len 100 without examples: \w+ \d+ needs \d+"):
-        mmlu.build(demo, 5, tokenizer, 100)
+        prompts.build(demo, 5, tokenizer, 100)
 
 
 # Scores
@@ -240,15 +245,15 @@ def test_accuracy_and_its_errors() -> None:
 def test_overall_weighs_questions_and_the_macro_average_subjects() -> None:
     rows = [row(n, "A", "A") for n in range(9)] + [row(0, "A", "B", "virology")]
     found = mmlu_scores.overall(rows)
-    assert (found["overall_accuracy"], found["macro_average"]) == (0.9, 0.5)
-    assert found["shortened_prompts"] == {"questions": 10, "examples_dropped": 10}
-    assert found["cache_hit_rate"] == 0.32
-    assert found["calibration_error"] == pytest.approx(0.2)
+    assert (found.overall_accuracy, found.macro_average) == (0.9, 0.5)
+    assert found.shortened_prompts.model_dump() == {"questions": 10, "examples_dropped": 10}
+    assert found.cache_hit_rate == 0.32
+    assert found.calibration_error == pytest.approx(0.2)
 
 
 def test_a_tie_goes_to_the_first_letter() -> None:
-    prompt = mmlu.Prompt(Question("anatomy", 0, "?", ("a", "b", "c", "d"), 1), [1], 0)
-    tied = mmlu_scores.scored(mmlu.Answer(prompt, (-2.0, -1.0, -1.0, -3.0), 0, 0.1), 2)
+    prompt = prompts.Prompt(Question("anatomy", 0, "?", ("a", "b", "c", "d"), 1), [1], 0)
+    tied = mmlu_scores.scored(ask.Answer(prompt, (-2.0, -1.0, -1.0, -3.0), 0, 0.1), 2)
     assert (tied.prediction, tied.tied, tied.correct, tied.dropped) == ("B", True, True, (1, 2))
 
 
@@ -375,7 +380,7 @@ def test_the_same_answers_as_a_plain_forward_pass(whole: Finished, demo: Data, t
     model = AutoModelForCausalLM.from_pretrained(DEMO / "model", dtype=torch.float32)
     letters = [tokenizer.encode(f" {letter}", add_special_tokens=False)[0] for letter in LETTERS]
     for row, question in list(zip(whole.samples, demo.test, strict=True))[::17]:
-        ids = tokenizer(mmlu.text(question, demo.examples[question.subject]), return_tensors="pt")["input_ids"]
+        ids = tokenizer(prompts.text(question, demo.examples[question.subject]), return_tensors="pt")["input_ids"]
         with torch.no_grad():
             logits = model(ids).logits[0, -1, letters]
         assert row.logprobs == pytest.approx(logits.log_softmax(-1).tolist(), abs=1e-3)
@@ -418,6 +423,7 @@ def test_an_engine_that_dies_leaves_nothing_half_written(tmp_path: Path) -> None
     assert not (tmp_path / "mmlu" / "history.jsonl").exists()
 
 
+@pytest.mark.engine
 @pytest.mark.parametrize(
     ("flags", "words"),
     [

@@ -24,6 +24,7 @@ from harness.rates import (
     corrected,
     from_history,
     from_trial,
+    known_offline,
     needed,
     trial,
     trial_batch,
@@ -73,9 +74,15 @@ def offline(target: Plan, **changes: Any) -> dict[str, Any]:
     return {"run": "earlier", **where, "setup": setup, **numbers, **changes}
 
 
+def expected(target: Plan, lines: list[dict[str, Any]]) -> Plan:
+    known = known_offline(target, GPUS, lines)
+    assert known is not None
+    return from_history(target, known)
+
+
 def test_the_server_rate_is_a_share_of_offline_requests_not_tokens():
     server = plan("server")
-    found = from_history(server, GPUS, [offline(server)])
+    found = expected(server, [offline(server)])
     assert found.target_qps == pytest.approx(0.8 * 6400 / 128)
     assert "earlier" in found.notes[-1] and "6,400.0 tokens/s / 128.0 tokens per request" in found.notes[-1]
 
@@ -84,7 +91,7 @@ def test_the_server_rate_is_a_share_of_offline_requests_not_tokens():
 @given(tokens_per_s=st.floats(1, 1e6), mean=st.floats(1, 128))
 def test_the_server_rate_for_any_offline_result(tokens_per_s: float, mean: float):
     server = plan("server")
-    found = from_history(server, GPUS, [offline(server, tokens_per_sec=tokens_per_s, mean_new_tokens=mean)])
+    found = expected(server, [offline(server, tokens_per_sec=tokens_per_s, mean_new_tokens=mean)])
     assert found.target_qps == pytest.approx(0.8 * tokens_per_s / mean)
 
 
@@ -115,7 +122,7 @@ def test_the_server_rate_for_any_offline_result(tokens_per_s: float, mean: float
 )
 def test_another_run_gives_no_rate(other: dict[str, Any]):
     server = plan("interactive")
-    assert from_history(server, GPUS, [offline(server, **other)]) is None
+    assert known_offline(server, GPUS, [offline(server, **other)]) is None
 
 
 def test_the_last_fitting_run_counts():
@@ -126,8 +133,8 @@ def test_the_last_fitting_run_counts():
         offline(server, tokens_per_sec=900.0, precision="fp16"),
         {"run": "of another program"},
     ]
-    assert from_history(server, GPUS, lines).target_qps == pytest.approx(0.8 * 200 / 128)
-    assert from_history(server, GPUS, []) is None
+    assert expected(server, lines).target_qps == pytest.approx(0.8 * 200 / 128)
+    assert known_offline(server, GPUS, []) is None
 
 
 class Instant:

@@ -18,7 +18,9 @@ from harness import loadgen
 from harness.compare import Speed
 from harness.config import RunConfig
 from harness.plan import resolve
-from tests.conftest import ASCII, ROOT, TOKEN, Finished, run
+from tests.conftest import ASCII, ROOT, SECRET, Finished, run
+
+pytestmark = pytest.mark.engine
 
 DEMO = json.loads((ROOT / "demo" / "reference.json").read_text())
 
@@ -60,7 +62,7 @@ def test_offline(offline: Finished) -> None:
     assert offline.summary["plots"]["latency_cdf"] is None
     # LoadGen's rate and the tokens that were handed to it must tell the same story.
     assert test["total_new_tokens"] / test["duration_s"] == pytest.approx(test["tokens_per_sec"], rel=1e-3)
-    assert any("LoadGen is told" in note for note in offline.summary["meta"]["notes"])
+    assert any("offline_expected_qps = " in note for note in offline.summary["meta"]["notes"])
 
 
 def test_server_takes_its_rate_from_the_offline_run(offline: Finished, server: Finished) -> None:
@@ -203,7 +205,7 @@ def test_compare_two_runs(offline: Finished, singlestream: Finished, server: Fin
 def test_the_token_is_written_nowhere(offline: Finished, server: Finished) -> None:
     for path in offline.results.rglob("*"):
         if path.is_file():
-            assert TOKEN.encode() not in path.read_bytes(), path
+            assert SECRET.encode() not in path.read_bytes(), path
 
 
 def test_index_and_history(offline: Finished, server: Finished) -> None:

@@ -11,12 +11,13 @@ import jsonschema
 import pytest
 from rich.console import Console
 
-from harness import compare, metrics, rendering, results, rules, sweep_report, tracking
+from harness import compare, metrics, rendering, results, rules, tracking
 from harness.errors import UsageError
 from harness.facts import SCHEMA, RunFacts, RunStatus, gpu_names
 from harness.metrics import EVERYWHERE, Metric
 from harness.rules import ROOT
 from harness.summary import SCHEMA_FILE, Accuracy, ScoresFile, Summary, schema
+from harness.sweep import report as sweep_report
 from tests import made
 
 SCORE = {"score": 38.0, "reference": 38.7792, "low": 38.391408, "high": None, "interval": None, "verdict": "FAIL"}

@@ -18,17 +18,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from harness import experiment, plots, processes, results, sweep_file, sweep_report
+from harness import processes, results
 from harness.config import RunConfig
 from harness.errors import ENGINE_FAILED, BenchmarkError, UsageError
-from harness.experiment import Outcome, Record
 from harness.plan import resolve
 from harness.progress import Display
 from harness.rules import ROOT
-from harness.sweep_file import BASELINE, Experiment, Sweep
-from sweep import Choice, opened, reopened
+from harness.sweep import experiment, loop, plots
+from harness.sweep import file as sweep_file
+from harness.sweep import report as sweep_report
+from harness.sweep.choice import Choice
+from harness.sweep.experiment import Outcome, Record
+from harness.sweep.file import BASELINE, Experiment, Sweep
+from harness.sweep.loop import opened, reopened
 from sweep import main as run_sweep
-from sweep import run as run_all
 from tests.test_ends import engines
 
 SHORT = "baseline:\n  set: {model: demo, total_sample_count: 16, mode: performance, min_duration: 0.5}\n"
@@ -148,6 +151,7 @@ def test_no_file_is_a_stack_trace(tmp_path_factory: pytest.TempPathFactory, data
 # What is recorded, on real runs.
 
 
+@pytest.mark.engine
 def test_a_sweep_goes_on_after_failures_and_resumes(tmp_path: Path) -> None:
     path = written(
         tmp_path,
@@ -191,8 +195,8 @@ def test_a_sweep_goes_on_after_failures_and_resumes(tmp_path: Path) -> None:
 
 def test_a_sweep_is_not_resumed_with_other_software(tmp_path: Path) -> None:
     path = written(tmp_path, SHORT + "isolation:\n  - {name: a}\n")
-    place, _ = opened(sweep_file.load(path), tmp_path)
-    assert reopened(sweep_file.load(path), tmp_path)[0] == place
+    place = opened(sweep_file.load(path), tmp_path).folder
+    assert reopened(sweep_file.load(path), tmp_path).folder == place
     facts = json.loads((place.path / "sweep.json").read_text())
     facts["system"]["packages"]["torch"] = "1.0"
     facts["system"]["cores"] += 1
@@ -201,6 +205,7 @@ def test_a_sweep_is_not_resumed_with_other_software(tmp_path: Path) -> None:
         reopened(sweep_file.load(path), tmp_path)
 
 
+@pytest.mark.engine
 def test_a_run_that_was_killed_is_called_that(tmp_path: Path) -> None:
     path = written(tmp_path, SHORT + "isolation:\n  - {name: a}\n")
     words = [sys.executable, str(ROOT / "sweep.py"), str(path), "--results-dir", str(tmp_path), "--only", "a"]
@@ -217,6 +222,7 @@ def test_a_run_that_was_killed_is_called_that(tmp_path: Path) -> None:
     assert json.loads(runs[0].read_text())["status"] == "failed"
 
 
+@pytest.mark.engine
 def test_what_a_run_that_died_leaves_behind_is_ended(tmp_path: Path) -> None:
     words = f"sleep 300 & echo $! > {tmp_path}/child; kill -KILL $$"
     process = subprocess.Popen(["bash", "-c", words], start_new_session=True)
@@ -234,6 +240,7 @@ def test_a_run_that_never_began_did_not_come_to_its_end(tmp_path: Path) -> None:
     assert [record.status for record in sweep_report.read(folder).records] == ["failed", "failed"]
 
 
+@pytest.mark.engine
 def test_a_hanging_experiment_is_ended(tmp_path: Path) -> None:
     path = written(tmp_path, SHORT + "isolation:\n  - {name: a, set: {min_duration: 300}}\n")
     done = sweep(path, "--results-dir", tmp_path, "--timeout", "15")
@@ -249,6 +256,7 @@ def test_a_hanging_experiment_is_ended(tmp_path: Path) -> None:
     assert not engines()
 
 
+@pytest.mark.engine
 def test_ctrl_c_ends_the_experiment_too_and_the_sweep_goes_on_later(tmp_path: Path) -> None:
     path = written(tmp_path, SHORT + "isolation:\n  - {name: a, set: {max_num_seqs: 8}}\n")
     command = [sys.executable, str(ROOT / "sweep.py"), str(path), "--results-dir", str(tmp_path)]
@@ -271,23 +279,23 @@ def test_the_next_one_waits_for_the_gpus_memory(monkeypatch: pytest.MonkeyPatch)
     taken = [9 << 30, 9 << 30, 2 << 30]
     monkeypatch.setattr(experiment.system, "gpu_memory_used", lambda: taken.pop(0) if len(taken) > 1 else taken[0])
     record = Record("one", 0, "failed", "no room")
-    assert experiment.settled(record, 2 << 30) == record
+    assert experiment.wait_for_gpu_memory(record, 2 << 30) == record
     assert taken == [2 << 30]
     monkeypatch.setattr(experiment, "MEMORY_WAIT_S", 0.1)
-    assert experiment.settled(record, 0).reason == "no room; GPU memory was still taken 0.1 s after its end"
-    assert experiment.settled(Record("one", 0, "complete"), 0).reason.startswith("GPU memory")
+    assert experiment.wait_for_gpu_memory(record, 0).reason == "no room; GPU memory was still taken 0.1 s after its end"
+    assert experiment.wait_for_gpu_memory(Record("one", 0, "complete"), 0).reason.startswith("GPU memory")
 
 
 def test_an_interruption_while_memory_is_waited_for_costs_no_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     few = sweep_file.load(written(tmp_path, SHORT + "isolation:\n  - {name: a}\n"))
-    place, records = opened(few, tmp_path)
+    going = opened(few, tmp_path)
     monkeypatch.setattr(experiment, "run", lambda *_: Record(BASELINE, 0, "complete"))
-    monkeypatch.setattr(experiment, "settled", Mock(side_effect=KeyboardInterrupt))
+    monkeypatch.setattr(experiment, "wait_for_gpu_memory", Mock(side_effect=KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt), Display(Console()) as display:
-        run_all(list(few.experiments), {}, Choice(), place, records, 0, display, mlflow=False)
-    assert [record.status for record in sweep_report.read(place.path).records] == ["complete"]
+        loop.rounds(list(few.experiments), Choice(), going, 0, display)
+    assert [record.status for record in sweep_report.read(going.folder.path).records] == ["complete"]
 
 
 @pytest.mark.parametrize(("begun", "told"), [(False, "the disk of .* is full"), (True, "No space left on device")])
@@ -299,7 +307,7 @@ def test_a_full_disk_ends_a_sweep_in_one_line(
     monkeypatch.setattr(experiment, "run", ran)
     if not begun:
         monkeypatch.setattr(results, "SPARE_BYTES", 2**62)
-    monkeypatch.setattr(processes, "heed_signals", lambda: None)
+    monkeypatch.setattr(processes, "install_signal_handlers", lambda: None)
     with pytest.raises(BenchmarkError, match=f"{told}.*--resume goes on from here") as error:
         run_sweep(path, Choice(), resume=False, dry_run=False, results_dir=tmp_path, mlflow=False)
     assert error.value.exit_code == ENGINE_FAILED
@@ -356,6 +364,24 @@ def test_the_words_follow_from_the_numbers(tmp_path: Path) -> None:
     table = page.split("## All experiments")[1].split("## Runs")[0]
     assert len({line.count("|") for line in table.splitlines() if line.startswith("|")}) == 1
     assert {path.name for path in (tmp_path / "plots").iterdir()} == {"speedups.png", "pareto.png", "stack.png"}
+
+
+def test_a_busy_machine_gives_no_verdict() -> None:
+    load = ("other programs used 1.9 of 2 CPU cores during the test",)
+
+    def busy(record: Record) -> Record:
+        return replace(record, outcome=replace(record.outcome, others=load))
+
+    hurt = state(ran(BASELINE, 100), busy(ran("a", 50)), ran("b", 50))
+    assert {row.name: row.effect for row in sweep_report.rows(hurt)} == {
+        BASELINE: "unknown",
+        "a": "busy machine",
+        "b": "hurt",
+    }
+    words = "\n".join(sweep_report.findings(sweep_report.Report(hurt, tuple(sweep_report.rows(hurt)))))
+    assert "Other programs used the machine, so nothing can be said of: a (-50.0 %)." in words
+    start = state(busy(ran(BASELINE, 100)), ran("b", 50))
+    assert [row.effect for row in sweep_report.rows(start)] == ["unknown", "busy machine"]
 
 
 def test_rounds_are_held_against_their_own_baseline() -> None:

@@ -16,11 +16,11 @@ import pytest
 from mlflow import MlflowClient
 
 from harness import tracking
-from harness.experiment import Record, outcome
 from harness.results import write_json
 from harness.rules import ROOT
-from harness.sweep_file import BASELINE, Experiment, Sweep
-from harness.sweep_report import State
+from harness.sweep.experiment import Record, outcome
+from harness.sweep.file import BASELINE, Experiment, Sweep
+from harness.sweep.report import State
 from tests.conftest import Finished, launch
 
 

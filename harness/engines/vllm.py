@@ -15,13 +15,14 @@ from typing import Any
 
 import psutil
 
-from harness.config import EngineConfig, near
+from harness.config import EngineConfig
 from harness.engines import GREEDY, Running, Sampling
 from harness.engines.loop import LoopThread
 from harness.errors import BenchmarkError, EngineError, UsageError, first_line
 from harness.plan import Plan
 from harness.processes import adopt_orphans, end_children
 from harness.system import gpus
+from harness.values import near
 
 DTYPES = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32"}
 # Other processes of the engine that may still be ending when it is closed get this long before they are killed.

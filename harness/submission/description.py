@@ -12,10 +12,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from harness.config import read_given
 from harness.errors import UsageError
 from harness.submission import recorded
 from harness.system import cards
+from harness.values import read_given
 
 # Everything the checker wants to see, in the order it is written; an empty text is for a person to fill.
 FIELDS = (

@@ -9,12 +9,12 @@ from typing import Literal
 
 from harness import metrics, results, rules
 from harness.errors import UsageError
-from harness.experiment import Outcome, Record
 from harness.facts import SCHEMA, System
 from harness.metrics import Metric
 from harness.pages import number, render
 from harness.results import write_text
-from harness.sweep_file import BASELINE, Experiment, Sweep
+from harness.sweep.experiment import Outcome, Record
+from harness.sweep.file import BASELINE, Experiment, Sweep
 
 # Differences below these are called none: the second where the performance test lasts less than LONG_S, since the
 # demo's baselines, a few seconds long, were seen to differ by 4 % from each other, and where the rate was searched for,
@@ -23,7 +23,7 @@ from harness.sweep_file import BASELINE, Experiment, Sweep
 NOISE, SHORT_NOISE, LONG_S, BRIEF_S = 0.02, 0.06, 60.0, 5.0
 WORDS = {"FAIL": "UNSAFE", "INCONCLUSIVE": "INCONCLUSIVE", "NOT JUDGED": "not judged", "PASS": "SAFE"}  # worst first
 SPEED, SCORE = "tokens_per_sec", rules.SHORT_SCORES[0]
-Effect = Literal["helped", "hurt", "no difference", "too short", "unknown"]
+Effect = Literal["helped", "hurt", "no difference", "too short", "busy machine", "unknown"]
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,7 @@ class Row:
     records: tuple[Record, ...]
     numbers: dict[str, float | None]
     ratio: Ratio | None = None
+    baseline_others: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -94,6 +95,11 @@ class Row:
         return all(found) if found else None
 
     @property
+    def others(self) -> list[str]:
+        """What other programs took of the machine during its tests, or during the baseline's."""
+        return [*self.baseline_others, *(said for run in self.complete for said in run.others)]
+
+    @property
     def usable(self) -> bool:
         """Whether its speed counts: VALID, and no failed gate."""
         return self.valid is True and self.accuracy != "UNSAFE"
@@ -102,6 +108,8 @@ class Row:
     def effect(self) -> Effect:
         if self.ratio is None or self.name == BASELINE:
             return "unknown"
+        if self.others:
+            return "busy machine"
         seconds = self.numbers.get("duration_s") or 0
         if seconds < BRIEF_S:
             return "too short"
@@ -173,7 +181,9 @@ def rows(state: State) -> list[Row]:
         if records := tuple(record for record in state.records if record.experiment == item.name):
             found.append(Row(item, records, means(records)))
     base = next((row for row in found if row.name == BASELINE and row.usable), None)
-    return [replace(row, ratio=against(row, base)) for row in found] if base else found
+    if base is None:
+        return found
+    return [replace(row, ratio=against(row, base), baseline_others=tuple(base.others)) for row in found]
 
 
 def value(row: Row, metric: Metric, base: Row | None) -> str:
@@ -250,6 +260,7 @@ def findings(report: Report) -> Iterator[str]:
         "helped": "Helped",
         "hurt": "Hurt",
         "no difference": "Made no difference",
+        "busy machine": "Other programs used the machine, so nothing can be said of",
         "too short": f"Tests under {BRIEF_S:g} s, too short to tell",
     }
     for effect, title in titles.items():
@@ -302,7 +313,8 @@ def deviations(folder: Path, records: Sequence[Record]) -> dict[str, object]:
 
 def draw(report: Report, folder: Path) -> dict[str, str]:
     """Draws what there is data for; name -> path relative to the sweep's folder."""
-    from harness import plots
+    from harness.plots import save
+    from harness.sweep import plots
 
     folder.mkdir(exist_ok=True)
     drawn = {}
@@ -315,4 +327,4 @@ def draw(report: Report, folder: Path) -> dict[str, str]:
         drawn["pareto"] = plots.trade_off(points)
     if report.stack:
         drawn["stack"] = plots.path([(row.name, row.speed or 0, row.usable) for row in report.stack])
-    return plots.save(drawn, folder)
+    return save(drawn, folder)

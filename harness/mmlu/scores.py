@@ -10,9 +10,9 @@ from pathlib import Path
 
 from harness.errors import UsageError
 from harness.facts import SCHEMA
-from harness.mmlu import Answer
-from harness.mmlu_data import DOMAINS, LETTERS, Question
-from harness.mmlu_summary import Answered, Shortened
+from harness.mmlu.ask import Answer
+from harness.mmlu.data import DOMAINS, LETTERS, Question
+from harness.mmlu.summary import Answered, Shortened
 
 Z = 1.959964  # of a 95 % interval
 BINS = 10

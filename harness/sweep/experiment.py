@@ -16,7 +16,7 @@ from harness.errors import DONE, NOT_ACCEPTED
 from harness.facts import RunStatus
 from harness.rules import ROOT
 from harness.summary import Summary
-from harness.sweep_file import Experiment
+from harness.sweep.file import Experiment
 
 Status = Literal["complete", "failed", "timeout", "interrupted", "skipped"]
 ENDED: tuple[Status, ...] = ("complete", "failed", "timeout", "skipped")
@@ -34,6 +34,7 @@ class Outcome:
     valid: bool | None = None
     invalid_reasons: tuple[str, ...] = ()
     verdict: str | None = None
+    others: tuple[str, ...] = ()  # what other programs took of the machine meanwhile
 
     def get(self, name: str) -> float | None:
         return self.values.get(name)
@@ -141,7 +142,7 @@ def end(process: "subprocess.Popen[bytes]") -> None:
     process.wait()
 
 
-def settled(record: Record, before: int) -> Record:
+def wait_for_gpu_memory(record: Record, before: int) -> Record:
     """The record, once no more GPU memory is taken than the bytes `before` its run; it says so if that stays."""
     until = time.monotonic() + MEMORY_WAIT_S
     while system.gpu_memory_used() > before + MEMORY_SLACK:
@@ -174,4 +175,5 @@ def from_summary(summary: Summary) -> Outcome:
         valid=test.valid if test else None,
         invalid_reasons=tuple(test.invalid_reasons) if test else (),
         verdict=score.verdict if score else None,
+        others=tuple(test.others) if test else (),
     )

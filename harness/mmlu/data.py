@@ -7,8 +7,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from harness.config import near
 from harness.errors import UsageError
+from harness.values import near
 
 LETTERS = "ABCD"
 HUB_DATASET = ("cais/mmlu", "all")

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 from pydantic import JsonValue
 
 from harness import plots, results
-from harness.mmlu import Asked, MMLUConfig
-from harness.mmlu_data import DOMAIN_OF, DOMAINS, LETTERS, Data
-from harness.mmlu_scores import BINS, Change, Score, Scored, bins, grouped, overall, score, to_csv
-from harness.mmlu_summary import MMLUFacts, MMLUHistory, Overall
+from harness.mmlu.ask import Asked
+from harness.mmlu.config import MMLUConfig
+from harness.mmlu.data import DOMAIN_OF, DOMAINS, LETTERS, Data
+from harness.mmlu.scores import BINS, Change, Score, Scored, bins, grouped, overall, score, to_csv
+from harness.mmlu.summary import MMLUFacts, MMLUHistory, Overall
 from harness.pages import number, render
 from harness.plots import BLUE, GREY, ORANGE
 

@@ -1,0 +1,1 @@
+"""MMLU on the same engine: settings, questions, prompts, asking, scores, report."""

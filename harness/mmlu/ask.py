@@ -1,0 +1,71 @@
+"""MMLU's prompts put to the engine."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.engines.vllm import VLLM
+from harness.errors import EngineError
+from harness.mmlu.prompts import Prompt
+from harness.progress import Counters, Display
+from harness.results import check_space
+
+QUEUED = 2  # requests handed to the engine for each one it can compute at once: enough to keep it busy
+CHECK_S = 1.0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the model chose: log-probabilities of the four letters, which sum to 1 as probabilities."""
+
+    prompt: Prompt
+    logprobs: tuple[float, ...]
+    cached_tokens: int
+    latency_s: float  # from when the engine was handed the question
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Every answer, in the order of the questions, and the seconds from the first question to the last answer."""
+
+    answers: list[Answer]
+    seconds: float
+
+
+def warm_up(engine: VLLM, letters: list[int], display: Display) -> None:
+    """Chooses once for nothing: vLLM compiles what ranks log-probabilities only then, which takes seconds."""
+    engine.wait(engine.spawn(engine.choose(letters, letters)), display.tick)
+
+
+def ask(engine: VLLM, prompts: Sequence[Prompt], letters: list[int], display: Display, folder: Path) -> Asked:
+    """Puts every prompt to the engine, in order. Raises EngineError, or BenchmarkError when the disk is full."""
+    counters = Counters(issued=len(prompts))
+    looked = begin = time.perf_counter()
+
+    def watch() -> None:
+        nonlocal looked
+        display.tick(counters, len(prompts))
+        if engine.failure:
+            raise EngineError(engine.failure)
+        if time.perf_counter() - looked > CHECK_S:
+            looked = time.perf_counter()
+            check_space(folder)
+
+    answers = engine.wait(engine.spawn(answer_all(engine, prompts, letters, counters)), watch)
+    return Asked(answers, time.perf_counter() - begin)
+
+
+async def answer_all(engine: VLLM, prompts: Sequence[Prompt], letters: list[int], counters: Counters) -> list[Answer]:
+    gate = asyncio.Semaphore(QUEUED * engine.concurrency)
+
+    async def answer(prompt: Prompt) -> Answer:
+        async with gate:
+            begin = time.perf_counter()
+            choice = await engine.choose(prompt.tokens, letters)
+            counters.completed += 1
+            counters.tokens += len(prompt.tokens)
+            return Answer(prompt, choice.logprobs, choice.cached_tokens, time.perf_counter() - begin)
+
+    return await asyncio.gather(*map(answer, prompts))

@@ -1,0 +1,72 @@
+"""The settings of an MMLU evaluation."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from harness.config import BENCHMARK, DATA, ENGINE, OUTPUT, Auto, EngineConfig, flag, require
+from harness.mmlu.data import chosen_subjects
+
+
+@dataclass(frozen=True, kw_only=True)
+class MMLUConfig(EngineConfig):
+    """One evaluation, as asked for."""
+
+    max_model_len: int | Auto = flag(
+        "auto", ENGINE, "answers", "Longest prompt plus answer, in tokens. auto: 4096; demo: 1024."
+    )
+
+    num_fewshot: Literal[0, 1, 2, 3, 4, 5] = flag(
+        5, BENCHMARK, "answers", "Examples before each question, from the dev split."
+    )
+    total_limit: int | None = flag(
+        None,
+        BENCHMARK,
+        "answers",
+        "Ask N questions, drawn with the seed from all subjects in proportion. Unset: every question.",
+    )
+    subjects: str = flag(
+        "all",
+        BENCHMARK,
+        "answers",
+        "Subjects with commas between them; or domains: stem, humanities, social_sciences, other.",
+    )
+    seed: int = flag(0, BENCHMARK, "answers", "Draws the sample of --total-limit, and is vLLM's.")
+
+    data: Path | None = flag(
+        None,
+        DATA,
+        "answers",
+        "Folder with the original CSVs, or parquet or `datasets` folders as in cais/mmlu. Unset: downloaded.",
+    )
+
+    results_dir: Path = flag(Path("results"), OUTPUT, "nothing", "Where run folders go, below mmlu/.")
+    details: Literal[0, 1] = flag(
+        0, OUTPUT, "nothing", "1: print every subject's score, and keep the text of each question beside its answer."
+    )
+    compare: Path | None = flag(
+        None,
+        OUTPUT,
+        "nothing",
+        "An earlier evaluation (folder, its name, or latest): differences by domain, McNemar's test.",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.total_limit is None or self.total_limit > 0, "--total-limit", "a number above 0")
+        require(0 <= self.seed < 2**32, "--seed", "a whole number from 0 to 4294967295")
+        chosen_subjects(self.subjects)
+
+    @property
+    def context(self) -> int:
+        """Longest prompt plus answer, in tokens."""
+        return self.known.mmlu_context if self.max_model_len == "auto" else self.max_model_len
+
+    @property
+    def folder(self) -> Path | None:
+        """Where the questions are; None for the hub."""
+        return self.data or self.known.mmlu
+
+    @property
+    def runs(self) -> Path:
+        return self.results_dir / "mmlu"

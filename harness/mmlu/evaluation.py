@@ -1,0 +1,81 @@
+"""The way of one MMLU evaluation: questions, prompts, engine, answers, report."""
+
+import json
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from harness import benchmark, model, processes, results, system, tracking
+from harness.engines import vllm
+from harness.errors import DONE, UsageError
+from harness.mmlu import ask, prompts, report, scores
+from harness.mmlu import data as questions
+from harness.mmlu.config import MMLUConfig
+from harness.plan import parallelism
+from harness.progress import Display
+from harness.results import RunFolder, write_json
+from harness.secrets import hide, hide_word
+
+
+def evaluate(config: MMLUConfig, run: RunFolder, before: Path | None, display: Display) -> int:
+    """The way of one evaluation."""
+    facts: dict[str, Any] = {"command": processes.command_line(), "started": results.now(), "system": system.facts()}
+    record(config, run, facts)
+    display.say(f"MMLU, {config.model}, {config.num_fewshot}-shot")
+
+    subjects = questions.chosen_subjects(config.subjects)
+    data = questions.load(config.folder, subjects, config.num_fewshot, config.total_limit, config.seed)
+    rows_before = scores.from_csv(before) if before else []
+    if before:
+        scores.check_comparable(rows_before, data.test)
+    tokenizer = model.load_tokenizer(config)
+    begin = time.perf_counter()
+    asked_for = prompts.build(data, config.num_fewshot, tokenizer, config.context)
+    facts["prompts_s"] = round(time.perf_counter() - begin, 3)
+    letters = prompts.letter_tokens(tokenizer, prompts.text(data.test[0], []))
+    display.done(f"{len(asked_for):,} of {data.whole:,} questions on {len(subjects)} subjects from {data.source}")
+
+    sizes = parallelism(config, system.gpus(), model.weight_bytes(config))
+    engine = vllm.VLLM(vllm.choosing_args(config, config.context, sizes, config.seed))
+    benchmark.start(engine, run, config.stall_timeout, display)
+    ask.warm_up(engine, letters, display)
+    display.stage("asking")
+    asked = ask.ask(engine, asked_for, letters, display, run.path)
+    display.done(f"{len(asked_for):,} questions in {asked.seconds:.1f} s")
+    display.stage("stopping vLLM")
+    engine.close()
+
+    display.stage("writing the report")
+    facts |= {"engine_start_s": round(engine.start_s, 1), "engine_args": hide(engine.args)}
+    record(config, run, facts)
+    rows = [scores.scored(answer, config.num_fewshot) for answer in asked.answers]
+    changes = scores.compare(rows_before, rows) if before else []
+    summary = report.write(run, config, data, asked, rows, changes, before)
+    results.finish(run, report.history_line(run, summary), say=display.done)
+    report.write_index(config.runs)
+    tracking.after(run.path, config.mlflow, config.results_dir, display.done)
+    display.say("")
+    display.console.print(report.table(config, summary, rows, changes))
+    display.say(f"report: {run.path / 'report.md'}")
+    return DONE
+
+
+def earlier(config: MMLUConfig) -> Path | None:
+    """The folder of the run to compare with. Raises UsageError where there is none."""
+    if config.compare is None:
+        return None
+    for folder in (config.compare, config.runs / config.compare):
+        if (folder / "samples.csv").exists():
+            return folder.resolve()
+    raise UsageError(f"--compare {config.compare}: no finished evaluation there, nor under {config.runs}.")
+
+
+def record(config: MMLUConfig, run: RunFolder, facts: dict[str, Any]) -> None:
+    """Keeps config.json: every setting, `auto` resolved, and what is known of the run."""
+    from harness.facts import SCHEMA
+
+    settings = asdict(config) | {"engine_arg": [hide_word(pair) for pair in config.engine_arg]}
+    settings |= {"max_model_len": config.context, "data": config.folder or "hub"}
+    kept = {"schema_version": SCHEMA} | facts | {"config": settings}
+    write_json(run.path / "config.json", json.loads(json.dumps(kept, default=str)))

@@ -1,0 +1,67 @@
+"""MMLU's questions as prompts, in the words and the layout of the paper."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from harness.errors import UsageError
+from harness.mmlu.data import LETTERS, Data, Question
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A question as token ids, after the first `examples` of its subject's."""
+
+    question: Question
+    tokens: list[int]
+    examples: int
+
+
+def stem(question: Question) -> str:
+    choices = "".join(f"{letter}. {choice}\n" for letter, choice in zip(LETTERS, question.choices, strict=True))
+    return f"{question.text.strip()}\n{choices}Answer:"
+
+
+def text(question: Question, examples: Sequence[Question]) -> str:
+    """The prompt, in the words and the layout of the paper and of lm-eval's `mmlu`."""
+    subject = question.subject.replace("_", " ")
+    solved = "".join(f"{stem(example)} {LETTERS[example.answer]}\n\n" for example in examples)
+    about = f"The following are multiple choice questions (with answers) about {subject}.\n\n"
+    return about + solved + stem(question)
+
+
+def build(data: Data, shots: int, tokenizer: Any, context: int) -> list[Prompt]:
+    """A prompt for each question that leaves engine for one new token in `context`.
+
+    Where one does not fit, the last examples are dropped until it does. Raises UsageError where even none is too many.
+    """
+    prompts: dict[Question, Prompt] = {}
+    left = data.test
+    for count in range(shots, -1, -1):
+        texts = [text(question, data.examples.get(question.subject, [])[:count]) for question in left]
+        encoded = tokenizer(texts)["input_ids"] if texts else []
+        made = [Prompt(question, tokens, count) for question, tokens in zip(left, encoded, strict=True)]
+        prompts |= {prompt.question: prompt for prompt in made if len(prompt.tokens) < context}
+        left = [prompt.question for prompt in made if len(prompt.tokens) >= context]
+    if left:
+        longest = max(made, key=lambda prompt: len(prompt.tokens))
+        raise UsageError(
+            f"{len(left):,} of {len(data.test):,} questions do not fit --max-model-len {context} without examples: "
+            f"{longest.question.subject} {longest.question.number} needs {len(longest.tokens) + 1}."
+        )
+    return [prompts[question] for question in data.test]
+
+
+def letter_tokens(tokenizer: Any, prompt: str) -> list[int]:
+    """The token ids of the four letters as they follow a prompt. Raises UsageError unless each is one of its own."""
+    start = tokenizer(prompt)["input_ids"]
+    ids: list[int] = []
+    for letter in LETTERS:
+        tokens = tokenizer(f"{prompt} {letter}")["input_ids"]
+        if tokens[:-1] != start or tokens[-1] in ids:
+            raise UsageError(
+                f"this model's tokenizer does not write ' {letter}' after 'Answer:' as one token of its own; "
+                "MMLU's way of choosing by one token does not work with it."
+            )
+        ids.append(tokens[-1])
+    return ids

@@ -1,0 +1,70 @@
+"""Load that is not ours: what other programs took of the machine while a test ran, which a speed cannot tell."""
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import psutil
+
+from harness.system import cards, told
+
+CPU_SHARE = {False: 0.1, True: 0.5}  # of the cores, from which others' load counts: without and with a GPU
+SLACK = 2**31  # bytes of a GPU that a driver or a display server may take
+
+
+@dataclass
+class Others:
+    """What other programs used during a test: CPU cores on average, and GPUs by index."""
+
+    cpu_cores: float | None = None
+    cores: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
+    gpus: list[int] = field(default_factory=list)
+    has_gpus: bool = False
+
+    @property
+    def said(self) -> list[str]:
+        """What of it may have cost speed, in words."""
+        why = []
+        if self.cpu_cores is not None and self.cpu_cores > CPU_SHARE[self.has_gpus] * self.cores:
+            why.append(f"other programs used {self.cpu_cores:.1f} of {self.cores} CPU cores during the test")
+        if self.gpus:
+            why.append(f"other programs held memory of GPU {', '.join(map(str, self.gpus))}")
+        return why
+
+
+def busy_s() -> float:
+    """Seconds that all cores together have been busy since the machine started."""
+    times = psutil.cpu_times()
+    idle = times.idle + getattr(times, "iowait", 0.0)
+    guests = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)  # which user time holds already
+    return float(sum(times) - idle - guests)
+
+
+def own_s() -> float:
+    """CPU seconds of this process and all below it, those that have ended included."""
+    total = 0.0
+    me = psutil.Process()
+    for process in (me, *me.children(recursive=True)):
+        with contextlib.suppress(psutil.Error):
+            total += sum(process.cpu_times()[:4])
+    return total
+
+
+def taken_gpus() -> list[int]:
+    """The visible GPUs of which somebody holds memory; to be asked before the engine starts."""
+    with cards() as (nvml, handles):
+        memory = [told(nvml.nvmlDeviceGetMemoryInfo, card) for card in handles]
+        return [index for index, own in enumerate(memory) if own and own.used > SLACK]
+
+
+@contextlib.contextmanager
+def watched(gpus: list[int], has_gpus: bool) -> Iterator[Others]:
+    """Yields what others use while the block runs; complete once it has ended. `gpus` were taken before."""
+    found = Others(gpus=gpus, has_gpus=has_gpus)
+    begin, busy, own = time.monotonic(), busy_s(), own_s()
+    yield found
+    seconds = time.monotonic() - begin
+    if seconds > 1:
+        found.cpu_cores = max(0.0, round((busy_s() - busy - (own_s() - own)) / seconds, 2))

@@ -1,0 +1,1 @@
+"""A tuning sweep: its file, one experiment, the loop over all, the report."""

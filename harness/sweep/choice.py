@@ -1,0 +1,57 @@
+"""Which experiments of a sweep are run."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from harness.errors import UsageError
+from harness.sweep.file import BASELINE, Experiment, Sweep
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which experiments of a sweep to run, and how."""
+
+    only: tuple[str, ...] = ()
+    start: str | None = None
+    repeat: int = 1
+    timeout: float = 7200.0
+    reasons: Mapping[str, str] = field(default_factory=dict)  # why experiments are skipped, by name
+
+
+def pick(sweep: Sweep, choice: Choice) -> list[Experiment]:
+    """The experiments asked for, in the file's order; the baseline always, since all is held against it."""
+    names = [item.name for item in sweep.experiments]
+    if choice.only and choice.start:
+        raise UsageError("--only and --from exclude each other: give one of them.")
+    for flag, name in [("--only", name) for name in choice.only] + [("--from", choice.start)]:
+        if name is not None and name not in names:
+            raise UsageError(f"{flag} {name}: no such experiment; there are {', '.join(names)}.")
+    first = names.index(choice.start) if choice.start else 0
+    wanted = choice.only or names[first:]
+    return [item for item in sweep.experiments if item.name in wanted or item.name == BASELINE]
+
+
+def unsupported(sweep: Sweep) -> dict[str, str]:
+    """Why experiments cannot run on the vLLM that is installed: name -> reason. Raises UsageError for the baseline."""
+    from harness.engines import vllm  # imports all of vLLM
+
+    reasons = {item.name: why for item in sweep.experiments if (why := vllm.unknown(item.engine, item.env))}
+    if BASELINE in reasons:
+        raise UsageError(f"the baseline cannot run: {reasons[BASELINE]}.")
+    return reasons
+
+
+def show(sweep: Sweep, chosen: list[Experiment], reasons: Mapping[str, str]) -> None:
+    table = Table(title=escape(f"{sweep.name}: {sweep.about}" if sweep.about else sweep.name), title_style="bold")
+    for column in ("experiment", "kind", "changes", "description"):
+        table.add_column(column, overflow="fold")
+    for item in chosen:
+        changes = "\n".join(item.changes) or "(see the file)"
+        if item.name in reasons:
+            changes += f"\nskipped: {reasons[item.name]}"
+        table.add_row(item.name, item.kind, escape(changes), escape(item.about))
+    Console(highlight=False).print(table)

@@ -1,0 +1,143 @@
+"""A sweep from its first experiment to its report; what is finished is kept at once, so that it can be resumed."""
+
+import contextlib
+import fcntl
+import glob
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from harness import processes, results, system, tracking
+from harness.errors import DONE, ENGINE_FAILED, INTERRUPTED, BenchmarkError, UsageError
+from harness.facts import SCHEMA
+from harness.progress import Display
+from harness.sweep import experiment, report
+from harness.sweep.choice import Choice
+from harness.sweep.experiment import Record
+from harness.sweep.file import BASELINE, Experiment, Sweep
+
+SAME = ("gpus", "cpu", "cores", "python", "packages", "variables")  # of the machine, for a sweep to be resumed
+
+
+@dataclass
+class Going:
+    """A sweep that is being run: its folder, and the records of what has ended."""
+
+    folder: results.RunFolder
+    records: list[Record] = field(default_factory=list)
+
+    def before(self, item: Experiment, turn: int) -> Record | None:
+        return next((known for known in self.records if (known.experiment, known.round) == (item.name, turn)), None)
+
+    def put(self, record: Record) -> None:
+        """Keeps a record in place of an earlier one of the same experiment and round."""
+        others = [
+            known for known in self.records if (known.experiment, known.round) != (record.experiment, record.round)
+        ]
+        self.records = [*others, record]
+        path = self.folder.path / "sweep.json"
+        results.write_json(path, results.read_json(path) | {"records": [asdict(known) for known in self.records]})
+
+
+def run(sweep: Sweep, chosen: list[Experiment], choice: Choice, going: Going, display: Display, mlflow: bool) -> int:
+    """Runs what is chosen and not finished yet; the report is written however it ends. Raises BenchmarkError."""
+    display.say(f"{sweep.name}: {len(chosen)} configurations, {choice.repeat} round(s) -> {going.folder.path}")
+    with locked(going.folder.path) as lock:
+        try:
+            interrupted = rounds(chosen, choice, going, lock, display)
+            return finish(going, interrupted, display, mlflow)
+        except KeyboardInterrupt:
+            going.folder.give_up("interrupted")
+            display.say("interrupted")
+            return INTERRUPTED
+        except (BenchmarkError, OSError) as error:
+            reason = f"{going.folder.path}: {error.strerror}." if isinstance(error, OSError) else str(error)
+            with contextlib.suppress(OSError):
+                going.folder.give_up("failed", reason)
+            raise BenchmarkError(f"{reason} --resume goes on from here.") from None
+
+
+def rounds(chosen: list[Experiment], choice: Choice, going: Going, lock: int, display: Display) -> bool:
+    """Round after round of the experiments; whether they were interrupted."""
+    going.folder.set_status("running")
+    for turn in range(choice.repeat):
+        for item in chosen:
+            before = going.before(item, turn)
+            again = item.name in choice.only and before and before.status != "complete"
+            if before and before.status in experiment.ENDED and not again:
+                continue
+            display.stage(item.name + (f" ({turn + 1} of {choice.repeat})" if choice.repeat > 1 else ""))
+            record = once(item, turn, choice, going, lock, display)
+            display.done(f"{item.name}: {report.line(record)}")
+            if record.status == "interrupted":
+                return True
+    return False
+
+
+def once(item: Experiment, turn: int, choice: Choice, going: Going, lock: int, display: Display) -> Record:
+    """One experiment once; it has ended when the GPUs' memory is free again."""
+    if why := choice.reasons.get(item.name):
+        record = Record(item.name, turn, "skipped", why)
+    else:
+        results.check_space(going.folder.path)
+        taken = system.gpu_memory_used()
+        folder = going.folder.path
+        record = experiment.run(item, turn, folder, choice.timeout, lock, lambda said: display.tick(note=said))
+        going.put(record)  # an interruption while memory is waited for must not cost it
+        record = experiment.wait_for_gpu_memory(record, taken)
+    going.put(record)
+    return record
+
+
+def finish(going: Going, interrupted: bool, display: Display, mlflow: bool) -> int:
+    """The report, in a file and on the screen; the exit code."""
+    display.stage("writing the report")
+    folder = going.folder
+    made = report.build(folder.path)
+    folder.set_status("interrupted" if interrupted else "complete")
+    if not interrupted:
+        results.point_latest(folder)
+    tracking.after(folder.path, mlflow, folder.results_dir.parent, display.done)
+    display.say("")
+    for sentence in report.findings(made):
+        display.say(sentence)
+    display.say(f"report: {folder.path / 'report.md'}")
+    if interrupted:
+        return INTERRUPTED
+    base = made.row(BASELINE)
+    return DONE if base and base.complete else ENGINE_FAILED
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[int]:
+    """Holds the sweep's lock, and yields its file descriptor. Raises UsageError where somebody has it."""
+    with (folder / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise UsageError(f"{folder}: this sweep, or a run it left behind, is still going on.") from None
+        yield file.fileno()
+
+
+def opened(sweep: Sweep, results_dir: Path) -> Going:
+    """A new sweep, with its folder."""
+    folder = results.open_run(results_dir / "sweeps", sweep.name)
+    facts = {"command": processes.command_line(), "started": results.now(), "system": system.facts()}
+    kept = {"schema_version": SCHEMA} | facts | {"sweep": asdict(sweep), "records": []}
+    results.write_json(folder.path / "sweep.json", kept)
+    return Going(folder)
+
+
+def reopened(sweep: Sweep, results_dir: Path) -> Going:
+    """The last sweep of this file with what it has finished. Raises UsageError where there is none like it."""
+    folders = sorted((results_dir / "sweeps").glob(f"2*-{glob.escape(sweep.name)}*/sweep.json"))
+    mine = [path.parent for path in folders if report.read(path.parent).sweep.name == sweep.name]
+    if not mine:
+        raise UsageError(f"nothing to resume: no sweep {sweep.name!r} in {results_dir / 'sweeps'}.")
+    before = report.read(mine[-1])
+    if before.sweep != sweep:
+        raise UsageError(f"{mine[-1]} was made from another state of the file; run without --resume.")
+    now = system.facts()
+    if changed := [key for key in SAME if now[key] != getattr(before.system, key)]:
+        raise UsageError(f"{mine[-1]} was made with other {' and '.join(changed)}; run without --resume.")
+    return Going(results.RunFolder(results_dir / "sweeps", mine[-1].name), list(before.records))

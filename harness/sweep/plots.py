@@ -1,0 +1,89 @@
+"""The pictures of a sweep: speed against the baseline, speed against accuracy, the steps of a stack."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from harness import rules
+from harness.plots import BLUE, GREY, ORANGE, RED, style
+
+LABELLED = 10  # points that can all have their names beside them
+
+
+def speedups(rows: Sequence[tuple[str, float, float, float, bool]]) -> Any:
+    """How much faster or slower is each experiment? Rows: name, ratio to the baseline, lowest, highest, usable."""
+    from matplotlib import pyplot
+
+    style()
+    figure, axes = pyplot.subplots(figsize=(8, 0.38 * len(rows) + 1.2))
+    for place, (_, ratio, low, high, usable) in enumerate(rows):
+        axes.barh(place, ratio, color=BLUE if usable else "none", edgecolor=BLUE if usable else RED, height=0.65)
+        if not usable:
+            axes.barh(place, ratio, color="none", edgecolor=RED, hatch="///", height=0.65, linewidth=0)
+        if high > low:
+            axes.plot([low, high], [place, place], color="black", linewidth=1.5)
+        axes.annotate(f"{ratio:.2f}", (high, place), (4, 0), textcoords="offset points", va="center", fontsize=9)
+    axes.axvline(1, color=GREY, linewidth=1)
+    axes.set_yticks(range(len(rows)), [name for name, *_ in rows])
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.set_xlim(0, 1.1 * max(high for _, _, _, high, _ in rows))
+    axes.set_xlabel("output tokens/s, baseline = 1" + ("" if all(r[4] for r in rows) else "; hatched: not usable"))
+    axes.set_title("Speed against the baseline")
+    axes.grid(axis="y", visible=False)
+    return figure
+
+
+def trade_off(points: Sequence[tuple[str, float, float, bool]]) -> Any:
+    """What does speed cost in accuracy? Points: name, output tokens/s, the first of the scores, usable."""
+    from matplotlib import pyplot
+
+    style()
+    figure, axes = pyplot.subplots(figsize=(8, 4.6))
+    front = pareto([(speed, score) for _, speed, score, usable in points if usable])
+    heights = (7, -13, 19, -25)  # neighbours are labelled at different heights
+    for place, (name, speed, score, usable) in enumerate(sorted(points, key=lambda point: point[1])):
+        axes.plot(speed, score, "o" if usable else "x", color=BLUE if usable else RED, markersize=7, zorder=3)
+        if len(points) <= LABELLED or not usable or name == "baseline" or (speed, score) in front:
+            label = (0, heights[place % len(heights)])
+            axes.annotate(name, (speed, score), label, textcoords="offset points", fontsize=8, ha="center")
+    if front:
+        ring = {"markersize": 12, "markerfacecolor": "none"}
+        axes.plot(*zip(*front, strict=True), "o-", color=ORANGE, label="Pareto front", zorder=2, **ring)
+        axes.legend(loc="best", framealpha=0.9)
+    axes.margins(0.15)
+    axes.set(
+        xlabel="output tokens/s",
+        ylabel=rules.SCORES[rules.SHORT_SCORES[0]],
+        title="Speed against accuracy" + crosses([p[3] for p in points]),
+    )
+    return figure
+
+
+def crosses(usable: Sequence[bool]) -> str:
+    return "" if all(usable) else " (crosses: not usable)"
+
+
+def pareto(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The points that no other one beats in both coordinates, by the first."""
+    front: list[tuple[float, float]] = []
+    for point in sorted(points, reverse=True):
+        if not front or point[1] > front[-1][1]:
+            front.append(point)
+    return front[::-1]
+
+
+def path(steps: Sequence[tuple[str, float, bool]]) -> Any:
+    """What does each step of a stack add? Steps: name, output tokens/s, usable."""
+    from matplotlib import pyplot
+
+    style()
+    figure, axes = pyplot.subplots(figsize=(8, 3.8))
+    speeds = [speed for _, speed, _ in steps]
+    axes.plot(range(len(steps)), speeds, color=BLUE, linewidth=2)
+    for place, (_, speed, usable) in enumerate(steps):
+        axes.plot(place, speed, "o" if usable else "x", color=BLUE if usable else RED, markersize=8)
+        axes.annotate(f"{speed:,.0f}", (place, speed), (0, 8), textcoords="offset points", ha="center", fontsize=9)
+    names = [("+ " if place else "") + name for place, (name, *_) in enumerate(steps)]
+    axes.set_xticks(range(len(steps)), names, rotation=20, ha="right")
+    axes.set_ylim(0, 1.15 * max(speeds))
+    axes.set(ylabel="output tokens/s", title="Stacked: each step keeps all before it" + crosses([s[2] for s in steps]))
+    return figure

@@ -1,0 +1,47 @@
+"""Load by other programs: noticed, said, and no verdict of a sweep."""
+
+import subprocess
+import sys
+import time
+
+from harness import others
+from harness.others import Others
+
+BURN = "import time\nend = time.monotonic() + 60\nwhile time.monotonic() < end: pass"
+
+
+def spin(seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        pass
+
+
+def test_what_this_process_and_its_children_use_is_its_own() -> None:
+    with others.watched([], False) as alone:
+        time.sleep(2)
+    with others.watched([], False) as found:
+        child = subprocess.Popen([sys.executable, "-c", BURN])
+        spin(2)
+        child.kill()
+        child.wait()
+    assert found.cpu_cores is not None and alone.cpu_cores is not None
+    assert found.cpu_cores < alone.cpu_cores + 0.6
+
+
+def test_what_another_program_uses_is_noticed() -> None:
+    burner = subprocess.Popen(["setsid", "--fork", sys.executable, "-c", BURN])
+    burner.wait()  # it has forked: what burns now is nobody's child here
+    try:
+        with others.watched([], False) as found:
+            time.sleep(2)
+    finally:
+        subprocess.run(["pkill", "-f", "end = time.monotonic"], check=False)
+    assert found.cpu_cores is not None and found.cpu_cores > 0.5
+    assert "CPU cores during the test" in found.said[0]
+
+
+def test_a_gpu_that_others_hold_is_named() -> None:
+    assert Others(cpu_cores=1.0, cores=64, gpus=[1], has_gpus=True).said == ["other programs held memory of GPU 1"]
+    assert Others(cpu_cores=1.0, cores=64, has_gpus=True).said == []
+    assert Others(cpu_cores=0.1, cores=2).said == []
+    assert Others(cpu_cores=1.5, cores=2).said == ["other programs used 1.5 of 2 CPU cores during the test"]

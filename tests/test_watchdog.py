@@ -1,0 +1,125 @@
+"""An engine that is alive and silent, and what it says while it starts."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from harness import startup
+from harness.engines.loop import LoopThread
+from harness.errors import EngineError
+from harness.watchdog import FIRST, SHARE, START, StartWatch, Watchdog
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Any:
+    at = SimpleNamespace(now=100.0)
+    monkeypatch.setattr(time, "monotonic", lambda: at.now)
+    return at
+
+
+def engine() -> Any:
+    return SimpleNamespace(name="vLLM", heard_at=0.0)
+
+
+def test_silence_ends_a_run_and_is_told_in_one_line(clock: Any) -> None:
+    room = engine()
+    dog = Watchdog(room, 10)
+    clock.now += 1
+    room.heard_at = clock.now
+    dog.check()
+    clock.now += 20  # 20 times the one second that the first answer took
+    dog.check()
+    clock.now += 0.1
+    with pytest.raises(
+        EngineError, match=r"^vLLM is alive but has answered nothing for 20 s.*--stall-timeout \(now 10\)"
+    ):
+        dog.check()
+
+
+def test_the_first_answer_may_take_longer(clock: Any) -> None:
+    dog = Watchdog(engine(), 10)
+    clock.now += 10 * FIRST
+    dog.check()
+    clock.now += 1
+    with pytest.raises(EngineError):
+        dog.check()
+
+
+def test_the_longest_wait_so_far_sets_the_limit(clock: Any) -> None:
+    room = engine()
+    dog = Watchdog(room, 10)
+    for wait in (3, 1):
+        clock.now += wait
+        room.heard_at = clock.now
+        dog.check()
+    assert dog.limit_s == SHARE * 3
+
+
+def test_an_engine_that_is_asked_nothing_may_be_silent(clock: Any) -> None:
+    dog = Watchdog(engine(), 10)
+    clock.now += 1000
+    dog.rest()
+    dog.check()
+
+
+def test_a_start_that_says_nothing_is_given_up(clock: Any, tmp_path: Path) -> None:
+    log = tmp_path / "engine.log"
+    watch = StartWatch(log, 100)
+    watch.check()
+    clock.now += 100 * START
+    log.write_text("a line")
+    watch.check()
+    clock.now += 100 * START + 1
+    with pytest.raises(EngineError, match="start has said nothing for 600 s"):
+        watch.check()
+
+
+@pytest.fixture
+def loop() -> Iterator[LoopThread]:
+    thread = LoopThread()
+    thread.open_loop()
+    yield thread
+    thread.stop_loop()
+
+
+def test_a_timeout_of_the_work_itself_is_its_result(loop: LoopThread) -> None:
+    async def work() -> None:
+        await asyncio.sleep(0.3)
+        raise TimeoutError("the work's own")
+
+    watched = []
+    begin = time.perf_counter()
+    with pytest.raises(TimeoutError, match="the work's own"):
+        loop.wait(loop.spawn(work()), lambda: watched.append(1))
+    assert watched and time.perf_counter() - begin < 5
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ("", ""),
+        ("INFO [core.py:133] Initializing a V1 LLM engine (v0.32.0) with config: model='x'", "starting its processes"),
+        ("Fetching 4 files:  25%|##5       | 1/4 [00:10<00:30]", "downloading [###---------] 25%"),
+        ("INFO [gpu_model_runner.py:1] Starting to load model meta-llama...", "loading weights"),
+        (
+            "Loading safetensors checkpoint shards:  50% Completed | 2/4 [00:01<00:01,  1.5it/s]",
+            "loading weights [######------] 50%",
+        ),
+        ("INFO [backends.py:1] Dynamo bytecode transform time: 4.20 s", "compiling"),
+        ("INFO [gpu_worker.py:1] Available KV cache memory: 110.00 GiB", "measuring memory"),
+        (
+            "Capturing CUDA graphs (mixed prefill-decode, PIECEWISE):  33%|###",
+            "capturing CUDA graphs [###---------] 33%",
+        ),
+        ("Inductor compilation was disabled by user settings", ""),
+    ],
+)
+def test_the_start_says_what_it_does(tmp_path: Path, lines: str, said: str) -> None:
+    log = tmp_path / "engine.log"
+    log.write_text(f"before\n{lines}\rWARNING something else\n")
+    assert startup.stage(log) == said
