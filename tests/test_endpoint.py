@@ -289,6 +289,7 @@ def within(seconds: float, holds: Callable[[], bool]) -> bool:
     return False
 
 
+@pytest.mark.engine
 def test_vllm_serve_keeps_the_gate(vllm_serve: str, tmp_path: Path) -> None:
     done = run(tmp_path, "--endpoint", vllm_serve)
     assert done.code == 0, done.output
