@@ -9,6 +9,7 @@ from typing import Any
 import util_logs
 from harness import (
     accuracy,
+    beside,
     compliance,
     engines,
     model,
@@ -59,7 +60,7 @@ def run(config: RunConfig, folder: RunFolder, display: Display) -> int:
     evaluation = measure(plan, bench, tokenizer)
     display.stage(f"stopping {engine.name}")
     engine.close()
-    summary = report(config, folder, display)
+    summary = report(plan, folder, display)
     return exit_code(config, evaluation, summary)
 
 
@@ -74,7 +75,7 @@ def start(engine: engines.Engine, folder: RunFolder, stall_timeout: float, displ
 
     display.stage(f"starting {engine.name}")
     engine.start(tick)
-    display.done(f"{engine.name} {engine.version} is up after {engine.start_s:.0f} s")
+    display.done(f"{f'{engine.name} {engine.version}'.rstrip()} is up after {engine.start_s:.0f} s")
 
 
 def warn(display: Display, deviations: list[str]) -> None:
@@ -181,11 +182,12 @@ def measure_performance(plan: Plan, bench: Bench) -> Plan:
     return plan
 
 
-def report(config: RunConfig, folder: RunFolder, display: Display) -> Summary:
+def report(plan: Plan, folder: RunFolder, display: Display) -> Summary:
     """Writes all that is made from the run's logs, and shows the result."""
     display.stage("writing the report")
-    results.note(folder, stages=display.stages)
-    summary = rendering.build(folder.path)
+    other = beside.find(plan, results.history(plan.config.results_dir))
+    results.note(folder, stages=display.stages, in_process=other and other.model_dump())
+    config, summary = plan.config, rendering.build(folder.path)
     results.finish(folder, rendering.history_line(summary), bool(config.keep_all), display.done)
     rendering.write_index(config.results_dir)
     tracking.after(folder.path, config.mlflow, config.results_dir, display.done)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, get_type_hints
 
-from harness import rules
+from harness import endpoints, rules
 from harness.errors import UsageError
 from harness.values import coerce, describe, from_yaml
 
@@ -22,16 +22,18 @@ MOST = {  # what LoadGen can plan for: beyond, its counters overflow without a w
     "server_target_qps": 10**6,
     "offline_expected_qps": 10**6,
     "stall_timeout": 30 * 24 * 3600,
+    "request_timeout": 30 * 24 * 3600,
+    "max_in_flight": 50_000,  # a connection each, and a client's ports end at about 60,000
 }
 
 
-def flag(default: Any, panel: str, affects: Affects, text: str) -> Any:
+def flag(default: Any, panel: str, affects: Affects, text: str, metavar: str = "KEY=VALUE") -> Any:
     """A setting that is a command-line flag, a key of `--config` files and a field of `config.json` at once.
 
     A flag that affects answers may affect speed, too. What two runs must share to be compared, or for one's rate to
     serve the other, follows from this.
     """
-    return field(default=default, metadata={"panel": panel, "affects": affects, "help": text})
+    return field(default=default, metadata={"panel": panel, "affects": affects, "help": text, "metavar": metavar})
 
 
 MOST_MS = 10**6  # of a latency limit, which LoadGen holds in whole milliseconds
@@ -163,6 +165,27 @@ class EngineConfig:
 class RunConfig(EngineConfig):
     """One run of the benchmark, as asked for."""
 
+    backend: Literal["auto", "vllm", "openai"] = flag(  # type: ignore[assignment]
+        "auto",
+        MODEL,
+        "answers",
+        "vllm: in this process; openai: a running server with an OpenAI API. auto: openai with --endpoint, else vllm.",
+    )
+    endpoint: tuple[str, ...] = flag(
+        (),
+        ENGINE,
+        "answers",
+        "Address of a running server, as in http://host:8000/v1 (repeatable: they share the load). Its key, if any, is "
+        "OPENAI_API_KEY in the environment.",
+        metavar="URL",
+    )
+    request_timeout: float = flag(
+        600.0, ENGINE, "nothing", "With --endpoint: seconds after which a request without a whole answer ends the run."
+    )
+    max_in_flight: int = flag(
+        1024, ENGINE, "speed", "With --endpoint: most requests at once at each; more wait in the client."
+    )
+
     version: Literal["5.1", "6.0", "6.1"] = flag(
         "5.1", BENCHMARK, "answers", "MLPerf Inference round: its seeds and rules."
     )
@@ -250,6 +273,9 @@ class RunConfig(EngineConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        given = {item.name for item in fields(self) if getattr(self, item.name) != item.default}
+        object.__setattr__(self, "backend", endpoints.backend(self.backend, self.endpoint, given))
+        object.__setattr__(self, "endpoint", endpoints.checked(self.endpoint))
         allowed = rules.SCENARIOS[self.category]
         if self.scenario not in allowed:
             raise UsageError(f"--category {self.category} takes --scenario {', '.join(allowed)}; not {self.scenario}.")
@@ -318,9 +344,10 @@ def require(ok: bool, name: str, wanted: str, got: object = None) -> None:
 
 def check_types(config: EngineConfig) -> None:
     """Holds each field to its annotation, so that a --config file meets the same checks as the command line."""
-    for name, hint in get_type_hints(type(config)).items():
-        value = getattr(config, name)
+    hints = get_type_hints(type(config))
+    for name, metadata in ((item.name, item.metadata) for item in fields(config)):
+        hint, value = hints[name], getattr(config, name)
         try:
             object.__setattr__(config, name, coerce(value, hint))
         except ValueError:
-            raise UsageError(f"{as_flag(name)} takes {describe(hint)}; got {value!r}.") from None
+            raise UsageError(f"{as_flag(name)} takes {describe(hint, metadata['metavar'])}; got {value!r}.") from None

@@ -203,9 +203,12 @@ def rates(probes: Sequence[Probe], test: Performance, gpus: int) -> Any:
             axes.plot([qps for qps, _ in some], [value for _, value in some], "o", color=color, label=f"p99, {label}")
         if found := getattr(test, f"{name}_ms"):
             axes.plot(test.target_qps, found.p99, "*", color=ORANGE, markersize=14, label="p99 of the run")
-        if limit := getattr(test.limits_ms, name, None):
-            axes.axhline(limit, color=RED, linestyle="--", label=f"limit {number(limit)} ms")
         axes.set(title=f"{TITLES[name.upper()]} by rate", xlabel="queries/s", ylabel="ms", ylim=(0, None))
+        if (limit := getattr(test.limits_ms, name, None)) and limit > FAR * axes.get_ylim()[1]:
+            where = {"xycoords": "axes fraction", "va": "top", "fontsize": 9, "color": RED}
+            axes.annotate(f"limit {number(limit)} ms \N{UPWARDS ARROW}", (0.02, 0.98), **where)
+        elif limit:
+            axes.axhline(limit, color=RED, linestyle="--", label=f"limit {number(limit)} ms")
         axes.legend(fontsize=8, framealpha=0.9)
     speeds(panels[2], probes, max(1, gpus), "GPU" if gpus else "machine")
     figure.tight_layout()
@@ -227,8 +230,8 @@ def speeds(axes: Any, probes: Sequence[Probe], share: int, whose: str) -> None:
         axes.plot(user, speed, "o", markersize=14, markerfacecolor="none", color=ORANGE, label="knee")
         axes.legend(fontsize=8, framealpha=0.9)
     axes.set(title="Speed for all against speed for one", xlabel="output tokens/s of one user, median")
-    axes.set(ylabel=f"output tokens/s per {whose}", ylim=(0, None), xlim=(0, None))
-    axes.margins(0.12)
+    most = [max((point[axis] for point in known), default=1.0) for axis in (0, 1)]
+    axes.set(ylabel=f"output tokens/s per {whose}", xlim=(0, 1.1 * most[0]), ylim=(0, 1.15 * most[1]))
 
 
 def recorded(path: Path) -> tuple[list[float], dict[str, list[float | None]]]:
