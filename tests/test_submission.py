@@ -14,8 +14,11 @@ import pytest
 
 import util_logs
 from harness import rules, validity
+from harness.config import RunConfig, affecting
 from harness.errors import UsageError
+from harness.facts import System
 from harness.submission import checker, description, entries, refusals, tree
+from harness.system import facts as detect
 from tests.conftest import ROOT, Finished
 
 needs_submodule = pytest.mark.skipif(
@@ -56,16 +59,10 @@ EARLY = ("Early stopping condition was not met",)
 def system(tmp_path: Path) -> Path:
     """A filled-in description."""
     path = tmp_path / "two-cores.json"
-    written = description.describe(json.loads(json.dumps(vars_of_machine())), here=True)
+    written = description.describe(System.model_validate(detect()), here=True)
     written |= {name: "as found" for name in description.missing(written)} | {"status": "available"}
     path.write_text(json.dumps(written))
     return path
-
-
-def vars_of_machine() -> dict[str, Any]:
-    from harness.system import facts
-
-    return dict(facts())
 
 
 def submission(*words: object) -> subprocess.CompletedProcess[str]:
@@ -455,6 +452,20 @@ def test_runs_that_make_no_entry(offline: Finished, server: Finished, system: Pa
     assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1)
 
 
+def test_what_the_runs_of_an_entry_share_follows_from_the_flags(offline: Finished, tmp_path: Path) -> None:
+    runs = [Path(shutil.copytree(offline.folder, tmp_path / name)) for name in ("accuracy", "performance")]
+    for run, test in zip(runs, ("Performance", "Accuracy"), strict=True):
+        shutil.rmtree(run / test)
+    shutil.rmtree(runs[0] / "Compliance")
+    of_config(offline_expected_qps=7.0, min_duration=9.0, stall_timeout=60.0)(runs[0])  # no matter of the answers
+    assert len(entries.collect(runs)) == 1
+    of_config(gpu_memory_utilization=0.5)(runs[0])
+    with pytest.raises(UsageError, match="differ in gpu_memory_utilization"):
+        entries.collect(runs)
+    flags = affecting(RunConfig, "answers", "speed")
+    assert set(flags) - set(entries.SHARED) == {"server_target_qps", "offline_expected_qps", "min_duration"}
+
+
 @pytest.mark.parametrize(
     ("place", "told"),
     [
@@ -542,28 +553,25 @@ def test_results_that_the_checker_does_not_look_at_are_not_accepted(
     assert "not accepted: the checker checked 2 of the 3 results in it" in judged.stdout
 
 
+SCORED: dict[str, Any] = {
+    **{"verdict": "PASS", "samples": 1, "full_set": True, "high_accuracy": False, "generated_tokens": 1},
+    **{"characters": 1, "at_token_limit": 0, "splitter": "", "approximate": [], "checks": []},
+}
+CHECK = {"name": "rouge1", "score": float("nan"), "reference": 1, "low": 1, "verdict": "PASS"}
 DAMAGED: list[tuple[str, str, str]] = [
-    ("config.json", "[1]", "Input should be a valid dictionary"),
+    ("config.json", "[1]", "not an object"),
     ("config.json", "{", "not JSON"),
     ("config.json", "[" * 100_000, "not JSON"),
     ("config.json", '{"plan": []}', "Field required"),
-    ("config.json", '{"plan": {"config": {}, "running": {}}}', "command: Field required"),
-    ("status.json", '["complete"]', "Input should be a valid dictionary"),
+    ("config.json", '{"started": "", "plan": {"config": {}, "running": {}}}', "command: Field required"),
+    ("status.json", '["complete"]', "not an object"),
     ("status.json", '{"status": ' + "7" * 5000 + "}", "not JSON"),
-    ("Accuracy/rouge.json", "[]", "Input should be a valid dictionary"),
+    ("Accuracy/rouge.json", "[]", "not an object"),
+    ("Accuracy/rouge.json", json.dumps(SCORED | {"checks": 7}), "checks"),
+    ("Accuracy/rouge.json", json.dumps(SCORED), "its scores are not rouge1"),
     (
         "Accuracy/rouge.json",
-        '{"verdict": "PASS", "approximate": [], "checks": 7, "samples": 1, "splitter": ""}',
-        "checks",
-    ),
-    (
-        "Accuracy/rouge.json",
-        '{"verdict": "PASS", "approximate": [], "checks": [], "samples": 1, "splitter": ""}',
-        "its scores are not rouge1",
-    ),
-    (
-        "Accuracy/rouge.json",
-        '{"verdict": "", "approximate": [], "checks": [{"name": "rouge1", "score": NaN}], "samples": 1}',
+        json.dumps(SCORED | {"checks": [CHECK]}),
         "checks.0.score: Input should be a finite number",
     ),
     ("Accuracy/mlperf_log_accuracy.json", "", "No such file"),
@@ -586,7 +594,10 @@ def test_a_damaged_run_is_refused_with_the_file_and_the_fault(
     assert told in refused.stderr
 
 
-@pytest.mark.parametrize("text", ["[]", '{"passed": true}', "{"])
+@pytest.mark.parametrize(
+    "text",
+    ["[]", '{"passed": true}', "{", '{"test": "test06", "passed": true, "checks": {}, "facts": {"eos": null}}'],
+)
 def test_a_damaged_test06_is_refused_with_the_file_and_the_fault(
     acceptable: list[Path], system: Path, tmp_path: Path, text: str
 ) -> None:
