@@ -123,7 +123,7 @@ def search_rate(plan: Plan, bench: Bench, trial: rates.Trial) -> Plan:
         results.record(bench.run, plan, probes=[asdict(probe) for probe in probes])
         return probes[-1]
 
-    begin = rates.SEARCH_SHARE[plan.config.scenario] * trial.samples_per_s
+    begin = rates.SEARCH_SHARE[plan.config.scenario] * trial.samples_per_sec
     return rates.from_search(plan, search.search(begin, probe))
 
 
@@ -160,7 +160,7 @@ def measure_performance(plan: Plan, bench: Bench) -> Plan:
         plan = better
         bench.display.done(plan.notes[-1])
         results.record(bench.run, plan)
-    speed = f"{result.tokens_per_s:,.0f} output tokens/s" if result.tokens_per_s else "no tokens"
+    speed = f"{result.tokens_per_sec:,.0f} output tokens/s" if result.tokens_per_sec else "no tokens"
     bench.display.done(f"performance: {'VALID' if result.valid else 'INVALID'}, {speed}")
     return plan
 

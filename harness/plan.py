@@ -36,7 +36,7 @@ class Plan:
         return rules.loadgen_model(self.config.category, self.config.scenario)
 
     @property
-    def setup(self) -> dict[str, Any]:
+    def setup(self) -> dict[str, object]:
         """What another run must share for its speed to tell of this one's: all that the engine's speed depends on.
 
         Follows from what each flag affects; what `auto` came to stands for it.

@@ -7,7 +7,7 @@ schema of summary.json. What is shown where: `metrics`.
 import json
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AliasChoices, ConfigDict, Field, JsonValue, computed_field
+from pydantic import AliasChoices, ConfigDict, Field, JsonValue, computed_field, field_validator
 
 from harness import rules
 from harness.facts import SCHEMA, File, Model, System
@@ -203,6 +203,12 @@ class Compliance(Model):
     passed: bool
     checks: dict[str, bool | None]
     facts: dict[str, JsonValue]
+
+    @field_validator("facts")
+    @classmethod
+    def renamed(cls, facts: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        """Until format 3 the rates were called ..._per_s."""
+        return {f"{name}ec" if name.endswith("_per_s") else name: value for name, value in facts.items()}
 
 
 class Run(Model):

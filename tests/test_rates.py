@@ -81,11 +81,11 @@ def test_the_server_rate_is_a_share_of_offline_requests_not_tokens():
 
 
 @settings(deadline=None)
-@given(tokens_per_s=st.floats(1, 1e6), mean=st.floats(1, 128))
-def test_the_server_rate_for_any_offline_result(tokens_per_s: float, mean: float):
+@given(tokens_per_sec=st.floats(1, 1e6), mean=st.floats(1, 128))
+def test_the_server_rate_for_any_offline_result(tokens_per_sec: float, mean: float):
     server = plan("server")
-    found = from_history(server, GPUS, [offline(server, tokens_per_sec=tokens_per_s, mean_new_tokens=mean)])
-    assert found.target_qps == pytest.approx(0.8 * tokens_per_s / mean)
+    found = from_history(server, GPUS, [offline(server, tokens_per_sec=tokens_per_sec, mean_new_tokens=mean)])
+    assert found.target_qps == pytest.approx(0.8 * tokens_per_sec / mean)
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_a_trial_counts_samples_after_a_warm_up(engine: Instant, batch: int | No
     assert engine.prompts == prompts[:warm_up] + prompts
     assert engine.most == (batch or 10)
     assert found.seconds >= 0.002 * -(-10 // (batch or 10))
-    assert found.samples_per_s == pytest.approx(10 / found.seconds)
+    assert found.samples_per_sec == pytest.approx(10 / found.seconds)
 
 
 TRIAL = Trial(samples=50, seconds=4.0)

@@ -16,7 +16,7 @@ from harness.errors import UsageError
 from harness.facts import SCHEMA, RunFacts, RunStatus, gpu_names
 from harness.metrics import EVERYWHERE, Metric
 from harness.rules import ROOT
-from harness.summary import SCHEMA_FILE, Accuracy, ScoresFile, Summary, schema
+from harness.summary import SCHEMA_FILE, Accuracy, Compliance, ScoresFile, Summary, schema
 from harness.sweep import report as sweep_report
 from tests import made
 
@@ -65,6 +65,12 @@ def test_the_keys_of_the_scores() -> None:
     verdicts = {"PASS": True, "FAIL": False, "INCONCLUSIVE": None, "NOT JUDGED": None}
     for verdict, passed in verdicts.items():
         assert Accuracy(**ACCURACY | {"verdict": verdict}).passed is passed
+
+
+def test_rates_of_an_older_compliance_test_have_todays_names() -> None:
+    facts = {"sample": 7, "samples_per_s": 3.0, "reference_samples_per_s": 2.0}
+    read = Compliance(test="test04", passed=True, checks={}, facts=facts)
+    assert read.facts == {"sample": 7, "samples_per_sec": 3.0, "reference_samples_per_sec": 2.0}
 
 
 def test_tokens_that_were_not_recorded_are_null(tmp_path: Path) -> None:
