@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from harness.cli import in_utf8, take_token
+from harness.cli import Command, in_utf8, take_token
 from harness.errors import DONE, ends_in_one_line
 from harness.sweep import choice, file
 from harness.sweep.choice import Choice
@@ -56,5 +56,5 @@ if __name__ == "__main__":
     in_utf8()
     take_token()
     app = typer.Typer(add_completion=False)
-    app.command(help=ABOUT)(command)
+    app.command(cls=Command, help=ABOUT)(command)
     app()

@@ -23,7 +23,7 @@ OFFLINE_QPS, SERVER_QPS, SECONDS = 20_000, 10_000, 10
 
 
 class InstantEngine:
-    """An engine room whose answers are always there already."""
+    """An engine whose answers are always there already."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()

@@ -1,6 +1,7 @@
 """The way of one run: plan, data, engine, rate, tests, report."""
 
 import gc
+import math
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -86,24 +87,27 @@ def warn_short(display: Display, plan: Plan) -> None:
 
 
 def find_rate(plan: Plan, bench: Bench) -> Plan:
-    """The plan with the rate LoadGen must be told: from the history, a short calibration, or a search."""
+    """The plan with its target rate: from the history, a short calibration, or a search."""
     need = rates.needed(plan.config)
     if need == "nothing":
         return plan
-    found = known_rate(plan) if need == "server" else None
-    if found is None:
-        trial = calibrate(plan, bench)
-        found = search_rate(plan, bench, trial) if need == "max" else rates.from_trial(plan, trial)
+    known = known_offline(plan) if plan.config.row.fixed_rate else None
+    if need == "max":
+        found = search_rate(plan, bench, known)
+    elif known:
+        found = rates.from_history(plan, known)
+    else:
+        found = rates.from_trial(plan, calibrate(plan, bench))
     bench.display.done(found.notes[-1])
     warn_short(bench.display, found)
     results.record(bench.run, found)
     return found
 
 
-def known_rate(plan: Plan) -> Plan | None:
-    """The plan with a rate from an earlier run of the same set-up on these GPUs."""
+def known_offline(plan: Plan) -> rates.Known | None:
+    """The last Offline run of the same set-up on these GPUs."""
     names = [gpu.name for gpu in system.gpus()]
-    return rates.from_history(plan, names, results.history(plan.config.results_dir))
+    return rates.known_offline(plan, names, results.history(plan.config.results_dir))
 
 
 def calibrate(plan: Plan, bench: Bench) -> rates.Trial:
@@ -113,8 +117,11 @@ def calibrate(plan: Plan, bench: Bench) -> rates.Trial:
     return bench.measure(rates.trial(bench.engine, prompts, rates.trial_batch(plan)))
 
 
-def search_rate(plan: Plan, bench: Bench, trial: rates.Trial) -> Plan:
-    """The plan with the highest rate that is VALID; every probe is kept in config.json at once."""
+def search_rate(plan: Plan, bench: Bench, known: rates.Known | None) -> Plan:
+    """The plan with the highest rate that is VALID; every probe is kept in config.json at once.
+
+    A known Offline rate bounds the search from above; a short trial, which sees more of its ramps, only begins it.
+    """
     probes: list[search.Probe] = []
 
     def probe(qps: float) -> search.Probe:
@@ -123,8 +130,9 @@ def search_rate(plan: Plan, bench: Bench, trial: rates.Trial) -> Plan:
         results.record(bench.run, plan, probes=[asdict(probe) for probe in probes])
         return probes[-1]
 
-    begin = rates.SEARCH_SHARE[plan.config.scenario] * trial.samples_per_sec
-    return rates.from_search(plan, search.search(begin, probe))
+    offline = known.requests_per_sec if known else calibrate(plan, bench).samples_per_sec
+    between = (search.FLOOR * offline, search.CEILING * offline) if known else (0.0, math.inf)
+    return rates.from_search(plan, search.search((plan.config.row.search_share or 1.0) * offline, probe, *between))
 
 
 def measure(plan: Plan, bench: Bench, tokenizer: Any) -> Evaluation | None:

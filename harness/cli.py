@@ -13,6 +13,7 @@ from types import NoneType
 from typing import Annotated, Any, Literal, NoReturn, TypeVar, get_args, get_origin, get_type_hints
 
 import typer
+from typer.core import TyperCommand
 
 from harness.config import EngineConfig, as_flag
 from harness.errors import UsageError, ends_in_one_line
@@ -38,6 +39,17 @@ def take_token() -> None:
         os.environ.setdefault("HF_TOKEN", older)
 
 
+class Command(TyperCommand):
+    """A command whose help does not print a type for the flags that take no value."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        found: list[Any] = super().get_params(ctx)
+        for option in found:
+            if getattr(option, "is_flag", False):
+                option.display_type_rich = lambda ctx: None
+        return found
+
+
 def run_command(kind: type[Config], main: Callable[[Config], NoReturn], about: str) -> None:
     """Reads the command line into a `kind` and runs `main` with it; what the user did wrong ends with one line."""
     in_utf8()
@@ -53,7 +65,7 @@ def run_command(kind: type[Config], main: Callable[[Config], NoReturn], about: s
     command.__annotations__ = {p.name: p.annotation for p in command.__signature__.parameters.values()}  # type: ignore[attr-defined]
     command.__doc__ = about
     app = typer.Typer(add_completion=False, rich_markup_mode="rich")
-    app.command()(command)
+    app.command(cls=Command)(command)
     app(with_values(sys.argv[1:], switches(kind)))
 
 

@@ -85,14 +85,14 @@ def consistency_audit() -> str:
     )
 
 
-def caching_audit(place: int) -> str:
-    """TEST04: the sample at `place` of those that LoadGen loaded, again and again."""
+def caching_audit(index: int) -> str:
+    """TEST04: the sample at `index` of those that LoadGen loaded, again and again."""
     return audit(
         {
             "mode": PERFORMANCE_MODE,
             "performance_issue_unique": 0,
             "performance_issue_same": 1,
-            "performance_issue_same_index": place,
+            "performance_issue_same_index": index,
         }
     )
 

@@ -124,7 +124,7 @@ class EngineConfig:
             require(pair.partition("=")[0].isidentifier() and "=" in pair, "--engine-arg", "KEY=VALUE", pair)
         flags = {item.name: item.name for item in fields(self)} | {"dtype": "precision"}
         for name in self.engine_args:
-            if name in flags:  # told twice, a report would name the wrong one
+            if name in flags:  # given twice, a report would name the wrong one
                 raise UsageError(f"--engine-arg takes what has no flag of its own; {name} has {as_flag(flags[name])}.")
 
     @property

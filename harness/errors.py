@@ -4,6 +4,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator
+from textwrap import shorten
 
 DONE = 0
 NOT_ACCEPTED = 1  # the gate failed, or the result is INVALID and the user asked for that to count
@@ -38,10 +39,13 @@ class LoadGenError(BenchmarkError):
     """LoadGen refused its settings or left no usable log."""
 
 
+LONGEST = 600  # characters of what another program says, in a line of ours
+
+
 def first_line(error: BaseException) -> str:
-    """The gist of an exception as one line."""
+    """What an exception says, as one line; a very long one ends between two words."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (lines[0] if lines else type(error).__name__)[:300]
+    return shorten(lines[0] if lines else type(error).__name__, LONGEST, placeholder=" ...")
 
 
 @contextlib.contextmanager
@@ -55,8 +59,8 @@ def ends_in_one_line(where: str = "") -> Iterator[None]:
         yield
         sys.stdout.flush()
     except BenchmarkError as error:
-        place = where if where.strip(" ()").rpartition(" ")[2] not in str(error) else ""
-        print("\n".join(f"error: {line}{place}" for line in str(error).splitlines()), file=sys.stderr)
+        suffix = where if where.strip(" ()").rpartition(" ")[2] not in str(error) else ""
+        print("\n".join(f"error: {line}{suffix}" for line in str(error).splitlines()), file=sys.stderr)
         raise SystemExit(error.exit_code) from None
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left to be flushed

@@ -9,11 +9,12 @@ import signal
 import sys
 import traceback
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING, NoReturn
 
 import psutil
 
-from harness.errors import ENGINE_FAILED, INTERRUPTED, BenchmarkError, EngineError, first_line
+from harness.errors import ENGINE_FAILED, INTERRUPTED, LONGEST, BenchmarkError, EngineError, first_line
 from harness.results import RunFolder, check_space
 from harness.secrets import hide_word, scrub
 
@@ -56,7 +57,7 @@ def fail(error: BaseException, run: RunFolder, console: "Console") -> int:
         traceback.print_exception(error)  # to engine.log
         code, line = ENGINE_FAILED, f"{type(error).__name__}: {first_line(error)}"
     with contextlib.suppress(OSError):  # a full disk must not keep the process alive
-        run.give_up("interrupted" if interrupted else "failed", line)
+        run.fail("interrupted" if interrupted else "failed", line)
     console.print(line if interrupted else f"error: {line}", style="red", markup=False, soft_wrap=True)
     console.print(f"what there is so far: {run.path}", markup=False, soft_wrap=True)
     return code
@@ -115,4 +116,4 @@ def root_cause(log: Path) -> str | None:
     found = re.findall(r"^(?:.*\] )?((?:\w+\.)*\w*(?:Error|Exception)): (.+)$", text, re.M)
     vague = ("Engine core initialization failed", "See stack trace (above)")
     causes = [f"{name}: {what}" for name, what in found if not any(word in what for word in vague)]
-    return causes[0][:300] if causes else None
+    return shorten(causes[0], LONGEST, placeholder=" ...") if causes else None

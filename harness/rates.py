@@ -1,8 +1,8 @@
-"""The rates LoadGen must be told before a test, found on the loaded engine or in earlier runs."""
+"""LoadGen's target rates, which it needs before a test: found on the loaded engine or in earlier runs."""
 
 import asyncio
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
 from typing import Any, Literal
@@ -22,7 +22,6 @@ OFFLINE_MARGIN = 1.1
 # LoadGen generates 2 x duration / latency queries for SingleStream and issues them all.
 LATENCY_MARGIN = 1.5
 SINGLE_STREAM_TRIAL = 10
-SEARCH_SHARE = {"server": 0.9, "interactive": 0.7}  # of the Offline rate: where a search begins
 
 
 @dataclass(frozen=True)
@@ -52,22 +51,38 @@ def needed(config: RunConfig) -> Literal["nothing", "offline", "server", "max", 
     return "nothing" if config.server_target_qps != "auto" else "server"
 
 
-def from_history(plan: Plan, gpus: list[str], history: Iterable[dict[str, Any]]) -> Plan | None:
-    """The rate from the last VALID Offline run of the same set-up on `gpus`; None where there is none."""
+@dataclass(frozen=True)
+class Known:
+    """The last VALID Offline run of the same set-up on the same GPUs."""
+
+    run: str
+    tokens_per_sec: float
+    tokens_per_request: float
+
+    @property
+    def requests_per_sec(self) -> float:
+        return self.tokens_per_sec / self.tokens_per_request
+
+
+def known_offline(plan: Plan, gpus: list[str], history: Iterable[Mapping[str, Any]]) -> Known | None:
+    """What the history tells of the speed of this set-up on `gpus`; None where it tells nothing."""
     offline = next(row.name for row in rules.SCENARIO.values() if row.pace == "all at once")
     mine = {"gpus": gpus, "category": plan.config.category, "scenario": offline, "valid": True, "setup": plan.setup}
     last = None
     for line in history:
         same = all(line.get(key) == value for key, value in mine.items()) and not line.get("batch_size")
         if same and line.get("tokens_per_sec") and line.get("mean_new_tokens"):
-            last = line
-    if last is None:
-        return None
+            last = Known(str(line["run"]), float(line["tokens_per_sec"]), float(line["mean_new_tokens"]))
+    return last
+
+
+def from_history(plan: Plan, known: Known) -> Plan:
+    """The plan with a share of the rate that an Offline run reached."""
     share = plan.config.row.offline_share or 1.0
-    qps = share * last["tokens_per_sec"] / last["mean_new_tokens"]
+    qps = share * known.requests_per_sec
     return plan.noted(
-        f"server_target_qps = {qps:.4g} queries/s ({share} x {last['tokens_per_sec']:,.1f} tokens/s / "
-        f"{last['mean_new_tokens']:.1f} tokens per request, from Offline run {last['run']})",
+        f"server_target_qps = {qps:.4g} queries/s ({share} x {known.tokens_per_sec:,.1f} tokens/s / "
+        f"{known.tokens_per_request:.1f} tokens per request, from Offline run {known.run})",
         target_qps=qps,
     )
 

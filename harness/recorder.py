@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness.system import cards, told
+from harness.system import ask, cards
 
 GPU_COLUMNS = ("load_percent", "memory_gib", "power_w")
 
@@ -42,8 +42,11 @@ def record(path: Path, stop: threading.Event) -> None:
             row = [round(time.monotonic() - begin, 1), psutil.cpu_percent()]
             row.append(round(psutil.virtual_memory().used / 2**30, 2))
             for card in handles:
-                load, memory = told(nvml.nvmlDeviceGetUtilizationRates, card), told(nvml.nvmlDeviceGetMemoryInfo, card)
-                power = told(nvml.nvmlDeviceGetPowerUsage, card)
+                load, memory = (
+                    ask(nvml.nvmlDeviceGetUtilizationRates, card),
+                    ask(nvml.nvmlDeviceGetMemoryInfo, card),
+                )
+                power = ask(nvml.nvmlDeviceGetPowerUsage, card)
                 row.append(load.gpu if load else None)
                 row.append(round(memory.used / 2**30, 2) if memory else None)
                 row.append(round(power / 1000) if power else None)

@@ -129,11 +129,11 @@ def meta(folder: Path, facts: RunFacts, deviations: list[str]) -> Meta:
 
 def logs(folder: Path) -> Logs:
     """The files of each test that was begun."""
-    places = {test: folder / place for test, place in FOLDER.items() if (folder / place).is_dir()}
+    folders = {test: folder / name for test, name in FOLDER.items() if (folder / name).is_dir()}
     return Logs.of(
         {
-            test: sorted(str(path.relative_to(folder)) for path in place.glob("*") if path.is_file())
-            for test, place in places.items()
+            test: sorted(str(path.relative_to(folder)) for path in found.glob("*") if path.is_file())
+            for test, found in folders.items()
         }
     )
 

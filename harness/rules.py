@@ -53,11 +53,12 @@ class Scenario:
     headline: str  # the metric that is its result
     limits: Limits | None = None
     offline_share: float | None = None  # of the Offline rate that `auto` sends
+    search_share: float | None = None  # of the Offline rate at which a search begins
     loadgen_model: str = "llama3_1-8b"  # in the datacenter category
 
     @property
     def streaming(self) -> bool:
-        """Whether LoadGen is told of each first token."""
+        """Whether each first token is reported to LoadGen."""
         return self.pace != "all at once"
 
     @property
@@ -67,7 +68,7 @@ class Scenario:
 
     @property
     def planned_by_rate(self) -> bool:
-        """Whether LoadGen is told a rate, rather than a latency."""
+        """Whether LoadGen plans by a rate, rather than by a latency."""
         return self.pace != "one by one"
 
 
@@ -78,9 +79,9 @@ SCENARIO = {
     row.name: row
     for row in (
         Scenario("offline", "Offline", ("datacenter", "edge"), "all at once", "tokens_per_sec"),
-        Scenario("server", "Server", ("datacenter",), "fixed rate", "tokens_per_sec", SERVER_LIMITS, 0.8),
+        Scenario("server", "Server", ("datacenter",), "fixed rate", "tokens_per_sec", SERVER_LIMITS, 0.8, 0.9),
         Scenario(
-            *("interactive", "Server", ("datacenter",), "fixed rate", "tokens_per_sec", Limits(500, 30), 0.6),
+            *("interactive", "Server", ("datacenter",), "fixed rate", "tokens_per_sec", Limits(500, 30), 0.6, 0.7),
             loadgen_model="llama3_1-8b-interactive",
         ),
         Scenario("singlestream", "SingleStream", ("edge",), "one by one", "latency_p90_ms"),
@@ -145,7 +146,7 @@ OFFICIAL = {
 
 @dataclass(frozen=True)
 class Small:
-    """What vLLM is told on a CPU about a model so small that its defaults make no sense."""
+    """vLLM's settings on a CPU for a model so small that its defaults make no sense."""
 
     cache_bytes: int
     sequences: int

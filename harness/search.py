@@ -8,13 +8,13 @@ from harness.rules import SURE_QUERIES
 
 STEP = 1.15  # while only one side is known; the second is this squared, and so on up to 2
 LOWEST = 0.1  # of the first rate; where that does not hold either, the limits are out of reach
-CLOSE = 1.03  # ratio of the lowest INVALID to the highest VALID rate at which the search ends
+CLOSE = 1.04  # ratio of the lowest INVALID to the highest VALID rate at which the search ends
 MOST = 12
 # A probe sees less than a full run: an overload too small to break a limit within the probe adds up over ten minutes.
 MARGIN = 0.97
 PROBE_S = 30.0  # five of them, with what is between, in three minutes
 PROBE_QUERIES = 600
-CEILING = 1.06  # of the Offline rate: no engine answers for long what exceeds its throughput
+FLOOR, CEILING = 0.5, 1.06  # of the Offline rate: less is rarely lost; more no engine answers for long
 
 
 @dataclass(frozen=True)
@@ -32,10 +32,10 @@ def seconds(qps: float) -> float:
     return max(PROBE_S, PROBE_QUERIES / qps)
 
 
-def search(start: float, probe: Callable[[float], Probe], ceiling: float = math.inf) -> list[Probe]:
+def search(start: float, probe: Callable[[float], Probe], floor: float = 0.0, ceiling: float = math.inf) -> list[Probe]:
     """Probes at rising or falling rates from `start` until the limit is bracketed closely; all of them, in order.
 
-    A rate of `ceiling` queries/s or more is taken as lost without a probe.
+    The limit is expected between `floor` and `ceiling` queries/s; a rate of `ceiling` is taken as lost without a probe.
     """
     done: list[Probe] = []
     rate, low, high, step = start, 0.0, ceiling, STEP
@@ -49,6 +49,8 @@ def search(start: float, probe: Callable[[float], Probe], ceiling: float = math.
             if high / low <= CLOSE:
                 break
             rate = math.sqrt(low * high)
+        elif high < math.inf and high > CLOSE * floor > 0:
+            rate = math.sqrt(floor * high)
         elif high <= LOWEST * start:
             break
         else:

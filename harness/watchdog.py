@@ -8,7 +8,7 @@ from harness.errors import EngineError
 
 SHARE = 20  # of the longest wait for an answer so far
 FIRST = 4  # as much patience for the first answer of all, whose length nobody knows
-START = 6  # as much for an engine that starts, and may be loading from a slow disk or network
+START, START_S = 6, 300.0  # and for an engine that starts, which may load from a slow disk: as much, but no less than
 
 
 class Watchdog:
@@ -51,7 +51,7 @@ class StartWatch:
 
     def __init__(self, log: Path, timeout_s: float) -> None:
         self.log = log
-        self.timeout_s = START * timeout_s
+        self.timeout_s = max(START * timeout_s, START_S)
         self._size = -1
         self._since = time.monotonic()
 

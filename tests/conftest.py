@@ -18,7 +18,20 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background
 # On a CPU vLLM puts the model into a process of its own; without it, as on one GPU, an engine starts in half the time.
 os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
 ASCII = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}  # a locale that is not UTF-8
-TOKEN = "hf_" + "neverwritethisdown"
+SECRET = "neverwritethisdown"
+TOKEN = "hf_" + SECRET
+NESTED = {"nested": {"Authorization": f"Bearer {SECRET}1", "creds": f"{SECRET}2", "private_key": f"{SECRET}3"}}
+SECRETS = ("--engine-arg", f"additional_config={json.dumps(NESTED)}")
+
+
+ENGINE_FIXTURES = {"offline", "server", "singlestream", "whole", "part", "place"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What looks at a run that a fixture makes starts an engine, too."""
+    for item in items:
+        if ENGINE_FIXTURES & set(getattr(item, "fixturenames", ())):
+            item.add_marker("engine")
 
 
 @dataclass(frozen=True)
@@ -73,13 +86,13 @@ def run(results: Path, *flags: str, when: str = "", then: Callable[[int], None] 
 @pytest.fixture(scope="session")
 def offline(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     """datacenter, offline, both, with everything on auto, and TEST06."""
-    return run(tmp_path_factory.mktemp("results"), "--extra-metrics", "--compliance", "test06")
+    return run(tmp_path_factory.mktemp("results"), "--extra-metrics", "--compliance", "test06", *SECRETS)
 
 
 @pytest.fixture(scope="session")
 def server(offline: Finished) -> Finished:
     """datacenter, server, both and TEST06, after the offline run and in the same results folder."""
-    return run(offline.results, "--scenario", "server", "--compliance", "test06")
+    return run(offline.results, "--scenario", "server", "--compliance", "test06", *SECRETS)
 
 
 @pytest.fixture(scope="session")

@@ -111,6 +111,7 @@ def wide(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.engine
 def test_test04_repeats_an_ordinary_sample_and_catches_a_cache(offline: Finished, wide: Path, tmp_path: Path) -> None:
     model = ("--model", str(wide), "--load-format", "dummy", "--max-model-len", "1024", "--max-num-seqs", "16")
     data = ("--dataset-path", "demo/cnn_eval.json", "--total-sample-count", "64", "--max-new-tokens", "8")

@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness import model, rules
-from harness.cli import load_file, run_command
-from harness.config import RunConfig, as_flag
+from harness.cli import load_file, run_command, take_token
+from harness.config import RunConfig, affecting, as_flag
 from harness.engines import Running
 from harness.errors import BAD_INPUT, UsageError
 from harness.plan import parallelism, resolve
@@ -196,7 +196,7 @@ def test_repeated_engine_args_are_kept_in_order(parse):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("max_num_seq: 8", "unknown setting 'max_num_seq'; did you mean max_num_seqs?"),
         ("tensor-paralel-size: 2", "unknown setting 'tensor_paralel_size'; did you mean tensor_parallel_size"),
@@ -221,8 +221,8 @@ def test_repeated_engine_args_are_kept_in_order(parse):
         ("category: edge\nscenario: server", "--category edge takes --scenario offline, singlestream"),
     ],
 )
-def test_a_wrong_file_ends_with_one_line(refusal, file, text: str, told: str):
-    assert told in refusal("--config", file(text))
+def test_a_wrong_file_ends_with_one_line(refusal, file, text: str, message: str):
+    assert message in refusal("--config", file(text))
 
 
 def test_an_empty_value_in_a_file_is_refused_where_a_setting_must_have_one(file):
@@ -323,8 +323,8 @@ SIZES = st.one_of(st.just("auto"), st.integers(1, 8))
 def test_parallelism_fits_the_visible_gpus(memories: list[int], weights: int, tensor: Any, data: Any, share: Any):
     config = RunConfig(tensor_parallel_size=tensor, data_parallel_size=data, gpu_memory_utilization=share)
     gpus = [GPU("card", memory * GIB) for memory in memories]
-    room = 0.8 * (0.9 if share == "auto" else share) * min(memories)
-    least = next(2**n for n in range(20) if weights / 2**n <= room)
+    usable = 0.8 * (0.9 if share == "auto" else share) * min(memories)
+    least = next(2**n for n in range(20) if weights / 2**n <= usable)
     wanted = (least if tensor == "auto" else tensor) * (1 if data == "auto" else data)
     if wanted > len(gpus):
         with pytest.raises(UsageError):
@@ -346,15 +346,15 @@ def test_a_ray_cluster_may_have_more_gpus_than_are_visible(backend: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("flags", "told"),
+    ("flags", "message"),
     [
         ({"tensor_parallel_size": 4}, "--tensor-parallel-size 4"),
         ({"tensor_parallel_size": 2, "data_parallel_size": 2}, "needs 4 GPUs; 2 visible"),
         ({"data_parallel_size": 3}, "--data-parallel-size 3"),
     ],
 )
-def test_too_few_gpus_names_the_flag_that_asks_for_more(flags: dict[str, int], told: str):
-    with pytest.raises(UsageError, match=told):
+def test_too_few_gpus_names_the_flag_that_asks_for_more(flags: dict[str, int], message: str):
+    with pytest.raises(UsageError, match=message):
         parallelism(RunConfig(**flags), [GPU("card", 80 * GIB)] * 2, 16 * GIB)
 
 
@@ -392,7 +392,7 @@ def test_a_full_run_has_no_deviations_and_official_settings():
 
 
 @pytest.mark.parametrize(
-    ("flags", "told"),
+    ("flags", "message"),
     [
         ({"total_sample_count": 100}, "100 of 13,368 samples"),
         ({"category": "edge", "total_sample_count": 4999}, "4,999 of 5,000 samples"),
@@ -404,8 +404,8 @@ def test_a_full_run_has_no_deviations_and_official_settings():
         ({"disable_accuracy_gate": True}, "the accuracy gate is switched off"),
     ],
 )
-def test_each_deviation_is_named(flags: dict[str, Any], told: str):
-    assert told in plan(**flags).deviations
+def test_each_deviation_is_named(flags: dict[str, Any], message: str):
+    assert message in plan(**flags).deviations
 
 
 def test_what_the_engine_makes_of_its_arguments_counts():
@@ -461,3 +461,82 @@ def test_a_seed_replaces_all_three():
 def test_each_scenario_takes_its_own_rate(scenario: str, category: str, rate: float | None):
     given_rates = {"offline_expected_qps": 3, "server_target_qps": 5}
     assert plan(scenario=scenario, category=category, **given_rates).target_qps == rate
+
+
+@pytest.mark.parametrize("name", ["high_accuracy", "extra_metrics", "mlflow", "exit_on_invalid"])
+def test_a_switch_takes_an_optional_0_or_1(parse, name: str):
+    flag = as_flag(name)
+    assert getattr(parse(flag), name) is True
+    assert getattr(parse(flag, "1"), name) is True
+    assert getattr(parse(flag, "0"), name) is False
+    assert getattr(parse(flag, "--mode", "both"), name) is True
+    assert getattr(parse(f"{flag}=0"), name) is False
+
+
+def test_a_number_that_is_a_switch_may_stand_alone(parse):
+    assert (parse("--keep-all").keep_all, parse("--keep-all", "0").keep_all) == (1, 0)
+
+
+def test_a_switch_in_a_file_may_be_0_or_1(parse, file):
+    path = file("high_accuracy: 1\nextra_metrics: 0\n")
+    config = parse("--config", path)
+    assert (config.high_accuracy, config.extra_metrics) == (True, False)
+    assert parse("--config", path, "--high-accuracy", "0").high_accuracy is False
+
+
+def test_help_names_what_a_switch_takes():
+    shown = run_py("--help").stdout
+    assert "<bool>" not in shown
+    assert "[0|1]" in shown
+
+
+@pytest.mark.parametrize("path", ["/dev/zero", "/dev/null"])
+def test_a_device_is_no_configuration(refusal, path: str):
+    assert f"--config {path}: not a regular file" in refusal("--config", path)
+
+
+def test_a_huge_file_is_no_configuration(refusal, tmp_path: Path):
+    path = tmp_path / "huge.yaml"
+    with path.open("wb") as huge:
+        huge.truncate(2**30)
+    assert "larger than 4 MiB" in refusal("--config", path)
+
+
+def test_the_older_name_of_the_token_counts(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("HUGGINGFACE_HUB_TOKEN", "older")
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    take_token()
+    assert os.environ["HF_TOKEN"] == "older"
+    monkeypatch.setenv("HUGGINGFACE_HUB_TOKEN", "another")
+    take_token()
+    assert os.environ["HF_TOKEN"] == "older"
+
+
+def test_a_context_beyond_the_demos_is_refused():
+    with pytest.raises(UsageError, match="--max-model-len 4096: the demo model knows contexts of 1024 tokens at most"):
+        plan(model="demo", max_model_len=4096)
+
+
+@pytest.mark.parametrize(
+    ("flags", "queries", "message"),
+    [
+        ({"total_sample_count": 20, "server_target_qps": 8}, 460, ""),
+        ({"total_sample_count": 256, "server_target_qps": 8}, 512, ""),
+        (
+            {"total_sample_count": 20, "server_target_qps": 8, "min_duration": 2},
+            20,
+            "20 queries cannot be VALID: LoadGen needs 459, 57 s at 8 queries/s; leave --min-duration on auto",
+        ),
+        ({"total_sample_count": 20, "server_target_qps": 8, "min_duration": 2, "mode": "accuracy"}, 20, ""),
+        ({"server_target_qps": 60}, 40104, ""),
+    ],
+)
+def test_a_server_run_is_long_enough_to_be_valid(flags: dict[str, Any], queries: int, message: str):
+    found = plan(scenario="server", **flags)
+    assert (found.queries, found.too_short or "") == (queries, message)
+
+
+def test_every_flag_says_what_it_affects():
+    assert {item.metadata["affects"] for item in fields(RunConfig)} == {"answers", "speed", "nothing"}
+    assert "max_num_seqs" in affecting(RunConfig, "speed")
+    assert "results_dir" not in affecting(RunConfig, "answers", "speed")

@@ -12,7 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.conftest import Finished, run
+from tests.conftest import ROOT, Finished, run
+
+pytestmark = pytest.mark.engine
 
 SOON_S = 15
 
@@ -23,10 +25,10 @@ def with_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("VLLM_ENABLE_V1_MULTIPROCESSING")
 
 
-def check(done: Finished, code: int, status: str, *words: str) -> None:
+def check(done: Finished, code: int, status: str, *words: str, soon: float = SOON_S) -> None:
     """What holds for every run that did not finish."""
     assert done.code == code, done.output
-    assert done.seconds < SOON_S
+    assert done.seconds < soon
     assert done.status["status"] == status
     for word in words:
         assert word in done.output
@@ -38,10 +40,18 @@ def check(done: Finished, code: int, status: str, *words: str) -> None:
 
 
 def engines(parent: int | None = None) -> list[psutil.Process]:
-    """vLLM's processes: those below `parent`, or any on this machine that no longer have a run above them."""
+    """vLLM's processes: those below `parent`, or those these tests began that no longer have a run above them."""
     if parent is not None:
         return [p for p in psutil.Process(parent).children(recursive=True) if "VLLM" in p.name() or "VLLM" in title(p)]
-    return [p for p in psutil.process_iter() if "VLLM::" in title(p) and p.ppid() == 1]
+    return [p for p in psutil.process_iter() if "VLLM::" in title(p) and p.ppid() == 1 and begun_here(p)]
+
+
+def begun_here(process: psutil.Process) -> bool:
+    """Whether a process was started from this checkout since these tests began: others have engines, too."""
+    try:
+        return Path(process.cwd()) == ROOT and process.create_time() >= psutil.Process().create_time()
+    except psutil.Error:
+        return False
 
 
 def title(process: psutil.Process) -> str:
@@ -92,6 +102,17 @@ def test_a_lost_terminal(tmp_path: Path, hangup: signal.Handlers, code: int, sta
     assert not engines()
 
 
+def test_an_engine_that_hangs(tmp_path: Path) -> None:
+    def stop(pid: int) -> None:
+        for process in engines(pid):
+            process.send_signal(signal.SIGSTOP)
+
+    flags = ("--mode", "accuracy", "--stall-timeout", "2")
+    done = run(tmp_path, *flags, when="accuracy test", then=stop)
+    check(done, 3, "failed", "alive but has answered nothing for 8 s", "--stall-timeout (now 2)", soon=8 + SOON_S)
+    assert not engines()
+
+
 def test_too_little_memory(tmp_path: Path) -> None:
     done = run(tmp_path, "--gpu-memory-utilization", "1.0")
     assert done.code == 3, done.output
@@ -131,16 +152,16 @@ def test_what_vllm_refuses_is_said_in_its_own_words(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "told"),
+    ("method", "message"),
     [
         ("int8_per_channel_weight_only", "quantizes nothing in this model"),
         ("fp8", "vLLM does not compute in fp8 on a CPU"),
     ],
 )
-def test_quantization_in_vain_is_refused(tmp_path: Path, method: str, told: str) -> None:
+def test_quantization_in_vain_is_refused(tmp_path: Path, method: str, message: str) -> None:
     done = run(tmp_path, "--quantization", method)
     assert done.code == 2
-    assert told in done.output
+    assert message in done.output
 
 
 def test_prompts_that_do_not_fit(tmp_path: Path) -> None:

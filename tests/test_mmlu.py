@@ -423,6 +423,7 @@ def test_an_engine_that_dies_leaves_nothing_half_written(tmp_path: Path) -> None
     assert not (tmp_path / "mmlu" / "history.jsonl").exists()
 
 
+@pytest.mark.engine
 @pytest.mark.parametrize(
     ("flags", "words"),
     [

@@ -10,6 +10,8 @@ import pytest
 from tests.conftest import Finished, run
 from tests.test_ends import engines
 
+pytestmark = pytest.mark.engine
+
 REPLICAS = ("--data-parallel-size", "2")
 
 

@@ -1,4 +1,4 @@
-"""The rates LoadGen is told, and how it is told."""
+"""LoadGen's target rates, and how they reach it."""
 
 import asyncio
 import multiprocessing
@@ -24,6 +24,7 @@ from harness.rates import (
     corrected,
     from_history,
     from_trial,
+    known_offline,
     needed,
     trial,
     trial_batch,
@@ -73,9 +74,15 @@ def offline(target: Plan, **changes: Any) -> dict[str, Any]:
     return {"run": "earlier", **where, "setup": setup, **numbers, **changes}
 
 
+def expected(target: Plan, lines: list[dict[str, Any]]) -> Plan:
+    known = known_offline(target, GPUS, lines)
+    assert known is not None
+    return from_history(target, known)
+
+
 def test_the_server_rate_is_a_share_of_offline_requests_not_tokens():
     server = plan("server")
-    found = from_history(server, GPUS, [offline(server)])
+    found = expected(server, [offline(server)])
     assert found.target_qps == pytest.approx(0.8 * 6400 / 128)
     assert "earlier" in found.notes[-1] and "6,400.0 tokens/s / 128.0 tokens per request" in found.notes[-1]
 
@@ -84,7 +91,7 @@ def test_the_server_rate_is_a_share_of_offline_requests_not_tokens():
 @given(tokens_per_sec=st.floats(1, 1e6), mean=st.floats(1, 128))
 def test_the_server_rate_for_any_offline_result(tokens_per_sec: float, mean: float):
     server = plan("server")
-    found = from_history(server, GPUS, [offline(server, tokens_per_sec=tokens_per_sec, mean_new_tokens=mean)])
+    found = expected(server, [offline(server, tokens_per_sec=tokens_per_sec, mean_new_tokens=mean)])
     assert found.target_qps == pytest.approx(0.8 * tokens_per_sec / mean)
 
 
@@ -115,7 +122,7 @@ def test_the_server_rate_for_any_offline_result(tokens_per_sec: float, mean: flo
 )
 def test_another_run_gives_no_rate(other: dict[str, Any]):
     server = plan("interactive")
-    assert from_history(server, GPUS, [offline(server, **other)]) is None
+    assert known_offline(server, GPUS, [offline(server, **other)]) is None
 
 
 def test_the_last_fitting_run_counts():
@@ -126,8 +133,8 @@ def test_the_last_fitting_run_counts():
         offline(server, tokens_per_sec=900.0, precision="fp16"),
         {"run": "of another program"},
     ]
-    assert from_history(server, GPUS, lines).target_qps == pytest.approx(0.8 * 200 / 128)
-    assert from_history(server, GPUS, []) is None
+    assert expected(server, lines).target_qps == pytest.approx(0.8 * 200 / 128)
+    assert known_offline(server, GPUS, []) is None
 
 
 class Instant:
@@ -249,7 +256,7 @@ def test_what_is_tried():
     assert [trial_batch(plan("singlestream")), trial_batch(plan()), trial_batch(plan(batch_size=16))] == [1, None, 16]
 
 
-def told(target: Plan) -> dict[str, str]:
+def settings_of(target: Plan) -> dict[str, str]:
     """user.conf as key -> value; every line must be of the plan's own model and scenario."""
     mark = f"{target.loadgen_model}.{target.config.row.loadgen}."
     lines = [line.partition(" = ") for line in user_conf(target).splitlines()]
@@ -270,12 +277,12 @@ def test_a_full_run_overrides_no_counts(scenario: str, model: str):
     found = from_trial(plan(scenario), TRIAL)
     assert user_conf(found).startswith(f"{model}.")
     rate = {"target_latency": "120"} if scenario == "singlestream" else {"target_qps": f"{found.target_qps:g}"}
-    assert told(found) == {"min_duration": "600000", **rate}
+    assert settings_of(found) == {"min_duration": "600000", **rate}
 
 
 def test_a_short_run_has_counts_of_its_own():
     short = plan(total_sample_count=64, min_duration=2.5, offline_expected_qps=10)
-    assert told(short) == {
+    assert settings_of(short) == {
         "min_duration": "2500",
         "target_qps": "10",
         "performance_sample_count_override": "64",
@@ -283,7 +290,7 @@ def test_a_short_run_has_counts_of_its_own():
     }
 
 
-def test_edge_offline_is_told_under_its_own_model():
+def test_edge_offline_is_configured_under_its_own_model():
     assert plan("offline", category="edge").loadgen_model == "llama3_1-8b-edge"
 
 
@@ -294,7 +301,7 @@ Held = tuple[str, dict[str, Any], dict[str, Any]]
 
 
 def heard(target: Plan, conf: Path, ends: Any) -> None:
-    """What real LoadGen holds after reading a plan's user.conf, and after it was told of half the rate."""
+    """What real LoadGen holds after reading a plan's user.conf, and after it was given half the rate."""
     conf.write_text(user_conf(target))
     held = settings_for(target, conf)
     first = {name: getattr(held, name) for name in KEPT + RATES}
@@ -315,7 +322,7 @@ def held(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Held]:
 
 
 @pytest.mark.parametrize("scenario", CATEGORY)
-def test_loadgen_holds_what_it_was_told(held: dict[str, Held], scenario: str):
+def test_loadgen_holds_its_settings(held: dict[str, Held], scenario: str):
     name, values, _ = held[scenario]
     assert name == rules.SCENARIO[scenario].loadgen
     assert (values["min_duration_ms"], values["min_query_count"]) == (7000, 500)
@@ -343,9 +350,7 @@ def test_what_loadgen_throws_ends_the_test(tmp_path: Path, monkeypatch: pytest.M
         ("singlestream", "single_stream_expected_latency_ns", 120e6, 240e6),
     ],
 )
-def test_loadgen_can_be_told_a_second_rate(
-    held: dict[str, Held], scenario: str, rate: str, first: float, second: float
-):
+def test_loadgen_takes_a_second_rate(held: dict[str, Held], scenario: str, rate: str, first: float, second: float):
     _, before, after = held[scenario]
     assert (before[rate], after[rate]) == (pytest.approx(first), pytest.approx(second))
     assert {name: before[name] for name in KEPT} == {name: after[name] for name in KEPT}

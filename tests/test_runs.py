@@ -18,7 +18,9 @@ from harness import loadgen
 from harness.compare import Speed
 from harness.config import RunConfig
 from harness.plan import resolve
-from tests.conftest import ASCII, ROOT, TOKEN, Finished, run
+from tests.conftest import ASCII, ROOT, SECRET, Finished, run
+
+pytestmark = pytest.mark.engine
 
 DEMO = json.loads((ROOT / "demo" / "reference.json").read_text())
 
@@ -60,7 +62,7 @@ def test_offline(offline: Finished) -> None:
     assert offline.summary["plots"]["latency_cdf"] is None
     # LoadGen's rate and the tokens that were handed to it must tell the same story.
     assert test["total_new_tokens"] / test["duration_s"] == pytest.approx(test["tokens_per_sec"], rel=1e-3)
-    assert any("LoadGen is told" in note for note in offline.summary["meta"]["notes"])
+    assert any("offline_expected_qps = " in note for note in offline.summary["meta"]["notes"])
 
 
 def test_server_takes_its_rate_from_the_offline_run(offline: Finished, server: Finished) -> None:
@@ -93,8 +95,8 @@ def test_singlestream(singlestream: Finished) -> None:
     assert test["latency_ms"]["p50"] > test["ttft_ms"]["p50"] > 0
     config = RunConfig(model="demo", category="edge", scenario="singlestream")
     resolved = resolve(config, [], 0)
-    told = json.loads((singlestream.folder / "config.json").read_text())["plan"]["expected_latency_ms"]
-    expected = loadgen.expected_queries(replace(resolved, expected_latency_ms=told), "performance")
+    latency = json.loads((singlestream.folder / "config.json").read_text())["plan"]["expected_latency_ms"]
+    expected = loadgen.expected_queries(replace(resolved, expected_latency_ms=latency), "performance")
     assert expected == util_logs.read(singlestream.folder / "Performance").effective["min_query_count"]
 
 
@@ -148,7 +150,7 @@ def with_other_plan(**values: Any) -> Callable[[Path, Path], object]:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "told"),
+    ("spoil", "message"),
     [
         (lambda run, other: shutil.copytree(other / "Performance", run / "Performance", dirs_exist_ok=True), "Offline"),
         (lambda run, other: (run / "Accuracy" / "rouge.json").write_text("[1]"), "rouge.json: not an object"),
@@ -157,14 +159,14 @@ def with_other_plan(**values: Any) -> Callable[[Path, Path], object]:
     ],
 )
 def test_a_report_takes_only_the_runs_own_logs(
-    offline: Finished, server: Finished, tmp_path: Path, spoil: Callable[[Path, Path], object], told: str
+    offline: Finished, server: Finished, tmp_path: Path, spoil: Callable[[Path, Path], object], message: str
 ) -> None:
     run = Path(shutil.copytree(server.folder, tmp_path / "run"))
     before = [(run / name).read_text() for name in ("report.md", "summary.json")]
     spoil(run, offline.folder)
     done = subprocess.run([sys.executable, "report.py", run], cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
-    assert told in done.stderr
+    assert message in done.stderr
     assert [(run / name).read_text() for name in ("report.md", "summary.json")] == before
 
 
@@ -203,7 +205,7 @@ def test_compare_two_runs(offline: Finished, singlestream: Finished, server: Fin
 def test_the_token_is_written_nowhere(offline: Finished, server: Finished) -> None:
     for path in offline.results.rglob("*"):
         if path.is_file():
-            assert TOKEN.encode() not in path.read_bytes(), path
+            assert SECRET.encode() not in path.read_bytes(), path
 
 
 def test_index_and_history(offline: Finished, server: Finished) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import util_logs
-from harness import rates, search
+from harness import rates, rules, search
 from harness.config import RunConfig
 from harness.errors import NotAcceptedError, UsageError
 from harness.plan import resolve
@@ -34,6 +34,17 @@ def test_the_limit_is_bracketed(limit: float, share: float) -> None:
     assert best.qps <= limit < lowest
     assert lowest / best.qps <= search.CLOSE
     assert len(probes) <= search.MOST
+
+
+@given(st.floats(10, 500), st.floats(0.55, 1.0), st.sampled_from(["server", "interactive"]))
+def test_five_probes_are_enough_from_a_known_offline_rate(offline: float, share: float, scenario: str) -> None:
+    start = (rules.SCENARIO[scenario].search_share or 1) * offline
+    probes = search.search(start, probe(share * offline), search.FLOOR * offline, search.CEILING * offline)
+    assert len(probes) <= 5
+    best = search.highest(probes)
+    assert best is not None
+    assert share * offline / best.qps <= 1.06
+    assert search.PROBE_S * len(probes) <= 180
 
 
 def test_it_gives_up_where_nothing_holds() -> None:
@@ -69,6 +80,7 @@ runpy.run_path("run.py", run_name="__main__")
 """
 
 
+@pytest.mark.engine
 def test_a_search_on_the_demo(tmp_path: Path) -> None:
     flags = ["--model", "demo", "--scenario", "server", "--mode", "performance", "--server-target-qps", "max"]
     flags += ["--max-new-tokens", "16", "--min-duration", "6", "--results-dir", str(tmp_path)]
@@ -83,7 +95,7 @@ def test_a_search_on_the_demo(tmp_path: Path) -> None:
     assert len(list((folder / "Probes").iterdir())) == len(probes)
     valid = [p["qps"] for p in probes if p["valid"]]
     expected = search.MARGIN * max(valid) if valid else min(p["qps"] for p in probes)
-    assert any("server target" in note for note in summary["meta"]["notes"])
+    assert any("server_target_qps = " in note for note in summary["meta"]["notes"])
     assert summary["run"]["performance"]["target_qps"] <= 1.001 * expected
     assert (folder / "plots" / "search.png").exists()
     asked, given = (util_logs.read(folder / place) for place in ("Performance", f"Probes/{probes[0]['qps']:.4g}"))

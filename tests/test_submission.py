@@ -345,7 +345,7 @@ REFUSED: list[tuple[int, Callable[[Path], None], str, str]] = [
 
 @needs_submodule
 @pytest.mark.parametrize(("number", "spoil", "ours", "theirs"), REFUSED, ids=[ours for *_, ours, _ in REFUSED])
-def test_what_the_checker_refuses_in_any_division_is_told_at_the_build(
+def test_what_the_checker_refuses_in_any_division_is_reported_at_the_build(
     acceptable: list[Path],
     system: Path,
     tmp_path: Path,
@@ -360,8 +360,8 @@ def test_what_the_checker_refuses_in_any_division_is_told_at_the_build(
     spoil(acceptable[number])
     built = build(tmp_path / "out", system, acceptable)
     assert built.returncode == 0, built.stderr
-    told = [line for line in built.stdout.splitlines() if "the official checker will refuse" in line]
-    assert len(told) == 1 and ours in told[0] and ("Offline", "Server")[number] in told[0], built.stdout
+    message = [line for line in built.stdout.splitlines() if "the official checker will refuse" in line]
+    assert len(message) == 1 and ours in message[0] and ("Offline", "Server")[number] in message[0], built.stdout
     code, found = lowered(tmp_path / "out", "5.1", lengths="")
     assert code == 1
     assert any(theirs in line for line in found), found
@@ -378,7 +378,7 @@ def test_interactive_is_held_against_its_own_limits_in_closed(acceptable: list[P
 
 
 @pytest.mark.parametrize(
-    ("values", "told"),
+    ("values", "message"),
     [
         ({"system_type": "datacenter, edge"}, "system_type is one of datacenter | edge | datacenter,edge"),
         ({"system_type": ["datacenter"]}, "system_type is one of"),
@@ -389,12 +389,12 @@ def test_interactive_is_held_against_its_own_limits_in_closed(acceptable: list[P
 )
 @pytest.mark.parametrize("division", ["open", "closed"])
 def test_a_description_that_the_checker_refuses(
-    acceptable: list[Path], system: Path, tmp_path: Path, values: dict[str, Any], told: str, division: str
+    acceptable: list[Path], system: Path, tmp_path: Path, values: dict[str, Any], message: str, division: str
 ) -> None:
     change(system, lambda data: data.update(values))
     refused = build(tmp_path / "out", system, acceptable, division)
     assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1), refused.stderr
-    assert told in refused.stderr
+    assert message in refused.stderr
     assert not (tmp_path / "out").exists()
 
 
@@ -467,20 +467,20 @@ def test_what_the_runs_of_an_entry_share_follows_from_the_flags(offline: Finishe
 
 
 @pytest.mark.parametrize(
-    ("place", "told"),
+    ("place", "message"),
     [
         ("Accuracy/mlperf_log_accuracy.json", "not the log that the scores in rouge.json are of"),
         ("Performance/mlperf_log_detail.txt", "it says Server, not Offline"),
     ],
 )
 def test_no_submission_out_of_the_logs_of_another_run(
-    offline: Finished, server: Finished, system: Path, tmp_path: Path, place: str, told: str
+    offline: Finished, server: Finished, system: Path, tmp_path: Path, place: str, message: str
 ) -> None:
     run = Path(shutil.copytree(offline.folder, tmp_path / "run"))
     (run / place).write_text((server.folder / place).read_text())
     refused = build(tmp_path / "out", system, [run])
     assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1)
-    assert told in refused.stderr
+    assert message in refused.stderr
     assert not list((tmp_path / "out").rglob("*"))
 
 
@@ -580,9 +580,9 @@ DAMAGED: list[tuple[str, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "text", "told"), DAMAGED)
+@pytest.mark.parametrize(("name", "text", "message"), DAMAGED)
 def test_a_damaged_run_is_refused_with_the_file_and_the_fault(
-    offline: Finished, system: Path, tmp_path: Path, name: str, text: str, told: str
+    offline: Finished, system: Path, tmp_path: Path, name: str, text: str, message: str
 ) -> None:
     run = Path(shutil.copytree(offline.folder, tmp_path / "run"))
     (run / name).write_text(text)
@@ -591,7 +591,7 @@ def test_a_damaged_run_is_refused_with_the_file_and_the_fault(
     refused = build(tmp_path / "out", system, [run])
     assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1), refused.stderr
     assert refused.stderr.startswith(f"error: {run / name}: "), refused.stderr
-    assert told in refused.stderr
+    assert message in refused.stderr
 
 
 @pytest.mark.parametrize(

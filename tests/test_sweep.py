@@ -151,6 +151,7 @@ def test_no_file_is_a_stack_trace(tmp_path_factory: pytest.TempPathFactory, data
 # What is recorded, on real runs.
 
 
+@pytest.mark.engine
 def test_a_sweep_goes_on_after_failures_and_resumes(tmp_path: Path) -> None:
     path = written(
         tmp_path,
@@ -204,6 +205,7 @@ def test_a_sweep_is_not_resumed_with_other_software(tmp_path: Path) -> None:
         reopened(sweep_file.load(path), tmp_path)
 
 
+@pytest.mark.engine
 def test_a_run_that_was_killed_is_called_that(tmp_path: Path) -> None:
     path = written(tmp_path, SHORT + "isolation:\n  - {name: a}\n")
     words = [sys.executable, str(ROOT / "sweep.py"), str(path), "--results-dir", str(tmp_path), "--only", "a"]
@@ -220,6 +222,7 @@ def test_a_run_that_was_killed_is_called_that(tmp_path: Path) -> None:
     assert json.loads(runs[0].read_text())["status"] == "failed"
 
 
+@pytest.mark.engine
 def test_what_a_run_that_died_leaves_behind_is_ended(tmp_path: Path) -> None:
     words = f"sleep 300 & echo $! > {tmp_path}/child; kill -KILL $$"
     process = subprocess.Popen(["bash", "-c", words], start_new_session=True)
@@ -237,6 +240,7 @@ def test_a_run_that_never_began_did_not_come_to_its_end(tmp_path: Path) -> None:
     assert [record.status for record in sweep_report.read(folder).records] == ["failed", "failed"]
 
 
+@pytest.mark.engine
 def test_a_hanging_experiment_is_ended(tmp_path: Path) -> None:
     path = written(tmp_path, SHORT + "isolation:\n  - {name: a, set: {min_duration: 300}}\n")
     done = sweep(path, "--results-dir", tmp_path, "--timeout", "15")
@@ -252,6 +256,7 @@ def test_a_hanging_experiment_is_ended(tmp_path: Path) -> None:
     assert not engines()
 
 
+@pytest.mark.engine
 def test_ctrl_c_ends_the_experiment_too_and_the_sweep_goes_on_later(tmp_path: Path) -> None:
     path = written(tmp_path, SHORT + "isolation:\n  - {name: a, set: {max_num_seqs: 8}}\n")
     command = [sys.executable, str(ROOT / "sweep.py"), str(path), "--results-dir", str(tmp_path)]
@@ -293,9 +298,9 @@ def test_an_interruption_while_memory_is_waited_for_costs_no_record(
     assert [record.status for record in sweep_report.read(going.folder.path).records] == ["complete"]
 
 
-@pytest.mark.parametrize(("begun", "told"), [(False, "the disk of .* is full"), (True, "No space left on device")])
+@pytest.mark.parametrize(("begun", "message"), [(False, "the disk of .* is full"), (True, "No space left on device")])
 def test_a_full_disk_ends_a_sweep_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: bool, told: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: bool, message: str
 ) -> None:
     path = written(tmp_path, SHORT + "isolation:\n  - {name: a}\n")
     ran = Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
@@ -303,7 +308,7 @@ def test_a_full_disk_ends_a_sweep_in_one_line(
     if not begun:
         monkeypatch.setattr(results, "SPARE_BYTES", 2**62)
     monkeypatch.setattr(processes, "install_signal_handlers", lambda: None)
-    with pytest.raises(BenchmarkError, match=f"{told}.*--resume goes on from here") as error:
+    with pytest.raises(BenchmarkError, match=f"{message}.*--resume goes on from here") as error:
         run_sweep(path, Choice(), resume=False, dry_run=False, results_dir=tmp_path, mlflow=False)
     assert error.value.exit_code == ENGINE_FAILED
     assert ran.called == begun
@@ -414,7 +419,7 @@ def test_noise_is_no_finding(seconds: float, effect: str) -> None:
     assert rows["a"].effect == effect
 
 
-def test_at_a_told_rate_the_speed_is_no_finding() -> None:
+def test_at_a_fixed_rate_the_speed_is_no_finding() -> None:
     def at(rate: object, speed: float) -> list[str]:
         settings = {"scenario": "server", "server_target_qps": rate}
         given = state(ran(BASELINE, 100, duration_s=600.0), ran("a", speed, duration_s=600.0))
@@ -422,9 +427,7 @@ def test_at_a_told_rate_the_speed_is_no_finding() -> None:
         given = replace(given, sweep=replace(given.sweep, experiments=items))
         return list(sweep_report.findings(sweep_report.Report(given, tuple(sweep_report.rows(given)))))[:1]
 
-    assert at(40, 103) == [
-        "The baseline's speed is the rate it was told: what compares is TTFT and TPOT at the same rate."
-    ]
+    assert at(40, 103) == ["The baseline's speed is its target rate: what compares is TTFT and TPOT at the same rate."]
     assert at("max", 103) == ["Made no difference: a (+3.0 %)."]
     assert at("max", 107) == ["Helped: a (+7.0 %)."]
 
@@ -466,7 +469,7 @@ def test_only_what_all_runs_lack_stands_above_the_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ('{"sweep": {}, "records": []}', "written in an older format; use the version that wrote it"),
         ("[]", "sweep.json: not an object"),
@@ -474,9 +477,9 @@ def test_only_what_all_runs_lack_stands_above_the_table(tmp_path: Path) -> None:
         ('{"schema_version": 2}', "sweep.json: command: Field required"),
     ],
 )
-def test_a_sweep_that_cannot_be_read_says_why(tmp_path: Path, text: str, told: str) -> None:
+def test_a_sweep_that_cannot_be_read_says_why(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "sweep.json").write_text(text)
-    with pytest.raises(UsageError, match=told):
+    with pytest.raises(UsageError, match=message):
         sweep_report.read(tmp_path)
 
 

@@ -238,7 +238,7 @@ EARLY = rf"{NUMBER} queries are too few to be sure of the TPOT p99 \(early stopp
         ),
     ],
 )
-def test_each_cause_of_invalid_is_told_with_its_numbers_and_remedy(
+def test_each_cause_of_invalid_is_named_with_its_numbers_and_remedy(
     logs: dict[str, Path], name: str, failed: list[str], sentences: list[str]
 ):
     found = read(logs[name])
@@ -303,7 +303,7 @@ def test_an_accuracy_test_is_neither_valid_nor_invalid(logs: dict[str, Path]):
     assert facts.latency_ms is None and facts.tokens_per_sec is None
 
 
-def test_errors_and_warnings_are_told(logs: dict[str, Path], tmp_path: Path):
+def test_errors_and_warnings_are_reported(logs: dict[str, Path], tmp_path: Path):
     lines = entries(logs["offline"])
     for kind in ("error", "warning"):
         about = {"is_error": kind == "error", "is_warning": kind == "warning"}

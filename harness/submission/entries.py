@@ -20,7 +20,7 @@ MODE: dict[Test, str] = {"accuracy": "AccuracyOnly", "performance": "Performance
 # What a test leaves where it came to its end.
 LEFT: dict[Test, str] = {"accuracy": SCORES_FILE, "performance": util_logs.DETAIL, "test06": compliance.RESULT}
 
-# What LoadGen is told for a performance test; an accuracy test needs none of it.
+# LoadGen's settings of a performance test; an accuracy test needs none of them.
 LOADGEN = {"server_target_qps", "offline_expected_qps", "min_duration"}
 SHARED = [name for name in affecting(RunConfig, "answers", "speed") if name not in LOADGEN]
 

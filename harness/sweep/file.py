@@ -170,7 +170,7 @@ def refused(experiments: Sequence[tuple[str, Experiment]]) -> Iterator[str]:
             config = RunConfig(**item.settings)
             if config.row.fixed_rate and config.mode != "accuracy" and config.server_target_qps == "auto":
                 yield (
-                    f"{where}: {item.name}: the speed of a Server test is the rate it is told: give server_target_qps, "
+                    f"{where}: {item.name}: the speed of a Server test is its target rate: give server_target_qps, "
                     "as max (the highest rate that is VALID) or as one number for all, to compare TTFT and TPOT"
                 )
         except UsageError as error:
