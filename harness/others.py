@@ -53,7 +53,7 @@ def own_s() -> float:
 
 
 def taken_gpus() -> list[int]:
-    """The visible GPUs of which somebody holds memory; to be ask before the engine starts."""
+    """The visible GPUs of which somebody holds memory; to be asked before the engine starts."""
     with cards() as (nvml, handles):
         memory = [ask(nvml.nvmlDeviceGetMemoryInfo, card) for card in handles]
         return [index for index, own in enumerate(memory) if own and own.used > SLACK]

@@ -42,10 +42,8 @@ def record(path: Path, stop: threading.Event) -> None:
             row = [round(time.monotonic() - begin, 1), psutil.cpu_percent()]
             row.append(round(psutil.virtual_memory().used / 2**30, 2))
             for card in handles:
-                load, memory = (
-                    ask(nvml.nvmlDeviceGetUtilizationRates, card),
-                    ask(nvml.nvmlDeviceGetMemoryInfo, card),
-                )
+                load = ask(nvml.nvmlDeviceGetUtilizationRates, card)
+                memory = ask(nvml.nvmlDeviceGetMemoryInfo, card)
                 power = ask(nvml.nvmlDeviceGetPowerUsage, card)
                 row.append(load.gpu if load else None)
                 row.append(round(memory.used / 2**30, 2) if memory else None)
