@@ -85,11 +85,15 @@ class Bench:
             self.check(folder, busy=tested.counters.issued > tested.counters.completed)
 
         measured = recorder.recording(folder / "machine.csv", plan.config.extra_metrics)
+        before = recorder.joules()
         with measured, others.watched(self.taken_gpus, bool(system.gpus())) as load:
             self.loaded = loadgen.run(mode, settings, tested, plan.samples, folder, watch)
         for said in load.said:
             self.display.say(f"{said}: the speed may be lower than this machine's", style="yellow")
-        results.write_json(folder / "others.json", {"cpu_cores": load.cpu_cores, "said": load.said})
+        after = recorder.joules()
+        used = None if before is None or after is None else round(after - before, 1)
+        facts = {"others_cpu_cores": load.cpu_cores, "others": load.said, "gpu_joules": used}
+        results.write_json(folder / "machine.json", facts)
         results.write_json(folder / "tokens.json", tested.new_tokens)
         lengths = [len(self.library.prompts[index]) for index in tested.indices]
         results.write_json(folder / "prompt_tokens.json", lengths)

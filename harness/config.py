@@ -1,5 +1,6 @@
 """Every flag, defined once: name, type, default, help, what it affects; and the checks across flags."""
 
+import math
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, get_type_hints
@@ -33,6 +34,7 @@ def flag(default: Any, panel: str, affects: Affects, text: str) -> Any:
     return field(default=default, metadata={"panel": panel, "affects": affects, "help": text})
 
 
+MOST_MS = 10**6  # of a latency limit
 MODEL, ENGINE, PARALLEL = "Model", "Engine", "Parallelism"
 BENCHMARK, DATA, RATE, ACCURACY, OUTPUT = "Benchmark", "Data", "Load", "Accuracy", "Results"
 
@@ -208,6 +210,12 @@ class RunConfig(EngineConfig):
         "Queries per second to send (server, interactive). auto: 0.8 of what Offline reached; max: search for the "
         "highest rate that is VALID, then run at it.",
     )
+    ttft_limit: float | None = flag(
+        None, RATE, "speed", "Server, Interactive: most milliseconds to the first token (TTFT), p99. Unset: MLPerf's."
+    )
+    tpot_limit: float | None = flag(
+        None, RATE, "speed", "Server, Interactive: most milliseconds per output token (TPOT), p99. Unset: MLPerf's."
+    )
     offline_expected_qps: float | Auto = flag(
         "auto", RATE, "speed", "Samples per second LoadGen shall plan for. auto: measured on the loaded engine first."
     )
@@ -228,6 +236,12 @@ class RunConfig(EngineConfig):
         False, ACCURACY, "nothing", "Exit with 1 when LoadGen calls the performance run INVALID, or logs errors in it."
     )
 
+    price_per_hour: float | None = flag(
+        None,
+        OUTPUT,
+        "nothing",
+        "What the whole machine costs an hour, in any currency: the report says what tokens cost.",
+    )
     results_dir: Path = flag(Path("results"), OUTPUT, "nothing", "Where run folders go.")
     keep_all: Literal[0, 1] = flag(1, OUTPUT, "nothing", "0: delete older run folders once this one is finished.")
     extra_metrics: bool = flag(
@@ -249,6 +263,13 @@ class RunConfig(EngineConfig):
                 "--server-target-qps max searches for a speed: it takes --scenario server or interactive, and --mode "
                 "performance or both."
             )
+        for name in ("ttft_limit", "tpot_limit"):
+            value = getattr(self, name)
+            require(value is None or 0 < value <= MOST_MS, as_flag(name), f"milliseconds above 0, at most {MOST_MS:,}")
+            if value is not None and not self.row.fixed_rate:
+                raise UsageError(f"{as_flag(name)} is for --scenario server and interactive, which have limits.")
+        price = self.price_per_hour
+        require(price is None or 0 <= price < math.inf, "--price-per-hour", "a number of 0 or more")
         if self.row.streaming and (self.batch_size or self.sort_by_length):
             raise UsageError("--batch-size and --sort-by-length are for --scenario offline only.")
         if self.compliance == "test04" and (self.mode == "accuracy" or self.row.fixed_rate):

@@ -22,6 +22,9 @@ def user_conf(plan: Plan) -> str:
         settings["target_qps"] = f"{plan.target_qps:.6g}"
     if plan.expected_latency_ms is not None:
         settings["target_latency"] = f"{plan.expected_latency_ms:.6g}"
+    if plan.limits and plan.limits != plan.config.row.limits:
+        settings["ttft_latency"] = f"{plan.limits.ttft_ms:.6g}"
+        settings["tpot_latency"] = f"{plan.limits.tpot_ms:.6g}"
     if plan.samples != rules.OFFICIAL[plan.config.category].samples:
         settings["performance_sample_count_override"] = str(plan.samples)
         settings["min_query_count"] = str(plan.min_queries)

@@ -71,6 +71,17 @@ METRICS: tuple[Metric, ...] = (
     latency("ttft", "TTFT", "p99", "sweep", "index"),
     latency("tpot", "TPOT", "p50", "sweep"),
     latency("tpot", "TPOT", "p99", "sweep", "index"),
+    Metric("goodput", "requests within both limits, %", TEST + "goodput", "higher", PLACES),
+    Metric("requests_in_flight", "requests in flight, mean", TEST + "requests_in_flight", None, ("report",)),
+    Metric("joules_per_output_token", "J per output token", TEST + "joules_per_output_token", "lower", PLACES),
+    *(
+        Metric(f"cost_{name}", f"cost {label}", f"{TEST}cost.{name}", "lower", PLACES)
+        for name, label in (
+            ("per_million_output_tokens", "per million output tokens"),
+            ("per_million_tokens", "per million tokens, input + output"),
+            ("per_thousand_requests", "per thousand requests"),
+        )
+    ),
     Metric("duration_s", "duration, s", TEST + "duration_s", None, (*PLACES, "sweep")),
     Metric("tested_samples", "samples", TEST + "samples", None, ("report", "terminal")),
     Metric("total_new_tokens", "output tokens", TEST + "total_new_tokens", None, ("report",)),

@@ -36,6 +36,14 @@ class Plan:
         return rules.loadgen_model(self.config.category, self.config.scenario)
 
     @property
+    def limits(self) -> rules.Limits | None:
+        """The latency limits of the run: MLPerf's, or the user's own in their place."""
+        official, config = self.config.row.limits, self.config
+        if official is None:
+            return None
+        return rules.Limits(config.ttft_limit or official.ttft_ms, config.tpot_limit or official.tpot_ms)
+
+    @property
     def setup(self) -> dict[str, object]:
         """What another run must share for its speed to tell of this one's: all that the engine's speed depends on.
 
@@ -107,6 +115,8 @@ class Plan:
             why.append(f"at least {self.min_duration_s:g} s instead of {rules.MIN_DURATION_S:g} s")
         if self.config.max_new_tokens != rules.MAX_NEW_TOKENS:
             why.append(f"{self.config.max_new_tokens} new tokens instead of {rules.MAX_NEW_TOKENS}")
+        if self.limits != self.config.row.limits and self.limits:
+            why.append(f"latency limits of its own (TTFT {self.limits.ttft_ms:g} ms, TPOT {self.limits.tpot_ms:g} ms)")
         if self.config.seed is not None:
             why.append("seeds of its own")
         if self.running.speculation:

@@ -9,6 +9,14 @@ from pathlib import Path
 
 from harness.system import ask, cards
 
+
+def joules() -> float | None:
+    """The energy that the visible GPUs have taken since their driver was loaded; None where they do not report it."""
+    with cards() as (nvml, handles):
+        known = [ask(nvml.nvmlDeviceGetTotalEnergyConsumption, card) for card in handles]
+    return sum(known) / 1000 if known and None not in known else None
+
+
 GPU_COLUMNS = ("load_percent", "memory_gib", "power_w")
 
 

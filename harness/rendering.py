@@ -21,11 +21,12 @@ from harness.summary import (
     SCORES_FILE,
     Audit,
     Compliance,
+    Cost,
     History,
     LimitsMs,
     Logs,
+    MachineUse,
     Meta,
-    Others,
     Performance,
     Run,
     ScoresFile,
@@ -169,9 +170,11 @@ def performance(folder: Path, plan: Plan) -> Performance:
     ):
         if found != planned:
             raise util_logs.LogError(f"{folder}: a log of another run: its {name}: {found}, not {planned}.")
-    limits, load = scenario.limits, others(folder / "others.json")
+    limits = plan.limits
+    used = results.read(folder / "machine.json", MachineUse) if (folder / "machine.json").exists() else MachineUse()
     new, prompts = counts(folder / TOKENS), counts(folder / PROMPT_TOKENS)
     read_in = sum(prompts) / log.duration_s if prompts and log.duration_s else None
+    total = read_in + log.tokens_per_sec if read_in and log.tokens_per_sec else None
     return Performance(
         scenario=plan.config.scenario,
         valid=bool(log.valid),
@@ -182,7 +185,7 @@ def performance(folder: Path, plan: Plan) -> Performance:
         total_input_tokens=sum(prompts) if prompts else None,
         tokens_per_sec=log.tokens_per_sec,
         input_tokens_per_sec=read_in,
-        total_tokens_per_sec=read_in + log.tokens_per_sec if read_in and log.tokens_per_sec else None,
+        total_tokens_per_sec=total,
         samples_per_sec=log.samples_per_sec,
         target_qps=log.target_qps if scenario.planned_by_rate else None,
         achieved_qps=log.samples_per_sec,
@@ -192,8 +195,13 @@ def performance(folder: Path, plan: Plan) -> Performance:
         limits_ms=LimitsMs(ttft=limits.ttft_ms, tpot=limits.tpot_ms) if limits else None,
         early_stopping=log.early_stopping,
         peak_memory_gib=peak_memory_gib(folder / "machine.csv"),
-        others_cpu_cores=load.cpu_cores,
-        others=load.said,
+        **used.model_dump(),
+        goodput=goodput(folder, new, limits),
+        requests_in_flight=log.samples_per_sec * log.latency_ms.mean / 1000
+        if scenario.streaming and log.samples_per_sec and log.latency_ms
+        else None,
+        joules_per_output_token=used.gpu_joules / sum(new) if used.gpu_joules and sum(new) else None,
+        cost=cost(plan.config.price_per_hour, log.tokens_per_sec, total, log.samples_per_sec),
         seeds=log.seeds,
         loadgen_version=log.loadgen_version,
         errors=counted(log.errors),
@@ -201,9 +209,36 @@ def performance(folder: Path, plan: Plan) -> Performance:
     )
 
 
-def others(path: Path) -> Others:
-    """What other programs used during the test; nothing where that was not recorded. Raises UsageError."""
-    return results.read(path, Others) if path.exists() else Others()
+def goodput(folder: Path, tokens: Sequence[int], limits: rules.Limits | None) -> float | None:
+    """Percent of the requests that kept both limits; an answer of one token has no time per output token to keep.
+
+    None where there are no limits, or LoadGen left no trace.
+    """
+    if limits is None or not (folder / util_logs.TRACE).exists():
+        return None
+    samples = util_logs.read_trace(folder)
+    if not samples or len(samples) != len(tokens):
+        return None
+    kept = 0
+    for sample, count in zip(samples, tokens, strict=True):
+        if sample.ttft_ms is None:
+            return None
+        tpot = (sample.latency_ms - sample.ttft_ms) / (count - 1) if count > 1 else 0.0
+        kept += sample.ttft_ms <= limits.ttft_ms and tpot <= limits.tpot_ms
+    return 100 * kept / len(samples)
+
+
+def cost(price_per_hour: float | None, output: float | None, total: float | None, rate: float | None) -> Cost | None:
+    """What a machine at this price an hour asks for its tokens and requests; rates are per second."""
+    if price_per_hour is None:
+        return None
+    second = price_per_hour / 3600
+    return Cost(
+        price_per_hour=price_per_hour,
+        per_million_output_tokens=1e6 * second / output if output else None,
+        per_million_tokens=1e6 * second / total if total else None,
+        per_thousand_requests=1e3 * second / rate if rate else None,
+    )
 
 
 def counts(path: Path) -> list[int]:

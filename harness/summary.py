@@ -148,11 +148,22 @@ class LimitsMs(Model):
     tpot: float
 
 
-class Others(Model):
-    """others.json: what other programs used during a test; `said` in words, where it may have cost speed."""
+class MachineUse(Model):
+    """machine.json: what a test took of the machine, and what other programs did meanwhile."""
 
-    cpu_cores: float | None = None
-    said: list[str] = []
+    others_cpu_cores: float | None = None
+    others: list[str] = []
+    gpu_joules: float | None = None
+
+
+class Cost(Model):
+    """What tokens and requests cost at --price-per-hour, in its currency."""
+
+    price_per_hour: float
+    per_million_output_tokens: float | None = None
+    per_million_tokens: float | None = None
+    """Input and output."""
+    per_thousand_requests: float | None = None
 
 
 class Performance(Model):
@@ -190,6 +201,14 @@ class Performance(Model):
     """CPU cores that other programs used during the test, on average."""
     others: list[str] = []
     """What other programs took of the machine, in words, where it may have cost speed."""
+    goodput: float | None = None
+    """Percent of the requests that kept both limits, from LoadGen's trace; null where there are none."""
+    requests_in_flight: float | None = None
+    """On average, by Little's law: rate x mean latency. Null in Offline, where all are issued at once."""
+    gpu_joules: float | None = None
+    """Energy that the GPUs took during the test, by their own counters."""
+    joules_per_output_token: float | None = None
+    cost: Cost | None = None
     seeds: dict[str, int] = {}
     loadgen_version: str = ""
     errors: list[str] = []

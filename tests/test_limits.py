@@ -1,0 +1,91 @@
+"""Latency limits of the user's own, the share of requests that keep them, and what tokens cost."""
+
+import multiprocessing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import util_logs
+from harness import rendering, rules
+from harness.config import RunConfig
+from harness.errors import UsageError
+from harness.loadgen import settings_for, user_conf
+from harness.plan import Plan, resolve
+from util_logs import Sample
+
+
+def plan(**flags: Any) -> Plan:
+    return resolve(RunConfig(**{"scenario": "server"} | flags), [], 0)
+
+
+def test_own_limits_take_the_place_of_mlperfs_and_are_said() -> None:
+    own = plan(ttft_limit=800)
+    assert own.limits == rules.Limits(800, 100)
+    assert own.deviations == ["latency limits of its own (TTFT 800 ms, TPOT 100 ms)"]
+    assert "llama3_1-8b.Server.ttft_latency = 800\n" in user_conf(own)
+    assert plan().limits == rules.SERVER_LIMITS
+    assert plan(ttft_limit=2000).deviations == []
+    assert "latency = " not in user_conf(plan())
+
+
+def held(conf: Path, end: Any) -> None:
+    own = plan(scenario="interactive", ttft_limit=800, tpot_limit=12.5, server_target_qps=5)
+    conf.write_text(user_conf(own))
+    settings = settings_for(own, conf)
+    end.put((settings.ttft_latency, settings.tpot_latency))
+
+
+def test_loadgen_holds_them(tmp_path: Path) -> None:
+    spawn = multiprocessing.get_context("spawn")
+    end = spawn.Queue()
+    spawn.Process(target=held, args=(tmp_path / "user.conf", end)).start()
+    assert end.get(timeout=60) == (800e6, 12.5e6)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"ttft_limit": 0}, "--ttft-limit takes milliseconds above 0"),
+        ({"tpot_limit": float("nan")}, "--tpot-limit takes milliseconds above 0"),
+        ({"ttft_limit": 10**7}, "at most 1,000,000"),
+        ({"scenario": "offline", "tpot_limit": 10}, "--tpot-limit is for --scenario server and interactive"),
+        ({"price_per_hour": -1}, "--price-per-hour takes a number of 0 or more"),
+        ({"price_per_hour": float("inf")}, "--price-per-hour takes a number of 0 or more"),
+    ],
+)
+def test_wrong_limits_and_prices_are_refused(flags: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        plan(**flags)
+
+
+def share(monkeypatch: pytest.MonkeyPatch, folder: Path, samples: list[Sample], tokens: list[int]) -> float | None:
+    (folder / util_logs.TRACE).touch()
+    monkeypatch.setattr(util_logs, "read_trace", lambda _: samples)
+    return rendering.goodput(folder, tokens, rules.Limits(100, 10))
+
+
+def test_goodput_counts_requests_that_keep_both(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    samples = [
+        Sample(0, 0, 0.0, 100.0, 200.0),  # 11 tokens: 10 ms each, both kept to the edge
+        Sample(1, 0, 0.0, 101.0, 150.0),  # the first too late
+        Sample(2, 0, 0.0, 50.0, 161.0),  # 11.1 ms each
+        Sample(3, 0, 0.0, 50.0, 9000.0),  # one token alone
+    ]
+    assert share(monkeypatch, tmp_path, samples, [11, 11, 11, 1]) == 50.0
+    assert share(monkeypatch, tmp_path, samples, [11]) is None
+    assert rendering.goodput(tmp_path, [11], None) is None
+    assert rendering.goodput(tmp_path / "none", [11], rules.Limits(1, 1)) is None
+
+
+@given(st.floats(0.01, 1000), st.floats(1, 1e6))
+def test_what_tokens_cost(price: float, speed: float) -> None:
+    found = rendering.cost(price, speed, 2 * speed, speed / 128)
+    assert found is not None
+    hours = 1e6 / speed / 3600
+    assert found.per_million_output_tokens == pytest.approx(price * hours)
+    assert found.per_million_tokens == pytest.approx(price * hours / 2)
+    assert found.per_thousand_requests == pytest.approx(price * 128_000 / speed / 3600)
+    assert rendering.cost(None, speed, speed, speed) is None
