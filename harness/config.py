@@ -184,8 +184,8 @@ class RunConfig(EngineConfig):
         "none",
         BENCHMARK,
         "nothing",
-        "One of MLPerf's compliance tests after the others: test06, are the answers what was reported of them? "
-        "test04, is a repeated sample answered from a cache?",
+        "One of MLPerf's compliance tests after the others: test06, logged outputs match what was reported to LoadGen; "
+        "test04, a repeated sample is not answered from a cache.",
     )
     max_new_tokens: int = flag(rules.MAX_NEW_TOKENS, BENCHMARK, "answers", "Longest answer, in tokens. MLPerf: 128.")
     total_sample_count: int | Auto = flag(
@@ -207,8 +207,8 @@ class RunConfig(EngineConfig):
         "auto",
         RATE,
         "speed",
-        "Queries per second to send (server, interactive). auto: 0.8 of what Offline reached; max: search for the "
-        "highest rate that is VALID, then run at it.",
+        "Queries per second to send (server, interactive). auto: 0.8 (server) or 0.6 (interactive) of the Offline "
+        "rate; max: search for the highest rate that is VALID, then run at it.",
     )
     ttft_limit: float | None = flag(
         None, RATE, "speed", "Server, Interactive: most milliseconds to the first token (TTFT), p99. Unset: MLPerf's."
