@@ -5,6 +5,7 @@ every command
     rules         what MLPerf fixes, as rows: scenarios, tasks, limits, seeds; the models known by a short name
     values        text and YAML into settings; files that the user named
     secrets       the one place that hides what must not be written
+    endpoints     what --endpoint takes, and what does not go with it
     config        every flag: name, type, default, help, what it affects
     cli           a config class as a command line; --config files
     system        this machine: GPUs, CPU, versions
@@ -21,6 +22,7 @@ the benchmark
     watchdog  recorder  others        what is watched while a test runs
 results
     facts  summary  metrics           what a run folder holds, typed; each metric declared once
+    beside                            an endpoint run beside the run in this process
     results  rendering                the folder and its history; from logs to summary.json and report.md
     plots  pages  compare  tracking   pictures, Markdown, comparison, MLflow
 mmlu/  sweep/  submission/            the other commands, a folder each

@@ -59,9 +59,18 @@ class Bench:
         self.display.stage(f"probe at {qps:.4g} queries/s")
         with loadgen.shortened(settings, short):
             self.drive("performance", settings, short, folder)
-        facts = util_logs.read(folder)
-        first, each = facts.ttft_ms, facts.tpot_ms
-        return search.Probe(qps, bool(facts.valid), first.p99 if first else None, each.p99 if each else None)
+        result = util_logs.read(folder)
+        first, each = result.ttft_ms, result.tpot_ms
+        return search.Probe(
+            qps=qps,
+            valid=bool(result.valid),
+            ttft_p99=first.p99 if first else None,
+            tpot_p99=each.p99 if each else None,
+            ttft_p50=first.p50 if first else None,
+            tpot_p50=each.p50 if each else None,
+            tokens_per_sec=result.tokens_per_sec,
+            samples_per_sec=result.samples_per_sec,
+        )
 
     def settings_in(self, folder: Path, plan: Plan) -> lg.TestSettings:
         """Writes the plan's user.conf into the folder; LoadGen reads the first one of a run."""

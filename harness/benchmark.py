@@ -2,12 +2,14 @@
 
 import gc
 import math
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
 
 import util_logs
 from harness import (
     accuracy,
+    beside,
     compliance,
     engines,
     model,
@@ -58,7 +60,7 @@ def run(config: RunConfig, folder: RunFolder, display: Display) -> int:
     evaluation = measure(plan, bench, tokenizer)
     display.stage(f"stopping {engine.name}")
     engine.close()
-    summary = report(config, folder, display)
+    summary = report(plan, folder, display)
     return exit_code(config, evaluation, summary)
 
 
@@ -73,7 +75,7 @@ def start(engine: engines.Engine, folder: RunFolder, stall_timeout: float, displ
 
     display.stage(f"starting {engine.name}")
     engine.start(tick)
-    display.done(f"{engine.name} {engine.version} is up after {engine.start_s:.0f} s")
+    display.done(f"{f'{engine.name} {engine.version}'.rstrip()} is up after {engine.start_s:.0f} s")
 
 
 def warn(display: Display, deviations: list[str]) -> None:
@@ -92,8 +94,8 @@ def find_rate(plan: Plan, bench: Bench) -> Plan:
     if need == "nothing":
         return plan
     known = known_offline(plan) if plan.config.row.fixed_rate else None
-    if need == "max":
-        found = search_rate(plan, bench, known)
+    if plan.config.tries_rates:
+        found = try_rates(plan, bench, known)
     elif known:
         found = rates.from_history(plan, known)
     else:
@@ -117,11 +119,8 @@ def calibrate(plan: Plan, bench: Bench) -> rates.Trial:
     return bench.measure(rates.trial(bench.engine, prompts, rates.trial_batch(plan)))
 
 
-def search_rate(plan: Plan, bench: Bench, known: rates.Known | None) -> Plan:
-    """The plan with the highest rate that is VALID; every probe is kept in config.json at once.
-
-    A known Offline rate bounds the search from above; a short trial, which sees more of its ramps, only begins it.
-    """
+def try_rates(plan: Plan, bench: Bench, known: rates.Known | None) -> Plan:
+    """The plan with the best of several rates, each a short test; every one is kept in config.json at once."""
     probes: list[search.Probe] = []
 
     def probe(qps: float) -> search.Probe:
@@ -130,6 +129,16 @@ def search_rate(plan: Plan, bench: Bench, known: rates.Known | None) -> Plan:
         results.record(bench.run, plan, probes=[asdict(probe) for probe in probes])
         return probes[-1]
 
+    if isinstance(plan.config.server_target_qps, tuple):
+        return rates.from_curve(plan, [probe(qps) for qps in sorted(set(plan.config.server_target_qps))])
+    return search_rate(plan, bench, known, probe)
+
+
+def search_rate(plan: Plan, bench: Bench, known: rates.Known | None, probe: Callable[[float], search.Probe]) -> Plan:
+    """The plan with the highest rate that is VALID.
+
+    A known Offline rate bounds the search from above; a short trial, which sees more of its ramps, only begins it.
+    """
     offline = known.requests_per_sec if known else calibrate(plan, bench).samples_per_sec
     between = (search.FLOOR * offline, search.CEILING * offline) if known else (0.0, math.inf)
     return rates.from_search(plan, search.search((plan.config.row.search_share or 1.0) * offline, probe, *between))
@@ -173,11 +182,12 @@ def measure_performance(plan: Plan, bench: Bench) -> Plan:
     return plan
 
 
-def report(config: RunConfig, folder: RunFolder, display: Display) -> Summary:
+def report(plan: Plan, folder: RunFolder, display: Display) -> Summary:
     """Writes all that is made from the run's logs, and shows the result."""
     display.stage("writing the report")
-    results.note(folder, stages=display.stages)
-    summary = rendering.build(folder.path)
+    other = beside.find(plan, results.history(plan.config.results_dir))
+    results.note(folder, stages=display.stages, in_process=other and other.model_dump())
+    config, summary = plan.config, rendering.build(folder.path)
     results.finish(folder, rendering.history_line(summary), bool(config.keep_all), display.done)
     rendering.write_index(config.results_dir)
     tracking.after(folder.path, config.mlflow, config.results_dir, display.done)

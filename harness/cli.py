@@ -113,7 +113,7 @@ def parameter(name: str, hint: Any, default: Any, metadata: Any) -> inspect.Para
         hint, default = Literal[tuple(str(choice) for choice in members)], str(default)
     elif get_origin(hint) is tuple:
         hint, default = list[str], list(default)
-        option["metavar"] = "KEY=VALUE"
+        option["metavar"] = metadata["metavar"]
     elif any(get_origin(arg) is Literal for arg in members):
         hint = str
         words = [str(word) for arg in members for word in get_args(arg)]

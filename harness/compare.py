@@ -46,7 +46,7 @@ class Compared:
         test, score, meta = self.summary.run.performance, self.summary.run.accuracy, self.summary.meta
         if test is None or test.tokens_per_sec is None:
             return None
-        searched = self.facts.plan.config.server_target_qps == "max"
+        searched = self.facts.plan.config.tries_rates
         return Speed(
             tokens_per_sec=test.tokens_per_sec,
             valid=test.valid,

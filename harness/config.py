@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, get_type_hints
 
-from harness import rules
+from harness import endpoints, rules
 from harness.errors import UsageError
 from harness.values import coerce, describe, from_yaml
 
@@ -22,19 +22,21 @@ MOST = {  # what LoadGen can plan for: beyond, its counters overflow without a w
     "server_target_qps": 10**6,
     "offline_expected_qps": 10**6,
     "stall_timeout": 30 * 24 * 3600,
+    "request_timeout": 30 * 24 * 3600,
+    "max_in_flight": 50_000,  # a connection each, and a client's ports end at about 60,000
 }
 
 
-def flag(default: Any, panel: str, affects: Affects, text: str) -> Any:
+def flag(default: Any, panel: str, affects: Affects, text: str, metavar: str = "KEY=VALUE") -> Any:
     """A setting that is a command-line flag, a key of `--config` files and a field of `config.json` at once.
 
     A flag that affects answers may affect speed, too. What two runs must share to be compared, or for one's rate to
     serve the other, follows from this.
     """
-    return field(default=default, metadata={"panel": panel, "affects": affects, "help": text})
+    return field(default=default, metadata={"panel": panel, "affects": affects, "help": text, "metavar": metavar})
 
 
-MOST_MS = 10**6  # of a latency limit
+MOST_MS = 10**6  # of a latency limit, which LoadGen holds in whole milliseconds
 MODEL, ENGINE, PARALLEL = "Model", "Engine", "Parallelism"
 BENCHMARK, DATA, RATE, ACCURACY, OUTPUT = "Benchmark", "Data", "Load", "Accuracy", "Results"
 
@@ -144,7 +146,7 @@ class EngineConfig:
         return self.known.path
 
     @property
-    def engine_args(self) -> dict[str, Any]:
+    def engine_args(self) -> dict[str, object]:
         """`engine_arg` by key, values read as YAML (so 8, true, {"mode": 3} and text all work)."""
         pairs = (pair.partition("=") for pair in self.engine_arg)
         return {key: from_yaml(text) for key, _, text in pairs}
@@ -162,6 +164,27 @@ class EngineConfig:
 @dataclass(frozen=True, kw_only=True)
 class RunConfig(EngineConfig):
     """One run of the benchmark, as asked for."""
+
+    backend: Literal["auto", "vllm", "openai"] = flag(  # type: ignore[assignment]
+        "auto",
+        MODEL,
+        "answers",
+        "vllm: in this process; openai: a running server with an OpenAI API. auto: openai with --endpoint, else vllm.",
+    )
+    endpoint: tuple[str, ...] = flag(
+        (),
+        ENGINE,
+        "answers",
+        "Address of a running server, as in http://host:8000/v1 (repeatable: they share the load). Its key, if any, is "
+        "OPENAI_API_KEY in the environment.",
+        metavar="URL",
+    )
+    request_timeout: float = flag(
+        600.0, ENGINE, "nothing", "With --endpoint: seconds after which a request without a whole answer ends the run."
+    )
+    max_in_flight: int = flag(
+        1024, ENGINE, "speed", "With --endpoint: most requests at once at each; more wait in the client."
+    )
 
     version: Literal["5.1", "6.0", "6.1"] = flag(
         "5.1", BENCHMARK, "answers", "MLPerf Inference round: its seeds and rules."
@@ -203,17 +226,18 @@ class RunConfig(EngineConfig):
         None, DATA, "answers", "The MLCommons JSON (cnn_eval.json), or a folder saved by `datasets`. Unset: downloaded."
     )
 
-    server_target_qps: float | Literal["auto", "max"] = flag(
+    server_target_qps: float | Literal["auto", "max"] | tuple[float, ...] = flag(
         "auto",
         RATE,
         "speed",
         "Queries per second to send (server, interactive). auto: 0.8 (server) or 0.6 (interactive) of the Offline "
-        "rate; max: search for the highest rate that is VALID, then run at it.",
+        "rate; max: search for the highest rate that is VALID, then run at it; 5,10,20: test each rate, then run at "
+        "the highest that is VALID.",
     )
-    ttft_limit: float | None = flag(
+    ttft_limit: int | None = flag(
         None, RATE, "speed", "Server, Interactive: most milliseconds to the first token (TTFT), p99. Unset: MLPerf's."
     )
-    tpot_limit: float | None = flag(
+    tpot_limit: int | None = flag(
         None, RATE, "speed", "Server, Interactive: most milliseconds per output token (TPOT), p99. Unset: MLPerf's."
     )
     offline_expected_qps: float | Auto = flag(
@@ -250,26 +274,32 @@ class RunConfig(EngineConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        given = {item.name for item in fields(self) if getattr(self, item.name) != item.default}
+        object.__setattr__(self, "backend", endpoints.backend(self.backend, self.endpoint, given))
+        object.__setattr__(self, "endpoint", endpoints.checked(self.endpoint))
         allowed = rules.SCENARIOS[self.category]
         if self.scenario not in allowed:
             raise UsageError(f"--category {self.category} takes --scenario {', '.join(allowed)}; not {self.scenario}.")
         require(self.seed is None or 0 <= self.seed < 2**32, "--seed", "a whole number from 0 to 4294967295")
         for name in MOST:
             value = getattr(self, name)
-            known = value in (None, "auto") or (name, value) == ("server_target_qps", "max")
-            require(known or 0 < value <= MOST[name], as_flag(name), f"a number above 0, at most {MOST[name]:,}")
-        if self.server_target_qps == "max" and (self.mode == "accuracy" or not self.row.fixed_rate):
-            raise UsageError(
-                "--server-target-qps max searches for a speed: it takes --scenario server or interactive, and --mode "
-                "performance or both."
-            )
+            numbers = value if isinstance(value, tuple) else (value,) if isinstance(value, int | float) else ()
+            known = value in (None, "auto", "max") or (bool(numbers) and all(0 < n <= MOST[name] for n in numbers))
+            require(known, as_flag(name), f"a number above 0, at most {MOST[name]:,}")
         for name in ("ttft_limit", "tpot_limit"):
             value = getattr(self, name)
-            require(value is None or 0 < value <= MOST_MS, as_flag(name), f"milliseconds above 0, at most {MOST_MS:,}")
+            require(
+                value is None or 0 < value <= MOST_MS, as_flag(name), f"whole milliseconds above 0, at most {MOST_MS:,}"
+            )
             if value is not None and not self.row.fixed_rate:
                 raise UsageError(f"{as_flag(name)} is for --scenario server and interactive, which have limits.")
         price = self.price_per_hour
         require(price is None or 0 <= price < math.inf, "--price-per-hour", "a number of 0 or more")
+        if self.tries_rates and (self.mode == "accuracy" or not self.row.fixed_rate):
+            raise UsageError(
+                "--server-target-qps max, or several rates, tests speeds: it takes --scenario server or interactive, "
+                "and --mode performance or both."
+            )
         if self.row.streaming and (self.batch_size or self.sort_by_length):
             raise UsageError("--batch-size and --sort-by-length are for --scenario offline only.")
         if self.compliance == "test04" and (self.mode == "accuracy" or self.row.fixed_rate):
@@ -281,6 +311,11 @@ class RunConfig(EngineConfig):
     @property
     def headline(self) -> str:
         return f"{self.model}, {self.category} {self.scenario}, {self.mode}, MLPerf v{self.version}"
+
+    @property
+    def tries_rates(self) -> bool:
+        """Whether several rates are tested before the run itself."""
+        return self.server_target_qps == "max" or isinstance(self.server_target_qps, tuple)
 
     @property
     def row(self) -> rules.Scenario:
@@ -310,9 +345,10 @@ def require(ok: bool, name: str, wanted: str, got: object = None) -> None:
 
 def check_types(config: EngineConfig) -> None:
     """Holds each field to its annotation, so that a --config file meets the same checks as the command line."""
-    for name, hint in get_type_hints(type(config)).items():
-        value = getattr(config, name)
+    hints = get_type_hints(type(config))
+    for name, metadata in ((item.name, item.metadata) for item in fields(config)):
+        hint, value = hints[name], getattr(config, name)
         try:
             object.__setattr__(config, name, coerce(value, hint))
         except ValueError:
-            raise UsageError(f"{as_flag(name)} takes {describe(hint)}; got {value!r}.") from None
+            raise UsageError(f"{as_flag(name)} takes {describe(hint, metadata['metavar'])}; got {value!r}.") from None

@@ -35,6 +35,10 @@ class EngineError(BenchmarkError):
     """vLLM did not start, or died."""
 
 
+class EndpointError(BenchmarkError):
+    """A server behind --endpoint did not answer a request, or not wholly."""
+
+
 class LoadGenError(BenchmarkError):
     """LoadGen refused its settings or left no usable log."""
 

@@ -87,6 +87,14 @@ class Facts(File):
     engine_args: dict[str, JsonValue] = {}
 
 
+class InProcess(Model):
+    """The last run without an endpoint of what an endpoint run asked for; metrics by name."""
+
+    run: str
+    settings: str
+    metrics: dict[str, float]
+
+
 class RunFacts(Facts):
     """config.json of a run of run.py: every resolved setting, and what is known of the run beside its tests."""
 
@@ -97,6 +105,7 @@ class RunFacts(Facts):
     data: str | None = None
     mean_prompt_tokens: float | None = None
     stages: list[tuple[str, float]] = []
+    in_process: InProcess | None = None
 
     @property
     def settings(self) -> dict[str, object]:

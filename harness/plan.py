@@ -51,6 +51,7 @@ class Plan:
         """
         flags = {name: getattr(self.config, name) for name in affecting(EngineConfig, "answers", "speed")}
         flags |= {name: getattr(self, name) for name in flags if hasattr(self, name)}
+        flags |= {"endpoint": list(self.config.endpoint)} if self.config.endpoint else {}
         flags |= {"quantization": self.running.quantization, "kv_cache_dtype": self.running.kv_cache_dtype}
         flags |= {
             "max_new_tokens": self.config.max_new_tokens,
@@ -123,6 +124,8 @@ class Plan:
             why.append("speculative decoding")
         if self.running.prefix_caching:
             why.append("prefix caching: LoadGen repeats its samples, and would measure the cache")
+        if self.running.prefix_caching is None:
+            why.append("the server's caching cannot be seen from here")
         if self.running.kv_connector:
             why.append(f"{self.running.kv_connector}: answers may rest on what was not computed in the test")
         if self.config.disable_accuracy_gate:
@@ -153,8 +156,9 @@ def resolve(config: RunConfig, gpus: Sequence[GPU], weight_bytes: int, reference
             notes.append(
                 f"minimum duration: {min_duration:g} s = {task.min_duration_s:g} s x {samples:,} / {task.samples:,}"
             )
-    tensor, data = parallelism(config, gpus, weight_bytes)
-    if gpus and "auto" in (config.tensor_parallel_size, config.data_parallel_size):
+    # Behind an endpoint the GPUs are the server's business.
+    tensor, data = (1, 1) if config.endpoint else parallelism(config, gpus, weight_bytes)
+    if gpus and not config.endpoint and "auto" in (config.tensor_parallel_size, config.data_parallel_size):
         notes.append(
             f"parallelism: {len(gpus)} visible GPU(s), weights of {weight_bytes / 2**30:.1f} GiB: "
             f"tensor parallel {tensor}, data parallel {data}"

@@ -36,7 +36,7 @@ def draw(folder: Path, summary: Summary) -> dict[str, str]:
         else:
             drawn["tokens_per_sec"] = throughput(samples, tokens)
     if run.search and run.performance:
-        drawn["search"] = rates(run.search, run.performance)
+        drawn["search"] = rates(run.search, run.performance, summary.system.gpu_count)
     if run.performance and (logs / "machine.csv").exists():
         drawn["machine"] = machine(logs / "machine.csv")
     if stages := summary.meta.stages:
@@ -186,27 +186,53 @@ def mark_limit(axes: Any, limit: float, far: bool) -> None:
         axes.set_xlim(0, max(axes.get_xlim()[1], 1.06 * limit))
 
 
-def rates(probes: Sequence[Probe], test: Performance) -> Any:
-    """TTFT and TPOT by rate, with their limits."""
+def rates(probes: Sequence[Probe], test: Performance, gpus: int) -> Any:
+    """TTFT and TPOT by rate, with their limits; output speed of the machine against that of one user."""
     from matplotlib import pyplot
 
-    figure, panels = pyplot.subplots(1, 2, figsize=(10, 3.8))
-    for axes, name in zip(panels, ("ttft", "tpot"), strict=True):
-        points = [(probe.qps, getattr(probe, f"{name}_p99"), probe.valid) for probe in probes]
-        known = sorted((qps, value, valid) for qps, value, valid in points if value is not None)
-        axes.plot([qps for qps, *_ in known], [value for _, value, _ in known], color=GREY, linewidth=1, zorder=2)
-        for verdict, color, label in ((True, BLUE, "probe, VALID"), (False, RED, "probe, INVALID")):
-            some = [(qps, value) for qps, value, valid in known if valid is verdict]
-            axes.plot([qps for qps, _ in some], [value for _, value in some], "o", color=color, label=label)
+    figure, panels = pyplot.subplots(1, 3, figsize=(14, 3.8))
+    for axes, name in zip(panels, ("ttft", "tpot"), strict=False):
+        for point, line in (("p50", ":"), ("p99", "-")):
+            known = sorted((p.qps, value) for p in probes if (value := getattr(p, f"{name}_{point}")) is not None)
+            axes.plot(
+                *zip(*known, strict=True), line, color=GREY, linewidth=1, zorder=2, label=point
+            ) if known else None
+        for verdict, color, label in ((True, BLUE, "VALID"), (False, RED, "INVALID")):
+            points = [(p.qps, getattr(p, f"{name}_p99")) for p in probes if p.valid is verdict]
+            some = [(qps, value) for qps, value in points if value is not None]
+            axes.plot([qps for qps, _ in some], [value for _, value in some], "o", color=color, label=f"p99, {label}")
         if found := getattr(test, f"{name}_ms"):
-            axes.plot(test.target_qps, found.p99, "*", color=ORANGE, markersize=14, label="the run")
-        if test.limits_ms:
-            limit = getattr(test.limits_ms, name)
+            axes.plot(test.target_qps, found.p99, "*", color=ORANGE, markersize=14, label="p99 of the run")
+        axes.set(title=f"{TITLES[name.upper()]} by rate", xlabel="queries/s", ylabel="ms", ylim=(0, None))
+        if (limit := getattr(test.limits_ms, name, None)) and limit > FAR * axes.get_ylim()[1]:
+            where = {"xycoords": "axes fraction", "va": "top", "fontsize": 9, "color": RED}
+            axes.annotate(f"limit {number(limit)} ms \N{UPWARDS ARROW}", (0.02, 0.98), **where)
+        elif limit:
             axes.axhline(limit, color=RED, linestyle="--", label=f"limit {number(limit)} ms")
-        axes.set(title=f"{name.upper()} p99 by rate", xlabel="queries/s", ylabel="ms", ylim=(0, None))
         axes.legend(fontsize=8, framealpha=0.9)
+    speeds(panels[2], probes, max(1, gpus), "GPU" if gpus else "machine")
     figure.tight_layout()
     return figure
+
+
+def speeds(axes: Any, probes: Sequence[Probe], share: int, whose: str) -> None:
+    """Output tokens/s of a GPU against tokens/s of one user (1,000 / TPOT p50): what load costs who is served.
+
+    The knee is the VALID rate with the largest product of both.
+    """
+    known = sorted((1000 / p.tpot_p50, p.tokens_per_sec / share, p) for p in probes if p.tpot_p50 and p.tokens_per_sec)
+    axes.plot([user for user, *_ in known], [speed for _, speed, _ in known], color=GREY, linewidth=1)
+    for user, speed, probe in known:
+        axes.plot(user, speed, "o", color=BLUE if probe.valid else RED)
+        axes.annotate(f"{probe.qps:.3g}/s", (user, speed), (0, 7), textcoords="offset points", ha="center", fontsize=8)
+    if valid := [point for point in known if point[2].valid]:
+        user, speed, _ = max(valid, key=lambda point: point[0] * point[1])
+        axes.plot(user, speed, "o", markersize=14, markerfacecolor="none", color=ORANGE, label="knee")
+        axes.legend(fontsize=8, framealpha=0.9)
+    axes.set(title="Speed for all against speed for one", xlabel="output tokens/s of one user, median")
+    columns = [user for user, *_ in known], [speed for _, speed, _ in known]
+    most = [max(column, default=1.0) for column in columns]
+    axes.set(ylabel=f"output tokens/s per {whose}", xlim=(0, 1.1 * most[0]), ylim=(0, 1.15 * most[1]))
 
 
 def recorded(path: Path) -> tuple[list[float], dict[str, list[float | None]]]:

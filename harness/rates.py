@@ -39,15 +39,15 @@ class Trial:
         return f"{self.samples_per_sec:.4g} samples/s, measured on {self.samples:,} samples in {self.seconds:.1f} s"
 
 
-def needed(config: RunConfig) -> Literal["nothing", "offline", "server", "max", "singlestream"]:
+def needed(config: RunConfig) -> Literal["nothing", "offline", "server", "max", "curve", "singlestream"]:
     """Which rate is `auto` and will be wanted. LoadGen sets the pace even of a Server accuracy test."""
     pace, accuracy_only = config.row.pace, config.mode == "accuracy"
     if pace == "all at once":
         return "nothing" if accuracy_only or config.offline_expected_qps != "auto" else "offline"
     if pace == "one by one":
         return "nothing" if accuracy_only else "singlestream"
-    if config.server_target_qps == "max":
-        return "max"
+    if config.tries_rates:
+        return "max" if config.server_target_qps == "max" else "curve"
     return "nothing" if config.server_target_qps != "auto" else "server"
 
 
@@ -146,6 +146,14 @@ def from_search(plan: Plan, probes: list[Probe]) -> Plan:
     rate = MARGIN * best.qps
     found = f"{MARGIN} x {best.qps:.4g}, the highest VALID of {tried}"
     return plan.noted(f"server_target_qps = {rate:.4g} queries/s ({found})", target_qps=rate)
+
+
+def from_curve(plan: Plan, probes: list[Probe]) -> Plan:
+    """The plan with the highest of the given rates that is VALID; the lowest where none is."""
+    best = highest(probes)
+    rate = best.qps if best else min(probe.qps for probe in probes)
+    found = "the highest that is VALID" if best else "the lowest, since none is VALID,"
+    return plan.noted(f"server_target_qps = {rate:.4g} queries/s ({found} of {len(probes)} rates)", target_qps=rate)
 
 
 def corrected(plan: Plan, result: TestResult) -> Plan | None:

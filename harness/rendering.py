@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import util_logs
-from harness import metrics, plots, results, rules
+from harness import beside, metrics, plots, results, rules
 from harness.compliance import RESULT
 from harness.errors import UsageError
 from harness.facts import SCHEMA, RunFacts
@@ -58,6 +58,8 @@ def build(folder: Path) -> Summary:
         scenario=summary.scenario,
         numbers=metrics.rows(summary, "report"),
         headline=metrics.BY_NAME[summary.scenario.headline],
+        compared=beside.compared(summary),
+        cost=beside.cost(summary),
         **dict(summary),
     )
     write_json(folder / "summary.json", summary.model_dump(mode="json"))
@@ -109,7 +111,7 @@ def meta(folder: Path, facts: RunFacts, deviations: list[str]) -> Meta:
         comparable=not deviations,
         deviations=deviations,
         notes=list(plan.notes),
-        precision=config.precision,
+        precision=running.precision or config.precision,
         quantization=running.quantization,
         kv_cache_dtype=running.kv_cache_dtype,
         load_format=config.load_format,
@@ -125,6 +127,8 @@ def meta(folder: Path, facts: RunFacts, deviations: list[str]) -> Meta:
         stages=facts.stages,
         engine_args=facts.engine_args,
         setup=plan.setup,
+        endpoints=list(config.endpoint),
+        in_process=facts.in_process,
     )
 
 

@@ -19,12 +19,16 @@ FLOOR, CEILING = 0.5, 1.06  # of the Offline rate: less is rarely lost; more no 
 
 @dataclass(frozen=True)
 class Probe:
-    """One short test: the rate asked for (queries/s), LoadGen's verdict, 99th percentiles in milliseconds."""
+    """One short test: the rate asked for (queries/s), LoadGen's verdict, percentiles in milliseconds, output speed."""
 
     qps: float
     valid: bool
     ttft_p99: float | None
     tpot_p99: float | None
+    ttft_p50: float | None = None
+    tpot_p50: float | None = None
+    tokens_per_sec: float | None = None  # output
+    samples_per_sec: float | None = None
 
 
 def seconds(qps: float) -> float:

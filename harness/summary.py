@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AliasChoices, ConfigDict, Field, JsonValue, computed_field, field_validator
 
 from harness import rules
-from harness.facts import SCHEMA, File, Model, System
+from harness.facts import SCHEMA, File, InProcess, Model, System
 from harness.rules import ROOT
 from harness.search import Probe
 from util_logs import DETAIL, Latency
@@ -52,13 +52,17 @@ class Meta(Model):
     max_model_len: int
     max_new_tokens: int
     batch_size: int | None = None
-    prefix_caching: bool
+    prefix_caching: bool | None
+    """Null where the engine is behind an endpoint."""
     data: str | None = None
     mean_prompt_tokens: float | None = None
     engine_start_s: float | None = None
     stages: list[tuple[str, float]] = []
     """Each stage of the run, and the second it began."""
     engine_args: dict[str, JsonValue] = {}
+    """What the engine was given; with an endpoint, what the server reports of itself and how it takes prompts."""
+    endpoints: list[str] = []
+    in_process: InProcess | None = None
     setup: dict[str, Any] = {}
     """What another run must share for its speed to tell of this one's."""
 
@@ -344,6 +348,11 @@ class History(File):
             scores=score.scores if score else None,
             gpus=summary.system.gpus,
         )
+
+    @property
+    def settings(self) -> str:
+        """How the model ran, in a few words."""
+        return f"{self.precision}, quantization {self.quantization}, KV cache {self.kv_cache_dtype}"
 
     def metric(self, name: str) -> Any:
         """The value of a metric, null where the line has none."""

@@ -23,6 +23,8 @@ def coerce(value: Any, hint: Any) -> Any:
                 return choice
     if isinstance(value, bool) and hint is not bool:
         raise ValueError("true and false are no numbers")
+    if isinstance(value, str) and "," in value and any(get_args(arg)[:1] == (float,) for arg in get_args(hint)):
+        value = tuple(value.split(","))
     if get_origin(hint) is tuple and isinstance(value, str):
         value = (value,)
     if get_origin(hint) is tuple and not (isinstance(value, list | tuple) and all(isinstance(x, str) for x in value)):
@@ -37,12 +39,12 @@ def adapter(hint: Any) -> Any:
     return TypeAdapter(hint, config=ConfigDict(coerce_numbers_to_str=True))
 
 
-def describe(hint: Any) -> str:
-    """A type in words, for messages."""
+def describe(hint: Any, each: str = "") -> str:
+    """A type in words, for messages; `each` is an item of a list."""
     if get_origin(hint) is Literal:
         return " or ".join(str(choice) for choice in get_args(hint))
     if get_origin(hint) is tuple:
-        return "a list of KEY=VALUE"
+        return "numbers with commas between" if get_args(hint)[0] is float else f"a list of {each}"
     if args := get_args(hint):
         return " or ".join(describe(arg) for arg in args if arg is not type(None))
     return {int: "a whole number", float: "a number", bool: "true or false", Path: "a path"}.get(hint, "text")

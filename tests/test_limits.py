@@ -1,6 +1,7 @@
 """Latency limits of the user's own, the share of requests that keep them, and what tokens cost."""
 
 import multiprocessing
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import util_logs
-from harness import rendering, rules
+from harness import rates, rendering, results, rules
 from harness.config import RunConfig
 from harness.errors import UsageError
 from harness.loadgen import settings_for, user_conf
 from harness.plan import Plan, resolve
+from harness.results import RunFolder
+from harness.search import Probe
+from tests import made
 from util_logs import Sample
 
 
@@ -32,7 +36,7 @@ def test_own_limits_take_the_place_of_mlperfs_and_are_said() -> None:
 
 
 def held(conf: Path, end: Any) -> None:
-    own = plan(scenario="interactive", ttft_limit=800, tpot_limit=12.5, server_target_qps=5)
+    own = plan(scenario="interactive", ttft_limit=800, tpot_limit=12, server_target_qps=5)
     conf.write_text(user_conf(own))
     settings = settings_for(own, conf)
     end.put((settings.ttft_latency, settings.tpot_latency))
@@ -42,14 +46,14 @@ def test_loadgen_holds_them(tmp_path: Path) -> None:
     spawn = multiprocessing.get_context("spawn")
     end = spawn.Queue()
     spawn.Process(target=held, args=(tmp_path / "user.conf", end)).start()
-    assert end.get(timeout=60) == (800e6, 12.5e6)
+    assert end.get(timeout=60) == (800e6, 12e6)
 
 
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ({"ttft_limit": 0}, "--ttft-limit takes milliseconds above 0"),
-        ({"tpot_limit": float("nan")}, "--tpot-limit takes milliseconds above 0"),
+        ({"ttft_limit": 0}, "--ttft-limit takes whole milliseconds above 0"),
+        ({"tpot_limit": 12.5}, "--tpot-limit takes a whole number; got 12.5"),
         ({"ttft_limit": 10**7}, "at most 1,000,000"),
         ({"scenario": "offline", "tpot_limit": 10}, "--tpot-limit is for --scenario server and interactive"),
         ({"price_per_hour": -1}, "--price-per-hour takes a number of 0 or more"),
@@ -89,3 +93,45 @@ def test_what_tokens_cost(price: float, speed: float) -> None:
     assert found.per_million_tokens == pytest.approx(price * hours / 2)
     assert found.per_thousand_requests == pytest.approx(price * 128_000 / speed / 3600)
     assert rendering.cost(None, speed, speed, speed) is None
+
+
+def test_several_rates_make_a_curve(tmp_path: Path) -> None:
+    folder = made.run(tmp_path / "run", scenario="server", server_target_qps="4,8.5,16")
+    probes = [
+        Probe(qps, qps < 10, 10 * qps, qps, 5 * qps, qps / 2, 128 * min(qps, 10), min(qps, 10))
+        for qps in (4.0, 8.5, 16.0)
+    ]
+    results.note(RunFolder(tmp_path, "run"), probes=[asdict(probe) for probe in probes])
+    summary = rendering.build(folder)
+    assert summary.run.search == probes
+    page = (folder / "report.md").read_text()
+    assert "| 8.5 | VALID | 1,088 | 42.5 | 85 | 4.25 | 8.5 |" in page
+    assert "| 16 | INVALID |" in page
+    assert (folder / "plots" / "search.png").exists()
+
+
+def test_a_curve_ends_at_its_highest_valid_rate() -> None:
+    curve = plan(server_target_qps=(5, 10, 20))
+    assert rates.needed(curve.config) == "curve"
+    probes = [Probe(qps, qps <= 10, None, None) for qps in (5.0, 10.0, 20.0)]
+    found = rates.from_curve(curve, probes)
+    assert (found.target_qps, found.notes[-1]) == (
+        10.0,
+        "server_target_qps = 10 queries/s (the highest that is VALID of 3 rates)",
+    )
+    assert rates.from_curve(curve, [Probe(qps, False, None, None) for qps in (5.0, 10.0)]).target_qps == 5.0
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"server_target_qps": "5,x"},
+        {"server_target_qps": "5,0"},
+        {"server_target_qps": "5,10", "scenario": "offline"},
+        {"server_target_qps": "5,10", "mode": "accuracy"},
+        {"server_target_qps": (5, float("nan"))},
+    ],
+)
+def test_wrong_rates_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="--server-target-qps"):
+        plan(**wrong)

@@ -85,12 +85,15 @@ def test_a_scenario_without_a_rate_reports_none(tmp_path: Path) -> None:
     assert "**20** (latency p90, ms): MLPerf's result" in (tmp_path / "run" / "report.md").read_text()
 
 
+MEASURED = {"peak_memory_gib": 1.5, "goodput": 99.0, "joules_per_output_token": 0.1}  # with what machines have
+
+
 def test_every_metric_leads_to_a_number(tmp_path: Path) -> None:
-    summary = made.rendered(tmp_path / "run", scenario="server", server_target_qps=8.5)
+    summary = made.rendered(tmp_path / "run", scenario="server", server_target_qps=8.5, price_per_hour=3.6)
     test = summary.run.performance
     assert test is not None
     full = summary.run.model_copy(
-        update={"accuracy": Accuracy(**ACCURACY), "performance": test.model_copy(update={"peak_memory_gib": 1.5})}
+        update={"accuracy": Accuracy(**ACCURACY), "performance": test.model_copy(update=MEASURED)}
     )
     summary = summary.model_copy(update={"run": full})
     assert {metric.name: metric.of(summary) for metric in metrics.METRICS if metric.of(summary) is None} == {}

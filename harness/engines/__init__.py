@@ -34,10 +34,11 @@ GREEDY = Sampling()
 class Running:
     """What the engine makes of its arguments and the checkpoint; only the engine itself knows."""
 
+    precision: str | None = None  # None: as configured
     quantization: str = "none"
     quantized_checkpoint: bool = False  # with scales from whoever made it
     kv_cache_dtype: str = "auto"
-    prefix_caching: bool = False
+    prefix_caching: bool | None = False  # None: cannot be seen
     speculation: str | None = None  # the method
     kv_connector: str | None = None  # what else may hold attention caches, or make them up
 
@@ -87,7 +88,10 @@ class Engine(Protocol):
         """Stops the engine and every process it started; returns within a few seconds even if it hangs."""
 
 
-BACKENDS = {"vllm": "harness.engines.vllm"}  # each module has create(plan) -> Engine
+BACKENDS = {  # each module has create(plan) -> Engine
+    "vllm": "harness.engines.vllm",
+    "openai": "harness.engines.openai",
+}
 
 
 def create(plan: "Plan") -> Engine:

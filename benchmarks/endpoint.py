@@ -1,0 +1,143 @@
+"""What the client of an endpoint sustains: LoadGen -> SUT -> HTTP -> a server that answers at once, and back.
+
+    python -m benchmarks.endpoint
+
+The server is a process of its own; prompts have 778 tokens and answers 128, as the benchmark's have. It streams each
+answer in two messages, or in one a token. LoadGen's Server scenario sends at each rate in turn for ten seconds;
+queries per second and latency are its own, CPU time is the whole client's, LoadGen's threads included.
+"""
+
+import asyncio
+import json
+import multiprocessing
+import sys
+import tempfile
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+PROMPT_TOKENS, ANSWER_TOKENS = 778, 128
+SAMPLES = 13368
+SECONDS = 10
+RATES = {2: (1000, 2000, 2500), ANSWER_TOKENS: (200, 400, 600)}  # queries/s, by messages an answer
+
+
+def streamed(messages: int) -> bytes:
+    """An answer as server-sent events in an HTTP response."""
+    size = -(-(ANSWER_TOKENS - 1) // max(messages - 1, 1))
+    rest = [list(range(size))[: ANSWER_TOKENS - 1 - start] for start in range(0, ANSWER_TOKENS - 1, size)]
+    parts = [[0], *rest]
+    events = [
+        message(ids, "length" if number == len(parts) - 1 else None, "text_completion")
+        for number, ids in enumerate(parts)
+    ]
+    body = b"".join(b"data: " + event + b"\n\n" for event in [*events, b"[DONE]"])
+    return b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n" + b"Content-Length: %d\r\n\r\n" % len(body) + body
+
+
+def message(ids: list[int], end: str | None, kind: str) -> bytes:
+    choice = {"index": 0, "text": " a" * len(ids), "logprobs": None, "finish_reason": end, "token_ids": ids}
+    return json.dumps(
+        {"id": "cmpl-1", "object": kind, "created": 1795336868, "model": "instant", "choices": [choice]}
+    ).encode()
+
+
+def plain(body: bytes) -> bytes:
+    return b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+
+
+class Instant(asyncio.Protocol):
+    """HTTP as far as the client needs it."""
+
+    answers: dict[bytes, bytes]
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+        self.rest = b""
+
+    def data_received(self, data: bytes) -> None:
+        self.rest += data
+        while (end := self.rest.find(b"\r\n\r\n")) >= 0:
+            head = self.rest[:end].lower()
+            length = int(head.partition(b"content-length:")[2].split(b"\r\n")[0] or 0)
+            if len(self.rest) < end + 4 + length:
+                return
+            body = self.rest[end + 4 : end + 4 + length]
+            self.rest = self.rest[end + 4 + length :]
+            path = b"stream" if b'"stream":true' in body else head.split(b" ")[1]
+            self.transport.write(self.answers.get(path, plain(b"{}")))  # type: ignore[attr-defined]
+
+
+def serve(messages: int, port: Connection) -> None:
+    """Answers until it is ended."""
+    Instant.answers = {
+        b"stream": streamed(messages),
+        b"/v1/models": plain(b'{"data": [{"id": "instant"}]}'),
+        b"/v1/completions": plain(message(list(range(ANSWER_TOKENS)), "length", "text_completion")),
+    }
+
+    async def forever() -> None:
+        server = await asyncio.get_running_loop().create_server(Instant, "127.0.0.1", 0)
+        port.send(server.sockets[0].getsockname()[1])
+        await server.serve_forever()
+
+    asyncio.run(forever())
+
+
+def measure(messages: int, rate: float) -> None:
+    """Runs one performance test at `rate` queries/s and prints its line."""
+    import util_logs
+    from harness import loadgen, model, sut
+    from harness.config import RunConfig
+    from harness.engines.openai import OpenAI
+    from harness.plan import resolve
+
+    ours, theirs = multiprocessing.Pipe()
+    server = multiprocessing.get_context("spawn").Process(target=serve, args=(messages, theirs), daemon=True)
+    server.start()
+    endpoint = f"http://127.0.0.1:{ours.recv()}/v1"
+    config = RunConfig(scenario="server", endpoint=(endpoint,), server_target_qps=rate, min_duration=SECONDS)
+    engine = OpenAI(config, 2668, model.load_tokenizer(RunConfig(model="demo")))
+    engine.start()
+    plan = resolve(config, gpus=[], weight_bytes=0)
+    tested = sut.create(engine, [[1234] * PROMPT_TOKENS] * SAMPLES, config)
+
+    def watch() -> None:
+        if tested.failure is not None:
+            raise tested.failure
+
+    with tempfile.TemporaryDirectory() as folder:
+        conf = Path(folder) / "user.conf"
+        conf.write_text(loadgen.user_conf(plan))
+        settings = loadgen.settings_for(plan, conf)
+        before = time.process_time()
+        loadgen.run("performance", settings, tested, SAMPLES, Path(folder), watch)
+        used = time.process_time() - before
+        facts = util_logs.read(Path(folder))
+    assert facts.samples and facts.samples_per_sec and facts.ttft_ms
+    print(
+        f"{messages:8} {rate:9,.0f} {facts.samples_per_sec:11,.0f} {1e6 * used / facts.samples:16.0f} "
+        f"{facts.ttft_ms.p50:10.2f} {facts.ttft_ms.p99:10.2f}",
+        flush=True,
+    )
+    engine.close()
+    server.terminate()
+
+
+def main() -> None:
+    if len(sys.argv) > 1:
+        measure(int(sys.argv[1]), float(sys.argv[2]))
+        return
+    import subprocess
+
+    print(
+        f"{'messages':>8} {'sent/s':>9} {'completed/s':>11} {'CPU us per query':>16} {'TTFT p50':>10} {'p99, ms':>10}"
+    )
+    sys.stdout.flush()
+    for messages, rates in RATES.items():
+        for rate in rates:  # a process each: LoadGen reads its settings once
+            subprocess.run([sys.executable, "-m", "benchmarks.endpoint", str(messages), str(rate)], check=True)
+
+
+if __name__ == "__main__":
+    main()

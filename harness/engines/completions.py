@@ -1,0 +1,101 @@
+"""The OpenAI completions API as servers speak it: how they take a prompt, what an answer holds, what they tell of
+themselves."""
+
+import json
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from pydantic_core import from_json, to_json
+
+from harness.errors import EndpointError
+
+NAMES = {"vllm": "vLLM", "sglang": "SGLang", "llamacpp": "llama.cpp"}  # by `owned_by` of their model lists
+VERSIONS = (("/version", "version"), ("/get_server_info", "version"), ("/props", "build_info"))  # path, key
+WHOLE = ("stop", "length", "eos", "eos_token")  # reasons to end an answer that is all there
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a server takes prompts and gives answers, found out with one small request."""
+
+    ids_in: bool
+    ids_out: bool
+    min_tokens: bool  # taken; whether it is obeyed only the server knows
+
+    def body(self, prompt: Sequence[int] | str, model: str, sampling: Any, stream: bool) -> bytes:
+        """A request's JSON: the prompt as this form has it, greedy at temperature 0."""
+        fields: dict[str, Any] = {
+            "model": model,
+            "prompt": prompt,
+            "max_tokens": sampling.max_new_tokens,
+            "temperature": sampling.temperature,
+        }
+        if stream:
+            fields["stream"] = True
+        if self.ids_out:
+            fields["return_token_ids"] = True
+        if self.min_tokens:
+            fields["min_tokens"] = sampling.min_new_tokens
+        return to_json(fields)  # ten times as fast as json for a prompt of 800 ids
+
+    def __str__(self) -> str:
+        into = "token ids in" if self.ids_in else "text in"
+        out = "token ids out" if self.ids_out else "text out, its tokens counted with the model's tokenizer"
+        least = "" if self.min_tokens else "; the server does not take min_tokens"
+        return f"{into}, {out}{least}"
+
+
+FORMS = tuple(Form(*row) for row in product((True, False), repeat=3))  # best first
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What one message holds of an answer; `end` is the reason where it is the last."""
+
+    text: str = ""
+    ids: Sequence[int] | None = None
+    end: str | None = None
+
+
+def piece(data: bytes | str, address: str) -> Piece:
+    """Reads one message. Raises EndpointError for an error in the server's words, or for what is no completion."""
+    try:
+        message = from_json(data)
+        if error := message.get("error"):
+            raise EndpointError(f"{address} failed while answering: {excerpt(error)}")
+        choices = message["choices"]
+        if not choices:  # a message about usage
+            return Piece()
+        found = Piece(choices[0].get("text") or "", choices[0].get("token_ids"), choices[0].get("finish_reason"))
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError):
+        raise EndpointError(f"{address} sent what is no completion: {excerpt(data)!r}") from None
+    if found.end is not None and found.end not in WHOLE:
+        raise EndpointError(f"{address} broke an answer off: finish_reason {found.end!r}")
+    return found
+
+
+async def events(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The data of server-sent events, as soon as each is there, without the closing [DONE]."""
+    rest = b""
+    async for chunk in chunks:
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            if line.startswith(b"data:") and (data := line[5:].strip()) != b"[DONE]":
+                yield data
+
+
+def excerpt(said: Any) -> str:
+    """What a server said of an error, as one short line."""
+    if isinstance(said, bytes):
+        said = said.decode(errors="replace")
+        try:
+            parsed = json.loads(said)
+        except (ValueError, RecursionError):
+            pass
+        else:
+            said = parsed.get("error") or parsed.get("detail") or said if isinstance(parsed, dict) else said
+    if isinstance(said, dict):
+        said = said.get("message") or said
+    return " ".join(str(said).split())[:200]

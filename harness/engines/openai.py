@@ -1,0 +1,288 @@
+"""Any engine behind an OpenAI completions API: vLLM, SGLang, llama.cpp, transformers; one server or several.
+
+Requests go to the server with the fewest in flight. A request that fails, in whatever way, ends the run: no part of
+its answer reaches LoadGen, and none is sent again.
+"""
+
+import asyncio
+import contextlib
+import os
+import resource
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import aiohttp
+import uvloop
+
+from harness import model
+from harness.config import RunConfig
+from harness.engines import Running, Sampling
+from harness.engines.completions import FORMS, NAMES, VERSIONS, Form, Piece, events, excerpt, piece
+from harness.engines.loop import LoopThread
+from harness.errors import EndpointError, UsageError, first_line
+from harness.plan import Plan
+
+KEY = "OPENAI_API_KEY"
+ANSWER_S = 10.0  # for what a server tells of itself
+# Servers close idle connections (uvicorn, so vLLM: after 5 s). One that is reused at that moment breaks the request.
+IDLE_S = 2.0
+SPARE_FILES = 256
+GREETING = "Summarize: the quick brown fox jumps over the lazy dog."
+
+
+def create(plan: Plan) -> "OpenAI":
+    """The client of a benchmark run."""
+    return OpenAI(plan.config, plan.max_model_len, model.load_tokenizer(plan.config))
+
+
+@dataclass
+class Server:
+    """One endpoint: its address, what it reports of itself, and how many requests it is answering."""
+
+    address: str
+    model: str
+    name: str
+    version: str
+    form: Form | None = None
+    in_flight: int = 0
+
+
+class OpenAI(LoopThread):
+    """The client of one or more servers that serve the same model."""
+
+    def __init__(self, config: RunConfig, max_model_len: int, tokenizer: Any) -> None:
+        super().__init__()
+        self.loop = uvloop.new_event_loop()
+        self.config = config
+        self.max_model_len = max_model_len
+        self.tokenizer = tokenizer
+        self.name = f"the client of {', '.join(config.endpoint)}"
+        self.version = ""
+        self.args: dict[str, Any] = {}
+        self.sampling = Sampling(config.max_new_tokens)
+        self.start_s = 0.0
+        self.heard_at = 0.0
+        self.servers: list[Server] = []
+
+    def start(self, watch: Callable[[], None] = lambda: None) -> None:
+        """Finds out what the servers are and how they take prompts. Raises UsageError, EndpointError."""
+        allow_files(self.config.max_in_flight * len(self.config.endpoint))
+        self.open_loop()
+        begin = time.monotonic()
+        self.wait(self.spawn(self._start()), watch)
+        self.start_s = time.monotonic() - begin
+
+    async def _start(self) -> None:
+        key = os.environ.get(KEY)
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_S),
+            headers={"Authorization": f"Bearer {key}"} if key else {},
+            timeout=aiohttp.ClientTimeout(total=self.config.request_timeout),
+            auto_decompress=False,
+        )
+        self._places = asyncio.Semaphore(self.config.max_in_flight * len(self.config.endpoint))
+        self.servers = [await self._discover(address) for address in self.config.endpoint]
+        for server in self.servers:
+            server.form = await self._probe(server)
+        same(self.servers, "serve different models", lambda server: server.model)
+        same(self.servers, "take prompts differently", lambda server: str(server.form))
+        first = self.servers[0]
+        self._form = first.form or FORMS[0]
+        self._body = partial(self._form.body, model=first.model, sampling=self.sampling)
+        versions = sorted({f"{server.name} {server.version}".strip() for server in self.servers})
+        self.name, self.version = f"the client of {', '.join(versions)}", ""
+        self.args = {
+            "server": ", ".join(versions),
+            "serves": first.model,
+            "endpoints": [server.address for server in self.servers],
+            "exchange": str(self._form),
+            "max_in_flight": self.config.max_in_flight,
+        }
+
+    async def _discover(self, address: str) -> Server:
+        """What a server tells of itself. Raises UsageError where there is none, or it serves too short a context."""
+        status, listed, header = await self._get(address, "/models")
+        if status in (401, 403):
+            raise UsageError(f"--endpoint {address} asks for a key ({status}): set {KEY} in the environment.")
+        found = [item for item in listed.get("data") or [] if isinstance(item, dict) and "id" in item]
+        wanted = (self.config.model, self.config.model_path)
+        chosen: dict[str, Any] = next((item for item in found if item["id"] in wanted), {})
+        if not chosen and len(found) == 1:
+            chosen = found[0]
+        most = chosen.get("max_model_len")
+        if isinstance(most, int) and most < self.max_model_len:
+            raise UsageError(
+                f"--endpoint {address} serves contexts of {most:,} tokens; this run needs {self.max_model_len:,}: "
+                "start the server with a longer one, or give --max-model-len."
+            )
+        name = NAMES.get(str(chosen.get("owned_by")), f"unknown engine (Server: {header})" if header else "unknown")
+        return Server(address, str(chosen.get("id", self.config.model_path)), name, await self._version(address))
+
+    async def _version(self, address: str) -> str:
+        """The engine's version where the server tells, else empty."""
+        root = address.removesuffix("/v1")
+        for path, key in VERSIONS:
+            status, reply, _ = await self._get(root, path)
+            if status == 200 and isinstance(reply.get(key), str):
+                return str(reply[key])[:60]
+        return ""
+
+    async def _get(self, address: str, path: str) -> tuple[int, dict[str, Any], str]:
+        """Status, JSON object (empty where there is none) and Server header. Raises UsageError without an answer."""
+        try:
+            async with self._session.get(address + path, timeout=aiohttp.ClientTimeout(total=ANSWER_S)) as response:
+                header = response.headers.get("Server", "")
+                try:
+                    reply = await response.json(content_type=None)
+                except (ValueError, RecursionError):
+                    reply = None
+                return response.status, reply if isinstance(reply, dict) else {}, header[:60]
+        except TimeoutError:
+            raise UsageError(f"--endpoint {address}: no answer within {ANSWER_S:g} s.") from None
+        except aiohttp.ClientError as error:
+            raise UsageError(f"--endpoint {address}: no server there: {first_line(error)}.") from None
+
+    async def _probe(self, server: Server) -> Form:
+        """The best form that the server takes, tried with one small request each. Raises UsageError."""
+        refused = ""
+        for form in FORMS:
+            prompt = self.tokenizer.encode(GREETING)
+            body = form.body(
+                prompt if form.ids_in else self.text(prompt), server.model, Sampling(max_new_tokens=2), False
+            )
+            async with self._posted(server, body) as response:
+                said = await response.read()
+                status = response.status
+            if status == 200:
+                gave = piece(said, server.address).ids is not None
+                return Form(form.ids_in, gave, form.min_tokens)
+            if status not in (400, 415, 422):
+                hint = f": set {KEY} in the environment" if status in (401, 403) else f": {excerpt(said)}"
+                raise UsageError(f"--endpoint {server.address} answers {status} to a completion{hint}.")
+            refused = f"{status}: {excerpt(said)}"
+        raise UsageError(f"--endpoint {server.address} takes no completion that this program can ask for: {refused}.")
+
+    def text(self, prompt: list[int]) -> str:
+        """A prompt as text: the server adds the special tokens at its beginning itself."""
+        return str(self.tokenizer.decode(prompt, skip_special_tokens=True))
+
+    async def generate(self, prompt: list[int]) -> Sequence[int]:
+        """The answer's token ids. Raises EndpointError where any part of it does not come."""
+        async with self._asked(prompt, stream=False) as (server, response):
+            found = piece(await response.read(), server.address)
+            self.heard_at = time.monotonic()
+        return self._tokens([found], server)
+
+    async def stream(self, prompt: list[int]) -> AsyncIterator[Sequence[int]]:
+        """The answer's token ids: those of the first message that holds any, at once; then the rest.
+
+        Raises EndpointError where any part of it does not come.
+        """
+        pieces: list[Piece] = []
+        first: Sequence[int] = ()
+        async with self._asked(prompt, stream=True) as (server, response):
+            async for event in events(response.content.iter_any()):
+                self.heard_at = time.monotonic()
+                pieces.append(piece(event, server.address))
+                if not first and (first := self._encode(pieces)):
+                    yield first
+                    pieces = [Piece(end=pieces[-1].end)]
+        if rest := self._tokens(pieces, server):
+            yield rest
+
+    def _tokens(self, pieces: Sequence[Piece], server: Server) -> Sequence[int]:
+        """The token ids of pieces that end an answer. Raises EndpointError if the end is not among them."""
+        end = next((found.end for found in pieces if found.end), None)
+        if end is None:
+            raise EndpointError(f"{server.address} closed an answer before its end")
+        tokens = self._encode(pieces)
+        if end != "length" and not self._form.ids_out:  # as engines count: the token that ended it is one, too
+            tokens.append(self.tokenizer.eos_token_id)
+        return tokens
+
+    def _encode(self, pieces: Sequence[Piece]) -> list[int]:
+        if self._form.ids_out:
+            return [token for found in pieces for token in found.ids or ()]
+        text = "".join(found.text for found in pieces)
+        return list(self.tokenizer.encode(text, add_special_tokens=False)) if text else []
+
+    @contextlib.asynccontextmanager
+    async def _asked(self, prompt: list[int], stream: bool) -> AsyncIterator[tuple[Server, aiohttp.ClientResponse]]:
+        """Sends a prompt to the server with the fewest requests in flight. Raises EndpointError unless it answers."""
+        async with self._places:
+            server = min(self.servers, key=lambda server: server.in_flight)
+            body = self._body(prompt if self._form.ids_in else self.text(prompt), stream=stream)
+            server.in_flight += 1
+            try:
+                async with self._posted(server, body) as response:
+                    if response.status != 200:
+                        said = excerpt(await response.read())
+                        raise EndpointError(f"{server.address} answered {response.status}: {said}")
+                    yield server, response
+            finally:
+                server.in_flight -= 1
+
+    @contextlib.asynccontextmanager
+    async def _posted(self, server: Server, body: bytes) -> AsyncIterator[aiohttp.ClientResponse]:
+        """A completion request's response, whatever its status. Raises EndpointError where the connection fails."""
+        try:
+            url, kind = f"{server.address}/completions", {"Content-Type": "application/json"}
+            async with self._session.post(url, data=body, headers=kind) as response:
+                yield response
+        except TimeoutError:
+            limit = f"{self.config.request_timeout:g} s (--request-timeout)"
+            raise EndpointError(f"{server.address} did not finish an answer within {limit}") from None
+        except (aiohttp.ClientError, ConnectionError) as error:
+            raise EndpointError(f"{server.address} broke the connection off: {first_line(error)}") from None
+
+    async def reset_prefix_cache(self) -> None:
+        """Nothing: a client has no say in the server's caches."""
+
+    @property
+    def running(self) -> Running:
+        """What a client cannot see is unknown."""
+        unknown = "unknown"
+        return Running(precision=unknown, quantization=unknown, kv_cache_dtype=unknown, prefix_caching=None)
+
+    @property
+    def concurrency(self) -> int:
+        """Requests in one full load, for a trial: what may be in flight; fewer for a model that is a small one."""
+        small = self.config.known.small
+        return len(self.config.endpoint) * min(
+            self.config.max_in_flight, small.sequences if small else self.config.max_in_flight
+        )
+
+    @property
+    def failure(self) -> str | None:
+        """None: that a server is gone shows in its requests."""
+        return None
+
+    def close(self) -> None:
+        """Ends the connections."""
+        if self.servers:
+            with contextlib.suppress(TimeoutError):
+                self.spawn(self._session.close()).result(timeout=IDLE_S)
+        self.stop_loop()
+
+
+def same(servers: Sequence[Server], trouble: str, what: Callable[[Server], str]) -> None:
+    """Raises UsageError where `what` differs between servers: they share one load, and must be alike."""
+    found = {what(server): server.address for server in servers}
+    if len(found) > 1:
+        raise UsageError(f"the endpoints {trouble}: {'; '.join(f'{at}: {value}' for value, at in found.items())}.")
+
+
+def allow_files(connections: int) -> None:
+    """Raises this process's limit of open files to hold a connection each. Raises UsageError where it may not."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    need = connections + SPARE_FILES
+    if soft != resource.RLIM_INFINITY and soft < need:
+        if hard != resource.RLIM_INFINITY and hard < need:
+            raise UsageError(
+                f"{connections:,} requests in flight need {need:,} open files; this machine allows {hard:,}: "
+                "use a lower --max-in-flight, or raise ulimit -n."
+            )
+        resource.setrlimit(resource.RLIMIT_NOFILE, (need, hard))

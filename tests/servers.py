@@ -1,0 +1,133 @@
+"""A server with an OpenAI completions API that answers at once, and fails in whatever way a test asks for."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiohttp import web
+
+TOKENS = [33, 44, 55, 66]
+TEXT = " a b c d"
+PROBE = 2  # new tokens that the client's probe asks for: it never meets the fault
+
+
+@dataclass
+class Fake:
+    """What the server is like, and what it was asked."""
+
+    fault: str = ""
+    after: int = 0  # answers that come whole before the fault
+    token_ids: bool = True  # taken and given back
+    extras: bool = True  # whether fields outside OpenAI's own are taken
+    key: str = ""
+    models: tuple[str, ...] = ("demo",)
+    max_model_len: int = 4096
+    delay_s: float = 0.0
+    address: str = ""
+    asked: list[dict[str, Any]] = field(default_factory=list)
+    busy: int = 0
+    most_busy: int = 0
+    stop: Any = None
+
+    def app(self) -> web.Application:
+        app = web.Application()
+        app.router.add_get("/v1/models", self.list_models)
+        app.router.add_get("/version", self.version)
+        app.router.add_post("/v1/completions", self.complete)
+        return app
+
+    async def list_models(self, request: web.Request) -> web.Response:
+        if self.key and request.headers.get("Authorization") != f"Bearer {self.key}":
+            return web.json_response({"error": {"message": "no key"}}, status=401)
+        data = [{"id": name, "owned_by": "vllm", "max_model_len": self.max_model_len} for name in self.models]
+        return web.json_response({"data": data})
+
+    async def version(self, request: web.Request) -> web.Response:
+        return web.json_response({"version": "9.9.9"})
+
+    async def complete(self, request: web.Request) -> web.StreamResponse:
+        body = await request.json()
+        if not self.token_ids and not isinstance(body["prompt"], str):
+            return web.json_response({"detail": "prompt must be a string."}, status=400)
+        if not self.extras and {"return_token_ids", "min_tokens"} & set(body):
+            return web.json_response({"detail": "unexpected fields"}, status=422)
+        self.busy += 1
+        self.most_busy = max(self.most_busy, self.busy)
+        try:
+            if body["max_tokens"] != PROBE:
+                self.asked.append(body)
+            await asyncio.sleep(self.delay_s)
+            faulty = self.fault and len(self.asked) > self.after and body["max_tokens"] != PROBE
+            return await self.answer(request, body, self.fault if faulty else "")
+        finally:
+            self.busy -= 1
+
+    async def answer(self, request: web.Request, body: dict[str, Any], fault: str) -> web.StreamResponse:
+        if fault.isdigit():
+            return web.json_response({"error": {"message": "too much to do"}}, status=int(fault))
+        if fault == "silent":
+            await asyncio.sleep(3600)
+        if fault == "dies":
+            self.stop()
+            await asyncio.sleep(3600)
+        if fault == "no JSON":
+            return web.Response(text="<html>gateway</html>")
+        if not body.get("stream"):
+            whole = self.message(body, TOKENS, TEXT, "abort" if fault == "early" else "length")
+            response = web.StreamResponse(headers={"Content-Type": "application/json"})
+            response.content_length = len(whole)
+            await response.prepare(request)
+            await response.write(whole[: len(whole) // 2] if fault == "half" else whole)
+            if fault == "half":
+                request.transport.close()  # type: ignore[union-attr]
+            return response
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        await response.write(b"data: " + self.message(body, TOKENS[:1], TEXT[:2], None) + b"\n\n")
+        if fault == "half":
+            request.transport.close()  # type: ignore[union-attr]
+            return response
+        if fault == "error":
+            await response.write(b'data: {"error": {"message": "out of memory"}}\n\n')
+        elif not fault:
+            await response.write(b"data: " + self.message(body, TOKENS[1:], TEXT[2:], "length") + b"\n\n")
+            await response.write(b"data: [DONE]\n\n")
+        return response
+
+    def message(self, body: dict[str, Any], tokens: list[int], text: str, end: str | None) -> bytes:
+        choice = {"index": 0, "text": text, "finish_reason": end}
+        if body.get("return_token_ids"):
+            choice["token_ids"] = tokens
+        return json.dumps({"choices": [choice]}).encode()
+
+
+@contextmanager
+def serving(fake: Fake) -> Iterator[Fake]:
+    """The server on a thread of its own, at `fake.address`."""
+    loop = asyncio.new_event_loop()
+    runner = web.AppRunner(fake.app(), shutdown_timeout=0.1)
+    up = threading.Event()
+
+    async def begin() -> None:
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        fake.address = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+        up.set()
+
+    def serve() -> None:
+        loop.run_until_complete(begin())
+        loop.run_forever()
+
+    fake.stop = lambda: loop.create_task(runner.cleanup())
+    threading.Thread(target=serve, daemon=True).start()
+    assert up.wait(10)
+    try:
+        yield fake
+    finally:
+        asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result(10)
+        loop.call_soon_threadsafe(loop.stop)

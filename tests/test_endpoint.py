@@ -1,0 +1,303 @@
+"""Engines behind an OpenAI endpoint: what is asked of them, how they are distinguished, and every way they fail."""
+
+import asyncio
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.config import RunConfig
+from harness.engines.openai import OpenAI
+from harness.errors import BenchmarkError, EndpointError, UsageError
+from harness.model import load_tokenizer
+from harness.plan import resolve
+from tests.conftest import ROOT, run
+from tests.servers import TEXT, TOKENS, Fake, serving
+
+PROMPT = [702, 33, 44, 55]
+KEY = "sk-" + "neverwritethisdown"
+FAULTS = {  # what the server does -> what the run says
+    "429": "answered 429: too much to do",
+    "500": "answered 500: too much to do",
+    "silent": r"did not finish an answer within 1 s \(--request-timeout\)",
+    "dies": "broke the connection off",
+    "half": "broke the connection off",
+    "no JSON": "",
+}
+
+
+@contextmanager
+def client(*fakes: Fake, **flags: Any) -> Iterator[OpenAI]:
+    """A client of these servers, started."""
+    with ExitStack() as stack:
+        addresses = tuple(stack.enter_context(serving(fake)).address for fake in fakes)
+        config = RunConfig(**{"model": "demo", "endpoint": addresses, **flags})
+        engine = OpenAI(config, 1024, load_tokenizer(config))
+        try:
+            engine.start()
+            yield engine
+        finally:
+            engine.close()
+
+
+def answer(engine: OpenAI, stream: bool) -> list[Sequence[int]]:
+    async def work() -> list[Sequence[int]]:
+        if stream:
+            return [tokens async for tokens in engine.stream(PROMPT)]
+        return [await engine.generate(PROMPT)]
+
+    return engine.wait(engine.spawn(work()), lambda: None)
+
+
+def test_token_ids_go_in_and_come_out() -> None:
+    with client(fake := Fake()) as engine:
+        assert answer(engine, stream=True) == [TOKENS[:1], TOKENS[1:]]
+        assert answer(engine, stream=False) == [TOKENS]
+        assert engine.args["exchange"] == "token ids in, token ids out"
+        assert engine.args["server"] == "vLLM 9.9.9"
+    streamed, whole = fake.asked
+    assert streamed["prompt"] == whole["prompt"] == PROMPT
+    assert streamed["stream"] and not whole.get("stream")
+    for body in fake.asked:
+        assert (body["temperature"], body["max_tokens"], body["min_tokens"]) == (0, 128, 1)
+        assert body["return_token_ids"] is True
+
+
+def test_text_goes_where_token_ids_do_not() -> None:
+    with client(fake := Fake(token_ids=False, extras=False)) as engine:
+        tokenizer = engine.tokenizer
+        streamed, (whole,) = answer(engine, stream=True), answer(engine, stream=False)
+        assert tokenizer.decode([*streamed[0], *streamed[1]]) == tokenizer.decode(whole) == TEXT
+        assert engine.args["exchange"].startswith("text in, text out, its tokens counted")
+        assert "does not take min_tokens" in engine.args["exchange"]
+        assert [body["prompt"] for body in fake.asked] == [tokenizer.decode(PROMPT, skip_special_tokens=True)] * 2
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_request_that_fails_gives_nothing(fault: str, stream: bool) -> None:
+    said = FAULTS[fault]
+    if fault == "no JSON":
+        said = "before its end" if stream else "sent what is no completion: '<html>gateway</html>'"
+    with client(Fake(fault=fault), request_timeout=1.0) as engine:
+        begin = time.monotonic()
+        with pytest.raises(EndpointError, match=said):
+            answer(engine, stream)
+        assert time.monotonic() - begin < 5
+        assert engine.servers[0].in_flight == 0
+
+
+def test_an_answer_without_its_end_is_none() -> None:
+    with client(Fake(fault="early")) as engine:
+        with pytest.raises(EndpointError, match="closed an answer before its end"):
+            answer(engine, stream=True)
+        with pytest.raises(EndpointError, match="broke an answer off: finish_reason 'abort'"):
+            answer(engine, stream=False)
+
+
+def test_an_error_in_mid_stream_is_one() -> None:
+    with client(Fake(fault="error")) as engine, pytest.raises(EndpointError, match="out of memory"):
+        answer(engine, stream=True)
+
+
+def test_the_load_goes_to_the_server_with_the_fewest_in_flight() -> None:
+    async def many(engine: OpenAI) -> None:
+        await asyncio.gather(*(engine.generate(PROMPT) for _ in range(60)))
+
+    with client(slow := Fake(delay_s=0.2), fast := Fake(delay_s=0.02), max_in_flight=4) as engine:
+        engine.wait(engine.spawn(many(engine)), lambda: None)
+    assert len(slow.asked) + len(fast.asked) == 60
+    assert len(fast.asked) > 3 * len(slow.asked)
+    assert max(slow.most_busy, fast.most_busy) <= 4
+
+
+def refused(*fakes: Fake, **flags: Any) -> str:
+    with pytest.raises(UsageError) as caught, client(*fakes, **flags):
+        pass
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_servers_must_be_alike() -> None:
+    assert "serve different models" in refused(Fake(models=("a",)), Fake(models=("b",)))
+    assert "take prompts differently" in refused(Fake(), Fake(token_ids=False, extras=False))
+
+
+def test_a_context_too_short_is_refused() -> None:
+    assert "contexts of 512 tokens; this run needs 1,024" in refused(Fake(max_model_len=512))
+
+
+def test_nobody_there_is_bad_usage() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
+    config = RunConfig(model="demo", endpoint=(address,))
+    engine = OpenAI(config, 1024, load_tokenizer(config))
+    with pytest.raises(UsageError, match=f"--endpoint {address}: no server there"):
+        engine.start()
+    engine.close()
+
+
+def test_the_key_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "set OPENAI_API_KEY" in refused(Fake(key=KEY))
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    with client(Fake(key=KEY)) as engine:
+        assert answer(engine, stream=False) == [TOKENS]
+        assert KEY not in json.dumps(engine.args)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ({"backend": "openai"}, "needs the address of a server"),
+        ({"backend": "vllm", "endpoint": "http://h:8000/v1"}, "--backend vllm runs in this process"),
+        ({"endpoint": "h:8000/v1"}, "takes an address such as http://host:8000/v1; got 'h:8000/v1'"),
+        ({"endpoint": "ftp://h/v1"}, "takes an address such as"),
+        ({"endpoint": "http://h:99999/v1"}, "takes an address such as"),
+        ({"endpoint": "http://"}, "takes an address such as"),
+        ({"endpoint": "http://me:secret@h/v1"}, "takes a plain address"),
+        ({"endpoint": ("http://h/v1", "http://h/v1/")}, "given twice"),
+        ({"endpoint": "http://h/v1", "tensor_parallel_size": 2}, "--tensor-parallel-size: for an engine in this"),
+        ({"endpoint": "http://h/v1", "quantization": "fp8"}, "--quantization: for an engine in this process"),
+        (
+            {"endpoint": "http://h/v1", "engine_arg": "enforce_eager=true"},
+            "--engine-arg: for an engine in this process",
+        ),
+        ({"endpoint": "http://h/v1", "request_timeout": 0}, "--request-timeout takes a number above 0"),
+        ({"request_timeout": 5}, "--request-timeout: only with --endpoint"),
+    ],
+)
+def test_flags_that_do_not_go_together(flags: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        RunConfig(**flags)
+    assert said in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def test_backend_follows_the_endpoint() -> None:
+    assert RunConfig().backend == "vllm"
+    config = RunConfig(endpoint=("http://h:8000/v1/",))
+    assert (config.backend, config.endpoint) == ("openai", ("http://h:8000/v1",))
+
+
+def test_what_cannot_be_seen_is_said() -> None:
+    with client(Fake()) as engine:
+        config = RunConfig(model="demo", endpoint=tuple(engine.args["endpoints"]))
+        plan = resolve(config, [], 0)
+        assert "the server's caching cannot be seen from here" not in plan.deviations
+        plan = replace(plan, running=engine.running)
+        assert "the server's caching cannot be seen from here" in plan.deviations
+        assert plan.setup["quantization"] == "unknown"
+        assert plan.setup["endpoint"] == engine.args["endpoints"]
+
+
+SHORT = ("--mode", "performance", "--total-sample-count", "16", "--min-duration", "1")
+
+
+@pytest.mark.parametrize("scenario", ["offline", "server"])
+def test_a_run_says_who_answered_and_what_http_costs(
+    tmp_path: Path, scenario: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    line = {"run": "before", "model": "demo", "category": "datacenter", "scenario": scenario, "samples": 16}
+    line |= {"max_new_tokens": 128, "batch_size": None, "valid": True, "setup": {"backend": "vllm"}}
+    line |= {"precision": "bf16", "quantization": "none", "kv_cache_dtype": "auto"}
+    line |= {"tokens_per_sec": 1e6, "target_qps": 100.0, "ttft_p99_ms": 1000.0}
+    (tmp_path / "history.jsonl").write_text(json.dumps(line) + "\n")
+    rate = ("--server-target-qps", "100") if scenario == "server" else ()
+    with serving(Fake(key=KEY)) as fake:
+        flags = (*SHORT, "--scenario", scenario, "--min-duration", "5" if rate else "1", *rate)
+        done = run(tmp_path, "--endpoint", fake.address, *flags)
+    assert done.code == 0, done.output
+    summary, report = done.summary, (done.folder / "report.md").read_text()
+    test = summary["run"]["performance"]
+    assert test["total_new_tokens"] == len(TOKENS) * test["samples"]
+    assert summary["meta"]["endpoints"] == [fake.address]
+    assert summary["meta"]["precision"] == "unknown"
+    assert summary["meta"]["prefix_caching"] is None
+    assert "the server's caching cannot be seen from here" in report[:500]
+    assert "| engine | vLLM 9.9.9 |" in report and "| exchange | token ids in, token ids out |" in report
+    assert "before (bf16, quantization none, KV cache auto)" in report
+    assert summary["meta"]["in_process"]["run"] == "before"
+    assert ("HTTP costs" in report) == (scenario == "offline")
+    assert ("| TTFT p99, ms |" in report.split("### Beside the run in this process")[1]) == (scenario == "server")
+    kept = [path for path in done.results.rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()]
+    assert kept == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"), [("dies", "broke the connection off"), ("429", "answered 429"), ("half", "")]
+)
+def test_a_run_ends_in_one_line(tmp_path: Path, fault: str, said: str) -> None:
+    with serving(Fake(fault=fault, after=40)) as fake:
+        flags = (*SHORT, "--scenario", "server", "--server-target-qps", "50")
+        done = run(tmp_path, "--endpoint", fake.address, *flags)
+    assert done.code == 3, done.output
+    assert f"error: {fake.address} " in done.output and said in done.output
+    assert "Traceback" not in done.output + (done.folder / "engine.log").read_text()
+    assert done.status["status"] == "failed"
+
+
+def test_a_run_without_a_server_ends_at_once(tmp_path: Path) -> None:
+    done = run(tmp_path, "--endpoint", "http://127.0.0.1:9/v1", *SHORT)
+    assert done.code == 2, done.output
+    assert "error: --endpoint http://127.0.0.1:9/v1: no server there" in done.output
+
+
+@pytest.fixture(scope="session")
+def vllm_serve() -> Iterator[str]:
+    """vLLM's own server with the demo model, on the CPU."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(ROOT / "demo" / "model")]
+    command += ["--served-model-name", "demo", "--host", "127.0.0.1", "--port", str(port), "--max-model-len", "1024"]
+    command += ["--enforce-eager", "--no-enable-prefix-caching", "--max-num-seqs", "64"]
+    environment = os.environ | {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        assert within(180, lambda: answers(f"http://127.0.0.1:{port}/health"))
+        yield f"http://127.0.0.1:{port}/v1"
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def answers(url: str) -> bool:
+    try:
+        return bool(urllib.request.urlopen(url, timeout=1).status == 200)
+    except OSError:
+        return False
+
+
+def within(seconds: float, holds: Callable[[], bool]) -> bool:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if holds():
+            return True
+        time.sleep(0.5)
+    return False
+
+
+@pytest.mark.engine
+def test_vllm_serve_keeps_the_gate(vllm_serve: str, tmp_path: Path) -> None:
+    done = run(tmp_path, "--endpoint", vllm_serve)
+    assert done.code == 0, done.output
+    assert done.summary["run"]["accuracy"]["verdict"] == "PASS"
+    assert done.summary["run"]["performance"]["valid"]
+    assert done.summary["meta"]["engine_args"]["exchange"] == "token ids in, token ids out"
+    assert done.summary["meta"]["engine_args"]["server"].startswith("vLLM ")
+
+
+def test_errors_of_a_server_are_no_errors_of_ours() -> None:
+    assert issubclass(EndpointError, BenchmarkError) and EndpointError.exit_code == 3
