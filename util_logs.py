@@ -39,6 +39,9 @@ class LogError(BenchmarkError):
     exit_code = BAD_INPUT
 
 
+Entries = dict[str, Any]  # the values of a log's entries, or of some of them, by key
+
+
 @dataclass(frozen=True)
 class Latency:
     """Nanoseconds as LoadGen logged them, here in milliseconds."""
@@ -76,16 +79,16 @@ class TestResult:
     samples: int | None
     queries: int | None
     duration_s: float | None
-    tokens_per_s: float | None
-    samples_per_s: float | None
+    tokens_per_sec: float | None
+    samples_per_sec: float | None
     target_qps: float | None
     scheduled_qps: float | None
     latency_ms: Latency | None
     ttft_ms: Latency | None
     tpot_ms: Latency | None
-    early_stopping: dict[str, Any]
+    early_stopping: Entries
     seeds: dict[str, int]
-    effective: dict[str, Any]
+    effective: Entries
     errors: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
@@ -126,7 +129,7 @@ def read(folder: Path, scenario: str = "", mode: str = "") -> TestResult:
     Also where the log is of another of LoadGen's scenarios or modes than the one given.
     """
     path = folder / DETAIL
-    values: dict[str, Any] = {}
+    values: Entries = {}
     errors: list[str] = []
     warnings: list[str] = []
     try:
@@ -152,7 +155,7 @@ def read(folder: Path, scenario: str = "", mode: str = "") -> TestResult:
         raise LogError(f"{path}: a damaged value: {type(error).__name__}: {error}.") from None
 
 
-def add(values: dict[str, Any], key: str, value: Any) -> None:
+def add(values: Entries, key: str, value: Any) -> None:
     """Keeps an entry. Raises ValueError for one that contradicts another, or is not of the kind LoadGen writes."""
     if key == "loadgen_version" and key in values:
         raise ValueError("the logs of two tests in one")
@@ -172,7 +175,7 @@ def add(values: dict[str, Any], key: str, value: Any) -> None:
     values[key] = value
 
 
-def last_entries(values: dict[str, Any]) -> list[str]:
+def last_entries(values: Entries) -> list[str]:
     """The entries that a log has only where its test came to its end.
 
     LoadGen writes num_errors last since 5.0.16; before that, its throughput in tokens where it takes the times of
@@ -191,7 +194,7 @@ def token_rate(scenario: str) -> str:
     return "result_tokens_per_second" if scenario == "Offline" else "result_completed_tokens_per_second"
 
 
-def interpret(values: dict[str, Any], errors: list[str], warnings: list[str]) -> TestResult:
+def interpret(values: Entries, errors: list[str], warnings: list[str]) -> TestResult:
     """The entries of one finished test as a result. Raises ValueError, TypeError or KeyError where they make none."""
     scenario, verdict = values["effective_scenario"], values.get("result_validity")
     failed = validity.failed(values)
@@ -202,7 +205,7 @@ def interpret(values: dict[str, Any], errors: list[str], warnings: list[str]) ->
     offline = scenario == "Offline"
     queries = values.get("result_query_count")
     samples = values.get("generated_samples_per_query") if offline and queries else queries
-    samples_per_s = values.get(SAMPLE_RATE.get(scenario, ""))
+    samples_per_sec = values.get(SAMPLE_RATE.get(scenario, ""))
     return TestResult(
         loadgen_version=values["loadgen_version"],
         scenario=scenario,
@@ -215,9 +218,9 @@ def interpret(values: dict[str, Any], errors: list[str], warnings: list[str]) ->
         ran_short="min_duration" in failed,
         samples=samples,
         queries=queries,
-        duration_s=duration(values, offline, samples, samples_per_s),
-        tokens_per_s=values.get(token_rate(scenario)),
-        samples_per_s=samples_per_s,
+        duration_s=duration(values, offline, samples, samples_per_sec),
+        tokens_per_sec=values.get(token_rate(scenario)),
+        samples_per_sec=samples_per_sec,
         target_qps=values.get("effective_target_qps"),
         scheduled_qps=values.get("result_scheduled_samples_per_sec"),
         latency_ms=latency(values, "result_{}_latency_ns", "result_{}_percentile_latency_ns"),
@@ -231,7 +234,7 @@ def interpret(values: dict[str, Any], errors: list[str], warnings: list[str]) ->
     )
 
 
-def duration(values: dict[str, Any], offline: bool, samples: int | None, rate: float | None) -> float | None:
+def duration(values: Entries, offline: bool, samples: int | None, rate: float | None) -> float | None:
     """Seconds of the measured part, from the numbers LoadGen divided by it.
 
     Offline: until the last sample was complete. Otherwise LoadGen's rate is (samples - 1) / duration, where the
@@ -243,7 +246,7 @@ def duration(values: dict[str, Any], offline: bool, samples: int | None, rate: f
     return finite((samples - 1) / rate) if samples and rate else None
 
 
-def latency(values: dict[str, Any], edge: str, percentile: str) -> Latency | None:
+def latency(values: Entries, edge: str, percentile: str) -> Latency | None:
     """One family of latencies, or None where the log has none."""
     names = [edge.format(name) for name in ("min", "mean", "max")]
     names += [percentile.format(share) for share in PERCENTILES]

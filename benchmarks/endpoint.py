@@ -114,9 +114,9 @@ def measure(messages: int, rate: float) -> None:
         loadgen.run("performance", settings, tested, SAMPLES, Path(folder), watch)
         used = time.process_time() - before
         facts = util_logs.read(Path(folder))
-    assert facts.samples and facts.samples_per_s and facts.ttft_ms
+    assert facts.samples and facts.samples_per_sec and facts.ttft_ms
     print(
-        f"{messages:8} {rate:9,.0f} {facts.samples_per_s:11,.0f} {1e6 * used / facts.samples:16.0f} "
+        f"{messages:8} {rate:9,.0f} {facts.samples_per_sec:11,.0f} {1e6 * used / facts.samples:16.0f} "
         f"{facts.ttft_ms.p50:10.2f} {facts.ttft_ms.p99:10.2f}",
         flush=True,
     )

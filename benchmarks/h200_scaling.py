@@ -23,11 +23,11 @@ class Point:
 
     gpus: int
     way: str  # replicas or split
-    tokens_per_s: list[float]
+    tokens_per_sec: list[float]
 
     @property
     def mean(self) -> float:
-        return mean(self.tokens_per_s)
+        return mean(self.tokens_per_sec)
 
 
 def measure(folder: Path, gpus: int, way: str, samples: int, quantization: str, repeat: int) -> Point:
@@ -50,8 +50,8 @@ def draw(points: Sequence[Point], folder: Path) -> None:
     for way, color in (("replicas", plots.BLUE), ("split", plots.ORANGE)):
         some = [point for point in points if point.way == way]
         if some:
-            low = [point.mean - min(point.tokens_per_s) for point in some]
-            high = [max(point.tokens_per_s) - point.mean for point in some]
+            low = [point.mean - min(point.tokens_per_sec) for point in some]
+            high = [max(point.tokens_per_sec) - point.mean for point in some]
             places, heights = [point.gpus for point in some], [point.mean for point in some]
             axes.errorbar(places, heights, yerr=[low, high], marker="o", color=color, label=way, capsize=3)
     axes.set(xlabel="GPUs", ylabel="tokens/s", xticks=sizes, ylim=(0, None))
@@ -74,7 +74,7 @@ def main() -> None:
     for gpus, way in ways:
         points.append(measure(folder, gpus, way, *settings))
         share = points[-1].mean / (gpus * points[0].mean / points[0].gpus)
-        runs = ", ".join(f"{value:,.0f}" for value in points[-1].tokens_per_s)
+        runs = ", ".join(f"{value:,.0f}" for value in points[-1].tokens_per_sec)
         print(f"{gpus} GPU(s), {way:8}  {runs} tokens/s  {share:.3f} of linear", flush=True)
         (folder / "scaling.json").write_text(json.dumps([asdict(point) for point in points], indent=2))
     draw(points, folder)

@@ -23,7 +23,7 @@ OFFLINE_QPS, SERVER_QPS, SECONDS = 20_000, 10_000, 10
 
 
 class InstantEngine:
-    """An engine room whose answers are always there already."""
+    """An engine whose answers are always there already."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
@@ -57,10 +57,10 @@ def measure(scenario: str) -> dict[str, float]:
         loadgen.run("performance", settings, tested, SAMPLES, Path(folder), lambda: None)
         used = time.process_time() - before
         facts = util_logs.read(Path(folder))
-    assert facts.samples and facts.samples_per_s and facts.latency_ms
+    assert facts.samples and facts.samples_per_sec and facts.latency_ms
     return {
         "queries": facts.samples,
-        "queries_per_s": facts.samples_per_s,
+        "queries_per_sec": facts.samples_per_sec,
         "cpu_us_per_query": 1e6 * used / facts.samples,
         "p99_ms": facts.latency_ms.p99,
         "target": facts.target_qps or 0,
@@ -79,7 +79,7 @@ def main() -> None:
         ).stdout
         row = json.loads(output.splitlines()[-1])
         print(
-            f"{scenario:10} {row['queries']:9,.0f} {row['queries_per_s']:10,.0f} {row['cpu_us_per_query']:13.1f} "
+            f"{scenario:10} {row['queries']:9,.0f} {row['queries_per_sec']:10,.0f} {row['cpu_us_per_query']:13.1f} "
             f"{row['p99_ms']:15.3f}"
         )
 

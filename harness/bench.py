@@ -68,8 +68,8 @@ class Bench:
             tpot_p99=each.p99 if each else None,
             ttft_p50=first.p50 if first else None,
             tpot_p50=each.p50 if each else None,
-            tokens_per_sec=result.tokens_per_s,
-            samples_per_sec=result.samples_per_s,
+            tokens_per_sec=result.tokens_per_sec,
+            samples_per_sec=result.samples_per_sec,
         )
 
     def settings_in(self, folder: Path, plan: Plan) -> lg.TestSettings:

@@ -89,7 +89,7 @@ def warn_short(display: Display, plan: Plan) -> None:
 
 
 def find_rate(plan: Plan, bench: Bench) -> Plan:
-    """The plan with the rate LoadGen must be told: from the history, a short calibration, or a search."""
+    """The plan with its target rate: from the history, a short calibration, or a search."""
     need = rates.needed(plan.config)
     if need == "nothing":
         return plan
@@ -139,7 +139,7 @@ def search_rate(plan: Plan, bench: Bench, known: rates.Known | None, probe: Call
 
     A known Offline rate bounds the search from above; a short trial, which sees more of its ramps, only begins it.
     """
-    offline = known.requests_per_s if known else calibrate(plan, bench).samples_per_s
+    offline = known.requests_per_sec if known else calibrate(plan, bench).samples_per_sec
     between = (search.FLOOR * offline, search.CEILING * offline) if known else (0.0, math.inf)
     return rates.from_search(plan, search.search((plan.config.row.search_share or 1.0) * offline, probe, *between))
 
@@ -177,7 +177,7 @@ def measure_performance(plan: Plan, bench: Bench) -> Plan:
         plan = better
         bench.display.done(plan.notes[-1])
         results.record(bench.run, plan)
-    speed = f"{result.tokens_per_s:,.0f} output tokens/s" if result.tokens_per_s else "no tokens"
+    speed = f"{result.tokens_per_sec:,.0f} output tokens/s" if result.tokens_per_sec else "no tokens"
     bench.display.done(f"performance: {'VALID' if result.valid else 'INVALID'}, {speed}")
     return plan
 

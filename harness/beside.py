@@ -33,8 +33,8 @@ def alike(plan: Plan, line: History) -> bool:
     asked = ("model", "category", "scenario", "max_new_tokens", "batch_size")
     same = all(getattr(line, name) == getattr(plan.config, name) for name in asked) and line.samples == plan.samples
     rate = line.metric("target_qps") or 0.0
-    paced = plan.config.row.fixed_rate and abs(rate / (plan.target_qps or 1.0) - 1) > SAME_RATE
-    return same and bool(line.valid) and (line.setup or {}).get("backend") == "vllm" and not paced
+    other_rate = plan.config.row.fixed_rate and abs(rate / (plan.target_qps or 1.0) - 1) > SAME_RATE
+    return same and bool(line.valid) and (line.setup or {}).get("backend") == "vllm" and not other_rate
 
 
 def compared(summary: Summary) -> list[tuple[metrics.Metric, float, float, float]]:

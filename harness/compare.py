@@ -93,7 +93,7 @@ VERDICTS: tuple[tuple[str, str, Tell], ...] = (
 
 @dataclass(frozen=True)
 class Column:
-    """One thing that is told of every run: a value each, in the order of the runs."""
+    """One property of every run: a value each, in the order of the runs."""
 
     name: str
     label: str
@@ -214,7 +214,7 @@ def last(results_dir: Path, count: int) -> list[Path]:
 
 
 def columns(runs: Sequence[Compared]) -> list[Column]:
-    """What is told of the runs; settings only where they differ, metrics only where one has them."""
+    """The properties of the runs; settings only where they differ, metrics only where one has them."""
     settings = [run.settings for run in runs]
     names = dict.fromkeys(name for each in settings for name in each)
     found = [

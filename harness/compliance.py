@@ -8,10 +8,10 @@ scenario.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import util_logs
 from harness.accuracy import decode_hex
@@ -38,7 +38,7 @@ class Outcome:
     test: Test
     passed: bool
     checks: dict[str, bool | None]
-    facts: dict[str, Any]
+    facts: dict[str, float]
 
     @property
     def headline(self) -> str:
@@ -85,14 +85,14 @@ def consistency_audit() -> str:
     )
 
 
-def caching_audit(place: int) -> str:
-    """TEST04: the sample at `place` of those that LoadGen loaded, again and again."""
+def caching_audit(index: int) -> str:
+    """TEST04: the sample at `index` of those that LoadGen loaded, again and again."""
     return audit(
         {
             "mode": PERFORMANCE_MODE,
             "performance_issue_unique": 0,
             "performance_issue_same": 1,
-            "performance_issue_same_index": place,
+            "performance_issue_same_index": index,
         }
     )
 
@@ -124,7 +124,7 @@ def judge_test06(folder: Path, eos: int, streaming: bool) -> tuple[Outcome, str]
     return Outcome("test06", passed, checks, {"samples": len(entries), "eos": eos}), "\n".join(lines) + "\n"
 
 
-def starts_as_reported(entry: dict[str, Any]) -> bool:
+def starts_as_reported(entry: Mapping[str, object]) -> bool:
     """Whether an answer begins with the token that was reported when it was there; both are hex text."""
     first = str(entry.get("token_data", ""))
     return first != "" and str(entry["data"]).startswith(first)
@@ -158,7 +158,7 @@ def judge_test04(folder: Path, reference: Path, sample: int) -> tuple[Outcome, s
     """
     ordinary = util_logs.read(reference)
     repeated = util_logs.read(folder, ordinary.scenario, ordinary.mode)
-    before, after = (result.samples_per_s or 0.0 for result in (ordinary, repeated))
+    before, after = (result.samples_per_sec or 0.0 for result in (ordinary, repeated))
     checks = {
         "performance test is VALID": bool(ordinary.valid),
         "test of the repeated sample is VALID": bool(repeated.valid),
@@ -166,10 +166,5 @@ def judge_test04(folder: Path, reference: Path, sample: int) -> tuple[Outcome, s
     }
     passed = all(checks.values())
     text = f"reference score = {before}\ntest score = {after}\nTEST {'PASS' if passed else 'FAIL'}\n"
-    facts = {"sample": sample, "samples_per_s": after, "reference_samples_per_s": before, "allowed": 1 + NOISE}
+    facts = {"sample": sample, "samples_per_sec": after, "reference_samples_per_sec": before, "allowed": 1 + NOISE}
     return Outcome("test04", passed, dict(checks), facts), text
-
-
-def outcomes(folder: Path) -> dict[str, Any]:
-    """The compliance results in a run folder, by test."""
-    return {path.parent.name.lower(): read_json(path) for path in sorted(folder.glob(f"Compliance/*/{RESULT}"))}

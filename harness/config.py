@@ -128,7 +128,7 @@ class EngineConfig:
             require(pair.partition("=")[0].isidentifier() and "=" in pair, "--engine-arg", "KEY=VALUE", pair)
         flags = {item.name: item.name for item in fields(self)} | {"dtype": "precision"}
         for name in self.engine_args:
-            if name in flags:  # told twice, a report would name the wrong one
+            if name in flags:  # given twice, a report would name the wrong one
                 raise UsageError(f"--engine-arg takes what has no flag of its own; {name} has {as_flag(flags[name])}.")
 
     @property
@@ -146,7 +146,7 @@ class EngineConfig:
         return self.known.path
 
     @property
-    def engine_args(self) -> dict[str, Any]:
+    def engine_args(self) -> dict[str, object]:
         """`engine_arg` by key, values read as YAML (so 8, true, {"mode": 3} and text all work)."""
         pairs = (pair.partition("=") for pair in self.engine_arg)
         return {key: from_yaml(text) for key, _, text in pairs}
@@ -207,8 +207,8 @@ class RunConfig(EngineConfig):
         "none",
         BENCHMARK,
         "nothing",
-        "One of MLPerf's compliance tests after the others: test06, are the answers what was reported of them? "
-        "test04, is a repeated sample answered from a cache?",
+        "One of MLPerf's compliance tests after the others: test06, logged outputs match what was reported to LoadGen; "
+        "test04, a repeated sample is not answered from a cache.",
     )
     max_new_tokens: int = flag(rules.MAX_NEW_TOKENS, BENCHMARK, "answers", "Longest answer, in tokens. MLPerf: 128.")
     total_sample_count: int | Auto = flag(
@@ -230,8 +230,9 @@ class RunConfig(EngineConfig):
         "auto",
         RATE,
         "speed",
-        "Queries per second to send (server, interactive). auto: a share of what Offline reached; max: search for the "
-        "highest rate that is VALID, then run at it; 5,10,20: test each rate, then run at the highest that is VALID.",
+        "Queries per second to send (server, interactive). auto: 0.8 (server) or 0.6 (interactive) of the Offline "
+        "rate; max: search for the highest rate that is VALID, then run at it; 5,10,20: test each rate, then run at "
+        "the highest that is VALID.",
     )
     ttft_limit: int | None = flag(
         None, RATE, "speed", "Server, Interactive: most milliseconds to the first token (TTFT), p99. Unset: MLPerf's."

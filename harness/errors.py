@@ -63,8 +63,8 @@ def ends_in_one_line(where: str = "") -> Iterator[None]:
         yield
         sys.stdout.flush()
     except BenchmarkError as error:
-        place = where if where.strip(" ()").rpartition(" ")[2] not in str(error) else ""
-        print("\n".join(f"error: {line}{place}" for line in str(error).splitlines()), file=sys.stderr)
+        suffix = where if where.strip(" ()").rpartition(" ")[2] not in str(error) else ""
+        print("\n".join(f"error: {line}{suffix}" for line in str(error).splitlines()), file=sys.stderr)
         raise SystemExit(error.exit_code) from None
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left to be flushed

@@ -15,7 +15,7 @@ from harness.sut import SUT
 
 
 def user_conf(plan: Plan) -> str:
-    """What LoadGen must be told beyond its built-in `mlperf.conf`: rates, and the counts of a short run."""
+    """LoadGen's settings beyond its built-in `mlperf.conf`: rates, and the counts of a short run."""
     scenario = plan.config.row.loadgen
     settings: dict[str, str] = {"min_duration": str(round(plan.min_duration_s * 1000))}
     if plan.target_qps is not None:

@@ -18,7 +18,7 @@ EVERYWHERE: tuple[Place, ...] = get_args(Place)
 
 @dataclass(frozen=True)
 class Metric:
-    """`path` leads to the value in a Summary; `streaming`: only where LoadGen is told of each first token."""
+    """`path` leads to the value in a Summary; `streaming`: only where first tokens are reported to LoadGen."""
 
     name: str
     label: str  # with its unit

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import psutil
 
-from harness.system import cards, told
+from harness.system import ask, cards
 
 CPU_SHARE = {False: 0.1, True: 0.5}  # of the cores, from which others' load counts: without and with a GPU
 SLACK = 2**31  # bytes of a GPU that a driver or a display server may take
@@ -55,7 +55,7 @@ def own_s() -> float:
 def taken_gpus() -> list[int]:
     """The visible GPUs of which somebody holds memory; to be asked before the engine starts."""
     with cards() as (nvml, handles):
-        memory = [told(nvml.nvmlDeviceGetMemoryInfo, card) for card in handles]
+        memory = [ask(nvml.nvmlDeviceGetMemoryInfo, card) for card in handles]
         return [index for index, own in enumerate(memory) if own and own.used > SLACK]
 
 

@@ -44,7 +44,7 @@ class Plan:
         return rules.Limits(config.ttft_limit or official.ttft_ms, config.tpot_limit or official.tpot_ms)
 
     @property
-    def setup(self) -> dict[str, Any]:
+    def setup(self) -> dict[str, object]:
         """What another run must share for its speed to tell of this one's: all that the engine's speed depends on.
 
         Follows from what each flag affects; what `auto` came to stands for it.
@@ -203,14 +203,14 @@ def parallelism(config: EngineConfig, gpus: Sequence[GPU], weight_bytes: int) ->
         available = len(gpus) // (1 if data == "auto" or config.uses_ray else int(data))
         if available == 0:
             raise UsageError(f"--data-parallel-size {data} needs {data} GPUs or more; {len(gpus)} visible.")
-        room = 0.8 * config.memory_share * min(gpu.memory for gpu in gpus)
+        usable = 0.8 * config.memory_share * min(gpu.memory for gpu in gpus)
         sizes = [2**n for n in range(10) if 2**n <= available]
-        fitting = [size for size in sizes if weight_bytes / size <= room]
+        fitting = [size for size in sizes if weight_bytes / size <= usable]
         if not fitting:
             raise UsageError(
                 f"{config.model} needs {weight_bytes / 2**30:.0f} GiB for its weights; {available} GPU(s) with "
                 f"{min(gpu.memory for gpu in gpus) / 2**30:.0f} GiB each do not hold it. Use more GPUs or "
-                "--quantization fp8; --tensor-parallel-size 1 tries it all the same."
+                "--quantization fp8; --tensor-parallel-size 1 attempts it anyway."
             )
         tensor = fitting[0]
     tensor = int(tensor)

@@ -69,7 +69,7 @@ def save(drawn: "dict[str, Figure]", folder: Path) -> dict[str, str]:
 
 
 def scores(accuracy: Accuracy) -> Any:
-    """How far is each score from its threshold?"""
+    """Each score against its threshold."""
     from matplotlib import pyplot
 
     checks = accuracy.checks
@@ -96,7 +96,7 @@ def scores(accuracy: Accuracy) -> Any:
 
 
 def by_length(path: Path) -> Any:
-    """Do long prompts score worse?"""
+    """Scores by length of the prompt."""
     import numpy as np
     from matplotlib import pyplot
 
@@ -114,7 +114,7 @@ def by_length(path: Path) -> Any:
 
 
 def throughput(samples: Sequence[util_logs.Sample], tokens: Sequence[int]) -> Any:
-    """Is the engine busy from beginning to end? A busy one climbs evenly; LoadGen logs ends alone in Offline."""
+    """Completions over time. A busy engine climbs evenly; LoadGen logs ends alone in Offline."""
     import numpy as np
     from matplotlib import pyplot
 
@@ -139,7 +139,7 @@ FAR = 3  # times the largest value: a limit beyond is named at the edge instead 
 
 
 def latencies(samples: Sequence[util_logs.Sample], tokens: Sequence[int], test: Performance, headline: str) -> Any:
-    """What share of queries waited how long, and where is the limit? `headline` names the metric that is the result."""
+    """The share of queries by latency, with the limit. `headline` names the metric that is the result."""
     import numpy as np
     from matplotlib import pyplot
 
@@ -245,7 +245,7 @@ def recorded(path: Path) -> tuple[list[float], dict[str, list[float | None]]]:
 
 
 def machine(path: Path) -> Any:
-    """What did the machine do meanwhile?"""
+    """The load of the machine over time."""
     from matplotlib import pyplot
 
     seconds, columns = recorded(path)
@@ -270,7 +270,7 @@ def filled(values: Sequence[float | None]) -> list[float]:
 
 
 def timeline(stages: Sequence[tuple[str, float]], loads: Sequence[tuple[float, Path]]) -> Any:
-    """Where did the time go: the engine at work, or waiting? Stages with their starts; the machine's load if recorded.
+    """The time line of a run: stages with their starts; the machine's load if recorded.
 
     The last stage ends the picture.
     """

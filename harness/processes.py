@@ -57,7 +57,7 @@ def fail(error: BaseException, run: RunFolder, console: "Console") -> int:
         traceback.print_exception(error)  # to engine.log
         code, line = ENGINE_FAILED, f"{type(error).__name__}: {first_line(error)}"
     with contextlib.suppress(OSError):  # a full disk must not keep the process alive
-        run.give_up("interrupted" if interrupted else "failed", line)
+        run.fail("interrupted" if interrupted else "failed", line)
     console.print(line if interrupted else f"error: {line}", style="red", markup=False, soft_wrap=True)
     console.print(f"what there is so far: {run.path}", markup=False, soft_wrap=True)
     return code

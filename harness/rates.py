@@ -1,4 +1,4 @@
-"""The rates LoadGen must be told before a test, found on the loaded engine or in earlier runs."""
+"""LoadGen's target rates, which it needs before a test: found on the loaded engine or in earlier runs."""
 
 import asyncio
 import time
@@ -32,11 +32,11 @@ class Trial:
     seconds: float
 
     @property
-    def samples_per_s(self) -> float:
+    def samples_per_sec(self) -> float:
         return self.samples / self.seconds
 
     def __str__(self) -> str:
-        return f"{self.samples_per_s:.4g} samples/s, measured on {self.samples:,} samples in {self.seconds:.1f} s"
+        return f"{self.samples_per_sec:.4g} samples/s, measured on {self.samples:,} samples in {self.seconds:.1f} s"
 
 
 def needed(config: RunConfig) -> Literal["nothing", "offline", "server", "max", "curve", "singlestream"]:
@@ -60,7 +60,7 @@ class Known:
     tokens_per_request: float
 
     @property
-    def requests_per_s(self) -> float:
+    def requests_per_sec(self) -> float:
         return self.tokens_per_sec / self.tokens_per_request
 
 
@@ -79,7 +79,7 @@ def known_offline(plan: Plan, gpus: list[str], history: Iterable[Mapping[str, An
 def from_history(plan: Plan, known: Known) -> Plan:
     """The plan with a share of the rate that an Offline run reached."""
     share = plan.config.row.offline_share or 1.0
-    qps = share * known.requests_per_s
+    qps = share * known.requests_per_sec
     return plan.noted(
         f"server_target_qps = {qps:.4g} queries/s ({share} x {known.tokens_per_sec:,.1f} tokens/s / "
         f"{known.tokens_per_request:.1f} tokens per request, from Offline run {known.run})",
@@ -127,9 +127,9 @@ def from_trial(plan: Plan, trial: Trial) -> Plan:
             expected_latency_ms=expected,
         )
     if not row.fixed_rate:
-        rate = OFFLINE_MARGIN * trial.samples_per_s
+        rate = OFFLINE_MARGIN * trial.samples_per_sec
         return plan.noted(f"offline_expected_qps = {rate:.4g} samples/s ({OFFLINE_MARGIN} x {trial})", target_qps=rate)
-    rate = (row.offline_share or 1.0) * trial.samples_per_s
+    rate = (row.offline_share or 1.0) * trial.samples_per_sec
     return plan.noted(
         f"server_target_qps = {rate:.4g} queries/s ({row.offline_share} x {trial}; no Offline run of this set-up is "
         "in the history)",
@@ -166,13 +166,13 @@ def corrected(plan: Plan, result: TestResult) -> Plan | None:
             f"{plan.target_qps:.4g} queries/s was INVALID over {result.duration_s:.1f} s; retrying at {rate:.4g}",
             target_qps=rate,
         )
-    if not (result.ran_short and result.samples_per_s) or needed(plan.config) not in ("offline", "singlestream"):
+    if not (result.ran_short and result.samples_per_sec) or needed(plan.config) not in ("offline", "singlestream"):
         return None
     ended = f"the test ended after {result.duration_s:.1f} s; retrying"
     if not plan.config.row.planned_by_rate:
-        expected = LATENCY_MARGIN * 1000 / result.samples_per_s
+        expected = LATENCY_MARGIN * 1000 / result.samples_per_sec
         return plan.noted(
             f"the expected latency was too high: {ended} with {expected:.4g} ms", expected_latency_ms=expected
         )
-    rate = OFFLINE_MARGIN * result.samples_per_s
+    rate = OFFLINE_MARGIN * result.samples_per_sec
     return plan.noted(f"the expected rate was too low: {ended} at {rate:.4g} samples/s", target_qps=rate)

@@ -7,13 +7,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness.system import cards, told
+from harness.system import ask, cards
 
 
 def joules() -> float | None:
-    """The energy that the visible GPUs have taken since their driver was loaded; None where they do not tell."""
+    """The energy that the visible GPUs have taken since their driver was loaded; None where they do not report it."""
     with cards() as (nvml, handles):
-        known = [told(nvml.nvmlDeviceGetTotalEnergyConsumption, card) for card in handles]
+        known = [ask(nvml.nvmlDeviceGetTotalEnergyConsumption, card) for card in handles]
     return sum(known) / 1000 if known and None not in known else None
 
 
@@ -50,8 +50,9 @@ def record(path: Path, stop: threading.Event) -> None:
             row = [round(time.monotonic() - begin, 1), psutil.cpu_percent()]
             row.append(round(psutil.virtual_memory().used / 2**30, 2))
             for card in handles:
-                load, memory = told(nvml.nvmlDeviceGetUtilizationRates, card), told(nvml.nvmlDeviceGetMemoryInfo, card)
-                power = told(nvml.nvmlDeviceGetPowerUsage, card)
+                load = ask(nvml.nvmlDeviceGetUtilizationRates, card)
+                memory = ask(nvml.nvmlDeviceGetMemoryInfo, card)
+                power = ask(nvml.nvmlDeviceGetPowerUsage, card)
                 row.append(load.gpu if load else None)
                 row.append(round(memory.used / 2**30, 2) if memory else None)
                 row.append(round(power / 1000) if power else None)

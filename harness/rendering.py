@@ -131,11 +131,11 @@ def meta(folder: Path, facts: RunFacts, deviations: list[str]) -> Meta:
 
 def logs(folder: Path) -> Logs:
     """The files of each test that was begun."""
-    places = {test: folder / place for test, place in FOLDER.items() if (folder / place).is_dir()}
+    folders = {test: folder / name for test, name in FOLDER.items() if (folder / name).is_dir()}
     return Logs.of(
         {
-            test: sorted(str(path.relative_to(folder)) for path in place.glob("*") if path.is_file())
-            for test, place in places.items()
+            test: sorted(str(path.relative_to(folder)) for path in found.glob("*") if path.is_file())
+            for test, found in folders.items()
         }
     )
 
@@ -175,7 +175,7 @@ def performance(folder: Path, plan: Plan) -> Performance:
     used = results.read(folder / "machine.json", MachineUse) if (folder / "machine.json").exists() else MachineUse()
     new, prompts = counts(folder / TOKENS), counts(folder / PROMPT_TOKENS)
     read_in = sum(prompts) / log.duration_s if prompts and log.duration_s else None
-    total = read_in + log.tokens_per_s if read_in and log.tokens_per_s else None
+    total = read_in + log.tokens_per_sec if read_in and log.tokens_per_sec else None
     return Performance(
         scenario=plan.config.scenario,
         valid=bool(log.valid),
@@ -184,12 +184,12 @@ def performance(folder: Path, plan: Plan) -> Performance:
         samples=log.samples,
         total_new_tokens=sum(new) if new else None,
         total_input_tokens=sum(prompts) if prompts else None,
-        tokens_per_sec=log.tokens_per_s,
+        tokens_per_sec=log.tokens_per_sec,
         input_tokens_per_sec=read_in,
         total_tokens_per_sec=total,
-        samples_per_sec=log.samples_per_s,
+        samples_per_sec=log.samples_per_sec,
         target_qps=log.target_qps if scenario.planned_by_rate else None,
-        achieved_qps=log.samples_per_s,
+        achieved_qps=log.samples_per_sec,
         latency_ms=log.latency_ms,
         ttft_ms=log.ttft_ms,
         tpot_ms=log.tpot_ms,
@@ -198,11 +198,11 @@ def performance(folder: Path, plan: Plan) -> Performance:
         peak_memory_gib=peak_memory_gib(folder / "machine.csv"),
         **used.model_dump(),
         goodput=goodput(folder, new, limits),
-        requests_in_flight=log.samples_per_s * log.latency_ms.mean / 1000
-        if scenario.streaming and log.samples_per_s and log.latency_ms
+        requests_in_flight=log.samples_per_sec * log.latency_ms.mean / 1000
+        if scenario.streaming and log.samples_per_sec and log.latency_ms
         else None,
         joules_per_output_token=used.gpu_joules / sum(new) if used.gpu_joules and sum(new) else None,
-        cost=cost(plan.config.price_per_hour, log.tokens_per_s, total, log.samples_per_s),
+        cost=cost(plan.config.price_per_hour, log.tokens_per_sec, total, log.samples_per_sec),
         seeds=log.seeds,
         loadgen_version=log.loadgen_version,
         errors=counted(log.errors),

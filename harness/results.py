@@ -49,7 +49,7 @@ class RunFolder:
         kept = RunStatus(schema_version=SCHEMA, status=status, reason=reason, time=now())
         write_json(self.path / "status.json", kept.model_dump())
 
-    def give_up(self, status: Literal["failed", "interrupted"], reason: str = "") -> None:
+    def fail(self, status: Literal["failed", "interrupted"], reason: str = "") -> None:
         """Marks a run that ended early; one that is complete stays so, whatever happens to it afterwards."""
         try:
             known = status_of(self.path)
@@ -132,7 +132,7 @@ def made(path: Path) -> bool:
 def finish(run: RunFolder, line: dict[str, object], keep_all: bool = True, say: Callable[[str], None] = print) -> None:
     """Marks a run complete: its line joins the history, `latest` moves to it, and older runs go if asked.
 
-    What cannot be written, moved or deleted takes nothing from the run: `say` is told.
+    What cannot be written, moved or deleted takes nothing from the run: `say` gets a line.
     """
     run.set_status("complete")
     with or_say(say, f"{run.results_dir / 'history.jsonl'} could not be written"):
@@ -213,15 +213,15 @@ def write_index(results_dir: Path, template: str, kind: type[File], **more: Any)
 
 @contextmanager
 def whole_or_nothing(folder: Path) -> Iterator[Path]:
-    """A place to write several files of `folder`; they appear in it once all are written, or none does."""
-    place = folder / ".new"
-    place.mkdir()
+    """A folder to write several files of `folder`; they appear in it once all are written, or none does."""
+    fresh = folder / ".new"
+    fresh.mkdir()
     try:
-        yield place
-        for path in place.iterdir():
+        yield fresh
+        for path in fresh.iterdir():
             path.replace(folder / path.name)
     finally:
-        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(fresh, ignore_errors=True)
 
 
 def write_json(path: Path, data: Any) -> None:

@@ -58,7 +58,7 @@ class Scenario:
 
     @property
     def streaming(self) -> bool:
-        """Whether LoadGen is told of each first token."""
+        """Whether each first token is reported to LoadGen."""
         return self.pace != "all at once"
 
     @property
@@ -68,7 +68,7 @@ class Scenario:
 
     @property
     def planned_by_rate(self) -> bool:
-        """Whether LoadGen is told a rate, rather than a latency."""
+        """Whether LoadGen plans by a rate, rather than by a latency."""
         return self.pace != "one by one"
 
 
@@ -146,7 +146,7 @@ OFFICIAL = {
 
 @dataclass(frozen=True)
 class Small:
-    """What vLLM is told on a CPU about a model so small that its defaults make no sense."""
+    """vLLM's settings on a CPU for a model so small that its defaults make no sense."""
 
     cache_bytes: int
     sequences: int

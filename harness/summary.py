@@ -7,7 +7,7 @@ schema of summary.json. What is shown where: `metrics`.
 import json
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AliasChoices, ConfigDict, Field, JsonValue, computed_field
+from pydantic import AliasChoices, ConfigDict, Field, JsonValue, computed_field, field_validator
 
 from harness import rules
 from harness.facts import SCHEMA, Cost, File, InProcess, LimitsMs, Model, System
@@ -60,7 +60,7 @@ class Meta(Model):
     stages: list[tuple[str, float]] = []
     """Each stage of the run, and the second it began."""
     engine_args: dict[str, JsonValue] = {}
-    """What the engine was given; with an endpoint, what the server told of itself and how it takes prompts."""
+    """What the engine was given; with an endpoint, what the server reports of itself and how it takes prompts."""
     endpoints: list[str] = []
     in_process: InProcess | None = None
     setup: dict[str, Any] = {}
@@ -201,6 +201,12 @@ class Compliance(Model):
     passed: bool
     checks: dict[str, bool | None]
     facts: dict[str, JsonValue]
+
+    @field_validator("facts")
+    @classmethod
+    def renamed(cls, facts: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        """Until format 3 the rates were called ..._per_s."""
+        return {f"{name}ec" if name.endswith("_per_s") else name: value for name, value in facts.items()}
 
 
 class Run(Model):

@@ -72,7 +72,7 @@ def visible(nvml: Any) -> list[Any]:
         if word.isdigit():
             card = every[int(word)] if int(word) < len(every) else None
         elif word.startswith("MIG-"):
-            card = told(nvml.nvmlDeviceGetHandleByUUID, word)
+            card = ask(nvml.nvmlDeviceGetHandleByUUID, word)
         else:
             card = next((card for card in every if nvml.nvmlDeviceGetUUID(card).startswith(word)), None)
         if card is None:
@@ -81,7 +81,7 @@ def visible(nvml: Any) -> list[Any]:
     return found
 
 
-def told(query: Callable[[Any], Any], card: Any) -> Any:
+def ask(query: Callable[[Any], Any], card: Any) -> Any:
     """NVML's answer about a GPU, or None where this one has none to that question."""
     with contextlib.suppress(Exception):
         return query(card)
@@ -93,7 +93,7 @@ def gpus() -> list[GPU]:
     import psutil
 
     with cards() as (nvml, handles):
-        memory = [told(nvml.nvmlDeviceGetMemoryInfo, card) for card in handles]
+        memory = [ask(nvml.nvmlDeviceGetMemoryInfo, card) for card in handles]
         shared = psutil.virtual_memory().total  # a GPU that names no memory of its own uses the machine's
         return [
             GPU(nvml.nvmlDeviceGetName(card), int(own.total) if own else shared)
@@ -104,7 +104,7 @@ def gpus() -> list[GPU]:
 def gpu_memory_used() -> int:
     """Bytes taken on the visible GPUs, by whichever process; 0 where there are none."""
     with cards() as (nvml, handles):
-        memory = [told(nvml.nvmlDeviceGetMemoryInfo, card) for card in handles]
+        memory = [ask(nvml.nvmlDeviceGetMemoryInfo, card) for card in handles]
         return sum(int(own.used) for own in memory if own)
 
 
@@ -173,7 +173,7 @@ def git_revision() -> str | None:
 
     The container image sets GIT_REVISION: it holds neither git nor the history.
     """
-    told = os.environ.get("GIT_REVISION") or None
+    given = os.environ.get("GIT_REVISION") or None
     try:
         described = subprocess.run(
             ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
@@ -183,8 +183,8 @@ def git_revision() -> str | None:
             timeout=10,
         )
     except (OSError, subprocess.TimeoutExpired):
-        return told
-    return described.stdout.strip() or told
+        return given
+    return described.stdout.strip() or given
 
 
 def facts() -> dict[str, object]:

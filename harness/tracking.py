@@ -27,7 +27,7 @@ from harness.summary import Summary
 
 NAME = "llama31-mlperf"  # of the experiment, unless MLFLOW_EXPERIMENT_NAME says otherwise
 LEDGER = "mlflow.json"
-TRIES, WAIT_S, LIMIT_S = 3, 2.0, 90.0
+MAX_ATTEMPTS, WAIT_S, LIMIT_S = 3, 2.0, 90.0
 LONGEST = 6000  # characters of a parameter, MLflow's limit
 LEFT_OUT = {"mlperf_log_trace.json", LEDGER}  # the trace has a line for each token of each sample
 
@@ -86,12 +86,12 @@ def send(folder: Path, results_dir: Path) -> str:
         from sqlalchemy.exc import SQLAlchemyError
     except ImportError:
         raise UsageError("MLflow is not installed: pip install -r requirements-mlflow.txt") from None
-    for turn in range(TRIES):
+    for turn in range(MAX_ATTEMPTS):
         try:
             return Store(results_dir).log(found, folder / LEDGER)
         except (MlflowException, SQLAlchemyError, OSError, ImportError) as error:  # ImportError: of a store's driver
             reason = first_line(error)
-            time.sleep(WAIT_S * 2**turn if turn + 1 < TRIES else 0)
+            time.sleep(WAIT_S * 2**turn if turn + 1 < MAX_ATTEMPTS else 0)
     raise TrackingError(masked(f"the tracking server did not take it: {reason}"))
 
 

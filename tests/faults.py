@@ -135,19 +135,19 @@ class Laboratory:
 @contextmanager
 def laboratory() -> Iterator[Laboratory]:
     with tempfile.TemporaryDirectory() as folder:
-        place = Laboratory(Path(folder))
+        lab = Laboratory(Path(folder))
         try:
-            yield place
+            yield lab
         finally:
-            place.engine.close()
+            lab.engine.close()
 
 
 def main() -> None:
-    with screen(Path(os.devnull)) as console, laboratory() as place:
+    with screen(Path(os.devnull)) as console, laboratory() as lab:
         console.print("| fault | ROUGE-1 | ROUGE-2 | ROUGE-L | ROUGE-Lsum | gen_len | verdict |")
         console.print("|---|---|---|---|---|---|---|")
         for name, fault in {"none": Fault(), **FAULTS}.items():
-            found = place.score(fault)
+            found = lab.score(fault)
             scores = " | ".join(f"{check.score:,.2f}" for check in found.checks[:4])
             length = f"{found.checks[4].score:,.0f}"
             console.print(f"| {name} | {scores} | {length} | {found.verdict} |", soft_wrap=True)

@@ -52,15 +52,15 @@ def run(folder: Path, system: dict[str, Any] | None = None, prompts: bool = True
     folder.mkdir(parents=True)
     config = RunConfig(**{"model": "demo", "mode": "performance", "min_duration": 5.0, **flags})
     plan = resolve(config, [], 0)
-    place = RunFolder(folder.parent, folder.name)
+    run = RunFolder(folder.parent, folder.name)
     about = {"command": "python run.py", "started": "2026-01-31T10:15:00+0000", "engine_start_s": 41.5}
-    results.record(place, plan, system=system or SYSTEM, **about)
-    logs = place.sub("Performance")
+    results.record(run, plan, system=system or SYSTEM, **about)
+    logs = run.sub("Performance")
     (logs / "mlperf_log_detail.txt").write_text(log(plan))
     results.write_json(logs / "tokens.json", [128] * 64)
     if prompts:
         results.write_json(logs / "prompt_tokens.json", [500] * 64)
-    place.set_status("complete")
+    run.set_status("complete")
     return folder
 
 

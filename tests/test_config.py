@@ -197,7 +197,7 @@ def test_repeated_engine_args_are_kept_in_order(parse):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("max_num_seq: 8", "unknown setting 'max_num_seq'; did you mean max_num_seqs?"),
         ("tensor-paralel-size: 2", "unknown setting 'tensor_paralel_size'; did you mean tensor_parallel_size"),
@@ -222,8 +222,8 @@ def test_repeated_engine_args_are_kept_in_order(parse):
         ("category: edge\nscenario: server", "--category edge takes --scenario offline, singlestream"),
     ],
 )
-def test_a_wrong_file_ends_with_one_line(refusal, file, text: str, told: str):
-    assert told in refusal("--config", file(text))
+def test_a_wrong_file_ends_with_one_line(refusal, file, text: str, message: str):
+    assert message in refusal("--config", file(text))
 
 
 def test_an_empty_value_in_a_file_is_refused_where_a_setting_must_have_one(file):
@@ -324,8 +324,8 @@ SIZES = st.one_of(st.just("auto"), st.integers(1, 8))
 def test_parallelism_fits_the_visible_gpus(memories: list[int], weights: int, tensor: Any, data: Any, share: Any):
     config = RunConfig(tensor_parallel_size=tensor, data_parallel_size=data, gpu_memory_utilization=share)
     gpus = [GPU("card", memory * GIB) for memory in memories]
-    room = 0.8 * (0.9 if share == "auto" else share) * min(memories)
-    least = next(2**n for n in range(20) if weights / 2**n <= room)
+    usable = 0.8 * (0.9 if share == "auto" else share) * min(memories)
+    least = next(2**n for n in range(20) if weights / 2**n <= usable)
     wanted = (least if tensor == "auto" else tensor) * (1 if data == "auto" else data)
     if wanted > len(gpus):
         with pytest.raises(UsageError):
@@ -347,15 +347,15 @@ def test_a_ray_cluster_may_have_more_gpus_than_are_visible(backend: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("flags", "told"),
+    ("flags", "message"),
     [
         ({"tensor_parallel_size": 4}, "--tensor-parallel-size 4"),
         ({"tensor_parallel_size": 2, "data_parallel_size": 2}, "needs 4 GPUs; 2 visible"),
         ({"data_parallel_size": 3}, "--data-parallel-size 3"),
     ],
 )
-def test_too_few_gpus_names_the_flag_that_asks_for_more(flags: dict[str, int], told: str):
-    with pytest.raises(UsageError, match=told):
+def test_too_few_gpus_names_the_flag_that_asks_for_more(flags: dict[str, int], message: str):
+    with pytest.raises(UsageError, match=message):
         parallelism(RunConfig(**flags), [GPU("card", 80 * GIB)] * 2, 16 * GIB)
 
 
@@ -393,7 +393,7 @@ def test_a_full_run_has_no_deviations_and_official_settings():
 
 
 @pytest.mark.parametrize(
-    ("flags", "told"),
+    ("flags", "message"),
     [
         ({"total_sample_count": 100}, "100 of 13,368 samples"),
         ({"category": "edge", "total_sample_count": 4999}, "4,999 of 5,000 samples"),
@@ -405,8 +405,8 @@ def test_a_full_run_has_no_deviations_and_official_settings():
         ({"disable_accuracy_gate": True}, "the accuracy gate is switched off"),
     ],
 )
-def test_each_deviation_is_named(flags: dict[str, Any], told: str):
-    assert told in plan(**flags).deviations
+def test_each_deviation_is_named(flags: dict[str, Any], message: str):
+    assert message in plan(**flags).deviations
 
 
 def test_what_the_engine_makes_of_its_arguments_counts():
@@ -519,7 +519,7 @@ def test_a_context_beyond_the_demos_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("flags", "queries", "told"),
+    ("flags", "queries", "message"),
     [
         ({"total_sample_count": 20, "server_target_qps": 8}, 460, ""),
         ({"total_sample_count": 256, "server_target_qps": 8}, 512, ""),
@@ -532,9 +532,9 @@ def test_a_context_beyond_the_demos_is_refused():
         ({"server_target_qps": 60}, 40104, ""),
     ],
 )
-def test_a_server_run_is_long_enough_to_be_valid(flags: dict[str, Any], queries: int, told: str):
+def test_a_server_run_is_long_enough_to_be_valid(flags: dict[str, Any], queries: int, message: str):
     found = plan(scenario="server", **flags)
-    assert (found.queries, found.too_short or "") == (queries, told)
+    assert (found.queries, found.too_short or "") == (queries, message)
 
 
 def test_every_flag_says_what_it_affects():

@@ -1,4 +1,4 @@
-"""Engines behind an OpenAI endpoint: what is asked of them, how they are told apart, and every way they fail."""
+"""Engines behind an OpenAI endpoint: what is asked of them, how they are distinguished, and every way they fail."""
 
 import asyncio
 import json

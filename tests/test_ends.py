@@ -152,16 +152,16 @@ def test_what_vllm_refuses_is_said_in_its_own_words(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "told"),
+    ("method", "message"),
     [
         ("int8_per_channel_weight_only", "quantizes nothing in this model"),
         ("fp8", "vLLM does not compute in fp8 on a CPU"),
     ],
 )
-def test_quantization_in_vain_is_refused(tmp_path: Path, method: str, told: str) -> None:
+def test_quantization_in_vain_is_refused(tmp_path: Path, method: str, message: str) -> None:
     done = run(tmp_path, "--quantization", method)
     assert done.code == 2
-    assert told in done.output
+    assert message in done.output
 
 
 def test_prompts_that_do_not_fit(tmp_path: Path) -> None:

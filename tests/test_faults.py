@@ -8,15 +8,15 @@ from tests.faults import FAULTS, Fault, Laboratory, laboratory
 
 
 @pytest.fixture(scope="module")
-def place() -> Iterator[Laboratory]:
-    with laboratory() as room:
-        yield room
+def lab() -> Iterator[Laboratory]:
+    with laboratory() as opened:
+        yield opened
 
 
-def test_the_honest_run_passes(place: Laboratory) -> None:
-    assert place.score(Fault()).verdict == "PASS"
+def test_the_honest_run_passes(lab: Laboratory) -> None:
+    assert lab.score(Fault()).verdict == "PASS"
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_the_gate_fails_on(place: Laboratory, name: str) -> None:
-    assert place.score(FAULTS[name]).verdict == "FAIL"
+def test_the_gate_fails_on(lab: Laboratory, name: str) -> None:
+    assert lab.score(FAULTS[name]).verdict == "FAIL"

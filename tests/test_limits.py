@@ -50,7 +50,7 @@ def test_loadgen_holds_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "told"),
+    ("flags", "message"),
     [
         ({"ttft_limit": 0}, "--ttft-limit takes whole milliseconds above 0"),
         ({"tpot_limit": 12.5}, "--tpot-limit takes a whole number; got 12.5"),
@@ -60,8 +60,8 @@ def test_loadgen_holds_them(tmp_path: Path) -> None:
         ({"price_per_hour": float("inf")}, "--price-per-hour takes a number of 0 or more"),
     ],
 )
-def test_wrong_limits_and_prices_are_refused(flags: dict[str, Any], told: str) -> None:
-    with pytest.raises(UsageError, match=told):
+def test_wrong_limits_and_prices_are_refused(flags: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         plan(**flags)
 
 

@@ -1,4 +1,4 @@
-"""The rates LoadGen is told, and how it is told."""
+"""LoadGen's target rates, and how they reach it."""
 
 import asyncio
 import multiprocessing
@@ -88,11 +88,11 @@ def test_the_server_rate_is_a_share_of_offline_requests_not_tokens():
 
 
 @settings(deadline=None)
-@given(tokens_per_s=st.floats(1, 1e6), mean=st.floats(1, 128))
-def test_the_server_rate_for_any_offline_result(tokens_per_s: float, mean: float):
+@given(tokens_per_sec=st.floats(1, 1e6), mean=st.floats(1, 128))
+def test_the_server_rate_for_any_offline_result(tokens_per_sec: float, mean: float):
     server = plan("server")
-    found = expected(server, [offline(server, tokens_per_sec=tokens_per_s, mean_new_tokens=mean)])
-    assert found.target_qps == pytest.approx(0.8 * tokens_per_s / mean)
+    found = expected(server, [offline(server, tokens_per_sec=tokens_per_sec, mean_new_tokens=mean)])
+    assert found.target_qps == pytest.approx(0.8 * tokens_per_sec / mean)
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_a_trial_counts_samples_after_a_warm_up(engine: Instant, batch: int | No
     assert engine.prompts == prompts[:warm_up] + prompts
     assert engine.most == (batch or 10)
     assert found.seconds >= 0.002 * -(-10 // (batch or 10))
-    assert found.samples_per_s == pytest.approx(10 / found.seconds)
+    assert found.samples_per_sec == pytest.approx(10 / found.seconds)
 
 
 TRIAL = Trial(samples=50, seconds=4.0)
@@ -256,7 +256,7 @@ def test_what_is_tried():
     assert [trial_batch(plan("singlestream")), trial_batch(plan()), trial_batch(plan(batch_size=16))] == [1, None, 16]
 
 
-def told(target: Plan) -> dict[str, str]:
+def settings_of(target: Plan) -> dict[str, str]:
     """user.conf as key -> value; every line must be of the plan's own model and scenario."""
     mark = f"{target.loadgen_model}.{target.config.row.loadgen}."
     lines = [line.partition(" = ") for line in user_conf(target).splitlines()]
@@ -277,12 +277,12 @@ def test_a_full_run_overrides_no_counts(scenario: str, model: str):
     found = from_trial(plan(scenario), TRIAL)
     assert user_conf(found).startswith(f"{model}.")
     rate = {"target_latency": "120"} if scenario == "singlestream" else {"target_qps": f"{found.target_qps:g}"}
-    assert told(found) == {"min_duration": "600000", **rate}
+    assert settings_of(found) == {"min_duration": "600000", **rate}
 
 
 def test_a_short_run_has_counts_of_its_own():
     short = plan(total_sample_count=64, min_duration=2.5, offline_expected_qps=10)
-    assert told(short) == {
+    assert settings_of(short) == {
         "min_duration": "2500",
         "target_qps": "10",
         "performance_sample_count_override": "64",
@@ -290,7 +290,7 @@ def test_a_short_run_has_counts_of_its_own():
     }
 
 
-def test_edge_offline_is_told_under_its_own_model():
+def test_edge_offline_is_configured_under_its_own_model():
     assert plan("offline", category="edge").loadgen_model == "llama3_1-8b-edge"
 
 
@@ -301,7 +301,7 @@ Held = tuple[str, dict[str, Any], dict[str, Any]]
 
 
 def heard(target: Plan, conf: Path, ends: Any) -> None:
-    """What real LoadGen holds after reading a plan's user.conf, and after it was told of half the rate."""
+    """What real LoadGen holds after reading a plan's user.conf, and after it was given half the rate."""
     conf.write_text(user_conf(target))
     held = settings_for(target, conf)
     first = {name: getattr(held, name) for name in KEPT + RATES}
@@ -322,7 +322,7 @@ def held(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Held]:
 
 
 @pytest.mark.parametrize("scenario", CATEGORY)
-def test_loadgen_holds_what_it_was_told(held: dict[str, Held], scenario: str):
+def test_loadgen_holds_its_settings(held: dict[str, Held], scenario: str):
     name, values, _ = held[scenario]
     assert name == rules.SCENARIO[scenario].loadgen
     assert (values["min_duration_ms"], values["min_query_count"]) == (7000, 500)
@@ -350,9 +350,7 @@ def test_what_loadgen_throws_ends_the_test(tmp_path: Path, monkeypatch: pytest.M
         ("singlestream", "single_stream_expected_latency_ns", 120e6, 240e6),
     ],
 )
-def test_loadgen_can_be_told_a_second_rate(
-    held: dict[str, Held], scenario: str, rate: str, first: float, second: float
-):
+def test_loadgen_takes_a_second_rate(held: dict[str, Held], scenario: str, rate: str, first: float, second: float):
     _, before, after = held[scenario]
     assert (before[rate], after[rate]) == (pytest.approx(first), pytest.approx(second))
     assert {name: before[name] for name in KEPT} == {name: after[name] for name in KEPT}

@@ -5,11 +5,15 @@ from pathlib import Path
 
 import pytest
 
+from harness import rules
 from harness.config import RunConfig
 from harness.rules import ROOT
 from harness.values import as_flag
 
 ENGLISH, KOREAN = ((ROOT / name).read_text() for name in ("README.md", "README.ko.md"))
+PAGES = [ROOT / "README.md", ROOT / "README.ko.md", *sorted((ROOT / "docs").glob("*.md"))]
+FOLDERS = "harness|docs|tests|benchmarks|configs|sweeps|demo|templates|third_party"
+SCRIPTS = {f"harness/{path.name}" for path in ROOT.glob("*.py")}
 
 
 def blocks(text: str) -> list[str]:
@@ -41,10 +45,78 @@ def test_the_languages_keep_step(part: object) -> None:
     assert part(KOREAN) == part(ENGLISH)  # type: ignore[operator]
 
 
-def test_the_links_are_the_same_and_lead_somewhere() -> None:
+def test_the_links_are_the_same() -> None:
     assert sorted(targets(KOREAN)) == sorted(targets(ENGLISH))
-    for target in targets(ENGLISH):
-        assert (ROOT / target.partition("#")[0]).exists(), target
+
+
+def anchors(text: str) -> set[str]:
+    """The headings as GitHub links them."""
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S), re.M)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)]+)\)", page.read_text()):
+        name, _, anchor = link.partition("#")
+        target = page.parent / name if name else page
+        if not link.startswith("https://"):
+            assert target.exists(), link
+            assert not anchor or anchor in anchors(target.read_text()), link
+
+
+def named(text: str) -> set[str]:
+    """The files of this repository that a page names: paths, scripts, modules; no patterns such as sweeps/FILE.yaml."""
+    paths = set(re.findall(rf"(?<![\w./$-])(?:{FOLDERS})/[\w./-]*\w(?![\w*])", text))
+    paths |= {f"harness/{name}" for name in re.findall(r"`((?:engines/|mmlu/)?[a-z]+\.py)`", text)} - SCRIPTS
+    paths |= set(re.findall(r"python3? (\w+\.py)\b", text)) | set(re.findall(r"-r (requirements\S*\.txt)", text))
+    modules = re.findall(rf"python -m ((?:{FOLDERS})(?:\.\w+)*)", text)
+    return {path for path in paths if not re.search(r"FILE|third_party/.", path)} | {
+        module_path(name) for name in modules
+    }
+
+
+def module_path(name: str) -> str:
+    path = name.replace(".", "/")
+    return path if (ROOT / path).is_dir() else f"{path}.py"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_file_that_a_page_names_exists(page: Path) -> None:
+    for name in named(page.read_text()):
+        assert (ROOT / name).exists(), name
+
+
+def test_files_are_found_in_a_page() -> None:
+    text = "`docs/nothing.md`, configs/h200-fp8.yaml; `facts.py`; python -m harness.submission; python -m tests.faults"
+    assert named(f"python run.py --config {text} ../harness/x sweeps/FILE.yaml") == {
+        *("run.py", "docs/nothing.md", "configs/h200-fp8.yaml", "harness/facts.py"),
+        *("harness/submission", "tests/faults.py"),
+    }
+
+
+def test_every_make_target_exists() -> None:
+    makefile = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.M))
+    for page in PAGES:
+        wanted = re.findall(r"(?:`|^)make ([a-z0-9-]+)", page.read_text(), re.M)
+        assert set(wanted) <= makefile, page.name
+
+
+@pytest.mark.parametrize("text", [ENGLISH, KOREAN])
+def test_the_scores_and_limits_are_those_of_the_rules(text: str) -> None:
+    for category in ("datacenter", "edge"):
+        task = rules.OFFICIAL[category]
+        bounds = rules.bounds(task.reference)
+        assert f"{task.samples:,}" in text
+        for name in rules.ROUGE:
+            assert f"{getattr(task.reference, name):.4f}" in text and f"{bounds.floor[name]:.4f}" in text
+        for length in (task.reference.gen_len, *bounds.gen_len):
+            assert f"{length:,.0f}" in text
+    for row in rules.SCENARIO.values():
+        if row.limits:
+            assert f"| TTFT {row.limits.ttft_ms:,} ms, TPOT {row.limits.tpot_ms:,} ms |" in text
+        if row.offline_share:
+            assert str(row.offline_share) in text
 
 
 def test_the_flags_exist() -> None:
@@ -56,8 +128,3 @@ def test_the_flags_exist() -> None:
     }
     assert len(named) > 20
     assert named <= own | {"--help"}
-
-
-def test_the_files_it_names_exist() -> None:
-    for name in re.findall(r"`((?:sweeps|docs|templates|requirements)[\w./-]*\.(?:md|json|txt))`", ENGLISH):
-        assert Path(ROOT / name).exists(), name

@@ -351,10 +351,10 @@ def test_the_index_passes_over_lines_of_other_programs(tmp_path: Path):
 def test_a_fact_noted_later_leaves_the_plan_as_it_is(tmp_path: Path):
     run = open_run(tmp_path, LABEL)
     plan = resolve(RunConfig(), [], 0)
-    record(run, plan.noted("told less", target_qps=5.0))
+    record(run, plan.noted("a lower rate", target_qps=5.0))
     note(run, stages=[("calibrating", 1.5)])
     facts = read_json(run.path / "config.json")
-    assert (facts["plan"]["target_qps"], facts["plan"]["notes"][-1]) == (5.0, "told less")
+    assert (facts["plan"]["target_qps"], facts["plan"]["notes"][-1]) == (5.0, "a lower rate")
     assert facts["stages"] == [["calibrating", 1.5]]
 
 

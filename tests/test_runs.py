@@ -95,8 +95,8 @@ def test_singlestream(singlestream: Finished) -> None:
     assert test["latency_ms"]["p50"] > test["ttft_ms"]["p50"] > 0
     config = RunConfig(model="demo", category="edge", scenario="singlestream")
     resolved = resolve(config, [], 0)
-    told = json.loads((singlestream.folder / "config.json").read_text())["plan"]["expected_latency_ms"]
-    expected = loadgen.expected_queries(replace(resolved, expected_latency_ms=told), "performance")
+    latency = json.loads((singlestream.folder / "config.json").read_text())["plan"]["expected_latency_ms"]
+    expected = loadgen.expected_queries(replace(resolved, expected_latency_ms=latency), "performance")
     assert expected == util_logs.read(singlestream.folder / "Performance").effective["min_query_count"]
 
 
@@ -150,7 +150,7 @@ def with_other_plan(**values: Any) -> Callable[[Path, Path], object]:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "told"),
+    ("spoil", "message"),
     [
         (lambda run, other: shutil.copytree(other / "Performance", run / "Performance", dirs_exist_ok=True), "Offline"),
         (lambda run, other: (run / "Accuracy" / "rouge.json").write_text("[1]"), "rouge.json: not an object"),
@@ -159,14 +159,14 @@ def with_other_plan(**values: Any) -> Callable[[Path, Path], object]:
     ],
 )
 def test_a_report_takes_only_the_runs_own_logs(
-    offline: Finished, server: Finished, tmp_path: Path, spoil: Callable[[Path, Path], object], told: str
+    offline: Finished, server: Finished, tmp_path: Path, spoil: Callable[[Path, Path], object], message: str
 ) -> None:
     run = Path(shutil.copytree(server.folder, tmp_path / "run"))
     before = [(run / name).read_text() for name in ("report.md", "summary.json")]
     spoil(run, offline.folder)
     done = subprocess.run([sys.executable, "report.py", run], cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
-    assert told in done.stderr
+    assert message in done.stderr
     assert [(run / name).read_text() for name in ("report.md", "summary.json")] == before
 
 

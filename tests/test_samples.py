@@ -124,12 +124,12 @@ def test_edge_takes_a_sample_file_of_its_size_as_it_is(tokenizer: Any, file):
 
 
 def test_too_few_samples_says_what_to_do(tokenizer: Any, file):
-    told = refusal(file(RECORDS[:5]), tokenizer, 6)
-    assert "has 5 samples; this run needs 6: use --total-sample-count" in told
+    message = refusal(file(RECORDS[:5]), tokenizer, 6)
+    assert "has 5 samples; this run needs 6: use --total-sample-count" in message
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "message"),
     [
         ({"input": None}, "no text under 'input'"),
         ({"input": 5}, "no text under 'input'"),
@@ -145,10 +145,10 @@ def test_too_few_samples_says_what_to_do(tokenizer: Any, file):
     ],
     ids=str,
 )
-def test_a_malformed_record_is_named(tokenizer: Any, file, fields: dict[str, Any], told: str):
+def test_a_malformed_record_is_named(tokenizer: Any, file, fields: dict[str, Any], message: str):
     path = file(changed(**fields))
     line = refusal(path, tokenizer)
-    assert line.startswith(f"{path}: record 3") and told in line
+    assert line.startswith(f"{path}: record 3") and message in line
 
 
 def test_a_record_that_is_no_object_is_named(file):
@@ -157,7 +157,7 @@ def test_a_record_that_is_no_object_is_named(file):
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "message"),
     [
         ("", "not JSON"),
         ('[{"input": "a"', "not JSON"),
@@ -166,10 +166,10 @@ def test_a_record_that_is_no_object_is_named(file):
         (5, "expected a JSON array"),
     ],
 )
-def test_a_file_that_is_no_data_set_is_named(tokenizer: Any, file, data: Any, told: str):
+def test_a_file_that_is_no_data_set_is_named(tokenizer: Any, file, data: Any, message: str):
     path = file(data)
     line = refusal(path, tokenizer)
-    assert line.startswith(f"--dataset-path {path}: ") and told in line
+    assert line.startswith(f"--dataset-path {path}: ") and message in line
 
 
 def test_files_that_cannot_be_read_are_named(tokenizer: Any, tmp_path: Path):
@@ -194,8 +194,8 @@ def test_a_missing_text_in_a_folder_is_named(tokenizer: Any, tmp_path: Path):
 
 @pytest.mark.parametrize("token", [-1, 10**6])
 def test_token_ids_outside_the_vocabulary_name_the_sample(tokenizer: Any, file, token: int):
-    told = refusal(file(changed(tok_input=[1, token])), tokenizer)
-    assert f"sample 3 has token ids outside demo's vocabulary of {len(tokenizer):,}" in told
+    message = refusal(file(changed(tok_input=[1, token])), tokenizer)
+    assert f"sample 3 has token ids outside demo's vocabulary of {len(tokenizer):,}" in message
 
 
 def test_the_last_token_of_the_vocabulary_is_inside(tokenizer: Any, file):

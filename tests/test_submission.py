@@ -14,8 +14,11 @@ import pytest
 
 import util_logs
 from harness import rules, validity
+from harness.config import RunConfig, affecting
 from harness.errors import UsageError
+from harness.facts import System
 from harness.submission import checker, description, entries, refusals, tree
+from harness.system import facts as detect
 from tests.conftest import ROOT, Finished
 
 needs_submodule = pytest.mark.skipif(
@@ -56,16 +59,10 @@ EARLY = ("Early stopping condition was not met",)
 def system(tmp_path: Path) -> Path:
     """A filled-in description."""
     path = tmp_path / "two-cores.json"
-    written = description.describe(json.loads(json.dumps(vars_of_machine())), here=True)
+    written = description.describe(System.model_validate(detect()), here=True)
     written |= {name: "as found" for name in description.missing(written)} | {"status": "available"}
     path.write_text(json.dumps(written))
     return path
-
-
-def vars_of_machine() -> dict[str, Any]:
-    from harness.system import facts
-
-    return dict(facts())
 
 
 def submission(*words: object) -> subprocess.CompletedProcess[str]:
@@ -348,7 +345,7 @@ REFUSED: list[tuple[int, Callable[[Path], None], str, str]] = [
 
 @needs_submodule
 @pytest.mark.parametrize(("number", "spoil", "ours", "theirs"), REFUSED, ids=[ours for *_, ours, _ in REFUSED])
-def test_what_the_checker_refuses_in_any_division_is_told_at_the_build(
+def test_what_the_checker_refuses_in_any_division_is_reported_at_the_build(
     acceptable: list[Path],
     system: Path,
     tmp_path: Path,
@@ -363,8 +360,8 @@ def test_what_the_checker_refuses_in_any_division_is_told_at_the_build(
     spoil(acceptable[number])
     built = build(tmp_path / "out", system, acceptable)
     assert built.returncode == 0, built.stderr
-    told = [line for line in built.stdout.splitlines() if "the official checker will refuse" in line]
-    assert len(told) == 1 and ours in told[0] and ("Offline", "Server")[number] in told[0], built.stdout
+    message = [line for line in built.stdout.splitlines() if "the official checker will refuse" in line]
+    assert len(message) == 1 and ours in message[0] and ("Offline", "Server")[number] in message[0], built.stdout
     code, found = lowered(tmp_path / "out", "5.1", lengths="")
     assert code == 1
     assert any(theirs in line for line in found), found
@@ -381,7 +378,7 @@ def test_interactive_is_held_against_its_own_limits_in_closed(acceptable: list[P
 
 
 @pytest.mark.parametrize(
-    ("values", "told"),
+    ("values", "message"),
     [
         ({"system_type": "datacenter, edge"}, "system_type is one of datacenter | edge | datacenter,edge"),
         ({"system_type": ["datacenter"]}, "system_type is one of"),
@@ -392,12 +389,12 @@ def test_interactive_is_held_against_its_own_limits_in_closed(acceptable: list[P
 )
 @pytest.mark.parametrize("division", ["open", "closed"])
 def test_a_description_that_the_checker_refuses(
-    acceptable: list[Path], system: Path, tmp_path: Path, values: dict[str, Any], told: str, division: str
+    acceptable: list[Path], system: Path, tmp_path: Path, values: dict[str, Any], message: str, division: str
 ) -> None:
     change(system, lambda data: data.update(values))
     refused = build(tmp_path / "out", system, acceptable, division)
     assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1), refused.stderr
-    assert told in refused.stderr
+    assert message in refused.stderr
     assert not (tmp_path / "out").exists()
 
 
@@ -455,21 +452,35 @@ def test_runs_that_make_no_entry(offline: Finished, server: Finished, system: Pa
     assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1)
 
 
+def test_what_the_runs_of_an_entry_share_follows_from_the_flags(offline: Finished, tmp_path: Path) -> None:
+    runs = [Path(shutil.copytree(offline.folder, tmp_path / name)) for name in ("accuracy", "performance")]
+    for run, test in zip(runs, ("Performance", "Accuracy"), strict=True):
+        shutil.rmtree(run / test)
+    shutil.rmtree(runs[0] / "Compliance")
+    of_config(offline_expected_qps=7.0, min_duration=9.0, stall_timeout=60.0)(runs[0])  # no matter of the answers
+    assert len(entries.collect(runs)) == 1
+    of_config(gpu_memory_utilization=0.5)(runs[0])
+    with pytest.raises(UsageError, match="differ in gpu_memory_utilization"):
+        entries.collect(runs)
+    flags = affecting(RunConfig, "answers", "speed")
+    assert set(flags) - set(entries.SHARED) == {"server_target_qps", "offline_expected_qps", "min_duration"}
+
+
 @pytest.mark.parametrize(
-    ("place", "told"),
+    ("place", "message"),
     [
         ("Accuracy/mlperf_log_accuracy.json", "not the log that the scores in rouge.json are of"),
         ("Performance/mlperf_log_detail.txt", "it says Server, not Offline"),
     ],
 )
 def test_no_submission_out_of_the_logs_of_another_run(
-    offline: Finished, server: Finished, system: Path, tmp_path: Path, place: str, told: str
+    offline: Finished, server: Finished, system: Path, tmp_path: Path, place: str, message: str
 ) -> None:
     run = Path(shutil.copytree(offline.folder, tmp_path / "run"))
     (run / place).write_text((server.folder / place).read_text())
     refused = build(tmp_path / "out", system, [run])
     assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1)
-    assert told in refused.stderr
+    assert message in refused.stderr
     assert not list((tmp_path / "out").rglob("*"))
 
 
@@ -542,28 +553,25 @@ def test_results_that_the_checker_does_not_look_at_are_not_accepted(
     assert "not accepted: the checker checked 2 of the 3 results in it" in judged.stdout
 
 
+SCORED: dict[str, Any] = {
+    **{"verdict": "PASS", "samples": 1, "full_set": True, "high_accuracy": False, "generated_tokens": 1},
+    **{"characters": 1, "at_token_limit": 0, "splitter": "", "approximate": [], "checks": []},
+}
+CHECK = {"name": "rouge1", "score": float("nan"), "reference": 1, "low": 1, "verdict": "PASS"}
 DAMAGED: list[tuple[str, str, str]] = [
-    ("config.json", "[1]", "Input should be a valid dictionary"),
+    ("config.json", "[1]", "not an object"),
     ("config.json", "{", "not JSON"),
     ("config.json", "[" * 100_000, "not JSON"),
     ("config.json", '{"plan": []}', "Field required"),
-    ("config.json", '{"plan": {"config": {}, "running": {}}}', "command: Field required"),
-    ("status.json", '["complete"]', "Input should be a valid dictionary"),
+    ("config.json", '{"started": "", "plan": {"config": {}, "running": {}}}', "command: Field required"),
+    ("status.json", '["complete"]', "not an object"),
     ("status.json", '{"status": ' + "7" * 5000 + "}", "not JSON"),
-    ("Accuracy/rouge.json", "[]", "Input should be a valid dictionary"),
+    ("Accuracy/rouge.json", "[]", "not an object"),
+    ("Accuracy/rouge.json", json.dumps(SCORED | {"checks": 7}), "checks"),
+    ("Accuracy/rouge.json", json.dumps(SCORED), "its scores are not rouge1"),
     (
         "Accuracy/rouge.json",
-        '{"verdict": "PASS", "approximate": [], "checks": 7, "samples": 1, "splitter": ""}',
-        "checks",
-    ),
-    (
-        "Accuracy/rouge.json",
-        '{"verdict": "PASS", "approximate": [], "checks": [], "samples": 1, "splitter": ""}',
-        "its scores are not rouge1",
-    ),
-    (
-        "Accuracy/rouge.json",
-        '{"verdict": "", "approximate": [], "checks": [{"name": "rouge1", "score": NaN}], "samples": 1}',
+        json.dumps(SCORED | {"checks": [CHECK]}),
         "checks.0.score: Input should be a finite number",
     ),
     ("Accuracy/mlperf_log_accuracy.json", "", "No such file"),
@@ -572,9 +580,9 @@ DAMAGED: list[tuple[str, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "text", "told"), DAMAGED)
+@pytest.mark.parametrize(("name", "text", "message"), DAMAGED)
 def test_a_damaged_run_is_refused_with_the_file_and_the_fault(
-    offline: Finished, system: Path, tmp_path: Path, name: str, text: str, told: str
+    offline: Finished, system: Path, tmp_path: Path, name: str, text: str, message: str
 ) -> None:
     run = Path(shutil.copytree(offline.folder, tmp_path / "run"))
     (run / name).write_text(text)
@@ -583,10 +591,13 @@ def test_a_damaged_run_is_refused_with_the_file_and_the_fault(
     refused = build(tmp_path / "out", system, [run])
     assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1), refused.stderr
     assert refused.stderr.startswith(f"error: {run / name}: "), refused.stderr
-    assert told in refused.stderr
+    assert message in refused.stderr
 
 
-@pytest.mark.parametrize("text", ["[]", '{"passed": true}', "{"])
+@pytest.mark.parametrize(
+    "text",
+    ["[]", '{"passed": true}', "{", '{"test": "test06", "passed": true, "checks": {}, "facts": {"eos": null}}'],
+)
 def test_a_damaged_test06_is_refused_with_the_file_and_the_fault(
     acceptable: list[Path], system: Path, tmp_path: Path, text: str
 ) -> None:

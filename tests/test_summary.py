@@ -16,7 +16,7 @@ from harness.errors import UsageError
 from harness.facts import SCHEMA, RunFacts, RunStatus, gpu_names
 from harness.metrics import EVERYWHERE, Metric
 from harness.rules import ROOT
-from harness.summary import SCHEMA_FILE, Accuracy, ScoresFile, Summary, schema
+from harness.summary import SCHEMA_FILE, Accuracy, Compliance, ScoresFile, Summary, schema
 from harness.sweep import report as sweep_report
 from tests import made
 
@@ -67,13 +67,19 @@ def test_the_keys_of_the_scores() -> None:
         assert Accuracy(**ACCURACY | {"verdict": verdict}).passed is passed
 
 
+def test_rates_of_an_older_compliance_test_have_todays_names() -> None:
+    facts = {"sample": 7, "samples_per_s": 3.0, "reference_samples_per_s": 2.0}
+    read = Compliance(test="test04", passed=True, checks={}, facts=facts)
+    assert read.facts == {"sample": 7, "samples_per_sec": 3.0, "reference_samples_per_sec": 2.0}
+
+
 def test_tokens_that_were_not_recorded_are_null(tmp_path: Path) -> None:
     test = made.rendered(tmp_path / "old", prompts=False).run.performance
     assert test is not None
     assert (test.tokens_per_sec, test.input_tokens_per_sec, test.total_tokens_per_sec) == (1024.0, None, None)
 
 
-def test_no_rate_is_told_of_a_scenario_that_has_none(tmp_path: Path) -> None:
+def test_a_scenario_without_a_rate_reports_none(tmp_path: Path) -> None:
     summary = made.rendered(tmp_path / "run", category="edge", scenario="singlestream")
     assert summary.run.performance is not None and summary.run.performance.target_qps is None
     assert "**20** (latency p90, ms): MLPerf's result" in (tmp_path / "run" / "report.md").read_text()
@@ -115,7 +121,7 @@ def test_a_new_metric_is_one_declaration(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "told"),
+    ("name", "text", "message"),
     [
         ("config.json", "[1]", "config.json: not an object"),
         ("config.json", '{"plan": [1]}', "config.json: "),
@@ -138,13 +144,13 @@ def test_a_new_metric_is_one_declaration(tmp_path: Path, monkeypatch: pytest.Mon
         ("Compliance/TEST06/result.json", "[]", "result.json: not an object"),
     ],
 )
-def test_a_damaged_file_is_named_and_so_is_its_fault(tmp_path: Path, name: str, text: str, told: str) -> None:
+def test_a_damaged_file_is_named_and_so_is_its_fault(tmp_path: Path, name: str, text: str, message: str) -> None:
     run = made.run(tmp_path / "run")
     (run / name).parent.mkdir(parents=True, exist_ok=True)
     (run / name).write_text(text)
     done = report(run)
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
-    assert told in done.stderr
+    assert message in done.stderr
     assert not (run / "report.md").exists()
 
 
@@ -245,7 +251,7 @@ def test_many_runs_are_one_table_and_a_csv_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["--compare", "{a}"], "two runs or more, not 1"),
         (["--compare", "{a}", "{a}"], "two runs or more, not 1"),
@@ -258,11 +264,11 @@ def test_many_runs_are_one_table_and_a_csv_file(tmp_path: Path) -> None:
         (["{a}/nothing"], "nothing: no config.json in it"),
     ],
 )
-def test_what_cannot_be_compared_is_said(tmp_path: Path, arguments: list[str], told: str) -> None:
+def test_what_cannot_be_compared_is_said(tmp_path: Path, arguments: list[str], message: str) -> None:
     run = tmp_path / "a"
     made.rendered(run)
     done = report(*(word.format(a=run) for word in arguments))
-    assert done.returncode == 2 and told in done.stderr
+    assert done.returncode == 2 and message in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -298,9 +298,9 @@ def test_an_interruption_while_memory_is_waited_for_costs_no_record(
     assert [record.status for record in sweep_report.read(going.folder.path).records] == ["complete"]
 
 
-@pytest.mark.parametrize(("begun", "told"), [(False, "the disk of .* is full"), (True, "No space left on device")])
+@pytest.mark.parametrize(("begun", "message"), [(False, "the disk of .* is full"), (True, "No space left on device")])
 def test_a_full_disk_ends_a_sweep_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: bool, told: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: bool, message: str
 ) -> None:
     path = written(tmp_path, SHORT + "isolation:\n  - {name: a}\n")
     ran = Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
@@ -308,7 +308,7 @@ def test_a_full_disk_ends_a_sweep_in_one_line(
     if not begun:
         monkeypatch.setattr(results, "SPARE_BYTES", 2**62)
     monkeypatch.setattr(processes, "install_signal_handlers", lambda: None)
-    with pytest.raises(BenchmarkError, match=f"{told}.*--resume goes on from here") as error:
+    with pytest.raises(BenchmarkError, match=f"{message}.*--resume goes on from here") as error:
         run_sweep(path, Choice(), resume=False, dry_run=False, results_dir=tmp_path, mlflow=False)
     assert error.value.exit_code == ENGINE_FAILED
     assert ran.called == begun
@@ -419,7 +419,7 @@ def test_noise_is_no_finding(seconds: float, effect: str) -> None:
     assert rows["a"].effect == effect
 
 
-def test_at_a_told_rate_the_speed_is_no_finding() -> None:
+def test_at_a_fixed_rate_the_speed_is_no_finding() -> None:
     def at(rate: object, speed: float) -> list[str]:
         settings = {"scenario": "server", "server_target_qps": rate}
         given = state(ran(BASELINE, 100, duration_s=600.0), ran("a", speed, duration_s=600.0))
@@ -427,9 +427,7 @@ def test_at_a_told_rate_the_speed_is_no_finding() -> None:
         given = replace(given, sweep=replace(given.sweep, experiments=items))
         return list(sweep_report.findings(sweep_report.Report(given, tuple(sweep_report.rows(given)))))[:1]
 
-    assert at(40, 103) == [
-        "The baseline's speed is the rate it was told: what compares is TTFT and TPOT at the same rate."
-    ]
+    assert at(40, 103) == ["The baseline's speed is its target rate: what compares is TTFT and TPOT at the same rate."]
     assert at("max", 103) == ["Made no difference: a (+3.0 %)."]
     assert at("max", 107) == ["Helped: a (+7.0 %)."]
 
@@ -471,7 +469,7 @@ def test_only_what_all_runs_lack_stands_above_the_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ('{"sweep": {}, "records": []}', "written in an older format; use the version that wrote it"),
         ("[]", "sweep.json: not an object"),
@@ -479,9 +477,9 @@ def test_only_what_all_runs_lack_stands_above_the_table(tmp_path: Path) -> None:
         ('{"schema_version": 2}', "sweep.json: command: Field required"),
     ],
 )
-def test_a_sweep_that_cannot_be_read_says_why(tmp_path: Path, text: str, told: str) -> None:
+def test_a_sweep_that_cannot_be_read_says_why(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "sweep.json").write_text(text)
-    with pytest.raises(UsageError, match=told):
+    with pytest.raises(UsageError, match=message):
         sweep_report.read(tmp_path)
 
 

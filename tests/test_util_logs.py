@@ -141,11 +141,11 @@ def test_facts_are_those_of_the_summary(logs: dict[str, Path], name: str):
     rate = {"Offline": "Samples per second", "Server": "Completed samples per second"}
     tokens = {"Offline": "Tokens per second", "Server": "Completed tokens per second"}
     if facts.scenario in rate:
-        assert facts.samples_per_s == pytest.approx(float(said[rate[facts.scenario]]), rel=1e-4)
-        assert facts.tokens_per_s == pytest.approx(float(said[tokens[facts.scenario]]), rel=1e-4)
+        assert facts.samples_per_sec == pytest.approx(float(said[rate[facts.scenario]]), rel=1e-4)
+        assert facts.tokens_per_sec == pytest.approx(float(said[tokens[facts.scenario]]), rel=1e-4)
         assert facts.target_qps == float(said["target_qps"])
     else:
-        assert facts.samples_per_s == pytest.approx(float(said["QPS w/ loadgen overhead"]), rel=1e-4)
+        assert facts.samples_per_sec == pytest.approx(float(said["QPS w/ loadgen overhead"]), rel=1e-4)
     if facts.scenario == "Server":
         assert facts.scheduled_qps == pytest.approx(float(said["Scheduled samples per second"]), rel=1e-4)
 
@@ -198,7 +198,7 @@ def test_the_duration_is_that_of_the_trace(logs: dict[str, Path], name: str):
     done = max(sample.scheduled_ms + sample.latency_ms for sample in trace) - begin
     measured = issued if facts.scenario == "SingleStream" else done
     assert facts.duration_s == pytest.approx(measured / 1000, rel=0.01, abs=0.01)
-    assert TOKENS * facts.samples / facts.tokens_per_s == pytest.approx(done / 1000, rel=0.01, abs=0.01)
+    assert TOKENS * facts.samples / facts.tokens_per_sec == pytest.approx(done / 1000, rel=0.01, abs=0.01)
 
 
 def test_counts_of_samples_and_queries(logs: dict[str, Path]):
@@ -238,7 +238,7 @@ EARLY = rf"{NUMBER} queries are too few to be sure of the TPOT p99 \(early stopp
         ),
     ],
 )
-def test_each_cause_of_invalid_is_told_with_its_numbers_and_remedy(
+def test_each_cause_of_invalid_is_named_with_its_numbers_and_remedy(
     logs: dict[str, Path], name: str, failed: list[str], sentences: list[str]
 ):
     found = read(logs[name])
@@ -300,10 +300,10 @@ def test_a_valid_run_has_no_reasons(logs: dict[str, Path], name: str):
 def test_an_accuracy_test_is_neither_valid_nor_invalid(logs: dict[str, Path]):
     facts = read(logs["offline-accuracy"])
     assert (facts.mode, facts.valid, facts.invalid_reasons) == ("AccuracyOnly", None, [])
-    assert facts.latency_ms is None and facts.tokens_per_s is None
+    assert facts.latency_ms is None and facts.tokens_per_sec is None
 
 
-def test_errors_and_warnings_are_told(logs: dict[str, Path], tmp_path: Path):
+def test_errors_and_warnings_are_reported(logs: dict[str, Path], tmp_path: Path):
     lines = entries(logs["offline"])
     for kind in ("error", "warning"):
         about = {"is_error": kind == "error", "is_warning": kind == "warning"}
@@ -404,7 +404,7 @@ def test_logs_of_older_loadgens_are_read(tmp_path: Path, version: str):
     assert (facts.loadgen_version, facts.scenario, facts.valid) == (version, "Server", True)
     assert facts.started == "2025-07-10T10:00:00Z"
     assert facts.invalid_reasons == []
-    assert (facts.samples, facts.samples_per_s, facts.tokens_per_s) == (30001, 50, 6400.25)
+    assert (facts.samples, facts.samples_per_sec, facts.tokens_per_sec) == (30001, 50, 6400.25)
     assert facts.duration_s == pytest.approx(600)
     assert (facts.latency_ms.p99, facts.ttft_ms.p99, facts.tpot_ms.mean) == (3000, 200, 20)
     assert facts.seeds["schedule"] == 18209322760996052031

@@ -26,11 +26,11 @@ def engine() -> Any:
     return SimpleNamespace(name="vLLM", heard_at=0.0)
 
 
-def test_silence_ends_a_run_and_is_told_in_one_line(clock: Any) -> None:
-    room = engine()
-    dog = Watchdog(room, 10)
+def test_silence_ends_a_run_with_one_line(clock: Any) -> None:
+    silent = engine()
+    dog = Watchdog(silent, 10)
     clock.now += 1
-    room.heard_at = clock.now
+    silent.heard_at = clock.now
     dog.check()
     clock.now += 20  # 20 times the one second that the first answer took
     dog.check()
@@ -51,11 +51,11 @@ def test_the_first_answer_may_take_longer(clock: Any) -> None:
 
 
 def test_the_longest_wait_so_far_sets_the_limit(clock: Any) -> None:
-    room = engine()
-    dog = Watchdog(room, 10)
+    silent = engine()
+    dog = Watchdog(silent, 10)
     for wait in (3, 1):
         clock.now += wait
-        room.heard_at = clock.now
+        silent.heard_at = clock.now
         dog.check()
     assert dog.limit_s == SHARE * 3
 

@@ -64,13 +64,13 @@ def piece(data: bytes | str, address: str) -> Piece:
     try:
         message = from_json(data)
         if error := message.get("error"):
-            raise EndpointError(f"{address} failed while answering: {gist(error)}")
+            raise EndpointError(f"{address} failed while answering: {excerpt(error)}")
         choices = message["choices"]
         if not choices:  # a message about usage
             return Piece()
         found = Piece(choices[0].get("text") or "", choices[0].get("token_ids"), choices[0].get("finish_reason"))
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError):
-        raise EndpointError(f"{address} sent what is no completion: {gist(data)!r}") from None
+        raise EndpointError(f"{address} sent what is no completion: {excerpt(data)!r}") from None
     if found.end is not None and found.end not in WHOLE:
         raise EndpointError(f"{address} broke an answer off: finish_reason {found.end!r}")
     return found
@@ -86,7 +86,7 @@ async def events(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
                 yield data
 
 
-def gist(said: Any) -> str:
+def excerpt(said: Any) -> str:
     """What a server said of an error, as one short line."""
     if isinstance(said, bytes):
         said = said.decode(errors="replace")

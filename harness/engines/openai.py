@@ -20,7 +20,7 @@ import uvloop
 from harness import model
 from harness.config import RunConfig
 from harness.engines import Running, Sampling
-from harness.engines.completions import FORMS, NAMES, VERSIONS, Form, Piece, events, gist, piece
+from harness.engines.completions import FORMS, NAMES, VERSIONS, Form, Piece, events, excerpt, piece
 from harness.engines.loop import LoopThread
 from harness.errors import EndpointError, UsageError, first_line
 from harness.plan import Plan
@@ -40,7 +40,7 @@ def create(plan: Plan) -> "OpenAI":
 
 @dataclass
 class Server:
-    """One endpoint: its address, what it told of itself, and how many requests it is answering."""
+    """One endpoint: its address, what it reports of itself, and how many requests it is answering."""
 
     address: str
     model: str
@@ -92,10 +92,10 @@ class OpenAI(LoopThread):
         first = self.servers[0]
         self._form = first.form or FORMS[0]
         self._body = partial(self._form.body, model=first.model, sampling=self.sampling)
-        told = sorted({f"{server.name} {server.version}".strip() for server in self.servers})
-        self.name, self.version = f"the client of {', '.join(told)}", ""
+        versions = sorted({f"{server.name} {server.version}".strip() for server in self.servers})
+        self.name, self.version = f"the client of {', '.join(versions)}", ""
         self.args = {
-            "server": ", ".join(told),
+            "server": ", ".join(versions),
             "serves": first.model,
             "endpoints": [server.address for server in self.servers],
             "exchange": str(self._form),
@@ -125,9 +125,9 @@ class OpenAI(LoopThread):
         """The engine's version where the server tells, else empty."""
         root = address.removesuffix("/v1")
         for path, key in VERSIONS:
-            status, told, _ = await self._get(root, path)
-            if status == 200 and isinstance(told.get(key), str):
-                return str(told[key])[:60]
+            status, reply, _ = await self._get(root, path)
+            if status == 200 and isinstance(reply.get(key), str):
+                return str(reply[key])[:60]
         return ""
 
     async def _get(self, address: str, path: str) -> tuple[int, dict[str, Any], str]:
@@ -136,10 +136,10 @@ class OpenAI(LoopThread):
             async with self._session.get(address + path, timeout=aiohttp.ClientTimeout(total=ANSWER_S)) as response:
                 header = response.headers.get("Server", "")
                 try:
-                    told = await response.json(content_type=None)
+                    reply = await response.json(content_type=None)
                 except (ValueError, RecursionError):
-                    told = None
-                return response.status, told if isinstance(told, dict) else {}, header[:60]
+                    reply = None
+                return response.status, reply if isinstance(reply, dict) else {}, header[:60]
         except TimeoutError:
             raise UsageError(f"--endpoint {address}: no answer within {ANSWER_S:g} s.") from None
         except aiohttp.ClientError as error:
@@ -160,9 +160,9 @@ class OpenAI(LoopThread):
                 gave = piece(said, server.address).ids is not None
                 return Form(form.ids_in, gave, form.min_tokens)
             if status not in (400, 415, 422):
-                hint = f": set {KEY} in the environment" if status in (401, 403) else f": {gist(said)}"
+                hint = f": set {KEY} in the environment" if status in (401, 403) else f": {excerpt(said)}"
                 raise UsageError(f"--endpoint {server.address} answers {status} to a completion{hint}.")
-            refused = f"{status}: {gist(said)}"
+            refused = f"{status}: {excerpt(said)}"
         raise UsageError(f"--endpoint {server.address} takes no completion that this program can ask for: {refused}.")
 
     def text(self, prompt: list[int]) -> str:
@@ -219,7 +219,7 @@ class OpenAI(LoopThread):
             try:
                 async with self._posted(server, body) as response:
                     if response.status != 200:
-                        said = gist(await response.read())
+                        said = excerpt(await response.read())
                         raise EndpointError(f"{server.address} answered {response.status}: {said}")
                     yield server, response
             finally:

@@ -39,7 +39,7 @@ class Choice:
     cached_tokens: int
 
 
-def args_for(plan: Plan) -> dict[str, Any]:
+def args_for(plan: Plan) -> dict[str, object]:
     """The arguments for vLLM's AsyncEngineArgs of a benchmark run.
 
     Prefix caching is off unless asked for: the benchmark repeats its samples, and answers from the cache would
@@ -55,7 +55,7 @@ def args_for(plan: Plan) -> dict[str, Any]:
     return args | extra_args(plan.config)
 
 
-def choosing_args(config: EngineConfig, max_model_len: int, parallel: tuple[int, int], seed: int) -> dict[str, Any]:
+def choosing_args(config: EngineConfig, max_model_len: int, parallel: tuple[int, int], seed: int) -> dict[str, object]:
     """The arguments for vLLM's AsyncEngineArgs of an engine that is asked with `Engine.choose`.
 
     Prompts share their beginnings, so prefix caching is on; log-probabilities are those after the restriction.
@@ -69,9 +69,9 @@ def choosing_args(config: EngineConfig, max_model_len: int, parallel: tuple[int,
     return args | extra_args(config)
 
 
-def base_args(config: EngineConfig, max_model_len: int, tensor_parallel: int, data_parallel: int) -> dict[str, Any]:
+def base_args(config: EngineConfig, max_model_len: int, tensor_parallel: int, data_parallel: int) -> dict[str, object]:
     """What every use of the engine sets."""
-    args: dict[str, Any] = {
+    args: dict[str, object] = {
         "model": config.model_path,
         "dtype": DTYPES[config.precision],
         "quantization": None if config.quantization == "none" else config.quantization,
@@ -95,7 +95,7 @@ def base_args(config: EngineConfig, max_model_len: int, tensor_parallel: int, da
     return args
 
 
-def extra_args(config: EngineConfig) -> dict[str, Any]:
+def extra_args(config: EngineConfig) -> dict[str, object]:
     """What --engine-arg gives, its keys checked with vLLM."""
     if not config.engine_arg:
         return {}
@@ -131,7 +131,7 @@ class VLLM(LoopThread):
 
     name = "vLLM"
 
-    def __init__(self, args: dict[str, Any], sampling: Sampling = GREEDY, streaming: bool = False) -> None:
+    def __init__(self, args: dict[str, object], sampling: Sampling = GREEDY, streaming: bool = False) -> None:
         super().__init__()
         self.args = args
         self.streaming = streaming

@@ -1,7 +1,7 @@
 """MMLU's questions: 57 subjects in four domains, from CSVs, parquet, `datasets` folders or the hub."""
 
 import csv
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -229,7 +229,7 @@ def from_hub(split: str) -> Iterator[Row]:
     yield from from_records(data.to_list(), "/".join(HUB_DATASET), "")
 
 
-def from_records(records: Sequence[dict[str, Any]], source: str, folder: str) -> Iterator[Row]:
+def from_records(records: Sequence[Mapping[str, Any]], source: str, folder: str) -> Iterator[Row]:
     """Rows with the columns `question`, `choices`, `answer`, and `subject` where one folder holds several."""
     for number, record in enumerate(records):
         where = f"{source}: row {number}"

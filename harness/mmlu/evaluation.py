@@ -2,9 +2,9 @@
 
 import json
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from harness import benchmark, model, processes, results, system, tracking
 from harness.engines import vllm
@@ -20,7 +20,7 @@ from harness.secrets import hide, hide_word
 
 def evaluate(config: MMLUConfig, run: RunFolder, before: Path | None, display: Display) -> int:
     """The way of one evaluation."""
-    facts: dict[str, Any] = {"command": processes.command_line(), "started": results.now(), "system": system.facts()}
+    facts: dict[str, object] = {"command": processes.command_line(), "started": results.now(), "system": system.facts()}
     record(config, run, facts)
     display.say(f"MMLU, {config.model}, {config.num_fewshot}-shot")
 
@@ -71,11 +71,11 @@ def earlier(config: MMLUConfig) -> Path | None:
     raise UsageError(f"--compare {config.compare}: no finished evaluation there, nor under {config.runs}.")
 
 
-def record(config: MMLUConfig, run: RunFolder, facts: dict[str, Any]) -> None:
+def record(config: MMLUConfig, run: RunFolder, facts: Mapping[str, object]) -> None:
     """Keeps config.json: every setting, `auto` resolved, and what is known of the run."""
     from harness.facts import SCHEMA
 
     settings = asdict(config) | {"engine_arg": [hide_word(pair) for pair in config.engine_arg]}
     settings |= {"max_model_len": config.context, "data": config.folder or "hub"}
-    kept = {"schema_version": SCHEMA} | facts | {"config": settings}
+    kept = {"schema_version": SCHEMA, **facts, "config": settings}
     write_json(run.path / "config.json", json.loads(json.dumps(kept, default=str)))

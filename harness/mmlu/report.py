@@ -179,7 +179,7 @@ def draw(folder: Path, rows: Sequence[Scored], subjects: dict[str, Score]) -> No
 
 
 def by_subject(subjects: dict[str, Score]) -> Any:
-    """Which subjects does the model know? One bar each, by domain, best first; the bars of error are 95 % intervals."""
+    """Accuracy by subject. One bar each, by domain, best first; the bars of error are 95 % intervals."""
     from matplotlib import pyplot
 
     places, at = {}, 0.0
@@ -221,7 +221,7 @@ def by_subject(subjects: dict[str, Score]) -> Any:
 
 
 def calibration(rows: Sequence[Scored]) -> Any:
-    """Is the model right as often as it is sure?"""
+    """Accuracy by confidence."""
     from matplotlib import pyplot
 
     parts = [part for part in bins(rows) if part]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from harness import rules
 from harness.errors import BAD_INPUT, DONE, NOT_ACCEPTED, BenchmarkError, UsageError
+from harness.facts import System
 from harness.results import write_json
 from harness.submission import checker, description, entries, refusals, tree
 from harness.system import facts
@@ -51,7 +52,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def write_system(arguments: argparse.Namespace) -> int:
-    machine = description.machine_of(arguments.run) if arguments.run else facts()
+    machine = description.machine_of(arguments.run) if arguments.run else System.model_validate(facts())
     written = description.describe(machine, here=arguments.run is None)
     if arguments.out.exists():
         raise UsageError(f"--out {arguments.out} is already there, maybe filled in by hand: choose another.")

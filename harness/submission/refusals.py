@@ -72,7 +72,7 @@ def refused(entry: Entry) -> Iterator[str]:
         yield "too few queries for its percentile (early stopping)"
     if not performance.token_latencies:
         yield "use_token_latencies is off in the performance test"
-    if rules.SCENARIO[entry.config.scenario].fixed_rate:
+    if entry.config.row.fixed_rate:
         yield from over(performance, CHECKED_LIMITS)
         if (target := number(performance, "target_latency_ns")) > TARGET_LATENCY_NS:
             yield f"a target_latency of {target / 1e9:g} s; the checker allows {TARGET_LATENCY_NS / 1e9:g} s"
@@ -130,7 +130,7 @@ def performance(entry: Entry) -> Iterator[str]:
     if not result.valid:
         yield f"LoadGen calls the performance run INVALID: {'; '.join(result.invalid_reasons)}"
     yield from (f"LoadGen error: {error}" for error in result.errors)
-    if limits := rules.SCENARIO[entry.config.scenario].limits:
+    if limits := entry.config.row.limits:
         yield from over(result, limits)
     if entry.config.scenario in ONE_QUERY and (size := number(result, "samples_per_query")) < official:
         yield f"a query of {size:,} samples; closed asks for {official:,}"
@@ -143,12 +143,10 @@ def test06(entry: Entry) -> Iterator[str]:
     if entry.test06 is None:
         yield "no TEST06 (run it with --compliance test06)"
         return
-    folder, recorded = entry.test06.folder("test06"), entry.test06.test06
-    outcome, text = compliance.judge_test06(
-        folder, recorded.facts.eos, rules.SCENARIO[entry.config.scenario].fixed_rate
-    )
-    told = folder / "verify_accuracy.txt"
+    folder, (recorded, eos) = entry.test06.folder("test06"), entry.test06.test06
+    outcome, text = compliance.judge_test06(folder, eos, entry.config.row.streaming)
+    verdict = folder / "verify_accuracy.txt"
     if not (recorded.passed and outcome.passed):
         yield "TEST06 failed"
-    elif not told.exists() or told.read_text() != text:
+    elif not verdict.exists() or verdict.read_text() != text:
         yield "TEST06: verify_accuracy.txt is not what its log comes to"

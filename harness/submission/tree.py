@@ -8,10 +8,9 @@ v5.1, for v6 the text still says so but the checker wants `src` - the checker is
 import re
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from harness import rules
 from harness.accuracy import accuracy_txt, digest
@@ -55,7 +54,7 @@ def place(base: Path, system: str, entry: Entry) -> Place:
     return Place(results, results / "measurements.json", results, base / "src" / entry.benchmark)
 
 
-def build(entries: Sequence[Entry], description: dict[str, Any], system: str, out: Path) -> Path:
+def build(entries: Sequence[Entry], description: Mapping[str, object], system: str, out: Path) -> Path:
     """Writes the submission of one system into `out` and returns division/submitter in it. Raises UsageError.
 
     `system` names the system in paths; `description` is its whole description, submitter and division included.
@@ -75,7 +74,7 @@ def build(entries: Sequence[Entry], description: dict[str, Any], system: str, ou
     return base
 
 
-def fill(entries: Sequence[Entry], description: dict[str, Any], system: str, base: Path) -> None:
+def fill(entries: Sequence[Entry], description: Mapping[str, object], system: str, base: Path) -> None:
     """Everything of a submission below `base`, division/submitter."""
     for entry in entries:
         where = place(base, system, entry)
@@ -114,9 +113,8 @@ def put_results(entry: Entry, folder: Path) -> None:
 
 def scores_of(run: Run) -> rules.Scores:
     """Raises UsageError where rouge.json lacks one."""
-    scores = {check.name: check.score for check in run.scores.checks}
     try:
-        return rules.Scores(**scores)
+        return rules.Scores(**run.scores.scores)
     except TypeError:
         wanted = ", ".join((*rules.ROUGE, "gen_len"))
         raise UsageError(f"{run.folder('accuracy')}/rouge.json: its scores are not {wanted}.") from None

@@ -33,7 +33,7 @@ PARTS: tuple[Part, ...] = ("set", "engine", "env")
 OWN = ("results_dir", "keep_all", "mlflow", "no_exit_on_accuracy_fail")  # the sweep's own business
 NAME, LONGEST_NAME = r"^[A-Za-z0-9][A-Za-z0-9.,=_+-]*$", 100
 RESERVED = {"plots", "report.md", "sweep.json", "status.json", "mlflow.json", BASELINE}
-ALWAYS: dict[str, Any] = {"no_exit_on_accuracy_fail": True, "extra_metrics": True}
+ALWAYS: dict[str, bool] = {"no_exit_on_accuracy_fail": True, "extra_metrics": True}
 Parts = dict[Part, dict[str, Any]]
 Lines = dict[tuple[str | int, ...], int]
 
@@ -170,7 +170,7 @@ def refused(experiments: Sequence[tuple[str, Experiment]]) -> Iterator[str]:
             config = RunConfig(**item.settings)
             if config.row.fixed_rate and config.mode != "accuracy" and config.server_target_qps == "auto":
                 yield (
-                    f"{where}: {item.name}: the speed of a Server test is the rate it is told: give server_target_qps, "
+                    f"{where}: {item.name}: the speed of a Server test is its target rate: give server_target_qps, "
                     "as max (the highest rate that is VALID) or as one number for all, to compare TTFT and TPOT"
                 )
         except UsageError as error:

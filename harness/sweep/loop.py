@@ -47,13 +47,13 @@ def run(sweep: Sweep, chosen: list[Experiment], choice: Choice, going: Going, di
             interrupted = rounds(chosen, choice, going, lock, display)
             return finish(going, interrupted, display, mlflow)
         except KeyboardInterrupt:
-            going.folder.give_up("interrupted")
+            going.folder.fail("interrupted")
             display.say("interrupted")
             return INTERRUPTED
         except (BenchmarkError, OSError) as error:
             reason = f"{going.folder.path}: {error.strerror}." if isinstance(error, OSError) else str(error)
             with contextlib.suppress(OSError):
-                going.folder.give_up("failed", reason)
+                going.folder.fail("failed", reason)
             raise BenchmarkError(f"{reason} --resume goes on from here.") from None
 
 

@@ -10,7 +10,7 @@ LABELLED = 10  # points that can all have their names beside them
 
 
 def speedups(rows: Sequence[tuple[str, float, float, float, bool]]) -> Any:
-    """How much faster or slower is each experiment? Rows: name, ratio to the baseline, lowest, highest, usable."""
+    """Speed of each experiment relative to the baseline. Rows: name, ratio to the baseline, lowest, highest, usable."""
     from matplotlib import pyplot
 
     style()
@@ -33,7 +33,7 @@ def speedups(rows: Sequence[tuple[str, float, float, float, bool]]) -> Any:
 
 
 def trade_off(points: Sequence[tuple[str, float, float, bool]]) -> Any:
-    """What does speed cost in accuracy? Points: name, output tokens/s, the first of the scores, usable."""
+    """Accuracy against speed. Points: name, output tokens/s, the first of the scores, usable."""
     from matplotlib import pyplot
 
     style()
@@ -72,7 +72,7 @@ def pareto(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def path(steps: Sequence[tuple[str, float, bool]]) -> Any:
-    """What does each step of a stack add? Steps: name, output tokens/s, usable."""
+    """Speed after each step of a stack. Steps: name, output tokens/s, usable."""
     from matplotlib import pyplot
 
     style()

@@ -254,7 +254,7 @@ def findings(report: Report) -> Iterator[str]:
     if base is None or not base.complete or (timed and not base.usable):
         yield "The baseline has no speed that counts, so there is nothing to compare with."
     elif timed and fixed_rate(base.experiment):
-        yield "The baseline's speed is the rate it was told: what compares is TTFT and TPOT at the same rate."
+        yield "The baseline's speed is its target rate: what compares is TTFT and TPOT at the same rate."
     measured = sorted((row for row in report.rows if row.effect != "unknown" and row.usable), key=gain, reverse=True)
     titles: dict[Effect, str] = {
         "helped": "Helped",
