@@ -8,8 +8,7 @@ import signal
 import sys
 from pathlib import Path
 
-import util_logs
-from harness import compare, rendering
+from harness import compare, loadgen_log, rendering
 from harness.cli import in_utf8
 from harness.errors import BAD_INPUT, DONE, BenchmarkError
 from harness.sweep import report as sweep_report
@@ -41,7 +40,7 @@ def main() -> int:
         flags.error("--csv goes with --compare or --last")
     try:
         print(rendered(asked.run) if asked.run else compared(asked))
-    except (BenchmarkError, util_logs.LogError) as error:
+    except (BenchmarkError, loadgen_log.LogError) as error:
         print(f"error: {error}", file=sys.stderr)
         return BAD_INPUT
     except OSError as error:

@@ -86,8 +86,7 @@ def serve(messages: int, port: Connection) -> None:
 
 def measure(messages: int, rate: float) -> None:
     """Runs one performance test at `rate` queries/s and prints its line."""
-    import util_logs
-    from harness import loadgen, model, sut
+    from harness import loadgen, loadgen_log, model, sut
     from harness.config import RunConfig
     from harness.engines.openai import OpenAI
     from harness.plan import resolve
@@ -113,7 +112,7 @@ def measure(messages: int, rate: float) -> None:
         before = time.process_time()
         loadgen.run("performance", settings, tested, SAMPLES, Path(folder), watch)
         used = time.process_time() - before
-        facts = util_logs.read(Path(folder))
+        facts = loadgen_log.read(Path(folder))
     assert facts.samples and facts.samples_per_sec and facts.ttft_ms
     print(
         f"{messages:8} {rate:9,.0f} {facts.samples_per_sec:11,.0f} {1e6 * used / facts.samples:16.0f} "

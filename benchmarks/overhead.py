@@ -39,8 +39,7 @@ class InstantEngine:
 
 def measure(scenario: str) -> dict[str, float]:
     """Runs one performance test of `scenario` against the instant engine."""
-    import util_logs
-    from harness import loadgen, sut
+    from harness import loadgen, loadgen_log, sut
     from harness.config import RunConfig
     from harness.plan import resolve
 
@@ -56,7 +55,7 @@ def measure(scenario: str) -> dict[str, float]:
         before = time.process_time()
         loadgen.run("performance", settings, tested, SAMPLES, Path(folder), lambda: None)
         used = time.process_time() - before
-        facts = util_logs.read(Path(folder))
+        facts = loadgen_log.read(Path(folder))
     assert facts.samples and facts.samples_per_sec and facts.latency_ms
     return {
         "queries": facts.samples,

@@ -17,6 +17,7 @@ every command
 the benchmark
     benchmark     the way of one run
     samples  sut  loadgen  bench      data, system under test, one LoadGen test, the tests of a run
+    loadgen_log  validity             what LoadGen wrote, typed; why it says INVALID
     rates  search                     LoadGen's target rate, measured or searched for
     accuracy  compliance              verdicts beside LoadGen's
     watchdog  recorder  others        what is watched while a test runs

@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 
 import mlperf_loadgen as lg
 
-import util_logs
-from harness import loadgen, others, recorder, results, search, sut, system
+from harness import loadgen, loadgen_log, others, recorder, results, search, sut, system
 from harness.engines import Engine
 from harness.errors import EngineError
 from harness.plan import Plan
@@ -59,7 +58,7 @@ class Bench:
         self.display.stage(f"probe at {qps:.4g} queries/s")
         with loadgen.shortened(settings, short):
             self.drive("performance", settings, short, folder)
-        result = util_logs.read(folder)
+        result = loadgen_log.read(folder)
         first, each = result.ttft_ms, result.tpot_ms
         return search.Probe(
             qps=qps,

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
 
-import util_logs
 from harness import (
     accuracy,
     beside,
     compliance,
     engines,
+    loadgen_log,
     model,
     others,
     processes,
@@ -170,7 +170,7 @@ def measure_accuracy(plan: Plan, bench: Bench, tokenizer: Any) -> Evaluation:
 def measure_performance(plan: Plan, bench: Bench) -> Plan:
     """Runs the performance test, again with a corrected rate if the first was wrong; the plan of the last one."""
     for left in reversed(range(rates.max_attempts(plan.config))):
-        result = util_logs.read(bench.test("performance", plan))
+        result = loadgen_log.read(bench.test("performance", plan))
         better = rates.corrected(plan, result) if left else None
         if better is None:
             break

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-import util_logs
+from harness import loadgen_log
 from harness.accuracy import decode_hex
 from harness.errors import LoadGenError
 from harness.plan import Plan
@@ -140,7 +140,7 @@ def ordinary_sample(folder: Path, prompts: Sequence[int]) -> int:
 
     `prompts` holds each sample's prompt length, in tokens.
     """
-    order = [sample.index for sample in util_logs.read_trace(folder)]
+    order = [sample.index for sample in loadgen_log.read_trace(folder)]
     answers: dict[int, int] = dict(zip(order, read_json(folder / "tokens.json"), strict=True))
     mean_prompt = sum(prompts[index] for index in answers) / len(answers)
     mean_answer = sum(answers.values()) / len(answers)
@@ -156,8 +156,8 @@ def judge_test04(folder: Path, reference: Path, sample: int) -> tuple[Outcome, s
 
     As officially, an INVALID result proves nothing and fails. Raises LogError for logs of two scenarios.
     """
-    ordinary = util_logs.read(reference)
-    repeated = util_logs.read(folder, ordinary.scenario, ordinary.mode)
+    ordinary = loadgen_log.read(reference)
+    repeated = loadgen_log.read(folder, ordinary.scenario, ordinary.mode)
     before, after = (result.samples_per_sec or 0.0 for result in (ordinary, repeated))
     checks = {
         "performance test is VALID": bool(ordinary.valid),

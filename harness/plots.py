@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import util_logs
-from harness import rules
+from harness import loadgen_log, rules
 from harness.errors import UsageError
 from harness.pages import number
 from harness.results import FOLDER, read, read_columns
@@ -28,8 +27,8 @@ def draw(folder: Path, summary: Summary) -> dict[str, str]:
         drawn["scores"] = scores(run.accuracy)
         if (table := folder / FOLDER["accuracy"] / "samples.csv").exists():
             drawn["length"] = by_length(table)
-    if run.performance and (logs / util_logs.TRACE).exists():
-        samples = util_logs.read_trace(logs)
+    if run.performance and (logs / loadgen_log.TRACE).exists():
+        samples = loadgen_log.read_trace(logs)
         tokens = read(logs / "tokens.json", list[int]) if (logs / "tokens.json").exists() else []
         if summary.scenario.streaming:
             drawn["latency_cdf"] = latencies(samples, tokens, run.performance, summary.scenario.headline)
@@ -113,7 +112,7 @@ def by_length(path: Path) -> Any:
     return figure
 
 
-def throughput(samples: Sequence[util_logs.Sample], tokens: Sequence[int]) -> Any:
+def throughput(samples: Sequence[loadgen_log.Sample], tokens: Sequence[int]) -> Any:
     """Completions over time. A busy engine climbs evenly; LoadGen logs ends alone in Offline."""
     import numpy as np
     from matplotlib import pyplot
@@ -138,7 +137,7 @@ def throughput(samples: Sequence[util_logs.Sample], tokens: Sequence[int]) -> An
 FAR = 3  # times the largest value: a limit beyond is named at the edge instead of squeezing the curve
 
 
-def latencies(samples: Sequence[util_logs.Sample], tokens: Sequence[int], test: Performance, headline: str) -> Any:
+def latencies(samples: Sequence[loadgen_log.Sample], tokens: Sequence[int], test: Performance, headline: str) -> Any:
     """The share of queries by latency, with the limit. `headline` names the metric that is the result."""
     import numpy as np
     from matplotlib import pyplot

@@ -11,10 +11,10 @@ from harness import rules
 from harness.config import RunConfig
 from harness.engines import Engine
 from harness.errors import NotAcceptedError
+from harness.loadgen_log import TestResult
 from harness.plan import Plan
 from harness.search import MARGIN, Probe, highest
 from harness.sut import batched
-from util_logs import TestResult
 
 # LoadGen plans for 1.1 x duration x rate. A trial sees the ramps at both ends more than a long run does, so the
 # engine may prove faster than the trial; too few samples would make the run INVALID, too many only longer.

@@ -9,8 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import util_logs
-from harness import beside, metrics, plots, results, rules
+from harness import beside, loadgen_log, metrics, plots, results, rules
 from harness.compliance import RESULT
 from harness.errors import UsageError
 from harness.facts import SCHEMA, Cost, LimitsMs, MachineUse, RunFacts
@@ -83,7 +82,7 @@ def tests(folder: Path, facts: RunFacts) -> Run:
     scores = folder / FOLDER["accuracy"] / SCORES_FILE
     audits: tuple[Audit, ...] = ("test04", "test06")
     judged: dict[Audit, Path] = {test: folder / FOLDER[test] / RESULT for test in audits}
-    measured = (folder / FOLDER["performance"] / util_logs.DETAIL).exists()
+    measured = (folder / FOLDER["performance"] / loadgen_log.DETAIL).exists()
     compliance = {test: results.read(path, Compliance) for test, path in judged.items() if path.exists()}
     return Run(
         accuracy=results.read(scores, ScoresFile) if scores.exists() else None,
@@ -164,13 +163,13 @@ def performance(folder: Path, plan: Plan) -> Performance:
     Raises LogError for the log of another run.
     """
     scenario = rules.SCENARIO[plan.config.scenario]
-    log = util_logs.read(folder, rules.SCENARIO[plan.config.scenario].loadgen, "PerformanceOnly")
+    log = loadgen_log.read(folder, rules.SCENARIO[plan.config.scenario].loadgen, "PerformanceOnly")
     for name, found, planned in (
         ("seeds", log.seeds, asdict(plan.seeds)),
         ("minimum duration, ms", log.effective.get("min_duration_ms"), round(1000 * plan.min_duration_s)),
     ):
         if found != planned:
-            raise util_logs.LogError(f"{folder}: a log of another run: its {name}: {found}, not {planned}.")
+            raise loadgen_log.LogError(f"{folder}: a log of another run: its {name}: {found}, not {planned}.")
     limits = plan.limits
     used = results.read(folder / "machine.json", MachineUse) if (folder / "machine.json").exists() else MachineUse()
     new, prompts = counts(folder / TOKENS), counts(folder / PROMPT_TOKENS)
@@ -215,9 +214,9 @@ def goodput(folder: Path, tokens: Sequence[int], limits: rules.Limits | None) ->
 
     None where there are no limits, or LoadGen left no trace.
     """
-    if limits is None or not (folder / util_logs.TRACE).exists():
+    if limits is None or not (folder / loadgen_log.TRACE).exists():
         return None
-    samples = util_logs.read_trace(folder)
+    samples = loadgen_log.read_trace(folder)
     if not samples or len(samples) != len(tokens):
         return None
     kept = 0

@@ -11,9 +11,9 @@ from pydantic import AliasChoices, ConfigDict, Field, JsonValue, computed_field,
 
 from harness import rules
 from harness.facts import SCHEMA, Cost, File, InProcess, LimitsMs, Model, System
+from harness.loadgen_log import DETAIL, Latency
 from harness.rules import ROOT
 from harness.search import Probe
-from util_logs import DETAIL, Latency
 
 SCORES_FILE = "rouge.json"
 SCHEMA_FILE = ROOT / "templates" / "summary.schema.json"

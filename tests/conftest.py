@@ -12,7 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
+settings.register_profile("busy", deadline=None)  # how long an example takes is the machine's business
+settings.load_profile("busy")
 ROOT = Path(__file__).parent.parent
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs, and their children, ignore it
 # On a CPU vLLM puts the model into a process of its own; without it, as on one GPU, an engine starts in half the time.

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-import util_logs
-from harness import compliance
+from harness import compliance, loadgen_log
 from harness.config import RunConfig
 from harness.errors import LoadGenError, UsageError
 from harness.samples import from_json
@@ -37,7 +36,7 @@ def test_test06_of_real_runs(offline: Finished, server: Finished) -> None:
         assert list(outcome["checks"].values()) == [first, True, True]
         assert outcome["facts"] == {"samples": 100, "eos": EOS}
         assert "TEST06: PASS" in (done.folder / "report.md").read_text()
-        facts = util_logs.read(done.folder / "Compliance" / "TEST06")
+        facts = loadgen_log.read(done.folder / "Compliance" / "TEST06")
         assert facts.effective["min_duration_ms"] == 0
         assert facts.samples == 100
         assert facts.errors == []
@@ -144,8 +143,8 @@ def result_log(folder: Path, **changed: Any) -> Path:
         **{"result_validity": "VALID", "result_min_duration_met": True, "result_samples_per_second": 10.0},
     }
     lines = [{"key": key, "value": value} for key, value in (values | changed | {"num_errors": 0}).items()]
-    text = "".join(f"{util_logs.MARK}{json.dumps(line)}\n" for line in lines)
-    (folder / util_logs.DETAIL).write_text(text)
+    text = "".join(f"{loadgen_log.MARK}{json.dumps(line)}\n" for line in lines)
+    (folder / loadgen_log.DETAIL).write_text(text)
     return folder
 
 
@@ -171,7 +170,7 @@ def test_test04_fails_where_a_result_is_invalid_or_faster(tmp_path: Path, check:
 def test_test04_compares_no_two_scenarios(tmp_path: Path) -> None:
     reference = result_log(tmp_path / "before")
     other = result_log(tmp_path / "after", effective_scenario="SingleStream")
-    with pytest.raises(util_logs.LogError, match="it says SingleStream, not Offline"):
+    with pytest.raises(loadgen_log.LogError, match="it says SingleStream, not Offline"):
         compliance.judge_test04(other, reference, 0)
 
 
@@ -191,7 +190,7 @@ def test_the_ordinary_sample_is_near_both_means(offline: Finished) -> None:
     answers = {
         sample.index: tokens
         for sample, tokens in zip(
-            util_logs.read_trace(folder), json.loads((folder / "tokens.json").read_text()), strict=True
+            loadgen_log.read_trace(folder), json.loads((folder / "tokens.json").read_text()), strict=True
         )
     }
     assert prompts[index] == pytest.approx(sum(prompts) / len(prompts), rel=0.1)

@@ -9,16 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import util_logs
-from harness import rates, rendering, results, rules
+from harness import loadgen_log, rates, rendering, results, rules
 from harness.config import RunConfig
 from harness.errors import UsageError
 from harness.loadgen import settings_for, user_conf
+from harness.loadgen_log import Sample
 from harness.plan import Plan, resolve
 from harness.results import RunFolder
 from harness.search import Probe
 from tests import made
-from util_logs import Sample
 
 
 def plan(**flags: Any) -> Plan:
@@ -66,8 +65,8 @@ def test_wrong_limits_and_prices_are_refused(flags: dict[str, Any], message: str
 
 
 def share(monkeypatch: pytest.MonkeyPatch, folder: Path, samples: list[Sample], tokens: list[int]) -> float | None:
-    (folder / util_logs.TRACE).touch()
-    monkeypatch.setattr(util_logs, "read_trace", lambda _: samples)
+    (folder / loadgen_log.TRACE).touch()
+    monkeypatch.setattr(loadgen_log, "read_trace", lambda _: samples)
     return rendering.goodput(folder, tokens, rules.Limits(100, 10))
 
 

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import util_logs
-from harness import loadgen, rules, validity
+from harness import loadgen, loadgen_log, rules, validity
 from harness.config import RunConfig
 from harness.errors import LoadGenError
 from harness.loadgen import set_rates, settings_for, user_conf
+from harness.loadgen_log import TestResult
 from harness.plan import Plan, resolve
 from harness.rates import (
     Trial,
@@ -30,7 +30,6 @@ from harness.rates import (
     trial_batch,
     trial_prompts,
 )
-from util_logs import TestResult
 
 MODES = ("accuracy", "performance", "both")
 CATEGORY = {"offline": "datacenter", "server": "datacenter", "interactive": "datacenter", "singlestream": "edge"}
@@ -204,7 +203,7 @@ def test_singlestream_expects_more_than_the_mean_latency():
 
 def ended(scenario: str, duration_met: bool = False, seconds: float = 4) -> TestResult:
     """A performance test of 100 samples at 25 samples/s."""
-    rate = util_logs.SAMPLE_RATE[rules.SCENARIO[scenario].loadgen]
+    rate = loadgen_log.SAMPLE_RATE[rules.SCENARIO[scenario].loadgen]
     values = {
         "loadgen_version": "6.0.17",
         "effective_scenario": rules.SCENARIO[scenario].loadgen,
@@ -217,7 +216,7 @@ def ended(scenario: str, duration_met: bool = False, seconds: float = 4) -> Test
         "result_max_latency_ns": 1e9 * seconds,
         rate: 25.0,
     }
-    return util_logs.interpret(values, [], [])
+    return loadgen_log.interpret(values, [], [])
 
 
 def test_a_test_that_ran_short_is_tried_again_at_its_own_rate():

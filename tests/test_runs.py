@@ -13,8 +13,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-import util_logs
-from harness import loadgen
+from harness import loadgen, loadgen_log
 from harness.compare import Speed
 from harness.config import RunConfig
 from harness.plan import resolve
@@ -37,7 +36,7 @@ def check(done: Finished, scenario: str, modes: tuple[str, ...] = ("accuracy", "
     assert not summary["meta"]["comparable"]
     assert "Not comparable with MLPerf results" in (done.folder / "report.md").read_text()[:400]
     for mode in modes:
-        facts = util_logs.read(done.folder / mode.capitalize())
+        facts = loadgen_log.read(done.folder / mode.capitalize())
         assert facts.errors == []
         assert facts.seeds == {
             "qsl": 1780908523862526354,
@@ -79,7 +78,7 @@ def test_server_takes_its_rate_from_the_offline_run(offline: Finished, server: F
 
 def test_server_percentiles_are_those_of_the_trace(server: Finished) -> None:
     folder = server.folder / "Performance"
-    facts, samples = util_logs.read(folder), util_logs.read_trace(folder)
+    facts, samples = loadgen_log.read(folder), loadgen_log.read_trace(folder)
     tokens = json.loads((folder / "tokens.json").read_text())
     assert facts.samples == len(samples) == len(tokens)
     assert facts.ttft_ms is not None and facts.tpot_ms is not None
@@ -97,7 +96,7 @@ def test_singlestream(singlestream: Finished) -> None:
     resolved = resolve(config, [], 0)
     latency = json.loads((singlestream.folder / "config.json").read_text())["plan"]["expected_latency_ms"]
     expected = loadgen.expected_queries(replace(resolved, expected_latency_ms=latency), "performance")
-    assert expected == util_logs.read(singlestream.folder / "Performance").effective["min_query_count"]
+    assert expected == loadgen_log.read(singlestream.folder / "Performance").effective["min_query_count"]
 
 
 def test_interactive_performance_only(tmp_path: Path) -> None:
@@ -105,7 +104,7 @@ def test_interactive_performance_only(tmp_path: Path) -> None:
     check(done, "interactive", ("performance",))
     config = json.loads((done.folder / "config.json").read_text())
     assert config["loadgen"] == {"model": "llama3_1-8b-interactive", "scenario": "Server"}
-    facts = util_logs.read(done.folder / "Performance")
+    facts = loadgen_log.read(done.folder / "Performance")
     assert done.summary["run"]["performance"]["limits_ms"] == {"ttft": 500, "tpot": 30}
     assert facts.target_qps == 12
 

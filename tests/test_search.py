@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import util_logs
-from harness import rates, rules, search
+from harness import loadgen_log, rates, rules, search
 from harness.config import RunConfig
 from harness.errors import NotAcceptedError, UsageError
 from harness.plan import resolve
@@ -98,7 +97,7 @@ def test_a_search_on_the_demo(tmp_path: Path) -> None:
     assert any("server_target_qps = " in note for note in summary["meta"]["notes"])
     assert summary["run"]["performance"]["target_qps"] <= 1.001 * expected
     assert (folder / "plots" / "search.png").exists()
-    asked, given = (util_logs.read(folder / place) for place in ("Performance", f"Probes/{probes[0]['qps']:.4g}"))
+    asked, given = (loadgen_log.read(folder / place) for place in ("Performance", f"Probes/{probes[0]['qps']:.4g}"))
     assert asked.effective["min_duration_ms"] == 1000 * duration(folder) != given.effective["min_duration_ms"]
     assert asked.effective["performance_sample_count"] == summary["meta"]["samples"]
 

@@ -12,8 +12,7 @@ from unittest.mock import Mock
 
 import pytest
 
-import util_logs
-from harness import rules, validity
+from harness import loadgen_log, rules, validity
 from harness.config import RunConfig, affecting
 from harness.errors import UsageError
 from harness.facts import System
@@ -179,11 +178,11 @@ def test_the_accuracy_log_is_cut_as_the_official_script_cuts_it(
 
 def rewrite(folder: Path, **values: Any) -> None:
     """Puts other values into the detail log in a folder; an entry that it lacks comes before its last."""
-    path = folder / util_logs.DETAIL
+    path = folder / loadgen_log.DETAIL
     lines = path.read_text().splitlines(keepends=True)
     for key, value in values.items():
         entry = {"value": value, "metadata": {"is_error": False, "is_warning": False}}
-        text = f"{util_logs.MARK}{json.dumps({'key': key, **entry})}\n"
+        text = f"{loadgen_log.MARK}{json.dumps({'key': key, **entry})}\n"
         places = [n for n, line in enumerate(lines) if f'"key": "{key}"' in line] or [len(lines) - 1]
         lines[places[0] : places[0] + 1] = [text] if f'"key": "{key}"' in lines[places[0]] else [text, lines[places[0]]]
     path.write_text("".join(lines))
@@ -230,7 +229,7 @@ def of_rouge(**values: Any) -> Callable[[Path], None]:
 
 def in_log(folder: str, old: str, new: str) -> Callable[[Path], None]:
     def edit(run: Path) -> None:
-        path = run / folder / util_logs.DETAIL
+        path = run / folder / loadgen_log.DETAIL
         assert old in path.read_text()
         path.write_text(path.read_text().replace(old, new))
 

@@ -17,8 +17,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import util_logs
-from util_logs import DETAIL, MARK, TRACE, LogError, read, read_trace
+from harness import loadgen_log
+from harness.loadgen_log import DETAIL, MARK, TRACE, LogError, read, read_trace
 
 ROOT = Path(__file__).parent.parent
 SAMPLES = 64
@@ -383,7 +383,7 @@ def old_log() -> list[dict[str, Any]]:
     for key, value in RATES.items():
         values |= {key.format(edge): round(value) for edge in ("min", "max", "mean")}
     for key, value in PERCENTILES.items():
-        values |= {key.format(share): round(value) for share in util_logs.PERCENTILES}
+        values |= {key.format(share): round(value) for share in loadgen_log.PERCENTILES}
     about = {"is_error": False, "is_warning": False, "file": "results.cc", "line_no": 1, "pid": 7, "tid": 7}
     common = {"time_ms": 1.5, "namespace": "mlperf::logging", "event_type": "POINT_IN_TIME", "metadata": about}
     return [{"key": key, "value": value, **common} for key, value in [*values.items(), end]]

@@ -5,8 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import util_logs
-from harness import rules
+from harness import loadgen_log, rules
 from harness.errors import UsageError
 from harness.rules import ROOT
 
@@ -48,7 +47,7 @@ def checked(said: str) -> int:
 
 def results_in(tree: Path) -> list[Path]:
     """The performance logs of a submission, wherever they lie in it, but for those of compliance tests."""
-    logs = sorted(tree.rglob(f"performance/run_1/{util_logs.DETAIL}"))
+    logs = sorted(tree.rglob(f"performance/run_1/{loadgen_log.DETAIL}"))
     return [log for log in logs if not re.fullmatch(r"TEST\d+", log.parents[2].name)]
 
 
@@ -57,7 +56,7 @@ def version_of(tree: Path) -> str:
     logs = results_in(tree)
     if not logs:
         raise UsageError(f"{tree}: no performance logs in it; not a submission.")
-    seeds = util_logs.read(logs[0].parent).seeds
+    seeds = loadgen_log.read(logs[0].parent).seeds
     for version, known in rules.SEEDS.items():
         if seeds == vars(known):
             return version

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import util_logs
-from harness import compliance, rules
+from harness import compliance, loadgen_log, rules
 from harness.config import RunConfig, affecting
 from harness.errors import UsageError
 from harness.facts import RunFacts
@@ -18,7 +17,7 @@ SCENARIO = {name: row.loadgen for name, row in rules.SCENARIO.items()} | {"inter
 MODE: dict[Test, str] = {"accuracy": "AccuracyOnly", "performance": "PerformanceOnly", "test06": "PerformanceOnly"}
 
 # What a test leaves where it came to its end.
-LEFT: dict[Test, str] = {"accuracy": SCORES_FILE, "performance": util_logs.DETAIL, "test06": compliance.RESULT}
+LEFT: dict[Test, str] = {"accuracy": SCORES_FILE, "performance": loadgen_log.DETAIL, "test06": compliance.RESULT}
 
 # LoadGen's settings of a performance test; an accuracy test needs none of them.
 LOADGEN = {"server_target_qps", "offline_expected_qps", "min_duration"}
@@ -44,9 +43,9 @@ class Run:
         """Whether the test was run to its end."""
         return (self.folder(test) / LEFT[test]).exists()
 
-    def log(self, test: Test) -> util_logs.TestResult:
+    def log(self, test: Test) -> loadgen_log.TestResult:
         """What LoadGen's log says of the test. Raises LogError."""
-        return util_logs.read(self.folder(test), self.config.row.loadgen, MODE[test])
+        return loadgen_log.read(self.folder(test), self.config.row.loadgen, MODE[test])
 
     @property
     def scores(self) -> ScoresFile:

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from harness import compliance, rules
+from harness.loadgen_log import TestResult
 from harness.submission.entries import BENCHMARK, SCENARIO, Entry
-from util_logs import TestResult
 
 # The scenarios a closed submission must cover: each of these sets needs one of its own.
 REQUIRED = {
