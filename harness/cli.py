@@ -15,9 +15,9 @@ from typing import Annotated, Any, Literal, NoReturn, TypeVar, get_args, get_ori
 import typer
 from typer.core import TyperCommand
 
-from harness.config import EngineConfig, as_flag
+from harness.config import EngineConfig
 from harness.errors import UsageError, ends_in_one_line
-from harness.values import near, read_given
+from harness.values import as_flag, near, read_given
 
 Config = TypeVar("Config", bound=EngineConfig)
 LARGEST_FILE = 4 * 2**20  # bytes of a --config file

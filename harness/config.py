@@ -3,11 +3,11 @@
 import math
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, get_type_hints
+from typing import Any, Literal
 
 from harness import endpoints, rules
 from harness.errors import UsageError
-from harness.values import coerce, describe, from_yaml
+from harness.values import as_flag, check_types, from_yaml, require
 
 Auto = Literal["auto"]
 Affects = Literal["answers", "speed", "nothing"]  # what else than the report may change with a flag
@@ -331,24 +331,3 @@ class RunConfig(EngineConfig):
 def affecting(kind: type[EngineConfig], *what: Affects) -> tuple[str, ...]:
     """The names of the flags of a config class that affect any of `what`."""
     return tuple(item.name for item in fields(kind) if item.metadata["affects"] in what)
-
-
-def as_flag(name: str) -> str:
-    """max_num_seqs -> --max-num-seqs"""
-    return "--" + name.replace("_", "-")
-
-
-def require(ok: bool, name: str, wanted: str, got: object = None) -> None:
-    if not ok:
-        raise UsageError(f"{name} takes {wanted}" + (f"; got {got!r}." if got is not None else "."))
-
-
-def check_types(config: EngineConfig) -> None:
-    """Holds each field to its annotation, so that a --config file meets the same checks as the command line."""
-    hints = get_type_hints(type(config))
-    for name, metadata in ((item.name, item.metadata) for item in fields(config)):
-        hint, value = hints[name], getattr(config, name)
-        try:
-            object.__setattr__(config, name, coerce(value, hint))
-        except ValueError:
-            raise UsageError(f"{as_flag(name)} takes {describe(hint, metadata['metavar'])}; got {value!r}.") from None

@@ -113,3 +113,28 @@ class RunFacts(Facts):
         plan = asdict(self.plan)
         flags: dict[str, object] = plan.pop("config")
         return flags | {name: value for name, value in plan.items() if name not in ("task", "notes")}
+
+
+class MachineUse(Model):
+    """machine.json: what a test took of the machine, and what other programs did meanwhile."""
+
+    others_cpu_cores: float | None = None
+    others: list[str] = []
+    gpu_joules: float | None = None
+
+
+class LimitsMs(Model):
+    """99th percentiles at most, in milliseconds."""
+
+    ttft: float
+    tpot: float
+
+
+class Cost(Model):
+    """What tokens and requests cost at --price-per-hour, in its currency."""
+
+    price_per_hour: float
+    per_million_output_tokens: float | None = None
+    per_million_tokens: float | None = None
+    """Input and output."""
+    per_thousand_requests: float | None = None

@@ -220,19 +220,19 @@ def speeds(axes: Any, probes: Sequence[Probe], share: int, whose: str) -> None:
 
     The knee is the VALID rate with the largest product of both.
     """
-    known = sorted((1000 / p.tpot_p50, p.tokens_per_sec / share, p) for p in probes if p.tpot_p50 and p.tokens_per_sec)
-    axes.plot([user for user, *_ in known], [speed for _, speed, _ in known], color=GREY, linewidth=1)
-    for user, speed, probe in known:
-        axes.plot(user, speed, "o", color=BLUE if probe.valid else RED)
-        axes.annotate(f"{probe.qps:.3g}/s", (user, speed), (0, 7), textcoords="offset points", ha="center", fontsize=8)
-    if valid := [point for point in known if point[2].valid]:
-        user, speed, _ = max(valid, key=lambda point: point[0] * point[1])
+    measured = [probe for probe in probes if probe.tpot_p50 and probe.tokens_per_sec]
+    known = sorted((1000 / (p.tpot_p50 or 1), (p.tokens_per_sec or 0) / share, p.qps, p.valid) for p in measured)
+    axes.plot([user for user, *_ in known], [speed for _, speed, *_ in known], color=GREY, linewidth=1)
+    for user, speed, qps, valid in known:
+        axes.plot(user, speed, "o", color=BLUE if valid else RED)
+        axes.annotate(f"{qps:.3g}/s", (user, speed), (0, 7), textcoords="offset points", ha="center", fontsize=8)
+    if good := [(user, speed) for user, speed, _, valid in known if valid]:
+        user, speed = max(good, key=lambda point: point[0] * point[1])
         axes.plot(user, speed, "o", markersize=14, markerfacecolor="none", color=ORANGE, label="knee")
         axes.legend(fontsize=8, framealpha=0.9)
     axes.set(title="Speed for all against speed for one", xlabel="output tokens/s of one user, median")
-    columns = [user for user, *_ in known], [speed for _, speed, _ in known]
-    most = [max(column, default=1.0) for column in columns]
-    axes.set(ylabel=f"output tokens/s per {whose}", xlim=(0, 1.1 * most[0]), ylim=(0, 1.15 * most[1]))
+    most = max((speed for _, speed, *_ in known), default=1.0)
+    axes.set(ylabel=f"output tokens/s per {whose}", xlim=(0, None), ylim=(0, 1.15 * most))
 
 
 def recorded(path: Path) -> tuple[list[float], dict[str, list[float | None]]]:

@@ -13,7 +13,7 @@ import util_logs
 from harness import beside, metrics, plots, results, rules
 from harness.compliance import RESULT
 from harness.errors import UsageError
-from harness.facts import SCHEMA, RunFacts
+from harness.facts import SCHEMA, Cost, LimitsMs, MachineUse, RunFacts
 from harness.pages import number, render
 from harness.plan import Plan
 from harness.results import FOLDER, write_json, write_text
@@ -21,11 +21,8 @@ from harness.summary import (
     SCORES_FILE,
     Audit,
     Compliance,
-    Cost,
     History,
-    LimitsMs,
     Logs,
-    MachineUse,
     Meta,
     Performance,
     Run,

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AliasChoices, ConfigDict, Field, JsonValue, computed_field, field_validator
 
 from harness import rules
-from harness.facts import SCHEMA, File, InProcess, Model, System
+from harness.facts import SCHEMA, Cost, File, InProcess, LimitsMs, Model, System
 from harness.rules import ROOT
 from harness.search import Probe
 from util_logs import DETAIL, Latency
@@ -143,31 +143,6 @@ class ScoresFile(Accuracy, File):
             "gate_multiplier": rules.GATE[self.high_accuracy],
             **{f"threshold_{name}": floors[name].low for name in self.rouge},
         }
-
-
-class LimitsMs(Model):
-    """99th percentiles at most, in milliseconds."""
-
-    ttft: float
-    tpot: float
-
-
-class MachineUse(Model):
-    """machine.json: what a test took of the machine, and what other programs did meanwhile."""
-
-    others_cpu_cores: float | None = None
-    others: list[str] = []
-    gpu_joules: float | None = None
-
-
-class Cost(Model):
-    """What tokens and requests cost at --price-per-hour, in its currency."""
-
-    price_per_hour: float
-    per_million_output_tokens: float | None = None
-    per_million_tokens: float | None = None
-    """Input and output."""
-    per_thousand_requests: float | None = None
 
 
 class Performance(Model):

@@ -1,11 +1,12 @@
 """Values from the outside: text and YAML into what a setting holds, files that the user named."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from datetime import date
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from harness.errors import UsageError
 
@@ -89,3 +90,24 @@ def near(word: str, known: Sequence[str]) -> str:
     """`; did you mean ...?` for a misspelt name, or a full stop."""
     close = get_close_matches(word, known, n=3, cutoff=0.6)
     return f"; did you mean {', '.join(close)}?" if close else "."
+
+
+def as_flag(name: str) -> str:
+    """max_num_seqs -> --max-num-seqs"""
+    return "--" + name.replace("_", "-")
+
+
+def require(ok: bool, name: str, wanted: str, got: object = None) -> None:
+    if not ok:
+        raise UsageError(f"{name} takes {wanted}" + (f"; got {got!r}." if got is not None else "."))
+
+
+def check_types(config: Any) -> None:
+    """Holds each field to its annotation, so that a --config file meets the same checks as the command line."""
+    hints = get_type_hints(type(config))
+    for name, metadata in ((item.name, item.metadata) for item in fields(config)):
+        hint, value = hints[name], getattr(config, name)
+        try:
+            object.__setattr__(config, name, coerce(value, hint))
+        except ValueError:
+            raise UsageError(f"{as_flag(name)} takes {describe(hint, metadata['metavar'])}; got {value!r}.") from None

@@ -17,12 +17,13 @@ from hypothesis import strategies as st
 
 from harness import model, rules
 from harness.cli import load_file, run_command, take_token
-from harness.config import RunConfig, affecting, as_flag
+from harness.config import RunConfig, affecting
 from harness.engines import Running
 from harness.errors import BAD_INPUT, UsageError
 from harness.plan import parallelism, resolve
 from harness.rules import DEMO, ROOT
 from harness.system import GPU
+from harness.values import as_flag
 from tests.conftest import ASCII
 
 GIB = 2**30

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from harness import rules
-from harness.config import RunConfig, as_flag
+from harness.config import RunConfig
 from harness.rules import ROOT
+from harness.values import as_flag
 
 ENGLISH, KOREAN = ((ROOT / name).read_text() for name in ("README.md", "README.ko.md"))
 PAGES = [ROOT / "README.md", ROOT / "README.ko.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from harness.config import BENCHMARK, DATA, ENGINE, OUTPUT, Auto, EngineConfig, flag, require
+from harness.config import BENCHMARK, DATA, ENGINE, OUTPUT, Auto, EngineConfig, flag
 from harness.mmlu.data import chosen_subjects
+from harness.values import require
 
 
 @dataclass(frozen=True, kw_only=True)

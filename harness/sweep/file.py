@@ -21,10 +21,10 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from harness.config import RunConfig, as_flag
+from harness.config import RunConfig
 from harness.errors import UsageError
 from harness.secrets import is_secret
-from harness.values import near
+from harness.values import as_flag, near
 
 BASELINE = "baseline"
 Kind = Literal["baseline", "isolation", "stacked", "grid"]
