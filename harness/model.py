@@ -64,6 +64,6 @@ def why_not_loaded(config: EngineConfig, error: Exception) -> str:
     if "gated" in text or "401" in text or "403" in text:
         return f"{config.model_path} is gated: accept its licence on huggingface.co, then set HF_TOKEN."
     return (
-        f"cannot load {config.model_path}: no such local folder, and the Hugging Face hub did not give it "
-        "(network? HF_TOKEN? a misspelt name?). Try --model demo, which needs neither."
+        f"cannot load {config.model_path}: no such local folder, and the Hugging Face hub did not give it"
+        ": check the network, HF_TOKEN and the spelling of the name. --model demo needs neither network nor token."
     )

@@ -240,7 +240,7 @@ def test_without_a_network_one_line_says_what_to_do(tmp_path: Path):
     data, model, unknown = ended.stdout.splitlines()
     assert data.startswith("cannot download abisee/cnn_dailymail") and "pass --dataset-path" in data
     assert model.startswith("cannot load meta-llama/Llama-3.1-8B-Instruct") and "--model demo" in model
-    assert unknown.startswith("cannot load no/such") and "a misspelt name?" in unknown
+    assert unknown.startswith("cannot load no/such") and "check the network, HF_TOKEN and the spelling" in unknown
 
 
 def test_a_folder_without_a_tokenizer_is_named(tmp_path: Path):

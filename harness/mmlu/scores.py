@@ -242,7 +242,7 @@ def change(name: str, pairs: Sequence[tuple[Scored, Scored]]) -> Change:
 
 
 def mcnemar(lost: int, gained: int) -> float:
-    """The exact test, two-sided: had each change been a coin's toss, how often would they be as one-sided as this?"""
+    """The exact two-sided sign test: the probability of changes at least this one-sided if each were a coin toss."""
     n, fewer = lost + gained, min(lost, gained)
     tail = term = 1
     for i in range(fewer):
