@@ -254,7 +254,7 @@ def test_a_run_without_a_server_ends_at_once(tmp_path: Path) -> None:
     assert "error: --endpoint http://127.0.0.1:9/v1: no server there" in done.output
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def vllm_serve() -> Iterator[str]:
     """vLLM's own server with the demo model, on the CPU."""
     with socket.socket() as free:
