@@ -1,7 +1,6 @@
 """The way of one run: plan, data, engine, rate, tests, report."""
 
 import gc
-import math
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
@@ -139,9 +138,13 @@ def search_rate(plan: Plan, bench: Bench, known: rates.Known | None, probe: Call
 
     A known Offline rate bounds the search from above; a short trial, which sees more of its ramps, only begins it.
     """
-    offline = known.requests_per_sec if known else calibrate(plan, bench).samples_per_sec
-    between = (search.FLOOR * offline, search.CEILING * offline) if known else (0.0, math.inf)
-    return rates.from_search(plan, search.search((plan.config.row.search_share or 1.0) * offline, probe, *between))
+    row = plan.config.row
+    if known is None:
+        start = (row.offline_share or 1.0) * calibrate(plan, bench).samples_per_sec
+        return rates.from_search(plan, search.search(start, probe))
+    offline = known.requests_per_sec
+    start = (row.search_share or 1.0) * offline
+    return rates.from_search(plan, search.search(start, probe, search.FLOOR * offline, search.CEILING * offline))
 
 
 def measure(plan: Plan, bench: Bench, tokenizer: Any) -> Evaluation | None:
