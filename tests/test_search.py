@@ -73,7 +73,7 @@ def test_max_is_for_server_scenarios_alone() -> None:
 SHORT = """
 import runpy, sys
 from harness import search
-search.PROBE_S, search.PROBE_QUERIES, search.MOST = 2.0, 470, 5
+search.PROBE_S, search.PROBE_QUERIES, search.MOST = 2.0, 470, 3
 sys.argv = ["run.py", *sys.argv[1:]]
 runpy.run_path("run.py", run_name="__main__")
 """
@@ -83,13 +83,14 @@ runpy.run_path("run.py", run_name="__main__")
 def test_a_search_on_the_demo(tmp_path: Path) -> None:
     flags = ["--model", "demo", "--scenario", "server", "--mode", "performance", "--server-target-qps", "max"]
     flags += ["--max-new-tokens", "16", "--min-duration", "6", "--results-dir", str(tmp_path)]
+    flags += ["--ttft-limit", "30000", "--tpot-limit", "5000"]  # which a busy machine keeps, too
     command = [sys.executable, "-c", SHORT, *flags]
     done = subprocess.run(command, cwd=ROOT, env=os.environ | {"HF_HUB_OFFLINE": "1"}, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     folder = (tmp_path / "latest").resolve()
     summary = json.loads((folder / "summary.json").read_text())
     probes = summary["run"]["search"]
-    assert 1 <= len(probes) <= 5
+    assert 1 <= len(probes) <= 3
     assert all(p["qps"] > 0 and p["ttft_p99"] > 0 and p["tpot_p99"] > 0 for p in probes)
     assert len(list((folder / "Probes").iterdir())) == len(probes)
     valid = [p["qps"] for p in probes if p["valid"]]
