@@ -10,10 +10,11 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AliasChoices, ConfigDict, Field, JsonValue, computed_field, field_validator
 
 from harness import rules
-from harness.facts import SCHEMA, Cost, File, InProcess, LimitsMs, Model, System
+from harness.facts import SCHEMA, Cost, File, InProcess, LimitsMs, Model
 from harness.loadgen_log import DETAIL, Latency
 from harness.rules import ROOT
 from harness.search import Probe
+from harness.system import System
 
 SCORES_FILE = "rouge.json"
 SCHEMA_FILE = ROOT / "templates" / "summary.schema.json"
