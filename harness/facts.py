@@ -70,6 +70,7 @@ class RunFacts(Facts):
     deviations: Annotated[list[str], Field(validation_alias=AliasChoices("deviations", "shortcomings"))]  # before 3
     loadgen: dict[str, str] = {}
     probes: list[Probe] = []
+    concurrency: int | None = None  # most requests computed at once
     data: str | None = None
     mean_prompt_tokens: float | None = None
     stages: list[tuple[str, float]] = []
@@ -89,6 +90,13 @@ class MachineUse(Model):
     others_cpu_cores: float | None = None
     others: list[str] = []
     gpu_joules: float | None = None
+
+
+class Usage(Model):
+    """A quantity that was recorded once a second during a test."""
+
+    mean: float
+    max: float
 
 
 class LimitsMs(Model):

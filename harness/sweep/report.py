@@ -314,7 +314,7 @@ def deviations(folder: Path, records: Sequence[Record]) -> dict[str, object]:
 
 def draw(report: Report, folder: Path) -> dict[str, str]:
     """Draws what there is data for; name -> path relative to the sweep's folder."""
-    from harness.plots import save
+    from harness.figures import save
     from harness.sweep import plots
 
     folder.mkdir(exist_ok=True)
