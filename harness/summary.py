@@ -154,6 +154,8 @@ class Performance(Model):
     invalid_reasons: list[str] = []
     duration_s: Annotated[float, Field(gt=0)] | None
     samples: int | None
+    samples_per_query: int = 1
+    """More than one in MultiStream alone, where latencies are those of whole queries."""
     total_new_tokens: int | None = None
     """Output tokens."""
     total_input_tokens: int | None = None
