@@ -99,6 +99,15 @@ class Usage(Model):
     max: float
 
 
+class Capacity(Model):
+    """What the measured rate comes to."""
+
+    requests_per_hour: float
+    requests_per_day: float
+    full_set_s: float
+    """For all samples of MLPerf's set."""
+
+
 class LimitsMs(Model):
     """99th percentiles at most, in milliseconds."""
 

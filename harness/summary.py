@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AliasChoices, ConfigDict, Field, JsonValue, computed_field, field_validator
 
 from harness import rules
-from harness.facts import SCHEMA, Cost, File, InProcess, LimitsMs, Model, Usage
+from harness.facts import SCHEMA, Capacity, Cost, File, InProcess, LimitsMs, Model, Usage
 from harness.loadgen_log import DETAIL, Latency
 from harness.rules import ROOT
 from harness.search import Probe
@@ -194,7 +194,14 @@ class Performance(Model):
     gpu_joules: float | None = None
     """Energy that the GPUs took during the test, by their own counters."""
     joules_per_output_token: float | None = None
+    tokens_per_sec_per_watt: float | None = None
+    """Output tokens, of the GPUs' power."""
     cost: Cost | None = None
+    capacity: Capacity | None = None
+    arithmetic_percent: float | None = None
+    """Offline, of the GPUs' peak; null where the model or the card is not known."""
+    bandwidth_percent: float | None = None
+    """At least, of the GPUs' memory; as above."""
     seeds: dict[str, int] = {}
     loadgen_version: str = ""
     errors: list[str] = []
