@@ -102,12 +102,12 @@ def measured(ttft: float, tpot: float, **more: Any) -> Performance:
     [
         (measured(10, 10), []),
         (
-            tested(10, 101, requests_in_flight=300.0),
+            measured(10, 101, requests_in_flight=300.0),
             ["TPOT is over its limit with 300 requests in flight: a lower rate"],
         ),
         (measured(2001, 10), ["--extra-metrics shows whether requests waited"]),
         (
-            tested(2001, 10, usage={"requests_waiting": Usage(mean=40, max=90)}),
+            measured(2001, 10, usage={"requests_waiting": Usage(mean=40, max=90)}),
             ["requests queue (40 waited"],
         ),
         (measured(2001, 10, usage={"requests_waiting": Usage(mean=0, max=1)}), ["a higher --max-num-batched-tokens"]),
