@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from harness import beside, loadgen_log, metrics, plots, results, rules
 from harness.compliance import RESULT
 from harness.errors import UsageError
-from harness.facts import SCHEMA, Cost, LimitsMs, MachineUse, RunFacts
+from harness.facts import SCHEMA, Cost, LimitsMs, MachineUse, RunFacts, Spread
 from harness.pages import number, render
 from harness.plan import Plan
 from harness.results import FOLDER, write_json, write_text
@@ -50,6 +50,7 @@ def build(folder: Path) -> Summary:
     page = render(
         "report.md.j2",
         config=facts.plan.config,
+        asked=facts.plan.asked,
         summary=summary,
         scenario=summary.scenario,
         numbers=metrics.rows(summary, "report"),
@@ -101,6 +102,7 @@ def meta(folder: Path, facts: RunFacts, deviations: list[str]) -> Meta:
         mlperf_version=config.version,
         model=config.model,
         category=config.category,
+        workload=config.workload_name,
         scenario=config.scenario,
         mode=config.mode,
         samples=plan.samples,
@@ -114,7 +116,7 @@ def meta(folder: Path, facts: RunFacts, deviations: list[str]) -> Meta:
         tensor_parallel_size=plan.tensor_parallel_size,
         data_parallel_size=plan.data_parallel_size,
         max_model_len=plan.max_model_len,
-        max_new_tokens=config.max_new_tokens,
+        max_new_tokens=plan.max_new_tokens,
         batch_size=config.batch_size,
         prefix_caching=running.prefix_caching,
         data=facts.data,
@@ -183,6 +185,8 @@ def performance(folder: Path, plan: Plan) -> Performance:
         samples=log.samples,
         total_new_tokens=sum(new) if new else None,
         total_input_tokens=sum(prompts) if prompts else None,
+        input_lengths=Spread.of(prompts),
+        output_lengths=Spread.of(new),
         tokens_per_sec=log.tokens_per_sec,
         input_tokens_per_sec=read_in,
         total_tokens_per_sec=total,
