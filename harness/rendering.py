@@ -28,6 +28,7 @@ from harness.summary import (
     ScoresFile,
     Summary,
 )
+from harness.workloads import OFFICIAL
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -284,8 +285,9 @@ def table(summary: Summary) -> "Table":
     """The result as one table for the terminal."""
     from rich.table import Table
 
+    work = "" if summary.meta.workload == OFFICIAL else f"  {summary.meta.workload}"
     meta, score, test = summary.meta, summary.run.accuracy, summary.run.performance
-    page = Table(title=f"{meta.model}  {meta.category} {meta.scenario}", show_header=False, title_style="bold")
+    page = Table(title=f"{meta.model}  {meta.category} {meta.scenario}{work}", show_header=False, title_style="bold")
     if score:
         page.add_row("accuracy", score.verdict, style={"PASS": "green", "FAIL": "red"}.get(score.verdict, ""))
         for check in score.checks:
