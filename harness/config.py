@@ -1,16 +1,27 @@
 """Every flag, defined once: name, type, default, help, what it affects; and the checks across flags."""
 
 import math
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from harness import endpoints, rules
+from harness import endpoints, rules, workloads
 from harness.errors import UsageError
+from harness.flags import (
+    ACCURACY,
+    BENCHMARK,
+    DATA,
+    ENGINE,
+    MODEL,
+    OUTPUT,
+    PARALLEL,
+    RATE,
+    Affects,
+    Auto,
+    flag,
+)
 from harness.values import as_flag, check_types, from_yaml, require
 
-Auto = Literal["auto"]
-Affects = Literal["answers", "speed", "nothing"]  # what else than the report may change with a flag
 GPU_MEMORY_SHARE = 0.9
 BYTES_PER_WEIGHT = {"fp16": 2, "bf16": 2, "fp32": 4}
 
@@ -28,18 +39,7 @@ MOST = {  # what LoadGen can plan for: beyond, its counters overflow without a w
 }
 
 
-def flag(default: Any, panel: str, affects: Affects, text: str, metavar: str = "KEY=VALUE") -> Any:
-    """A setting that is a command-line flag, a key of `--config` files and a field of `config.json` at once.
-
-    A flag that affects answers may affect speed, too. What two runs must share to be compared, or for one's rate to
-    serve the other, follows from this.
-    """
-    return field(default=default, metadata={"panel": panel, "affects": affects, "help": text, "metavar": metavar})
-
-
 MOST_MS = 10**6  # of a latency limit, which LoadGen holds in whole milliseconds
-MODEL, ENGINE, PARALLEL = "Model", "Engine", "Parallelism"
-BENCHMARK, DATA, RATE, ACCURACY, OUTPUT = "Benchmark", "Data", "Load", "Accuracy", "Results"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,7 +163,7 @@ class EngineConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunConfig(EngineConfig):
+class RunConfig(workloads.WorkloadFlags, EngineConfig):
     """One run of the benchmark, as asked for."""
 
     backend: Literal["auto", "vllm", "openai"] = flag(  # type: ignore[assignment]
@@ -289,6 +289,7 @@ class RunConfig(EngineConfig):
         given = {item.name for item in fields(self) if getattr(self, item.name) != item.default}
         object.__setattr__(self, "backend", endpoints.backend(self.backend, self.endpoint, given))
         object.__setattr__(self, "endpoint", endpoints.checked(self.endpoint))
+        self.check_workload(self.mode, given)
         allowed = rules.SCENARIOS[self.category]
         if self.scenario not in allowed:
             raise UsageError(f"--category {self.category} takes --scenario {', '.join(allowed)}; not {self.scenario}.")
@@ -329,7 +330,8 @@ class RunConfig(EngineConfig):
 
     @property
     def headline(self) -> str:
-        return f"{self.model}, {self.category} {self.scenario}, {self.mode}, MLPerf v{self.version}"
+        work = "" if self.official_workload else f", {self.workload_name}"
+        return f"{self.model}, {self.category} {self.scenario}{work}, {self.mode}, MLPerf v{self.version}"
 
     @property
     def tries_rates(self) -> bool:

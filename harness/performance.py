@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from harness import loadgen_log, results, roofline, rules, usage
-from harness.facts import Capacity, Cost, LimitsMs, MachineUse, RunFacts
+from harness.facts import Capacity, Cost, LimitsMs, MachineUse, RunFacts, Spread
 from harness.plan import Plan
 from harness.summary import Performance
 
@@ -44,6 +44,8 @@ def read(folder: Path, facts: RunFacts) -> Performance:
         samples_per_query=plan.samples_per_query,
         total_new_tokens=sum(new) if new else None,
         total_input_tokens=sum(prompts) if prompts else None,
+        input_lengths=Spread.of(prompts),
+        output_lengths=Spread.of(new),
         tokens_per_sec=log.tokens_per_sec,
         input_tokens_per_sec=read_in,
         total_tokens_per_sec=total,

@@ -25,6 +25,7 @@ from harness.summary import (
     ScoresFile,
     Summary,
 )
+from harness.workloads import OFFICIAL
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -45,6 +46,7 @@ def build(folder: Path) -> Summary:
     page = render(
         "report.md.j2",
         config=facts.plan.config,
+        asked=facts.plan.asked,
         summary=summary,
         scenario=summary.scenario,
         numbers=metrics.rows(summary, "report"),
@@ -98,6 +100,7 @@ def meta(folder: Path, facts: RunFacts, deviations: list[str]) -> Meta:
         mlperf_version=config.version,
         model=config.model,
         category=config.category,
+        workload=config.workload_name,
         scenario=config.scenario,
         mode=config.mode,
         samples=plan.samples,
@@ -111,7 +114,7 @@ def meta(folder: Path, facts: RunFacts, deviations: list[str]) -> Meta:
         tensor_parallel_size=plan.tensor_parallel_size,
         data_parallel_size=plan.data_parallel_size,
         max_model_len=plan.max_model_len,
-        max_new_tokens=config.max_new_tokens,
+        max_new_tokens=plan.max_new_tokens,
         batch_size=config.batch_size,
         prefix_caching=running.prefix_caching,
         data=facts.data,
@@ -169,8 +172,9 @@ def table(summary: Summary) -> "Table":
     """The result as one table for the terminal."""
     from rich.table import Table
 
+    work = "" if summary.meta.workload == OFFICIAL else f"  {summary.meta.workload}"
     meta, score, test = summary.meta, summary.run.accuracy, summary.run.performance
-    page = Table(title=f"{meta.model}  {meta.category} {meta.scenario}", show_header=False, title_style="bold")
+    page = Table(title=f"{meta.model}  {meta.category} {meta.scenario}{work}", show_header=False, title_style="bold")
     if score:
         page.add_row("accuracy", score.verdict, style={"PASS": "green", "FAIL": "red"}.get(score.verdict, ""))
         for check in score.checks:

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AliasChoices, ConfigDict, Field, JsonValue, computed_field, field_validator
 
-from harness import rules
-from harness.facts import SCHEMA, Capacity, Cost, File, InProcess, LimitsMs, Model, Usage
+from harness import rules, workloads
+from harness.facts import SCHEMA, Capacity, Cost, File, InProcess, LimitsMs, Model, Spread, Usage
 from harness.loadgen_log import DETAIL, Latency
 from harness.rules import ROOT
 from harness.search import Probe
@@ -37,6 +37,7 @@ class Meta(Model):
     mlperf_version: str = Field(json_schema_extra={"enum": [*rules.SEEDS]})
     model: str
     category: str = Field(json_schema_extra={"enum": [*rules.SCENARIOS]})
+    workload: str = workloads.OFFICIAL
     scenario: str = Field(json_schema_extra={"enum": [*rules.SCENARIO]})
     mode: Literal["accuracy", "performance", "both"]
     samples: Annotated[int, Field(ge=1)]
@@ -160,6 +161,8 @@ class Performance(Model):
     """Output tokens."""
     total_input_tokens: int | None = None
     """Prompt tokens; null in runs that did not record them."""
+    input_lengths: Spread | None = None
+    output_lengths: Spread | None = None
     tokens_per_sec: float | None
     """Output tokens per second, as LoadGen measured."""
     input_tokens_per_sec: float | None = None
@@ -303,6 +306,7 @@ class History(File):
     model: str | None = None
     category: str | None = None
     scenario: str | None = None
+    workload: str = workloads.OFFICIAL
     mode: str | None = None
     samples: int | None = None
     comparable: bool | None = None
