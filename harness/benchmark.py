@@ -14,6 +14,7 @@ from harness import (
     model,
     others,
     processes,
+    profiling,
     rates,
     rendering,
     results,
@@ -21,6 +22,7 @@ from harness import (
     search,
     startup,
     system,
+    traces,
     tracking,
 )
 from harness.accuracy import Evaluation
@@ -46,7 +48,7 @@ def run(config: RunConfig, folder: RunFolder, display: Display) -> int:
     warn_short(display, plan)
 
     taken = others.taken_gpus()
-    engine = engines.create(plan)
+    engine = engines.create(plan, folder.path / traces.FOLDER)
     start(engine, folder, config.stall_timeout, display)
     known, plan = plan.deviations, replace(plan, running=engine.running)
     warn(display, [reason for reason in plan.deviations if reason not in known])
@@ -148,7 +150,7 @@ def search_rate(plan: Plan, bench: Bench, known: rates.Known | None, probe: Call
 
 
 def measure(plan: Plan, bench: Bench, tokenizer: Any) -> Evaluation | None:
-    """Accuracy first, then performance, then compliance. A failed gate ends it, unless the user said otherwise."""
+    """Accuracy, performance, compliance, profile. A failed gate ends it, unless the user said otherwise."""
     config, evaluation = plan.config, None
     if config.mode != "performance":
         evaluation = measure_accuracy(plan, bench, tokenizer)
@@ -159,6 +161,8 @@ def measure(plan: Plan, bench: Bench, tokenizer: Any) -> Evaluation | None:
     if config.compliance != "none":
         outcome = compliance.run(bench, plan, config.compliance, tokenizer.eos_token_id)
         bench.display.done(f"compliance: {outcome.headline}")
+    if config.profile:
+        bench.display.done(f"profile: {profiling.run(plan, bench).headline}")
     return evaluation
 
 

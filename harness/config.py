@@ -271,6 +271,9 @@ class RunConfig(EngineConfig):
     extra_metrics: bool = flag(
         False, OUTPUT, "nothing", "Also record the machine once a second: GPU load, memory and power, CPU, free memory."
     )
+    profile: bool = flag(
+        False, OUTPUT, "nothing", "After the tests, a short load under vLLM's profiler: where the engine's time goes."
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -300,6 +303,10 @@ class RunConfig(EngineConfig):
                 "--server-target-qps max, or several rates, tests speeds: it takes --scenario server or interactive, "
                 "and --mode performance or both."
             )
+        if self.profile and self.mode == "accuracy":
+            raise UsageError("--profile repeats the load of a performance test: it takes --mode performance or both.")
+        if self.profile and "profiler_config" in self.engine_args:
+            raise UsageError("--engine-arg profiler_config: --profile sets it.")
         if self.row.streaming and (self.batch_size or self.sort_by_length):
             raise UsageError("--batch-size and --sort-by-length are for --scenario offline only.")
         if self.compliance == "test04" and (self.mode == "accuracy" or self.row.fixed_rate):

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness import loadgen_log, rules
+from harness import loadgen_log, profile_plot, rules
 from harness.errors import UsageError
 from harness.pages import number
 from harness.results import FOLDER, read, read_columns
@@ -38,6 +38,8 @@ def draw(folder: Path, summary: Summary) -> dict[str, str]:
         drawn["search"] = rates(run.search, run.performance, summary.system.gpu_count)
     if run.performance and (logs / "machine.csv").exists():
         drawn["machine"] = machine(logs / "machine.csv")
+    if run.profile and run.profile.kinds:
+        drawn["profile"] = profile_plot.kinds(run.profile, BLUE)
     if stages := summary.meta.stages:
         tests = {"accuracy test": folder / FOLDER["accuracy"], "performance test": logs}
         last = dict(stages)  # of a test that was run again, the recording is the last one's
@@ -281,7 +283,7 @@ def timeline(stages: Sequence[tuple[str, float]], loads: Sequence[tuple[float, P
     axes = panels[0, 0]
     ends = [start for _, start in stages[1:]]
     for row, ((name, start), end) in enumerate(zip(stages, ends, strict=False)):
-        works = name.endswith("test") or name.startswith(("calibrating", "probe", "TEST"))
+        works = name.endswith("test") or name.startswith(("calibrating", "probe", "TEST", "profiling"))
         axes.barh(row, end - start, left=start, color=BLUE if works else GREY, height=0.6)
         axes.annotate(f"{end - start:.0f} s", (end, row), (4, 0), textcoords="offset points", va="center", fontsize=8)
     axes.set_yticks(range(len(ends)), [name for name, _ in stages[:-1]])

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness import beside, loadgen_log, metrics, plots, results, rules
+from harness import beside, loadgen_log, metrics, plots, results, rules, traces
 from harness.compliance import RESULT
 from harness.errors import UsageError
 from harness.facts import SCHEMA, Cost, LimitsMs, MachineUse, RunFacts
@@ -28,6 +28,7 @@ from harness.summary import (
     ScoresFile,
     Summary,
 )
+from harness.traces import Profile
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -83,12 +84,14 @@ def tests(folder: Path, facts: RunFacts) -> Run:
     audits: tuple[Audit, ...] = ("test04", "test06")
     judged: dict[Audit, Path] = {test: folder / FOLDER[test] / RESULT for test in audits}
     measured = (folder / FOLDER["performance"] / loadgen_log.DETAIL).exists()
+    profile = folder / traces.FOLDER / traces.RESULT
     compliance = {test: results.read(path, Compliance) for test, path in judged.items() if path.exists()}
     return Run(
         accuracy=results.read(scores, ScoresFile) if scores.exists() else None,
         performance=performance(folder / FOLDER["performance"], facts.plan) if measured else None,
         search=facts.probes or None,
         compliance=compliance or None,
+        profile=results.read(profile, Profile) if profile.exists() else None,
     )
 
 

@@ -14,6 +14,7 @@ from harness.facts import SCHEMA, Cost, File, InProcess, LimitsMs, Model, System
 from harness.loadgen_log import DETAIL, Latency
 from harness.rules import ROOT
 from harness.search import Probe
+from harness.traces import Profile
 
 SCORES_FILE = "rouge.json"
 SCHEMA_FILE = ROOT / "templates" / "summary.schema.json"
@@ -219,6 +220,7 @@ class Run(Model):
     search: list[Probe] | None = Field(default=None, exclude_if=absent)
     """Probes of --server-target-qps max."""
     compliance: dict[Audit, Compliance] | None = Field(default=None, exclude_if=absent)
+    profile: Profile | None = Field(default=None, exclude_if=absent)
 
 
 class Logs(Model):
