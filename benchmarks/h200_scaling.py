@@ -40,14 +40,14 @@ def draw(points: Sequence[Point], folder: Path) -> None:
     """Does twice the GPUs give twice the tokens?"""
     from matplotlib import pyplot
 
-    from harness import plots
+    from harness import figures
 
-    plots.style()
+    figures.style()
     figure, axes = pyplot.subplots(figsize=(7, 4))
     sizes = sorted({point.gpus for point in points})
     one = next(point.mean for point in points if point.gpus == sizes[0]) / sizes[0]
-    axes.plot(sizes, [one * size for size in sizes], color=plots.GREY, linestyle="--", label="linear")
-    for way, color in (("replicas", plots.BLUE), ("split", plots.ORANGE)):
+    axes.plot(sizes, [one * size for size in sizes], color=figures.GREY, linestyle="--", label="linear")
+    for way, color in (("replicas", figures.BLUE), ("split", figures.ORANGE)):
         some = [point for point in points if point.way == way]
         if some:
             low = [point.mean - min(point.tokens_per_sec) for point in some]
@@ -56,7 +56,7 @@ def draw(points: Sequence[Point], folder: Path) -> None:
             axes.errorbar(places, heights, yerr=[low, high], marker="o", color=color, label=way, capsize=3)
     axes.set(xlabel="GPUs", ylabel="tokens/s", xticks=sizes, ylim=(0, None))
     axes.legend()
-    plots.save({"scaling": figure}, folder)
+    figures.save({"scaling": figure}, folder)
 
 
 def main() -> None:

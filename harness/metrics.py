@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 from harness import rules
 from harness.pages import number
 from harness.summary import Summary
+from harness.usage import QUANTITIES
 
 Place = Literal["report", "terminal", "index", "sweep", "compare", "mlflow"]
 EVERYWHERE: tuple[Place, ...] = get_args(Place)
@@ -87,6 +88,11 @@ METRICS: tuple[Metric, ...] = (
     Metric("total_new_tokens", "output tokens", TEST + "total_new_tokens", None, ("report",)),
     Metric("total_input_tokens", "input tokens", TEST + "total_input_tokens", None, ("report",)),
     Metric("peak_memory_gib", "peak memory, GiB", TEST + "peak_memory_gib", "lower", (*PLACES, "sweep")),
+    *(
+        Metric(f"{item.name}_{how}", f"{item.text}, {how}", f"{TEST}usage.{item.name}.{how}", None, ("mlflow",))
+        for item in QUANTITIES
+        for how in ("mean", "max")
+    ),
     Metric("engine_start_s", "engine start, s", "meta.engine_start_s", "lower", (*PLACES, "sweep")),
     *(score(name, label) for name, label in rules.SCORES.items()),
 )

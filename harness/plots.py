@@ -1,12 +1,11 @@
 """The pictures of a report, drawn from LoadGen's own logs. Each answers one question."""
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness import loadgen_log, profile_plot, rules
-from harness.errors import UsageError
+from harness import loadgen_log, profile_plot, rules, timelines
+from harness.figures import BLUE, GREY, ORANGE, RED, save, style
 from harness.pages import number
 from harness.results import FOLDER, read, read_columns
 from harness.search import Probe
@@ -14,8 +13,6 @@ from harness.summary import Accuracy, Performance, Summary
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-BLUE, ORANGE, GREY, RED = "#2f6db5", "#e07b39", "#8a8f98", "#c0392b"
 
 
 def draw(folder: Path, summary: Summary) -> dict[str, str]:
@@ -37,36 +34,12 @@ def draw(folder: Path, summary: Summary) -> dict[str, str]:
     if run.search and run.performance:
         drawn["search"] = rates(run.search, run.performance, summary.system.gpu_count)
     if run.performance and (logs / "machine.csv").exists():
-        drawn["machine"] = machine(logs / "machine.csv")
+        drawn["machine"] = timelines.machine(logs / "machine.csv")
     if run.profile and run.profile.kinds:
-        drawn["profile"] = profile_plot.kinds(run.profile, BLUE)
-    if stages := summary.meta.stages:
-        tests = {"accuracy test": folder / FOLDER["accuracy"], "performance test": logs}
-        last = dict(stages)  # of a test that was run again, the recording is the last one's
-        loads = [(start, tests[name] / "machine.csv") for name, start in last.items() if name in tests]
-        drawn["timeline"] = timeline(stages, [(start, path) for start, path in loads if path.exists()])
+        drawn["profile"] = profile_plot.kinds(run.profile)
+    if summary.meta.stages:
+        drawn["timeline"] = timelines.stages(folder, summary.meta.stages)
     return save(drawn, folder / "plots")
-
-
-def style() -> None:
-    """What all pictures have in common; they are files, never windows."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    matplotlib.rcParams.update(
-        {"axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.25, "font.size": 10}
-    )
-
-
-def save(drawn: "dict[str, Figure]", folder: Path) -> dict[str, str]:
-    """Writes the figures as PNG files; name -> path relative to the folder above."""
-    from matplotlib import pyplot
-
-    folder.mkdir(exist_ok=True)
-    for name, figure in drawn.items():
-        figure.savefig(folder / f"{name}.png", dpi=110, bbox_inches="tight")
-    pyplot.close("all")
-    return {name: f"{folder.name}/{name}.png" for name in drawn}
 
 
 def scores(accuracy: Accuracy) -> Any:
@@ -234,69 +207,3 @@ def speeds(axes: Any, probes: Sequence[Probe], share: int, whose: str) -> None:
     axes.set(title="Speed for all against speed for one", xlabel="output tokens/s of one user, median")
     most = max((speed for _, speed, *_ in known), default=1.0)
     axes.set(ylabel=f"output tokens/s per {whose}", xlim=(0, None), ylim=(0, 1.15 * most))
-
-
-def recorded(path: Path) -> tuple[list[float], dict[str, list[float | None]]]:
-    """machine.csv: the seconds, and the columns of numbers beside them. Raises UsageError for a damaged one."""
-    columns = read_columns(path)
-    seconds = columns.pop("seconds", [])
-    if None in seconds or (columns and not seconds):
-        raise UsageError(f"{path}: a line without its seconds.")
-    return [second for second in seconds if second is not None], columns
-
-
-def machine(path: Path) -> Any:
-    """The load of the machine over time."""
-    from matplotlib import pyplot
-
-    seconds, columns = recorded(path)
-    kinds = [("percent", "load, %"), ("gib", "memory, GiB"), ("w", "power, W")]
-    kinds = [kind for kind in kinds if any(name.endswith(f"_{kind[0]}") for name in columns)]
-    figure, panels = pyplot.subplots(
-        max(1, len(kinds)), 1, figsize=(8, 2.2 * max(1, len(kinds))), sharex=True, squeeze=False
-    )
-    for axes, (unit, label) in zip(panels[:, 0], kinds, strict=False):
-        for name in columns:
-            if name.endswith(f"_{unit}"):
-                axes.plot(seconds, filled(columns[name]), label=name.removesuffix(f"_{unit}"))
-        axes.set(ylabel=label, ylim=(0, 105 if unit == "percent" else None))
-        axes.legend(loc="lower right", fontsize=8)
-    panels[-1, 0].set_xlabel("seconds")
-    return figure
-
-
-def filled(values: Sequence[float | None]) -> list[float]:
-    """Values with a gap in the line where there is none."""
-    return [math.nan if value is None else value for value in values]
-
-
-def timeline(stages: Sequence[tuple[str, float]], loads: Sequence[tuple[float, Path]]) -> Any:
-    """The time line of a run: stages with their starts; the machine's load if recorded.
-
-    The last stage ends the picture.
-    """
-    from matplotlib import pyplot
-
-    figure, panels = pyplot.subplots(
-        1 + bool(loads), 1, figsize=(8, 0.3 * len(stages) + 1.2 + 1.8 * bool(loads)), sharex=True, squeeze=False
-    )
-    axes = panels[0, 0]
-    ends = [start for _, start in stages[1:]]
-    for row, ((name, start), end) in enumerate(zip(stages, ends, strict=False)):
-        works = name.endswith("test") or name.startswith(("calibrating", "probe", "TEST", "profiling"))
-        axes.barh(row, end - start, left=start, color=BLUE if works else GREY, height=0.6)
-        axes.annotate(f"{end - start:.0f} s", (end, row), (4, 0), textcoords="offset points", va="center", fontsize=8)
-    axes.set_yticks(range(len(ends)), [name for name, _ in stages[:-1]])
-    axes.invert_yaxis()
-    axes.grid(axis="y", visible=False)
-    axes.set_xlim(0, 1.07 * ends[-1])
-    axes.set_title("Where the time went: the engine answers (blue), or does not (grey)")
-    for start, path in loads:
-        seconds, columns = recorded(path)
-        cards = [name for name in columns if name.endswith("_load_percent")]
-        for name in cards or ["cpu_percent"] if columns else []:
-            times = [start + second for second in seconds]
-            panels[1, 0].plot(times, filled(columns.get(name, [None] * len(times))), color=BLUE, linewidth=1)
-        panels[1, 0].set(ylabel="GPU load, %" if cards else "CPU load, %", ylim=(0, 105))
-    panels[-1, 0].set_xlabel("seconds since the command began")
-    return figure

@@ -2,18 +2,19 @@
 
 from typing import Any
 
+from harness.figures import BLUE
 from harness.traces import Profile
 
 PARTS = {"GPU": "kernel time", "CPU": "the operators' self time"}
 
 
-def kinds(profile: Profile, color: str) -> Any:
+def kinds(profile: Profile) -> Any:
     """A bar for each kind of kernel, or of operator."""
     from matplotlib import pyplot
 
     rows = range(len(profile.kinds))
     figure, axes = pyplot.subplots(figsize=(8, 0.4 * len(profile.kinds) + 1.2))
-    axes.barh(rows, [kind.percent for kind in profile.kinds], color=color, height=0.6)
+    axes.barh(rows, [kind.percent for kind in profile.kinds], color=BLUE, height=0.6)
     for row, kind in zip(rows, profile.kinds, strict=True):
         text = f"{kind.percent:.1f} %"
         axes.annotate(text, (kind.percent, row), (4, 0), textcoords="offset points", va="center", fontsize=9)

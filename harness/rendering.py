@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness import beside, loadgen_log, metrics, plots, results, rules, traces
+from harness import beside, loadgen_log, metrics, plots, results, rules, traces, usage
 from harness.compliance import RESULT
 from harness.errors import UsageError
 from harness.facts import SCHEMA, Cost, LimitsMs, MachineUse, RunFacts
@@ -28,7 +28,6 @@ from harness.summary import (
     ScoresFile,
     Summary,
 )
-from harness.traces import Profile
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -57,6 +56,7 @@ def build(folder: Path) -> Summary:
         headline=metrics.BY_NAME[summary.scenario.headline],
         compared=beside.compared(summary),
         cost=beside.cost(summary),
+        quantities=usage.BY_NAME,
         **dict(summary),
     )
     write_json(folder / "summary.json", summary.model_dump(mode="json"))
@@ -84,14 +84,13 @@ def tests(folder: Path, facts: RunFacts) -> Run:
     audits: tuple[Audit, ...] = ("test04", "test06")
     judged: dict[Audit, Path] = {test: folder / FOLDER[test] / RESULT for test in audits}
     measured = (folder / FOLDER["performance"] / loadgen_log.DETAIL).exists()
-    profile = folder / traces.FOLDER / traces.RESULT
     compliance = {test: results.read(path, Compliance) for test, path in judged.items() if path.exists()}
     return Run(
         accuracy=results.read(scores, ScoresFile) if scores.exists() else None,
-        performance=performance(folder / FOLDER["performance"], facts.plan) if measured else None,
+        performance=performance(folder / FOLDER["performance"], facts.plan, facts.concurrency) if measured else None,
         search=facts.probes or None,
         compliance=compliance or None,
-        profile=results.read(profile, Profile) if profile.exists() else None,
+        profile=traces.kept(folder),
     )
 
 
@@ -160,7 +159,7 @@ def reservations(run: Run, mode: str) -> Iterator[str]:
     yield from (f"{name.upper()} failed" for name, found in (run.compliance or {}).items() if not found.passed)
 
 
-def performance(folder: Path, plan: Plan) -> Performance:
+def performance(folder: Path, plan: Plan, concurrency: int | None = None) -> Performance:
     """The performance part of the summary: LoadGen's numbers, and the token counts that were reported to it.
 
     Raises LogError for the log of another run.
@@ -175,6 +174,8 @@ def performance(folder: Path, plan: Plan) -> Performance:
             raise loadgen_log.LogError(f"{folder}: a log of another run: its {name}: {found}, not {planned}.")
     limits = plan.limits
     used = results.read(folder / "machine.json", MachineUse) if (folder / "machine.json").exists() else MachineUse()
+    recorded = usage.of(folder / "machine.csv")
+    peak = recorded.get("gpu_memory_gib") or recorded.get("memory_gib")
     new, prompts = counts(folder / TOKENS), counts(folder / PROMPT_TOKENS)
     read_in = sum(prompts) / log.duration_s if prompts and log.duration_s else None
     total = read_in + log.tokens_per_sec if read_in and log.tokens_per_sec else None
@@ -197,7 +198,9 @@ def performance(folder: Path, plan: Plan) -> Performance:
         tpot_ms=log.tpot_ms,
         limits_ms=LimitsMs(ttft=limits.ttft_ms, tpot=limits.tpot_ms) if limits else None,
         early_stopping=log.early_stopping,
-        peak_memory_gib=peak_memory_gib(folder / "machine.csv"),
+        peak_memory_gib=peak.max if peak else None,
+        usage=recorded,
+        ran_out=list(usage.ran_out(recorded, concurrency)),
         **used.model_dump(),
         goodput=goodput(folder, new, limits),
         requests_in_flight=log.samples_per_sec * log.latency_ms.mean / 1000
@@ -247,20 +250,6 @@ def cost(price_per_hour: float | None, output: float | None, total: float | None
 def counts(path: Path) -> list[int]:
     """Token counts in the order of issue; none where they were not recorded. Raises UsageError."""
     return results.read(path, list[int]) if path.exists() else []
-
-
-def peak_memory_gib(path: Path) -> float | None:
-    """The most memory that was taken at once while machine.csv was recorded: on all GPUs, else main memory.
-
-    None where it was not recorded. Raises UsageError for a damaged recording.
-    """
-    if not path.exists():
-        return None
-    columns = results.read_columns(path)
-    gpus = [values for name, values in columns.items() if name.startswith("gpu") and name.endswith("_memory_gib")]
-    rows = zip(*(gpus or [columns.get("memory_gib", [])]), strict=True)
-    known = [[value for value in row if value is not None] for row in rows]
-    return max((sum(values) for values in known if values), default=None)
 
 
 def counted(texts: Sequence[str]) -> list[str]:

@@ -10,10 +10,11 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AliasChoices, ConfigDict, Field, JsonValue, computed_field, field_validator
 
 from harness import rules
-from harness.facts import SCHEMA, Cost, File, InProcess, LimitsMs, Model, System
+from harness.facts import SCHEMA, Cost, File, InProcess, LimitsMs, Model, Usage
 from harness.loadgen_log import DETAIL, Latency
 from harness.rules import ROOT
 from harness.search import Probe
+from harness.system import System
 from harness.traces import Profile
 
 SCORES_FILE = "rouge.json"
@@ -177,6 +178,10 @@ class Performance(Model):
     early_stopping: dict[str, JsonValue] = {}
     peak_memory_gib: float | None = None
     """The most memory taken at once: of all GPUs, else of the machine; null without --extra-metrics."""
+    usage: dict[str, Usage] = {}
+    """What engine and machine did, by quantity, recorded once a second; empty without --extra-metrics."""
+    ran_out: list[str] = []
+    """What was used up during the test, in words."""
     others_cpu_cores: float | None = None
     """CPU cores that other programs used during the test, on average."""
     others: list[str] = []

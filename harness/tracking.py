@@ -19,11 +19,11 @@ from typing import Any
 
 from harness import metrics, results
 from harness.errors import DONE, NOT_ACCEPTED, BenchmarkError, UsageError, first_line
-from harness.facts import System
 from harness.mmlu.summary import MMLUFacts, Overall
 from harness.results import write_json
 from harness.rules import ROOT
 from harness.summary import Summary
+from harness.system import System
 
 NAME = "llama31-mlperf"  # of the experiment, unless MLFLOW_EXPERIMENT_NAME says otherwise
 LEDGER = "mlflow.json"

@@ -15,8 +15,8 @@ import pytest
 from harness import loadgen_log, rules, validity
 from harness.config import RunConfig, affecting
 from harness.errors import UsageError
-from harness.facts import System
 from harness.submission import checker, description, entries, refusals, tree
+from harness.system import System
 from harness.system import facts as detect
 from tests.conftest import ROOT, Finished
 

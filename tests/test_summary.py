@@ -13,11 +13,12 @@ from rich.console import Console
 
 from harness import compare, metrics, rendering, results, rules, tracking
 from harness.errors import UsageError
-from harness.facts import SCHEMA, RunFacts, RunStatus, gpu_names
+from harness.facts import SCHEMA, RunFacts, RunStatus, Usage, gpu_names
 from harness.metrics import EVERYWHERE, Metric
 from harness.rules import ROOT
 from harness.summary import SCHEMA_FILE, Accuracy, Compliance, ScoresFile, Summary, schema
 from harness.sweep import report as sweep_report
+from harness.usage import QUANTITIES
 from tests import made
 
 SCORE = {"score": 38.0, "reference": 38.7792, "low": 38.391408, "high": None, "interval": None, "verdict": "FAIL"}
@@ -86,6 +87,7 @@ def test_a_scenario_without_a_rate_reports_none(tmp_path: Path) -> None:
 
 
 MEASURED = {"peak_memory_gib": 1.5, "goodput": 99.0, "joules_per_output_token": 0.1}  # with what machines have
+MEASURED |= {"usage": {item.name: Usage(mean=1.0, max=2.0) for item in QUANTITIES}}
 
 
 def test_every_metric_leads_to_a_number(tmp_path: Path) -> None:

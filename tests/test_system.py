@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness import recorder, rendering, system
+from harness import recorder, system, usage
 from harness.system import GPU
 
 GIB = 2**30
@@ -98,4 +98,4 @@ def test_what_a_card_does_not_tell_is_left_empty(nvml: pytest.MonkeyPatch, tmp_p
     cells = dict(zip(head, row, strict=True))
     assert (cells["gpu1_load_percent"], cells["gpu1_memory_gib"], cells["gpu1_power_w"]) == ("60", "2.0", "400")
     assert (cells["gpu2_load_percent"], cells["gpu2_memory_gib"], cells["gpu2_power_w"]) == ("", "3.0", "")
-    assert rendering.peak_memory_gib(table) == 6.0
+    assert usage.of(table)["gpu_memory_gib"].max == 6.0

@@ -84,6 +84,10 @@ class Engine(Protocol):
     def concurrency(self) -> int:
         """Most requests computed at once, over all replicas."""
 
+    def expose(self) -> list[str]:
+        """Its own metrics in Prometheus' text format, a text for each server; none where it keeps none. From any thread
+        but its own."""
+
     @property
     def failure(self) -> str | None:
         """Why the engine will answer no more; None while it lives."""

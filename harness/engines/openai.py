@@ -28,6 +28,7 @@ from harness.plan import Plan
 
 KEY = "OPENAI_API_KEY"
 ANSWER_S = 10.0  # for what a server tells of itself
+METRICS_S = 1.0  # for its metrics, once a second
 # Servers close idle connections (uvicorn, so vLLM: after 5 s). One that is reused at that moment breaks the request.
 IDLE_S = 2.0
 SPARE_FILES = 256
@@ -258,6 +259,23 @@ class OpenAI(LoopThread):
         return len(self.config.endpoint) * min(
             self.config.max_in_flight, small.sequences if small else self.config.max_in_flight
         )
+
+    def expose(self) -> list[str]:
+        """The servers' own metrics, of those that serve any."""
+        with contextlib.suppress(TimeoutError):
+            return self.spawn(self._exposed()).result(timeout=2 * METRICS_S)
+        return []
+
+    async def _exposed(self) -> list[str]:
+        texts = await asyncio.gather(*(self._metrics(server.address) for server in self.servers))
+        return list(filter(None, texts))
+
+    async def _metrics(self, address: str) -> str:
+        with contextlib.suppress(aiohttp.ClientError, TimeoutError, UnicodeDecodeError):
+            limit = aiohttp.ClientTimeout(total=METRICS_S)
+            async with self._session.get(f"{address.removesuffix('/v1')}/metrics", timeout=limit) as response:
+                return await response.text() if response.status == 200 else ""
+        return ""
 
     @property
     def failure(self) -> str | None:

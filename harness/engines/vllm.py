@@ -19,6 +19,7 @@ import psutil
 from harness.config import EngineConfig
 from harness.engines import GREEDY, Running, Sampling, profiler
 from harness.engines.loop import LoopThread
+from harness.engines.prometheus import SOURCES
 from harness.errors import BenchmarkError, EngineError, UsageError, first_line
 from harness.plan import Plan
 from harness.processes import adopt_orphans, end_children
@@ -47,7 +48,7 @@ def args_for(plan: Plan) -> dict[str, object]:
     flatter every number.
     """
     args = base_args(plan.config, plan.max_model_len, plan.tensor_parallel_size, plan.data_parallel_size)
-    args["enable_prefix_caching"] = False
+    args |= {"enable_prefix_caching": False, "disable_log_stats": not plan.config.extra_metrics}
     if (small := plan.config.known.small) and not gpus():
         args["enforce_eager"] = True  # compiling so small a model for a CPU takes longer than the run
         args.setdefault("max_num_seqs", small.sequences)
@@ -284,6 +285,14 @@ class VLLM(LoopThread):
         """Most requests the engine computes at once, over all its replicas."""
         setup = self._llm.vllm_config
         return int(setup.scheduler_config.max_num_seqs * setup.parallel_config.data_parallel_size)
+
+    def expose(self) -> list[str]:
+        """vLLM's own metrics, which it keeps in this process, if it was told to keep any."""
+        if self.args["disable_log_stats"]:
+            return []
+        from prometheus_client import REGISTRY, generate_latest
+
+        return [generate_latest(REGISTRY.restricted_registry(SOURCES)).decode()]  # type: ignore[arg-type]
 
     @property
     def failure(self) -> str | None:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import JsonValue
 
-from harness import plots, results
+from harness import figures, results
+from harness.figures import BLUE, GREY, ORANGE
 from harness.mmlu.ask import Asked
 from harness.mmlu.config import MMLUConfig
 from harness.mmlu.data import DOMAIN_OF, DOMAINS, LETTERS, Data
 from harness.mmlu.scores import BINS, Change, Score, Scored, bins, grouped, overall, score, to_csv
 from harness.mmlu.summary import MMLUFacts, MMLUHistory, Overall
 from harness.pages import number, render
-from harness.plots import BLUE, GREY, ORANGE
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -175,7 +175,7 @@ def draw(folder: Path, rows: Sequence[Scored], subjects: dict[str, Score]) -> No
 
     style = {"axes.spines.top": False, "axes.spines.right": False, "grid.alpha": 0.25, "font.size": 10}
     with pyplot.rc_context(style):
-        plots.save({"score_by_subject": by_subject(subjects), "calibration": calibration(rows)}, folder)
+        figures.save({"score_by_subject": by_subject(subjects), "calibration": calibration(rows)}, folder)
 
 
 def by_subject(subjects: dict[str, Score]) -> Any:

@@ -7,10 +7,9 @@ from pathlib import Path
 
 from harness import rules
 from harness.errors import BAD_INPUT, DONE, NOT_ACCEPTED, BenchmarkError, UsageError
-from harness.facts import System
 from harness.results import write_json
 from harness.submission import checker, description, entries, refusals, tree
-from harness.system import facts
+from harness.system import System, facts
 
 
 def main() -> int:

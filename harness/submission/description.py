@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import UsageError
-from harness.facts import Facts, System
+from harness.facts import Facts
 from harness.results import read as read_file
-from harness.system import cards
+from harness.system import System, cards
 from harness.values import read_given
 
 # Everything the checker wants to see, in the order it is written; an empty text is for a person to fill.

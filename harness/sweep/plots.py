@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from harness import rules
-from harness.plots import BLUE, GREY, ORANGE, RED, style
+from harness.figures import BLUE, GREY, ORANGE, RED, style
 
 LABELLED = 10  # points that can all have their names beside them
 

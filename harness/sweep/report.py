@@ -9,12 +9,13 @@ from typing import Literal
 
 from harness import metrics, results, rules
 from harness.errors import UsageError
-from harness.facts import SCHEMA, System
+from harness.facts import SCHEMA
 from harness.metrics import Metric
 from harness.pages import number, render
 from harness.results import write_text
 from harness.sweep.experiment import Outcome, Record
 from harness.sweep.file import BASELINE, Experiment, Sweep
+from harness.system import System
 
 # Differences below these are called none: the second where the performance test lasts less than LONG_S, since the
 # demo's baselines, a few seconds long, were seen to differ by 4 % from each other, and where the rate was searched for,
@@ -313,7 +314,7 @@ def deviations(folder: Path, records: Sequence[Record]) -> dict[str, object]:
 
 def draw(report: Report, folder: Path) -> dict[str, str]:
     """Draws what there is data for; name -> path relative to the sweep's folder."""
-    from harness.plots import save
+    from harness.figures import save
     from harness.sweep import plots
 
     folder.mkdir(exist_ok=True)

@@ -1,0 +1,107 @@
+"""What engines tell of themselves in Prometheus' text format, as columns of one table.
+
+The names are those of vLLM (vllm/v1/metrics/loggers.py), SGLang (its production metrics) and llama.cpp's server.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from prometheus_client.parser import text_string_to_metric_families
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the table: `sources` are the metrics it is made of, by whichever name an engine has for it.
+
+    sum, mean: of all replicas, now; increase, rate: since the last time, in all or a second; share: the increase of
+    the first half of the sources in percent of that of the second half.
+    """
+
+    name: str
+    how: Literal["sum", "mean", "increase", "rate", "share"]
+    sources: tuple[str, ...]
+    scale: float = 1.0
+
+
+COLUMNS = (
+    Column(
+        "requests_running",
+        "sum",
+        ("vllm:num_requests_running", "sglang:num_running_reqs", "llamacpp:requests_processing"),
+    ),
+    Column(
+        "requests_waiting",
+        "sum",
+        ("vllm:num_requests_waiting", "sglang:num_queue_reqs", "llamacpp:requests_deferred"),
+    ),
+    Column(
+        "kv_cache_percent",
+        "mean",
+        ("vllm:kv_cache_usage_perc", "sglang:token_usage", "llamacpp:kv_cache_usage_ratio"),
+        scale=100,
+    ),
+    Column("prefix_hit_percent", "share", ("vllm:prefix_cache_hits_total", "vllm:prefix_cache_queries_total")),
+    Column("preemptions", "increase", ("vllm:num_preemptions_total",)),
+    Column(
+        "prompt_tokens_per_sec",
+        "rate",
+        ("vllm:prompt_tokens_total", "sglang:prompt_tokens_total", "llamacpp:prompt_tokens_total"),
+    ),
+    Column(
+        "generation_tokens_per_sec",
+        "rate",
+        ("vllm:generation_tokens_total", "sglang:generation_tokens_total", "llamacpp:tokens_predicted_total"),
+    ),
+)
+SOURCES = frozenset(source for column in COLUMNS for source in column.sources)
+
+
+class Reader:
+    """Turns one exposition after the other into rows of the table."""
+
+    def __init__(self) -> None:
+        self._before: dict[str, list[float]] = {}
+        self._seconds = 0.0
+
+    def row(self, seconds: float, expositions: Iterable[str]) -> list[float | None]:
+        """The columns at a time; None where the engine does not tell, or there is nothing yet to compare with."""
+        now = samples(expositions)
+        row = [self._value(column, now, seconds) for column in COLUMNS]
+        self._before, self._seconds = now, seconds
+        return row
+
+    def _value(self, column: Column, now: dict[str, list[float]], seconds: float) -> float | None:
+        if column.how == "share":
+            part, whole = (self._increase(now, (source,)) for source in column.sources)
+            return round(100 * part / whole, 2) if part is not None and whole else None
+        if column.how in ("sum", "mean"):
+            values = [value for source in column.sources for value in now.get(source, [])]
+            total = sum(values) / (len(values) if column.how == "mean" else 1) if values else None
+        else:
+            total = self._increase(now, column.sources)
+        if total is None:
+            return None
+        return round(column.scale * total / (seconds - self._seconds if column.how == "rate" else 1), 2)
+
+    def _increase(self, now: dict[str, list[float]], sources: Sequence[str]) -> float | None:
+        known = [source for source in sources if source in now and source in self._before]
+        if not known:
+            return None
+        return max(0.0, sum(sum(now[source]) - sum(self._before[source]) for source in known))
+
+
+def samples(expositions: Iterable[str]) -> dict[str, list[float]]:
+    """The values of the metrics in SOURCES, one for each replica; a text that is no exposition counts as empty."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for text in expositions:
+        lines = (line for line in text.splitlines() if line.partition("{")[0].partition(" ")[0] in SOURCES)
+        try:
+            for family in text_string_to_metric_families("\n".join(lines) + "\n"):
+                for sample in family.samples:
+                    if sample.value == sample.value:  # not NaN
+                        found[sample.name].append(sample.value)
+        except ValueError:
+            continue
+    return found

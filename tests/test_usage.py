@@ -1,0 +1,129 @@
+"""What the engine and the machine did: engines' own metrics, the recording, what ran out first."""
+
+import csv
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness import recorder, rendering, timelines, usage
+from harness.engines import prometheus
+from harness.facts import Usage
+from tests import made
+
+VLLM = """# HELP vllm:num_requests_running Number of requests in model execution batches.
+# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{{engine="0",model_name="m"}} {running}
+vllm:num_requests_running{{engine="1",model_name="m"}} 4.0
+vllm:num_requests_waiting{{engine="0",model_name="m"}} 7.0
+vllm:kv_cache_usage_perc{{engine="0",model_name="m"}} 0.5
+vllm:kv_cache_usage_perc{{engine="1",model_name="m"}} 0.7
+vllm:prefix_cache_queries_total{{engine="0"}} {queries}
+vllm:prefix_cache_hits_total{{engine="0"}} {hits}
+vllm:num_preemptions_total{{engine="0"}} {preempted}
+vllm:generation_tokens_total{{engine="0"}} {tokens}
+vllm:inter_token_latency_seconds_bucket{{le="0.01"}} 12.0
+"""
+FIRST = VLLM.format(running=2, queries=100, hits=0, preempted=1, tokens=1000)
+THEN = VLLM.format(running=3, queries=300, hits=50, preempted=3, tokens=1512)
+
+
+def rows(*expositions: str) -> list[dict[str, float | None]]:
+    reader, names = prometheus.Reader(), [column.name for column in prometheus.COLUMNS]
+    return [dict(zip(names, reader.row(2.0 * n, [text]), strict=True)) for n, text in enumerate(expositions)]
+
+
+def test_counters_become_increases_and_rates() -> None:
+    first, then = rows(FIRST, THEN)
+    assert (first["requests_running"], first["requests_waiting"], first["kv_cache_percent"]) == (6, 7, 60)
+    assert (first["generation_tokens_per_sec"], first["prefix_hit_percent"], first["preemptions"]) == (None, None, None)
+    assert (then["generation_tokens_per_sec"], then["prefix_hit_percent"], then["preemptions"]) == (256, 25, 2)
+    assert then["prompt_tokens_per_sec"] is None
+
+
+def test_a_server_that_began_anew_loses_no_tokens() -> None:
+    assert rows(THEN, FIRST)[1]["generation_tokens_per_sec"] == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "running", "waiting", "cache"),
+    [
+        ("sglang:num_running_reqs 3\nsglang:num_queue_reqs 2\nsglang:token_usage 0.25\n", 3, 2, 25),
+        ("llamacpp:requests_processing 1\nllamacpp:requests_deferred 0\nllamacpp:kv_cache_usage_ratio 1\n", 1, 0, 100),
+    ],
+)
+def test_other_engines_by_their_own_names(text: str, running: float, waiting: float, cache: float) -> None:
+    (row,) = rows(text)
+    assert (row["requests_running"], row["requests_waiting"], row["kv_cache_percent"]) == (running, waiting, cache)
+
+
+@given(st.text() | st.text().map(lambda text: f"vllm:num_requests_running{text}"))
+def test_any_text_is_read(text: str) -> None:
+    for row in rows(text, text):
+        assert all(value is None or value == value for value in row.values())
+
+
+def test_the_recording_holds_what_the_engine_tells(tmp_path: Path) -> None:
+    told, stop = iter([FIRST, THEN]), threading.Event()
+    path = tmp_path / "machine.csv"
+    thread = threading.Thread(target=recorder.record, args=(path, stop, lambda: [next(told, THEN)]))
+    thread.start()
+    stop.wait(2.4)
+    stop.set()
+    thread.join()
+    lines = list(csv.DictReader(path.open()))
+    assert [line["requests_running"] for line in lines] == ["7.0", "7.0"]
+    found = usage.of(path)
+    assert found["requests_waiting"] == Usage(mean=7, max=7)
+    assert found["generation_tokens_per_sec"].max == pytest.approx(512, rel=0.1)
+    assert "requests_running" in {name for panel in timelines.PANELS for name in panel[1]}
+
+
+def test_every_column_is_a_quantity_with_a_panel_or_a_share_of_time() -> None:
+    columns = {column.name for column in prometheus.COLUMNS} | {f"gpu_{name}" for name in recorder.GPU_COLUMNS}
+    assert columns < set(usage.BY_NAME)
+    drawn = {name for _, names, _ in timelines.PANELS for name in names}
+    assert set(usage.BY_NAME) - drawn == {"preemptions", "gpu_power_capped_percent", "gpu_too_hot_percent"}
+
+
+def used(**values: tuple[float, float]) -> dict[str, Usage]:
+    return {name: Usage(mean=mean, max=most) for name, (mean, most) in values.items()}
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (
+            used(kv_cache_percent=(90, 99.5), requests_waiting=(40, 80)),
+            "the KV cache was full while 40 requests waited",
+        ),
+        (used(kv_cache_percent=(90, 99.5), preemptions=(1, 5)), "requests were preempted"),
+        (used(requests_running=(60, 64), requests_waiting=(9, 20), kv_cache_percent=(20, 30)), "all 64 places"),
+        (used(gpu_power_capped_percent=(80, 100)), "the power limit held the GPU's clock down 80 % of the time"),
+        (used(gpu_too_hot_percent=(1, 100)), "heat held the GPU's clock down"),
+        (used(gpu_load_percent=(97, 100)), "the GPU was busy 97 % of the time"),
+        (used(cpu_percent=(99, 100)), "the CPU was busy 99 % of the time"),
+    ],
+)
+def test_what_ran_out_is_said(found: dict[str, Usage], said: str) -> None:
+    assert [said in sentence for sentence in usage.ran_out(found, 64)] == [True]
+
+
+def test_nothing_is_said_to_have_run_out_where_there_was_enough() -> None:
+    enough = used(kv_cache_percent=(50, 99), requests_running=(10, 64), requests_waiting=(0, 1), cpu_percent=(50, 100))
+    assert list(usage.ran_out(enough, 64)) == []
+    assert list(usage.ran_out({}, None)) == []
+
+
+def test_the_report_shows_it(tmp_path: Path) -> None:
+    run = made.run(tmp_path / "run")
+    head = "seconds,cpu_percent,memory_gib,gpu0_load_percent,gpu1_load_percent"
+    head += ",requests_running,requests_waiting,kv_cache_percent"
+    (run / "Performance" / "machine.csv").write_text(f"{head}\n1,5,2,90,99,64,10,99.1\n2,6,3,95,,64,10,99.5\n")
+    rendering.build(run)
+    page = (run / "report.md").read_text()
+    assert "**What ran out first**: the KV cache was full while 10 requests waited on average" in page
+    assert "| GPU load, % | 94.8 | 95 |" in page
+    assert (run / "plots" / "machine.png").exists()
