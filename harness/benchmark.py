@@ -8,6 +8,7 @@ from typing import Any
 from harness import (
     accuracy,
     beside,
+    checkpoints,
     compliance,
     engines,
     loadgen_log,
@@ -50,9 +51,14 @@ def run(config: RunConfig, folder: RunFolder, display: Display) -> int:
     taken = others.taken_gpus()
     engine = engines.create(plan, folder.path / traces.FOLDER)
     start(engine, folder, config.stall_timeout, display)
+    checkpoint = checkpoints.title(config) if engine.running.quantized_checkpoint else None
     known, plan = plan.deviations, replace(plan, running=engine.running)
     warn(display, [reason for reason in plan.deviations if reason not in known])
-    data = {"data": library.source, "mean_prompt_tokens": round(library.mean_prompt_tokens, 1)}
+    data = {
+        "data": library.source,
+        "mean_prompt_tokens": round(library.mean_prompt_tokens, 1),
+        "checkpoint": checkpoint,
+    }
     data |= {"concurrency": engine.concurrency}
     results.record(folder, plan, engine_start_s=round(engine.start_s, 1), engine_args=hide(engine.args), **data)
     gc.collect()

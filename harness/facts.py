@@ -71,6 +71,7 @@ class RunFacts(Facts):
     loadgen: dict[str, str] = {}
     probes: list[Probe] = []
     concurrency: int | None = None  # most requests computed at once
+    checkpoint: str | None = None  # where it came quantized
     data: str | None = None
     mean_prompt_tokens: float | None = None
     stages: list[tuple[str, float]] = []

@@ -112,6 +112,7 @@ def meta(folder: Path, facts: RunFacts, deviations: list[str]) -> Meta:
         precision=running.precision or config.precision,
         quantization=running.quantization,
         kv_cache_dtype=running.kv_cache_dtype,
+        checkpoint=facts.checkpoint,
         load_format=config.load_format,
         tensor_parallel_size=plan.tensor_parallel_size,
         data_parallel_size=plan.data_parallel_size,

@@ -48,6 +48,7 @@ class Meta(Model):
     precision: str
     quantization: str
     kv_cache_dtype: str
+    checkpoint: str | None = None  # where it came quantized: its name, and what is known of its making
     load_format: str
     tensor_parallel_size: int
     data_parallel_size: int
@@ -223,7 +224,6 @@ class Run(Model):
     accuracy: Accuracy | None = Field(default=None, exclude_if=absent)
     performance: Performance | None = Field(default=None, exclude_if=absent)
     search: list[Probe] | None = Field(default=None, exclude_if=absent)
-    """Probes of --server-target-qps max."""
     compliance: dict[Audit, Compliance] | None = Field(default=None, exclude_if=absent)
     profile: Profile | None = Field(default=None, exclude_if=absent)
 
