@@ -43,7 +43,7 @@ def run(config: RunConfig, folder: RunFolder, display: Display) -> int:
     plan = resolve(config, system.gpus(), model.weight_bytes(config), model.is_reference(config))
     results.record(folder, plan, command=processes.command_line(), started=results.now(), system=system.facts())
     warn(display, plan.deviations)
-    tokenizer = model.load_tokenizer(config)
+    tokenizer, quantized = model.load_tokenizer(config), checkpoints.title(config)
     library = samples.load(config, tokenizer, plan.samples)
     samples.check_lengths(library, plan.max_model_len, config.max_new_tokens)
     warn_short(display, plan)
@@ -51,15 +51,13 @@ def run(config: RunConfig, folder: RunFolder, display: Display) -> int:
     taken = others.taken_gpus()
     engine = engines.create(plan, folder.path / traces.FOLDER)
     start(engine, folder, config.stall_timeout, display)
-    checkpoint = checkpoints.title(config) if engine.running.quantized_checkpoint else None
     known, plan = plan.deviations, replace(plan, running=engine.running)
     warn(display, [reason for reason in plan.deviations if reason not in known])
-    data = {
-        "data": library.source,
-        "mean_prompt_tokens": round(library.mean_prompt_tokens, 1),
-        "checkpoint": checkpoint,
+    data = {"data": library.source, "mean_prompt_tokens": round(library.mean_prompt_tokens, 1)}
+    data |= {
+        "concurrency": engine.concurrency,
+        "checkpoint": quantized if engine.running.quantized_checkpoint else None,
     }
-    data |= {"concurrency": engine.concurrency}
     results.record(folder, plan, engine_start_s=round(engine.start_s, 1), engine_args=hide(engine.args), **data)
     gc.collect()
     gc.freeze()  # what is loaded stays: no need to look through it again while measuring

@@ -20,6 +20,7 @@ from harness.checkpoints import Quantized
 from harness.config import EngineConfig
 from harness.errors import DONE, UsageError, ends_in_one_line
 from harness.facts import SCHEMA
+from harness.samples import Library
 from harness.values import require
 
 SCHEME = "fp8 weights and activations, static scales; fp8 KV scales"
@@ -53,8 +54,8 @@ def parser() -> argparse.ArgumentParser:
     flags.add_argument(
         "--data",
         type=Path,
-        help="calibration data, a file or folder as run.py's --dataset-path reads it; unset: the model's own, which for "
-        "Llama-3.1-8B is MLPerf's calibration list (from third_party/inference)",
+        help="calibration data, a file or folder as run.py's --dataset-path reads it; unset: the model's own, for "
+        "Llama-3.1-8B MLPerf's calibration list (from third_party/inference)",
     )
     flags.add_argument("--samples", type=int, metavar="N", help="only the first N of the data")
     return flags
@@ -80,7 +81,7 @@ def check_installed() -> None:
         )
 
 
-def make(config: EngineConfig, library: calibration.Library, out: Path) -> None:
+def make(config: EngineConfig, library: Library, out: Path) -> None:
     """Quantizes the model into `out`; nothing is left there if that fails."""
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}-") as temporary:
         fresh = Path(temporary) / out.name
@@ -136,7 +137,7 @@ def original(path: str) -> Path:
 
 
 def finish(source: Path, out: Path) -> None:
-    """Gives a checkpoint the tokenizer and the config of its model, which another transformers would write otherwise."""
+    """Gives a checkpoint its model's own tokenizer and config: another transformers would write them otherwise."""
     for pattern in BESIDE:
         for path in source.glob(pattern):
             shutil.copyfile(path, out / path.name)
