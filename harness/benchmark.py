@@ -43,7 +43,7 @@ def run(config: RunConfig, folder: RunFolder, display: Display) -> int:
     plan = resolve(config, system.gpus(), model.weight_bytes(config), model.is_reference(config))
     results.record(folder, plan, command=processes.command_line(), started=results.now(), system=system.facts())
     warn(display, plan.deviations)
-    tokenizer, quantized = model.load_tokenizer(config), checkpoints.title(config)
+    tokenizer, title = model.load_tokenizer(config), checkpoints.title(config)
     library = samples.load(config, tokenizer, plan.samples)
     samples.check_lengths(library, plan.max_model_len, config.max_new_tokens)
     warn_short(display, plan)
@@ -54,10 +54,7 @@ def run(config: RunConfig, folder: RunFolder, display: Display) -> int:
     known, plan = plan.deviations, replace(plan, running=engine.running)
     warn(display, [reason for reason in plan.deviations if reason not in known])
     data = {"data": library.source, "mean_prompt_tokens": round(library.mean_prompt_tokens, 1)}
-    data |= {
-        "concurrency": engine.concurrency,
-        "checkpoint": quantized if engine.running.quantized_checkpoint else None,
-    }
+    data |= {"concurrency": engine.concurrency, "checkpoint": title if plan.running.quantized_checkpoint else None}
     results.record(folder, plan, engine_start_s=round(engine.start_s, 1), engine_args=hide(engine.args), **data)
     gc.collect()
     gc.freeze()  # what is loaded stays: no need to look through it again while measuring

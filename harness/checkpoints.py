@@ -21,7 +21,10 @@ class Quantized(File):
 
 
 def title(config: EngineConfig) -> str:
-    """What a report calls the model of a run, if its engine says that it is quantized. Raises UsageError for a damaged quantize.json."""
+    """What a report calls a model whose engine says that it came quantized.
+
+    Raises UsageError for a damaged quantize.json.
+    """
     name = f"quantized checkpoint {config.model}"
     if config.model in rules.QUANTIZED:
         return f"{name} (of Llama-3.1-8B-Instruct, published)"
