@@ -28,5 +28,7 @@ results
     results  rendering                the folder and its history; from logs to summary.json and report.md
     plots  profile_plot  pages        pictures, Markdown
     compare  tracking                 comparison, MLflow
+    checkpoints                       quantized checkpoints: what one was made of, what a report calls it
 mmlu/  sweep/  submission/            the other commands, a folder each
+quantize  calibration                 makes a quantized checkpoint, in an environment of its own
 """

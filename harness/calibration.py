@@ -44,7 +44,7 @@ def near_path(path: Path) -> str:
 def from_list(path: Path) -> tuple[list[Record], str]:
     """The articles of MLPerf's list, in its order, from the Hugging Face hub (or its local cache)."""
     ids = read_given("--data", path, "a list of ids", ids_in)
-    return picked(samples.from_hub(SPLIT), ids), f"MLPerf's calibration list ({SPLIT} split of CNN/DailyMail)"
+    return picked(samples.from_hub(SPLIT, "--data"), ids), f"MLPerf's calibration list ({SPLIT} split of CNN/DailyMail)"
 
 
 def ids_in(text: str) -> list[str]:

@@ -128,7 +128,7 @@ def from_folder(path: Path, flag: str = "--dataset-path") -> list[Record]:
     return from_columns(data, str(path))
 
 
-def from_hub(split: str) -> Any:
+def from_hub(split: str, flag: str = "--dataset-path") -> Any:
     """A split of CNN/DailyMail 3.0.0 from the Hugging Face hub (or its local cache). Raises UsageError."""
     from datasets import load_dataset
 
@@ -137,7 +137,7 @@ def from_hub(split: str) -> Any:
         return load_dataset(name, version, split=split)
     except Exception as error:
         raise UsageError(
-            f"cannot download {name} ({type(error).__name__}): check the network, or pass a local copy."
+            f"cannot download {name} ({type(error).__name__}): check the network, or pass {flag}."
         ) from None
 
 

@@ -329,7 +329,9 @@ def check_quantization(model: Any) -> None:
     """
     from vllm.platforms import current_platform
 
-    if current_platform.is_cpu() and str(model.quantization).startswith("fp8") and not current_platform.supports_fp8():
+    checkpoint = getattr(model.hf_config, "quantization_config", None) or {}
+    in_fp8 = str(model.quantization).startswith("fp8") or checkpoint.get("format") == "float-quantized"
+    if current_platform.is_cpu() and in_fp8 and not current_platform.supports_fp8():
         raise UsageError("vLLM does not compute in fp8 on a CPU: use --quantization none and a model in 16 bits.")
     online = model.quantization_config
     dense = getattr(online, "linear", "unknown") or getattr(online, "targets", None)
