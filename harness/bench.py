@@ -1,8 +1,7 @@
 """LoadGen's tests of one run, on one engine, watched while they run."""
 
-import math
 from collections.abc import Coroutine
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -47,22 +46,26 @@ class Bench:
         self.drive(mode, settings, plan, folder)
         return folder
 
-    def probe(self, plan: Plan, qps: float) -> search.Probe:
-        """A short performance test at a rate, on as many samples as it takes."""
-        folder = self.run.sub("Probes") / f"{qps:.4g}"
+    def probe(self, plan: Plan, short: Plan) -> search.Probe:
+        """A short performance test: `short` is the run's plan with a load of its own, and less of everything else."""
+        several = plan.config.row.several
+        load = f"{short.samples_per_query} samples per query" if several else f"{short.target_qps:.4g} queries/s"
+        folder = self.run.sub("Probes") / load.partition(" ")[0]
         folder.mkdir(exist_ok=True)
-        length = search.seconds(qps)
-        short = replace(plan, target_qps=qps, min_duration_s=length, samples=min(plan.samples, math.ceil(qps * length)))
         settings = self.settings_in(folder, plan)  # the run's: shortened for this test alone
         (folder / "user.conf").write_text(loadgen.user_conf(short))
-        self.display.stage(f"probe at {qps:.4g} queries/s")
+        self.display.stage(f"probe at {load}")
         with loadgen.shortened(settings, short):
             self.drive("performance", settings, short, folder)
         result = loadgen_log.read(folder)
-        first, each = result.ttft_ms, result.tpot_ms
+        self.display.done(f"{load}: {'VALID' if result.valid else 'INVALID'}")
+        first, each, whole = result.ttft_ms, result.tpot_ms, result.latency_ms
         return search.Probe(
-            qps=qps,
+            qps=None if several else short.target_qps,
+            samples_per_query=short.samples_per_query,
             valid=bool(result.valid),
+            latency_p50=whole.p50 if whole else None,
+            latency_p90=whole.p90 if whole else None,
             ttft_p99=first.p99 if first else None,
             tpot_p99=each.p99 if each else None,
             ttft_p50=first.p50 if first else None,

@@ -97,7 +97,9 @@ def find_rate(plan: Plan, bench: Bench) -> Plan:
     if need == "nothing":
         return plan
     known = known_offline(plan) if plan.config.row.fixed_rate else None
-    if plan.config.tries_rates:
+    if plan.config.batches:
+        found = try_batches(plan, bench)
+    elif plan.config.tries_rates:
         found = try_rates(plan, bench, known)
     elif known:
         found = rates.from_history(plan, known)
@@ -127,14 +129,24 @@ def try_rates(plan: Plan, bench: Bench, known: rates.Known | None) -> Plan:
     probes: list[search.Probe] = []
 
     def probe(qps: float) -> search.Probe:
-        probes.append(bench.probe(plan, qps))
-        bench.display.done(f"{qps:.4g} queries/s: {'VALID' if probes[-1].valid else 'INVALID'}")
+        probes.append(bench.probe(plan, rates.at_rate(plan, qps)))
         results.record(bench.run, plan, probes=[asdict(probe) for probe in probes])
         return probes[-1]
 
     if isinstance(plan.config.server_target_qps, tuple):
         return rates.from_curve(plan, [probe(qps) for qps in sorted(set(plan.config.server_target_qps))])
     return search_rate(plan, bench, known, probe)
+
+
+def try_batches(plan: Plan, bench: Bench) -> Plan:
+    """The plan with the most samples per query, after a short test with each number of them."""
+    probes: list[search.Probe] = []
+    for size in sorted(set(plan.config.batches)):
+        short = rates.in_batches(plan, size)
+        found = rates.from_trial(short, calibrate(short, bench))
+        probes.append(bench.probe(plan, found))
+        results.record(bench.run, plan, probes=[asdict(probe) for probe in probes])
+    return plan.noted(found.notes[-1], expected_latency_ms=found.expected_latency_ms)
 
 
 def search_rate(plan: Plan, bench: Bench, known: rates.Known | None, probe: Callable[[float], search.Probe]) -> Plan:

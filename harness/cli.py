@@ -114,10 +114,10 @@ def parameter(name: str, hint: Any, default: Any, metadata: Any) -> inspect.Para
     elif get_origin(hint) is tuple:
         hint, default = list[str], list(default)
         option["metavar"] = metadata["metavar"]
-    elif any(get_origin(arg) is Literal for arg in members):
-        hint = str
-        words = [str(word) for arg in members for word in get_args(arg)]
-        option["metavar"] = "|".join(["N" if int in members else "X", *words])
+    elif any(get_origin(arg) in (Literal, tuple) for arg in members):
+        hint, default = str, str(default)
+        words = [str(word) for arg in members if get_origin(arg) is Literal for word in get_args(arg)]
+        option["metavar"] = "|".join(["N" if int in members else "X", *words]) if words else metadata["metavar"]
     annotation = Annotated[hint, typer.Option(as_flag(name), **option)]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 

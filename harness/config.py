@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from harness import endpoints, rules
+from harness.engines import profiler
 from harness.errors import UsageError
 from harness.values import as_flag, check_types, from_yaml, require
 
@@ -19,6 +20,7 @@ MOST = {  # what LoadGen can plan for: beyond, its counters overflow without a w
     "total_sample_count": 2**40,  # the data set sets the real one
     "min_duration": 30 * 24 * 3600,
     "batch_size": 10**7,
+    "samples_per_query": 10**6,
     "server_target_qps": 10**6,
     "offline_expected_qps": 10**6,
     "stall_timeout": 30 * 24 * 3600,
@@ -192,13 +194,13 @@ class RunConfig(EngineConfig):
     category: Literal["datacenter", "edge"] = flag(
         "datacenter", BENCHMARK, "answers", "Which sample set and scenarios."
     )
-    scenario: Literal["offline", "server", "interactive", "singlestream"] = flag(
+    scenario: Literal["offline", "server", "interactive", "singlestream", "multistream"] = flag(
         "offline",
         BENCHMARK,
         "speed",
         "offline: everything at once; server: random arrivals within latency limits; interactive: the same with "
-        "tighter limits; singlestream: one request at a time. datacenter takes offline, server, interactive; "
-        "edge takes offline, singlestream.",
+        "tighter limits; singlestream: one request at a time; multistream: N at a time, no scenario of this benchmark. "
+        "datacenter takes offline, server, interactive, multistream; edge takes offline, singlestream, multistream.",
     )
     mode: Literal["accuracy", "performance", "both"] = flag(
         "both", BENCHMARK, "nothing", "Check the answers, measure the speed, or one after the other on one engine."
@@ -233,6 +235,14 @@ class RunConfig(EngineConfig):
         "Queries per second to send (server, interactive). auto: 0.8 (server) or 0.6 (interactive) of the Offline "
         "rate; max: search for the highest rate that is VALID, then run at it; 5,10,20: test each rate, then run at "
         "the highest that is VALID.",
+    )
+    samples_per_query: int | tuple[int, ...] = flag(
+        8,
+        RATE,
+        "speed",
+        "MultiStream: samples that are asked at once, the next when all are answered. 1,2,4,8: test each, then run "
+        "with the most.",
+        metavar="N[,N...]",
     )
     ttft_limit: int | None = flag(
         None, RATE, "speed", "Server, Interactive: most milliseconds to the first token (TTFT), p99. Unset: MLPerf's."
@@ -299,17 +309,21 @@ class RunConfig(EngineConfig):
             )
             if value is not None and not self.row.fixed_rate:
                 raise UsageError(f"{as_flag(name)} is for --scenario server and interactive, which have limits.")
+        if self.row.several and self.compliance != "none":
+            raise UsageError(f"--compliance {self.compliance} is for MLPerf's scenarios; {self.row.unofficial}.")
         price = self.price_per_hour
         require(price is None or 0 <= price < math.inf, "--price-per-hour", "a number of 0 or more")
+        if self.batches and (self.mode == "accuracy" or not self.row.several):
+            raise UsageError(
+                "--samples-per-query with several numbers tests speeds: it takes --scenario multistream, and --mode "
+                "performance or both."
+            )
         if self.tries_rates and (self.mode == "accuracy" or not self.row.fixed_rate):
             raise UsageError(
                 "--server-target-qps max, or several rates, tests speeds: it takes --scenario server or interactive, "
                 "and --mode performance or both."
             )
-        if self.profile and self.mode == "accuracy":
-            raise UsageError("--profile repeats the load of a performance test: it takes --mode performance or both.")
-        if self.profile and "profiler_config" in self.engine_args:
-            raise UsageError("--engine-arg profiler_config: --profile sets it.")
+        profiler.check(self.profile, self.mode, self.engine_args)
         if self.row.streaming and (self.batch_size or self.sort_by_length):
             raise UsageError("--batch-size and --sort-by-length are for --scenario offline only.")
         if self.compliance == "test04" and (self.mode == "accuracy" or self.row.fixed_rate):
@@ -326,6 +340,11 @@ class RunConfig(EngineConfig):
     def tries_rates(self) -> bool:
         """Whether several rates are tested before the run itself."""
         return self.server_target_qps == "max" or isinstance(self.server_target_qps, tuple)
+
+    @property
+    def batches(self) -> tuple[int, ...]:
+        """The samples per query that are tested before the run itself; none where there is one number."""
+        return self.samples_per_query if isinstance(self.samples_per_query, tuple) else ()
 
     @property
     def row(self) -> rules.Scenario:

@@ -14,6 +14,11 @@ from harness.system import System
 SCHEMA = 3  # the format of all these files; 1 had no number
 
 
+def absent(value: object) -> bool:
+    """For fields that a file leaves out where they are null."""
+    return value is None
+
+
 class Model(BaseModel):
     model_config = ConfigDict(frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
 

@@ -7,6 +7,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BLUE, ORANGE, GREY, RED = "#2f6db5", "#e07b39", "#8a8f98", "#c0392b"
+TITLES = {"latency": "latency", "TTFT": "time to first token (TTFT)", "TPOT": "time per output token (TPOT)"}
+FAR = 3  # times the largest value: a limit beyond is named at the edge instead of squeezing the curve
 
 
 def style() -> None:

@@ -22,13 +22,16 @@ def user_conf(plan: Plan) -> str:
         settings["target_qps"] = f"{plan.target_qps:.6g}"
     if plan.expected_latency_ms is not None:
         settings["target_latency"] = f"{plan.expected_latency_ms:.6g}"
+    if plan.config.row.several:
+        settings["samples_per_query"] = str(plan.samples_per_query)
+        settings["target_latency_percentile"] = str(rules.MULTISTREAM_PERCENTILE)
     if plan.limits and plan.limits != plan.config.row.limits:
         settings["ttft_latency"] = f"{plan.limits.ttft_ms:.6g}"
         settings["tpot_latency"] = f"{plan.limits.tpot_ms:.6g}"
     if plan.samples != rules.OFFICIAL[plan.config.category].samples:
         settings["performance_sample_count_override"] = str(plan.samples)
         settings["min_query_count"] = str(plan.min_queries)
-    elif plan.min_queries > plan.samples:
+    elif plan.min_queries != plan.samples:
         settings["min_query_count"] = str(plan.min_queries)
     return "".join(f"{plan.loadgen_model}.{scenario}.{key} = {value}\n" for key, value in settings.items())
 
@@ -54,19 +57,27 @@ def settings_for(plan: Plan, conf: Path) -> lg.TestSettings:
 def set_rates(settings: lg.TestSettings, plan: Plan) -> None:
     """Tells LoadGen the plan's rates, where they changed since the user.conf was read."""
     if plan.expected_latency_ms is not None:
-        settings.single_stream_expected_latency_ns = round(plan.expected_latency_ms * 1e6)
+        expected = round(plan.expected_latency_ms * 1e6)
+        settings.single_stream_expected_latency_ns = settings.multi_stream_expected_latency_ns = expected
     if plan.target_qps is not None:
         settings.offline_expected_qps = settings.server_target_qps = plan.target_qps
 
 
 @contextmanager
 def shortened(settings: lg.TestSettings, plan: Plan) -> Iterator[None]:
-    """For a probe: the plan's own duration, counts and rate in place of those of the settings."""
-    names = ("min_duration_ms", "min_query_count", "performance_sample_count_override", "server_target_qps")
-    before = {name: getattr(settings, name) for name in names}
-    settings.min_duration_ms = round(plan.min_duration_s * 1000)
-    settings.min_query_count = settings.performance_sample_count_override = plan.samples
-    settings.server_target_qps = plan.target_qps
+    """For a probe: the plan's own duration, counts and load in place of those of the settings."""
+    short = {
+        "min_duration_ms": round(plan.min_duration_s * 1000),
+        "min_query_count": plan.min_queries,
+        "performance_sample_count_override": plan.samples,
+        "server_target_qps": plan.target_qps,
+        "multi_stream_samples_per_query": plan.samples_per_query,
+        "multi_stream_expected_latency_ns": plan.expected_latency_ms and round(plan.expected_latency_ms * 1e6),
+    }
+    short = {name: value for name, value in short.items() if value is not None}
+    before = {name: getattr(settings, name) for name in short}
+    for name, value in short.items():
+        setattr(settings, name, value)
     try:
         yield
     finally:

@@ -204,6 +204,12 @@ def interpret(values: Entries, errors: list[str], warnings: list[str]) -> TestRe
     queries = values.get("result_query_count")
     samples = values.get("generated_samples_per_query") if offline and queries else queries
     samples_per_sec = values.get(SAMPLE_RATE.get(scenario, ""))
+    whole = ("result_{}_latency_ns", "result_{}_percentile_latency_ns")
+    if scenario == "MultiStream":
+        whole = ("result_{}_query_latency_ns", "result_{}_percentile_per_query_latency_ns")
+        samples = queries and queries * values["generated_samples_per_query"]
+        spent = duration(values, offline, samples, None)
+        samples_per_sec = finite(samples / spent) if samples and spent else None
     return TestResult(
         loadgen_version=values["loadgen_version"],
         scenario=scenario,
@@ -221,7 +227,7 @@ def interpret(values: Entries, errors: list[str], warnings: list[str]) -> TestRe
         samples_per_sec=samples_per_sec,
         target_qps=values.get("effective_target_qps"),
         scheduled_qps=values.get("result_scheduled_samples_per_sec"),
-        latency_ms=latency(values, "result_{}_latency_ns", "result_{}_percentile_latency_ns"),
+        latency_ms=latency(values, *whole),
         ttft_ms=latency(values, "result_first_token_{}_latency_ns", "result_first_token_{}_percentile_latency_ns"),
         tpot_ms=latency(values, "result_time_to_output_token_{}", "result_time_per_output_token_{}_percentile_ns"),
         early_stopping={key: value for key, value in values.items() if key.startswith("early_stopping")},
@@ -236,8 +242,12 @@ def duration(values: Entries, offline: bool, samples: int | None, rate: float | 
     """Seconds of the measured part, from the numbers LoadGen divided by it.
 
     Offline: until the last sample was complete. Otherwise LoadGen's rate is (samples - 1) / duration, where the
-    duration ends when the last issued query completes (Server) or is issued (SingleStream).
+    duration ends when the last issued query completes (Server) or is issued (SingleStream). For MultiStream it logs no
+    rate of samples: the time is that of all queries, one after the other, without what is between them.
     """
+    if values["effective_scenario"] == "MultiStream":
+        queries, mean = values.get("result_query_count"), values.get("result_mean_query_latency_ns")
+        return finite(queries * mean / 1e9) if queries and mean else None
     if offline:
         last = values.get("result_max_latency_ns")
         return None if last is None else last / 1e9

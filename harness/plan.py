@@ -29,7 +29,8 @@ class Plan:
     running: Running = Running()  # once the engine is up
     notes: tuple[str, ...] = ()
     target_qps: float | None = None  # Offline: samples/s expected; Server, Interactive: queries/s sent
-    expected_latency_ms: float | None = None  # SingleStream
+    expected_latency_ms: float | None = None  # of a query: SingleStream, MultiStream
+    samples_per_query: int = 1
 
     @property
     def loadgen_model(self) -> str:
@@ -63,16 +64,22 @@ class Plan:
     def min_queries(self) -> int:
         """The fewest queries of a performance test: each sample once, and enough for LoadGen to judge a percentile.
 
-        A minimum duration of the user's own is kept to, whatever comes of it.
+        A minimum duration of the user's own is kept to, whatever comes of it. Where queries hold several samples, it is
+        the percentile alone.
         """
+        if self.config.row.several:
+            return rules.SURE_P90_QUERIES
         sure = self.config.row.fixed_rate and self.config.min_duration == "auto"
         return max(self.samples, rules.SURE_QUERIES) if sure else self.samples
 
     @property
     def queries(self) -> int | None:
-        """About how many queries LoadGen will issue one by one, in whole permutations of the samples; None where it
-        issues all at once, or where its rate is not known yet."""
+        """About how many samples LoadGen will issue in all, most often in whole permutations; None where it issues all
+        at once, or where its rate is not known yet."""
         pace = self.config.row.pace
+        if self.config.row.several:  # as long as a query takes less than expected
+            lasting = 1000 * self.min_duration_s / (self.expected_latency_ms or math.inf)
+            return self.samples_per_query * max(self.min_queries, math.ceil(lasting))
         if pace == "one by one":  # up to the next whole permutation, also from the end of one
             queries = max(self.samples, int(2000 * self.min_duration_s / (self.expected_latency_ms or math.inf)))
             return (queries // self.samples + 1) * self.samples
@@ -109,6 +116,8 @@ class Plan:
             why.append("another model than Llama-3.1-8B")
         if self.config.dummy_weights:
             why.append("dummy weights")
+        if self.config.row.unofficial:
+            why.append(self.config.row.unofficial)
         official = rules.OFFICIAL[self.config.category].samples
         if self.samples < official:
             why.append(f"{self.samples:,} of {official:,} samples")
@@ -174,6 +183,9 @@ def resolve(config: RunConfig, gpus: Sequence[GPU], weight_bytes: int, reference
         raise UsageError(
             f"--max-model-len {model_len}: the {config.model} model knows contexts of {known} tokens at most."
         )
+    together = max(config.batches) if config.batches else int(config.samples_per_query)  # type: ignore[arg-type]
+    if config.row.several and together > samples:
+        raise UsageError(f"--samples-per-query {together}: this run has {samples:,} samples.")
     rate = {"all at once": config.offline_expected_qps, "fixed rate": config.server_target_qps}.get(config.row.pace)
     return Plan(
         config,
@@ -187,6 +199,7 @@ def resolve(config: RunConfig, gpus: Sequence[GPU], weight_bytes: int, reference
         reference_model,
         notes=tuple(notes),
         target_qps=rate if isinstance(rate, float) else None,
+        samples_per_query=together if config.row.several else 1,
     )
 
 

@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness import loadgen_log, profile_plot, rules, timelines
-from harness.figures import BLUE, GREY, ORANGE, RED, save, style
+from harness import curves, loadgen_log, profile_plot, rules, timelines
+from harness.figures import BLUE, FAR, GREY, ORANGE, RED, TITLES, save, style
 from harness.pages import number
 from harness.results import FOLDER, read, read_columns
-from harness.search import Probe
 from harness.summary import Accuracy, Performance, Summary
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ def draw(folder: Path, summary: Summary) -> dict[str, str]:
         else:
             drawn["tokens_per_sec"] = throughput(samples, tokens)
     if run.search and run.performance:
-        drawn["search"] = rates(run.search, run.performance, summary.system.gpu_count)
+        drawn["search"] = curves.draw(run.search, run.performance, summary.system.gpu_count)
     if run.performance and (logs / "machine.csv").exists():
         drawn["machine"] = timelines.machine(logs / "machine.csv")
     if run.profile and run.profile.kinds:
@@ -109,15 +108,15 @@ def throughput(samples: Sequence[loadgen_log.Sample], tokens: Sequence[int]) -> 
     return figure
 
 
-FAR = 3  # times the largest value: a limit beyond is named at the edge instead of squeezing the curve
-
-
 def latencies(samples: Sequence[loadgen_log.Sample], tokens: Sequence[int], test: Performance, headline: str) -> Any:
     """The share of queries by latency, with the limit. `headline` names the metric that is the result."""
     import numpy as np
     from matplotlib import pyplot
 
-    series: dict[str, list[float]] = {"latency": [sample.latency_ms for sample in samples], "TTFT": [], "TPOT": []}
+    each = test.samples_per_query
+    queries = [samples[first : first + each] for first in range(0, len(samples), each)]
+    whole = [max(sample.latency_ms for sample in query) for query in queries]
+    series: dict[str, list[float]] = {"latency": whole, "TTFT": [], "TPOT": []}
     if all(sample.ttft_ms is not None for sample in samples):
         series["TTFT"] = [sample.ttft_ms or 0 for sample in samples]
         if len(tokens) == len(samples):
@@ -147,9 +146,6 @@ def latencies(samples: Sequence[loadgen_log.Sample], tokens: Sequence[int], test
     return figure
 
 
-TITLES = {"latency": "latency", "TTFT": "time to first token (TTFT)", "TPOT": "time per output token (TPOT)"}
-
-
 def mark_limit(axes: Any, limit: float, far: bool) -> None:
     """The limit of a 99th percentile as a line; if it is far off, in words at the edge."""
     if far:
@@ -158,52 +154,3 @@ def mark_limit(axes: Any, limit: float, far: bool) -> None:
     else:
         axes.axvline(limit, color=RED, linestyle="--", label=f"limit {number(limit)} ms")
         axes.set_xlim(0, max(axes.get_xlim()[1], 1.06 * limit))
-
-
-def rates(probes: Sequence[Probe], test: Performance, gpus: int) -> Any:
-    """TTFT and TPOT by rate, with their limits; output speed of the machine against that of one user."""
-    from matplotlib import pyplot
-
-    figure, panels = pyplot.subplots(1, 3, figsize=(14, 3.8))
-    for axes, name in zip(panels, ("ttft", "tpot"), strict=False):
-        for point, line in (("p50", ":"), ("p99", "-")):
-            known = sorted((p.qps, value) for p in probes if (value := getattr(p, f"{name}_{point}")) is not None)
-            axes.plot(
-                *zip(*known, strict=True), line, color=GREY, linewidth=1, zorder=2, label=point
-            ) if known else None
-        for verdict, color, label in ((True, BLUE, "VALID"), (False, RED, "INVALID")):
-            points = [(p.qps, getattr(p, f"{name}_p99")) for p in probes if p.valid is verdict]
-            some = [(qps, value) for qps, value in points if value is not None]
-            axes.plot([qps for qps, _ in some], [value for _, value in some], "o", color=color, label=f"p99, {label}")
-        if found := getattr(test, f"{name}_ms"):
-            axes.plot(test.target_qps, found.p99, "*", color=ORANGE, markersize=14, label="p99 of the run")
-        axes.set(title=f"{TITLES[name.upper()]} by rate", xlabel="queries/s", ylabel="ms", ylim=(0, None))
-        if (limit := getattr(test.limits_ms, name, None)) and limit > FAR * axes.get_ylim()[1]:
-            where = {"xycoords": "axes fraction", "va": "top", "fontsize": 9, "color": RED}
-            axes.annotate(f"limit {number(limit)} ms \N{UPWARDS ARROW}", (0.02, 0.98), **where)
-        elif limit:
-            axes.axhline(limit, color=RED, linestyle="--", label=f"limit {number(limit)} ms")
-        axes.legend(fontsize=8, framealpha=0.9)
-    speeds(panels[2], probes, max(1, gpus), "GPU" if gpus else "machine")
-    figure.tight_layout()
-    return figure
-
-
-def speeds(axes: Any, probes: Sequence[Probe], share: int, whose: str) -> None:
-    """Output tokens/s of a GPU against tokens/s of one user (1,000 / TPOT p50): what load costs who is served.
-
-    The knee is the VALID rate with the largest product of both.
-    """
-    measured = [probe for probe in probes if probe.tpot_p50 and probe.tokens_per_sec]
-    known = sorted((1000 / (p.tpot_p50 or 1), (p.tokens_per_sec or 0) / share, p.qps, p.valid) for p in measured)
-    axes.plot([user for user, *_ in known], [speed for _, speed, *_ in known], color=GREY, linewidth=1)
-    for user, speed, qps, valid in known:
-        axes.plot(user, speed, "o", color=BLUE if valid else RED)
-        axes.annotate(f"{qps:.3g}/s", (user, speed), (0, 7), textcoords="offset points", ha="center", fontsize=8)
-    if good := [(user, speed) for user, speed, _, valid in known if valid]:
-        user, speed = max(good, key=lambda point: point[0] * point[1])
-        axes.plot(user, speed, "o", markersize=14, markerfacecolor="none", color=ORANGE, label="knee")
-        axes.legend(fontsize=8, framealpha=0.9)
-    axes.set(title="Speed for all against speed for one", xlabel="output tokens/s of one user, median")
-    most = max((speed for _, speed, *_ in known), default=1.0)
-    axes.set(ylabel=f"output tokens/s per {whose}", xlim=(0, None), ylim=(0, 1.15 * most))

@@ -110,9 +110,9 @@ async def at_a_rate(plan: Plan, engine: Engine, prompts: list[list[int]]) -> Non
 
 
 async def one_by_one(plan: Plan, engine: Engine, prompts: list[list[int]]) -> None:
-    """SingleStream: each request when the one before is answered."""
-    for prompt in cycle(prompts):
-        await streamed(engine, prompt)
+    """SingleStream, MultiStream: each query, of one request or several, when the one before is answered."""
+    for query in cycle(batched(prompts, plan.samples_per_query)):
+        await asyncio.gather(*(streamed(engine, prompt) for prompt in query))
 
 
 async def streamed(engine: Engine, prompt: list[int]) -> None:

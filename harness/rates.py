@@ -1,13 +1,14 @@
 """LoadGen's target rates, which it needs before a test: found on the loaded engine or in earlier runs."""
 
 import asyncio
+import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import cycle, islice
 from typing import Any, Literal
 
-from harness import rules
+from harness import rules, search
 from harness.config import RunConfig
 from harness.engines import Engine
 from harness.errors import NotAcceptedError
@@ -21,7 +22,7 @@ from harness.sut import batched
 OFFLINE_MARGIN = 1.1
 # LoadGen generates 2 x duration / latency queries for SingleStream and issues them all.
 LATENCY_MARGIN = 1.5
-SINGLE_STREAM_TRIAL = 10
+STREAM_TRIAL = 10  # queries
 
 
 @dataclass(frozen=True)
@@ -39,13 +40,13 @@ class Trial:
         return f"{self.samples_per_sec:.4g} samples/s, measured on {self.samples:,} samples in {self.seconds:.1f} s"
 
 
-def needed(config: RunConfig) -> Literal["nothing", "offline", "server", "max", "curve", "singlestream"]:
+def needed(config: RunConfig) -> Literal["nothing", "offline", "server", "max", "curve", "latency"]:
     """Which rate is `auto` and will be wanted. LoadGen sets the pace even of a Server accuracy test."""
     pace, accuracy_only = config.row.pace, config.mode == "accuracy"
     if pace == "all at once":
         return "nothing" if accuracy_only or config.offline_expected_qps != "auto" else "offline"
     if pace == "one by one":
-        return "nothing" if accuracy_only else "singlestream"
+        return "nothing" if accuracy_only else "latency"
     if config.tries_rates:
         return "max" if config.server_target_qps == "max" else "curve"
     return "nothing" if config.server_target_qps != "auto" else "server"
@@ -94,16 +95,16 @@ def max_attempts(config: RunConfig) -> int:
 
 
 def trial_prompts(plan: Plan, prompts: list[list[int]], concurrency: int) -> list[list[int]]:
-    """Which samples to try: one full load of the engine, or a few one by one for SingleStream."""
+    """Which samples to try: one full load of the engine, or a few queries one after the other."""
     if not plan.config.row.planned_by_rate:
-        return prompts[:SINGLE_STREAM_TRIAL]
+        return list(islice(cycle(prompts), STREAM_TRIAL * plan.samples_per_query))
     if plan.config.batch_size:
         return prompts[: plan.config.batch_size]
     return list(islice(cycle(prompts), concurrency))
 
 
 def trial_batch(plan: Plan) -> int | None:
-    return plan.config.batch_size if plan.config.row.planned_by_rate else 1
+    return plan.config.batch_size if plan.config.row.planned_by_rate else plan.samples_per_query
 
 
 async def trial(engine: Engine, prompts: Sequence[list[int]], batch_size: int | None) -> Trial:
@@ -119,11 +120,13 @@ def from_trial(plan: Plan, trial: Trial) -> Plan:
     """The plan with its rate, and a note that says where the rate comes from."""
     row = plan.config.row
     if not row.planned_by_rate:
-        mean = 1000 * trial.seconds / trial.samples
+        queries = trial.samples // plan.samples_per_query
+        mean = 1000 * trial.seconds / queries
         expected = LATENCY_MARGIN * mean
+        each = f" of {plan.samples_per_query} samples" if plan.config.row.several else ""
         return plan.noted(
-            f"expected latency = {expected:.4g} ms ({LATENCY_MARGIN} x {mean:.4g} ms, the mean of "
-            f"{trial.samples} samples)",
+            f"expected latency = {expected:.4g} ms ({LATENCY_MARGIN} x {mean:.4g} ms, the mean of {queries} "
+            f"{'queries' if each else 'samples'}{each})",
             expected_latency_ms=expected,
         )
     if not row.fixed_rate:
@@ -139,21 +142,35 @@ def from_trial(plan: Plan, trial: Trial) -> Plan:
 
 def from_search(plan: Plan, probes: list[Probe]) -> Plan:
     """The plan with the highest rate that held, a little lower. Raises NotAcceptedError where none did."""
-    tried = f"{len(probes)} probes from {min(p.qps for p in probes):.4g} to {max(p.qps for p in probes):.4g} queries/s"
+    tried = (
+        f"{len(probes)} probes from {min(p.load for p in probes):.4g} to {max(p.load for p in probes):.4g} queries/s"
+    )
     best = highest(probes)
     if best is None:
         raise NotAcceptedError(f"no rate is VALID: {tried}, in Probes/. Give one to run all the same.")
-    rate = MARGIN * best.qps
-    found = f"{MARGIN} x {best.qps:.4g}, the highest VALID of {tried}"
+    rate = MARGIN * best.load
+    found = f"{MARGIN} x {best.load:.4g}, the highest VALID of {tried}"
     return plan.noted(f"server_target_qps = {rate:.4g} queries/s ({found})", target_qps=rate)
 
 
 def from_curve(plan: Plan, probes: list[Probe]) -> Plan:
     """The plan with the highest of the given rates that is VALID; the lowest where none is."""
     best = highest(probes)
-    rate = best.qps if best else min(probe.qps for probe in probes)
+    rate = best.load if best else min(probe.load for probe in probes)
     found = "the highest that is VALID" if best else "the lowest, since none is VALID,"
     return plan.noted(f"server_target_qps = {rate:.4g} queries/s ({found} of {len(probes)} rates)", target_qps=rate)
+
+
+def at_rate(plan: Plan, qps: float) -> Plan:
+    """The plan of a short test at a rate, on as many samples as it takes."""
+    length = search.seconds(qps)
+    samples = min(plan.samples, math.ceil(qps * length))
+    return replace(plan, target_qps=qps, min_duration_s=length, samples=samples)
+
+
+def in_batches(plan: Plan, samples_per_query: int) -> Plan:
+    """The plan of a short test with so many samples at a time."""
+    return replace(plan, samples_per_query=samples_per_query, min_duration_s=min(search.PROBE_S, plan.min_duration_s))
 
 
 def corrected(plan: Plan, result: TestResult) -> Plan | None:
@@ -166,11 +183,11 @@ def corrected(plan: Plan, result: TestResult) -> Plan | None:
             f"{plan.target_qps:.4g} queries/s was INVALID over {result.duration_s:.1f} s; retrying at {rate:.4g}",
             target_qps=rate,
         )
-    if not (result.ran_short and result.samples_per_sec) or needed(plan.config) not in ("offline", "singlestream"):
+    if not (result.ran_short and result.samples_per_sec) or needed(plan.config) not in ("offline", "latency"):
         return None
     ended = f"the test ended after {result.duration_s:.1f} s; retrying"
     if not plan.config.row.planned_by_rate:
-        expected = LATENCY_MARGIN * 1000 / result.samples_per_sec
+        expected = LATENCY_MARGIN * 1000 * plan.samples_per_query / result.samples_per_sec
         return plan.noted(
             f"the expected latency was too high: {ended} with {expected:.4g} ms", expected_latency_ms=expected
         )

@@ -186,6 +186,7 @@ def performance(folder: Path, plan: Plan, concurrency: int | None = None) -> Per
         invalid_reasons=log.invalid_reasons,
         duration_s=log.duration_s,
         samples=log.samples,
+        samples_per_query=plan.samples_per_query,
         total_new_tokens=sum(new) if new else None,
         total_input_tokens=sum(prompts) if prompts else None,
         tokens_per_sec=log.tokens_per_sec,

@@ -27,6 +27,8 @@ SHAPE = {  # Llama-3.1-8B, from its config.json
 LONGEST_PROMPT = 2540  # tokens, of the 13,368 official samples
 FEW = 30  # samples of a part below which a bootstrap says too little: of one sample, the interval is a point
 MIN_DURATION_S = 600.0
+SURE_P90_QUERIES = 64  # the same of a 90th percentile
+MULTISTREAM_PERCENTILE = 90  # as SingleStream's; LoadGen's own for MultiStream, 99, takes 662 queries
 SURE_QUERIES = 459  # LoadGen's early stopping needs these before it believes a 99th percentile, if none is over
 
 
@@ -43,7 +45,8 @@ class Scenario:
     """One scenario of the benchmark.
 
     `pace` says who decides when a query is sent: LoadGen sends all of them at once, at random times at a fixed mean
-    rate, or each when the one before is answered.
+    rate, or each when the one before is answered. `several`: a query may hold several samples. `unofficial` says why
+    the benchmark has no such scenario.
     """
 
     name: str
@@ -55,6 +58,8 @@ class Scenario:
     offline_share: float | None = None  # of the Offline rate that `auto` sends
     search_share: float | None = None  # of the Offline rate at which a search begins
     loadgen_model: str = "llama3_1-8b"  # in the datacenter category
+    several: bool = False
+    unofficial: str = ""
 
     @property
     def streaming(self) -> bool:
@@ -85,6 +90,11 @@ SCENARIO = {
             loadgen_model="llama3_1-8b-interactive",
         ),
         Scenario("singlestream", "SingleStream", ("edge",), "one by one", "latency_p90_ms"),
+        Scenario(
+            *("multistream", "MultiStream", ("datacenter", "edge"), "one by one", "latency_p90_ms"),
+            several=True,
+            unofficial="MultiStream is no scenario of this benchmark",
+        ),
     )
 }
 CATEGORIES = ("datacenter", "edge")

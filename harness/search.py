@@ -19,9 +19,10 @@ FLOOR, CEILING = 0.5, 1.06  # of the Offline rate: less is rarely lost; more no 
 
 @dataclass(frozen=True)
 class Probe:
-    """One short test: the rate asked for (queries/s), LoadGen's verdict, percentiles in milliseconds, output speed."""
+    """One short test of a load: a rate (queries/s), or samples per query; LoadGen's verdict, percentiles in
+    milliseconds, output speed."""
 
-    qps: float
+    qps: float | None
     valid: bool
     ttft_p99: float | None
     tpot_p99: float | None
@@ -29,6 +30,14 @@ class Probe:
     tpot_p50: float | None = None
     tokens_per_sec: float | None = None  # output
     samples_per_sec: float | None = None
+    samples_per_query: int = 1
+    latency_p50: float | None = None  # of a query
+    latency_p90: float | None = None
+
+    @property
+    def load(self) -> float:
+        """What differs between the probes of a run."""
+        return self.samples_per_query if self.qps is None else self.qps
 
 
 def seconds(qps: float) -> float:
@@ -65,7 +74,7 @@ def search(start: float, probe: Callable[[float], Probe], floor: float = 0.0, ce
 
 def highest(probes: list[Probe]) -> Probe | None:
     """The best of the VALID ones."""
-    return max((probe for probe in probes if probe.valid), key=lambda probe: probe.qps, default=None)
+    return max((probe for probe in probes if probe.valid), key=lambda probe: probe.load, default=None)
 
 
 __all__ = ["CLOSE", "MARGIN", "MOST", "PROBE_S", "SURE_QUERIES", "Probe", "highest", "search", "seconds"]

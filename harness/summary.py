@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AliasChoices, ConfigDict, Field, JsonValue, computed_field, field_validator
 
 from harness import rules
-from harness.facts import SCHEMA, Cost, File, InProcess, LimitsMs, Model, Usage
+from harness.facts import SCHEMA, Cost, File, InProcess, LimitsMs, Model, Usage, absent
 from harness.loadgen_log import DETAIL, Latency
 from harness.rules import ROOT
 from harness.search import Probe
@@ -23,10 +23,6 @@ Verdict = Literal["PASS", "FAIL", "INCONCLUSIVE", "NOT JUDGED"]
 Audit = Literal["test04", "test06"]
 Picture = Annotated[str, Field(pattern=r"^plots/.*\.png$")]
 Count = Annotated[int, Field(ge=0)]
-
-
-def absent(value: object) -> bool:
-    return value is None
 
 
 class Meta(Model):
@@ -156,6 +152,8 @@ class Performance(Model):
     invalid_reasons: list[str] = []
     duration_s: Annotated[float, Field(gt=0)] | None
     samples: int | None
+    samples_per_query: int = 1
+    """More than one in MultiStream alone, where latencies are those of whole queries."""
     total_new_tokens: int | None = None
     """Output tokens."""
     total_input_tokens: int | None = None

@@ -10,6 +10,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from harness.errors import UsageError
 
+NUMBERS = ((int,), (float,))  # what lists with commas may hold
+
 
 def coerce(value: Any, hint: Any) -> Any:
     """`value` as `hint` asks for it. Raises ValueError where it does not fit.
@@ -24,7 +26,7 @@ def coerce(value: Any, hint: Any) -> Any:
                 return choice
     if isinstance(value, bool) and hint is not bool:
         raise ValueError("true and false are no numbers")
-    if isinstance(value, str) and "," in value and any(get_args(arg)[:1] == (float,) for arg in get_args(hint)):
+    if isinstance(value, str) and "," in value and any(get_args(arg)[:1] in NUMBERS for arg in get_args(hint)):
         value = tuple(value.split(","))
     if get_origin(hint) is tuple and isinstance(value, str):
         value = (value,)
@@ -45,7 +47,7 @@ def describe(hint: Any, each: str = "") -> str:
     if get_origin(hint) is Literal:
         return " or ".join(str(choice) for choice in get_args(hint))
     if get_origin(hint) is tuple:
-        return "numbers with commas between" if get_args(hint)[0] is float else f"a list of {each}"
+        return "numbers with commas between" if get_args(hint)[:1] in NUMBERS else f"a list of {each}"
     if args := get_args(hint):
         return " or ".join(describe(arg) for arg in args if arg is not type(None))
     return {int: "a whole number", float: "a number", bool: "true or false", Path: "a path"}.get(hint, "text")

@@ -212,6 +212,7 @@ LOADS: list[tuple[dict[str, Any], int | None]] = [
     ({"batch_size": 3}, 3),
     ({"scenario": "server", "server_target_qps": 200.0}, None),
     ({"category": "edge", "scenario": "singlestream"}, 1),
+    ({"scenario": "multistream", "samples_per_query": 3}, 3),
 ]
 
 

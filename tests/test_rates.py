@@ -51,7 +51,7 @@ def plan(scenario: str = "offline", **flags: Any) -> Plan:
         ("offline", {"performance": "offline", "both": "offline"}),
         ("server", dict.fromkeys(MODES, "server")),
         ("interactive", dict.fromkeys(MODES, "server")),
-        ("singlestream", {"performance": "singlestream", "both": "singlestream"}),
+        ("singlestream", {"performance": "latency", "both": "latency"}),
     ],
 )
 def test_which_rate_is_still_to_be_found(scenario: str, wanted: dict[str, str], mode: str):

@@ -57,6 +57,8 @@ def labelled(entry: Entry, *parts: Iterator[str]) -> list[str]:
 
 def refused(entry: Entry) -> Iterator[str]:
     """What the checker refuses in any division."""
+    if entry.config.row.unofficial:
+        yield entry.config.row.unofficial
     official = rules.OFFICIAL[entry.category].samples
     accuracy, performance = entry.accuracy.log("accuracy"), entry.performance.log("performance")
     if accuracy.errors:

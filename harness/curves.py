@@ -1,0 +1,94 @@
+"""How latency grows with load: one point a test, by rate or by samples per query."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from harness.figures import BLUE, FAR, GREY, ORANGE, RED, TITLES
+from harness.pages import number
+from harness.search import Probe
+from harness.summary import Performance
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One kind of latency by load: its middle, and its tail."""
+
+    kind: str  # as fields of Probe and Performance begin
+    middle: str
+    tail: str
+
+    @property
+    def title(self) -> str:
+        return TITLES.get(self.kind.upper(), f"{self.kind} of a query")
+
+
+RATES = (Panel("ttft", "p50", "p99"), Panel("tpot", "p50", "p99"))
+BATCHES = (Panel("latency", "p50", "p90"), Panel("tpot", "p50", "p99"))
+
+
+def draw(probes: Sequence[Probe], test: Performance, gpus: int) -> Any:
+    """Latencies by load, with their limits; output speed of the machine against that of one user."""
+    from matplotlib import pyplot
+
+    by_rate = probes[0].qps is not None
+    unit = "queries/s" if by_rate else "samples per query"
+    figure, panels = pyplot.subplots(1, 3, figsize=(14, 3.8))
+    for axes, panel in zip(panels, RATES if by_rate else BATCHES, strict=False):
+        latency(axes, panel, probes)
+        if (found := getattr(test, f"{panel.kind}_ms")) and test.target_qps:
+            label = f"{panel.tail} of the run"
+            axes.plot(test.target_qps, getattr(found, panel.tail), "*", color=ORANGE, markersize=14, label=label)
+        axes.set(title=f"{panel.title} by {'rate' if by_rate else 'batch'}", xlabel=unit, ylabel="ms", ylim=(0, None))
+        if not by_rate:
+            sizes = [int(probe.load) for probe in probes]
+            axes.set_xscale("log", base=2)
+            axes.set_xticks(sizes, [str(size) for size in sizes])
+        mark_limit(axes, getattr(test.limits_ms, panel.kind, None))
+        axes.legend(fontsize=8, framealpha=0.9)
+    speeds(panels[2], probes, max(1, gpus), "GPU" if gpus else "machine")
+    figure.tight_layout()
+    return figure
+
+
+def latency(axes: Any, panel: Panel, probes: Sequence[Probe]) -> None:
+    """The middle and the tail by load, and each test's verdict on the tail."""
+    for point, line in ((panel.middle, ":"), (panel.tail, "-")):
+        known = sorted((p.load, value) for p in probes if (value := getattr(p, f"{panel.kind}_{point}")) is not None)
+        axes.plot([x for x, _ in known], [y for _, y in known], line, color=GREY, linewidth=1, zorder=2, label=point)
+    for verdict, color, label in ((True, BLUE, "VALID"), (False, RED, "INVALID")):
+        points = [(p.load, getattr(p, f"{panel.kind}_{panel.tail}")) for p in probes if p.valid is verdict]
+        known = [(load, value) for load, value in points if value is not None]
+        if known:
+            axes.plot([x for x, _ in known], [y for _, y in known], "o", color=color, label=f"{panel.tail}, {label}")
+
+
+def mark_limit(axes: Any, limit: float | None) -> None:
+    """A limit as a line; if it is far off, in words at the edge."""
+    if limit and limit > FAR * axes.get_ylim()[1]:
+        where = {"xycoords": "axes fraction", "va": "top", "fontsize": 9, "color": RED}
+        axes.annotate(f"limit {number(limit)} ms \N{UPWARDS ARROW}", (0.02, 0.98), **where)
+    elif limit:
+        axes.axhline(limit, color=RED, linestyle="--", label=f"limit {number(limit)} ms")
+
+
+def speeds(axes: Any, probes: Sequence[Probe], share: int, whose: str) -> None:
+    """Output tokens/s of a GPU against tokens/s of one user (1,000 / TPOT p50): what load costs who is served.
+
+    The knee is the VALID load with the largest product of both.
+    """
+    measured = [probe for probe in probes if probe.tpot_p50 and probe.tokens_per_sec]
+    points = [(1000 / (p.tpot_p50 or 1), (p.tokens_per_sec or 0) / share, p) for p in measured]
+    known = sorted(points, key=lambda point: point[:2])
+    axes.plot([user for user, *_ in known], [speed for _, speed, _ in known], color=GREY, linewidth=1)
+    for user, speed, probe in known:
+        label = f"{probe.load:.3g}" + ("/s" if probe.qps is not None else "")
+        axes.plot(user, speed, "o", color=BLUE if probe.valid else RED)
+        axes.annotate(label, (user, speed), (0, 7), textcoords="offset points", ha="center", fontsize=8)
+    if good := [(user, speed) for user, speed, probe in known if probe.valid]:
+        user, speed = max(good, key=lambda point: point[0] * point[1])
+        axes.plot(user, speed, "o", markersize=14, markerfacecolor="none", color=ORANGE, label="knee")
+        axes.legend(fontsize=8, framealpha=0.9)
+    axes.set(title="Speed for all against speed for one", xlabel="output tokens/s of one user, median")
+    most = max((speed for _, speed, _ in known), default=1.0)
+    axes.set(ylabel=f"output tokens/s per {whose}", xlim=(0, None), ylim=(0, 1.15 * most))

@@ -1,0 +1,104 @@
+"""MultiStream: N samples at once, the next N when all are answered; latency by batch size."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness import loadgen, loadgen_log, rates, rules
+from harness.config import RunConfig
+from harness.errors import UsageError
+from harness.plan import Plan, resolve
+from harness.rates import Trial
+from tests import made
+from tests.conftest import run
+
+
+def config(**flags: Any) -> RunConfig:
+    return RunConfig(**{"model": "demo", "scenario": "multistream", "mode": "performance", **flags})
+
+
+def plan(**flags: Any) -> Plan:
+    return resolve(config(**flags), [], 0)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ({"samples_per_query": "1,x"}, "--samples-per-query takes a whole number or numbers with commas between"),
+        ({"samples_per_query": "0"}, "--samples-per-query takes a number above 0"),
+        ({"samples_per_query": "1,-2"}, "--samples-per-query takes a number above 0"),
+        ({"samples_per_query": "1.5"}, "--samples-per-query takes a whole number"),
+        ({"samples_per_query": "1,2", "scenario": "offline"}, "it takes --scenario multistream"),
+        ({"samples_per_query": "1,2", "mode": "accuracy"}, "it takes --scenario multistream, and --mode performance"),
+        ({"compliance": "test06"}, "MultiStream is no scenario of this benchmark"),
+        ({"sort_by_length": True}, "for --scenario offline only"),
+    ],
+)
+def test_what_is_refused(flags: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        config(**flags)
+
+
+def test_a_query_holds_no_sample_twice() -> None:
+    with pytest.raises(UsageError, match="--samples-per-query 32: this run has 16 samples"):
+        plan(samples_per_query="1,32", total_sample_count=16)
+
+
+def test_the_run_itself_has_the_most_samples_per_query() -> None:
+    found = plan(samples_per_query="4,16,1")
+    assert (found.samples_per_query, found.config.batches) == (16, (4, 16, 1))
+    assert "MultiStream is no scenario of this benchmark" in found.deviations
+    assert plan(samples_per_query=3).samples_per_query == 3
+    assert plan(scenario="server").samples_per_query == 1
+
+
+def test_loadgen_is_told_the_batch_and_the_percentile() -> None:
+    lines = loadgen.user_conf(plan(samples_per_query=4, total_sample_count=64)).splitlines()
+    settings = dict(line.removeprefix("llama3_1-8b.MultiStream.").split(" = ") for line in lines)
+    assert settings["samples_per_query"] == "4"
+    assert settings["target_latency_percentile"] == "90"
+    assert settings["min_query_count"] == str(rules.SURE_P90_QUERIES)
+
+
+def test_the_expected_latency_is_that_of_a_query() -> None:
+    target = plan(samples_per_query=4)
+    prompts = rates.trial_prompts(target, [[1], [2], [3]], 64)
+    assert (len(prompts), rates.trial_batch(target)) == (40, 4)
+    found = rates.from_trial(target, Trial(samples=40, seconds=2.0))
+    assert found.expected_latency_ms == pytest.approx(300)
+    assert found.notes[-1] == "expected latency = 300 ms (1.5 x 200 ms, the mean of 10 queries of 4 samples)"
+
+
+def test_the_log_of_whole_queries(tmp_path: Path) -> None:
+    target = plan(samples_per_query=4)
+    query = {f"result_{name}_query_latency_ns": 30e6 for name in ("min", "mean", "max")}
+    query |= {f"result_{share}_percentile_per_query_latency_ns": 30e6 for share in made.PERCENTILES}
+    text = made.log(target, generated_samples_per_query=4, result_query_count=100, **query)
+    (tmp_path / "mlperf_log_detail.txt").write_text(text)
+    found = loadgen_log.read(tmp_path)
+    assert (found.queries, found.samples, found.duration_s) == (100, 400, pytest.approx(3.0))
+    assert found.samples_per_sec == pytest.approx(400 / 3)
+    assert found.latency_ms and found.ttft_ms and (found.latency_ms.p90, found.ttft_ms.p90) == (30, 20)
+
+
+@pytest.mark.engine
+def test_latency_by_batch_on_the_demo(tmp_path: Path) -> None:
+    flags = ("--samples-per-query", "1,4", "--total-sample-count", "16", "--min-duration", "1")
+    ended = run(tmp_path, "--scenario", "multistream", "--mode", "performance", *flags)
+    assert ended.code == 0, ended.output
+    one, four = ended.summary["run"]["search"]
+    assert (one["samples_per_query"], four["samples_per_query"]) == (1, 4)
+    assert one["valid"] and four["valid"] and one["qps"] is None
+    assert 0 < one["latency_p50"] <= one["latency_p90"]
+    assert {folder.name for folder in (ended.folder / "Probes").iterdir()} == {"1", "4"}
+    for name, probe in (("1", one), ("4", four)):
+        log = loadgen_log.read(ended.folder / "Probes" / name, "MultiStream")
+        assert (log.effective["samples_per_query"], log.valid) == (int(name), True)
+        assert log.latency_ms and log.latency_ms.p90 == probe["latency_p90"]
+    test = ended.summary["run"]["performance"]
+    assert (test["valid"], test["samples_per_query"]) == (True, 4)
+    assert test["requests_in_flight"] == pytest.approx(4)
+    page = (ended.folder / "report.md").read_text()
+    assert "| 4 | VALID |" in page
+    assert (ended.folder / "plots" / "search.png").exists()
