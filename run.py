@@ -16,9 +16,7 @@ def main(config: RunConfig) -> NoReturn:
     with progress.screen(log) as console:
         try:
             with progress.Display(console) as display:
-                display.say(
-                    f"{config.model}, {config.category} {config.scenario}, {config.mode}, MLPerf v{config.version}"
-                )
+                display.say(config.headline)
                 from harness import benchmark
 
                 code = benchmark.run(config, run, display)

@@ -29,10 +29,10 @@ class InstantEngine:
         self.loop = asyncio.new_event_loop()
         threading.Thread(target=self.loop.run_forever, daemon=True).start()
 
-    async def generate(self, prompt: list[int]) -> Sequence[int]:
+    async def generate(self, prompt: list[int], max_new_tokens: int | None = None) -> Sequence[int]:
         return ANSWER
 
-    async def stream(self, prompt: list[int]) -> AsyncIterator[Sequence[int]]:
+    async def stream(self, prompt: list[int], max_new_tokens: int | None = None) -> AsyncIterator[Sequence[int]]:
         yield ANSWER[:1]
         yield ANSWER[1:]
 

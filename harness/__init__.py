@@ -6,6 +6,8 @@ every command
     values        text and YAML into settings; files that the user named
     secrets       the one place that hides what must not be written
     endpoints     what --endpoint takes, and what does not go with it
+    flags         how a flag is declared
+    workloads     what is asked: MLPerf's, ours, a file of the user's, given lengths; their flags
     config        every flag: name, type, default, help, what it affects
     cli           a config class as a command line; --config files
     system        this machine: GPUs, CPU, versions
@@ -16,6 +18,7 @@ every command
     progress      the live display; startup: what an engine does while it starts
 the benchmark
     benchmark     the way of one run
+    requests_file  workload_samples   what is asked instead of MLPerf's samples: the file, and samples of it
     samples  sut  loadgen  bench      data, system under test, one LoadGen test, the tests of a run
     loadgen_log  validity             what LoadGen wrote, typed; why it says INVALID
     rates  search                     LoadGen's target rate, measured or searched for

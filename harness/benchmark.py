@@ -25,6 +25,7 @@ from harness import (
     system,
     traces,
     tracking,
+    workload_samples,
 )
 from harness.accuracy import Evaluation
 from harness.bench import Bench
@@ -40,12 +41,14 @@ from harness.watchdog import StartWatch, Watchdog
 
 def run(config: RunConfig, folder: RunFolder, display: Display) -> int:
     """One run of the benchmark in its folder; returns the exit code. Raises BenchmarkError."""
-    plan = resolve(config, system.gpus(), model.weight_bytes(config), model.is_reference(config))
+    weights, reference = model.weight_bytes(config), model.is_reference(config)
+    tokenizer = model.load_tokenizer(config)
+    workload = workload_samples.load(config, tokenizer)
+    plan = resolve(config, system.gpus(), weights, reference, workload.asked if workload else None)
     results.record(folder, plan, command=processes.command_line(), started=results.now(), system=system.facts())
     warn(display, plan.deviations)
-    tokenizer, title = model.load_tokenizer(config), checkpoints.title(config)
-    library = samples.load(config, tokenizer, plan.samples)
-    samples.check_lengths(library, plan.max_model_len, config.max_new_tokens)
+    title = checkpoints.title(config)
+    library = workload or official_samples(plan, tokenizer)
     warn_short(display, plan)
 
     taken = others.taken_gpus()
@@ -65,6 +68,13 @@ def run(config: RunConfig, folder: RunFolder, display: Display) -> int:
     engine.close()
     summary = report(plan, folder, display)
     return exit_code(config, evaluation, summary)
+
+
+def official_samples(plan: Plan, tokenizer: Any) -> samples.Library:
+    """MLPerf's samples, which all fit the context."""
+    library = samples.load(plan.config, tokenizer, plan.samples)
+    samples.check_lengths(library, plan.max_model_len, plan.max_new_tokens)
+    return library
 
 
 def start(engine: engines.Engine, folder: RunFolder, stall_timeout: float, display: Display) -> None:
@@ -120,8 +130,8 @@ def known_offline(plan: Plan) -> rates.Known | None:
 def calibrate(plan: Plan, bench: Bench) -> rates.Trial:
     """A short trial on the loaded engine."""
     bench.display.stage("calibrating")
-    prompts = rates.trial_prompts(plan, bench.library.prompts, bench.engine.concurrency)
-    return bench.measure(rates.trial(bench.engine, prompts, rates.trial_batch(plan)))
+    requests = rates.trial_samples(plan, bench.library.requests, bench.engine.concurrency)
+    return bench.measure(rates.trial(bench.engine, requests, rates.trial_batch(plan)))
 
 
 def try_rates(plan: Plan, bench: Bench, known: rates.Known | None) -> Plan:

@@ -11,9 +11,10 @@ from typing import Any
 
 from harness import metrics, results, rules
 from harness.accuracy import intervals, read_log
-from harness.config import OUTPUT, RunConfig
+from harness.config import RunConfig
 from harness.errors import UsageError
 from harness.facts import RunFacts, gpu_names
+from harness.flags import OUTPUT
 from harness.pages import number, render
 from harness.results import FOLDER, facts_of, write_text
 from harness.summary import Summary
@@ -23,7 +24,7 @@ SAMPLES = "samples.csv"
 # Settings that say nothing of the work: where results go, and what `auto` was or came to by measuring.
 ASIDE = {item.name for item in fields(RunConfig) if item.metadata["panel"] == OUTPUT} | {
     *("total_sample_count", "min_duration", "offline_expected_qps", "target_qps", "expected_latency_ms"),
-    *("quantization", "kv_cache_dtype", "running", "model", "category", "scenario"),
+    *("quantization", "kv_cache_dtype", "running", "model", "category", "scenario", "asked"),
 }
 Value = str | float | None
 
@@ -52,7 +53,7 @@ class Compared:
             valid=test.valid,
             passed=score is None or score.verdict != "FAIL",
             fixed_rate=self.summary.scenario.fixed_rate and not searched,
-            kind=f"{meta.category} {meta.scenario}",
+            kind=f"{meta.category} {meta.scenario} {meta.setup.get('workload', '')}",
             samples=meta.samples,
             new_tokens=meta.max_new_tokens,
             machine=self.summary.system.gpus or [f"{self.summary.system.cpu}, {self.summary.system.cores} cores"],
@@ -120,7 +121,7 @@ class Speed:
     def differences(self, other: "Speed") -> str:
         """Why the two cannot be compared; empty where they can."""
         if self.kind != other.kind:
-            return "other scenarios"
+            return "other scenarios or workloads"
         if (self.samples, self.new_tokens) != (other.samples, other.new_tokens):
             return "other samples, or answers of another length"
         if self.machine != other.machine:

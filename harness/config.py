@@ -1,17 +1,28 @@
 """Every flag, defined once: name, type, default, help, what it affects; and the checks across flags."""
 
 import math
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from harness import endpoints, rules
+from harness import endpoints, rules, workloads
 from harness.engines import profiler
 from harness.errors import UsageError
+from harness.flags import (
+    ACCURACY,
+    BENCHMARK,
+    DATA,
+    ENGINE,
+    MODEL,
+    OUTPUT,
+    PARALLEL,
+    RATE,
+    Affects,
+    Auto,
+    flag,
+)
 from harness.values import as_flag, check_types, from_yaml, require
 
-Auto = Literal["auto"]
-Affects = Literal["answers", "speed", "nothing"]  # what else than the report may change with a flag
 GPU_MEMORY_SHARE = 0.9
 BYTES_PER_WEIGHT = {"fp16": 2, "bf16": 2, "fp32": 4}
 
@@ -29,18 +40,7 @@ MOST = {  # what LoadGen can plan for: beyond, its counters overflow without a w
 }
 
 
-def flag(default: Any, panel: str, affects: Affects, text: str, metavar: str = "KEY=VALUE") -> Any:
-    """A setting that is a command-line flag, a key of `--config` files and a field of `config.json` at once.
-
-    A flag that affects answers may affect speed, too. What two runs must share to be compared, or for one's rate to
-    serve the other, follows from this.
-    """
-    return field(default=default, metadata={"panel": panel, "affects": affects, "help": text, "metavar": metavar})
-
-
 MOST_MS = 10**6  # of a latency limit, which LoadGen holds in whole milliseconds
-MODEL, ENGINE, PARALLEL = "Model", "Engine", "Parallelism"
-BENCHMARK, DATA, RATE, ACCURACY, OUTPUT = "Benchmark", "Data", "Load", "Accuracy", "Results"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,7 +164,7 @@ class EngineConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunConfig(EngineConfig):
+class RunConfig(workloads.WorkloadFlags, profiler.ProfileFlags, EngineConfig):
     """One run of the benchmark, as asked for."""
 
     backend: Literal["auto", "vllm", "openai"] = flag(  # type: ignore[assignment]
@@ -284,15 +284,13 @@ class RunConfig(EngineConfig):
         "nothing",
         "Also record once a second what engine and machine do: requests, KV cache, tokens; GPU, CPU, memory.",
     )
-    profile: bool = flag(
-        False, OUTPUT, "nothing", "After the tests, a short load under vLLM's profiler: where the engine's time goes."
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         given = {item.name for item in fields(self) if getattr(self, item.name) != item.default}
         object.__setattr__(self, "backend", endpoints.backend(self.backend, self.endpoint, given))
         object.__setattr__(self, "endpoint", endpoints.checked(self.endpoint))
+        self.check_workload(self.mode, given)
         allowed = rules.SCENARIOS[self.category]
         if self.scenario not in allowed:
             raise UsageError(f"--category {self.category} takes --scenario {', '.join(allowed)}; not {self.scenario}.")
@@ -323,7 +321,7 @@ class RunConfig(EngineConfig):
                 "--server-target-qps max, or several rates, tests speeds: it takes --scenario server or interactive, "
                 "and --mode performance or both."
             )
-        profiler.check(self.profile, self.mode, self.engine_args)
+        self.check_profile(self.mode, self.engine_args)
         if self.row.streaming and (self.batch_size or self.sort_by_length):
             raise UsageError("--batch-size and --sort-by-length are for --scenario offline only.")
         if self.compliance == "test04" and (self.mode == "accuracy" or self.row.fixed_rate):
@@ -334,7 +332,8 @@ class RunConfig(EngineConfig):
 
     @property
     def headline(self) -> str:
-        return f"{self.model}, {self.category} {self.scenario}, {self.mode}, MLPerf v{self.version}"
+        work = "" if self.official_workload else f", {self.workload_name}"
+        return f"{self.model}, {self.category} {self.scenario}{work}, {self.mode}, MLPerf v{self.version}"
 
     @property
     def tries_rates(self) -> bool:

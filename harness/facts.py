@@ -1,9 +1,10 @@
 """What a run knows of itself, typed: config.json and status.json; and what all files of a run folder have in common."""
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, JsonValue, field_validator
 
@@ -103,6 +104,34 @@ class Usage(Model):
 
     mean: float
     max: float
+
+
+class Capacity(Model):
+    """What the measured rate comes to."""
+
+    requests_per_hour: float
+    requests_per_day: float
+    full_set_s: float
+    """For all samples of MLPerf's set."""
+
+
+class Spread(Model):
+    """Lengths in tokens; each percentile is one of the lengths."""
+
+    min: int
+    mean: float
+    p50: int
+    p99: int
+    max: int
+
+    @classmethod
+    def of(cls, lengths: Sequence[int]) -> Self | None:
+        """None where there are none."""
+        if not lengths:
+            return None
+        ranked = sorted(lengths)
+        p50, p99 = (ranked[math.ceil(share * len(ranked)) - 1] for share in (0.5, 0.99))
+        return cls(min=ranked[0], mean=sum(ranked) / len(ranked), p50=p50, p99=p99, max=ranked[-1])
 
 
 class LimitsMs(Model):

@@ -75,6 +75,19 @@ METRICS: tuple[Metric, ...] = (
     Metric("goodput", "requests within both limits, %", TEST + "goodput", "higher", PLACES),
     Metric("requests_in_flight", "requests in flight, mean", TEST + "requests_in_flight", None, ("report",)),
     Metric("joules_per_output_token", "J per output token", TEST + "joules_per_output_token", "lower", PLACES),
+    Metric("tokens_per_sec_per_watt", "output tokens/s per W", TEST + "tokens_per_sec_per_watt", "higher", PLACES),
+    Metric("requests_per_hour", "requests per hour", f"{TEST}capacity.requests_per_hour", None, ("report",), digits=6),
+    Metric("requests_per_day", "requests per day", f"{TEST}capacity.requests_per_day", None, ("report",), digits=6),
+    Metric("full_set_s", "all samples of MLPerf's set, s", f"{TEST}capacity.full_set_s", None, ("report",)),
+    Metric("arithmetic_percent", "of the GPUs' arithmetic, %", TEST + "arithmetic_percent", None, PLACES, digits=3),
+    Metric(
+        "bandwidth_percent",
+        "of their memory bandwidth, at least, %",
+        TEST + "bandwidth_percent",
+        None,
+        PLACES,
+        digits=3,
+    ),
     *(
         Metric(f"cost_{name}", f"cost {label}", f"{TEST}cost.{name}", "lower", PLACES)
         for name, label in (

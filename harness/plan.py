@@ -11,6 +11,7 @@ from harness.engines import Running
 from harness.errors import UsageError
 from harness.secrets import hide_word
 from harness.system import GPU
+from harness.workloads import OFFICIAL, Asked
 
 
 @dataclass(frozen=True)
@@ -31,10 +32,16 @@ class Plan:
     target_qps: float | None = None  # Offline: samples/s expected; Server, Interactive: queries/s sent
     expected_latency_ms: float | None = None  # of a query: SingleStream, MultiStream
     samples_per_query: int = 1
+    asked: Asked | None = None  # where it is not MLPerf's samples
 
     @property
     def loadgen_model(self) -> str:
         return rules.loadgen_model(self.config.category, self.config.scenario)
+
+    @property
+    def max_new_tokens(self) -> int:
+        """The longest answer, in tokens."""
+        return self.asked.max_new_tokens if self.asked else self.config.max_new_tokens
 
     @property
     def limits(self) -> rules.Limits | None:
@@ -54,8 +61,9 @@ class Plan:
         flags |= {name: getattr(self, name) for name in flags if hasattr(self, name)}
         flags |= {"endpoint": list(self.config.endpoint)} if self.config.endpoint else {}
         flags |= {"quantization": self.running.quantization, "kv_cache_dtype": self.running.kv_cache_dtype}
+        flags |= {"workload": self.asked.key} if self.asked else {}
         flags |= {
-            "max_new_tokens": self.config.max_new_tokens,
+            "max_new_tokens": self.max_new_tokens,
             "engine_arg": sorted(map(hide_word, self.config.engine_arg)),
         }
         return flags
@@ -119,11 +127,13 @@ class Plan:
         if self.config.row.unofficial:
             why.append(self.config.row.unofficial)
         official = rules.OFFICIAL[self.config.category].samples
-        if self.samples < official:
+        if self.asked:
+            why.append(f"the workload {self.asked.name} instead of MLPerf's {OFFICIAL}")
+        elif self.samples < official:
             why.append(f"{self.samples:,} of {official:,} samples")
         if self.min_duration_s < rules.MIN_DURATION_S and self.config.mode != "accuracy":
             why.append(f"at least {self.min_duration_s:g} s instead of {rules.MIN_DURATION_S:g} s")
-        if self.config.max_new_tokens != rules.MAX_NEW_TOKENS:
+        if not self.asked and self.config.max_new_tokens != rules.MAX_NEW_TOKENS:
             why.append(f"{self.config.max_new_tokens} new tokens instead of {rules.MAX_NEW_TOKENS}")
         if self.limits != self.config.row.limits and self.limits:
             why.append(f"latency limits of its own (TTFT {self.limits.ttft_ms:g} ms, TPOT {self.limits.tpot_ms:g} ms)")
@@ -146,13 +156,19 @@ class Plan:
         return replace(self, notes=(*self.notes, note), **changes)
 
 
-def resolve(config: RunConfig, gpus: Sequence[GPU], weight_bytes: int, reference_model: bool = True) -> Plan:
-    """Fills in every `auto` but the rates, which only a loaded engine can tell.
+def resolve(
+    config: RunConfig,
+    gpus: Sequence[GPU],
+    weight_bytes: int,
+    reference_model: bool = True,
+    asked: Asked | None = None,
+) -> Plan:
+    """Fills in every `auto` but the rates, which only a loaded engine can tell. `asked`: in place of MLPerf's samples.
 
-    Raises UsageError where the sample count is more than there is, or the GPUs are too few.
+    Raises UsageError where the sample count is more than there is, a request too long, or the GPUs are too few.
     """
     notes = []
-    task = config.task
+    task = replace(config.task, samples=asked.samples) if asked else config.task
     samples = task.samples if config.total_sample_count == "auto" else config.total_sample_count
     if samples > task.samples:
         raise UsageError(f"--total-sample-count {samples}: this data set has {task.samples:,} samples.")
@@ -160,7 +176,7 @@ def resolve(config: RunConfig, gpus: Sequence[GPU], weight_bytes: int, reference
         min_duration = config.min_duration
     else:
         min_duration = task.min_duration_s
-        if samples < task.samples:
+        if samples < task.samples and not asked:  # others repeat, however few they are
             min_duration = max(1.0, round(task.min_duration_s * samples / task.samples, 1))
             notes.append(
                 f"minimum duration: {min_duration:g} s = {task.min_duration_s:g} s x {samples:,} / {task.samples:,}"
@@ -172,17 +188,10 @@ def resolve(config: RunConfig, gpus: Sequence[GPU], weight_bytes: int, reference
             f"parallelism: {len(gpus)} visible GPU(s), weights of {weight_bytes / 2**30:.1f} GiB: "
             f"tensor parallel {tensor}, data parallel {data}"
         )
-    model_len = config.max_model_len
-    if model_len == "auto":
-        model_len = config.known.context
+    model_len = context(config, asked)
     seeds = rules.SEEDS[config.version]
     if config.seed is not None:
         seeds = rules.Seeds(config.seed, config.seed, config.seed)
-    known = config.known.positions
-    if known and model_len > known:
-        raise UsageError(
-            f"--max-model-len {model_len}: the {config.model} model knows contexts of {known} tokens at most."
-        )
     together = max(config.batches) if config.batches else int(config.samples_per_query)  # type: ignore[arg-type]
     if config.row.several and together > samples:
         raise UsageError(f"--samples-per-query {together}: this run has {samples:,} samples.")
@@ -200,7 +209,20 @@ def resolve(config: RunConfig, gpus: Sequence[GPU], weight_bytes: int, reference
         notes=tuple(notes),
         target_qps=rate if isinstance(rate, float) else None,
         samples_per_query=together if config.row.several else 1,
+        asked=asked,
     )
+
+
+def context(config: RunConfig, asked: Asked | None) -> int:
+    """The longest prompt plus answer. Raises UsageError where the model or a request asks for another."""
+    known, given = config.known.positions, config.max_model_len
+    if given != "auto" and known and given > known:
+        raise UsageError(f"--max-model-len {given}: the {config.model} model knows contexts of {known} tokens at most.")
+    if asked and given != "auto":
+        asked.check_context(given, f"--max-model-len is {given:,}")
+    if asked and known:
+        asked.check_context(known, f"the {config.model} model knows {known:,} at most")
+    return max(config.known.context, asked.longest if asked else 0) if given == "auto" else given
 
 
 def parallelism(config: EngineConfig, gpus: Sequence[GPU], weight_bytes: int) -> tuple[int, int]:

@@ -5,8 +5,8 @@ No test of LoadGen's: its speed is never measured, since the profiler slows the 
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine
-from itertools import cycle
+from collections.abc import Callable, Coroutine, Sequence
+from itertools import cycle, starmap
 from typing import Any
 
 from harness import loadgen_log, results, traces
@@ -23,6 +23,8 @@ SECONDS = 10.0  # of load under the profiler; it ends earlier after `engines.pro
 LONGEST_RAMP_S = 30.0  # of load before it
 AHEAD = 2  # requests at the engine for each that it computes, in Offline: some always wait
 Load = Coroutine[Any, Any, None]
+Request = tuple[list[int], int | None]  # as `Library.requests`
+Requests = Sequence[Request]
 
 
 def run(plan: Plan, bench: Bench) -> Profile:
@@ -78,49 +80,49 @@ async def still(loading: "asyncio.Task[None]", seconds: float) -> None:
 
 def load(plan: Plan, bench: Bench) -> Load:
     """The load of the scenario, without end, on the run's samples over and over."""
-    prompts = bench.library.prompts
+    requests = bench.library.requests
     if plan.config.sort_by_length:
-        prompts = sorted(prompts, key=len, reverse=True)
-    return LOADS[plan.config.row.pace](plan, bench.engine, prompts)
+        requests = sorted(requests, key=lambda request: len(request[0]), reverse=True)
+    return LOADS[plan.config.row.pace](plan, bench.engine, requests)
 
 
-async def all_at_once(plan: Plan, engine: Engine, prompts: list[list[int]]) -> None:
+async def all_at_once(plan: Plan, engine: Engine, requests: Requests) -> None:
     """Offline: the engine always has as many requests as it takes, and others that wait; or one batch at a time."""
     if size := plan.config.batch_size:
-        for batch in cycle(batched(prompts, size)):
-            await asyncio.gather(*map(engine.generate, batch))
-    source = cycle(prompts)
+        for batch in cycle(batched(requests, size)):
+            await asyncio.gather(*starmap(engine.generate, batch))
+    source = cycle(requests)
 
     async def one_after_the_other() -> None:
-        for prompt in source:
-            await engine.generate(prompt)
+        for request in source:
+            await engine.generate(*request)
 
     async with asyncio.TaskGroup() as group:
         for _ in range(AHEAD * engine.concurrency):
             group.create_task(one_after_the_other())
 
 
-async def at_a_rate(plan: Plan, engine: Engine, prompts: list[list[int]]) -> None:
+async def at_a_rate(plan: Plan, engine: Engine, requests: Requests) -> None:
     """Server, Interactive: random arrivals (a Poisson process) at the rate of the measured test."""
     chance = random.Random(plan.seeds.schedule)
     async with asyncio.TaskGroup() as group:
-        for prompt in cycle(prompts):
-            group.create_task(streamed(engine, prompt))
+        for request in cycle(requests):
+            group.create_task(streamed(engine, request))
             await asyncio.sleep(chance.expovariate(plan.target_qps or 1.0))
 
 
-async def one_by_one(plan: Plan, engine: Engine, prompts: list[list[int]]) -> None:
+async def one_by_one(plan: Plan, engine: Engine, requests: Requests) -> None:
     """SingleStream, MultiStream: each query, of one request or several, when the one before is answered."""
-    for query in cycle(batched(prompts, plan.samples_per_query)):
-        await asyncio.gather(*(streamed(engine, prompt) for prompt in query))
+    for query in cycle(batched(requests, plan.samples_per_query)):
+        await asyncio.gather(*(streamed(engine, request) for request in query))
 
 
-async def streamed(engine: Engine, prompt: list[int]) -> None:
-    async for _ in engine.stream(prompt):
+async def streamed(engine: Engine, request: Request) -> None:
+    async for _ in engine.stream(*request):
         pass
 
 
-LOADS: dict[str, Callable[[Plan, Engine, list[list[int]]], Load]] = {
+LOADS: dict[str, Callable[[Plan, Engine, Requests], Load]] = {
     "all at once": all_at_once,
     "fixed rate": at_a_rate,
     "one by one": one_by_one,

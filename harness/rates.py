@@ -5,7 +5,7 @@ import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import cycle, islice
+from itertools import cycle, islice, starmap
 from typing import Any, Literal
 
 from harness import rules, search
@@ -15,7 +15,7 @@ from harness.errors import NotAcceptedError
 from harness.loadgen_log import TestResult
 from harness.plan import Plan
 from harness.search import MARGIN, Probe, highest
-from harness.sut import batched
+from harness.sut import Item, batched
 
 # LoadGen plans for 1.1 x duration x rate. A trial sees the ramps at both ends more than a long run does, so the
 # engine may prove faster than the trial; too few samples would make the run INVALID, too many only longer.
@@ -94,26 +94,26 @@ def max_attempts(config: RunConfig) -> int:
     return 3 if needed(config) == "max" else 2
 
 
-def trial_prompts(plan: Plan, prompts: list[list[int]], concurrency: int) -> list[list[int]]:
+def trial_samples(plan: Plan, samples: list[Item], concurrency: int) -> list[Item]:
     """Which samples to try: one full load of the engine, or a few queries one after the other."""
     if not plan.config.row.planned_by_rate:
-        return list(islice(cycle(prompts), STREAM_TRIAL * plan.samples_per_query))
+        return list(islice(cycle(samples), STREAM_TRIAL * plan.samples_per_query))
     if plan.config.batch_size:
-        return prompts[: plan.config.batch_size]
-    return list(islice(cycle(prompts), concurrency))
+        return samples[: plan.config.batch_size]
+    return list(islice(cycle(samples), concurrency))
 
 
 def trial_batch(plan: Plan) -> int | None:
     return plan.config.batch_size if plan.config.row.planned_by_rate else plan.samples_per_query
 
 
-async def trial(engine: Engine, prompts: Sequence[list[int]], batch_size: int | None) -> Trial:
-    """Warms up on a few prompts, then answers all of them: together, or in batches as the run itself will."""
-    await asyncio.gather(*map(engine.generate, prompts[: batch_size or 4]))
+async def trial(engine: Engine, requests: Sequence[tuple[list[int], int | None]], batch_size: int | None) -> Trial:
+    """Warms up on a few requests, then answers all of them: together, or in batches as the run itself will."""
+    await asyncio.gather(*starmap(engine.generate, requests[: batch_size or 4]))
     begin = time.perf_counter()
-    for batch in batched(prompts, batch_size or len(prompts)):
-        await asyncio.gather(*map(engine.generate, batch))
-    return Trial(len(prompts), time.perf_counter() - begin)
+    for batch in batched(requests, batch_size or len(requests)):
+        await asyncio.gather(*starmap(engine.generate, batch))
+    return Trial(len(requests), time.perf_counter() - begin)
 
 
 def from_trial(plan: Plan, trial: Trial) -> Plan:

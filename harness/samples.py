@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +12,29 @@ from harness import rules
 from harness.config import RunConfig
 from harness.errors import UsageError
 from harness.values import read_given
+from harness.workloads import Asked
 
 HUB_DATASET, SPLIT = ("abisee/cnn_dailymail", "3.0.0"), "validation"
 
 
 @dataclass(frozen=True)
 class Library:
-    """Samples in the order of the category; `prompts[i]` holds token ids, `references[i]` the summary to match."""
+    """Samples in the order of the category; `prompts[i]` holds token ids, `references[i]` the summary to match.
+
+    A workload has no references; `new_tokens[i]` is then the length of an answer, at most or exactly.
+    """
 
     prompts: list[list[int]]
     references: list[str]
     articles: list[str]
     source: str
+    new_tokens: list[int] | None = None
+    asked: Asked | None = None
+
+    @property
+    def requests(self) -> list[tuple[list[int], int | None]]:
+        """Each prompt with the most tokens of its answer; None: as many as in every answer."""
+        return list(zip(self.prompts, self.new_tokens or repeat(None), strict=False))
 
     def __len__(self) -> int:
         return len(self.prompts)

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AliasChoices, ConfigDict, Field, JsonValue, computed_field, field_validator
 
-from harness import rules
-from harness.facts import SCHEMA, Cost, File, InProcess, LimitsMs, Model, Usage, absent
+from harness import rules, workloads
+from harness.facts import SCHEMA, Capacity, Cost, File, InProcess, LimitsMs, Model, Spread, Usage, absent
 from harness.loadgen_log import DETAIL, Latency
 from harness.rules import ROOT
 from harness.search import Probe
@@ -34,6 +34,7 @@ class Meta(Model):
     mlperf_version: str = Field(json_schema_extra={"enum": [*rules.SEEDS]})
     model: str
     category: str = Field(json_schema_extra={"enum": [*rules.SCENARIOS]})
+    workload: str = workloads.OFFICIAL
     scenario: str = Field(json_schema_extra={"enum": [*rules.SCENARIO]})
     mode: Literal["accuracy", "performance", "both"]
     samples: Annotated[int, Field(ge=1)]
@@ -158,6 +159,8 @@ class Performance(Model):
     """Output tokens."""
     total_input_tokens: int | None = None
     """Prompt tokens; null in runs that did not record them."""
+    input_lengths: Spread | None = None
+    output_lengths: Spread | None = None
     tokens_per_sec: float | None
     """Output tokens per second, as LoadGen measured."""
     input_tokens_per_sec: float | None = None
@@ -192,7 +195,14 @@ class Performance(Model):
     gpu_joules: float | None = None
     """Energy that the GPUs took during the test, by their own counters."""
     joules_per_output_token: float | None = None
+    tokens_per_sec_per_watt: float | None = None
+    """Output tokens, of the GPUs' power."""
     cost: Cost | None = None
+    capacity: Capacity | None = None
+    arithmetic_percent: float | None = None
+    """Offline, of the GPUs' peak; null where the model or the card is not known."""
+    bandwidth_percent: float | None = None
+    """At least, of the GPUs' memory; as above."""
     seeds: dict[str, int] = {}
     loadgen_version: str = ""
     errors: list[str] = []
@@ -294,6 +304,7 @@ class History(File):
     model: str | None = None
     category: str | None = None
     scenario: str | None = None
+    workload: str = workloads.OFFICIAL
     mode: str | None = None
     samples: int | None = None
     comparable: bool | None = None

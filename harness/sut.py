@@ -29,6 +29,7 @@ class SUT:
     counters: Counters = field(default_factory=Counters)
     indices: list[int] = field(default_factory=list)
     new_tokens: list[int] = field(default_factory=list)
+    most_new_tokens: Sequence[int] | None = None  # of each sample's answer; None: as many as in every answer
     failure: BaseException | None = None
 
     def issue(self, ids: Sequence[int], indices: Sequence[int]) -> None:
@@ -60,6 +61,11 @@ class SUT:
 
     async def answer(self, query: "Query") -> None:
         raise NotImplementedError
+
+    def request(self, query: "Query") -> tuple[list[int], int | None]:
+        """What the engine is asked: the prompt, and the most tokens of its answer."""
+        most = None if self.most_new_tokens is None else self.most_new_tokens[query.index]
+        return self.prompts[query.index], most
 
     def complete(self, query: "Query", tokens: Sequence[int]) -> None:
         self.new_tokens[query.order] = len(tokens)
@@ -102,7 +108,7 @@ class BatchSUT(SUT):
             await asyncio.gather(*(self.answer(query) for query in batch))
 
     async def answer(self, query: Query) -> None:
-        self.complete(query, await self.engine.generate(self.prompts[query.index]))
+        self.complete(query, await self.engine.generate(*self.request(query)))
 
 
 @dataclass
@@ -112,7 +118,7 @@ class StreamingSUT(SUT):
     async def answer(self, query: Query) -> None:
         begin = time.perf_counter()
         tokens: list[int] = []
-        async for new in self.engine.stream(self.prompts[query.index]):
+        async for new in self.engine.stream(*self.request(query)):
             if not tokens and new:
                 self.send(lg.FirstTokenComplete, query.id, new[:1])
                 self.counters.started += 1

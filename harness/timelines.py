@@ -40,12 +40,18 @@ def machine(path: Path) -> Any:
     figure, panels = pyplot.subplots(rows, 1, figsize=(8, 1.7 * rows), sharex=True, squeeze=False)
     for axes, (label, names, top) in zip(panels[:, 0], drawn, strict=False):
         for name in names:
-            axes.plot(seconds, filled(columns[name]), label=name.rpartition("_")[0].replace("_", " ") or name)
+            axes.plot(seconds, filled(columns[name]), label=called(name))
         axes.set(ylabel=label, ylim=(0, top))
         axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=8, frameon=False)
     figure.align_ylabels()
     panels[-1, 0].set_xlabel("seconds")
     return figure
+
+
+def called(column: str) -> str:
+    """A column of machine.csv in words: a GPU by its number."""
+    quantity = next(item for item in usage.QUANTITIES if item.mine(column))
+    return quantity.label.replace("GPU", f"GPU {column.partition('_')[0].removeprefix('gpu')}")
 
 
 def filled(values: Sequence[float | None]) -> list[float]:

@@ -20,6 +20,7 @@ class Fake:
     """What the server is like, and what it was asked."""
 
     fault: str = ""
+    end: str = "length"  # why an answer ends
     after: int = 0  # answers that come whole before the fault
     token_ids: bool = True  # taken and given back
     extras: bool = True  # whether fields outside OpenAI's own are taken
@@ -77,7 +78,7 @@ class Fake:
         if fault == "no JSON":
             return web.Response(text="<html>gateway</html>")
         if not body.get("stream"):
-            whole = self.message(body, TOKENS, TEXT, "abort" if fault == "early" else "length")
+            whole = self.message(body, TOKENS, TEXT, "abort" if fault == "early" else self.end)
             response = web.StreamResponse(headers={"Content-Type": "application/json"})
             response.content_length = len(whole)
             await response.prepare(request)
@@ -94,7 +95,7 @@ class Fake:
         if fault == "error":
             await response.write(b'data: {"error": {"message": "out of memory"}}\n\n')
         elif not fault:
-            await response.write(b"data: " + self.message(body, TOKENS[1:], TEXT[2:], "length") + b"\n\n")
+            await response.write(b"data: " + self.message(body, TOKENS[1:], TEXT[2:], self.end) + b"\n\n")
             await response.write(b"data: [DONE]\n\n")
         return response
 

@@ -127,6 +127,8 @@ def test_allowed_scenarios_are_accepted(parse, category: str, scenario: str):
 def test_the_table_of_scenarios():
     assert set(ALLOWED) == {
         ("datacenter", "offline"),
+        ("datacenter", "multistream"),
+        ("edge", "multistream"),
         ("datacenter", "server"),
         ("datacenter", "interactive"),
         ("edge", "offline"),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness import loadgen_log, rates, rendering, results, rules
+from harness import loadgen_log, performance, rates, rendering, results, rules
 from harness.config import RunConfig
 from harness.errors import UsageError
 from harness.loadgen import settings_for, user_conf
@@ -67,7 +67,7 @@ def test_wrong_limits_and_prices_are_refused(flags: dict[str, Any], message: str
 def share(monkeypatch: pytest.MonkeyPatch, folder: Path, samples: list[Sample], tokens: list[int]) -> float | None:
     (folder / loadgen_log.TRACE).touch()
     monkeypatch.setattr(loadgen_log, "read_trace", lambda _: samples)
-    return rendering.goodput(folder, tokens, rules.Limits(100, 10))
+    return performance.goodput(folder, tokens, rules.Limits(100, 10))
 
 
 def test_goodput_counts_requests_that_keep_both(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -79,19 +79,19 @@ def test_goodput_counts_requests_that_keep_both(monkeypatch: pytest.MonkeyPatch,
     ]
     assert share(monkeypatch, tmp_path, samples, [11, 11, 11, 1]) == 50.0
     assert share(monkeypatch, tmp_path, samples, [11]) is None
-    assert rendering.goodput(tmp_path, [11], None) is None
-    assert rendering.goodput(tmp_path / "none", [11], rules.Limits(1, 1)) is None
+    assert performance.goodput(tmp_path, [11], None) is None
+    assert performance.goodput(tmp_path / "none", [11], rules.Limits(1, 1)) is None
 
 
 @given(st.floats(0.01, 1000), st.floats(1, 1e6))
 def test_what_tokens_cost(price: float, speed: float) -> None:
-    found = rendering.cost(price, speed, 2 * speed, speed / 128)
+    found = performance.cost(price, speed, 2 * speed, speed / 128)
     assert found is not None
     hours = 1e6 / speed / 3600
     assert found.per_million_output_tokens == pytest.approx(price * hours)
     assert found.per_million_tokens == pytest.approx(price * hours / 2)
     assert found.per_thousand_requests == pytest.approx(price * 128_000 / speed / 3600)
-    assert rendering.cost(None, speed, speed, speed) is None
+    assert performance.cost(None, speed, speed, speed) is None
 
 
 def test_several_rates_make_a_curve(tmp_path: Path) -> None:

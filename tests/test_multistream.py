@@ -63,7 +63,7 @@ def test_loadgen_is_told_the_batch_and_the_percentile() -> None:
 
 def test_the_expected_latency_is_that_of_a_query() -> None:
     target = plan(samples_per_query=4)
-    prompts = rates.trial_prompts(target, [[1], [2], [3]], 64)
+    prompts = rates.trial_samples(target, [[1], [2], [3]], 64)
     assert (len(prompts), rates.trial_batch(target)) == (40, 4)
     found = rates.from_trial(target, Trial(samples=40, seconds=2.0))
     assert found.expected_latency_ms == pytest.approx(300)

@@ -18,6 +18,7 @@ from harness.engines.loop import LoopThread
 from harness.errors import EngineError, UsageError
 from harness.plan import resolve
 from harness.results import RunFolder
+from harness.samples import Library
 from tests import made
 
 NAME = "rank0.1.pt.trace.json.gz"
@@ -162,7 +163,8 @@ class FakeEngine:
     profiled: list[bool] = field(default_factory=list)
     concurrency: int = 4
 
-    async def generate(self, prompt: list[int]) -> Sequence[int]:
+    async def generate(self, prompt: list[int], most: int | None = None) -> Sequence[int]:
+        assert most in (None, len(prompt) + 1)  # each prompt with its own length of answer
         self.asked.append(prompt)
         self.running_now += 1
         self.most = max(self.most, self.running_now)
@@ -174,8 +176,8 @@ class FakeEngine:
             raise EngineError("vLLM's engine process ended unexpectedly")
         return [1]
 
-    async def stream(self, prompt: list[int]) -> AsyncIterator[Sequence[int]]:
-        yield await self.generate(prompt)
+    async def stream(self, prompt: list[int], most: int | None = None) -> AsyncIterator[Sequence[int]]:
+        yield await self.generate(prompt, most)
 
     async def profile(self, on: bool) -> None:
         assert self.running_now  # in the middle of the load
@@ -197,7 +199,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         return plan, SimpleNamespace(
             run=RunFolder(tmp_path, "run"),
             engine=engine,
-            library=SimpleNamespace(prompts=[[n] * (n + 1) for n in range(16)]),
+            library=Library([[n] * (n + 1) for n in range(16)], [], [], "", [n + 2 for n in range(16)]),
             display=SimpleNamespace(stage=lambda name: None),
             measure=lambda work: loop.wait(loop.spawn(work), lambda: None),
         )
@@ -280,9 +282,9 @@ def test_arrivals_keep_to_the_rate(monkeypatch: pytest.MonkeyPatch) -> None:
             raise EngineError("enough")
 
     monkeypatch.setattr(profiling.asyncio, "sleep", noted)
-    monkeypatch.setattr(FakeEngine, "generate", lambda self, prompt: wait(0, [1]))
+    monkeypatch.setattr(FakeEngine, "generate", lambda self, prompt, most: wait(0, [1]))
     with pytest.raises(ExceptionGroup):
-        asyncio.run(profiling.at_a_rate(plan, engine, [[1]]))  # type: ignore[arg-type]
+        asyncio.run(profiling.at_a_rate(plan, engine, [([1], None)]))  # type: ignore[arg-type]
     assert sum(gaps) / len(gaps) == pytest.approx(1 / 500, rel=0.1)
     assert max(gaps) > 3 * min(gaps)  # random arrivals, not a metronome
 

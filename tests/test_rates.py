@@ -28,7 +28,7 @@ from harness.rates import (
     needed,
     trial,
     trial_batch,
-    trial_prompts,
+    trial_samples,
 )
 
 MODES = ("accuracy", "performance", "both")
@@ -146,7 +146,7 @@ class Instant:
         self.prompts: list[list[int]] = []
         self.active = self.most = 0
 
-    async def generate(self, prompt: list[int]) -> list[int]:
+    async def generate(self, prompt: list[int], max_new_tokens: int | None = None) -> list[int]:
         self.prompts.append(prompt)
         self.active += 1
         self.most = max(self.most, self.active)
@@ -154,7 +154,7 @@ class Instant:
         self.active -= 1
         return [0] * prompt[0]
 
-    def stream(self, prompt: list[int]) -> Any:
+    def stream(self, prompt: list[int], max_new_tokens: int | None = None) -> Any:
         raise NotImplementedError
 
     def close(self) -> None:
@@ -173,7 +173,9 @@ def engine() -> Iterator[Instant]:
 @pytest.mark.parametrize(("batch", "warm_up"), [(None, 4), (1, 1), (3, 3)])
 def test_a_trial_counts_samples_after_a_warm_up(engine: Instant, batch: int | None, warm_up: int):
     prompts = [[length] for length in range(1, 11)]
-    found = asyncio.run_coroutine_threadsafe(trial(engine, prompts, batch), engine.loop).result(timeout=10)
+    found = asyncio.run_coroutine_threadsafe(
+        trial(engine, [(prompt, None) for prompt in prompts], batch), engine.loop
+    ).result(timeout=10)
     assert found.samples == 10
     assert engine.prompts == prompts[:warm_up] + prompts
     assert engine.most == (batch or 10)
@@ -247,11 +249,11 @@ def test_a_lower_rate_is_no_cure_for_too_few_queries():
 
 def test_what_is_tried():
     prompts = [[n] for n in range(100)]
-    assert trial_prompts(plan("singlestream"), prompts, 8) == prompts[:10]
-    assert trial_prompts(plan(), prompts, 8) == prompts[:8]
-    assert trial_prompts(plan(), prompts[:3], 8) == (prompts[:3] * 3)[:8]
-    assert trial_prompts(plan(batch_size=4), prompts, 1000) == prompts[:4]
-    assert trial_prompts(plan(batch_size=1000), prompts, 8) == prompts
+    assert trial_samples(plan("singlestream"), prompts, 8) == prompts[:10]
+    assert trial_samples(plan(), prompts, 8) == prompts[:8]
+    assert trial_samples(plan(), prompts[:3], 8) == (prompts[:3] * 3)[:8]
+    assert trial_samples(plan(batch_size=4), prompts, 1000) == prompts[:4]
+    assert trial_samples(plan(batch_size=1000), prompts, 8) == prompts
     assert [trial_batch(plan("singlestream")), trial_batch(plan()), trial_batch(plan(batch_size=16))] == [1, None, 16]
 
 

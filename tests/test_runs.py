@@ -13,14 +13,16 @@ from typing import Any
 import jsonschema
 import pytest
 
-from harness import loadgen, loadgen_log
+from harness import loadgen, loadgen_log, results, workload_samples
 from harness.compare import Speed
 from harness.config import RunConfig
+from harness.model import load_tokenizer
 from harness.plan import resolve
 from tests.conftest import ASCII, ROOT, SECRET, Finished, run
 
 pytestmark = pytest.mark.engine
 
+TOKENS = ("prompt_tokens", "tokens")
 DEMO = json.loads((ROOT / "demo" / "reference.json").read_text())
 
 
@@ -112,8 +114,16 @@ def test_singlestream(singlestream: Finished) -> None:
 
 
 def test_interactive_performance_only(tmp_path: Path) -> None:
-    done = run(tmp_path, "--scenario", "interactive", "--mode", "performance", "--server-target-qps", "12")
+    """And with lengths of the user's own: what the engine was asked is what it answered."""
+    work = ("--input-len", "64~0.3", "--output-len", "24~0.3", "--total-sample-count", "32")
+    done = run(tmp_path, "--scenario", "interactive", "--mode", "performance", "--server-target-qps", "12", *work)
     check(done, "interactive", ("performance",))
+    drawn = workload_samples.load(results.facts_of(done.folder).plan.config, load_tokenizer(RunConfig(model="demo")))
+    pairs = {(len(prompt), most) for prompt, most in drawn.requests} if drawn else set()
+    read, written = (json.loads((done.folder / "Performance" / f"{name}.json").read_text()) for name in TOKENS)
+    assert set(zip(read, written, strict=True)) == pairs and len(pairs) > 20
+    assert done.summary["meta"]["workload"] == "input 64~0.3, output 24~0.3"
+    assert done.summary["run"]["performance"]["output_lengths"]["max"] == max(most for _, most in pairs)
     config = json.loads((done.folder / "config.json").read_text())
     assert config["loadgen"] == {"model": "llama3_1-8b-interactive", "scenario": "Server"}
     facts = loadgen_log.read(done.folder / "Performance")

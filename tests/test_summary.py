@@ -87,6 +87,7 @@ def test_a_scenario_without_a_rate_reports_none(tmp_path: Path) -> None:
 
 
 MEASURED = {"peak_memory_gib": 1.5, "goodput": 99.0, "joules_per_output_token": 0.1}  # with what machines have
+MEASURED |= {"tokens_per_sec_per_watt": 10.0, "arithmetic_percent": 60.0, "bandwidth_percent": 30.0}
 MEASURED |= {"usage": {item.name: Usage(mean=1.0, max=2.0) for item in QUANTITIES}}
 
 

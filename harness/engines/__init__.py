@@ -6,7 +6,7 @@ Token ids go in, token ids come out, on an event loop of the engine's own.
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -21,11 +21,20 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Sampling:
-    """How answers are generated: greedy, as MLPerf asks, unless a test plants a fault."""
+    """How answers are generated: greedy, as MLPerf asks, unless a test plants a fault.
+
+    `exact`: as many tokens as a request allows, whatever the model says.
+    """
 
     max_new_tokens: int = rules.MAX_NEW_TOKENS
     min_new_tokens: int = rules.MIN_NEW_TOKENS
     temperature: float = 0.0
+    exact: bool = False
+
+    def of(self, max_new_tokens: int | None) -> "Sampling":
+        """The sampling of one request; None: as long as all."""
+        most = max_new_tokens or self.max_new_tokens
+        return replace(self, max_new_tokens=most, min_new_tokens=most if self.exact else self.min_new_tokens)
 
 
 GREEDY = Sampling()
@@ -64,11 +73,11 @@ class Engine(Protocol):
     def wait(self, future: "Future[Result]", watch: Callable[[], None]) -> Result:
         """The future's result, or what the work raised; calls `watch` while it waits, which may raise."""
 
-    async def generate(self, prompt: list[int]) -> Sequence[int]:
-        """The whole answer's token ids. Raises EngineError."""
+    async def generate(self, prompt: list[int], max_new_tokens: int | None = None) -> Sequence[int]:
+        """The whole answer's token ids, at most as many as `sampling` or the request says. Raises EngineError."""
 
-    def stream(self, prompt: list[int]) -> AsyncIterator[Sequence[int]]:
-        """The answer's token ids as they come: the first at once. Raises EngineError."""
+    def stream(self, prompt: list[int], max_new_tokens: int | None = None) -> AsyncIterator[Sequence[int]]:
+        """The same as they come: the first at once. Raises EngineError."""
 
     async def reset_prefix_cache(self) -> None:
         """Empties the prefix cache, between tests. Raises EngineError."""
@@ -100,6 +109,11 @@ BACKENDS = {  # each module has create(plan, traces) -> Engine
     "vllm": "harness.engines.vllm",
     "openai": "harness.engines.openai",
 }
+
+
+def sampling_of(plan: "Plan") -> Sampling:
+    """How a run's answers are generated; its longest one, where requests differ."""
+    return Sampling(plan.max_new_tokens, exact=plan.asked is not None and plan.asked.exact)
 
 
 def create(plan: "Plan", traces: Path) -> Engine:

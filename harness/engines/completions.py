@@ -38,6 +38,8 @@ class Form:
             fields["return_token_ids"] = True
         if self.min_tokens:
             fields["min_tokens"] = sampling.min_new_tokens
+        if sampling.exact:
+            fields["ignore_eos"] = True
         return to_json(fields)  # ten times as fast as json for a prompt of 800 ids
 
     def __str__(self) -> str:

@@ -20,7 +20,7 @@ import uvloop
 
 from harness import model
 from harness.config import RunConfig
-from harness.engines import Running, Sampling
+from harness.engines import Running, Sampling, sampling_of
 from harness.engines.completions import FORMS, NAMES, VERSIONS, Form, Piece, events, excerpt, piece
 from harness.engines.loop import LoopThread
 from harness.errors import EndpointError, UsageError, first_line
@@ -32,12 +32,13 @@ METRICS_S = 1.0  # for its metrics, once a second
 # Servers close idle connections (uvicorn, so vLLM: after 5 s). One that is reused at that moment breaks the request.
 IDLE_S = 2.0
 SPARE_FILES = 256
+PROBE_TOKENS = 2
 GREETING = "Summarize: the quick brown fox jumps over the lazy dog."
 
 
 def create(plan: Plan, traces: Path) -> "OpenAI":
     """The client of a benchmark run; `traces` stays empty, since a server's profiler cannot be reached."""
-    return OpenAI(plan.config, plan.max_model_len, model.load_tokenizer(plan.config))
+    return OpenAI(plan.config, plan.max_model_len, model.load_tokenizer(plan.config), sampling_of(plan))
 
 
 @dataclass
@@ -55,7 +56,7 @@ class Server:
 class OpenAI(LoopThread):
     """The client of one or more servers that serve the same model."""
 
-    def __init__(self, config: RunConfig, max_model_len: int, tokenizer: Any) -> None:
+    def __init__(self, config: RunConfig, max_model_len: int, tokenizer: Any, sampling: Sampling | None = None) -> None:
         super().__init__()
         self.loop = uvloop.new_event_loop()
         self.config = config
@@ -64,7 +65,7 @@ class OpenAI(LoopThread):
         self.name = f"the client of {', '.join(config.endpoint)}"
         self.version = ""
         self.args: dict[str, Any] = {}
-        self.sampling = Sampling(config.max_new_tokens)
+        self.sampling = sampling or Sampling(config.max_new_tokens)
         self.start_s = 0.0
         self.heard_at = 0.0
         self.servers: list[Server] = []
@@ -93,7 +94,7 @@ class OpenAI(LoopThread):
         same(self.servers, "take prompts differently", lambda server: str(server.form))
         first = self.servers[0]
         self._form = first.form or FORMS[0]
-        self._body = partial(self._form.body, model=first.model, sampling=self.sampling)
+        self._body = partial(self._form.body, model=first.model)
         versions = sorted({f"{server.name} {server.version}".strip() for server in self.servers})
         self.name, self.version = f"the client of {', '.join(versions)}", ""
         self.args = {
@@ -150,15 +151,18 @@ class OpenAI(LoopThread):
     async def _probe(self, server: Server) -> Form:
         """The best form that the server takes, tried with one small request each. Raises UsageError."""
         refused = ""
+        tried = self.sampling.of(PROBE_TOKENS)
         for form in FORMS:
             prompt = self.tokenizer.encode(GREETING)
-            body = form.body(
-                prompt if form.ids_in else self.text(prompt), server.model, Sampling(max_new_tokens=2), False
-            )
+            body = form.body(prompt if form.ids_in else self.text(prompt), server.model, tried, False)
             async with self._posted(server, body) as response:
                 said = await response.read()
                 status = response.status
             if status == 200:
+                if self.sampling.exact and not form.ids_in:
+                    raise UsageError(
+                        f"--endpoint {server.address} takes prompts as text alone: --input-len could not be exact."
+                    )
                 gave = piece(said, server.address).ids is not None
                 return Form(form.ids_in, gave, form.min_tokens)
             if status not in (400, 415, 422):
@@ -168,24 +172,25 @@ class OpenAI(LoopThread):
         raise UsageError(f"--endpoint {server.address} takes no completion that this program can ask for: {refused}.")
 
     def text(self, prompt: list[int]) -> str:
-        """A prompt as text: the server adds the special tokens at its beginning itself."""
-        return str(self.tokenizer.decode(prompt, skip_special_tokens=True))
+        """A prompt as text, a chat's special tokens included; the one that begins it the server adds itself."""
+        begun = prompt[:1] == [self.tokenizer.bos_token_id]
+        return str(self.tokenizer.decode(prompt[begun:], skip_special_tokens=False))
 
-    async def generate(self, prompt: list[int]) -> Sequence[int]:
+    async def generate(self, prompt: list[int], max_new_tokens: int | None = None) -> Sequence[int]:
         """The answer's token ids. Raises EndpointError where any part of it does not come."""
-        async with self._asked(prompt, stream=False) as (server, response):
+        async with self._asked(prompt, max_new_tokens, stream=False) as (server, response):
             found = piece(await response.read(), server.address)
             self.heard_at = time.monotonic()
         return self._tokens([found], server)
 
-    async def stream(self, prompt: list[int]) -> AsyncIterator[Sequence[int]]:
+    async def stream(self, prompt: list[int], max_new_tokens: int | None = None) -> AsyncIterator[Sequence[int]]:
         """The answer's token ids: those of the first message that holds any, at once; then the rest.
 
         Raises EndpointError where any part of it does not come.
         """
         pieces: list[Piece] = []
         first: Sequence[int] = ()
-        async with self._asked(prompt, stream=True) as (server, response):
+        async with self._asked(prompt, max_new_tokens, stream=True) as (server, response):
             async for event in events(response.content.iter_any()):
                 self.heard_at = time.monotonic()
                 pieces.append(piece(event, server.address))
@@ -200,6 +205,8 @@ class OpenAI(LoopThread):
         end = next((found.end for found in pieces if found.end), None)
         if end is None:
             raise EndpointError(f"{server.address} closed an answer before its end")
+        if end != "length" and self.sampling.exact:
+            raise EndpointError(f"{server.address} ended an answer early ({end}): it does not obey ignore_eos")
         tokens = self._encode(pieces)
         if end != "length" and not self._form.ids_out:  # as engines count: the token that ended it is one, too
             tokens.append(self.tokenizer.eos_token_id)
@@ -212,11 +219,14 @@ class OpenAI(LoopThread):
         return list(self.tokenizer.encode(text, add_special_tokens=False)) if text else []
 
     @contextlib.asynccontextmanager
-    async def _asked(self, prompt: list[int], stream: bool) -> AsyncIterator[tuple[Server, aiohttp.ClientResponse]]:
+    async def _asked(
+        self, prompt: list[int], max_new_tokens: int | None, stream: bool
+    ) -> AsyncIterator[tuple[Server, aiohttp.ClientResponse]]:
         """Sends a prompt to the server with the fewest requests in flight. Raises EndpointError unless it answers."""
         async with self._places:
             server = min(self.servers, key=lambda server: server.in_flight)
-            body = self._body(prompt if self._form.ids_in else self.text(prompt), stream=stream)
+            content = prompt if self._form.ids_in else self.text(prompt)
+            body = self._body(content, sampling=self.sampling.of(max_new_tokens), stream=stream)
             server.in_flight += 1
             try:
                 async with self._posted(server, body) as response:

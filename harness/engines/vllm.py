@@ -11,13 +11,14 @@ import time
 import traceback
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from harness.config import EngineConfig
-from harness.engines import GREEDY, Running, Sampling, profiler
+from harness.engines import GREEDY, Running, Sampling, profiler, sampling_of
 from harness.engines.loop import LoopThread
 from harness.engines.prometheus import SOURCES
 from harness.errors import BenchmarkError, EngineError, UsageError, first_line
@@ -126,7 +127,7 @@ def unknown(arguments: Iterable[str], variables: Iterable[str]) -> str:
 def create(plan: Plan, traces: Path) -> "VLLM":
     """The engine of a benchmark run; with --profile, one that leaves its profiler's traces in that folder."""
     args = args_for(plan) | (profiler.args(traces) if plan.config.profile else {})
-    return VLLM(args, Sampling(plan.config.max_new_tokens), plan.config.row.streaming)
+    return VLLM(args, sampling_of(plan), plan.config.row.streaming)
 
 
 class VLLM(LoopThread):
@@ -191,29 +192,32 @@ class VLLM(LoopThread):
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
-        def params(kind: RequestOutputKind) -> SamplingParams:
+        @cache
+        def params(kind: RequestOutputKind, max_new_tokens: int | None) -> SamplingParams:
+            asked = sampling.of(max_new_tokens)
             return SamplingParams(
-                temperature=sampling.temperature,
-                max_tokens=sampling.max_new_tokens,
-                min_tokens=sampling.min_new_tokens,
+                temperature=asked.temperature,
+                max_tokens=asked.max_new_tokens,
+                min_tokens=asked.min_new_tokens,
+                ignore_eos=asked.exact,
                 detokenize=False,
                 output_kind=kind,
             )
 
         self.sampling = sampling
-        self._final = params(RequestOutputKind.FINAL_ONLY)
-        self._delta = params(RequestOutputKind.DELTA)
+        self._final = partial(params, RequestOutputKind.FINAL_ONLY)
+        self._delta = partial(params, RequestOutputKind.DELTA)
 
-    async def generate(self, prompt: list[int]) -> Sequence[int]:
+    async def generate(self, prompt: list[int], max_new_tokens: int | None = None) -> Sequence[int]:
         """The answer's token ids. Raises EngineError when the engine is dead."""
         tokens: Sequence[int] = ()
-        async for output in self._outputs(prompt, self._final):
+        async for output in self._outputs(prompt, self._final(max_new_tokens)):
             tokens = output.outputs[0].token_ids
         return tokens
 
-    async def stream(self, prompt: list[int]) -> AsyncIterator[Sequence[int]]:
+    async def stream(self, prompt: list[int], max_new_tokens: int | None = None) -> AsyncIterator[Sequence[int]]:
         """The answer's token ids as they come: the first at once, then the rest. Raises EngineError."""
-        async for output in self._outputs(prompt, self._delta):
+        async for output in self._outputs(prompt, self._delta(max_new_tokens)):
             yield output.outputs[0].token_ids
 
     async def choose(self, prompt: list[int], choices: list[int]) -> "Choice":

@@ -1,0 +1,150 @@
+"""A performance test's folder -> all that is known of it: LoadGen's numbers, tokens, the machine, the cost."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from harness import loadgen_log, results, roofline, rules, usage
+from harness.facts import Capacity, Cost, LimitsMs, MachineUse, RunFacts, Spread
+from harness.plan import Plan
+from harness.summary import Performance
+
+TOKENS, PROMPT_TOKENS = "tokens.json", "prompt_tokens.json"
+
+
+def read(folder: Path, facts: RunFacts) -> Performance:
+    """The performance part of the summary: LoadGen's numbers, and the token counts that were reported to it.
+
+    Raises LogError for the log of another run.
+    """
+    plan = facts.plan
+    scenario = rules.SCENARIO[plan.config.scenario]
+    log = loadgen_log.read(folder, rules.SCENARIO[plan.config.scenario].loadgen, "PerformanceOnly")
+    for name, found, planned in (
+        ("seeds", log.seeds, asdict(plan.seeds)),
+        ("minimum duration, ms", log.effective.get("min_duration_ms"), round(1000 * plan.min_duration_s)),
+    ):
+        if found != planned:
+            raise loadgen_log.LogError(f"{folder}: a log of another run: its {name}: {found}, not {planned}.")
+    limits = plan.limits
+    used = results.read(folder / "machine.json", MachineUse) if (folder / "machine.json").exists() else MachineUse()
+    recorded = usage.of(folder / "machine.csv")
+    peak = recorded.get("gpu_memory_gib") or recorded.get("memory_gib")
+    new, prompts = counts(folder / TOKENS), counts(folder / PROMPT_TOKENS)
+    read_in = sum(prompts) / log.duration_s if prompts and log.duration_s else None
+    shares = near_peak(facts, prompts, new, log.duration_s)
+    total = read_in + log.tokens_per_sec if read_in and log.tokens_per_sec else None
+    return Performance(
+        scenario=plan.config.scenario,
+        valid=bool(log.valid),
+        invalid_reasons=log.invalid_reasons,
+        duration_s=log.duration_s,
+        samples=log.samples,
+        samples_per_query=plan.samples_per_query,
+        total_new_tokens=sum(new) if new else None,
+        total_input_tokens=sum(prompts) if prompts else None,
+        input_lengths=Spread.of(prompts),
+        output_lengths=Spread.of(new),
+        tokens_per_sec=log.tokens_per_sec,
+        input_tokens_per_sec=read_in,
+        total_tokens_per_sec=total,
+        samples_per_sec=log.samples_per_sec,
+        target_qps=log.target_qps if scenario.planned_by_rate else None,
+        achieved_qps=log.samples_per_sec,
+        latency_ms=log.latency_ms,
+        ttft_ms=log.ttft_ms,
+        tpot_ms=log.tpot_ms,
+        limits_ms=LimitsMs(ttft=limits.ttft_ms, tpot=limits.tpot_ms) if limits else None,
+        early_stopping=log.early_stopping,
+        peak_memory_gib=peak.max if peak else None,
+        usage=recorded,
+        ran_out=list(usage.ran_out(recorded, facts.concurrency)),
+        **used.model_dump(),
+        goodput=goodput(folder, new, limits),
+        requests_in_flight=log.samples_per_sec * log.latency_ms.mean / 1000
+        if scenario.streaming and log.samples_per_sec and log.latency_ms
+        else None,
+        joules_per_output_token=used.gpu_joules / sum(new) if used.gpu_joules and sum(new) else None,
+        tokens_per_sec_per_watt=sum(new) / used.gpu_joules if used.gpu_joules else None,
+        capacity=capacity(plan, log.samples_per_sec),
+        arithmetic_percent=shares[0] if shares else None,
+        bandwidth_percent=shares[1] if shares else None,
+        cost=cost(plan.config.price_per_hour, log.tokens_per_sec, total, log.samples_per_sec),
+        seeds=log.seeds,
+        loadgen_version=log.loadgen_version,
+        errors=counted(log.errors),
+        warnings=counted(log.warnings),
+    )
+
+
+def goodput(folder: Path, tokens: Sequence[int], limits: rules.Limits | None) -> float | None:
+    """Percent of the requests that kept both limits; an answer of one token has no time per output token to keep.
+
+    None where there are no limits, or LoadGen left no trace.
+    """
+    if limits is None or not (folder / loadgen_log.TRACE).exists():
+        return None
+    samples = loadgen_log.read_trace(folder)
+    if not samples or len(samples) != len(tokens):
+        return None
+    kept = 0
+    for sample, count in zip(samples, tokens, strict=True):
+        if sample.ttft_ms is None:
+            return None
+        tpot = (sample.latency_ms - sample.ttft_ms) / (count - 1) if count > 1 else 0.0
+        kept += sample.ttft_ms <= limits.ttft_ms and tpot <= limits.tpot_ms
+    return 100 * kept / len(samples)
+
+
+def near_peak(
+    facts: RunFacts, prompts: list[int], answers: list[int], seconds: float | None
+) -> tuple[float, float] | None:
+    """The shares of arithmetic and bandwidth of an Offline test of the reference model; else None."""
+    plan, known = facts.plan, facts.concurrency and seconds and len(prompts) == len(answers)
+    if not known or plan.config.row.streaming or not plan.reference_model or plan.config.endpoint:
+        return None
+    running = plan.running
+    return roofline.shares(
+        roofline.Load(
+            gpus=facts.system.gpus,
+            quantization=running.quantization,
+            kv_cache_dtype=running.kv_cache_dtype,
+            replicas=plan.data_parallel_size,
+            concurrency=facts.concurrency or 1,
+            prompts=prompts,
+            answers=answers,
+            seconds=seconds or 0.0,
+        )
+    )
+
+
+def capacity(plan: Plan, rate: float | None) -> Capacity | None:
+    """What a rate of samples/s comes to."""
+    if not rate:
+        return None
+    full = rules.OFFICIAL[plan.config.category].samples / rate
+    return Capacity(requests_per_hour=3600 * rate, requests_per_day=86400 * rate, full_set_s=full)
+
+
+def cost(price_per_hour: float | None, output: float | None, total: float | None, rate: float | None) -> Cost | None:
+    """What a machine at this price an hour asks for its tokens and requests; rates are per second."""
+    if price_per_hour is None:
+        return None
+    second = price_per_hour / 3600
+    return Cost(
+        price_per_hour=price_per_hour,
+        per_million_output_tokens=1e6 * second / output if output else None,
+        per_million_tokens=1e6 * second / total if total else None,
+        per_thousand_requests=1e3 * second / rate if rate else None,
+    )
+
+
+def counts(path: Path) -> list[int]:
+    """Token counts in the order of issue; none where they were not recorded. Raises UsageError."""
+    return results.read(path, list[int]) if path.exists() else []
+
+
+def counted(texts: Sequence[str]) -> list[str]:
+    """Each text once, with how often it was said."""
+    return [f"{text} ({times:,} times)" if times > 1 else text for text, times in Counter(texts).items()]

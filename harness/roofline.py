@@ -1,0 +1,87 @@
+"""How near an Offline test came to what its GPUs can do: the share of their arithmetic and of their memory bandwidth.
+
+Arithmetic: two operations for each weight of the linear layers and token, input and output; the output layer for
+output tokens alone; and attention, four operations for each layer, hidden dimension and earlier token. Bandwidth, from
+below: each output token reads the attention cache of all tokens before it, and each step of the engine reads the
+weights, of which there are at least as many as output tokens, divided by the requests that can be computed at once.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from harness.rules import SHAPE
+
+
+@dataclass(frozen=True)
+class Card:
+    """Peak rates of a GPU: dense 16-bit and 8-bit floating point, 10^12 operations/s; memory, 10^12 bytes/s."""
+
+    bf16: float
+    fp8: float | None
+    memory: float
+
+
+CARDS = {  # by a part of NVML's name, the longer first; from NVIDIA's data sheets, without sparsity
+    "B200": Card(2250, 4500, 8.0),
+    "H200 NVL": Card(835.5, 1671, 4.8),
+    "H200": Card(989.5, 1979, 4.8),
+    "H100 PCIe": Card(756, 1513, 2.0),
+    "H100 NVL": Card(835.5, 1671, 3.9),
+    "H100 80GB HBM3": Card(989.5, 1979, 3.35),
+    "A100-SXM4-80GB": Card(312, None, 2.039),
+    "A100 80GB PCIe": Card(312, None, 1.935),
+    "A100-SXM4-40GB": Card(312, None, 1.555),
+    "L40S": Card(362, 733, 0.864),
+    "L4": Card(121, 242.5, 0.3),
+}
+EIGHT_BITS = ("fp8", "modelopt", "compressed-tensors")  # of the checkpoints known here
+HEAD = SHAPE["hidden_size"] // SHAPE["num_attention_heads"]
+KV_VALUES = 2 * SHAPE["num_hidden_layers"] * SHAPE["num_key_value_heads"] * HEAD  # of a token
+LINEAR = SHAPE["num_hidden_layers"] * (
+    2 * SHAPE["hidden_size"] ** 2
+    + 2 * SHAPE["hidden_size"] * SHAPE["num_key_value_heads"] * HEAD
+    + 3 * SHAPE["hidden_size"] * SHAPE["intermediate_size"]
+)
+OUTPUT_LAYER = SHAPE["vocab_size"] * SHAPE["hidden_size"]
+
+
+@dataclass(frozen=True)
+class Load:
+    """What was computed, on what: `prompts` and `answers` are tokens of each request, `seconds` for all of them."""
+
+    gpus: Sequence[str]
+    quantization: str
+    kv_cache_dtype: str
+    replicas: int
+    concurrency: int  # most requests at once, over all replicas
+    prompts: Sequence[int]
+    answers: Sequence[int]
+    seconds: float
+
+
+def operations(prompts: Sequence[int], answers: Sequence[int]) -> float:
+    """The arithmetic of these requests on Llama-3.1-8B."""
+    tokens, new = sum(prompts) + sum(answers), sum(answers)
+    earlier = sum((read + wrote) ** 2 / 2 for read, wrote in zip(prompts, answers, strict=True))
+    attention = 4 * SHAPE["num_hidden_layers"] * SHAPE["hidden_size"] * earlier
+    return 2 * LINEAR * tokens + 2 * OUTPUT_LAYER * new + attention
+
+
+def bytes_read(load: Load) -> float:
+    """The least that decoding these requests reads from memory."""
+    kv_bytes = 1 if load.kv_cache_dtype.startswith("fp8") else 2
+    weights = LINEAR * (1 if load.quantization in EIGHT_BITS else 2) + 2 * OUTPUT_LAYER
+    earlier = sum(wrote * (read + wrote / 2) for read, wrote in zip(load.prompts, load.answers, strict=True))
+    steps = sum(load.answers) / load.concurrency
+    return KV_VALUES * kv_bytes * earlier + load.replicas * steps * weights
+
+
+def shares(load: Load) -> tuple[float, float] | None:
+    """Percent of the arithmetic, and at least so many of the bandwidth; None on a card that is not known here."""
+    card = next((card for name, card in CARDS.items() if load.gpus and name in load.gpus[0]), None)
+    peaks = {"none": card.bf16, **dict.fromkeys(EIGHT_BITS, card.fp8)} if card else {}
+    peak = peaks.get(load.quantization)
+    if card is None or peak is None or len(set(load.gpus)) > 1 or not load.seconds:
+        return None
+    whole = 1e12 * len(load.gpus) * load.seconds / 100
+    return operations(load.prompts, load.answers) / (peak * whole), bytes_read(load) / (card.memory * whole)

@@ -1,0 +1,126 @@
+"""What a rate comes to, how near it is to the hardware, and what to try where a limit broke."""
+
+import re
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness import rendering, roofline, rules
+from harness.advice import advice
+from harness.config import RunConfig
+from harness.facts import Usage
+from harness.roofline import Load
+from harness.rules import ROOT
+from harness.summary import Performance
+from harness.values import as_flag
+from tests import made
+
+LOAD: dict[str, Any] = {
+    "gpus": ["NVIDIA H200"],
+    "quantization": "none",
+    "kv_cache_dtype": "auto",
+    "replicas": 1,
+    "concurrency": 256,
+    "prompts": [780] * 1000,
+    "answers": [128] * 1000,
+    "seconds": 10.0,
+}
+
+
+def test_the_weights_are_those_of_the_model() -> None:
+    embedding = roofline.OUTPUT_LAYER
+    norms = (2 * rules.SHAPE["num_hidden_layers"] + 1) * rules.SHAPE["hidden_size"]
+    assert roofline.LINEAR + 2 * embedding + norms == 8_030_261_248  # parameters, as the model's card has them
+
+
+def test_the_shares_of_a_card() -> None:
+    found = roofline.shares(Load(**LOAD))
+    assert found is not None
+    operations = 2 * roofline.LINEAR * 908_000 + 2 * roofline.OUTPUT_LAYER * 128_000 + 4 * 32 * 4096 * 1000 * 908**2 / 2
+    assert found[0] == pytest.approx(100 * operations / (989.5e12 * 10))
+    steps, cache = 128_000 / 256, 131_072 * 128_000 * (780 + 64)  # a token's keys and values take 128 KiB
+    weights = 2 * (roofline.LINEAR + roofline.OUTPUT_LAYER)
+    assert found[1] == pytest.approx(100 * (cache + steps * weights) / (4.8e12 * 10))
+
+
+def test_eight_bits_halve_the_shares() -> None:
+    wide, narrow = roofline.shares(Load(**LOAD)), roofline.shares(Load(**LOAD | {"quantization": "fp8"}))
+    assert wide and narrow and narrow[0] == pytest.approx(wide[0] / 2)
+    cache = roofline.shares(Load(**LOAD | {"quantization": "fp8", "kv_cache_dtype": "fp8"}))
+    assert cache and cache[1] < narrow[1] < wide[1]
+    two = roofline.shares(Load(**LOAD | {"gpus": ["NVIDIA H200"] * 2, "replicas": 2, "concurrency": 512}))
+    assert two and two[0] == pytest.approx(wide[0] / 2)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"gpus": []},
+        {"gpus": ["NVIDIA GeForce GTX 1080"]},
+        {"gpus": ["NVIDIA H200", "NVIDIA L4"]},
+        {"quantization": "awq"},
+        {"gpus": ["NVIDIA A100-SXM4-80GB"], "quantization": "fp8"},
+        {"seconds": 0.0},
+    ],
+)
+def test_no_share_where_the_peak_is_not_known(other: dict[str, Any]) -> None:
+    assert roofline.shares(Load(**LOAD | other)) is None
+
+
+def test_what_a_rate_comes_to(tmp_path: Path) -> None:
+    test = made.rendered(tmp_path / "run").run.performance
+    assert test and test.capacity and test.samples_per_sec == 8
+    assert (test.capacity.requests_per_hour, test.capacity.requests_per_day) == (28_800, 691_200)
+    assert test.capacity.full_set_s == 13_368 / 8
+    assert (test.arithmetic_percent, test.bandwidth_percent) == (None, None)  # the demo, on a CPU
+    assert "| requests per day | 691,200 |" in (tmp_path / "run" / "report.md").read_text()
+
+
+def test_the_share_stands_in_the_report_of_a_known_card(tmp_path: Path) -> None:
+    run = made.run(tmp_path / "run", system={**made.SYSTEM, "gpus": ["NVIDIA H200"]}, model="other")
+    config = run / "config.json"
+    config.write_text(config.read_text().replace('"schema_version"', '"concurrency": 256, "schema_version"', 1))
+    test = rendering.build(run).run.performance
+    assert test and test.arithmetic_percent and 0 < test.arithmetic_percent < 100
+    assert "| of the GPUs' arithmetic, % |" in (run / "report.md").read_text()
+
+
+def latency(value: float) -> dict[str, float]:
+    return dict.fromkeys(("min", "mean", "max", "p50", "p90", "p95", "p97", "p99", "p99_9"), value)
+
+
+def measured(ttft: float, tpot: float, **more: Any) -> Performance:
+    known = {"scenario": "server", "valid": False, "duration_s": 10.0, "samples": 64, "samples_per_sec": 6.4}
+    limits = {"limits_ms": {"ttft": 2000, "tpot": 100}, "ttft_ms": latency(ttft), "tpot_ms": latency(tpot)}
+    return Performance(**{**known, "tokens_per_sec": 800.0, **limits, **more})
+
+
+@pytest.mark.parametrize(
+    ("test", "said"),
+    [
+        (measured(10, 10), []),
+        (
+            measured(10, 101, requests_in_flight=300.0),
+            ["TPOT is over its limit with 300 requests in flight: a lower rate"],
+        ),
+        (measured(2001, 10), ["--extra-metrics shows whether requests waited"]),
+        (
+            measured(2001, 10, usage={"requests_waiting": Usage(mean=40, max=90)}),
+            ["requests queue (40 waited"],
+        ),
+        (measured(2001, 10, usage={"requests_waiting": Usage(mean=0, max=1)}), ["a higher --max-num-batched-tokens"]),
+        (measured(2001, 101), ["TPOT is over its limit: a lower rate", "TTFT is over its limit"]),
+        (measured(2001, 101, limits_ms=None), []),
+    ],
+)
+def test_what_to_try(test: Performance, said: list[str]) -> None:
+    found = advice(test)
+    assert [text in sentence for text, sentence in zip(said, found, strict=True)] == [True] * len(said)
+
+
+def test_every_flag_that_is_advised_exists() -> None:
+    flags = {as_flag(item.name) for item in fields(RunConfig)}
+    texts = [(ROOT / "harness" / name).read_text() for name in ("advice.py", "usage.py")]
+    assert {flag for text in texts for flag in re.findall(r"--[a-z-]+[a-z]", text)} <= flags
