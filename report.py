@@ -8,7 +8,7 @@ import signal
 import sys
 from pathlib import Path
 
-from harness import compare, loadgen_log, rendering
+from harness import compare, compare_plot, loadgen_log, rendering
 from harness.cli import in_utf8
 from harness.errors import BAD_INPUT, DONE, BenchmarkError
 from harness.sweep import report as sweep_report
@@ -26,6 +26,7 @@ def parser() -> argparse.ArgumentParser:
     )
     flags.add_argument("--last", type=int, metavar="N", help="as --compare, of the last N finished runs")
     flags.add_argument("--results-dir", type=Path, default=Path("results"), help="where --last looks")
+    flags.add_argument("--plot", type=Path, metavar="FILE.png", help="also draw the comparison")
     flags.add_argument("--csv", type=Path, metavar="FILE", help="also write the comparison's table to a CSV file")
     return flags
 
@@ -36,8 +37,10 @@ def main() -> int:
     asked = flags.parse_args()
     if sum(choice is not None for choice in (asked.run, asked.compare, asked.last)) != 1:
         flags.error("name one RUN_DIR, or --compare RUN RUN ..., or --last N")
-    if asked.csv and asked.run:
-        flags.error("--csv goes with --compare or --last")
+    if (asked.csv or asked.plot) and asked.run:
+        flags.error("--csv and --plot go with --compare or --last")
+    if asked.plot and asked.plot.suffix != ".png":
+        flags.error(f"--plot {asked.plot}: a name that ends with .png")
     try:
         print(rendered(asked.run) if asked.run else compared(asked))
     except (BenchmarkError, loadgen_log.LogError) as error:
@@ -64,6 +67,8 @@ def compared(asked: argparse.Namespace) -> str:
         print(f"left out: {reason}", file=sys.stderr)
     if asked.csv:
         compare.write_csv(asked.csv, runs)
+    if asked.plot:
+        compare_plot.write(asked.plot, runs)
     return compare.page(runs)
 
 

@@ -241,9 +241,12 @@ def test_many_runs_are_one_table_and_a_csv_file(tmp_path: Path) -> None:
     (tmp_path / "latest").symlink_to("20260131-c")
     (tmp_path / "index.md").write_text("")
     (tmp_path / "mmlu").mkdir()
-    done = report("--compare", *sorted(tmp_path.iterdir()), "--csv", tmp_path / "all.csv")
+    done = report(
+        "--compare", *sorted(tmp_path.iterdir()), "--csv", tmp_path / "all.csv", "--plot", tmp_path / "all.png"
+    )
     assert done.returncode == 0, done.stderr
     assert f"left out: {tmp_path / 'mmlu'}: no config.json" in done.stderr
+    assert (tmp_path / "all.png").read_bytes().startswith(b"\x89PNG")
     rows = [line for line in done.stdout.splitlines() if line.startswith("|")]
     assert len(rows) == 5 and "2x NVIDIA H200" in rows[-1]
     assert len({row.count("|") for row in rows}) == 1
@@ -261,7 +264,8 @@ def test_many_runs_are_one_table_and_a_csv_file(tmp_path: Path) -> None:
         (["--compare", "{a}", "{a}/nothing"], "nothing: no config.json in it"),
         (["--last", "1"], "--last 1: a comparison takes two"),
         (["--last", "2", "--results-dir", "{a}/nothing"], "two runs or more, not 0"),
-        (["{a}", "--csv", "x.csv"], "--csv goes with --compare or --last"),
+        (["{a}", "--csv", "x.csv"], "--csv and --plot go with --compare or --last"),
+        (["--last", "2", "--plot", "x.gif"], "--plot x.gif: a name that ends with .png"),
         (["{a}", "--last", "2"], "name one RUN_DIR, or"),
         ([], "name one RUN_DIR, or"),
         (["{a}/nothing"], "nothing: no config.json in it"),

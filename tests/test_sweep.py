@@ -10,6 +10,7 @@ import sys
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import psutil
@@ -30,6 +31,7 @@ from harness.sweep import report as sweep_report
 from harness.sweep.choice import Choice
 from harness.sweep.experiment import Outcome, Record
 from harness.sweep.file import BASELINE, Experiment, Sweep
+from harness.sweep.knob import Knob, knob
 from harness.sweep.loop import opened, reopened
 from sweep import main as run_sweep
 from tests.test_ends import engines
@@ -364,6 +366,44 @@ def test_the_words_follow_from_the_numbers(tmp_path: Path) -> None:
     table = page.split("## All experiments")[1].split("## Runs")[0]
     assert len({line.count("|") for line in table.splitlines() if line.startswith("|")}) == 1
     assert {path.name for path in (tmp_path / "plots").iterdir()} == {"speedups.png", "pareto.png", "stack.png"}
+
+
+def turned(*values: float | None, key: str = "max_num_seqs") -> Sweep:
+    settings = [{"scenario": "offline"} | ({} if value is None else {key: value}) for value in values]
+    names = [BASELINE, *(f"n{place}" for place in range(1, len(values)))]
+    kinds = ["baseline", *["isolation"] * (len(values) - 1)]
+    items = [
+        Experiment(name, "", kind, given, {}, {}) for name, kind, given in zip(names, kinds, settings, strict=True)
+    ]  # type: ignore[arg-type]
+    return Sweep("s", "", tuple(items))
+
+
+def test_a_sweep_over_one_number_is_told_from_others() -> None:
+    assert knob(turned(None, 16, 64)) == Knob("max_num_seqs", {"n1": 16, "n2": 64})
+    assert knob(turned(8, 16)) == Knob("max_num_seqs", {BASELINE: 8, "n1": 16})
+    assert knob(turned(None, 16)) is None  # one number alone is no axis
+    assert knob(turned(8, None, 16)) is None
+    assert knob(turned(False, True, True)) is None
+    assert knob(turned(None)) is None
+    other = replace(turned(8, 16).experiments[1], env={"VLLM_X": "1"})
+    assert knob(Sweep("s", "", (turned(8).experiments[0], other))) is None
+
+
+def test_a_number_has_an_axis_instead_of_bars(tmp_path: Path) -> None:
+    runs = ran(BASELINE, 100, tpot_p99_ms=9.0), ran("n1", 150, tpot_p99_ms=12.0), ran("n2", 160, tpot_p99_ms=30.0)
+    given = replace(state(*runs), sweep=turned(4, 16, 64))
+    (tmp_path / "sweep.json").write_text(json.dumps(asdict(given)))
+    drawn: list[Any] = []
+    draw = plots.by_number
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plots, "by_number", lambda *asked: drawn.append(draw(*asked)) or drawn[-1])
+        sweep_report.build(tmp_path)
+    speed, tail = drawn[0].axes
+    assert speed.get_xlabel() == "--max-num-seqs"
+    assert [list(line) for line in speed.lines[0].get_xydata()] == [[4, 100], [16, 150], [64, 160]]
+    assert [list(line) for line in tail.lines[0].get_xydata()] == [[4, 9], [16, 12], [64, 30]]
+    assert speed.get_xscale() == "log"
+    assert (tmp_path / "plots" / "speedups.png").exists()
 
 
 def test_a_busy_machine_gives_no_verdict() -> None:

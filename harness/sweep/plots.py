@@ -1,12 +1,55 @@
 """The pictures of a sweep: speed against the baseline, speed against accuracy, the steps of a stack."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import mean
 from typing import Any
 
 from harness import rules
 from harness.figures import BLUE, GREY, ORANGE, RED, style
 
+TAILS = {"latency": "latency", "ttft": "TTFT", "tpot": "TPOT"}
+WIDE = 8  # times the smallest number, from which the axis is logarithmic
 LABELLED = 10  # points that can all have their names beside them
+
+
+@dataclass(frozen=True)
+class Point:
+    """An experiment of a sweep over one number; `tails` are p99s in milliseconds, by kind of latency."""
+
+    x: float
+    speeds: Sequence[float]  # output tokens/s, a round each
+    usable: bool
+    tails: dict[str, float | None]
+
+
+def by_number(knob: str, points: Sequence[Point]) -> Any:
+    """Speed, and the tail of each latency, by the number that a sweep turned."""
+    from matplotlib import pyplot
+
+    style()
+    points = sorted((point for point in points if point.speeds), key=lambda point: point.x)
+    kinds = [kind for kind in TAILS if sum(point.tails.get(kind) is not None for point in points) > 1]
+    figure, panels = pyplot.subplots(1, 1 + bool(kinds), figsize=(6 + 5 * bool(kinds), 3.8), squeeze=False)
+    axes = panels[0, 0]
+    axes.plot([p.x for p in points], [mean(p.speeds) for p in points], color=GREY, linewidth=1, zorder=1)
+    for point in points:
+        axes.plot([point.x, point.x], [min(point.speeds), max(point.speeds)], color="black", linewidth=1.5)
+        axes.plot(point.x, mean(point.speeds), "o", color=BLUE if point.usable else RED)
+    axes.set(ylabel="output tokens/s" + ("" if all(p.usable for p in points) else "; red: not usable"), ylim=(0, None))
+    for kind, color in zip(kinds, (BLUE, ORANGE, GREY), strict=False):
+        known = [(point.x, value) for point in points if (value := point.tails[kind]) is not None]
+        panels[0, 1].plot([x for x, _ in known], [y for _, y in known], "o-", color=color, label=TAILS[kind])
+    if kinds:
+        panels[0, 1].set(ylabel="p99, ms", yscale="log")
+        panels[0, 1].legend(fontsize=8, framealpha=0.9)
+    for axes in panels[0]:
+        axes.set_xlabel(knob)
+        if points and points[-1].x >= WIDE * points[0].x > 0:
+            axes.set_xscale("log", base=2)
+            axes.set_xticks([point.x for point in points], [f"{point.x:g}" for point in points])
+    figure.tight_layout()
+    return figure
 
 
 def speedups(rows: Sequence[tuple[str, float, float, float, bool]]) -> Any:

@@ -13,9 +13,12 @@ from harness.facts import SCHEMA
 from harness.metrics import Metric
 from harness.pages import number, render
 from harness.results import write_text
+from harness.sweep import plots
 from harness.sweep.experiment import Outcome, Record
 from harness.sweep.file import BASELINE, Experiment, Sweep
+from harness.sweep.knob import Knob, knob
 from harness.system import System
+from harness.values import as_flag
 
 # Differences below these are called none: the second where the performance test lasts less than LONG_S, since the
 # demo's baselines, a few seconds long, were seen to differ by 4 % from each other, and where the rate was searched for,
@@ -312,15 +315,31 @@ def deviations(folder: Path, records: Sequence[Record]) -> dict[str, object]:
     return {"shared": shared, "own": own}
 
 
+def on_axis(rows: Sequence[Row], turned: Knob) -> list[plots.Point]:
+    """The rows of a sweep over one number, those that have it."""
+    return [
+        plots.Point(
+            turned.values[row.name],
+            list(row.speeds.values()),
+            row.usable,
+            {kind: row.numbers.get(f"{kind}_p99_ms") for kind in plots.TAILS},
+        )
+        for row in rows
+        if row.name in turned.values
+    ]
+
+
 def draw(report: Report, folder: Path) -> dict[str, str]:
     """Draws what there is data for; name -> path relative to the sweep's folder."""
     from harness.figures import save
-    from harness.sweep import plots
 
     folder.mkdir(exist_ok=True)
     drawn = {}
     bars = [(row.name, row.ratio.mean, row.ratio.low, row.ratio.high, row.usable) for row in report.rows if row.ratio]
-    if len(bars) > 1:
+    turned = knob(report.state.sweep)
+    if turned and any(row.speed for row in report.rows):
+        drawn["speedups"] = plots.by_number(as_flag(turned.name), on_axis(report.rows, turned))
+    elif len(bars) > 1:
         drawn["speedups"] = plots.speedups(bars)
     free = [row for row in report.rows if not fixed_rate(row.experiment)]
     points = [(row.name, row.speed, row.score, row.usable) for row in free if row.speed and row.score is not None]
