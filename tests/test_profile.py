@@ -161,6 +161,7 @@ class FakeEngine:
     most: int = 0
     asked: list[list[int]] = field(default_factory=list)
     profiled: list[bool] = field(default_factory=list)
+    asked_then: list[int] = field(default_factory=list)
     concurrency: int = 4
 
     async def generate(self, prompt: list[int], most: int | None = None) -> Sequence[int]:
@@ -180,8 +181,8 @@ class FakeEngine:
         yield await self.generate(prompt, most)
 
     async def profile(self, on: bool) -> None:
-        assert self.running_now  # in the middle of the load
         self.profiled.append(on)
+        self.asked_then.append(len(self.asked))
         if not on:
             self.trace()
 
@@ -225,6 +226,7 @@ def test_the_window_has_the_load_of_its_scenario(bench: Any, flags: dict[str, An
     engine.trace = lambda: write(place.run.path / "Profile", ON_GPU)
     found = profiling.run(plan, place)
     assert (engine.profiled, engine.running_now, found.failure) == ([True, False], 0, "")
+    assert 0 < engine.asked_then[0] < engine.asked_then[1]  # in the middle of the load
     assert engine.most == in_flight or (in_flight is None and engine.asked)
     summary = rendering.build(place.run.path)
     assert summary.run.profile == found
