@@ -24,10 +24,14 @@ the benchmark
     rates  search                     LoadGen's target rate, measured or searched for
     accuracy  compliance              verdicts beside LoadGen's
     watchdog  recorder  others        what is watched while a test runs
+    profiling  traces                 the load once more under the engine's profiler; its traces, typed
 results
     facts  summary  metrics           what a run folder holds, typed; each metric declared once
     beside                            an endpoint run beside the run in this process
     results  rendering                the folder and its history; from logs to summary.json and report.md
-    plots  pages  compare  tracking   pictures, Markdown, comparison, MLflow
+    plots  profile_plot  pages        pictures, Markdown
+    compare  tracking                 comparison, MLflow
+    checkpoints                       quantized checkpoints: what one was made of, what a report calls it
 mmlu/  sweep/  submission/            the other commands, a folder each
+quantize  calibration                 makes a quantized checkpoint, in an environment of its own
 """

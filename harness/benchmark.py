@@ -8,12 +8,14 @@ from typing import Any
 from harness import (
     accuracy,
     beside,
+    checkpoints,
     compliance,
     engines,
     loadgen_log,
     model,
     others,
     processes,
+    profiling,
     rates,
     rendering,
     results,
@@ -21,6 +23,7 @@ from harness import (
     search,
     startup,
     system,
+    traces,
     tracking,
     workload_samples,
 )
@@ -44,16 +47,17 @@ def run(config: RunConfig, folder: RunFolder, display: Display) -> int:
     plan = resolve(config, system.gpus(), weights, reference, workload.asked if workload else None)
     results.record(folder, plan, command=processes.command_line(), started=results.now(), system=system.facts())
     warn(display, plan.deviations)
+    title = checkpoints.title(config)
     library = workload or official_samples(plan, tokenizer)
     warn_short(display, plan)
 
     taken = others.taken_gpus()
-    engine = engines.create(plan)
+    engine = engines.create(plan, folder.path / traces.FOLDER)
     start(engine, folder, config.stall_timeout, display)
     known, plan = plan.deviations, replace(plan, running=engine.running)
     warn(display, [reason for reason in plan.deviations if reason not in known])
     data = {"data": library.source, "mean_prompt_tokens": round(library.mean_prompt_tokens, 1)}
-    data |= {"concurrency": engine.concurrency}
+    data |= {"concurrency": engine.concurrency, "checkpoint": title if plan.running.quantized_checkpoint else None}
     results.record(folder, plan, engine_start_s=round(engine.start_s, 1), engine_args=hide(engine.args), **data)
     gc.collect()
     gc.freeze()  # what is loaded stays: no need to look through it again while measuring
@@ -170,7 +174,7 @@ def search_rate(plan: Plan, bench: Bench, known: rates.Known | None, probe: Call
 
 
 def measure(plan: Plan, bench: Bench, tokenizer: Any) -> Evaluation | None:
-    """Accuracy first, then performance, then compliance. A failed gate ends it, unless the user said otherwise."""
+    """Accuracy, performance, compliance, profile. A failed gate ends it, unless the user said otherwise."""
     config, evaluation = plan.config, None
     if config.mode != "performance":
         evaluation = measure_accuracy(plan, bench, tokenizer)
@@ -181,6 +185,8 @@ def measure(plan: Plan, bench: Bench, tokenizer: Any) -> Evaluation | None:
     if config.compliance != "none":
         outcome = compliance.run(bench, plan, config.compliance, tokenizer.eos_token_id)
         bench.display.done(f"compliance: {outcome.headline}")
+    if config.profile:
+        bench.display.done(f"profile: {profiling.run(plan, bench).headline}")
     return evaluation
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from harness import endpoints, rules, workloads
+from harness.engines import profiler
 from harness.errors import UsageError
 from harness.flags import (
     ACCURACY,
@@ -163,7 +164,7 @@ class EngineConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunConfig(workloads.WorkloadFlags, EngineConfig):
+class RunConfig(workloads.WorkloadFlags, profiler.ProfileFlags, EngineConfig):
     """One run of the benchmark, as asked for."""
 
     backend: Literal["auto", "vllm", "openai"] = flag(  # type: ignore[assignment]
@@ -320,6 +321,7 @@ class RunConfig(workloads.WorkloadFlags, EngineConfig):
                 "--server-target-qps max, or several rates, tests speeds: it takes --scenario server or interactive, "
                 "and --mode performance or both."
             )
+        self.check_profile(self.mode, self.engine_args)
         if self.row.streaming and (self.batch_size or self.sort_by_length):
             raise UsageError("--batch-size and --sort-by-length are for --scenario offline only.")
         if self.compliance == "test04" and (self.mode == "accuracy" or self.row.fixed_rate):

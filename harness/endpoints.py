@@ -11,7 +11,7 @@ Backend = Literal["vllm", "openai"]
 # What only an engine in this process can obey: a server was started with settings of its own.
 IN_PROCESS = (
     *("precision", "quantization", "kv_cache_dtype", "load_format", "tensor_parallel_size", "data_parallel_size"),
-    *("gpu_memory_utilization", "max_num_seqs", "max_num_batched_tokens", "engine_arg"),
+    *("gpu_memory_utilization", "max_num_seqs", "max_num_batched_tokens", "engine_arg", "profile"),
 )
 ENDPOINT_ONLY = ("request_timeout", "max_in_flight")
 

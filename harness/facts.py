@@ -15,6 +15,11 @@ from harness.system import System
 SCHEMA = 3  # the format of all these files; 1 had no number
 
 
+def absent(value: object) -> bool:
+    """For fields that a file leaves out where they are null."""
+    return value is None
+
+
 class Model(BaseModel):
     model_config = ConfigDict(frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
@@ -72,6 +77,7 @@ class RunFacts(Facts):
     loadgen: dict[str, str] = {}
     probes: list[Probe] = []
     concurrency: int | None = None  # most requests computed at once
+    checkpoint: str | None = None  # where it came quantized
     data: str | None = None
     mean_prompt_tokens: float | None = None
     stages: list[tuple[str, float]] = []

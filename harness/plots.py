@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness import curves, loadgen_log, rules, timelines
+from harness import curves, loadgen_log, profile_plot, rules, timelines
 from harness.figures import BLUE, FAR, GREY, ORANGE, RED, TITLES, save, style
 from harness.pages import number
 from harness.results import FOLDER, read, read_columns
@@ -34,6 +34,8 @@ def draw(folder: Path, summary: Summary) -> dict[str, str]:
         drawn["search"] = curves.draw(run.search, run.performance, summary.system.gpu_count)
     if run.performance and (logs / "machine.csv").exists():
         drawn["machine"] = timelines.machine(logs / "machine.csv")
+    if run.profile and run.profile.kinds:
+        drawn["profile"] = profile_plot.kinds(run.profile)
     if summary.meta.stages:
         drawn["timeline"] = timelines.stages(folder, summary.meta.stages)
     return save(drawn, folder / "plots")

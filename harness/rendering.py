@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness import beside, loadgen_log, metrics, performance, plots, results, usage
+from harness import beside, loadgen_log, metrics, performance, plots, results, traces, usage
 from harness.advice import advice
 from harness.compliance import RESULT
 from harness.errors import UsageError
@@ -88,6 +88,7 @@ def tests(folder: Path, facts: RunFacts) -> Run:
         performance=performance.read(folder / FOLDER["performance"], facts) if measured else None,
         search=facts.probes or None,
         compliance=compliance or None,
+        profile=traces.kept(folder),
     )
 
 
@@ -110,6 +111,7 @@ def meta(folder: Path, facts: RunFacts, deviations: list[str]) -> Meta:
         precision=running.precision or config.precision,
         quantization=running.quantization,
         kv_cache_dtype=running.kv_cache_dtype,
+        checkpoint=facts.checkpoint,
         load_format=config.load_format,
         tensor_parallel_size=plan.tensor_parallel_size,
         data_parallel_size=plan.data_parallel_size,

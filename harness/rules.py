@@ -5,7 +5,7 @@ Sources: the constants of the official submission checker (tools/submission in m
 """
 
 import json
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -214,10 +214,23 @@ QUANTIZED = (
 )
 
 
+QUANTIZE_JSON = "quantize.json"  # in a folder that `python -m harness.quantize` made
+
+
 @cache
 def model(name: str) -> Model:
-    """The row of a short name; any other name is a hub repository or a folder with MLPerf's own data."""
-    return MODELS.get(name) or Model(name)
+    """The row of a short name, or of the model that a quantized folder was made of; any other name is a hub
+    repository or a folder with MLPerf's own data."""
+    row = MODELS.get(name) or MODELS.get(made_of(name))
+    return Model(name) if row is None else row if name in MODELS else replace(row, path=name)
+
+
+def made_of(name: str) -> str:
+    """The model that a quantized folder was made of; empty for anything else."""
+    try:
+        return str(json.loads((Path(name) / QUANTIZE_JSON).read_text())["model"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return ""
 
 
 @dataclass(frozen=True)

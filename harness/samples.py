@@ -14,7 +14,7 @@ from harness.errors import UsageError
 from harness.values import read_given
 from harness.workloads import Asked
 
-HUB_DATASET = ("abisee/cnn_dailymail", "3.0.0", "validation")
+HUB_DATASET, SPLIT = ("abisee/cnn_dailymail", "3.0.0"), "validation"
 
 
 @dataclass(frozen=True)
@@ -57,24 +57,29 @@ def load(config: RunConfig, tokenizer: Any, count: int) -> Library:
     """The first `count` samples of the run's category. Raises UsageError where the data cannot serve."""
     path = config.dataset_path or config.known.data
     if path is None:
-        records, source = from_hub(), "/".join(HUB_DATASET)
-    elif path.is_dir():
-        records, source = from_folder(path), str(path)
+        records, source = from_columns(from_hub(SPLIT), HUB_DATASET[0]), "/".join((*HUB_DATASET, SPLIT))
     else:
-        records, source = from_json(path), str(path)
+        records, source = stored(path, "--dataset-path"), str(path)
     whole = config.task.samples
     if config.category == "edge" and len(records) > whole:
         records = shuffled(records)[:whole]
     if len(records) < count:
         raise UsageError(f"{source} has {len(records):,} samples; this run needs {count:,}: use --total-sample-count.")
-    records = records[:count]
+    return encoded(records[:count], tokenizer, source)
+
+
+def stored(path: Path, flag: str) -> list[Record]:
+    """The records of a file or folder that the user named with `flag`. Raises UsageError where it cannot be read."""
+    return from_folder(path, flag) if path.is_dir() else from_json(path, flag)
+
+
+def encoded(records: Sequence[Record], tokenizer: Any, source: str) -> Library:
+    """The records with their prompts as token ids. Raises UsageError for ids that the model does not know."""
     prompts = [record.tokens or tokenizer.encode(rules.PROMPT.format(input=record.article)) for record in records]
     limit = len(tokenizer)
     for number, prompt in enumerate(prompts):
         if not all(0 <= token < limit for token in prompt):
-            raise UsageError(
-                f"{source}: sample {number} has token ids outside {config.model}'s vocabulary of {limit:,}."
-            )
+            raise UsageError(f"{source}: sample {number} has token ids outside the model's vocabulary of {limit:,}.")
     return Library(prompts, [r.reference for r in records], [r.article for r in records], source)
 
 
@@ -98,11 +103,11 @@ def shuffled(records: Sequence[Record]) -> list[Record]:
     return [records[index] for index in order["index"]]
 
 
-def from_json(path: Path) -> list[Record]:
+def from_json(path: Path, flag: str = "--dataset-path") -> list[Record]:
     """The MLCommons file: a JSON array of records with `input`, `tok_input` and `output`."""
-    data = read_given("--dataset-path", path, "JSON", json.loads)
+    data = read_given(flag, path, "JSON", json.loads)
     if not isinstance(data, list) or not data:
-        raise UsageError(f"--dataset-path {path}: expected a JSON array of records, as in MLCommons' cnn_eval.json.")
+        raise UsageError(f"{flag} {path}: expected a JSON array of records, as in MLCommons' cnn_eval.json.")
     return [record(item, f"{path}: record {number}") for number, item in enumerate(data)]
 
 
@@ -120,33 +125,32 @@ def record(item: Any, where: str) -> Record:
     return Record(item["input"], item["output"], tokens)
 
 
-def from_folder(path: Path) -> list[Record]:
+def from_folder(path: Path, flag: str = "--dataset-path") -> list[Record]:
     """A folder written by `datasets`' save_to_disk: one split, or a dictionary with a validation split."""
     from datasets import DatasetDict, load_from_disk
 
     try:
         data = load_from_disk(str(path))
     except Exception as error:
-        raise UsageError(f"--dataset-path {path}: not a folder saved by `datasets`: {error}") from None
+        raise UsageError(f"{flag} {path}: not a folder saved by `datasets`: {error}") from None
     if isinstance(data, DatasetDict):
         if "validation" not in data:
-            raise UsageError(f"--dataset-path {path}: no validation split; it has {', '.join(data)}.")
+            raise UsageError(f"{flag} {path}: no validation split; it has {', '.join(data)}.")
         data = data["validation"]
     return from_columns(data, str(path))
 
 
-def from_hub() -> list[Record]:
-    """CNN/DailyMail 3.0.0 from the Hugging Face hub (or its local cache)."""
+def from_hub(split: str, flag: str = "--dataset-path") -> Any:
+    """A split of CNN/DailyMail 3.0.0 from the Hugging Face hub (or its local cache). Raises UsageError."""
     from datasets import load_dataset
 
-    name, version, split = HUB_DATASET
+    name, version = HUB_DATASET
     try:
-        data = load_dataset(name, version, split=split)
+        return load_dataset(name, version, split=split)
     except Exception as error:
         raise UsageError(
-            f"cannot download {name} ({type(error).__name__}): check the network, or pass --dataset-path."
+            f"cannot download {name} ({type(error).__name__}): check the network, or pass {flag}."
         ) from None
-    return from_columns(data, name)
 
 
 def from_columns(data: Any, source: str) -> list[Record]:

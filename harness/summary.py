@@ -10,11 +10,12 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AliasChoices, ConfigDict, Field, JsonValue, computed_field, field_validator
 
 from harness import rules, workloads
-from harness.facts import SCHEMA, Capacity, Cost, File, InProcess, LimitsMs, Model, Spread, Usage
+from harness.facts import SCHEMA, Capacity, Cost, File, InProcess, LimitsMs, Model, Spread, Usage, absent
 from harness.loadgen_log import DETAIL, Latency
 from harness.rules import ROOT
 from harness.search import Probe
 from harness.system import System
+from harness.traces import Profile
 
 SCORES_FILE = "rouge.json"
 SCHEMA_FILE = ROOT / "templates" / "summary.schema.json"
@@ -22,10 +23,6 @@ Verdict = Literal["PASS", "FAIL", "INCONCLUSIVE", "NOT JUDGED"]
 Audit = Literal["test04", "test06"]
 Picture = Annotated[str, Field(pattern=r"^plots/.*\.png$")]
 Count = Annotated[int, Field(ge=0)]
-
-
-def absent(value: object) -> bool:
-    return value is None
 
 
 class Meta(Model):
@@ -48,6 +45,7 @@ class Meta(Model):
     precision: str
     quantization: str
     kv_cache_dtype: str
+    checkpoint: str | None = None  # where it came quantized: its name, and what is known of its making
     load_format: str
     tensor_parallel_size: int
     data_parallel_size: int
@@ -234,8 +232,8 @@ class Run(Model):
     accuracy: Accuracy | None = Field(default=None, exclude_if=absent)
     performance: Performance | None = Field(default=None, exclude_if=absent)
     search: list[Probe] | None = Field(default=None, exclude_if=absent)
-    """Probes of --server-target-qps max."""
     compliance: dict[Audit, Compliance] | None = Field(default=None, exclude_if=absent)
+    profile: Profile | None = Field(default=None, exclude_if=absent)
 
 
 class Logs(Model):

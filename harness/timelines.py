@@ -76,7 +76,7 @@ def stages(folder: Path, times: Sequence[tuple[str, float]]) -> Any:
     axes = panels[0, 0]
     ends = [start for _, start in times[1:]]
     for row, ((name, start), end) in enumerate(zip(times, ends, strict=False)):
-        works = name.endswith("test") or name.startswith(("calibrating", "probe", "TEST"))
+        works = name.endswith("test") or name.startswith(("calibrating", "probe", "TEST", "profiling"))
         axes.barh(row, end - start, left=start, color=BLUE if works else GREY, height=0.6)
         axes.annotate(f"{end - start:.0f} s", (end, row), (4, 0), textcoords="offset points", va="center", fontsize=8)
     axes.set_yticks(range(len(ends)), [name for name, _ in times[:-1]])

@@ -88,8 +88,9 @@ def run(results: Path, *flags: str, when: str = "", then: Callable[[int], None] 
 
 @pytest.fixture(scope="session")
 def offline(tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    """datacenter, offline, both, with everything on auto, and TEST06."""
-    return run(tmp_path_factory.mktemp("results"), "--extra-metrics", "--compliance", "test06", *SECRETS)
+    """datacenter, offline, both, with everything on auto, TEST06 and a profile."""
+    flags = ("--extra-metrics", "--compliance", "test06", "--profile")
+    return run(tmp_path_factory.mktemp("results"), *flags, *SECRETS)
 
 
 @pytest.fixture(scope="session")

@@ -33,7 +33,7 @@ def check(done: Finished, scenario: str, modes: tuple[str, ...] = ("accuracy", "
     jsonschema.validate(summary, json.loads((ROOT / "templates" / "summary.schema.json").read_text()))
     assert done.status["status"] == "complete"
     assert (done.results / "latest").resolve() == max(done.results.glob("2*")).resolve()
-    assert sorted(set(summary["run"]) - {"compliance"}) == sorted(modes)
+    assert sorted(set(summary["run"]) - {"compliance", "profile"}) == sorted(modes)
     assert summary["meta"]["scenario"] == scenario
     assert not summary["meta"]["comparable"]
     assert "Not comparable with MLPerf results" in (done.folder / "report.md").read_text()[:400]
@@ -59,11 +59,23 @@ def test_offline(offline: Finished) -> None:
     test = offline.summary["run"]["performance"]
     assert test["valid"], test["invalid_reasons"]
     assert test["ttft_ms"] is None
-    assert set(offline.summary["plots"]) == {"scores", "length", "tokens_per_sec", "latency_cdf", "machine", "timeline"}
+    drawn = {"scores", "length", "tokens_per_sec", "latency_cdf", "machine", "timeline", "profile"}
+    assert set(offline.summary["plots"]) == drawn
     assert offline.summary["plots"]["latency_cdf"] is None
     # LoadGen's rate and the tokens that were handed to it must tell the same story.
     assert test["total_new_tokens"] / test["duration_s"] == pytest.approx(test["tokens_per_sec"], rel=1e-3)
     assert any("offline_expected_qps = " in note for note in offline.summary["meta"]["notes"])
+
+
+def test_the_profile_of_a_run_says_what_the_time_went_to(offline: Finished) -> None:
+    profile = offline.summary["run"]["profile"]
+    assert (profile["failure"], profile["device"], profile["idle_percent"]) == ("", "CPU", None)
+    assert {"matrix products", "attention"} <= {kind["name"] for kind in profile["kinds"]}
+    assert sum(kind["percent"] for kind in profile["kinds"]) == pytest.approx(100)
+    assert 0 < profile["seconds"] < 60
+    assert all((offline.folder / path).stat().st_size > 1000 for path in profile["traces"])
+    stages = [name for name, _ in offline.summary["meta"]["stages"]]
+    assert stages.index("profiling") > stages.index("performance test")
 
 
 def test_server_takes_its_rate_from_the_offline_run(offline: Finished, server: Finished) -> None:

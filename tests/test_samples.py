@@ -195,7 +195,7 @@ def test_a_missing_text_in_a_folder_is_named(tokenizer: Any, tmp_path: Path):
 @pytest.mark.parametrize("token", [-1, 10**6])
 def test_token_ids_outside_the_vocabulary_name_the_sample(tokenizer: Any, file, token: int):
     message = refusal(file(changed(tok_input=[1, token])), tokenizer)
-    assert f"sample 3 has token ids outside demo's vocabulary of {len(tokenizer):,}" in message
+    assert f"sample 3 has token ids outside the model's vocabulary of {len(tokenizer):,}" in message
 
 
 def test_the_last_token_of_the_vocabulary_is_inside(tokenizer: Any, file):
@@ -224,7 +224,7 @@ from harness import model, samples
 from harness.config import RunConfig
 from harness.errors import UsageError
 configs = (RunConfig(), RunConfig(model="no/such"))
-for get in (samples.from_hub, *(partial(model.load_tokenizer, config) for config in configs)):
+for get in (partial(samples.from_hub, "validation"), *(partial(model.load_tokenizer, config) for config in configs)):
     try:
         print("got", get())
     except UsageError as error:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from harness import rules
@@ -81,6 +82,9 @@ class Engine(Protocol):
     async def reset_prefix_cache(self) -> None:
         """Empties the prefix cache, between tests. Raises EngineError."""
 
+    async def profile(self, on: bool) -> None:
+        """Turns the engine's own profiler on, or off, which writes its trace. Raises EngineError."""
+
     @property
     def running(self) -> Running:
         """What the engine made of its arguments and the checkpoint."""
@@ -101,7 +105,7 @@ class Engine(Protocol):
         """Stops the engine and every process it started; returns within a few seconds even if it hangs."""
 
 
-BACKENDS = {  # each module has create(plan) -> Engine
+BACKENDS = {  # each module has create(plan, traces) -> Engine
     "vllm": "harness.engines.vllm",
     "openai": "harness.engines.openai",
 }
@@ -112,7 +116,7 @@ def sampling_of(plan: "Plan") -> Sampling:
     return Sampling(plan.max_new_tokens, exact=plan.asked is not None and plan.asked.exact)
 
 
-def create(plan: "Plan") -> Engine:
-    """The engine of `--backend`, not started yet."""
-    made: Engine = import_module(BACKENDS[plan.config.backend]).create(plan)
+def create(plan: "Plan", traces: Path) -> Engine:
+    """The engine of `--backend`, not started yet; its profiler, with --profile, leaves traces in that folder."""
+    made: Engine = import_module(BACKENDS[plan.config.backend]).create(plan, traces)
     return made

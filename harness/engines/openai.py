@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -35,8 +36,8 @@ PROBE_TOKENS = 2
 GREETING = "Summarize: the quick brown fox jumps over the lazy dog."
 
 
-def create(plan: Plan) -> "OpenAI":
-    """The client of a benchmark run."""
+def create(plan: Plan, traces: Path) -> "OpenAI":
+    """The client of a benchmark run; `traces` stays empty, since a server's profiler cannot be reached."""
     return OpenAI(plan.config, plan.max_model_len, model.load_tokenizer(plan.config), sampling_of(plan))
 
 
@@ -251,6 +252,9 @@ class OpenAI(LoopThread):
 
     async def reset_prefix_cache(self) -> None:
         """Nothing: a client has no say in the server's caches."""
+
+    async def profile(self, on: bool) -> None:
+        raise UsageError("--profile: a server's own profiler cannot be read from here.")
 
     @property
     def running(self) -> Running:

@@ -12,12 +12,13 @@ import traceback
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import psutil
 
 from harness.config import EngineConfig
-from harness.engines import GREEDY, Running, Sampling, sampling_of
+from harness.engines import GREEDY, Running, Sampling, profiler, sampling_of
 from harness.engines.loop import LoopThread
 from harness.engines.prometheus import SOURCES
 from harness.errors import BenchmarkError, EngineError, UsageError, first_line
@@ -123,9 +124,10 @@ def unknown(arguments: Iterable[str], variables: Iterable[str]) -> str:
     return f"this vLLM has {', '.join(missing)}" if missing else ""
 
 
-def create(plan: Plan) -> "VLLM":
-    """The engine of a benchmark run."""
-    return VLLM(args_for(plan), sampling_of(plan), plan.config.row.streaming)
+def create(plan: Plan, traces: Path) -> "VLLM":
+    """The engine of a benchmark run; with --profile, one that leaves its profiler's traces in that folder."""
+    args = args_for(plan) | (profiler.args(traces) if plan.config.profile else {})
+    return VLLM(args, sampling_of(plan), plan.config.row.streaming)
 
 
 class VLLM(LoopThread):
@@ -156,6 +158,7 @@ class VLLM(LoopThread):
         os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
         import vllm
         from vllm import AsyncEngineArgs
+        from vllm.config import ProfilerConfig
         from vllm.inputs.engine import tokens_input
         from vllm.usage.usage_lib import UsageContext
         from vllm.v1.engine.async_llm import AsyncLLM
@@ -164,7 +167,9 @@ class VLLM(LoopThread):
         self.sample_with(self.sampling)
         self._prompt = tokens_input
         # Between the first token and the end nobody looks: one output each is enough.
-        args = {"stream_interval": self.sampling.max_new_tokens, **self.args}
+        args: dict[str, Any] = {"stream_interval": self.sampling.max_new_tokens, **self.args}
+        if isinstance(settings := args.get("profiler_config"), dict):
+            args["profiler_config"] = ProfilerConfig(**settings)
         try:
             # vLLM's own defaults for batch sizes: for throughput where nobody streams, for latency where one does.
             usage = UsageContext.OPENAI_API_SERVER if self.streaming else UsageContext.LLM_CLASS
@@ -272,6 +277,13 @@ class VLLM(LoopThread):
             await asyncio.sleep(0.5)
         raise EngineError("vLLM did not empty its prefix cache between two tests")
 
+    async def profile(self, on: bool) -> None:
+        """Turns torch's profiler on in vLLM's workers, or off, which writes their traces. Raises EngineError."""
+        try:
+            await (self._llm.start_profile() if on else self._llm.stop_profile())
+        except Exception as error:
+            raise EngineError(f"vLLM's profiler: {first_line(error)}") from error
+
     @property
     def concurrency(self) -> int:
         """Most requests the engine computes at once, over all its replicas."""
@@ -321,7 +333,9 @@ def check_quantization(model: Any) -> None:
     """
     from vllm.platforms import current_platform
 
-    if current_platform.is_cpu() and str(model.quantization).startswith("fp8") and not current_platform.supports_fp8():
+    checkpoint = getattr(model.hf_config, "quantization_config", None) or {}
+    in_fp8 = str(model.quantization).startswith("fp8") or checkpoint.get("format") == "float-quantized"
+    if current_platform.is_cpu() and in_fp8 and not current_platform.supports_fp8():
         raise UsageError("vLLM does not compute in fp8 on a CPU: use --quantization none and a model in 16 bits.")
     online = model.quantization_config
     dense = getattr(online, "linear", "unknown") or getattr(online, "targets", None)

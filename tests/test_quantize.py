@@ -1,0 +1,223 @@
+"""Quantizing: arguments, calibration data, messages, and what a quantized folder is to run.py. No llm-compressor."""
+
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness import calibration, checkpoints, quantize, rendering, results, rules
+from harness.config import EngineConfig, RunConfig
+from harness.errors import BAD_INPUT, UsageError
+from harness.facts import SCHEMA
+from harness.model import is_reference, load_shape, load_tokenizer
+from harness.plan import resolve
+from harness.rules import ROOT
+from harness.samples import Library
+from tests import made
+
+DEMO = ROOT / "demo" / "model"
+QUANTIZED = {"quant_method": "compressed-tensors", "format": "float-quantized"}
+MADE = {
+    **{"schema_version": SCHEMA, "model": "demo", "scheme": quantize.SCHEME, "data": "demo/cnn_eval.json"},
+    **{"samples": 16, "versions": {"llmcompressor": "0.14.0.1"}, "date": "2026-11-22T10:00:00+0000"},
+}
+
+
+@pytest.fixture(autouse=True)
+def forgotten() -> Any:
+    """Rows of models are remembered by name; folders of tests change."""
+    yield
+    rules.model.cache_clear()
+    load_shape.cache_clear()
+
+
+@pytest.fixture
+def refusal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """The one line that a command line ends with; nothing is quantized."""
+    monkeypatch.setattr(quantize, "compress", lambda *_: pytest.fail("it went on"))
+
+    def line(*words: str | Path) -> str:
+        with pytest.raises(SystemExit) as end:
+            quantize.main([str(word) for word in words])
+        lines = capsys.readouterr().err.splitlines()
+        assert (end.value.code, len(lines)) == (BAD_INPUT, 1), lines
+        return lines[0]
+
+    return line
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quantize, "find_spec", lambda name: name)
+
+
+def demo_copy(folder: Path, **more: Any) -> Path:
+    shutil.copytree(DEMO, folder)
+    config = json.loads((folder / "config.json").read_text()) | more
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def test_without_llm_compressor_it_says_what_to_install(refusal: Any, monkeypatch: Any, tmp_path: Path) -> None:
+    monkeypatch.setattr(quantize, "find_spec", lambda name: None)
+    assert "pip install -r requirements-quantize.txt" in refusal("--model", "demo", "--out", tmp_path / "out")
+
+
+def test_wrong_arguments_end_in_one_line(refusal: Any, installed: None, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    out = ("--out", tmp_path / "new")
+    assert "not empty; choose another folder" in refusal("--model", "demo", "--out", tmp_path)
+    assert "file: not a folder" in refusal("--model", "demo", "--out", tmp_path / "file")
+    assert "cannot write there" in refusal("--model", "demo", "--out", tmp_path / "file" / "out")
+    assert "--samples takes a number above 0" in refusal("--model", "demo", "--samples", 0, *out)
+    assert "--samples 999: demo/cnn_eval.json has 256" in refusal("--model", "demo", "--samples", 999, *out)
+    assert "nothing.json: no such file or folder" in refusal("--model", "demo", "--data", "nothing.json", *out)
+    assert "not JSON" in refusal("--model", "demo", "--data", tmp_path / "file", *out)
+    quantized = demo_copy(tmp_path / "quantized", quantization_config=QUANTIZED)
+    assert "already quantized" in refusal("--model", quantized, "--data", "demo/cnn_eval.json", *out)
+
+
+def test_an_unknown_model_ends_in_one_line(
+    refusal: Any, installed: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "model").mkdir()
+    words = ("--model", tmp_path / "model", "--data", "demo/cnn_eval.json", "--out", tmp_path / "out")
+    assert "no usable tokenizer or config in it" in refusal(*words)
+
+
+def test_without_the_submodule_it_says_how_to_get_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibration, "LIST", ROOT / "third_party" / "nothing.txt")
+    with pytest.raises(UsageError, match="git submodule update --init third_party/inference`, or --data FILE"):
+        calibration.find(None)
+
+
+IDS = [f"{number:040x}" for number in range(5)]
+
+
+def train(rows: Sequence[int]) -> Any:
+    from datasets import Dataset
+
+    columns = {"id": [IDS[row] for row in rows], "article": [f"article {row}" for row in rows]}
+    return Dataset.from_dict(columns | {"highlights": ["summary"] * len(rows)})
+
+
+def test_the_list_is_read_in_its_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "calibration-list.txt"
+    path.write_text("\n".join([IDS[3], IDS[1], IDS[4]]) + "\n")
+    monkeypatch.setattr(calibration, "LIST", path)
+    monkeypatch.setattr(calibration.samples, "from_hub", lambda split, flag: {"train": train(range(5))}[split])
+    assert calibration.find(None) == path
+    tokenizer = load_tokenizer(EngineConfig(model="demo"))
+    library = calibration.load(path, tokenizer, 2)
+    assert library.articles == ["article 3", "article 1"]
+    assert library.prompts[0] == tokenizer.encode(rules.PROMPT.format(input="article 3"))
+    assert library.source == "MLPerf's calibration list (train split of CNN/DailyMail)"
+    monkeypatch.setattr(calibration.samples, "from_hub", lambda split, flag: train([0, 1, 3]))
+    with pytest.raises(UsageError, match=f"1 articles of the calibration list .*{IDS[4]}"):
+        calibration.load(path, tokenizer, None)
+
+
+@pytest.mark.parametrize("text", ["", "\n", "eceaa658\n", IDS[0] + "\n<!doctype html>", IDS[0].upper() + "G"])
+def test_what_is_no_list_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "list.txt").write_text(text)
+    with pytest.raises(UsageError, match=r"list\.txt: not a list of ids: .* is no id of an article"):
+        calibration.from_list(tmp_path / "list.txt")
+
+
+def fake_compress(path: str, prompts: list[list[int]], out: Path) -> None:
+    """What llm-compressor leaves, with a config in another transformers' words."""
+    (out / "model.safetensors").write_bytes(b"weights")
+    (out / "model.safetensors").chmod(0o600)
+    (out / "config.json").write_text(json.dumps({"torch_dtype": "x", "quantization_config": QUANTIZED}))
+
+
+@pytest.fixture
+def folder(installed: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The demo, quantized but for the weights."""
+    monkeypatch.setattr(quantize, "compress", fake_compress)
+    monkeypatch.setattr(quantize, "version", lambda name: "1.0")
+    assert quantize.main(["--model", "demo", "--out", str(tmp_path / "fp8"), "--samples", "16"]) == 0
+    return tmp_path / "fp8"
+
+
+def test_the_folder_holds_all_that_an_engine_needs(folder: Path) -> None:
+    names = {path.name for path in folder.iterdir()}
+    own = {path.name for path in DEMO.iterdir()}
+    assert names == own | {rules.QUANTIZE_JSON}
+    assert json.loads((folder / "config.json").read_text()) == {
+        **json.loads((DEMO / "config.json").read_text()),
+        "quantization_config": QUANTIZED,
+    }
+    assert all(path.stat().st_mode & 0o777 == 0o644 for path in folder.iterdir())
+    told = results.read(folder / rules.QUANTIZE_JSON, checkpoints.Quantized)
+    assert (told.model, told.samples, told.data) == ("demo", 16, "demo/cnn_eval.json")
+    assert set(told.versions) == set(quantize.PACKAGES)
+    assert list(folder.parent.glob(".fp8-*")) == []
+
+
+def test_a_failure_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(path: str, prompts: list[list[int]], out: Path) -> None:
+        (out / "half").touch()
+        raise MemoryError
+
+    monkeypatch.setattr(quantize, "compress", fails)
+    with pytest.raises(MemoryError):
+        quantize.make(EngineConfig(model="demo"), Library([[1]], [""], [""], "data"), tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_quantized_demo_is_the_demo_with_other_weights(folder: Path) -> None:
+    row = rules.model(str(folder))
+    assert row == replace(rules.MODELS["demo"], path=str(folder))
+    plan = resolve(RunConfig(model=str(folder)), [], 0, is_reference(EngineConfig(model=str(folder))))
+    assert plan.deviations[0] == "the demo model"
+    assert (plan.samples, plan.max_model_len) == (256, 1024)
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"model": 3}', '{"model": "nothing known"}', "{}"])
+def test_any_other_folder_is_a_model_of_its_own(tmp_path: Path, text: str) -> None:
+    (tmp_path / rules.QUANTIZE_JSON).write_text(text)
+    assert rules.model(str(tmp_path)) == rules.Model(str(tmp_path))
+
+
+@pytest.mark.parametrize("name", rules.QUANTIZED)
+def test_published_checkpoints_are_named_as_what_they_are(name: str) -> None:
+    assert checkpoints.title(EngineConfig(model=name)) == (
+        f"quantized checkpoint {name} (of Llama-3.1-8B-Instruct, published)"
+    )
+
+
+def test_a_checkpoint_with_the_references_shape_is_the_reference_model(tmp_path: Path) -> None:
+    config = EngineConfig(model=str(demo_copy(tmp_path / "model", quantization_config=QUANTIZED, **rules.SHAPE)))
+    assert is_reference(config)
+    assert checkpoints.title(config) == f"quantized checkpoint {tmp_path}/model"
+    plan = resolve(RunConfig(model=config.model), [], 0, is_reference(config))
+    assert plan.deviations == []
+
+
+def test_the_report_names_the_checkpoint(folder: Path, tmp_path: Path) -> None:
+    title = checkpoints.title(EngineConfig(model=str(folder)))
+    assert title == (
+        f"quantized checkpoint {folder} (of demo: {quantize.SCHEME}; calibrated on 16 samples of demo/cnn_eval.json)"
+    )
+    run = made.run(tmp_path / "run")
+    facts = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps(facts | {"checkpoint": title}))
+    assert rendering.build(run).meta.checkpoint == title
+    assert f"Model: {title}." in (run / "report.md").read_text()
+    assert "quantized checkpoint" not in made_report(tmp_path / "plain")
+
+
+def made_report(folder: Path) -> str:
+    made.rendered(folder)
+    return (folder / "report.md").read_text()
+
+
+def test_a_damaged_quantize_json_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / rules.QUANTIZE_JSON).write_text(json.dumps(MADE | {"samples": "many"}))
+    with pytest.raises(UsageError, match=r"quantize\.json: samples"):
+        checkpoints.title(EngineConfig(model=str(tmp_path)))
