@@ -8,7 +8,7 @@ every command
     endpoints     what --endpoint takes, and what does not go with it
     flags         how a flag is declared
     workloads     what is asked: MLPerf's, ours, a file of the user's, given lengths; their flags
-    config        every flag: name, type, default, help, what it affects
+    engine_config  config   every flag: name, type, default, help, what it affects
     cli           a config class as a command line; --config files
     system        this machine: GPUs, CPU, versions
     model         the checkpoint: weight bytes, whether it is the reference model, its tokenizer
@@ -23,14 +23,16 @@ the benchmark
     loadgen_log  validity             what LoadGen wrote, typed; why it says INVALID
     rates  search                     LoadGen's target rate, measured or searched for
     accuracy  compliance              verdicts beside LoadGen's
-    watchdog  recorder  others        what is watched while a test runs
+    watchdog  recorder  others        what is watched while a test runs: silence, machine and engine, other programs
     profiling  traces                 the load once more under the engine's profiler; its traces, typed
 results
     facts  summary  metrics           what a run folder holds, typed; each metric declared once
-    beside                            an endpoint run beside the run in this process
+    history  beside                   a line of the history; an endpoint run beside the run in this process
+    usage  performance  roofline      what machine and engine did; all that is known of a performance test
+    advice                            what to try where a limit broke
     results  rendering                the folder and its history; from logs to summary.json and report.md
-    plots  profile_plot  pages        pictures, Markdown
-    compare  tracking                 comparison, MLflow
+    figures  plots  timelines  curves  profile_plot  pages      pictures, Markdown
+    compare  compare_plot  tracking   comparison, MLflow
     checkpoints                       quantized checkpoints: what one was made of, what a report calls it
 mmlu/  sweep/  submission/            the other commands, a folder each
 quantize  calibration                 makes a quantized checkpoint, in an environment of its own

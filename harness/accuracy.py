@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from harness import rules
-from harness.config import EngineConfig
+from harness.engine_config import EngineConfig
 from harness.errors import BAD_INPUT, BenchmarkError, LoadGenError
 from harness.facts import SCHEMA
 from harness.model import load_tokenizer

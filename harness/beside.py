@@ -7,8 +7,9 @@ from pydantic import ValidationError
 
 from harness import metrics
 from harness.facts import InProcess
+from harness.history import History
 from harness.plan import Plan
-from harness.summary import History, Summary
+from harness.summary import Summary
 
 SAME_RATE = 0.01  # of the rate: latencies at other rates say nothing of each other
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from harness import results, rules
-from harness.config import EngineConfig
+from harness.engine_config import EngineConfig
 from harness.facts import File
 
 MADE = rules.QUANTIZE_JSON

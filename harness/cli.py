@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, NoReturn, TypeVar, get_args, get_ori
 import typer
 from typer.core import TyperCommand
 
-from harness.config import EngineConfig
+from harness.engine_config import EngineConfig
 from harness.errors import UsageError, ends_in_one_line
 from harness.values import as_flag, near, read_given
 

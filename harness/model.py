@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import rules
-from harness.config import BYTES_PER_WEIGHT, EngineConfig
+from harness.engine_config import BYTES_PER_WEIGHT, EngineConfig
 from harness.errors import UsageError
 
 

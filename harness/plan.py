@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from harness import rules
-from harness.config import EngineConfig, RunConfig, affecting
+from harness.config import RunConfig
+from harness.engine_config import EngineConfig, affecting
 from harness.engines import Running
 from harness.errors import UsageError
 from harness.secrets import hide_word
@@ -235,7 +236,7 @@ def parallelism(config: EngineConfig, gpus: Sequence[GPU], weight_bytes: int) ->
     if not gpus:
         return (1 if tensor == "auto" else int(tensor)), (1 if data == "auto" else int(data))
     if tensor == "auto":
-        available = len(gpus) // (1 if data == "auto" or config.uses_ray else int(data))
+        available = len(gpus) // (1 if data == "auto" or config.spans_hosts else int(data))
         if available == 0:
             raise UsageError(f"--data-parallel-size {data} needs {data} GPUs or more; {len(gpus)} visible.")
         usable = 0.8 * config.memory_share * min(gpu.memory for gpu in gpus)
@@ -250,7 +251,7 @@ def parallelism(config: EngineConfig, gpus: Sequence[GPU], weight_bytes: int) ->
         tensor = fitting[0]
     tensor = int(tensor)
     data = max(1, len(gpus) // tensor) if data == "auto" else int(data)
-    if tensor * data > len(gpus) and not config.uses_ray:
+    if tensor * data > len(gpus) and not config.spans_hosts:
         raise UsageError(
             f"--tensor-parallel-size {tensor} x --data-parallel-size {data} needs {tensor * data} GPUs; "
             f"{len(gpus)} visible."

@@ -17,7 +17,7 @@ from typing import Any
 
 from harness import calibration, model, results, rules
 from harness.checkpoints import Quantized
-from harness.config import EngineConfig
+from harness.engine_config import EngineConfig
 from harness.errors import DONE, UsageError, ends_in_one_line
 from harness.facts import SCHEMA
 from harness.samples import Library

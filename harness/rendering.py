@@ -12,13 +12,13 @@ from harness.advice import advice
 from harness.compliance import RESULT
 from harness.errors import UsageError
 from harness.facts import SCHEMA, RunFacts
+from harness.history import History
 from harness.pages import number, render
 from harness.results import FOLDER, write_json, write_text
 from harness.summary import (
     SCORES_FILE,
     Audit,
     Compliance,
-    History,
     Logs,
     Meta,
     Run,

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AliasChoices, ConfigDict, Field, JsonValue, computed_field, field_validator
 
 from harness import rules, workloads
-from harness.facts import SCHEMA, Capacity, Cost, File, InProcess, LimitsMs, Model, Spread, Usage, absent
+from harness.facts import Capacity, Cost, File, InProcess, LimitsMs, Model, Spread, Usage, absent
 from harness.loadgen_log import DETAIL, Latency
 from harness.rules import ROOT
 from harness.search import Probe
@@ -291,63 +291,6 @@ class Summary(File):
         """Whether LoadGen calls the performance test, if any, VALID and logged no error in it."""
         test = self.run.performance
         return test is None or (test.valid and not test.errors)
-
-
-class History(File):
-    """A line of results/history.jsonl: what outlives the run folder. Metrics are further keys, by name."""
-
-    model_config = ConfigDict(extra="allow")
-
-    run: str
-    started: str | None = None
-    mlperf_version: str | None = None
-    model: str | None = None
-    category: str | None = None
-    scenario: str | None = None
-    workload: str = workloads.OFFICIAL
-    mode: str | None = None
-    samples: int | None = None
-    comparable: bool | None = None
-    precision: str | None = None
-    quantization: str | None = None
-    kv_cache_dtype: str | None = None
-    load_format: str | None = None
-    batch_size: int | None = None
-    tensor_parallel_size: int | None = None
-    data_parallel_size: int | None = None
-    max_new_tokens: int | None = None
-    valid: bool | None = None
-    mean_new_tokens: float | None = None
-    verdict: Verdict | None = None
-    scores: dict[str, float] | None = None
-    gpus: list[str] | None = None
-    setup: dict[str, Any] | None = None
-
-    @classmethod
-    def of(cls, summary: Summary, metrics: dict[str, float | None]) -> Self:
-        """The line of a run; `metrics` by name."""
-        meta, test, score = summary.meta, summary.run.performance, summary.run.accuracy
-        tokens = test.total_new_tokens if test else None
-        known: dict[str, Any] = {name: value for name, value in meta if name in cls.model_fields}
-        known |= metrics
-        return cls(
-            **known,
-            schema_version=SCHEMA,
-            valid=test.valid if test else None,
-            mean_new_tokens=tokens / test.samples if test and tokens and test.samples else None,
-            verdict=score.verdict if score else None,
-            scores=score.scores if score else None,
-            gpus=summary.system.gpus,
-        )
-
-    @property
-    def settings(self) -> str:
-        """How the model ran, in a few words."""
-        return f"{self.precision}, quantization {self.quantization}, KV cache {self.kv_cache_dtype}"
-
-    def metric(self, name: str) -> Any:
-        """The value of a metric, null where the line has none."""
-        return (self.model_extra or {}).get(name)
 
 
 def schema() -> str:

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from harness import requests_file
-from harness.config import EngineConfig, RunConfig
+from harness.config import RunConfig
+from harness.engine_config import EngineConfig
 from harness.errors import BAD_INPUT, BenchmarkError, UsageError, first_line
 from harness.facts import Spread
 from harness.model import load_tokenizer

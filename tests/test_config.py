@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from harness import model, rules
 from harness.cli import load_file, run_command, take_token
-from harness.config import RunConfig, affecting
+from harness.config import RunConfig
+from harness.engine_config import affecting
 from harness.engines import Running
 from harness.errors import BAD_INPUT, UsageError
 from harness.plan import parallelism, resolve

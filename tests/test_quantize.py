@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from harness import calibration, checkpoints, quantize, rendering, results, rules
-from harness.config import EngineConfig, RunConfig
+from harness.config import RunConfig
+from harness.engine_config import EngineConfig
 from harness.errors import BAD_INPUT, UsageError
 from harness.facts import SCHEMA
 from harness.model import is_reference, load_shape, load_tokenizer

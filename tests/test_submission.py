@@ -13,7 +13,8 @@ from unittest.mock import Mock
 import pytest
 
 from harness import loadgen_log, rules, validity
-from harness.config import RunConfig, affecting
+from harness.config import RunConfig
+from harness.engine_config import affecting
 from harness.errors import UsageError
 from harness.submission import checker, description, entries, refusals, tree
 from harness.system import System

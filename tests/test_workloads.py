@@ -17,12 +17,12 @@ from harness.engines import Sampling, sampling_of
 from harness.engines.openai import OpenAI
 from harness.errors import EndpointError, UsageError
 from harness.facts import Spread
+from harness.history import History
 from harness.model import load_tokenizer
 from harness.plan import Plan, resolve
 from harness.rates import known_offline
 from harness.results import RunFolder
 from harness.rules import ROOT
-from harness.summary import History
 from harness.workloads import WORKLOADS, Lengths, lengths
 from tests import made
 from tests.servers import Fake, serving

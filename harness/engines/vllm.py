@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil
 
-from harness.config import EngineConfig
+from harness.engine_config import EngineConfig
 from harness.engines import GREEDY, Running, Sampling, profiler, sampling_of
 from harness.engines.loop import LoopThread
 from harness.engines.prometheus import SOURCES

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from harness.config import EngineConfig
+from harness.engine_config import EngineConfig
 from harness.flags import BENCHMARK, DATA, ENGINE, OUTPUT, Auto, flag
 from harness.mmlu.data import chosen_subjects
 from harness.values import require

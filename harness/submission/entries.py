@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness import compliance, loadgen_log, rules
-from harness.config import RunConfig, affecting
+from harness.config import RunConfig
+from harness.engine_config import affecting
 from harness.errors import UsageError
 from harness.facts import RunFacts
 from harness.results import FOLDER, Test, facts_of, parsed, read, status_of
