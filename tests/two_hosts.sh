@@ -26,8 +26,17 @@ for end in "first lo" "first to-second" "second lo" "second to-first"; do
   ip -n "$host" link set "$device" up
 done
 
-# The same arguments as run.py gives its own engine (config.json holds them).
-VLLM_HOST_IP=$SECOND VLLM_NO_USAGE_STATS=1 ip netns exec second "$PYTHON" -m vllm.entrypoints.cli.main serve demo/model \
+# `vllm serve --headless`, which vLLM's build for the CPU does not install as a command. The arguments are those that
+# run.py gives its own engine (config.json holds them).
+SERVE='
+import sys
+from vllm.entrypoints.cli.serve import ServeSubcommand
+from vllm.utils.argparse_utils import FlexibleArgumentParser
+command, parser = ServeSubcommand(), FlexibleArgumentParser()
+command.subparser_init(parser.add_subparsers())
+command.cmd(parser.parse_args(["serve", *sys.argv[1:]]))
+'
+VLLM_HOST_IP=$SECOND VLLM_NO_USAGE_STATS=1 ip netns exec second "$PYTHON" -c "$SERVE" demo/model \
   --headless --data-parallel-size 2 --data-parallel-size-local 1 --data-parallel-start-rank 1 \
   --data-parallel-address "$FIRST" --data-parallel-rpc-port "$PORT" \
   --dtype bfloat16 --max-model-len 1024 --max-num-seqs 64 --kv-cache-memory-bytes 1073741824 --enforce-eager \

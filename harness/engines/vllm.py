@@ -19,8 +19,10 @@ import psutil
 
 from harness.engine_config import EngineConfig
 from harness.engines import GREEDY, Running, Sampling, profiler, sampling_of
+from harness.engines.hosts import LOST, Links
 from harness.engines.loop import LoopThread
 from harness.engines.prometheus import SOURCES
+from harness.engines.vllm_refusals import check_quantization, refusal
 from harness.errors import BenchmarkError, EngineError, UsageError, first_line
 from harness.plan import Plan
 from harness.processes import adopt_orphans, end_children
@@ -143,6 +145,7 @@ class VLLM(LoopThread):
         self.heard_at = 0.0
         self._ids = itertools.count()
         self._llm: Any = None
+        self._links: Links | None = None
         self.start_s = 0.0
         self.version = ""
 
@@ -152,6 +155,8 @@ class VLLM(LoopThread):
         self.open_loop()
         begin = time.monotonic()
         self.wait(self.spawn(self._start()), watch)
+        if "data_parallel_size_local" in self.args:
+            self._links = Links(self._llm.engine_core)
         self.start_s = time.monotonic() - begin
 
     async def _start(self) -> None:
@@ -301,6 +306,8 @@ class VLLM(LoopThread):
     @property
     def failure(self) -> str | None:
         """Why the engine will answer no more; None while it lives."""
+        if self._links and self._links.broken:
+            return LOST
         return ENDED if self._llm is not None and self._llm.errored else None
 
     def close(self) -> None:
@@ -314,35 +321,6 @@ class VLLM(LoopThread):
             self._llm = None
         end_children()
         self.stop_loop()
-
-
-def refusal(error: Exception) -> str:
-    """What vLLM has against its arguments; pydantic, with which it checks them, says so below a heading."""
-    errors = getattr(error, "errors", None)
-    if errors is None:
-        return first_line(error)
-    said = [(item["loc"][:1], " ".join(str(item["msg"]).removeprefix("Value error, ").split())) for item in errors()]
-    return "; ".join(": ".join([*map(str, where), what]) for where, what in said).rstrip(".")
-
-
-def check_quantization(model: Any) -> None:
-    """Raises UsageError for quantization that vLLM accepts in vain.
-
-    Some of its methods quantize experts alone: without any, the model would run as it is, under a wrong name. And on
-    a CPU, where it has no 8-bit floating-point arithmetic, it finds that out only once it computes.
-    """
-    from vllm.platforms import current_platform
-
-    checkpoint = getattr(model.hf_config, "quantization_config", None) or {}
-    in_fp8 = str(model.quantization).startswith("fp8") or checkpoint.get("format") == "float-quantized"
-    if current_platform.is_cpu() and in_fp8 and not current_platform.supports_fp8():
-        raise UsageError("vLLM does not compute in fp8 on a CPU: use --quantization none and a model in 16 bits.")
-    online = model.quantization_config
-    dense = getattr(online, "linear", "unknown") or getattr(online, "targets", None)
-    if online is not None and not dense and not model.is_moe:
-        raise UsageError(
-            f"--quantization {model.quantization} quantizes nothing in this model, only experts: use another, or none."
-        )
 
 
 def shut_down(llm: Any) -> None:
