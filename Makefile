@@ -15,10 +15,11 @@ sweep-demo: $(READY)      ## five changes to the demo, side by side
 	$(PY) sweep.py sweeps/demo.yaml
 
 test: $(VENV)/.ready-dev lint types  ## everything that must hold
-	$(PY) -m pytest
+	$(PY) -m pytest -n 2 -m "not engine"
+	$(PY) -m pytest -m engine
 
 test-fast: $(VENV)/.ready-dev lint types  ## the tests that start no engine
-	$(PY) -m pytest -m "not engine"
+	$(PY) -m pytest -n 2 -m "not engine"
 
 lint: $(VENV)/.ready-dev
 	$(PY) -m ruff check .

@@ -27,7 +27,7 @@ NESTED = {"nested": {"Authorization": f"Bearer {SECRET}1", "creds": f"{SECRET}2"
 SECRETS = ("--engine-arg", f"additional_config={json.dumps(NESTED)}")
 
 
-ENGINE_FIXTURES = {"offline", "server", "singlestream", "whole", "part", "place"}
+ENGINE_FIXTURES = {"offline", "server", "singlestream", "whole", "part", "place", "lab"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -38,6 +38,7 @@ class Fake:
         app = web.Application()
         app.router.add_get("/v1/models", self.list_models)
         app.router.add_get("/version", self.version)
+        app.router.add_get("/metrics", self.metrics)
         app.router.add_post("/v1/completions", self.complete)
         return app
 
@@ -49,6 +50,10 @@ class Fake:
 
     async def version(self, request: web.Request) -> web.Response:
         return web.json_response({"version": "9.9.9"})
+
+    async def metrics(self, request: web.Request) -> web.Response:
+        lines = {"num_requests_running": self.busy, "generation_tokens_total": len(TOKENS) * len(self.asked)}
+        return web.Response(text="".join(f"vllm:{name} {value}\n" for name, value in lines.items()))
 
     async def complete(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()

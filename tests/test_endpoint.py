@@ -128,6 +128,13 @@ def refused(*fakes: Fake, **flags: Any) -> str:
     return str(caught.value)
 
 
+def test_the_servers_own_metrics_come_with_it() -> None:
+    with serving(Fake()) as fake, serving(Fake()) as other, client(fake, other) as engine:
+        texts = engine.expose()
+        assert [text.splitlines()[0] for text in texts] == ["vllm:num_requests_running 0"] * 2
+        assert "vllm:generation_tokens_total 0" in texts[0]
+
+
 def test_servers_must_be_alike() -> None:
     assert "serve different models" in refused(Fake(models=("a",)), Fake(models=("b",)))
     assert "take prompts differently" in refused(Fake(), Fake(token_ids=False, extras=False))
@@ -216,7 +223,7 @@ def test_a_run_says_who_answered_and_what_http_costs(
     (tmp_path / "history.jsonl").write_text(json.dumps(line) + "\n")
     rate = ("--server-target-qps", "100") if scenario == "server" else ()
     with serving(Fake(key=KEY)) as fake:
-        flags = (*SHORT, "--scenario", scenario, "--min-duration", "5" if rate else "1", *rate)
+        flags = (*SHORT, "--scenario", scenario, "--min-duration", "5" if rate else "1", *rate, "--extra-metrics")
         done = run(tmp_path, "--endpoint", fake.address, *flags)
     assert done.code == 0, done.output
     summary, report = done.summary, (done.folder / "report.md").read_text()
@@ -231,6 +238,9 @@ def test_a_run_says_who_answered_and_what_http_costs(
     assert summary["meta"]["in_process"]["run"] == "before"
     assert ("HTTP costs" in report) == (scenario == "offline")
     assert ("| TTFT p99, ms |" in report.split("### Beside the run in this process")[1]) == (scenario == "server")
+    if rate:  # Offline is over before a second has passed
+        assert test["usage"]["generation_tokens_per_sec"]["mean"] == pytest.approx(len(TOKENS) * 100, rel=0.5)
+        assert "| requests running |" in report
     kept = [path for path in done.results.rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()]
     assert kept == []
 

@@ -408,6 +408,7 @@ def test_a_part_of_it_compared_with_the_whole(whole: Finished, part: Finished) -
     assert (part.folder.parent / "latest").resolve() == part.folder.resolve()
 
 
+@pytest.mark.engine
 def test_an_engine_that_dies_leaves_nothing_half_written(tmp_path: Path) -> None:
     def kill(pid: int) -> None:
         for process in engines(pid):
@@ -423,7 +424,6 @@ def test_an_engine_that_dies_leaves_nothing_half_written(tmp_path: Path) -> None
     assert not (tmp_path / "mmlu" / "history.jsonl").exists()
 
 
-@pytest.mark.engine
 @pytest.mark.parametrize(
     ("flags", "words"),
     [

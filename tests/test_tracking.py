@@ -73,6 +73,7 @@ def test_a_local_store_and_sending_twice(offline: Finished, folder: Path) -> Non
     check(client, run, offline.summary)
 
 
+@pytest.mark.engine
 def test_an_mmlu_evaluation(tmp_path: Path) -> None:
     code, output, _ = launch("mmlu.py", tmp_path, "--total-limit", "8", "--mlflow")
     assert code == 0, output
