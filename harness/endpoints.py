@@ -1,13 +1,12 @@
 """What `--endpoint` takes, and what does not go with it."""
 
 from collections.abc import Collection, Sequence
-from typing import Literal
 from urllib.parse import urlsplit
 
 from harness.errors import UsageError
 from harness.secrets import hide_text
 
-Backend = Literal["vllm", "openai"]
+AUTO = "auto"
 # What only an engine in this process can obey: a server was started with settings of its own.
 IN_PROCESS = (
     *("precision", "quantization", "kv_cache_dtype", "load_format", "tensor_parallel_size", "data_parallel_size"),
@@ -16,7 +15,7 @@ IN_PROCESS = (
 ENDPOINT_ONLY = ("request_timeout", "max_in_flight")
 
 
-def backend(asked: str, addresses: Sequence[str], given: Collection[str]) -> Backend:
+def backend(asked: str, addresses: Sequence[str], given: Collection[str]) -> str:
     """What `auto` comes to; `given` names the settings that are not at their default. Raises UsageError."""
     if asked == "openai" and not addresses:
         raise UsageError("--backend openai needs the address of a server: --endpoint http://host:8000/v1.")
@@ -30,7 +29,7 @@ def backend(asked: str, addresses: Sequence[str], given: Collection[str]) -> Bac
             if addresses
             else f"{flags}: only with --endpoint."
         )
-    return "openai" if addresses else "vllm"
+    return asked if asked != AUTO else "openai" if addresses else "vllm"
 
 
 def checked(addresses: Sequence[str]) -> tuple[str, ...]:
