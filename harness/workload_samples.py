@@ -28,7 +28,6 @@ from harness.workloads import OFFICIAL, SYNTHETIC_COUNT, WORKLOADS, Asked, Workl
 SHAREGPT_LEAST, SHAREGPT_PROMPT, SHAREGPT_WHOLE = 4, 1024, 2048
 MOST_SYNTHETIC = 10**8  # tokens of all prompts: about a GiB
 STREAMED_LEAST = 2  # LoadGen calls an answer of one token an error where it reports first tokens
-HEAD = "| workload | requests | input tokens: mean, p50, p99 | output tokens at most: mean, p50, p99 |"
 NO_TEMPLATE = "the tokenizer has no chat template: messages are lines such as `User: ...`, the last is `Assistant:`"
 
 
