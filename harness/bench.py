@@ -100,6 +100,8 @@ class Bench:
         before = recorder.joules()
         with measured, others.watched(self.taken_gpus, bool(system.gpus())) as load:
             self.loaded = loadgen.run(mode, settings, tested, plan.samples, folder, watch)
+        if plan.config.endpoint:  # a server on this machine is no other program, and cannot be told from one
+            load.cpu_cores = None
         for said in load.said:
             self.display.say(f"{said}: the speed may be lower than this machine's", style="yellow")
         after = recorder.joules()

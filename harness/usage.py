@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from harness import results
@@ -74,11 +75,16 @@ def of(path: Path) -> dict[str, Usage]:
     """
     if not path.exists():
         return {}
-    _, columns = recorded(path)
+    seconds, columns = recorded(path)
+    # A busy machine comes to some lines late: each counts for the time since the one before.
+    lasted = [now - before for before, now in pairwise([0.0, *seconds])]
     found = {}
     for quantity in QUANTITIES:
-        if known := [value for value in quantity.of(columns) if value is not None]:
-            found[quantity.name] = Usage(mean=sum(known) / len(known), max=max(known))
+        values = zip(quantity.of(columns), lasted, strict=False)  # none of what was not recorded
+        known = [(value, time) for value, time in values if value is not None]
+        if whole := sum(time for _, time in known):
+            mean = sum(value * time for value, time in known) / whole
+            found[quantity.name] = Usage(mean=mean, max=max(value for value, _ in known))
     return found
 
 

@@ -88,6 +88,14 @@ def test_every_column_is_a_quantity_with_a_panel_or_a_share_of_time() -> None:
     assert set(usage.BY_NAME) - drawn == {"preemptions", "gpu_power_capped_percent", "gpu_too_hot_percent"}
 
 
+def test_a_line_that_came_late_counts_for_longer(tmp_path: Path) -> None:
+    path = tmp_path / "machine.csv"
+    path.write_text("seconds,cpu_percent,generation_tokens_per_sec\n1,50,900\n4,100,100\n")
+    found = usage.of(path)
+    assert found["generation_tokens_per_sec"] == Usage(mean=300, max=900)
+    assert found["cpu_percent"].mean == 87.5
+
+
 def used(**values: tuple[float, float]) -> dict[str, Usage]:
     return {name: Usage(mean=mean, max=most) for name, (mean, most) in values.items()}
 
