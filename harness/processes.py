@@ -8,6 +8,7 @@ import shlex
 import signal
 import sys
 import traceback
+from functools import partial
 from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, NoReturn
@@ -66,14 +67,17 @@ def fail(error: BaseException, run: RunFolder, console: "Console") -> int:
 def exit(code: int, log: Path | None = None, secrets: set[str] = frozenset()) -> NoReturn:  # type: ignore[assignment]
     """Ends this process and all it started, at once: threads in C++ may still wait for answers that never come.
 
-    What engines wrote to `log` of the given secrets is hidden first.
+    What engines wrote to `log` of the given secrets is hidden first. The engine's thread may be starting a process just
+    now: what is forked from here on ends itself, what was begun otherwise is ended last.
     """
+    os.register_at_fork(after_in_child=partial(os._exit, code))
     end_children()
     if log:
         scrub(log, secrets)
     with contextlib.suppress(OSError):
         sys.stdout.flush()
         sys.stderr.flush()
+    end_children()
     os._exit(code)
 
 
