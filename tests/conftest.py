@@ -3,16 +3,16 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
+
+from tests.warm import Started, Warm, cold
 
 settings.register_profile("busy", deadline=None)  # how long an example takes is the machine's business
 settings.load_profile("busy")
@@ -56,8 +56,16 @@ class Finished:
         return json.loads((self.folder / "status.json").read_text())
 
 
+def nothing(pid: int) -> None: ...
+
+
 def launch(
-    script: str, results: Path, *flags: str, when: str = "", then: Callable[[int], None] = lambda pid: None
+    script: str,
+    results: Path,
+    *flags: str,
+    when: str = "",
+    then: Callable[[int], None] = nothing,
+    start: Callable[[list[str], Mapping[str, str], Path], Started] = Warm,
 ) -> tuple[int, str, float]:
     """Runs `script --model demo` with `flags` to its end: exit code, output, seconds.
 
@@ -65,32 +73,34 @@ def launch(
     """
     results.mkdir(parents=True, exist_ok=True)
     screen = results / "screen.txt"
-    command = [sys.executable, script, "--model", "demo", "--results-dir", str(results), *flags]
-    environment = os.environ | {"HF_TOKEN": TOKEN, "HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1"}
-    with screen.open("w") as output:
-        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=output)
+    command = [script, "--model", "demo", "--results-dir", str(results), *flags]
+    process = start(command, os.environ | {"HF_TOKEN": TOKEN, "HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1"}, screen)
+    begin = time.monotonic()
+    if when:
+        while when not in said(screen) and process.poll() is None and time.monotonic() - begin < 240:
+            time.sleep(0.05)
+        assert process.poll() is None, said(screen)
         begin = time.monotonic()
-        if when:
-            while when not in screen.read_text() and process.poll() is None and time.monotonic() - begin < 240:
-                time.sleep(0.05)
-            assert process.poll() is None, screen.read_text()
-            begin = time.monotonic()
-            then(process.pid)
-        code = process.wait(timeout=400)
-    return code, screen.read_text(), time.monotonic() - begin
+        then(process.pid)
+    code = process.wait(timeout=400)
+    return code, said(screen), time.monotonic() - begin
 
 
-def run(results: Path, *flags: str, when: str = "", then: Callable[[int], None] = lambda pid: None) -> Finished:
+def said(screen: Path) -> str:
+    return screen.read_text() if screen.exists() else ""
+
+
+def run(results: Path, *flags: str, **how: Any) -> Finished:
     """A run of the benchmark, as `launch` has it."""
-    ended = launch("run.py", results, *flags, when=when, then=then)
+    ended = launch("run.py", results, *flags, **how)
     return Finished(*ended, results, max(results.glob("2*"), default=results))
 
 
 @pytest.fixture(scope="session")
 def offline(tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    """datacenter, offline, both, with everything on auto, TEST06 and a profile."""
+    """datacenter, offline, both, with everything on auto, TEST06 and a profile, begun as a user begins it."""
     flags = ("--extra-metrics", "--compliance", "test06", "--profile")
-    return run(tmp_path_factory.mktemp("results"), *flags, *SECRETS)
+    return run(tmp_path_factory.mktemp("results"), *flags, *SECRETS, start=cold)
 
 
 @pytest.fixture(scope="session")

@@ -329,9 +329,9 @@ class Finished:
         return mmlu_scores.from_csv(self.folder)
 
 
-def evaluate(to: Path, *flags: str, when: str = "", then: Callable[[int], None] = lambda pid: None) -> Finished:
+def evaluate(to: Path, *flags: str, **how: Any) -> Finished:
     """A run of `mmlu.py`, as `launch` has it."""
-    ended = launch("mmlu.py", to, *flags, when=when, then=then)
+    ended = launch("mmlu.py", to, *flags, **how)
     return Finished(*ended, max(to.glob("mmlu/2*"), default=to))
 
 

@@ -1,10 +1,8 @@
 """The search for the highest VALID rate: its logic, and once for real with short probes."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,8 +13,9 @@ from harness import loadgen_log, rates, rules, search
 from harness.config import RunConfig
 from harness.errors import NotAcceptedError, UsageError
 from harness.plan import resolve
-from harness.rules import ROOT
 from harness.search import Probe
+from tests.conftest import run
+from tests.warm import Warm
 
 
 def probe(limit: float) -> Callable[[float], Probe]:
@@ -70,23 +69,17 @@ def test_max_is_for_server_scenarios_alone() -> None:
         RunConfig(scenario="offline", offline_expected_qps="max")
 
 
-SHORT = """
-import runpy, sys
-from harness import search
-search.PROBE_S, search.PROBE_QUERIES, search.MOST = 2.0, 470, 3
-sys.argv = ["run.py", *sys.argv[1:]]
-runpy.run_path("run.py", run_name="__main__")
-"""
+def short_probes() -> None:
+    search.PROBE_S, search.PROBE_QUERIES, search.MOST = 2.0, 470, 3
 
 
 @pytest.mark.engine
 def test_a_search_on_the_demo(tmp_path: Path) -> None:
-    flags = ["--model", "demo", "--scenario", "server", "--mode", "performance", "--server-target-qps", "max"]
-    flags += ["--max-new-tokens", "16", "--min-duration", "6", "--results-dir", str(tmp_path)]
+    flags = ["--scenario", "server", "--mode", "performance", "--server-target-qps", "max"]
+    flags += ["--max-new-tokens", "16", "--min-duration", "6"]
     flags += ["--ttft-limit", "30000", "--tpot-limit", "5000"]  # which a busy machine keeps, too
-    command = [sys.executable, "-c", SHORT, *flags]
-    done = subprocess.run(command, cwd=ROOT, env=os.environ | {"HF_HUB_OFFLINE": "1"}, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = run(tmp_path, *flags, start=partial(Warm, before=short_probes))
+    assert done.code == 0, done.output
     folder = (tmp_path / "latest").resolve()
     summary = json.loads((folder / "summary.json").read_text())
     probes = summary["run"]["search"]
