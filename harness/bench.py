@@ -1,6 +1,7 @@
 """LoadGen's tests of one run, on one engine, watched while they run."""
 
 from collections.abc import Coroutine
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,6 +11,7 @@ import mlperf_loadgen as lg
 from harness import loadgen, loadgen_log, others, recorder, results, search, sut, system
 from harness.engines import Engine
 from harness.errors import EngineError
+from harness.others import Others
 from harness.plan import Plan
 from harness.progress import Display
 from harness.samples import Library
@@ -98,10 +100,8 @@ class Bench:
 
         measured = recorder.recording(folder / "machine.csv", plan.config.extra_metrics, self.engine.expose)
         before = recorder.joules()
-        with measured, others.watched(self.taken_gpus, bool(system.gpus())) as load:
+        with measured, self.others(plan) as load:
             self.loaded = loadgen.run(mode, settings, tested, plan.samples, folder, watch)
-        if plan.config.endpoint:  # a server on this machine is no other program, and cannot be told from one
-            load.cpu_cores = None
         for said in load.said:
             self.display.say(f"{said}: the speed may be lower than this machine's", style="yellow")
         after = recorder.joules()
@@ -111,6 +111,12 @@ class Bench:
         results.write_json(folder / "tokens.json", tested.new_tokens)
         lengths = [len(self.library.prompts[index]) for index in tested.indices]
         results.write_json(folder / "prompt_tokens.json", lengths)
+
+    def others(self, plan: Plan) -> AbstractContextManager[Others]:
+        """Watches what other programs use. A server on this machine is none of them, and cannot be told from one."""
+        if plan.config.endpoint:
+            return nullcontext(Others())
+        return others.watched(self.taken_gpus, bool(system.gpus()))
 
     def measure(self, work: Coroutine[Any, Any, Result]) -> Result:
         """The result of work on the engine outside LoadGen, watched as its tests are."""

@@ -57,7 +57,8 @@ def run(config: RunConfig, folder: RunFolder, display: Display) -> int:
     known, plan = plan.deviations, replace(plan, running=engine.running)
     warn(display, [reason for reason in plan.deviations if reason not in known])
     data = {"data": library.source, "mean_prompt_tokens": round(library.mean_prompt_tokens, 1)}
-    data |= {"concurrency": engine.concurrency, "checkpoint": title if plan.running.quantized_checkpoint else None}
+    data |= {"concurrency": None if config.endpoint else engine.concurrency}  # a server's own is not told
+    data |= {"checkpoint": title if plan.running.quantized_checkpoint else None}
     results.record(folder, plan, engine_start_s=round(engine.start_s, 1), engine_args=hide(engine.args), **data)
     gc.collect()
     gc.freeze()  # what is loaded stays: no need to look through it again while measuring

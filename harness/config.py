@@ -9,17 +9,7 @@ from harness import endpoints, rules, workloads
 from harness.engine_config import EngineConfig
 from harness.engines import profiler
 from harness.errors import UsageError
-from harness.flags import (
-    ACCURACY,
-    BENCHMARK,
-    DATA,
-    ENGINE,
-    MODEL,
-    OUTPUT,
-    RATE,
-    Auto,
-    flag,
-)
+from harness.flags import ACCURACY, BENCHMARK, DATA, ENGINE, MODEL, OUTPUT, RATE, Auto, flag
 from harness.values import as_flag, require
 
 MOST = {  # what LoadGen can plan for: beyond, its counters overflow without a word
@@ -187,10 +177,11 @@ class RunConfig(workloads.WorkloadFlags, profiler.ProfileFlags, EngineConfig):
             raise UsageError(f"--compliance {self.compliance} is for MLPerf's scenarios; {self.row.unofficial}.")
         price = self.price_per_hour
         require(price is None or 0 <= price < math.inf, "--price-per-hour", "a number of 0 or more")
-        if self.batches and (self.mode == "accuracy" or not self.row.several):
+        if "samples_per_query" in given and not self.row.several:
+            raise UsageError("--samples-per-query is for --scenario multistream only.")
+        if self.batches and self.mode == "accuracy":
             raise UsageError(
-                "--samples-per-query with several numbers tests speeds: it takes --scenario multistream, and --mode "
-                "performance or both."
+                "--samples-per-query with several numbers tests speeds: it takes --mode performance or both."
             )
         if self.tries_rates and (self.mode == "accuracy" or not self.row.fixed_rate):
             raise UsageError(

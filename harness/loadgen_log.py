@@ -200,15 +200,14 @@ def interpret(values: Entries, errors: list[str], warnings: list[str]) -> TestRe
         raise ValueError(f"a damaged value: result_validity is {verdict!r:.40}")
     if verdict == "VALID" and failed:
         raise ValueError(f"result_validity is VALID beside {validity.ENTRY[failed[0]]}, which is false")
-    offline = scenario == "Offline"
     queries = values.get("result_query_count")
-    samples = values.get("generated_samples_per_query") if offline and queries else queries
+    each = values.get("generated_samples_per_query") if scenario in SEVERAL else 1
+    samples = queries and each and queries * each
     samples_per_sec = values.get(SAMPLE_RATE.get(scenario, ""))
+    spent = duration(values, samples, samples_per_sec)
     whole = ("result_{}_latency_ns", "result_{}_percentile_latency_ns")
     if scenario == "MultiStream":
         whole = ("result_{}_query_latency_ns", "result_{}_percentile_per_query_latency_ns")
-        samples = queries and queries * values["generated_samples_per_query"]
-        spent = duration(values, offline, samples, None)
         samples_per_sec = finite(samples / spent) if samples and spent else None
     return TestResult(
         loadgen_version=values["loadgen_version"],
@@ -222,7 +221,7 @@ def interpret(values: Entries, errors: list[str], warnings: list[str]) -> TestRe
         ran_short="min_duration" in failed,
         samples=samples,
         queries=queries,
-        duration_s=duration(values, offline, samples, samples_per_sec),
+        duration_s=spent,
         tokens_per_sec=values.get(token_rate(scenario)),
         samples_per_sec=samples_per_sec,
         target_qps=values.get("effective_target_qps"),
@@ -238,17 +237,18 @@ def interpret(values: Entries, errors: list[str], warnings: list[str]) -> TestRe
     )
 
 
-def duration(values: Entries, offline: bool, samples: int | None, rate: float | None) -> float | None:
+def duration(values: Entries, samples: int | None, rate: float | None) -> float | None:
     """Seconds of the measured part, from the numbers LoadGen divided by it.
 
     Offline: until the last sample was complete. Otherwise LoadGen's rate is (samples - 1) / duration, where the
     duration ends when the last issued query completes (Server) or is issued (SingleStream). For MultiStream it logs no
     rate of samples: the time is that of all queries, one after the other, without what is between them.
     """
-    if values["effective_scenario"] == "MultiStream":
+    scenario = values["effective_scenario"]
+    if scenario == "MultiStream":
         queries, mean = values.get("result_query_count"), values.get("result_mean_query_latency_ns")
         return finite(queries * mean / 1e9) if queries and mean else None
-    if offline:
+    if scenario == "Offline":
         last = values.get("result_max_latency_ns")
         return None if last is None else last / 1e9
     return finite((samples - 1) / rate) if samples and rate else None

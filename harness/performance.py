@@ -19,8 +19,8 @@ def read(folder: Path, facts: RunFacts) -> Performance:
     Raises LogError for the log of another run.
     """
     plan = facts.plan
-    scenario = rules.SCENARIO[plan.config.scenario]
-    log = loadgen_log.read(folder, rules.SCENARIO[plan.config.scenario].loadgen, "PerformanceOnly")
+    scenario = plan.config.row
+    log = loadgen_log.read(folder, scenario.loadgen, "PerformanceOnly")
     for name, found, planned in (
         ("seeds", log.seeds, asdict(plan.seeds)),
         ("minimum duration, ms", log.effective.get("min_duration_ms"), round(1000 * plan.min_duration_s)),
@@ -100,15 +100,18 @@ def goodput(folder: Path, tokens: Sequence[int], limits: rules.Limits | None) ->
 def near_peak(
     facts: RunFacts, prompts: list[int], answers: list[int], seconds: float | None
 ) -> tuple[float, float] | None:
-    """The shares of arithmetic and bandwidth of an Offline test of the reference model; else None."""
+    """The shares of arithmetic and bandwidth of an Offline test of the reference model, all of it computed as the
+    formula has it, on the GPUs of this host; else None."""
     plan, known = facts.plan, facts.concurrency and seconds and len(prompts) == len(answers)
-    if not known or plan.config.row.streaming or not plan.reference_model or plan.config.endpoint:
+    if not known or plan.config.row.streaming or not plan.reference_model or plan.config.spans_hosts:
         return None
     running = plan.running
+    if running.prefix_caching is not False or running.speculation or plan.config.precision == "fp32":
+        return None
     return roofline.shares(
         roofline.Load(
-            gpus=facts.system.gpus,
-            quantization=running.quantization,
+            gpus=facts.system.gpus[: plan.tensor_parallel_size * plan.data_parallel_size],
+            bits=roofline.bits(running.quantization, rules.in_eight_bits(plan.config.model)),
             kv_cache_dtype=running.kv_cache_dtype,
             replicas=plan.data_parallel_size,
             concurrency=facts.concurrency or 1,

@@ -142,9 +142,8 @@ def from_trial(plan: Plan, trial: Trial) -> Plan:
 
 def from_search(plan: Plan, probes: list[Probe]) -> Plan:
     """The plan with the highest rate that held, a little lower. Raises NotAcceptedError where none did."""
-    tried = (
-        f"{len(probes)} probes from {min(p.load for p in probes):.4g} to {max(p.load for p in probes):.4g} queries/s"
-    )
+    loads = [probe.load for probe in probes]
+    tried = f"{len(probes)} probes from {min(loads):.4g} to {max(loads):.4g} queries/s"
     best = highest(probes)
     if best is None:
         raise NotAcceptedError(f"no rate is VALID: {tried}, in Probes/. Give one to run all the same.")

@@ -34,7 +34,6 @@ CARDS = {  # by a part of NVML's name, the longer first; from NVIDIA's data shee
     "L40S": Card(362, 733, 0.864),
     "L4": Card(121, 242.5, 0.3),
 }
-EIGHT_BITS = ("fp8", "modelopt", "compressed-tensors")  # of the checkpoints known here
 HEAD = SHAPE["hidden_size"] // SHAPE["num_attention_heads"]
 KV_VALUES = 2 * SHAPE["num_hidden_layers"] * SHAPE["num_key_value_heads"] * HEAD  # of a token
 LINEAR = SHAPE["num_hidden_layers"] * (
@@ -50,13 +49,21 @@ class Load:
     """What was computed, on what: `prompts` and `answers` are tokens of each request, `seconds` for all of them."""
 
     gpus: Sequence[str]
-    quantization: str
+    bits: int | None  # of weights and activations in the linear layers; None where they are not known
     kv_cache_dtype: str
     replicas: int
     concurrency: int  # most requests at once, over all replicas
     prompts: Sequence[int]
     answers: Sequence[int]
     seconds: float
+
+
+def bits(quantization: str, known_checkpoint: bool) -> int | None:
+    """Of weights and activations in the linear layers. A checkpoint's own format may have any number of them: 8 in
+    those that are known here."""
+    if quantization in ("none", "fp8"):
+        return 16 if quantization == "none" else 8
+    return 8 if known_checkpoint else None
 
 
 def operations(prompts: Sequence[int], answers: Sequence[int]) -> float:
@@ -70,7 +77,7 @@ def operations(prompts: Sequence[int], answers: Sequence[int]) -> float:
 def bytes_read(load: Load) -> float:
     """The least that decoding these requests reads from memory."""
     kv_bytes = 1 if load.kv_cache_dtype.startswith("fp8") else 2
-    weights = LINEAR * (1 if load.quantization in EIGHT_BITS else 2) + 2 * OUTPUT_LAYER
+    weights = LINEAR * (load.bits or 16) / 8 + 2 * OUTPUT_LAYER
     earlier = sum(wrote * (read + wrote / 2) for read, wrote in zip(load.prompts, load.answers, strict=True))
     steps = sum(load.answers) / load.concurrency
     return KV_VALUES * kv_bytes * earlier + load.replicas * steps * weights
@@ -79,8 +86,7 @@ def bytes_read(load: Load) -> float:
 def shares(load: Load) -> tuple[float, float] | None:
     """Percent of the arithmetic, and at least so many of the bandwidth; None on a card that is not known here."""
     card = next((card for name, card in CARDS.items() if load.gpus and name in load.gpus[0]), None)
-    peaks = {"none": card.bf16, **dict.fromkeys(EIGHT_BITS, card.fp8)} if card else {}
-    peak = peaks.get(load.quantization)
+    peak = {16: card.bf16, 8: card.fp8}.get(load.bits or 0) if card else None
     if card is None or peak is None or len(set(load.gpus)) > 1 or not load.seconds:
         return None
     whole = 1e12 * len(load.gpus) * load.seconds / 100

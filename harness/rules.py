@@ -27,9 +27,9 @@ SHAPE = {  # Llama-3.1-8B, from its config.json
 LONGEST_PROMPT = 2540  # tokens, of the 13,368 official samples
 FEW = 30  # samples of a part below which a bootstrap says too little: of one sample, the interval is a point
 MIN_DURATION_S = 600.0
+SURE_QUERIES = 459  # LoadGen's early stopping needs these before it believes a 99th percentile, if none is over
 SURE_P90_QUERIES = 64  # the same of a 90th percentile
 MULTISTREAM_PERCENTILE = 90  # as SingleStream's; LoadGen's own for MultiStream, 99, takes 662 queries
-SURE_QUERIES = 459  # LoadGen's early stopping needs these before it believes a 99th percentile, if none is over
 
 
 @dataclass(frozen=True)
@@ -231,6 +231,11 @@ def made_of(name: str) -> str:
         return str(json.loads((Path(name) / QUANTIZE_JSON).read_text())["model"])
     except (OSError, ValueError, LookupError, TypeError):
         return ""
+
+
+def in_eight_bits(name: str) -> bool:
+    """Whether a checkpoint is known to hold 8-bit weights for 8-bit arithmetic: a published one, or one made here."""
+    return name in QUANTIZED or bool(made_of(name))
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """machine.csv -> what the engine and the machine did during a test: means, maxima, and what ran out first."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -11,7 +11,7 @@ from harness.facts import Usage
 
 FULL = 98.0  # percent: as full as blocks of tokens, and a sampling once a second, let it look
 BUSY = 95.0
-OFTEN = 50.0  # percent of the time
+OFTEN, RARELY = 50.0, 0.5  # percent of the time
 QUEUED = 1.0  # requests that wait on average
 
 
@@ -108,7 +108,7 @@ def most(used: Used, name: str) -> float:
     return used[name].max if name in used else 0.0
 
 
-def kv_cache(used: Used, concurrency: int | None) -> str | None:
+def kv_cache(used: Used) -> str | None:
     if most(used, "kv_cache_percent") < FULL or not (
         mean(used, "requests_waiting") >= QUEUED or most(used, "preemptions")
     ):
@@ -131,29 +131,27 @@ def slots(used: Used, concurrency: int | None) -> str | None:
     )
 
 
-def power(used: Used, concurrency: int | None) -> str | None:
-    share = mean(used, "gpu_power_capped_percent")
-    return f"the power limit held the GPU's clock down {share:.0f} % of the time" if share >= OFTEN else None
+@dataclass(frozen=True)
+class Held:
+    """What a quantity whose mean is at least `least` says; {} is the mean."""
+
+    quantity: str
+    least: float
+    words: str
+
+    def said(self, used: Used) -> str | None:
+        value = mean(used, self.quantity)
+        return self.words.format(f"{value:.0f}") if value >= self.least else None
 
 
-def heat(used: Used, concurrency: int | None) -> str | None:
-    share = mean(used, "gpu_too_hot_percent")
-    return f"heat held the GPU's clock down {share:.0f} % of the time: see to its cooling" if share > 0 else None
-
-
-def compute(used: Used, concurrency: int | None) -> str | None:
-    share = mean(used, "gpu_load_percent")
-    return f"the GPU was busy {share:.0f} % of the time" if share >= BUSY else None
-
-
-def processor(used: Used, concurrency: int | None) -> str | None:
-    share = mean(used, "cpu_percent")
-    return f"the CPU was busy {share:.0f} % of the time" if share >= BUSY else None
-
-
-LIMITS: tuple[Callable[[Used, int | None], str | None], ...] = (kv_cache, slots, heat, power, compute, processor)
+HELD = (
+    Held("gpu_too_hot_percent", RARELY, "heat held the GPU's clock down {} % of the time: see to its cooling"),
+    Held("gpu_power_capped_percent", OFTEN, "the power limit held the GPU's clock down {} % of the time"),
+    Held("gpu_load_percent", BUSY, "the GPU was busy {} % of the time"),
+    Held("cpu_percent", BUSY, "the CPU was busy {} % of the time"),
+)
 
 
 def ran_out(used: Used, concurrency: int | None) -> Iterator[str]:
     """What was used up, in words, what waiting requests needed first; nothing where there was enough of all."""
-    yield from filter(None, (limit(used, concurrency) for limit in LIMITS))
+    yield from filter(None, (kv_cache(used), slots(used, concurrency), *(row.said(used) for row in HELD)))

@@ -19,7 +19,7 @@ from tests import made
 
 LOAD: dict[str, Any] = {
     "gpus": ["NVIDIA H200"],
-    "quantization": "none",
+    "bits": 16,
     "kv_cache_dtype": "auto",
     "replicas": 1,
     "concurrency": 256,
@@ -46,9 +46,9 @@ def test_the_shares_of_a_card() -> None:
 
 
 def test_eight_bits_halve_the_shares() -> None:
-    wide, narrow = roofline.shares(Load(**LOAD)), roofline.shares(Load(**LOAD | {"quantization": "fp8"}))
+    wide, narrow = roofline.shares(Load(**LOAD)), roofline.shares(Load(**LOAD | {"bits": 8}))
     assert wide and narrow and narrow[0] == pytest.approx(wide[0] / 2)
-    cache = roofline.shares(Load(**LOAD | {"quantization": "fp8", "kv_cache_dtype": "fp8"}))
+    cache = roofline.shares(Load(**LOAD | {"bits": 8, "kv_cache_dtype": "fp8"}))
     assert cache and cache[1] < narrow[1] < wide[1]
     two = roofline.shares(Load(**LOAD | {"gpus": ["NVIDIA H200"] * 2, "replicas": 2, "concurrency": 512}))
     assert two and two[0] == pytest.approx(wide[0] / 2)
@@ -60,8 +60,8 @@ def test_eight_bits_halve_the_shares() -> None:
         {"gpus": []},
         {"gpus": ["NVIDIA GeForce GTX 1080"]},
         {"gpus": ["NVIDIA H200", "NVIDIA L4"]},
-        {"quantization": "awq"},
-        {"gpus": ["NVIDIA A100-SXM4-80GB"], "quantization": "fp8"},
+        {"bits": None},
+        {"gpus": ["NVIDIA A100-SXM4-80GB"], "bits": 8},
         {"seconds": 0.0},
     ],
 )

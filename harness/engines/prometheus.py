@@ -15,12 +15,12 @@ from prometheus_client.parser import text_string_to_metric_families
 class Column:
     """A column of the table: `sources` are the metrics it is made of, by whichever name an engine has for it.
 
-    sum, mean: of all replicas, now; increase, rate: since the last time, in all or a second; share: the increase of
-    the first half of the sources in percent of that of the second half.
+    sum, mean: of all replicas, now; rate: the increase since the last time, a second; share: the increase of the
+    first source in percent of that of the second.
     """
 
     name: str
-    how: Literal["sum", "mean", "increase", "rate", "share"]
+    how: Literal["sum", "mean", "rate", "share"]
     sources: tuple[str, ...]
     scale: float = 1.0
 
@@ -43,7 +43,7 @@ COLUMNS = (
         scale=100,
     ),
     Column("prefix_hit_percent", "share", ("vllm:prefix_cache_hits_total", "vllm:prefix_cache_queries_total")),
-    Column("preemptions", "increase", ("vllm:num_preemptions_total",)),
+    Column("preemptions", "rate", ("vllm:num_preemptions_total",)),
     Column(
         "prompt_tokens_per_sec",
         "rate",
@@ -78,12 +78,11 @@ class Reader:
             return round(100 * part / whole, 2) if part is not None and whole else None
         if column.how in ("sum", "mean"):
             values = [value for source in column.sources for value in now.get(source, [])]
-            total = sum(values) / (len(values) if column.how == "mean" else 1) if values else None
+            over: float = len(values) if column.how == "mean" else 1
+            total = sum(values) if values else None
         else:
-            total = self._increase(now, column.sources)
-        if total is None:
-            return None
-        return round(column.scale * total / (seconds - self._seconds if column.how == "rate" else 1), 2)
+            total, over = self._increase(now, column.sources), seconds - self._seconds
+        return None if total is None else round(column.scale * total / over, 2)
 
     def _increase(self, now: dict[str, list[float]], sources: Sequence[str]) -> float | None:
         known = [source for source in sources if source in now and source in self._before]
