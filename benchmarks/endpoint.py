@@ -1,25 +1,33 @@
 """What the client of an endpoint sustains: LoadGen -> SUT -> HTTP -> a server that answers at once, and back.
 
-    python -m benchmarks.endpoint
+    python -m benchmarks.endpoint [MESSAGES RATE CLIENTS]
 
 The server is a process of its own; prompts have 778 tokens and answers 128, as the benchmark's have. It streams each
 answer in two messages, or in one a token. LoadGen's Server scenario sends at each rate in turn for ten seconds;
-queries per second and latency are its own, CPU time is the whole client's, LoadGen's threads included.
+queries per second and latency are its own. With one client it is in LoadGen's process.
 """
 
 import asyncio
 import json
 import multiprocessing
+import subprocess
 import sys
 import tempfile
 import time
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+import psutil
+
 PROMPT_TOKENS, ANSWER_TOKENS = 778, 128
 SAMPLES = 13368
 SECONDS = 10
-RATES = {2: (1000, 2000, 2500), ANSWER_TOKENS: (200, 400, 600)}  # queries/s, by messages an answer
+ROWS = (  # messages an answer, client processes, queries/s
+    (2, 1, (1000, 1500, 2000)),
+    (2, 2, (1000, 2000, 2500)),
+    (ANSWER_TOKENS, 1, (200, 400, 600)),
+    (ANSWER_TOKENS, 2, (400, 600)),
+)
 
 
 def streamed(messages: int) -> bytes:
@@ -84,7 +92,7 @@ def serve(messages: int, port: Connection) -> None:
     asyncio.run(forever())
 
 
-def measure(messages: int, rate: float) -> None:
+def measure(messages: int, rate: float, clients: int) -> None:
     """Runs one performance test at `rate` queries/s and prints its line."""
     from harness import loadgen, loadgen_log, model, sut
     from harness.config import RunConfig
@@ -95,7 +103,14 @@ def measure(messages: int, rate: float) -> None:
     server = multiprocessing.get_context("spawn").Process(target=serve, args=(messages, theirs), daemon=True)
     server.start()
     endpoint = f"http://127.0.0.1:{ours.recv()}/v1"
-    config = RunConfig(scenario="server", endpoint=(endpoint,), server_target_qps=rate, min_duration=SECONDS)
+    config = RunConfig(
+        scenario="server",
+        endpoint=(endpoint,),
+        server_target_qps=rate,
+        min_duration=SECONDS,
+        client_processes=clients,
+        max_in_flight=8192,
+    )
     engine = OpenAI(config, 2668, model.load_tokenizer(RunConfig(model="demo")))
     engine.start()
     plan = resolve(config, gpus=[], weight_bytes=0)
@@ -109,33 +124,37 @@ def measure(messages: int, rate: float) -> None:
         conf = Path(folder) / "user.conf"
         conf.write_text(loadgen.user_conf(plan))
         settings = loadgen.settings_for(plan, conf)
-        before = time.process_time()
+        before = cpu_s(server.pid)
         loadgen.run("performance", settings, tested, SAMPLES, Path(folder), watch)
-        used = time.process_time() - before
+        here, there = (now - then for now, then in zip(cpu_s(server.pid), before, strict=True))
         facts = loadgen_log.read(Path(folder))
     assert facts.samples and facts.samples_per_sec and facts.ttft_ms
     print(
-        f"{messages:8} {rate:9,.0f} {facts.samples_per_sec:11,.0f} {1e6 * used / facts.samples:16.0f} "
-        f"{facts.ttft_ms.p50:10.2f} {facts.ttft_ms.p99:10.2f}",
+        f"{messages:8} {clients:7} {rate:8,.0f} {facts.samples_per_sec:11,.0f} {1e6 * here / facts.samples:12.0f} "
+        f"{1e6 * there / facts.samples:10.0f} {facts.ttft_ms.p50:12.2f} {facts.ttft_ms.p99:8.2f}",
         flush=True,
     )
     engine.close()
     server.terminate()
 
 
+def cpu_s(server: int | None) -> tuple[float, float]:
+    """Seconds of the processor so far: of this process, LoadGen included, and of the clients below it."""
+    below = [child for child in psutil.Process().children() if child.pid != server]
+    return time.process_time(), sum(sum(child.cpu_times()[:2]) for child in below)
+
+
 def main() -> None:
     if len(sys.argv) > 1:
-        measure(int(sys.argv[1]), float(sys.argv[2]))
+        messages, rate, clients = sys.argv[1:]
+        measure(int(messages), float(rate), int(clients))
         return
-    import subprocess
-
-    print(
-        f"{'messages':>8} {'sent/s':>9} {'completed/s':>11} {'CPU us per query':>16} {'TTFT p50':>10} {'p99, ms':>10}"
-    )
-    sys.stdout.flush()
-    for messages, rates in RATES.items():
+    print("                                           CPU us per query       TTFT, ms")
+    print("messages clients   sent/s completed/s  LoadGen, SUT    clients          p50      p99", flush=True)
+    for messages, clients, rates in ROWS:
         for rate in rates:  # a process each: LoadGen reads its settings once
-            subprocess.run([sys.executable, "-m", "benchmarks.endpoint", str(messages), str(rate)], check=True)
+            words = map(str, (messages, rate, clients))
+            subprocess.run([sys.executable, "-m", "benchmarks.endpoint", *words], check=True)
 
 
 if __name__ == "__main__":

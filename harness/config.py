@@ -1,6 +1,7 @@
 """The flags of a benchmark run beyond its engine's, each defined once; and the checks across flags."""
 
 import math
+import os
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal
@@ -22,6 +23,7 @@ MOST = {  # what LoadGen can plan for: beyond, its counters overflow without a w
     "offline_expected_qps": 10**6,
     "stall_timeout": 30 * 24 * 3600,
     "request_timeout": 30 * 24 * 3600,
+    "client_processes": 1024,
     "max_in_flight": 50_000,  # a connection each, and a client's ports end at about 60,000
 }
 
@@ -52,6 +54,13 @@ class RunConfig(workloads.WorkloadFlags, profiler.ProfileFlags, EngineConfig):
     )
     max_in_flight: int = flag(
         1024, ENGINE, "speed", "With --endpoint: most requests at once at each; more wait in the client."
+    )
+    client_processes: int | Auto = flag(
+        "auto",
+        ENGINE,
+        "speed",
+        "With --endpoint: processes that ask it, a core each. auto: half of the cores, at most 8; with one, this "
+        "process itself.",
     )
 
     version: Literal["5.1", "6.0", "6.1"] = flag(
@@ -211,6 +220,12 @@ class RunConfig(workloads.WorkloadFlags, profiler.ProfileFlags, EngineConfig):
     def batches(self) -> tuple[int, ...]:
         """The samples per query that are tested before the run itself; none where there is one number."""
         return self.samples_per_query if isinstance(self.samples_per_query, tuple) else ()
+
+    @property
+    def clients(self) -> int:
+        """Processes that ask an endpoint."""
+        asked = self.client_processes
+        return endpoints.client_processes(len(os.sched_getaffinity(0))) if asked == "auto" else asked
 
     @property
     def row(self) -> rules.Scenario:

@@ -12,7 +12,8 @@ IN_PROCESS = (
     *("precision", "quantization", "kv_cache_dtype", "load_format", "tensor_parallel_size", "data_parallel_size"),
     *("gpu_memory_utilization", "max_num_seqs", "max_num_batched_tokens", "engine_arg", "profile"),
 )
-ENDPOINT_ONLY = ("request_timeout", "max_in_flight")
+MOST_CLIENTS = 8  # a client asks some 1,000 requests a second or more (docs/serving.md)
+ENDPOINT_ONLY = ("request_timeout", "max_in_flight", "client_processes")
 
 
 def backend(asked: str, addresses: Sequence[str], given: Collection[str]) -> str:
@@ -30,6 +31,11 @@ def backend(asked: str, addresses: Sequence[str], given: Collection[str]) -> str
             else f"{flags}: only with --endpoint."
         )
     return asked if asked != AUTO else "openai" if addresses else "vllm"
+
+
+def client_processes(cores: int) -> int:
+    """How many clients `auto` comes to: the other half of the cores is LoadGen's, and a local server's."""
+    return max(1, min(MOST_CLIENTS, cores // 2))
 
 
 def checked(addresses: Sequence[str]) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ DETAIL = "mlperf_log_detail.txt"
 TRACE = "mlperf_log_trace.json"
 MARK = ":::MLLOG "
 SEEDS = ("qsl", "sample_index", "schedule")
+SEVERAL = ("Offline", "MultiStream")  # scenarios whose queries hold several samples
 SAMPLE_RATE = {
     "Offline": "result_samples_per_second",
     "Server": "result_completed_samples_per_sec",

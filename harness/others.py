@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import psutil
 
@@ -19,7 +20,7 @@ class Others:
     """What other programs used during a test: CPU cores on average, and GPUs by index."""
 
     cpu_cores: float | None = None
-    cores: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
+    cores: int = field(default_factory=lambda: len(affinity()))
     gpus: list[int] = field(default_factory=list)
     has_gpus: bool = False
 
@@ -35,8 +36,16 @@ class Others:
 
 
 def busy_s() -> float:
-    """Seconds that all cores together have been busy since the machine started."""
-    times = psutil.cpu_times()
+    """Seconds that the cores which this process may use have been busy, in all, since the machine started."""
+    return sum(busy(times) for core, times in enumerate(psutil.cpu_times(percpu=True)) if core in affinity())
+
+
+def affinity() -> set[int]:
+    """The cores that this process may use."""
+    return os.sched_getaffinity(0)
+
+
+def busy(times: Any) -> float:
     idle = times.idle + getattr(times, "iowait", 0.0)
     guests = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)  # which user time holds already
     return float(sum(times) - idle - guests)

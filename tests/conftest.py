@@ -27,7 +27,7 @@ NESTED = {"nested": {"Authorization": f"Bearer {SECRET}1", "creds": f"{SECRET}2"
 SECRETS = ("--engine-arg", f"additional_config={json.dumps(NESTED)}")
 
 
-ENGINE_FIXTURES = {"offline", "server", "singlestream", "whole", "part", "place", "lab"}
+ENGINE_FIXTURES = {"offline", "server", "singlestream", "whole", "part", "place", "lab", "interactive"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -98,8 +98,8 @@ def run(results: Path, *flags: str, **how: Any) -> Finished:
 
 @pytest.fixture(scope="session")
 def offline(tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    """datacenter, offline, both, with everything on auto, TEST06 and a profile, begun as a user begins it."""
-    flags = ("--extra-metrics", "--compliance", "test06", "--profile")
+    """datacenter, offline, both, with everything on auto, TEST06, begun as a user begins it."""
+    flags = ("--extra-metrics", "--compliance", "test06")
     return run(tmp_path_factory.mktemp("results"), *flags, *SECRETS, start=cold)
 
 

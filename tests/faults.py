@@ -103,15 +103,15 @@ FAULTS = {
     "sampling at temperature 1": Fault(sampling=Sampling(temperature=1.0)),
     "64 new tokens for 128": Fault(sampling=Sampling(max_new_tokens=64)),
     "a quarter of the answers empty": Fault(make=altering(lambda index, tokens: () if index % 4 == 3 else tokens)),
-    "edge's order on datacenter's references": Fault(prompts=shuffled),
+    "samples in another order than the references": Fault(prompts=shuffled),
 }
 
 
 class Laboratory:
     """The demo model on one engine, on which one fault after the other is tried."""
 
-    def __init__(self, results_dir: Path) -> None:
-        config = RunConfig(model="demo", mode="accuracy", results_dir=results_dir)
+    def __init__(self, results_dir: Path, category: str = "datacenter") -> None:
+        config = RunConfig(model="demo", mode="accuracy", category=category, results_dir=results_dir)
         self.plan: Plan = resolve(config, system.gpus(), model.weight_bytes(config))
         self.tokenizer = model.load_tokenizer(config)
         self.library: Library = samples.load(config, self.tokenizer, self.plan.samples)
@@ -133,9 +133,9 @@ class Laboratory:
 
 
 @contextmanager
-def laboratory() -> Iterator[Laboratory]:
+def laboratory(category: str = "datacenter") -> Iterator[Laboratory]:
     with tempfile.TemporaryDirectory() as folder:
-        lab = Laboratory(Path(folder))
+        lab = Laboratory(Path(folder), category)
         try:
             yield lab
         finally:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from aiohttp import web
@@ -129,11 +130,18 @@ def serving(fake: Fake) -> Iterator[Fake]:
         loop.run_until_complete(begin())
         loop.run_forever()
 
-    fake.stop = lambda: loop.create_task(runner.cleanup())
+    @cache
+    def stop() -> "asyncio.Task[None]":
+        return loop.create_task(runner.cleanup())
+
+    async def stopped() -> None:
+        await stop()
+
+    fake.stop = stop
     threading.Thread(target=serve, daemon=True).start()
     assert up.wait(10)
     try:
         yield fake
     finally:
-        asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result(10)
+        asyncio.run_coroutine_threadsafe(stopped(), loop).result(10)
         loop.call_soon_threadsafe(loop.stop)

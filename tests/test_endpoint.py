@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
@@ -14,11 +15,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from harness.config import RunConfig
 from harness.engines.openai import OpenAI
-from harness.errors import BenchmarkError, EndpointError, UsageError
+from harness.errors import BenchmarkError, EndpointError, EngineError, UsageError
 from harness.model import load_tokenizer
 from harness.plan import resolve
 from tests.conftest import ROOT, run
@@ -50,6 +52,12 @@ def client(*fakes: Fake, **flags: Any) -> Iterator[OpenAI]:
             engine.close()
 
 
+@pytest.fixture(params=[1, 2])
+def processes(request: pytest.FixtureRequest) -> int:
+    """Clients: in this process, or in others."""
+    return int(request.param)
+
+
 def answer(engine: OpenAI, stream: bool) -> list[Sequence[int]]:
     async def work() -> list[Sequence[int]]:
         if stream:
@@ -59,8 +67,8 @@ def answer(engine: OpenAI, stream: bool) -> list[Sequence[int]]:
     return engine.wait(engine.spawn(work()), lambda: None)
 
 
-def test_token_ids_go_in_and_come_out() -> None:
-    with client(fake := Fake()) as engine:
+def test_token_ids_go_in_and_come_out(processes: int) -> None:
+    with client(fake := Fake(), client_processes=processes) as engine:
         assert answer(engine, stream=True) == [TOKENS[:1], TOKENS[1:]]
         assert answer(engine, stream=False) == [TOKENS]
         assert engine.args["exchange"] == "token ids in, token ids out"
@@ -95,6 +103,30 @@ def test_a_request_that_fails_gives_nothing(fault: str, stream: bool) -> None:
             answer(engine, stream)
         assert time.monotonic() - begin < 5
         assert engine.servers[0].in_flight == 0
+
+
+def test_requests_that_fail_in_another_process() -> None:
+    with client(Fake(fault="429"), client_processes=2) as engine:
+        with pytest.raises(EndpointError, match="answered 429: too much to do"):
+            answer(engine, stream=True)
+        assert (engine.servers[0].in_flight, engine.failure) == (0, None)
+    with client(Fake(fault="silent"), client_processes=2) as engine:
+        for process in psutil.Process().children():
+            if "spawn_main" in " ".join(process.cmdline()):
+                threading.Timer(0.5, process.kill).start()
+        with pytest.raises(EngineError, match="a client process ended unexpectedly"):
+            answer(engine, stream=True)
+        assert engine.failure == "a client process ended unexpectedly"
+
+
+def test_clients_in_processes_take_text_and_share_the_load() -> None:
+    async def many(engine: OpenAI) -> list[Sequence[int]]:
+        return await asyncio.gather(*(engine.generate(PROMPT) for _ in range(40)))
+
+    with client(fake := Fake(token_ids=False, extras=False, delay_s=0.1), client_processes=2) as engine:
+        answers = engine.wait(engine.spawn(many(engine)), lambda: None)
+        assert {engine.tokenizer.decode(tokens) for tokens in answers} == {TEXT}
+    assert fake.most_busy > 20
 
 
 def test_an_answer_without_its_end_is_none() -> None:
@@ -182,6 +214,8 @@ def test_the_key_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
         ),
         ({"endpoint": "http://h/v1", "request_timeout": 0}, "--request-timeout takes a number above 0"),
         ({"request_timeout": 5}, "--request-timeout: only with --endpoint"),
+        ({"client_processes": 2}, "--client-processes: only with --endpoint"),
+        ({"endpoint": "http://h/v1", "client_processes": 0}, "--client-processes takes a number above 0"),
     ],
 )
 def test_flags_that_do_not_go_together(flags: dict[str, Any], said: str) -> None:
@@ -301,7 +335,7 @@ def within(seconds: float, holds: Callable[[], bool]) -> bool:
 
 @pytest.mark.engine
 def test_vllm_serve_keeps_the_gate(vllm_serve: str, tmp_path: Path) -> None:
-    done = run(tmp_path, "--endpoint", vllm_serve)
+    done = run(tmp_path, "--endpoint", vllm_serve, "--category", "edge")
     assert done.code == 0, done.output
     assert done.summary["run"]["accuracy"]["verdict"] == "PASS"
     assert done.summary["run"]["performance"]["valid"]

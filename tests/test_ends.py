@@ -5,14 +5,15 @@ import os
 import pty
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import psutil
 import pytest
 
 from tests.conftest import ROOT, Finished, run
+from tests.warm import Warm
 
 pytestmark = pytest.mark.engine
 
@@ -81,21 +82,31 @@ def test_ctrl_c_while_the_engine_starts(tmp_path: Path) -> None:
     check(done, 130, "interrupted", "interrupted")
 
 
+def on_a_terminal(name: str, hangup: signal.Handlers) -> None:
+    """Makes it this process's, as a shell does; `hangup` is what its end means, by nohup or without."""
+    os.setsid()
+    terminal = os.open(name, os.O_RDWR)
+    for stream in range(3):
+        os.dup2(terminal, stream)
+    signal.signal(signal.SIGHUP, hangup)
+
+
 @pytest.mark.parametrize(
     ("hangup", "code", "status"), [(signal.SIG_DFL, 130, "interrupted"), (signal.SIG_IGN, 0, "complete")]
 )
 def test_a_lost_terminal(tmp_path: Path, hangup: signal.Handlers, code: int, status: str) -> None:
     """It ends the run as Ctrl-C does, but not under nohup."""
-    pid, terminal = pty.fork()
-    if pid == 0:
-        signal.signal(signal.SIGHUP, hangup)
-        few = ("--mode", "accuracy", "--total-sample-count", "64", "--no-exit-on-accuracy-fail")
-        os.execv(sys.executable, [sys.executable, "run.py", "--model", "demo", "--results-dir", str(tmp_path), *few])
+    terminal, theirs = pty.openpty()
+    few = ("--mode", "accuracy", "--total-sample-count", "64", "--no-exit-on-accuracy-fail")
+    command = ["run.py", "--model", "demo", "--results-dir", str(tmp_path), *few]
+    before = partial(on_a_terminal, os.ttyname(theirs), hangup)
+    process = Warm(command, os.environ, tmp_path / "screen.txt", before)
     while b"accuracy test" not in os.read(terminal, 10_000):
         pass
-    assert engines(pid)
+    assert engines(process.pid)
+    os.close(theirs)
     os.close(terminal)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == code
+    assert process.wait(120) == code
     (folder,) = tmp_path.glob("2*")
     assert json.loads((folder / "status.json").read_text())["status"] == status
     assert (tmp_path / "latest").exists() == (status == "complete")

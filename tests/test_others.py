@@ -1,8 +1,11 @@
 """Load by other programs: noticed, said, and no verdict of a sweep."""
 
+import os
 import subprocess
 import sys
 import time
+
+import pytest
 
 from harness import others
 from harness.others import Others
@@ -41,6 +44,17 @@ def test_what_another_program_uses_is_noticed() -> None:
     cores, said = found.stdout.splitlines()
     assert float(cores) > 0.5
     assert "CPU cores during the test" in said
+
+
+@pytest.mark.skipif(len(others.affinity()) < 2, reason="takes two cores")
+def test_what_another_program_uses_of_other_cores_takes_nothing() -> None:
+    mine, theirs, *_ = sorted(others.affinity())
+    with subprocess.Popen([sys.executable, "-c", BURN]) as burner:
+        os.sched_setaffinity(burner.pid, {theirs})
+        bound = f"import os\nos.sched_setaffinity(0, {{{mine}}})\n{WATCH}"
+        found = subprocess.run([sys.executable, "-c", bound], capture_output=True, text=True, check=True)
+        burner.kill()
+    assert float(found.stdout.splitlines()[0]) < 0.5
 
 
 def test_a_gpu_that_others_hold_is_named() -> None:

@@ -1,5 +1,6 @@
 """Several copies of the model, and one copy split: vLLM's own processes, on the CPU."""
 
+import json
 import os
 import signal
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.conftest import Finished, run
+from tests.conftest import ROOT, run
 from tests.test_ends import engines
 
 pytestmark = pytest.mark.engine
@@ -17,7 +18,8 @@ REPLICAS = ("--data-parallel-size", "2")
 
 def test_replicas_share_the_load(tmp_path: Path) -> None:
     cache = ("--engine-arg", "enable_prefix_caching=true")
-    done = run(tmp_path, *REPLICAS, *cache, "--total-sample-count", "64", "--min-duration", "1")
+    few = ("--total-sample-count", "64", "--min-duration", "1", "--max-new-tokens", "16", "--disable-accuracy-gate")
+    done = run(tmp_path, *REPLICAS, *cache, *few)
     assert done.code == 0, done.output
     assert done.summary["run"]["accuracy"]["samples"] == 64
     assert done.summary["run"]["performance"]["valid"]
@@ -39,11 +41,12 @@ def test_a_lost_replica_ends_the_run(tmp_path: Path) -> None:
     assert not engines()
 
 
-def test_one_copy_split_answers_the_same(offline: Finished, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_copy_split_answers_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cores = sorted(os.sched_getaffinity(0))
     monkeypatch.setenv("VLLM_CPU_OMP_THREADS_BIND", f"{cores[0]}|{cores[-1]}")
-    done = run(tmp_path, "--tensor-parallel-size", "2", "--mode", "accuracy")
+    done = run(tmp_path, "--category", "edge", "--tensor-parallel-size", "2", "--mode", "accuracy")
     assert done.code == 0, done.output
-    whole, split = (each.summary["run"]["accuracy"] for each in (offline, done))
+    split = done.summary["run"]["accuracy"]
     assert split["verdict"] == "PASS"
-    assert split["scores"]["rouge1"] == pytest.approx(whole["scores"]["rouge1"], abs=0.1)
+    whole = json.loads((ROOT / "demo" / "reference.json").read_text())["edge"]  # measured on one
+    assert split["scores"]["rouge1"] == pytest.approx(whole["rouge1"], abs=0.1)

@@ -59,23 +59,12 @@ def test_offline(offline: Finished) -> None:
     test = offline.summary["run"]["performance"]
     assert test["valid"], test["invalid_reasons"]
     assert test["ttft_ms"] is None
-    drawn = {"scores", "length", "tokens_per_sec", "latency_cdf", "machine", "timeline", "profile"}
+    drawn = {"scores", "length", "tokens_per_sec", "latency_cdf", "machine", "timeline"}
     assert set(offline.summary["plots"]) == drawn
     assert offline.summary["plots"]["latency_cdf"] is None
     # LoadGen's rate and the tokens that were handed to it must tell the same story.
     assert test["total_new_tokens"] / test["duration_s"] == pytest.approx(test["tokens_per_sec"], rel=1e-3)
     assert any("offline_expected_qps = " in note for note in offline.summary["meta"]["notes"])
-
-
-def test_the_profile_of_a_run_says_what_the_time_went_to(offline: Finished) -> None:
-    profile = offline.summary["run"]["profile"]
-    assert (profile["failure"], profile["device"], profile["idle_percent"]) == ("", "CPU", None)
-    assert {"matrix products", "attention"} <= {kind["name"] for kind in profile["kinds"]}
-    assert sum(kind["percent"] for kind in profile["kinds"]) == pytest.approx(100)
-    assert 0 < profile["seconds"] < 60
-    assert all((offline.folder / path).stat().st_size > 1000 for path in profile["traces"])
-    stages = [name for name, _ in offline.summary["meta"]["stages"]]
-    assert stages.index("profiling") > stages.index("performance test")
 
 
 def test_server_takes_its_rate_from_the_offline_run(offline: Finished, server: Finished) -> None:
@@ -113,10 +102,16 @@ def test_singlestream(singlestream: Finished) -> None:
     assert expected == loadgen_log.read(singlestream.folder / "Performance").effective["min_query_count"]
 
 
-def test_interactive_performance_only(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def interactive(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    work = ("--input-len", "64~0.3", "--output-len", "24~0.3", "--total-sample-count", "32", "--profile")
+    pace = ("--scenario", "interactive", "--mode", "performance", "--server-target-qps", "12")
+    return run(tmp_path_factory.mktemp("results"), *pace, *work)
+
+
+def test_interactive_performance_only(interactive: Finished) -> None:
     """And with lengths of the user's own: what the engine was asked is what it answered."""
-    work = ("--input-len", "64~0.3", "--output-len", "24~0.3", "--total-sample-count", "32")
-    done = run(tmp_path, "--scenario", "interactive", "--mode", "performance", "--server-target-qps", "12", *work)
+    done = interactive
     check(done, "interactive", ("performance",))
     drawn = workload_samples.load(results.facts_of(done.folder).plan.config, load_tokenizer(RunConfig(model="demo")))
     pairs = {(len(prompt), most) for prompt, most in drawn.requests} if drawn else set()
@@ -129,6 +124,17 @@ def test_interactive_performance_only(tmp_path: Path) -> None:
     facts = loadgen_log.read(done.folder / "Performance")
     assert done.summary["run"]["performance"]["limits_ms"] == {"ttft": 500, "tpot": 30}
     assert facts.target_qps == 12
+
+
+def test_the_profile_of_a_run_says_what_the_time_went_to(interactive: Finished) -> None:
+    profile = interactive.summary["run"]["profile"]
+    assert (profile["failure"], profile["device"], profile["idle_percent"]) == ("", "CPU", None)
+    assert {"matrix products", "attention"} <= {kind["name"] for kind in profile["kinds"]}
+    assert sum(kind["percent"] for kind in profile["kinds"]) == pytest.approx(100)
+    assert 0 < profile["seconds"] < 60
+    assert all((interactive.folder / path).stat().st_size > 1000 for path in profile["traces"])
+    stages = [name for name, _ in interactive.summary["meta"]["stages"]]
+    assert stages.index("profiling") > stages.index("performance test")
 
 
 def test_edge_offline_from_a_datasets_folder_in_batches(tmp_path: Path) -> None:

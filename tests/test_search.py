@@ -76,7 +76,7 @@ def short_probes() -> None:
 @pytest.mark.engine
 def test_a_search_on_the_demo(tmp_path: Path) -> None:
     flags = ["--scenario", "server", "--mode", "performance", "--server-target-qps", "max"]
-    flags += ["--max-new-tokens", "16", "--min-duration", "6"]
+    flags += ["--input-len", "32", "--output-len", "4", "--total-sample-count", "64", "--min-duration", "6"]
     flags += ["--ttft-limit", "30000", "--tpot-limit", "5000"]  # which a busy machine keeps, too
     done = run(tmp_path, *flags, start=partial(Warm, before=short_probes))
     assert done.code == 0, done.output

@@ -1,17 +1,16 @@
 """Any engine behind an OpenAI completions API: vLLM, SGLang, llama.cpp, transformers; one server or several.
 
-Requests go to the server with the fewest in flight. A request that fails, in whatever way, ends the run: no part of
-its answer reaches LoadGen, and none is sent again.
+Requests go to the server with the fewest in flight, by way of a client in this process or of several in processes of
+their own. A request that fails, in whatever way, ends the run: no part of its answer reaches LoadGen, and none is sent
+again.
 """
 
 import asyncio
 import contextlib
-import os
 import resource
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +20,15 @@ import uvloop
 from harness import model
 from harness.config import RunConfig
 from harness.engines import Running, Sampling, sampling_of
-from harness.engines.completions import FORMS, NAMES, VERSIONS, Form, Piece, events, excerpt, piece
+from harness.engines.client import IDLE_S, KEY, Client
+from harness.engines.client_processes import RemoteClient, Setup
+from harness.engines.completions import FORMS, NAMES, VERSIONS, Form, excerpt, piece
 from harness.engines.loop import LoopThread
-from harness.errors import EndpointError, UsageError, first_line
+from harness.errors import UsageError, first_line
 from harness.plan import Plan
 
-KEY = "OPENAI_API_KEY"
 ANSWER_S = 10.0  # for what a server tells of itself
 METRICS_S = 1.0  # for its metrics, once a second
-# Servers close idle connections (uvicorn, so vLLM: after 5 s). One that is reused at that moment breaks the request.
-IDLE_S = 2.0
 SPARE_FILES = 256
 PROBE_TOKENS = 2
 GREETING = "Summarize: the quick brown fox jumps over the lazy dog."
@@ -69,6 +67,9 @@ class OpenAI(LoopThread):
         self.start_s = 0.0
         self.heard_at = 0.0
         self.servers: list[Server] = []
+        self._client = Client(config, self.sampling, tokenizer)
+        self._remote: list[RemoteClient] = []
+        self._clients: Sequence[Client | RemoteClient] = [self._client]
 
     def start(self, watch: Callable[[], None] = lambda: None) -> None:
         """Finds out what the servers are and how they take prompts. Raises UsageError, EndpointError."""
@@ -76,16 +77,14 @@ class OpenAI(LoopThread):
         self.open_loop()
         begin = time.monotonic()
         self.wait(self.spawn(self._start()), watch)
+        if (processes := self.config.clients) > 1:
+            setup = Setup(self.config, self.sampling, self._client.model, self._client.form)
+            self._clients = self._remote = [RemoteClient(setup) for _ in range(processes)]
+            self.wait(self.spawn(self._open()), watch)
         self.start_s = time.monotonic() - begin
 
     async def _start(self) -> None:
-        key = os.environ.get(KEY)
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_S),
-            headers={"Authorization": f"Bearer {key}"} if key else {},
-            timeout=aiohttp.ClientTimeout(total=self.config.request_timeout),
-            auto_decompress=False,
-        )
+        self._client.open()
         self._places = asyncio.Semaphore(self.config.max_in_flight * len(self.config.endpoint))
         self.servers = [await self._discover(address) for address in self.config.endpoint]
         for server in self.servers:
@@ -93,17 +92,20 @@ class OpenAI(LoopThread):
         same(self.servers, "serve different models", lambda server: server.model)
         same(self.servers, "take prompts differently", lambda server: str(server.form))
         first = self.servers[0]
-        self._form = first.form or FORMS[0]
-        self._body = partial(self._form.body, model=first.model)
+        self._client.form, self._client.model = first.form or FORMS[0], first.model
         versions = sorted({f"{server.name} {server.version}".strip() for server in self.servers})
         self.name, self.version = f"the client of {', '.join(versions)}", ""
         self.args = {
             "server": ", ".join(versions),
             "serves": first.model,
             "endpoints": [server.address for server in self.servers],
-            "exchange": str(self._form),
+            "exchange": str(self._client.form),
+            "client_processes": self.config.clients,
             "max_in_flight": self.config.max_in_flight,
         }
+
+    async def _open(self) -> None:
+        await asyncio.gather(*(client.open() for client in self._remote))
 
     async def _discover(self, address: str) -> Server:
         """What a server tells of itself. Raises UsageError where there is none, or it serves too short a context."""
@@ -136,7 +138,9 @@ class OpenAI(LoopThread):
     async def _get(self, address: str, path: str) -> tuple[int, dict[str, Any], str]:
         """Status, JSON object (empty where there is none) and Server header. Raises UsageError without an answer."""
         try:
-            async with self._session.get(address + path, timeout=aiohttp.ClientTimeout(total=ANSWER_S)) as response:
+            async with self._client.session.get(
+                address + path, timeout=aiohttp.ClientTimeout(total=ANSWER_S)
+            ) as response:
                 header = response.headers.get("Server", "")
                 try:
                     reply = await response.json(content_type=None)
@@ -154,8 +158,8 @@ class OpenAI(LoopThread):
         tried = self.sampling.of(PROBE_TOKENS)
         for form in FORMS:
             prompt = self.tokenizer.encode(GREETING)
-            body = form.body(prompt if form.ids_in else self.text(prompt), server.model, tried, False)
-            async with self._posted(server, body) as response:
+            body = form.body(prompt if form.ids_in else self._client.text(prompt), server.model, tried, False)
+            async with self._client.posted(server.address, body) as response:
                 said = await response.read()
                 status = response.status
             if status == 200:
@@ -171,84 +175,34 @@ class OpenAI(LoopThread):
             refused = f"{status}: {excerpt(said)}"
         raise UsageError(f"--endpoint {server.address} takes no completion that this program can ask for: {refused}.")
 
-    def text(self, prompt: list[int]) -> str:
-        """A prompt as text, a chat's special tokens included; the one that begins it the server adds itself."""
-        begun = prompt[:1] == [self.tokenizer.bos_token_id]
-        return str(self.tokenizer.decode(prompt[begun:], skip_special_tokens=False))
-
     async def generate(self, prompt: list[int], max_new_tokens: int | None = None) -> Sequence[int]:
         """The answer's token ids. Raises EndpointError where any part of it does not come."""
-        async with self._asked(prompt, max_new_tokens, stream=False) as (server, response):
-            found = piece(await response.read(), server.address)
-            self.heard_at = time.monotonic()
-        return self._tokens([found], server)
+        return [token async for tokens in self._answer(prompt, max_new_tokens, stream=False) for token in tokens]
 
     async def stream(self, prompt: list[int], max_new_tokens: int | None = None) -> AsyncIterator[Sequence[int]]:
         """The answer's token ids: those of the first message that holds any, at once; then the rest.
 
         Raises EndpointError where any part of it does not come.
         """
-        pieces: list[Piece] = []
-        first: Sequence[int] = ()
-        async with self._asked(prompt, max_new_tokens, stream=True) as (server, response):
-            async for event in events(response.content.iter_any()):
-                self.heard_at = time.monotonic()
-                pieces.append(piece(event, server.address))
-                if not first and (first := self._encode(pieces)):
-                    yield first
-                    pieces = [Piece(end=pieces[-1].end)]
-        if rest := self._tokens(pieces, server):
-            yield rest
+        async for tokens in self._answer(prompt, max_new_tokens, stream=True):
+            yield tokens
 
-    def _tokens(self, pieces: Sequence[Piece], server: Server) -> Sequence[int]:
-        """The token ids of pieces that end an answer. Raises EndpointError if the end is not among them."""
-        end = next((found.end for found in pieces if found.end), None)
-        if end is None:
-            raise EndpointError(f"{server.address} closed an answer before its end")
-        if end != "length" and self.sampling.exact:
-            raise EndpointError(f"{server.address} ended an answer early ({end}): it does not obey ignore_eos")
-        tokens = self._encode(pieces)
-        if end != "length" and not self._form.ids_out:  # as engines count: the token that ended it is one, too
-            tokens.append(self.tokenizer.eos_token_id)
-        return tokens
-
-    def _encode(self, pieces: Sequence[Piece]) -> list[int]:
-        if self._form.ids_out:
-            return [token for found in pieces for token in found.ids or ()]
-        text = "".join(found.text for found in pieces)
-        return list(self.tokenizer.encode(text, add_special_tokens=False)) if text else []
-
-    @contextlib.asynccontextmanager
-    async def _asked(
+    async def _answer(
         self, prompt: list[int], max_new_tokens: int | None, stream: bool
-    ) -> AsyncIterator[tuple[Server, aiohttp.ClientResponse]]:
-        """Sends a prompt to the server with the fewest requests in flight. Raises EndpointError unless it answers."""
+    ) -> AsyncIterator[Sequence[int]]:
+        """What the server with the fewest requests in flight answers, by way of the client with the fewest."""
         async with self._places:
             server = min(self.servers, key=lambda server: server.in_flight)
-            content = prompt if self._form.ids_in else self.text(prompt)
-            body = self._body(content, sampling=self.sampling.of(max_new_tokens), stream=stream)
+            client = min(self._clients, key=lambda client: client.in_flight)
             server.in_flight += 1
+            client.in_flight += 1
             try:
-                async with self._posted(server, body) as response:
-                    if response.status != 200:
-                        said = excerpt(await response.read())
-                        raise EndpointError(f"{server.address} answered {response.status}: {said}")
-                    yield server, response
+                async for tokens in client.answer(server.address, prompt, max_new_tokens, stream):
+                    self.heard_at = time.monotonic()
+                    yield tokens
             finally:
                 server.in_flight -= 1
-
-    @contextlib.asynccontextmanager
-    async def _posted(self, server: Server, body: bytes) -> AsyncIterator[aiohttp.ClientResponse]:
-        """A completion request's response, whatever its status. Raises EndpointError where the connection fails."""
-        try:
-            url, kind = f"{server.address}/completions", {"Content-Type": "application/json"}
-            async with self._session.post(url, data=body, headers=kind) as response:
-                yield response
-        except TimeoutError:
-            limit = f"{self.config.request_timeout:g} s (--request-timeout)"
-            raise EndpointError(f"{server.address} did not finish an answer within {limit}") from None
-        except (aiohttp.ClientError, ConnectionError) as error:
-            raise EndpointError(f"{server.address} broke the connection off: {first_line(error)}") from None
+                client.in_flight -= 1
 
     async def reset_prefix_cache(self) -> None:
         """Nothing: a client has no say in the server's caches."""
@@ -283,21 +237,26 @@ class OpenAI(LoopThread):
     async def _metrics(self, address: str) -> str:
         with contextlib.suppress(aiohttp.ClientError, TimeoutError, UnicodeDecodeError):
             limit = aiohttp.ClientTimeout(total=METRICS_S)
-            async with self._session.get(f"{address.removesuffix('/v1')}/metrics", timeout=limit) as response:
+            async with self._client.session.get(f"{address.removesuffix('/v1')}/metrics", timeout=limit) as response:
                 return await response.text() if response.status == 200 else ""
         return ""
 
     @property
     def failure(self) -> str | None:
-        """None: that a server is gone shows in its requests."""
-        return None
+        """Why it will answer no more; that a server is gone shows in its requests."""
+        return next((client.failure for client in self._clients if client.failure), None)
 
     def close(self) -> None:
         """Ends the connections."""
         if self.servers:
             with contextlib.suppress(TimeoutError):
-                self.spawn(self._session.close()).result(timeout=IDLE_S)
+                self.spawn(self._leave()).result(timeout=IDLE_S)
+        for client in self._remote:
+            client.close()
         self.stop_loop()
+
+    async def _leave(self) -> None:
+        await asyncio.gather(self._client.session.close(), *(client.leave() for client in self._remote))
 
 
 def same(servers: Sequence[Server], trouble: str, what: Callable[[Server], str]) -> None:

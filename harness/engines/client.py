@@ -1,0 +1,109 @@
+"""Requests to OpenAI servers: each sent once, its token ids as they come, an error for any part that does not."""
+
+import contextlib
+import os
+import time
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import aiohttp
+
+from harness.config import RunConfig
+from harness.engines import Sampling
+from harness.engines.completions import FORMS, Form, Piece, events, excerpt, piece
+from harness.errors import EndpointError, first_line
+
+KEY = "OPENAI_API_KEY"
+# Servers close idle connections (uvicorn, so vLLM: after 5 s). One that is reused at that moment breaks the request.
+IDLE_S = 2.0
+ALIVE_S = 1.0  # an answer that goes on says so this often
+
+
+class Client:
+    """HTTP to servers that serve the same `model` and take prompts in the same `form`."""
+
+    def __init__(self, config: RunConfig, sampling: Sampling, tokenizer: Any) -> None:
+        self.config = config
+        self.sampling = sampling
+        self.tokenizer = tokenizer
+        self.model = config.model_path
+        self.form: Form = FORMS[0]
+        self.in_flight = 0
+        self.failure: str | None = None  # a server that is gone shows in its requests
+
+    def open(self) -> None:
+        """To be called on the loop."""
+        key = os.environ.get(KEY)
+        self.session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_S),
+            headers={"Authorization": f"Bearer {key}"} if key else {},
+            timeout=aiohttp.ClientTimeout(total=self.config.request_timeout),
+            auto_decompress=False,
+        )
+
+    async def answer(
+        self, address: str, prompt: list[int], max_new_tokens: int | None, stream: bool
+    ) -> AsyncIterator[Sequence[int]]:
+        """The answer's token ids: whole, or streamed: those of the first message that holds any, at once; then the
+        rest, and no ids once in a while where there is more to come.
+
+        Raises EndpointError where any part of it does not come.
+        """
+        content = prompt if self.form.ids_in else self.text(prompt)
+        body = self.form.body(content, self.model, self.sampling.of(max_new_tokens), stream)
+        async with self.posted(address, body) as response:
+            if response.status != 200:
+                said = excerpt(await response.read())
+                raise EndpointError(f"{address} answered {response.status}: {said}")
+            if not stream:
+                yield self._tokens([piece(await response.read(), address)], address)
+                return
+            pieces: list[Piece] = []
+            first: Sequence[int] = ()
+            heard = time.monotonic()
+            async for event in events(response.content.iter_any()):
+                pieces.append(piece(event, address))
+                if not first and (first := self._encode(pieces)):
+                    yield first
+                    pieces = [Piece(end=pieces[-1].end)]
+                elif time.monotonic() - heard > ALIVE_S:
+                    heard = time.monotonic()
+                    yield ()
+        if rest := self._tokens(pieces, address):
+            yield rest
+
+    def text(self, prompt: list[int]) -> str:
+        """A prompt as text, a chat's special tokens included; the one that begins it the server adds itself."""
+        begun = prompt[:1] == [self.tokenizer.bos_token_id]
+        return str(self.tokenizer.decode(prompt[begun:], skip_special_tokens=False))
+
+    def _tokens(self, pieces: Sequence[Piece], address: str) -> Sequence[int]:
+        """The token ids of pieces that end an answer. Raises EndpointError if the end is not among them."""
+        end = next((found.end for found in pieces if found.end), None)
+        if end is None:
+            raise EndpointError(f"{address} closed an answer before its end")
+        if end != "length" and self.sampling.exact:
+            raise EndpointError(f"{address} ended an answer early ({end}): it does not obey ignore_eos")
+        tokens = self._encode(pieces)
+        if end != "length" and not self.form.ids_out:  # as engines count: the token that ended it is one, too
+            tokens.append(self.tokenizer.eos_token_id)
+        return tokens
+
+    def _encode(self, pieces: Sequence[Piece]) -> list[int]:
+        if self.form.ids_out:
+            return [token for found in pieces for token in found.ids or ()]
+        text = "".join(found.text for found in pieces)
+        return list(self.tokenizer.encode(text, add_special_tokens=False)) if text else []
+
+    @contextlib.asynccontextmanager
+    async def posted(self, address: str, body: bytes) -> AsyncIterator[aiohttp.ClientResponse]:
+        """A completion request's response, whatever its status. Raises EndpointError where the connection fails."""
+        try:
+            url, kind = f"{address}/completions", {"Content-Type": "application/json"}
+            async with self.session.post(url, data=body, headers=kind) as response:
+                yield response
+        except TimeoutError:
+            limit = f"{self.config.request_timeout:g} s (--request-timeout)"
+            raise EndpointError(f"{address} did not finish an answer within {limit}") from None
+        except (aiohttp.ClientError, ConnectionError) as error:
+            raise EndpointError(f"{address} broke the connection off: {first_line(error)}") from None

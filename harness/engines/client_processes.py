@@ -1,0 +1,185 @@
+"""Clients in processes of their own, so that what asks a server is not what is measured."""
+
+import asyncio
+import itertools
+import multiprocessing
+import pickle
+import signal
+import socket
+import traceback
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import uvloop
+
+from harness import model
+from harness.config import RunConfig
+from harness.engines import Sampling
+from harness.engines.client import Client
+from harness.engines.completions import Form
+from harness.errors import BenchmarkError, EngineError, first_line
+
+ENDED = "a client process ended unexpectedly"
+READY = "ready"
+LAST_S = 2.0  # to end by itself
+
+
+@dataclass(frozen=True)
+class Setup:
+    """All that a client needs to know."""
+
+    config: RunConfig
+    sampling: Sampling
+    model: str
+    form: Form
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request on its way to a client's process, by number."""
+
+    number: int
+    address: str
+    prompt: list[int]
+    max_new_tokens: int | None
+    stream: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A part of its answer on the way back; with `error`, or `last`, nothing follows."""
+
+    number: int
+    tokens: Sequence[int] = ()
+    last: bool = False
+    error: Exception | None = None
+
+
+class Channel:
+    """Messages over a socket; those of one turn of the event loop go together."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+        self._waiting: list[Any] = []
+
+    def send(self, message: Any) -> None:
+        if not self._waiting:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._waiting.append(message)
+
+    def _flush(self) -> None:
+        data = pickle.dumps(self._waiting, pickle.HIGHEST_PROTOCOL)
+        self.writer.write(len(data).to_bytes(8, "big") + data)
+        self._waiting = []
+
+    async def receive(self) -> list[Any]:
+        """The next messages. Raises EOFError when the other side is gone."""
+        try:
+            size = int.from_bytes(await self.reader.readexactly(8), "big")
+            found: list[Any] = pickle.loads(await self.reader.readexactly(size))
+            return found
+        except (asyncio.IncompleteReadError, ConnectionError):
+            raise EOFError from None
+
+
+class RemoteClient:
+    """A `Client` in a process of its own."""
+
+    def __init__(self, setup: Setup) -> None:
+        self._ours, theirs = socket.socketpair()
+        spawn = multiprocessing.get_context("spawn")
+        self._process = spawn.Process(target=serve, args=(setup, theirs), name="client", daemon=True)
+        self._process.start()
+        theirs.close()
+        self._numbers = itertools.count()
+        self._parts: dict[int, asyncio.Queue[Reply]] = {}
+        self.in_flight = 0
+        self.failure: str | None = None
+
+    async def open(self) -> None:
+        """Waits until the process is ready; to be called on the loop. Raises EngineError where it is not."""
+        self._channel = Channel(*await asyncio.open_connection(sock=self._ours))
+        try:
+            await self._channel.receive()
+        except EOFError:
+            raise EngineError(ENDED) from None
+        self._receiving = asyncio.create_task(self._receive())
+
+    async def _receive(self) -> None:
+        try:
+            while True:
+                for reply in await self._channel.receive():
+                    if reply.number in self._parts:
+                        self._parts[reply.number].put_nowait(reply)
+        except EOFError:
+            self.failure = ENDED
+            for number, parts in self._parts.items():
+                parts.put_nowait(Reply(number, error=EngineError(ENDED)))
+
+    async def answer(
+        self, address: str, prompt: list[int], max_new_tokens: int | None, stream: bool
+    ) -> AsyncIterator[Sequence[int]]:
+        """As `Client.answer`. Raises EngineError where the process is gone."""
+        number = next(self._numbers)
+        parts = self._parts[number] = asyncio.Queue()
+        try:
+            if self.failure:
+                raise EngineError(self.failure)
+            self._channel.send(Request(number, address, prompt, max_new_tokens, stream))
+            while not (reply := await parts.get()).last:
+                if reply.error:
+                    raise reply.error
+                yield reply.tokens
+        finally:
+            del self._parts[number]
+
+    async def leave(self) -> None:
+        """The process ends once nobody talks to it; to be called on the loop."""
+        self._receiving.cancel()
+        self._channel.writer.close()
+
+    def close(self) -> None:
+        """Ends the process, also where it did not `leave`."""
+        self._process.join(LAST_S)
+        self._process.kill()
+
+
+def serve(setup: Setup, theirs: socket.socket) -> None:
+    """What the process does: answer until the other side is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches it, too: the command ends it
+    text = not (setup.form.ids_in and setup.form.ids_out)
+    client = Client(setup.config, setup.sampling, model.load_tokenizer(setup.config) if text else None)
+    client.model, client.form = setup.model, setup.form
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(answer_all(client, theirs))
+
+
+async def answer_all(client: Client, theirs: socket.socket) -> None:
+    client.open()
+    channel = Channel(*await asyncio.open_connection(sock=theirs))
+    channel.send(READY)
+    tasks: set[asyncio.Task[None]] = set()
+    try:
+        while True:
+            for request in await channel.receive():
+                task = asyncio.create_task(answer(client, request, channel))
+                tasks.add(task)
+                task.add_done_callback(tasks.discard)
+    except EOFError:
+        await client.session.close()
+
+
+async def answer(client: Client, request: Request, channel: Channel) -> None:
+    """Sends the parts of one answer on as they come."""
+    number = request.number
+    try:
+        parts = client.answer(request.address, request.prompt, request.max_new_tokens, request.stream)
+        async for tokens in parts:
+            channel.send(Reply(number, tokens))
+        channel.send(Reply(number, last=True))
+    except BenchmarkError as error:
+        channel.send(Reply(number, error=error))
+    except Exception as error:
+        traceback.print_exception(error)  # to engine.log
+        channel.send(Reply(number, error=RuntimeError(f"{type(error).__name__}: {first_line(error)}")))
