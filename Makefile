@@ -16,10 +16,10 @@ sweep-demo: $(READY)      ## five changes to the demo, side by side
 
 test: $(VENV)/.ready-dev lint types  ## everything that must hold
 	$(PY) -m pytest -n 2 -m "not engine"
-	$(PY) -m pytest -m engine
+	$(PY) -m pytest -n 2 --dist loadgroup -m engine
 
-test-fast: $(VENV)/.ready-dev lint types  ## the tests that start no engine
-	$(PY) -m pytest -n 2 -m "not engine"
+test-fast: $(VENV)/.ready-dev lint types  ## the tests that start no engine and take no ten seconds
+	$(PY) -m pytest -n 2 -m "not engine and not slow"
 
 lint: $(VENV)/.ready-dev
 	$(PY) -m ruff check .

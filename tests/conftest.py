@@ -27,14 +27,28 @@ NESTED = {"nested": {"Authorization": f"Bearer {SECRET}1", "creds": f"{SECRET}2"
 SECRETS = ("--engine-arg", f"additional_config={json.dumps(NESTED)}")
 
 
-ENGINE_FIXTURES = {"offline", "server", "singlestream", "whole", "part", "place", "lab", "interactive"}
+SHARED = {"offline", "server", "singlestream"}  # runs that many tests look at
+ENGINE_FIXTURES = SHARED | {"whole", "part", "place", "verdicts", "interactive"}
+# They look for engines that lost their run, and would find each other's.
+KILLING = {"test_ends", "test_mmlu", "test_parallel", "test_sweep"}
+CORES = os.sched_getaffinity(0)
+
+
+def pytest_configure() -> None:
+    """Gives each of several test processes cores of its own: engines that share one slow each other down tenfold."""
+    worker, count = os.environ.get("PYTEST_XDIST_WORKER"), int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    if worker and len(CORES) >= count:
+        os.sched_setaffinity(0, sorted(CORES)[int(worker.removeprefix("gw")) :: count])
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What looks at a run that a fixture makes starts an engine, too."""
+    """What looks at a run that a fixture makes starts an engine, too; and what shares one belongs to one process."""
     for item in items:
-        if ENGINE_FIXTURES & set(getattr(item, "fixturenames", ())):
+        fixtures, name = set(getattr(item, "fixturenames", ())), item.path.stem
+        if ENGINE_FIXTURES & fixtures:
             item.add_marker("engine")
+        group = "shared" if SHARED & fixtures else "killing" if name in KILLING else name
+        item.add_marker(pytest.mark.xdist_group(group))
 
 
 @dataclass(frozen=True)

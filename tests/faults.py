@@ -1,9 +1,11 @@
 """Faults planted into the real pipeline, one at a time: does the accuracy gate see them?
 
-`python -m tests.faults` runs each on the demo model and prints the table that stands in the docs.
+`python -m tests.faults` runs each on the demo model and prints the table that stands in the docs;
+`python -m tests.faults edge` on the fewest samples that are a whole category.
 """
 
 import os
+import sys
 import tempfile
 from array import array
 from collections.abc import Callable, Iterator, Sequence
@@ -143,7 +145,7 @@ def laboratory(category: str = "datacenter") -> Iterator[Laboratory]:
 
 
 def main() -> None:
-    with screen(Path(os.devnull)) as console, laboratory() as lab:
+    with screen(Path(os.devnull)) as console, laboratory(*sys.argv[1:]) as lab:
         console.print("| fault | ROUGE-1 | ROUGE-2 | ROUGE-L | ROUGE-Lsum | gen_len | verdict |")
         console.print("|---|---|---|---|---|---|---|")
         for name, fault in {"none": Fault(), **FAULTS}.items():

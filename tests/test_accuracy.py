@@ -111,6 +111,7 @@ def test_gen_len_counts_one_newline_between_sentences_as_officially():
     assert row[-1] == len("First point.\nSecond point.\nThird one.")
 
 
+@pytest.mark.slow
 def test_cores_change_nothing(monkeypatch: pytest.MonkeyPatch):
     texts, references = muddled(2) * 8, REFERENCES * 8
     assert len(texts) > 2000
@@ -183,7 +184,10 @@ def test_intervals_are_seeded_and_cover_the_mean():
     assert first[0][1] - first[0][0] == pytest.approx(2 * 1.96 * 2 / 20, rel=0.2)
 
 
-def test_foreign_logs_get_the_accuracy_txt_of_a_submission(tmp_path: Path):
+@pytest.mark.slow
+def test_foreign_logs_get_the_accuracy_txt_of_a_submission(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(ROOT / "demo" / "model")
@@ -199,9 +203,10 @@ def test_foreign_logs_get_the_accuracy_txt_of_a_submission(tmp_path: Path):
     scores = "{'rouge1': '100.0', 'rouge2': '100.0', 'rougeL': '100.0', 'rougeLsum': '100.0', "
     assert scores + f"'gen_len': {characters}, 'gen_num': 256}}" in text
     assert len(text.splitlines()[-1].removeprefix("hash=")) == 64
-    wrong = subprocess.run([*command, "--model", "demo"], cwd=ROOT, capture_output=True, text=True)
-    assert wrong.returncode == 0 or wrong.stderr.startswith("error:")
-    assert "'rouge1': '100.0'" not in wrong.stdout  # int64 read as int32: ids and zeros
+    monkeypatch.setattr(sys, "argv", [*command[2:], "--model", "demo"])
+    code, wrong = accuracy.main(), capsys.readouterr()
+    assert code == 0 or wrong.err.startswith("error:")
+    assert "'rouge1': '100.0'" not in wrong.out  # int64 read as int32: ids and zeros
 
 
 def test_nltks_splitter_is_used_where_its_data_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

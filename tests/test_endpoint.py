@@ -19,6 +19,7 @@ import psutil
 import pytest
 
 from harness.config import RunConfig
+from harness.engines import Sampling
 from harness.engines.openai import OpenAI
 from harness.errors import BenchmarkError, EndpointError, EngineError, UsageError
 from harness.model import load_tokenizer
@@ -39,12 +40,12 @@ FAULTS = {  # what the server does -> what the run says
 
 
 @contextmanager
-def client(*fakes: Fake, **flags: Any) -> Iterator[OpenAI]:
+def client(*fakes: Fake, sampling: Sampling | None = None, **flags: Any) -> Iterator[OpenAI]:
     """A client of these servers, started."""
     with ExitStack() as stack:
         addresses = tuple(stack.enter_context(serving(fake)).address for fake in fakes)
         config = RunConfig(**{"model": "demo", "endpoint": addresses, **flags})
-        engine = OpenAI(config, 1024, load_tokenizer(config))
+        engine = OpenAI(config, 1024, load_tokenizer(config), sampling)
         try:
             engine.start()
             yield engine
@@ -119,6 +120,7 @@ def test_requests_that_fail_in_another_process() -> None:
         assert engine.failure == "a client process ended unexpectedly"
 
 
+@pytest.mark.slow
 def test_clients_in_processes_take_text_and_share_the_load() -> None:
     async def many(engine: OpenAI) -> list[Sequence[int]]:
         return await asyncio.gather(*(engine.generate(PROMPT) for _ in range(40)))
@@ -245,6 +247,7 @@ def test_what_cannot_be_seen_is_said() -> None:
 SHORT = ("--mode", "performance", "--total-sample-count", "16", "--min-duration", "1")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scenario", ["offline", "server"])
 def test_a_run_says_who_answered_and_what_http_costs(
     tmp_path: Path, scenario: str, monkeypatch: pytest.MonkeyPatch
@@ -279,6 +282,7 @@ def test_a_run_says_who_answered_and_what_http_costs(
     assert kept == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "said"), [("dies", "broke the connection off"), ("429", "answered 429"), ("half", "")]
 )
@@ -292,6 +296,7 @@ def test_a_run_ends_in_one_line(tmp_path: Path, fault: str, said: str) -> None:
     assert done.status["status"] == "failed"
 
 
+@pytest.mark.slow
 def test_a_run_without_a_server_ends_at_once(tmp_path: Path) -> None:
     done = run(tmp_path, "--endpoint", "http://127.0.0.1:9/v1", *SHORT)
     assert done.code == 2, done.output

@@ -3,23 +3,26 @@
 import json
 import os
 import signal
+from functools import partial
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.conftest import ROOT, run
+from tests.conftest import CORES, ROOT, run
 from tests.test_ends import engines
+from tests.warm import Warm
 
 pytestmark = pytest.mark.engine
 
 REPLICAS = ("--data-parallel-size", "2")
+ALL_CORES = partial(Warm, before=partial(os.sched_setaffinity, 0, CORES))  # each process of the engine takes one
 
 
 def test_replicas_share_the_load(tmp_path: Path) -> None:
     cache = ("--engine-arg", "enable_prefix_caching=true")
     few = ("--total-sample-count", "64", "--min-duration", "1", "--max-new-tokens", "16", "--disable-accuracy-gate")
-    done = run(tmp_path, *REPLICAS, *cache, *few)
+    done = run(tmp_path, *REPLICAS, *cache, *few, start=ALL_CORES)
     assert done.code == 0, done.output
     assert done.summary["run"]["accuracy"]["samples"] == 64
     assert done.summary["run"]["performance"]["valid"]
@@ -34,7 +37,7 @@ def test_a_lost_replica_ends_the_run(tmp_path: Path) -> None:
         (last,) = (child for child in children if child.name().endswith("EngineCore_DP1"))
         last.send_signal(signal.SIGKILL)
 
-    done = run(tmp_path, *REPLICAS, "--mode", "performance", when="performance test", then=kill)
+    done = run(tmp_path, *REPLICAS, "--mode", "performance", when="performance test", then=kill, start=ALL_CORES)
     assert (done.code, done.status["status"]) == (3, "failed"), done.output
     assert "vLLM's engine process ended unexpectedly" in done.status["reason"]
     assert done.seconds < 60
@@ -42,9 +45,9 @@ def test_a_lost_replica_ends_the_run(tmp_path: Path) -> None:
 
 
 def test_one_copy_split_answers_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cores = sorted(os.sched_getaffinity(0))
+    cores = sorted(CORES)
     monkeypatch.setenv("VLLM_CPU_OMP_THREADS_BIND", f"{cores[0]}|{cores[-1]}")
-    done = run(tmp_path, "--category", "edge", "--tensor-parallel-size", "2", "--mode", "accuracy")
+    done = run(tmp_path, "--category", "edge", "--tensor-parallel-size", "2", "--mode", "accuracy", start=ALL_CORES)
     assert done.code == 0, done.output
     split = done.summary["run"]["accuracy"]
     assert split["verdict"] == "PASS"

@@ -232,6 +232,7 @@ for get in (partial(samples.from_hub, "validation"), *(partial(model.load_tokeni
 """
 
 
+@pytest.mark.slow
 def test_without_a_network_one_line_says_what_to_do(tmp_path: Path):
     home = {"HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
     ended = subprocess.run(

@@ -637,6 +637,7 @@ def test_without_the_submodule_the_check_says_so(tmp_path: Path, monkeypatch: py
     assert submission("check", tmp_path).returncode == 2
 
 
+@pytest.mark.slow
 def test_the_long_set_begins_with_the_demos_own(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "demo.long_set", str(tmp_path / "long.json"), "--count", "260"]
     subprocess.run(command, cwd=ROOT, check=True)

@@ -235,6 +235,7 @@ def test_what_a_run_that_died_leaves_behind_is_ended(tmp_path: Path) -> None:
     assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
 
 
+@pytest.mark.slow
 def test_a_run_that_never_began_did_not_come_to_its_end(tmp_path: Path) -> None:
     path = written(tmp_path, SHORT + "  env: {PYTHONHASHSEED: never}\nisolation:\n  - {name: a}\n")
     assert sweep(path, "--results-dir", tmp_path).returncode == 3

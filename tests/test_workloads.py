@@ -414,11 +414,12 @@ def test_exact_answers_have_no_other_length(tokenizer: Any) -> None:
 
 
 def test_a_server_is_asked_for_each_answers_length() -> None:
-    with client(fake := Fake(end="stop")) as engine:
+    fake = Fake(end="stop")
+    with client(fake) as engine:
         engine.wait(engine.spawn(engine.generate(PROMPT, 9)), lambda: None)
-        engine.sampling = Sampling(16, exact=True)
-        with pytest.raises(EndpointError, match=r"ended an answer early \(stop\): it does not obey ignore_eos"):
-            engine.wait(engine.spawn(engine.generate(PROMPT, 7)), lambda: None)
+    early = r"ended an answer early \(stop\): it does not obey ignore_eos"
+    with client(fake, sampling=Sampling(16, exact=True)) as engine, pytest.raises(EndpointError, match=early):
+        engine.wait(engine.spawn(engine.generate(PROMPT, 7)), lambda: None)
     one, exact = fake.asked
     assert (one["max_tokens"], one["min_tokens"]) == (9, 1) and "ignore_eos" not in one
     assert (exact["max_tokens"], exact["min_tokens"], exact["ignore_eos"]) == (7, 7, True)
