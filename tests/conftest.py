@@ -41,6 +41,7 @@ def pytest_configure() -> None:
         os.sched_setaffinity(0, sorted(CORES)[int(worker.removeprefix("gw")) :: count])
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What looks at a run that a fixture makes starts an engine, too; and what shares one belongs to one process."""
     for item in items:

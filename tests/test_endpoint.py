@@ -261,6 +261,7 @@ def test_a_run_says_who_answered_and_what_http_costs(
     rate = ("--server-target-qps", "100") if scenario == "server" else ()
     with serving(Fake(key=KEY)) as fake:
         flags = (*SHORT, "--scenario", scenario, "--min-duration", "5" if rate else "1", *rate, "--extra-metrics")
+        flags += ("--client-processes", "2")
         done = run(tmp_path, "--endpoint", fake.address, *flags)
     assert done.code == 0, done.output
     summary, report = done.summary, (done.folder / "report.md").read_text()
@@ -270,6 +271,7 @@ def test_a_run_says_who_answered_and_what_http_costs(
     assert summary["meta"]["precision"] == "unknown"
     assert summary["meta"]["prefix_caching"] is None
     assert "the server's caching cannot be seen from here" in report[:500]
+    assert "| requests in flight | at most 1,024 at each endpoint |\n| client processes | 2 |\n\n## Machine" in report
     assert "| engine | vLLM 9.9.9 |" in report and "| exchange | token ids in, token ids out |" in report
     assert "before (bf16, quantization none, KV cache auto)" in report
     assert summary["meta"]["in_process"]["run"] == "before"

@@ -1,6 +1,10 @@
-"""What a benchmark asks of an engine, and who answers: one file an engine, one row in BACKENDS.
+"""What a benchmark asks of an engine, and who answers: one row in BACKENDS for each engine.
 
-Token ids go in, token ids come out, on an event loop of the engine's own.
+    vllm    vLLM in this process; beside it vllm_refusals (its own words), profiler, hosts
+    openai  servers; beside it completions (their API), client (a request), client_processes (many clients)
+
+Both run on a `loop` of their own, and `prometheus` reads what they tell of themselves. Token ids go in, token ids come
+out.
 """
 
 import asyncio
