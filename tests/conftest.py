@@ -41,15 +41,13 @@ def pytest_configure() -> None:
         os.sched_setaffinity(0, sorted(CORES)[int(worker.removeprefix("gw")) :: count])
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_itemcollected(item: pytest.Item) -> None:
     """What looks at a run that a fixture makes starts an engine, too; and what shares one belongs to one process."""
-    for item in items:
-        fixtures, name = set(getattr(item, "fixturenames", ())), item.path.stem
-        if ENGINE_FIXTURES & fixtures:
-            item.add_marker("engine")
-        group = "shared" if SHARED & fixtures else "killing" if name in KILLING else name
-        item.add_marker(pytest.mark.xdist_group(group))
+    fixtures, name = set(getattr(item, "fixturenames", ())), item.path.stem
+    if ENGINE_FIXTURES & fixtures:
+        item.add_marker("engine")
+    group = "shared" if SHARED & fixtures else "killing" if name in KILLING else name
+    item.add_marker(pytest.mark.xdist_group(group))
 
 
 @dataclass(frozen=True)
