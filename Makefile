@@ -16,7 +16,7 @@ sweep-demo: $(READY)      ## five changes to the demo, side by side
 
 test: $(VENV)/.ready-dev lint types  ## everything that must hold
 	$(PY) -m pytest -n 2 -m "not engine"
-	$(PY) -m pytest -n 2 --dist loadgroup -m engine
+	$(PY) -m pytest -n 2 --dist loadscope -m engine
 
 test-fast: $(VENV)/.ready-dev lint types  ## the tests that start no engine and take no ten seconds
 	$(PY) -m pytest -n 2 -m "not engine and not slow"

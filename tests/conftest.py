@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadScopeScheduling
 
 from tests.warm import Started, Warm, cold
 
@@ -27,10 +28,11 @@ NESTED = {"nested": {"Authorization": f"Bearer {SECRET}1", "creds": f"{SECRET}2"
 SECRETS = ("--engine-arg", f"additional_config={json.dumps(NESTED)}")
 
 
-SHARED = {"offline", "server", "singlestream"}  # runs that many tests look at
-ENGINE_FIXTURES = SHARED | {"whole", "part", "place", "verdicts", "interactive"}
-# They look for engines that lost their run, and would find each other's.
-KILLING = {"test_ends", "test_mmlu", "test_parallel", "test_sweep"}
+ENGINE_FIXTURES = {"offline", "server", "singlestream", "whole", "part", "place", "verdicts", "interactive"}
+TOGETHER = {  # test files that belong into one process
+    **dict.fromkeys(("test_compliance", "test_runs", "test_submission", "test_tracking"), "look at the same runs"),
+    **dict.fromkeys(("test_ends", "test_mmlu", "test_parallel", "test_sweep"), "look for engines that lost their run"),
+}
 CORES = os.sched_getaffinity(0)
 
 
@@ -42,12 +44,21 @@ def pytest_configure() -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """What looks at a run that a fixture makes starts an engine, too; and what shares one belongs to one process."""
-    fixtures, name = set(getattr(item, "fixturenames", ())), item.path.stem
-    if ENGINE_FIXTURES & fixtures:
+    """What looks at a run that a fixture makes starts an engine, too."""
+    if ENGINE_FIXTURES & set(getattr(item, "fixturenames", ())):
         item.add_marker("engine")
-    group = "shared" if SHARED & fixtures else "killing" if name in KILLING else name
-    item.add_marker(pytest.mark.xdist_group(group))
+
+
+class ByFile(LoadScopeScheduling):
+    """Gives a process whole files, and those that belong together."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        name = Path(nodeid.partition("::")[0]).stem
+        return TOGETHER.get(name, name)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling | None:
+    return ByFile(config, log) if config.getvalue("dist") == "loadscope" else None
 
 
 @dataclass(frozen=True)
