@@ -18,12 +18,14 @@ from typing import Any
 import psutil
 import pytest
 
+from harness import rendering
 from harness.config import RunConfig
 from harness.engines import Sampling
 from harness.engines.openai import OpenAI
 from harness.errors import BenchmarkError, EndpointError, EngineError, UsageError
 from harness.model import load_tokenizer
 from harness.plan import resolve
+from tests import made
 from tests.conftest import ROOT, run
 from tests.servers import TEXT, TOKENS, Fake, serving
 
@@ -282,6 +284,23 @@ def test_a_run_says_who_answered_and_what_http_costs(
         assert "| requests running |" in report
     kept = [path for path in done.results.rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()]
     assert kept == []
+
+
+@pytest.mark.parametrize(
+    ("before", "said"),
+    [
+        (1280.0, "**HTTP costs 20.0 %** of the output tokens/s of a,"),
+        (960.0, "**HTTP costs nothing that shows**: 6.7 %"),
+    ],
+)
+def test_what_http_costs_is_never_negative(tmp_path: Path, before: float, said: str) -> None:
+    folder = made.run(tmp_path / "run", endpoint="http://h/v1")
+    config = json.loads((folder / "config.json").read_text())
+    config["in_process"] = {"run": "a", "settings": "b", "metrics": {"tokens_per_sec": before}}
+    config["engine_args"] = {"server": "vLLM 1.0", "serves": "demo", "exchange": "text in", "max_in_flight": 64}
+    (folder / "config.json").write_text(json.dumps(config))
+    rendering.build(folder)  # 1,024 tokens/s
+    assert said in (folder / "report.md").read_text()
 
 
 @pytest.mark.slow
