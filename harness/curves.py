@@ -9,6 +9,9 @@ from harness.pages import number
 from harness.search import Probe
 from harness.summary import Performance
 
+Point = tuple[float, float, Probe]  # tokens/s of one user, of all, and the test
+CLOSE = 0.08  # of an axis: labels that are nearer cover each other
+
 
 @dataclass(frozen=True)
 class Panel:
@@ -70,6 +73,7 @@ def mark_limit(axes: Any, limit: float | None) -> None:
         axes.annotate(f"limit {number(limit)} ms \N{UPWARDS ARROW}", (0.02, 0.98), **where)
     elif limit:
         axes.axhline(limit, color=RED, linestyle="--", label=f"limit {number(limit)} ms")
+        axes.set_ylim(0, max(axes.get_ylim()[1], 1.06 * limit))
 
 
 def speeds(axes: Any, probes: Sequence[Probe], share: int, whose: str) -> None:
@@ -82,8 +86,9 @@ def speeds(axes: Any, probes: Sequence[Probe], share: int, whose: str) -> None:
     known = sorted(points, key=lambda point: point[:2])
     axes.plot([user for user, *_ in known], [speed for _, speed, _ in known], color=GREY, linewidth=1)
     for user, speed, probe in known:
-        label = f"{probe.load:.3g}" + ("/s" if probe.qps is not None else "")
         axes.plot(user, speed, "o", color=BLUE if probe.valid else RED)
+    for user, speed, probe in apart(known):
+        label = f"{probe.load:.3g}" + ("/s" if probe.qps is not None else "")
         axes.annotate(label, (user, speed), (0, 7), textcoords="offset points", ha="center", fontsize=8)
     if good := [(user, speed) for user, speed, probe in known if probe.valid]:
         user, speed = max(good, key=lambda point: point[0] * point[1])
@@ -92,3 +97,19 @@ def speeds(axes: Any, probes: Sequence[Probe], share: int, whose: str) -> None:
     axes.set(title="Speed for all against speed for one", xlabel="output tokens/s of one user, median")
     most = max((speed for _, speed, _ in known), default=1.0)
     axes.set(ylabel=f"output tokens/s per {whose}", xlim=(0, None), ylim=(0, 1.15 * most))
+
+
+def apart(points: Sequence[Point]) -> list[Point]:
+    """Those points whose labels do not cover each other's: the VALID ones first, and of those the best."""
+    wide, high = max((x for x, *_ in points), default=1.0), max((y for _, y, _ in points), default=1.0)
+    chosen: list[Point] = []
+    for user, speed, probe in sorted(points, key=worth):
+        if not any(abs(user - x) < CLOSE * wide and abs(speed - y) < CLOSE * high for x, y, _ in chosen):
+            chosen.append((user, speed, probe))
+    return chosen
+
+
+def worth(point: Point) -> tuple[bool, float]:
+    """The smaller, the sooner a point is labelled."""
+    user, speed, probe = point
+    return not probe.valid, -user * speed

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness import loadgen_log, performance, rates, rendering, results, rules
+from harness import curves, loadgen_log, performance, rates, rendering, results, rules
 from harness.config import RunConfig
 from harness.errors import UsageError
 from harness.loadgen import settings_for, user_conf
@@ -134,3 +134,12 @@ def test_a_curve_ends_at_its_highest_valid_rate() -> None:
 def test_wrong_rates_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="--server-target-qps"):
         plan(**wrong)
+
+
+def test_labels_that_would_cover_each_other_are_left_out() -> None:
+    def at(user: float, speed: float, valid: bool = True) -> curves.Point:
+        return user, speed, Probe(10.0, valid, None, None)
+
+    best, good, beside, invalid = at(50, 60), at(20, 100), at(19, 99), at(21, 101, valid=False)
+    assert curves.apart([beside, invalid, good, best]) == [best, good]
+    assert curves.apart([]) == []
