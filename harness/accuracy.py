@@ -5,7 +5,6 @@ import contextlib
 import csv
 import hashlib
 import json
-import os
 import re
 import sys
 import zipfile
@@ -30,6 +29,7 @@ from harness.results import write_json, write_text
 from harness.rules import DEFAULT_MODEL
 from harness.samples import Library, from_json
 from harness.summary import ScoresFile
+from harness.system import cores
 
 Splitter = Literal["nltk punkt_tab", "built-in"]
 Verdict = Literal["PASS", "FAIL", "INCONCLUSIVE", "NOT JUDGED"]
@@ -133,7 +133,7 @@ def rouge(pairs: Sequence[tuple[str, str]]) -> list[tuple[float, ...]]:
 def score(texts: Sequence[str], references: Sequence[str], workers: int | None = None) -> list[tuple[float, ...]]:
     """ROUGE and characters of every sample, shape [samples, 5], spread over the cores where it pays."""
     pairs = list(zip(texts, references, strict=True))
-    workers = min(workers or len(os.sched_getaffinity(0)), 1 + len(pairs) // 1000)
+    workers = min(workers or len(cores()), 1 + len(pairs) // 1000)
     if workers == 1:
         return rouge(pairs)
     size = -(-len(pairs) // (4 * workers))

@@ -1,7 +1,6 @@
 """The flags of a benchmark run beyond its engine's, each defined once; and the checks across flags."""
 
 import math
-import os
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal
@@ -11,6 +10,7 @@ from harness.engine_config import EngineConfig
 from harness.engines import profiler
 from harness.errors import UsageError
 from harness.flags import ACCURACY, BENCHMARK, DATA, ENGINE, MODEL, OUTPUT, RATE, Auto, flag
+from harness.system import cores
 from harness.values import as_flag, require
 
 MOST = {  # what LoadGen can plan for: beyond, its counters overflow without a word
@@ -225,7 +225,7 @@ class RunConfig(workloads.WorkloadFlags, profiler.ProfileFlags, EngineConfig):
     def clients(self) -> int:
         """Processes that ask an endpoint."""
         asked = self.client_processes
-        return endpoints.client_processes(len(os.sched_getaffinity(0))) if asked == "auto" else asked
+        return endpoints.client_processes(len(cores())) if asked == "auto" else asked
 
     @property
     def row(self) -> rules.Scenario:

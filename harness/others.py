@@ -1,7 +1,6 @@
 """Load that is not ours: what other programs took of the machine while a test ran, which a speed cannot tell."""
 
 import contextlib
-import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -9,7 +8,7 @@ from typing import Any
 
 import psutil
 
-from harness.system import ask, cards
+from harness.system import ask, cards, cores
 
 CPU_SHARE = {False: 0.1, True: 0.5}  # of the cores, from which others' load counts: without and with a GPU
 SLACK = 2**31  # bytes of a GPU that a driver or a display server may take
@@ -20,7 +19,7 @@ class Others:
     """What other programs used during a test: CPU cores on average, and GPUs by index."""
 
     cpu_cores: float | None = None
-    cores: int = field(default_factory=lambda: len(affinity()))
+    cores: int = field(default_factory=lambda: len(cores()))
     gpus: list[int] = field(default_factory=list)
     has_gpus: bool = False
 
@@ -37,12 +36,7 @@ class Others:
 
 def busy_s() -> float:
     """Seconds that the cores which this process may use have been busy, in all, since the machine started."""
-    return sum(busy(times) for core, times in enumerate(psutil.cpu_times(percpu=True)) if core in affinity())
-
-
-def affinity() -> set[int]:
-    """The cores that this process may use."""
-    return os.sched_getaffinity(0)
+    return sum(busy(times) for core, times in enumerate(psutil.cpu_times(percpu=True)) if core in cores())
 
 
 def busy(times: Any) -> float:

@@ -143,7 +143,7 @@ def detect() -> System:
         driver=driver,
         cuda=cuda,
         cpu=cpu_model(),
-        cores=len(os.sched_getaffinity(0)),
+        cores=len(cores()),
         memory_gib=round(psutil.virtual_memory().total / 2**30, 1),
         os=os_name(),
         container=in_container(),
@@ -152,6 +152,11 @@ def detect() -> System:
         git_revision=git_revision(),
         variables=variables(),
     )
+
+
+def cores() -> set[int]:
+    """The CPU cores that this process may use."""
+    return os.sched_getaffinity(0)
 
 
 def variables() -> dict[str, str]:

@@ -48,9 +48,9 @@ def test_what_another_program_uses_is_noticed() -> None:
 
 
 def test_what_another_program_uses_of_other_cores_takes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    cores = [Times(user, 100.0) for user in (10.0, 500.0, 3.0)]
-    monkeypatch.setattr(others.psutil, "cpu_times", lambda percpu: cores)
-    monkeypatch.setattr(others.os, "sched_getaffinity", lambda pid: {0, 2})
+    times = [Times(user, 100.0) for user in (10.0, 500.0, 3.0)]
+    monkeypatch.setattr(others.psutil, "cpu_times", lambda percpu: times)
+    monkeypatch.setattr(others, "cores", lambda: {0, 2})
     assert others.busy_s() == 13.0
 
 
