@@ -11,7 +11,7 @@ from harness.facts import Usage
 
 FULL = 98.0  # percent: as full as blocks of tokens, and a sampling once a second, let it look
 BUSY = 95.0
-OFTEN, RARELY = 50.0, 0.5  # percent of the time
+OFTEN = 50.0  # percent of the time
 QUEUED = 1.0  # requests that wait on average
 
 
@@ -133,7 +133,7 @@ def slots(used: Used, concurrency: int | None) -> str | None:
 
 @dataclass(frozen=True)
 class Held:
-    """What a quantity whose mean is at least `least` says; {} is the mean."""
+    """What a quantity whose mean is above 0 and at least `least` says; {} is the mean."""
 
     quantity: str
     least: float
@@ -141,11 +141,11 @@ class Held:
 
     def said(self, used: Used) -> str | None:
         value = mean(used, self.quantity)
-        return self.words.format(f"{value:.0f}") if value >= self.least else None
+        return self.words.format(f"{value:.3g}") if 0 < value >= self.least else None
 
 
 HELD = (
-    Held("gpu_too_hot_percent", RARELY, "heat held the GPU's clock down {} % of the time: see to its cooling"),
+    Held("gpu_too_hot_percent", 0.0, "heat held the GPU's clock down {} % of the time: see to its cooling"),
     Held("gpu_power_capped_percent", OFTEN, "the power limit held the GPU's clock down {} % of the time"),
     Held("gpu_load_percent", BUSY, "the GPU was busy {} % of the time"),
     Held("cpu_percent", BUSY, "the CPU was busy {} % of the time"),

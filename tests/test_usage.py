@@ -110,7 +110,7 @@ def used(**values: tuple[float, float]) -> dict[str, Usage]:
         (used(kv_cache_percent=(90, 99.5), preemptions=(1, 5)), "requests were preempted"),
         (used(requests_running=(60, 64), requests_waiting=(9, 20), kv_cache_percent=(20, 30)), "all 64 places"),
         (used(gpu_power_capped_percent=(80, 100)), "the power limit held the GPU's clock down 80 % of the time"),
-        (used(gpu_too_hot_percent=(1, 100)), "heat held the GPU's clock down"),
+        (used(gpu_too_hot_percent=(0.4, 100)), "heat held the GPU's clock down 0.4 % of the time"),
         (used(gpu_load_percent=(97, 100)), "the GPU was busy 97 % of the time"),
         (used(cpu_percent=(99, 100)), "the CPU was busy 99 % of the time"),
     ],
