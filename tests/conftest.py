@@ -49,6 +49,11 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker("engine")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes long first, so that no process is left alone with it at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("engine") is None)
+
+
 class ByFile(LoadScopeScheduling):
     """Gives a process whole files, and those that belong together."""
 

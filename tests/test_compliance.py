@@ -113,7 +113,7 @@ def wide(tmp_path: Path) -> Path:
 @pytest.mark.engine
 def test_test04_repeats_an_ordinary_sample_and_catches_a_cache(offline: Finished, wide: Path, tmp_path: Path) -> None:
     model = ("--model", str(wide), "--load-format", "dummy", "--max-model-len", "1024", "--max-num-seqs", "16")
-    data = ("--dataset-path", "demo/cnn_eval.json", "--total-sample-count", "64", "--max-new-tokens", "8")
+    data = ("--dataset-path", "demo/cnn_eval.json", "--total-sample-count", "32", "--max-new-tokens", "8")
     test = ("--category", "edge", "--mode", "performance", "--min-duration", "1", "--compliance", "test04")
     engine = ("--engine-arg", "enable_prefix_caching=true", "--engine-arg", "enforce_eager=true")
     done = run(tmp_path, *model, *data, *test, *engine)

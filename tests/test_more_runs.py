@@ -16,8 +16,8 @@ pytestmark = pytest.mark.engine
 
 @pytest.fixture(scope="module")
 def interactive(tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    work = ("--input-len", "64~0.3", "--output-len", "24~0.3", "--total-sample-count", "32", "--profile")
-    pace = ("--scenario", "interactive", "--mode", "performance", "--server-target-qps", "12")
+    work = ("--input-len", "64~0.3", "--output-len", "16~0.3", "--total-sample-count", "32", "--profile")
+    pace = ("--scenario", "interactive", "--mode", "performance", "--server-target-qps", "20")
     return run(tmp_path_factory.mktemp("results"), *pace, *work)
 
 
@@ -29,13 +29,13 @@ def test_interactive_performance_only(interactive: Finished) -> None:
     pairs = {(len(prompt), most) for prompt, most in drawn.requests} if drawn else set()
     read, written = (json.loads((done.folder / "Performance" / f"{name}.json").read_text()) for name in TOKENS)
     assert set(zip(read, written, strict=True)) == pairs and len(pairs) > 20
-    assert done.summary["meta"]["workload"] == "input 64~0.3, output 24~0.3"
+    assert done.summary["meta"]["workload"] == "input 64~0.3, output 16~0.3"
     assert done.summary["run"]["performance"]["output_lengths"]["max"] == max(most for _, most in pairs)
     config = json.loads((done.folder / "config.json").read_text())
     assert config["loadgen"] == {"model": "llama3_1-8b-interactive", "scenario": "Server"}
     facts = loadgen_log.read(done.folder / "Performance")
     assert done.summary["run"]["performance"]["limits_ms"] == {"ttft": 500, "tpot": 30}
-    assert facts.target_qps == 12
+    assert facts.target_qps == 20
 
 
 def test_the_profile_of_a_run_says_what_the_time_went_to(interactive: Finished) -> None:
@@ -45,6 +45,7 @@ def test_the_profile_of_a_run_says_what_the_time_went_to(interactive: Finished) 
     assert sum(kind["percent"] for kind in profile["kinds"]) == pytest.approx(100)
     assert 0 < profile["seconds"] < 60
     assert all((interactive.folder / path).stat().st_size > 1000 for path in profile["traces"])
+    assert interactive.summary["plots"]["profile"]
     stages = [name for name, _ in interactive.summary["meta"]["stages"]]
     assert stages.index("profiling") > stages.index("performance test")
 
