@@ -15,7 +15,7 @@ from harness.workloads import MOST_TOKENS
 MOST_BYTES = 2**30  # ShareGPT's published file has 0.64 GiB
 Kind = Literal["prompt", "messages", "prompt_token_ids"]
 ROLES = ("system", "user", "assistant")
-ASKS, ANSWERS = ("human", "user"), ("gpt", "chatgpt", "bard", "assistant")  # in ShareGPT's `from`
+ASKS, ANSWERS = ("human", "user"), ("gpt", "chatgpt", "bard", "bing", "assistant")  # in ShareGPT's `from`
 HALF = re.compile(r"[\ud800-\udfff]")
 
 

@@ -252,7 +252,7 @@ def test_sharegpts_first_question_is_asked_with_its_answers_length(tokenizer: An
         said(
             ("human", "What is the weather like?"), ("gpt", "It rains all day."), ("human", "Again?"), ("gpt", "Yes.")
         ),
-        said(("gpt", "A late answer."), ("human", "Where is the train?"), ("gpt", "It has left already.")),
+        said(("gpt", "A late answer."), ("human", "Where is the train?"), ("bing", "It has left already.")),
         said(("human", "Nobody answers this.")),
         said(),
         said(("human", "word " * 900), ("gpt", "It is too long for this model.")),
