@@ -15,7 +15,8 @@ sweep-demo: $(READY)      ## five changes to the demo, side by side
 	$(PY) sweep.py sweeps/demo.yaml
 
 test: $(VENV)/.ready-dev lint types  ## everything that must hold
-	$(PY) -m pytest -n 2 --dist loadscope --no-loadscope-reorder
+	$(PY) -m pytest -n 2 -m "not engine"
+	$(PY) -m pytest -n 2 --dist loadscope -m engine
 
 test-fast: $(VENV)/.ready-dev lint types  ## the tests that start no engine and take no ten seconds
 	$(PY) -m pytest -n 2 -m "not engine and not slow"

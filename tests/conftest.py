@@ -40,18 +40,13 @@ def pytest_configure() -> None:
     """Gives each of several test processes cores of its own: engines that share one slow each other down tenfold."""
     worker, count = os.environ.get("PYTEST_XDIST_WORKER"), int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     if worker and len(CORES) >= count:
-        os.sched_setaffinity(0, sorted(CORES)[int(worker.removeprefix("gw")) :: count])
+        os.sched_setaffinity(0, sorted(CORES)[int(worker.removeprefix("gw")) % count :: count])
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """What looks at a run that a fixture makes starts an engine, too."""
     if ENGINE_FIXTURES & set(getattr(item, "fixturenames", ())):
         item.add_marker("engine")
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes long first, so that no process is left alone with it at the end."""
-    items.sort(key=lambda item: item.get_closest_marker("engine") is None)
 
 
 class ByFile(LoadScopeScheduling):

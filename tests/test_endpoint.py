@@ -28,6 +28,7 @@ from harness.plan import resolve
 from tests import made
 from tests.conftest import ROOT, run
 from tests.servers import TEXT, TOKENS, Fake, serving
+from tests.warm import cold
 
 PROMPT = [702, 33, 44, 55]
 KEY = "sk-" + "neverwritethisdown"
@@ -264,7 +265,7 @@ def test_a_run_says_who_answered_and_what_http_costs(
     with serving(Fake(key=KEY)) as fake:
         flags = (*SHORT, "--scenario", scenario, "--min-duration", "5" if rate else "1", *rate, "--extra-metrics")
         flags += ("--client-processes", "2")
-        done = run(tmp_path, "--endpoint", fake.address, *flags)
+        done = run(tmp_path, "--endpoint", fake.address, *flags, start=cold)
     assert done.code == 0, done.output
     summary, report = done.summary, (done.folder / "report.md").read_text()
     test = summary["run"]["performance"]
@@ -310,7 +311,7 @@ def test_what_http_costs_is_never_negative(tmp_path: Path, before: float, said: 
 def test_a_run_ends_in_one_line(tmp_path: Path, fault: str, said: str) -> None:
     with serving(Fake(fault=fault, after=40)) as fake:
         flags = (*SHORT, "--scenario", "server", "--server-target-qps", "50")
-        done = run(tmp_path, "--endpoint", fake.address, *flags)
+        done = run(tmp_path, "--endpoint", fake.address, *flags, start=cold)
     assert done.code == 3, done.output
     assert f"error: {fake.address} " in done.output and said in done.output
     assert "Traceback" not in done.output + (done.folder / "engine.log").read_text()
@@ -319,7 +320,7 @@ def test_a_run_ends_in_one_line(tmp_path: Path, fault: str, said: str) -> None:
 
 @pytest.mark.slow
 def test_a_run_without_a_server_ends_at_once(tmp_path: Path) -> None:
-    done = run(tmp_path, "--endpoint", "http://127.0.0.1:9/v1", *SHORT)
+    done = run(tmp_path, "--endpoint", "http://127.0.0.1:9/v1", *SHORT, start=cold)
     assert done.code == 2, done.output
     assert "error: --endpoint http://127.0.0.1:9/v1: no server there" in done.output
 

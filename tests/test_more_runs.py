@@ -64,7 +64,7 @@ def test_edge_offline_from_a_datasets_folder_in_batches(tmp_path: Path) -> None:
 
 
 def test_a_failed_gate_ends_the_run_with_1_and_no_performance(tmp_path: Path) -> None:
-    done = run(tmp_path, "--category", "edge", "--max-new-tokens", "64")
+    done = run(tmp_path, "--category", "edge", "--max-new-tokens", "64", "--offline-expected-qps", "4")
     assert done.code == 1, done.output
     assert done.summary["run"]["accuracy"]["verdict"] == "FAIL"
     assert not (done.folder / "Performance").exists()

@@ -21,7 +21,7 @@ ALL_CORES = partial(Warm, before=partial(os.sched_setaffinity, 0, CORES))  # eac
 
 def test_replicas_share_the_load(tmp_path: Path) -> None:
     cache = ("--engine-arg", "enable_prefix_caching=true")
-    few = ("--total-sample-count", "64", "--min-duration", "1")
+    few = ("--total-sample-count", "64", "--min-duration", "1", "--offline-expected-qps", "4")
     done = run(tmp_path, *REPLICAS, *cache, *few, start=ALL_CORES)
     assert done.code == 0, done.output
     assert done.summary["run"]["accuracy"]["samples"] == 64
@@ -37,7 +37,8 @@ def test_a_lost_replica_ends_the_run(tmp_path: Path) -> None:
         (last,) = (child for child in children if child.name().endswith("EngineCore_DP1"))
         last.send_signal(signal.SIGKILL)
 
-    done = run(tmp_path, *REPLICAS, "--mode", "performance", when="performance test", then=kill, start=ALL_CORES)
+    test = ("--mode", "performance", "--offline-expected-qps", "4")
+    done = run(tmp_path, *REPLICAS, *test, when="performance test", then=kill, start=ALL_CORES)
     assert (done.code, done.status["status"]) == (3, "failed"), done.output
     assert "vLLM's engine process ended unexpectedly" in done.status["reason"]
     assert done.seconds < 60

@@ -246,7 +246,7 @@ def test_a_run_that_never_began_did_not_come_to_its_end(tmp_path: Path) -> None:
 @pytest.mark.engine
 def test_a_hanging_experiment_is_ended(tmp_path: Path) -> None:
     path = written(tmp_path, SHORT + "isolation:\n  - {name: a, set: {min_duration: 300}}\n")
-    done = sweep(path, "--results-dir", tmp_path, "--timeout", "15")
+    done = sweep(path, "--results-dir", tmp_path, "--timeout", "8")
     assert done.returncode == 3, done.stderr
     (folder,) = (tmp_path / "sweeps").glob("2*")
     assert [record.status for record in sweep_report.read(folder).records] == ["timeout", "timeout"]

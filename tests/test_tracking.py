@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -30,9 +30,22 @@ def folder(offline: Finished, tmp_path: Path) -> Path:
     return Path(shutil.copytree(offline.folder, tmp_path / "results" / offline.folder.name))
 
 
-def send(folder: Path, results_dir: Path, **env: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "harness.tracking", str(folder), "--results-dir", str(results_dir)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=os.environ | env, timeout=120)
+def words(folder: Path, results_dir: Path) -> list[str]:
+    return ["harness.tracking", str(folder), "--results-dir", str(results_dir)]
+
+
+Send = Callable[[Path, Path], tuple[int, str]]
+
+
+@pytest.fixture
+def send(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Send:
+    """`python -m harness.tracking` in this process, which has imported MLflow: exit code, what it says of errors."""
+
+    def sent(folder: Path, results_dir: Path) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", words(folder, results_dir))
+        return tracking.main(), capsys.readouterr().err
+
+    return sent
 
 
 def logged(client: MlflowClient) -> list[Any]:
@@ -61,11 +74,11 @@ def check(client: MlflowClient, run: Any, summary: Any) -> None:
     assert "Performance/mlperf_log_trace.json" not in logs
 
 
-def test_a_local_store_and_sending_twice(offline: Finished, folder: Path) -> None:
+def test_a_local_store_and_sending_twice(offline: Finished, folder: Path, send: Send) -> None:
     results = folder.parent
     for _ in range(2):
-        done = send(folder, results)
-        assert done.returncode == 0, done.stderr
+        code, said = send(folder, results)
+        assert code == 0, said
     client = MlflowClient(tracking_uri=f"sqlite:///{results / 'mlflow.db'}")
     (run,) = logged(client)
     assert run.info.status == "FINISHED"
@@ -89,7 +102,7 @@ def test_an_mmlu_evaluation(tmp_path: Path) -> None:
     assert "report.md" in {item.path for item in client.list_artifacts(run.info.run_id)}
 
 
-def test_a_sweep_is_a_parent_with_children(folder: Path, tmp_path: Path) -> None:
+def test_a_sweep_is_a_parent_with_children(folder: Path, tmp_path: Path, send: Send) -> None:
     runs = tmp_path / "sweeps" / "s"
     shutil.copytree(folder, runs / BASELINE / folder.name)
     shutil.copytree(folder, runs / "a" / folder.name)
@@ -103,11 +116,11 @@ def test_a_sweep_is_a_parent_with_children(folder: Path, tmp_path: Path) -> None
     state = State("python sweep.py", summary["meta"]["started"], summary["system"], Sweep("s", "", items), records)
     write_json(runs / "sweep.json", asdict(state))
     write_json(runs / "status.json", {"status": "running"})
-    assert "still running" in send(runs, tmp_path).stderr
+    assert "still running" in send(runs, tmp_path)[1]
     write_json(runs / "status.json", {"status": "complete"})
     for _ in range(2):
-        done = send(runs, tmp_path)
-        assert done.returncode == 0, done.stderr
+        code, said = send(runs, tmp_path)
+        assert code == 0, said
     found = {run.info.run_name: run for run in logged(MlflowClient(tracking_uri=f"sqlite:///{tmp_path / 'mlflow.db'}"))}
     assert set(found) == {"s", "baseline#1", "a#1", "b#1"}
     parent = found.pop("s")
@@ -139,15 +152,18 @@ def server(tmp_path: Path) -> Iterator[str]:
     os.killpg(process.pid, 9)
 
 
-def test_a_server(offline: Finished, folder: Path, server: str) -> None:
-    done = send(folder, folder.parent, MLFLOW_TRACKING_URI=server)
-    assert done.returncode == 0, done.stderr
+def test_a_server(offline: Finished, folder: Path, server: str, send: Send, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", server)
+    code, said = send(folder, folder.parent)
+    assert code == 0, said
     client = MlflowClient(tracking_uri=server)
     (run,) = logged(client)
     check(client, run, offline.summary)
 
 
-def test_a_server_that_is_away(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
+def test_a_server_that_is_away(
+    folder: Path, send: Send, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://someone:hush@127.0.0.1:9")
     begin = time.monotonic()
     tracking.after(folder, False, folder.parent, print)
@@ -157,18 +173,20 @@ def test_a_server_that_is_away(folder: Path, capsys: pytest.CaptureFixture[str],
     assert f"python -m harness.tracking {folder}" in said
     assert "hush" not in said
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
-    assert send(folder, folder.parent).returncode == 0  # and later, to a store that is there
+    assert send(folder, folder.parent)[0] == 0  # and later, to a store that is there
 
 
 def test_without_mlflow_it_says_how_to_get_it(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "mlflow.py").write_text("raise ImportError\n")
-    done = send(folder, folder.parent, PYTHONPATH=str(tmp_path))
+    command = [sys.executable, "-m", *words(folder, folder.parent)]
+    env = os.environ | {"PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=env, timeout=120)
     assert done.returncode == 2
     assert "requirements-mlflow.txt" in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_another_folder_is_refused(tmp_path: Path) -> None:
-    done = send(tmp_path, tmp_path)
-    assert done.returncode == 2
-    assert "only complete ones" in done.stderr
+def test_another_folder_is_refused(tmp_path: Path, send: Send) -> None:
+    code, said = send(tmp_path, tmp_path)
+    assert code == 2
+    assert "only complete ones" in said
