@@ -407,12 +407,21 @@ def test_a_number_has_an_axis_instead_of_bars(tmp_path: Path) -> None:
     assert (tmp_path / "plots" / "speedups.png").exists()
 
 
+def busy(record: Record) -> Record:
+    return replace(record, outcome=replace(record.outcome, others=("other programs used 1.9 of 2 CPU cores",)))
+
+
+def test_on_an_axis_what_ran_on_a_busy_machine_is_hollow() -> None:
+    given = replace(state(ran(BASELINE, 100), busy(ran("n1", 150)), ran("n2", 160)), sweep=turned(4, 16, 64))
+    turn = knob(given.sweep)
+    assert turn
+    figure = plots.by_number("--max-num-seqs", sweep_report.on_axis(sweep_report.rows(given), turn))
+    points = [line for line in figure.axes[0].lines if line.get_marker() == "o"]
+    assert [point.get_markerfacecolor() == "white" for point in points] == [False, True, False]
+    assert figure.axes[0].get_ylabel() == "output tokens/s; hollow: machine busy"
+
+
 def test_a_busy_machine_gives_no_verdict() -> None:
-    load = ("other programs used 1.9 of 2 CPU cores during the test",)
-
-    def busy(record: Record) -> Record:
-        return replace(record, outcome=replace(record.outcome, others=load))
-
     hurt = state(ran(BASELINE, 100), busy(ran("a", 50)), ran("b", 50))
     assert {row.name: row.effect for row in sweep_report.rows(hurt)} == {
         BASELINE: "unknown",

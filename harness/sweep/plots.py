@@ -20,6 +20,7 @@ class Point:
     x: float
     speeds: Sequence[float]  # output tokens/s, a round each
     usable: bool
+    alone: bool  # no other program used the machine meanwhile
     tails: dict[str, float | None]
 
 
@@ -35,8 +36,13 @@ def by_number(knob: str, points: Sequence[Point]) -> Any:
     axes.plot([p.x for p in points], [mean(p.speeds) for p in points], color=GREY, linewidth=1, zorder=1)
     for point in points:
         axes.plot([point.x, point.x], [min(point.speeds), max(point.speeds)], color="black", linewidth=1.5)
-        axes.plot(point.x, mean(point.speeds), "o", color=BLUE if point.usable else RED)
-    axes.set(ylabel="output tokens/s" + ("" if all(p.usable for p in points) else "; red: not usable"), ylim=(0, None))
+        color = BLUE if point.usable else RED
+        axes.plot(point.x, mean(point.speeds), "o", color=color, markerfacecolor=color if point.alone else "white")
+    notes = (
+        ("; red: not usable", any(not p.usable for p in points)),
+        ("; hollow: machine busy", not all(p.alone for p in points)),
+    )
+    axes.set(ylabel="output tokens/s" + "".join(note for note, true in notes if true), ylim=(0, None))
     for kind, color in zip(kinds, (BLUE, ORANGE, GREY), strict=False):
         known = [(point.x, value) for point in points if (value := point.tails[kind]) is not None]
         panels[0, 1].plot([x for x, _ in known], [y for _, y in known], "o-", color=color, label=TAILS[kind])

@@ -322,6 +322,7 @@ def on_axis(rows: Sequence[Row], turned: Knob) -> list[plots.Point]:
             turned.values[row.name],
             list(row.speeds.values()),
             row.usable,
+            not row.others,
             {kind: row.numbers.get(f"{kind}_p99_ms") for kind in plots.TAILS},
         )
         for row in rows
