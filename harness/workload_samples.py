@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from harness import requests_file
+from harness import requests_file, rules
 from harness.config import RunConfig
 from harness.engine_config import EngineConfig
 from harness.errors import BAD_INPUT, BenchmarkError, UsageError, first_line
@@ -57,6 +57,10 @@ def from_file(config: RunConfig, tokenizer: Any, workload: Workload) -> Library:
     """The requests of a workload's file."""
     found = requests_file.read("--workload", workload.path or Path())
     requests = found.requests if config.total_sample_count == "auto" else found.requests[: config.total_sample_count]
+    if config.max_new_tokens != rules.MAX_NEW_TOKENS and (found.sharegpt or all(each.max_tokens for each in requests)):
+        raise UsageError(
+            f"--max-new-tokens: every {found.unit} of {found.path} says how long its answer is: leave it out."
+        )
     if found.sharegpt:
         return sharegpt(config, tokenizer, found, workload)
     prompts = [encode(request, tokenizer, found.where(request)) for request in requests]

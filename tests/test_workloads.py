@@ -269,6 +269,7 @@ def test_sharegpts_first_question_is_asked_with_its_answers_length(tokenizer: An
     assert "left out 2 conversations" in note and "and 1 that" in note
     assert load(config(path, total_sample_count=1), tokenizer).asked.samples >= 1
     assert "this data set has 2 samples" in refusal(config(path, total_sample_count=4), tokenizer)
+    assert "every conversation of" in refusal(config(path, max_new_tokens=64), tokenizer)
     path.write_text(json.dumps([*talks, {"id": "y"}]))
     assert "conversation 6 has no list of 'conversations'" in refusal(config(path), tokenizer)
 
