@@ -24,9 +24,9 @@ SAMPLES = 13368
 SECONDS = 10
 ROWS = (  # messages an answer, client processes, queries/s
     (2, 1, (1000, 1500, 2000)),
-    (2, 2, (1000, 2000, 2500)),
-    (ANSWER_TOKENS, 1, (200, 400, 600)),
-    (ANSWER_TOKENS, 2, (400, 600)),
+    (2, 2, (2000, 2500, 3000)),
+    (ANSWER_TOKENS, 1, (400, 600)),
+    (ANSWER_TOKENS, 2, (600, 800)),
 )
 
 
