@@ -79,7 +79,7 @@ class Scenario:
 
 SERVER_LIMITS = Limits(2000, 100)
 # Random arrivals come in bursts: Server's share leaves room for them. Interactive's TPOT limit is the tighter one: on
-# an H200 with static fp8 0.78 of the Offline rate just held (docs/performance.md), a coarser setting holds less.
+# an H200 with static fp8 0.78 of the Offline rate just held (docs/performance.md), other settings hold less.
 SCENARIO = {
     row.name: row
     for row in (
