@@ -6,7 +6,7 @@ of mlperf_log_summary.txt is not.
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,6 @@ DETAIL = "mlperf_log_detail.txt"
 TRACE = "mlperf_log_trace.json"
 MARK = ":::MLLOG "
 SEEDS = ("qsl", "sample_index", "schedule")
-SEVERAL = ("Offline", "MultiStream")  # scenarios whose queries hold several samples
-SAMPLE_RATE = {
-    "Offline": "result_samples_per_second",
-    "Server": "result_completed_samples_per_sec",
-    "SingleStream": "result_qps_with_loadgen_overhead",
-}
 PERCENTILES = ("50.00", "90.00", "95.00", "97.00", "99.00", "99.90")
 
 # The kinds of the entries that a result is read from.
@@ -184,35 +178,76 @@ def last_entries(values: Entries) -> list[str]:
         return ["power_end"]
     if "num_errors" in values:
         return ["result_validity"]
-    tokens = [token_rate(values["effective_scenario"])] if values.get("requested_use_token_latencies") else []
+    tokens = [entries(values).tokens] if values.get("requested_use_token_latencies") else []
     return ["result_validity", f"result_{PERCENTILES[-1]}_percentile_latency_ns", *tokens]
 
 
-def token_rate(scenario: str) -> str:
-    """The entry with the throughput in tokens."""
-    return "result_tokens_per_second" if scenario == "Offline" else "result_completed_tokens_per_second"
+def until_the_last(values: Entries, samples: int | None) -> float | None:
+    """Offline: seconds until the last sample was complete."""
+    last = values.get("result_max_latency_ns")
+    return None if last is None else last / 1e9
+
+
+def between(values: Entries, samples: int | None) -> float | None:
+    """Server, SingleStream: LoadGen's rate is (samples - 1) / seconds; they end when the last issued query completes
+    (Server) or is issued (SingleStream)."""
+    rate = values.get(entries(values).samples or "")
+    return finite((samples - 1) / rate) if samples and rate else None
+
+
+def one_by_one(values: Entries, samples: int | None) -> float | None:
+    """MultiStream, of which no rate of samples is logged: all queries one after the other, without what is between."""
+    queries, mean = values.get("result_query_count"), values.get("result_mean_query_latency_ns")
+    return finite(queries * mean / 1e9) if queries and mean else None
+
+
+@dataclass(frozen=True)
+class ScenarioEntries:
+    """Where a scenario's results are in the log; `seconds` gives the length of the measured part, from the numbers that
+    LoadGen divided by it."""
+
+    samples: str | None  # a second
+    tokens: str = "result_completed_tokens_per_second"
+    seconds: Callable[[Entries, int | None], float | None] = between
+    several: bool = False  # a query holds several samples
+    edges: str = "result_{}_latency_ns"
+    percentiles: str = "result_{}_percentile_latency_ns"
+
+
+SCENARIOS = {
+    "Offline": ScenarioEntries("result_samples_per_second", "result_tokens_per_second", until_the_last, several=True),
+    "Server": ScenarioEntries("result_completed_samples_per_sec"),
+    "SingleStream": ScenarioEntries("result_qps_with_loadgen_overhead"),
+    "MultiStream": ScenarioEntries(
+        None,
+        seconds=one_by_one,
+        several=True,
+        edges="result_{}_query_latency_ns",
+        percentiles="result_{}_percentile_per_query_latency_ns",
+    ),
+}
+
+
+def entries(values: Entries) -> ScenarioEntries:
+    return SCENARIOS.get(values["effective_scenario"], ScenarioEntries(None))
 
 
 def interpret(values: Entries, errors: list[str], warnings: list[str]) -> TestResult:
     """The entries of one finished test as a result. Raises ValueError, TypeError or KeyError where they make none."""
-    scenario, verdict = values["effective_scenario"], values.get("result_validity")
+    found, verdict = entries(values), values.get("result_validity")
     failed = validity.failed(values)
     if verdict not in ("VALID", "INVALID", None):
         raise ValueError(f"a damaged value: result_validity is {verdict!r:.40}")
     if verdict == "VALID" and failed:
         raise ValueError(f"result_validity is VALID beside {validity.ENTRY[failed[0]]}, which is false")
     queries = values.get("result_query_count")
-    each = values.get("generated_samples_per_query") if scenario in SEVERAL else 1
+    each = values.get("generated_samples_per_query") if found.several else 1
     samples = queries and each and queries * each
-    samples_per_sec = values.get(SAMPLE_RATE.get(scenario, ""))
-    spent = duration(values, samples, samples_per_sec)
-    whole = ("result_{}_latency_ns", "result_{}_percentile_latency_ns")
-    if scenario == "MultiStream":
-        whole = ("result_{}_query_latency_ns", "result_{}_percentile_per_query_latency_ns")
-        samples_per_sec = finite(samples / spent) if samples and spent else None
+    spent = found.seconds(values, samples)
+    mean_rate = finite(samples / spent) if samples and spent else None
     return TestResult(
         loadgen_version=values["loadgen_version"],
-        scenario=scenario,
+        scenario=values["effective_scenario"],
         mode=values["effective_test_mode"],
         started=values.get("test_datetime"),
         token_latencies=values.get("requested_use_token_latencies") is True,
@@ -223,11 +258,11 @@ def interpret(values: Entries, errors: list[str], warnings: list[str]) -> TestRe
         samples=samples,
         queries=queries,
         duration_s=spent,
-        tokens_per_sec=values.get(token_rate(scenario)),
-        samples_per_sec=samples_per_sec,
+        tokens_per_sec=values.get(found.tokens),
+        samples_per_sec=values.get(found.samples) if found.samples else mean_rate,
         target_qps=values.get("effective_target_qps"),
         scheduled_qps=values.get("result_scheduled_samples_per_sec"),
-        latency_ms=latency(values, *whole),
+        latency_ms=latency(values, found.edges, found.percentiles),
         ttft_ms=latency(values, "result_first_token_{}_latency_ns", "result_first_token_{}_percentile_latency_ns"),
         tpot_ms=latency(values, "result_time_to_output_token_{}", "result_time_per_output_token_{}_percentile_ns"),
         early_stopping={key: value for key, value in values.items() if key.startswith("early_stopping")},
@@ -236,23 +271,6 @@ def interpret(values: Entries, errors: list[str], warnings: list[str]) -> TestRe
         errors=errors,
         warnings=warnings,
     )
-
-
-def duration(values: Entries, samples: int | None, rate: float | None) -> float | None:
-    """Seconds of the measured part, from the numbers LoadGen divided by it.
-
-    Offline: until the last sample was complete. Otherwise LoadGen's rate is (samples - 1) / duration, where the
-    duration ends when the last issued query completes (Server) or is issued (SingleStream). For MultiStream it logs no
-    rate of samples: the time is that of all queries, one after the other, without what is between them.
-    """
-    scenario = values["effective_scenario"]
-    if scenario == "MultiStream":
-        queries, mean = values.get("result_query_count"), values.get("result_mean_query_latency_ns")
-        return finite(queries * mean / 1e9) if queries and mean else None
-    if scenario == "Offline":
-        last = values.get("result_max_latency_ns")
-        return None if last is None else last / 1e9
-    return finite((samples - 1) / rate) if samples and rate else None
 
 
 def latency(values: Entries, edge: str, percentile: str) -> Latency | None:

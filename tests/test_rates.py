@@ -205,7 +205,7 @@ def test_singlestream_expects_more_than_the_mean_latency():
 
 def ended(scenario: str, duration_met: bool = False, seconds: float = 4) -> TestResult:
     """A performance test of 100 samples at 25 samples/s."""
-    rate = loadgen_log.SAMPLE_RATE[rules.SCENARIO[scenario].loadgen]
+    rate = loadgen_log.SCENARIOS[rules.SCENARIO[scenario].loadgen].samples
     values = {
         "loadgen_version": "6.0.17",
         "effective_scenario": rules.SCENARIO[scenario].loadgen,

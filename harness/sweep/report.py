@@ -319,10 +319,7 @@ def on_axis(rows: Sequence[Row], turned: Knob) -> list[plots.Point]:
     """The rows of a sweep over one number, those that have it."""
     return [
         plots.Point(
-            turned.values[row.name],
-            list(row.speeds.values()),
-            row.usable,
-            not row.others,
+            *(turned.values[row.name], list(row.speeds.values()), row.usable, not row.others),
             {kind: row.numbers.get(f"{kind}_p99_ms") for kind in plots.TAILS},
         )
         for row in rows
