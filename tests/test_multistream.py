@@ -85,7 +85,7 @@ def test_the_log_of_whole_queries(tmp_path: Path) -> None:
 
 @pytest.mark.engine
 def test_latency_by_batch_on_the_demo(tmp_path: Path) -> None:
-    flags = ("--samples-per-query", "1,4", "--total-sample-count", "16", "--min-duration", "1", "--max-new-tokens", "4")
+    flags = ("--samples-per-query", "1,4", "--total-sample-count", "16", "--min-duration", "1", "--max-new-tokens", "2")
     ended = run(tmp_path, "--scenario", "multistream", "--mode", "performance", *flags)
     assert ended.code == 0, ended.output
     one, four = ended.summary["run"]["search"]
