@@ -229,6 +229,7 @@ SCENARIOS = {
 
 
 def entries(values: Entries) -> ScenarioEntries:
+    """Those of a log's own scenario; of an unknown one, none that would give it a rate."""
     return SCENARIOS.get(values["effective_scenario"], ScenarioEntries(None))
 
 

@@ -1,6 +1,6 @@
 """The pictures of a sweep: speed against the baseline, speed against accuracy, the steps of a stack."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
 from typing import Any
@@ -22,6 +22,11 @@ class Point:
     usable: bool
     alone: bool  # no other program used the machine meanwhile
     tails: dict[str, float | None]
+
+
+def tails(numbers: Mapping[str, float | None]) -> dict[str, float | None]:
+    """The p99s among an experiment's numbers, by kind of latency."""
+    return {kind: numbers.get(f"{kind}_p99_ms") for kind in TAILS}
 
 
 def by_number(knob: str, points: Sequence[Point]) -> Any:

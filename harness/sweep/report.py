@@ -317,13 +317,10 @@ def deviations(folder: Path, records: Sequence[Record]) -> dict[str, object]:
 
 def on_axis(rows: Sequence[Row], turned: Knob) -> list[plots.Point]:
     """The rows of a sweep over one number, those that have it."""
+    axis = [(x, row) for row in rows if (x := turned.values.get(row.name)) is not None]
     return [
-        plots.Point(
-            *(turned.values[row.name], list(row.speeds.values()), row.usable, not row.others),
-            {kind: row.numbers.get(f"{kind}_p99_ms") for kind in plots.TAILS},
-        )
-        for row in rows
-        if row.name in turned.values
+        plots.Point(x, list(row.speeds.values()), row.usable, not row.others, plots.tails(row.numbers))
+        for x, row in axis
     ]
 
 
