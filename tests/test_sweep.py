@@ -124,6 +124,8 @@ def test_a_file_extends_another(tmp_path: Path) -> None:
         ("isolation:\n  - name: a\n    set: {max-num-seqs: 1, max_num_seqs: 2}\n", 3, "twice"),
         ("baseline: {engine: &e {c: *e}}\n", 1, "itself"),
         ("baseline: {set: {scenario: server}}\nisolation:\n  - {name: a}\n", 1, "server_target_qps"),
+        ("isolation:\n  - {name: a}\nreferences:\n  theirs: 0\n", 4, "greater than 0"),
+        ("isolation:\n  - {name: a}\nreferences: [8255]\n", 3, "references"),
         ("baseline: {set: {seed: -1}}\nisolation:\n  - {name: a}\n", 1, "baseline: --seed"),
     ],
 )
@@ -407,6 +409,32 @@ def test_a_number_has_an_axis_instead_of_bars(tmp_path: Path) -> None:
     assert (tmp_path / "plots" / "speedups.png").exists()
 
 
+def test_speeds_known_from_elsewhere_are_drawn_and_told(tmp_path: Path) -> None:
+    path = written(tmp_path, SHORT + "references: {theirs: 120}\nisolation:\n  - {name: a, set: {seed: 1}}\n")
+    mine = written(tmp_path, "extends: mine.yaml\nreferences: {limit: 300.0}\n", "other.yaml")
+    known = sweep_file.load(mine).references
+    assert known == {"theirs": 120.0, "limit": 300.0}
+    assert sweep_file.load(path).references == {"theirs": 120.0}
+
+    runs = ran(BASELINE, 100), ran("fast", 150), ran("brief", 400, duration_s=4.9), busy(ran("busy", 200))
+    given = state(*runs, ran("wrong", 500, verdict="FAIL"))
+    given = replace(given, sweep=replace(given.sweep, references=known))
+    words = list(sweep_report.beside_references(sweep_report.Report(given, tuple(sweep_report.rows(given)))))
+    assert words == [
+        "The fastest, fast (150 output tokens/s), has 1.250 times theirs.",
+        "The fastest, fast (150 output tokens/s), has 0.500 times limit.",
+    ]
+    bars = plots.speedups([(BASELINE, 1.0, 1.0, 1.0, True), ("fast", 1.5, 1.5, 1.5, True)], known, 100.0).axes[0]
+    lines = {line.get_label(): line.get_xdata()[0] for line in bars.lines[1:]}
+    assert lines == {"theirs: 120": 1.2, "limit: 300": 3.0}
+    assert bars.get_xlim()[1] > 3.0
+    stack = plots.path([(BASELINE, 100, True), ("fast", 150, True)], known).axes[0]
+    assert {line.get_label(): line.get_ydata()[0] for line in stack.lines[-2:]} == {
+        "theirs: 120": 120,
+        "limit: 300": 300,
+    }
+
+
 def busy(record: Record) -> Record:
     return replace(record, outcome=replace(record.outcome, others=("other programs used 1.9 of 2 CPU cores",)))
 
@@ -415,7 +443,7 @@ def test_on_an_axis_what_ran_on_a_busy_machine_is_hollow() -> None:
     given = replace(state(ran(BASELINE, 100), busy(ran("n1", 150)), ran("n2", 160)), sweep=turned(4, 16, 64))
     turn = knob(given.sweep)
     assert turn
-    figure = plots.by_number("--max-num-seqs", sweep_report.on_axis(sweep_report.rows(given), turn))
+    figure = plots.by_number("--max-num-seqs", sweep_report.on_axis(sweep_report.rows(given), turn), {})
     points = [line for line in figure.axes[0].lines if line.get_marker() == "o"]
     assert [point.get_markerfacecolor() == "white" for point in points] == [False, True, False]
     assert figure.axes[0].get_ylabel() == "output tokens/s; hollow: machine busy"

@@ -6,6 +6,7 @@
     isolation: [{name, about, set, engine, env}, ...]   # baseline plus this change
     stacked: [...]                                      # each adds to all before it
     grid: {set: {flag: [values]}, engine: ..., env: ...}  # every combination
+    references: {name: output tokens/s}       # known from elsewhere, to hold the experiments against
 
 `set` holds run.py's settings, `engine` arguments of vLLM's engine, `env` environment variables; null takes one away.
 """
@@ -14,7 +15,7 @@ import itertools
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -56,11 +57,12 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Sweep:
-    """A whole sweep, the baseline first."""
+    """A whole sweep, the baseline first; `references` are output tokens/s known from elsewhere, by name."""
 
     name: str
     about: str
     experiments: tuple[Experiment, ...]
+    references: dict[str, float] = field(default_factory=dict)
 
 
 class Strict(BaseModel):
@@ -98,6 +100,7 @@ class SweepFile(Strict):
     isolation: list[Change] = []
     stacked: list[Change] = []
     grid: Grid | None = None
+    references: dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]] = {}
 
 
 @dataclass(frozen=True)
@@ -123,6 +126,7 @@ def load(path: Path) -> Sweep:
     about: dict[str, str] = {"file": "", BASELINE: ""}
     changes: dict[str, tuple[Kind, Change, str]] = {}
     grid: tuple[Grid, str] | None = None
+    references: dict[str, float] = {}
     for source in sources:
         content = source.content
         mistakes += misnamed(source)
@@ -138,6 +142,7 @@ def load(path: Path) -> Sweep:
                 changes[change.name] = (kind, change, source.at(kind, number))  # type: ignore[assignment]
         if content.grid:
             grid = (content.grid, source.at("grid"))
+        references |= content.references
     experiments = [(sources[-1].at("baseline"), experiment(BASELINE, about[BASELINE], "baseline", baseline, baseline))]
     stack = baseline
     for name, (kind, change, where) in changes.items():
@@ -152,7 +157,7 @@ def load(path: Path) -> Sweep:
         mistakes.append(f"{path}:1: no experiments; add `isolation:`, `stacked:` or `grid:`")
     if mistakes:
         raise UsageError("\n".join(dict.fromkeys(mistakes)))
-    return Sweep(path.stem, about["file"], tuple(item for _, item in experiments))
+    return Sweep(path.stem, about["file"], tuple(item for _, item in experiments), references)
 
 
 def refused(experiments: Sequence[tuple[str, Experiment]]) -> Iterator[str]:

@@ -1,7 +1,8 @@
 """The pictures of a sweep: speed against the baseline, speed against accuracy, the steps of a stack."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from statistics import mean
 from typing import Any
 
@@ -29,7 +30,15 @@ def tails(numbers: Mapping[str, float | None]) -> dict[str, float | None]:
     return {kind: numbers.get(f"{kind}_p99_ms") for kind in TAILS}
 
 
-def by_number(knob: str, points: Sequence[Point]) -> Any:
+def mark(axes: Any, line: Callable[..., Any], references: Mapping[str, float], share: float = 1.0) -> None:
+    """Draws speeds known from elsewhere with `line`, on an axis in units of `share` output tokens/s."""
+    for (name, speed), dashes in zip(references.items(), cycle(("--", ":", "-."))):
+        line(speed / share, color=ORANGE, linestyle=dashes, label=f"{name}: {speed:,.0f}")
+    if references:
+        axes.legend(fontsize=8, framealpha=0.9)
+
+
+def by_number(knob: str, points: Sequence[Point], references: Mapping[str, float]) -> Any:
     """Speed, and the tail of each latency, by the number that a sweep turned."""
     from matplotlib import pyplot
 
@@ -48,6 +57,7 @@ def by_number(knob: str, points: Sequence[Point]) -> Any:
         ("; hollow: machine busy", not all(p.alone for p in points)),
     )
     axes.set(ylabel="output tokens/s" + "".join(note for note, true in notes if true), ylim=(0, None))
+    mark(axes, axes.axhline, references)
     for kind, color in zip(kinds, (BLUE, ORANGE, GREY), strict=False):
         known = [(point.x, value) for point in points if (value := point.tails[kind]) is not None]
         panels[0, 1].plot([x for x, _ in known], [y for _, y in known], "o-", color=color, label=TAILS[kind])
@@ -63,8 +73,13 @@ def by_number(knob: str, points: Sequence[Point]) -> Any:
     return figure
 
 
-def speedups(rows: Sequence[tuple[str, float, float, float, bool]]) -> Any:
-    """Speed of each experiment relative to the baseline. Rows: name, ratio to the baseline, lowest, highest, usable."""
+def speedups(
+    rows: Sequence[tuple[str, float, float, float, bool]], references: Mapping[str, float], baseline: float
+) -> Any:
+    """Speed of each experiment relative to the baseline's, in output tokens/s.
+
+    Rows: name, ratio to the baseline, lowest, highest, usable.
+    """
     from matplotlib import pyplot
 
     style()
@@ -79,7 +94,9 @@ def speedups(rows: Sequence[tuple[str, float, float, float, bool]]) -> Any:
     axes.axvline(1, color=GREY, linewidth=1)
     axes.set_yticks(range(len(rows)), [name for name, *_ in rows])
     axes.set_ylim(len(rows) - 0.4, -0.6)
-    axes.set_xlim(0, 1.1 * max(high for _, _, _, high, _ in rows))
+    mark(axes, axes.axvline, references, baseline)
+    most = [high for _, _, _, high, _ in rows] + [speed / baseline for speed in references.values()]
+    axes.set_xlim(0, 1.1 * max(most))
     axes.set_xlabel("output tokens/s, baseline = 1" + ("" if all(r[4] for r in rows) else "; hatched: not usable"))
     axes.set_title("Speed against the baseline")
     axes.grid(axis="y", visible=False)
@@ -125,7 +142,7 @@ def pareto(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     return front[::-1]
 
 
-def path(steps: Sequence[tuple[str, float, bool]]) -> Any:
+def path(steps: Sequence[tuple[str, float, bool]], references: Mapping[str, float]) -> Any:
     """Speed after each step of a stack. Steps: name, output tokens/s, usable."""
     from matplotlib import pyplot
 
@@ -138,6 +155,7 @@ def path(steps: Sequence[tuple[str, float, bool]]) -> Any:
         axes.annotate(f"{speed:,.0f}", (place, speed), (0, 8), textcoords="offset points", ha="center", fontsize=9)
     names = [("+ " if place else "") + name for place, (name, *_) in enumerate(steps)]
     axes.set_xticks(range(len(steps)), names, rotation=20, ha="right")
-    axes.set_ylim(0, 1.15 * max(speeds))
+    mark(axes, axes.axhline, references)
+    axes.set_ylim(0, 1.15 * max([*speeds, *references.values()]))
     axes.set(ylabel="output tokens/s", title="Stacked: each step keeps all before it" + crosses([s[2] for s in steps]))
     return figure

@@ -109,15 +109,24 @@ class Row:
         return self.valid is True and self.accuracy != "UNSAFE"
 
     @property
+    def seconds(self) -> float:
+        """How long its performance tests took, the mean of the rounds."""
+        return self.numbers.get("duration_s") or 0.0
+
+    @property
+    def brief(self) -> bool:
+        """Whether its tests were so short that their speed tells nothing."""
+        return self.seconds < BRIEF_S
+
+    @property
     def effect(self) -> Effect:
         if self.ratio is None or self.name == BASELINE:
             return "unknown"
         if self.others:
             return "busy machine"
-        seconds = self.numbers.get("duration_s") or 0
-        if seconds < BRIEF_S:
+        if self.brief:
             return "too short"
-        long = seconds >= LONG_S and not scenario(self.experiment).fixed_rate
+        long = self.seconds >= LONG_S and not scenario(self.experiment).fixed_rate
         noise = NOISE if long else SHORT_NOISE
         if self.ratio.mean > 1 + noise and self.ratio.low > 1:
             return "helped"
@@ -280,9 +289,19 @@ def findings(report: Report) -> Iterator[str]:
         yield f"Accuracy not shown to hold: {', '.join(unsure)}."
     if steps := [f"{row.name} {number(row.speed)}{'' if row.usable else ' (not usable)'}" for row in report.stack]:
         yield f"Stacked: {' → '.join(steps)} output tokens/s."
+    yield from beside_references(report)
     for row in report.rows:
         if row.trouble:
             yield f"{row.name} {row.trouble}"
+
+
+def beside_references(report: Report) -> Iterator[str]:
+    """The fastest experiment whose speed counts, held against speeds known from elsewhere."""
+    counts = [row for row in report.rows if row.usable and not row.brief and not row.others]
+    speed, best = max(((row.speed, row.name) for row in counts if row.speed), default=(0.0, ""))
+    for name, other in report.state.sweep.references.items():
+        if best:
+            yield f"The fastest, {best} ({number(speed)} output tokens/s), has {speed / other:.3f} times {name}."
 
 
 def gain(row: Row) -> float:
@@ -331,15 +350,15 @@ def draw(report: Report, folder: Path) -> dict[str, str]:
     folder.mkdir(exist_ok=True)
     drawn = {}
     bars = [(row.name, row.ratio.mean, row.ratio.low, row.ratio.high, row.usable) for row in report.rows if row.ratio]
-    turned = knob(report.state.sweep)
+    turned, references = knob(report.state.sweep), report.state.sweep.references
     if turned and any(row.speed for row in report.rows):
-        drawn["speedups"] = plots.by_number(as_flag(turned.name), on_axis(report.rows, turned))
-    elif len(bars) > 1:
-        drawn["speedups"] = plots.speedups(bars)
+        drawn["speedups"] = plots.by_number(as_flag(turned.name), on_axis(report.rows, turned), references)
+    elif len(bars) > 1 and (base := report.row(BASELINE)) and base.speed:
+        drawn["speedups"] = plots.speedups(bars, references, base.speed)
     free = [row for row in report.rows if not fixed_rate(row.experiment)]
     points = [(row.name, row.speed, row.score, row.usable) for row in free if row.speed and row.score is not None]
     if len(points) > 1:
         drawn["pareto"] = plots.trade_off(points)
     if report.stack:
-        drawn["stack"] = plots.path([(row.name, row.speed or 0, row.usable) for row in report.stack])
+        drawn["stack"] = plots.path([(row.name, row.speed or 0, row.usable) for row in report.stack], references)
     return save(drawn, folder)
