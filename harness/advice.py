@@ -1,40 +1,50 @@
 """What to try where a latency limit broke, from the numbers of the test."""
 
-from collections.abc import Iterator
-
 from harness.summary import Performance
 from harness.usage import QUEUED
 
 
 def advice(test: Performance) -> list[str]:
     """What to change, a sentence each; nothing for a test that kept its limits, or has none."""
-    return [] if test.limits_ms is None else [*slow_tokens(test), *late_starts(test)]
+    limits, first, each = test.limits_ms, test.ttft_ms, test.tpot_ms
+    late = bool(limits and first and first.p99 > limits.ttft)
+    slow = bool(limits and each and each.p99 > limits.tpot)
+    if late and slow:
+        return [both(test)]
+    return [slow_tokens(test)] if slow else [late_starts(test)] if late else []
 
 
-def slow_tokens(test: Performance) -> Iterator[str]:
+def flight(test: Performance) -> str:
+    return f" with {test.requests_in_flight:,.0f} requests in flight" if test.requests_in_flight else ""
+
+
+def both(test: Performance) -> str:
+    """Neither limit is kept: what would help one by the size of steps costs the other."""
+    return (
+        f"TTFT and TPOT are both over their limits{flight(test)}: a lower rate; if that does not do, a faster set-up "
+        "(fewer bits, more GPUs), since larger or smaller steps help the one and cost the other"
+    )
+
+
+def slow_tokens(test: Performance) -> str:
     """TPOT over its limit: each step of the engine takes too long."""
-    if test.limits_ms and test.tpot_ms and test.tpot_ms.p99 > test.limits_ms.tpot:
-        flight = f" with {test.requests_in_flight:,.0f} requests in flight" if test.requests_in_flight else ""
-        yield (
-            f"TPOT is over its limit{flight}: a lower rate, or shorter steps (a lower --max-num-batched-tokens, so "
-            "that prompts hold up running answers less; a lower --max-num-seqs, so that fewer share a step)"
-        )
+    return (
+        f"TPOT is over its limit{flight(test)}: a lower rate, or shorter steps (a lower --max-num-batched-tokens, so "
+        "that prompts hold up running answers less; a lower --max-num-seqs, so that fewer share a step)"
+    )
 
 
-def late_starts(test: Performance) -> Iterator[str]:
+def late_starts(test: Performance) -> str:
     """TTFT over its limit: requests queue, or prompts take too long."""
-    if not (test.limits_ms and test.ttft_ms and test.ttft_ms.p99 > test.limits_ms.ttft):
-        return
     waiting = test.usage.get("requests_waiting")
     if waiting is None:
-        yield "TTFT is over its limit: --extra-metrics shows whether requests waited, or their prompts took too long"
-    elif waiting.mean >= QUEUED:
-        yield (
+        return "TTFT is over its limit: --extra-metrics shows whether requests waited, or their prompts took too long"
+    if waiting.mean >= QUEUED:
+        return (
             f"TTFT is over its limit because requests queue ({waiting.mean:,.0f} waited on average, {waiting.max:,.0f} "
             "at most): a lower rate, or whatever ran out first"
         )
-    else:
-        yield (
-            "TTFT is over its limit though hardly a request waited: prompts take too long; a higher "
-            "--max-num-batched-tokens computes each in fewer steps"
-        )
+    return (
+        "TTFT is over its limit though hardly a request waited: prompts take too long, beside running answers or by "
+        "themselves; a lower rate, or a higher --max-num-batched-tokens if prompts are longer than a step"
+    )

@@ -90,21 +90,23 @@ class Bench:
         if plan.running.prefix_caching:  # what one test computed is not to serve the next
             self.engine.wait(self.engine.spawn(self.engine.reset_prefix_cache()), lambda: self.check(folder))
         total = loadgen.expected_queries(plan, mode)
+        least_s = total / plan.target_qps if total and plan.target_qps and plan.config.row.fixed_rate else 0.0
         self.watchdog.rest()
 
         def watch() -> None:
-            self.display.tick(tested.counters, total)
+            self.display.tick(tested.counters, total, least_s=least_s)
             if tested.failure is not None:
                 raise tested.failure
             self.check(folder, busy=tested.counters.issued > tested.counters.completed)
 
-        measured = recorder.recording(folder / "machine.csv", plan.config.extra_metrics, self.engine.expose)
-        before = recorder.joules()
+        gpus = plan.watched_gpus
+        measured = recorder.recording(folder / "machine.csv", plan.config.extra_metrics, self.engine.expose, gpus)
+        before = recorder.joules(gpus)
         with measured, self.others(plan) as load:
             self.loaded = loadgen.run(mode, settings, tested, plan.samples, folder, watch)
         for said in load.said:
             self.display.say(f"{said}: the speed may be lower than this machine's", style="yellow")
-        after = recorder.joules()
+        after = recorder.joules(gpus)
         used = None if before is None or after is None else round(after - before, 1)
         facts = {"others_cpu_cores": load.cpu_cores, "others": load.said, "gpu_joules": used}
         results.write_json(folder / "machine.json", facts)

@@ -34,6 +34,7 @@ def alike(plan: Plan, line: History) -> bool:
     asked = ("model", "category", "scenario", "batch_size")
     same = all(getattr(line, name) == getattr(plan.config, name) for name in asked)
     same = same and (line.samples, line.max_new_tokens) == (plan.samples, plan.max_new_tokens)
+    same = same and (line.samples_per_query or 1) == plan.samples_per_query
     same = same and (line.setup or {}).get("workload") == plan.setup.get("workload")
     rate = line.metric("target_qps") or 0.0
     other_rate = plan.config.row.fixed_rate and abs(rate / (plan.target_qps or 1.0) - 1) > SAME_RATE

@@ -24,6 +24,17 @@ LARGEST_FILE = 4 * 2**20  # bytes of a --config file
 ON_OFF = ("0", "1")
 
 
+def open_streams() -> None:
+    """Gives a command that was started without them, as by `>&-`, standard streams that lead nowhere."""
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            if nowhere != number:
+                os.dup2(nowhere, number)
+                os.close(nowhere)
+            setattr(sys, name, os.fdopen(number, mode))
+
+
 def in_utf8() -> None:
     """Starts this command over in Python's UTF-8 mode where the locale has another encoding.
 
@@ -52,6 +63,7 @@ class Command(TyperCommand):
 
 def run_command(kind: type[Config], main: Callable[[Config], NoReturn], about: str) -> None:
     """Reads the command line into a `kind` and runs `main` with it; what the user did wrong ends with one line."""
+    open_streams()
     in_utf8()
     take_token()
 

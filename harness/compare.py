@@ -22,7 +22,7 @@ from harness.summary import Summary
 SHOWN = 20
 SAMPLES = "samples.csv"
 # Settings that say nothing of the work: where results go, and what `auto` was or came to by measuring.
-ASIDE = {item.name for item in fields(RunConfig) if item.metadata["panel"] == OUTPUT} | {
+ASIDE = {item.name for item in fields(RunConfig) if item.metadata["panel"] == OUTPUT} - {"price_per_hour"} | {
     *("total_sample_count", "min_duration", "offline_expected_qps", "target_qps", "expected_latency_ms"),
     *("quantization", "kv_cache_dtype", "running", "model", "category", "scenario", "asked"),
 }
@@ -47,7 +47,7 @@ class Compared:
         test, score, meta = self.summary.run.performance, self.summary.run.accuracy, self.summary.meta
         if test is None or test.tokens_per_sec is None:
             return None
-        searched = self.facts.plan.config.tries_rates
+        searched = self.facts.plan.config.server_target_qps == "max"
         return Speed(
             tokens_per_sec=test.tokens_per_sec,
             valid=test.valid,
@@ -64,6 +64,7 @@ class Compared:
         """All that was set, and what it ran on, as words by name."""
         asked = {name: value for name, value in self.facts.settings.items() if name not in ASIDE}
         system = self.facts.system
+        asked["max_new_tokens"] = self.facts.plan.max_new_tokens
         found = asked | asdict(self.facts.plan.running) | system.packages | system.variables
         return {name: words(value) for name, value in found.items()}
 
@@ -208,6 +209,8 @@ def last(results_dir: Path, count: int) -> list[Path]:
     """The folders of the last runs that are finished, oldest first. Raises UsageError for a count below 2."""
     if count < 2:
         raise UsageError(f"--last {count}: a comparison takes two runs or more.")
+    if not results_dir.is_dir():
+        raise UsageError(f"{results_dir}: no such folder; --results-dir names the one with the runs.")
     folders = sorted(path.parent for path in results_dir.glob("2*/summary.json"))
     return [folder for folder in folders if (status := results.status_of(folder)) and status.status == "complete"][
         -count:

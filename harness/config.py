@@ -200,6 +200,11 @@ class RunConfig(workloads.WorkloadFlags, profiler.ProfileFlags, EngineConfig):
         self.check_profile(self.mode, self.engine_args)
         if self.row.streaming and (self.batch_size or self.sort_by_length):
             raise UsageError("--batch-size and --sort-by-length are for --scenario offline only.")
+        if self.row.streaming and self.mode != "accuracy" and self.max_new_tokens < rules.STREAMED_LEAST:
+            raise UsageError(
+                f"--max-new-tokens {self.max_new_tokens}: LoadGen takes no answers of less than {rules.STREAMED_LEAST} "
+                f"tokens with --scenario {self.scenario}, where it takes the time per output token."
+            )
         if self.compliance == "test04" and (self.mode == "accuracy" or self.row.fixed_rate):
             raise UsageError(
                 "--compliance test04 compares speeds: it takes --mode performance or both, and --scenario offline or "

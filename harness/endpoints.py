@@ -1,6 +1,7 @@
 """What `--endpoint` takes, and what does not go with it."""
 
 from collections.abc import Collection, Sequence
+from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from harness.errors import UsageError
@@ -50,6 +51,18 @@ def checked(addresses: Sequence[str]) -> tuple[str, ...]:
         if cleaned.count(address) > 1:
             raise UsageError(f"--endpoint {address}: given twice.")
     return cleaned
+
+
+def here(addresses: Sequence[str]) -> bool:
+    """Whether all engines are on this machine, as one in this process is."""
+    return all(loopback(urlsplit(address).hostname or "") for address in addresses)
+
+
+def loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:  # a name
+        return host == "localhost"
 
 
 def usable(address: str) -> bool:

@@ -111,8 +111,8 @@ class Capacity(Model):
 
     requests_per_hour: float
     requests_per_day: float
-    full_set_s: float
-    """For all samples of MLPerf's set."""
+    full_set_s: float | None = None
+    """For all samples of MLPerf's set; null where others were asked."""
 
 
 class Spread(Model):

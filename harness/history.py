@@ -32,6 +32,7 @@ class History(File):
     tensor_parallel_size: int | None = None
     data_parallel_size: int | None = None
     max_new_tokens: int | None = None
+    samples_per_query: int | None = None
     valid: bool | None = None
     mean_new_tokens: float | None = None
     verdict: Verdict | None = None
@@ -50,6 +51,7 @@ class History(File):
             **known,
             schema_version=SCHEMA,
             valid=test.valid if test else None,
+            samples_per_query=test.samples_per_query if test else None,
             mean_new_tokens=tokens / test.samples if test and tokens and test.samples else None,
             verdict=score.verdict if score else None,
             scores=score.scores if score else None,

@@ -76,9 +76,10 @@ class TestResult:
     samples_per_sec: float | None
     target_qps: float | None
     scheduled_qps: float | None
-    latency_ms: Latency | None
+    latency_ms: Latency | None  # of queries
     ttft_ms: Latency | None
     tpot_ms: Latency | None
+    mean_sample_latency_ms: float | None
     early_stopping: Entries
     seeds: dict[str, int]
     effective: Entries
@@ -266,6 +267,7 @@ def interpret(values: Entries, errors: list[str], warnings: list[str]) -> TestRe
         latency_ms=latency(values, found.edges, found.percentiles),
         ttft_ms=latency(values, "result_first_token_{}_latency_ns", "result_first_token_{}_percentile_latency_ns"),
         tpot_ms=latency(values, "result_time_to_output_token_{}", "result_time_per_output_token_{}_percentile_ns"),
+        mean_sample_latency_ms=mean / 1e6 if (mean := values.get("result_mean_latency_ns")) else None,
         early_stopping={key: value for key, value in values.items() if key.startswith("early_stopping")},
         seeds={name: values[key] for name in SEEDS if (key := f"effective_{name}_rng_seed") in values},
         effective={key.removeprefix("effective_"): v for key, v in values.items() if key.startswith("effective_")},

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from harness import loadgen_log, results, roofline, rules, usage
+from harness import endpoints, loadgen_log, results, roofline, rules, usage
 from harness.facts import Capacity, Cost, LimitsMs, MachineUse, RunFacts, Spread
 from harness.plan import Plan
 from harness.summary import Performance
@@ -30,7 +30,9 @@ def read(folder: Path, facts: RunFacts) -> Performance:
     limits = plan.limits
     used = results.read(folder / "machine.json", MachineUse) if (folder / "machine.json").exists() else MachineUse()
     recorded = usage.of(folder / "machine.csv")
-    peak = recorded.get("gpu_memory_gib") or recorded.get("memory_gib")
+    here = endpoints.here(plan.config.endpoint)
+    peak = (recorded.get("gpu_memory_gib") or recorded.get("memory_gib")) if here else None
+    joules = used.gpu_joules if here and not plan.config.spans_hosts else None
     new, prompts = counts(folder / TOKENS), counts(folder / PROMPT_TOKENS)
     read_in = sum(prompts) / log.duration_s if prompts and log.duration_s else None
     shares = near_peak(facts, prompts, new, log.duration_s)
@@ -58,15 +60,16 @@ def read(folder: Path, facts: RunFacts) -> Performance:
         limits_ms=LimitsMs(ttft=limits.ttft_ms, tpot=limits.tpot_ms) if limits else None,
         early_stopping=log.early_stopping,
         peak_memory_gib=peak.max if peak else None,
+        longer=sum(count > plan.max_new_tokens for count in new),
         usage=recorded,
         ran_out=list(usage.ran_out(recorded, facts.concurrency)),
         **used.model_dump(),
         goodput=goodput(folder, new, limits),
-        requests_in_flight=log.samples_per_sec * log.latency_ms.mean / 1000
-        if scenario.streaming and log.samples_per_sec and log.latency_ms
+        requests_in_flight=log.samples_per_sec * log.mean_sample_latency_ms / 1000
+        if scenario.streaming and log.samples_per_sec and log.mean_sample_latency_ms
         else None,
-        joules_per_output_token=used.gpu_joules / sum(new) if used.gpu_joules and sum(new) else None,
-        tokens_per_sec_per_watt=sum(new) / used.gpu_joules if used.gpu_joules else None,
+        joules_per_output_token=joules / sum(new) if joules and sum(new) else None,
+        tokens_per_sec_per_watt=sum(new) / joules if joules else None,
         capacity=capacity(plan, log.samples_per_sec),
         arithmetic_percent=shares[0] if shares else None,
         bandwidth_percent=shares[1] if shares else None,
@@ -123,10 +126,11 @@ def near_peak(
 
 
 def capacity(plan: Plan, rate: float | None) -> Capacity | None:
-    """What a rate of samples/s comes to."""
+    """What a rate of samples/s comes to; for MLPerf's whole set where the samples were MLPerf's."""
     if not rate:
         return None
-    full = rules.OFFICIAL[plan.config.category].samples / rate
+    official = not plan.asked and not plan.config.known.reservation and plan.max_new_tokens == rules.MAX_NEW_TOKENS
+    full = rules.OFFICIAL[plan.config.category].samples / rate if official else None
     return Capacity(requests_per_hour=3600 * rate, requests_per_day=86400 * rate, full_set_s=full)
 
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from harness import rules
-from harness.config import RunConfig
+from harness import endpoints, rules
+from harness.config import MOST, RunConfig
 from harness.engine_config import EngineConfig, affecting
 from harness.engines import Running
 from harness.errors import UsageError
@@ -51,6 +51,13 @@ class Plan:
         if official is None:
             return None
         return rules.Limits(config.ttft_limit or official.ttft_ms, config.tpot_limit or official.tpot_ms)
+
+    @property
+    def watched_gpus(self) -> int | None:
+        """How many of this machine's visible GPUs the engine uses, the first ones; None: perhaps all."""
+        if self.config.endpoint:
+            return None if endpoints.here(self.config.endpoint) else 0
+        return None if self.config.spans_hosts else self.tensor_parallel_size * self.data_parallel_size
 
     @property
     def setup(self) -> dict[str, object]:
@@ -197,6 +204,11 @@ def resolve(
     if config.row.several and together > samples:
         raise UsageError(f"--samples-per-query {together}: this run has {samples:,} samples.")
     rate = {"all at once": config.offline_expected_qps, "fixed rate": config.server_target_qps}.get(config.row.pace)
+    if isinstance(config.server_target_qps, float) and samples / config.server_target_qps > MOST["min_duration"]:
+        days = samples / config.server_target_qps / 86400
+        raise UsageError(
+            f"--server-target-qps {config.server_target_qps:g}: {samples:,} queries would take {days:,.0f} days."
+        )
     return Plan(
         config,
         task,

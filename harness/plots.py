@@ -31,7 +31,7 @@ def draw(folder: Path, summary: Summary) -> dict[str, str]:
         else:
             drawn["tokens_per_sec"] = throughput(samples, tokens)
     if run.search and run.performance:
-        drawn["search"] = curves.draw(run.search, run.performance, summary.system.gpu_count)
+        drawn["search"] = curves.draw(run.search, run.performance, summary.gpus)
     if run.performance and (logs / "machine.csv").exists():
         drawn["machine"] = timelines.machine(logs / "machine.csv")
     if run.profile and run.profile.kinds:

@@ -69,8 +69,13 @@ class Display:
     def say(self, text: str, style: str = "") -> None:
         self.console.print(Text(text, style=style), soft_wrap=True)
 
-    def tick(self, counters: Counters | None = None, total: int | None = None, note: str = "") -> None:
-        """Refreshes the live line four times a second, or prints a plain one now and then."""
+    def tick(
+        self, counters: Counters | None = None, total: int | None = None, note: str = "", least_s: float = 0.0
+    ) -> None:
+        """Refreshes the live line four times a second, or prints a plain one now and then.
+
+        `least_s`: the stage lasts so many seconds, however fast the engine is.
+        """
         at = time.monotonic()
         if at - self._shown < (0.25 if self._live else PLAIN_EVERY_S):
             return
@@ -78,21 +83,22 @@ class Display:
         elapsed = at - self._began
         line = f"{self._stage}  {clock(elapsed)}{'  ' if note else ''}{note}"
         if counters is not None:
-            line += describe(counters, total, elapsed)
+            line += describe(counters, total, elapsed, least_s)
         if self._live:
             self._live.update(Text(line, no_wrap=True, overflow="ellipsis"), refresh=True)
         else:
             self.say(f"{time.strftime('%H:%M:%S')} {line}")
 
 
-def describe(counters: Counters, total: int | None, elapsed: float) -> str:
+def describe(counters: Counters, total: int | None, elapsed: float, least_s: float = 0.0) -> str:
     """How far a test is: samples done, tokens a second, time left; in flight and first token where it streams."""
     total = max(total or 0, counters.issued)
     parts = [f"{counters.completed:,}/{total:,} samples" if total else "waiting"]
     if counters.completed and elapsed:
         parts.append(f"{counters.tokens / elapsed:,.0f} tok/s")
         if total:
-            parts.append(f"{clock(elapsed / counters.completed * (total - counters.completed))} left")
+            left = elapsed / counters.completed * (total - counters.completed)
+            parts.append(f"{clock(max(left, least_s - elapsed))} left")
     if counters.started:
         parts.append(f"{counters.issued - counters.completed:,} in flight")
         parts.append(f"TTFT {1000 * counters.first_token_s / counters.started:.0f} ms so far")

@@ -34,24 +34,26 @@ GPU_COLUMNS: dict[str, Callable[[Any, Any], float]] = {
 }
 
 
-def joules() -> float | None:
-    """The energy that the visible GPUs have taken since their driver was loaded; None where they do not report it."""
+def joules(gpus: int | None) -> float | None:
+    """The energy that the first visible GPUs (None: all) have taken since their driver was loaded; None where they do
+    not report it."""
     with cards() as (nvml, handles):
-        known = [ask(nvml.nvmlDeviceGetTotalEnergyConsumption, card) for card in handles]
+        known = [ask(nvml.nvmlDeviceGetTotalEnergyConsumption, card) for card in handles[:gpus]]
     return sum(known) / 1000 if known and None not in known else None
 
 
 @contextlib.contextmanager
-def recording(path: Path, wanted: bool, expose: Callable[[], list[str]]) -> Iterator[None]:
+def recording(path: Path, wanted: bool, expose: Callable[[], list[str]], gpus: int | None = None) -> Iterator[None]:
     """Writes one line a second to the CSV file `path` while the block runs, if `wanted`.
 
-    `expose` gives the engine's own metrics, in Prometheus' text format.
+    `expose` gives the engine's own metrics, in Prometheus' text format; of the visible GPUs the first count (None:
+    all).
     """
     if not wanted:
         yield
         return
     stop = threading.Event()
-    recorder = threading.Thread(target=record, args=(path, stop, expose), daemon=True)
+    recorder = threading.Thread(target=record, args=(path, stop, expose, gpus), daemon=True)
     recorder.start()
     try:
         yield
@@ -60,13 +62,13 @@ def recording(path: Path, wanted: bool, expose: Callable[[], list[str]]) -> Iter
         recorder.join(timeout=2)
 
 
-def record(path: Path, stop: threading.Event, expose: Callable[[], list[str]] = list) -> None:
+def record(path: Path, stop: threading.Event, expose: Callable[[], list[str]] = list, gpus: int | None = None) -> None:
     """Samples machine and engine until `stop` is set; what one does not tell is left empty."""
     import psutil
 
     begin, engine = time.monotonic(), prometheus.Reader()
     with path.open("w", newline="") as file, cards() as (nvml, handles):
-        table = csv.writer(file)
+        table, handles = csv.writer(file), handles[:gpus]
         names = [f"gpu{index}_{column}" for index in range(len(handles)) for column in GPU_COLUMNS]
         columns = [column.name for column in prometheus.COLUMNS]
         table.writerow(["seconds", "cpu_percent", "memory_gib", *names, *columns])
@@ -75,6 +77,6 @@ def record(path: Path, stop: threading.Event, expose: Callable[[], list[str]] = 
         while not stop.wait(1.0):
             seconds = time.monotonic() - begin
             row = [round(seconds, 1), psutil.cpu_percent(), round(psutil.virtual_memory().used / 2**30, 2)]
-            gpus = [ask(partial(read, nvml), card) for card in handles for read in GPU_COLUMNS.values()]
-            table.writerow([*row, *gpus, *engine.row(seconds, expose())])
+            told = [ask(partial(read, nvml), card) for card in handles for read in GPU_COLUMNS.values()]
+            table.writerow([*row, *told, *engine.row(seconds, expose())])
             file.flush()

@@ -1,6 +1,7 @@
 """The results folder: open a run, keep its status, finish it; latest, history, index, retention."""
 
 import csv
+import errno
 import json
 import math
 import os
@@ -116,8 +117,12 @@ def note(run: RunFolder, **facts: Any) -> None:
 
 
 def check_space(path: Path) -> None:
-    """Raises BenchmarkError when the disk is about full: LoadGen would lose its logs without a word."""
-    if shutil.disk_usage(path).free < SPARE_BYTES:
+    """Raises BenchmarkError when the disk is about full, or away: LoadGen would lose its logs without a word."""
+    try:
+        free = shutil.disk_usage(path).free
+    except OSError as error:
+        raise BenchmarkError(f"{path}: {error.strerror}: the run's own folder is gone, and its logs with it.") from None
+    if free < SPARE_BYTES:
         raise BenchmarkError(f"the disk of {path} is full: free some space, or choose another --results-dir.")
 
 
@@ -230,6 +235,10 @@ def write_json(path: Path, data: Any) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
+    if not path.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path.parent))
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}-", delete=False) as file:
         try:
             file.write(text)

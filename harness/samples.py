@@ -91,7 +91,7 @@ def check_lengths(library: Library, max_model_len: int, max_new_tokens: int) -> 
         over = sum(len(prompt) + max_new_tokens > max_model_len for prompt in library.prompts)
         raise UsageError(
             f"{over:,} of {len(library):,} samples do not fit --max-model-len {max_model_len}: sample {longest} needs "
-            f"{needed}. Use --max-model-len {needed} or more."
+            f"{needed}. Use --max-model-len {needed} or more, if the model knows contexts as long, or fewer new tokens."
         )
 
 

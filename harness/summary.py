@@ -190,8 +190,10 @@ class Performance(Model):
     """What other programs took of the machine, in words, where it may have cost speed."""
     goodput: float | None = None
     """Percent of the requests that kept both limits, from LoadGen's trace; null where there are none."""
+    longer: int = 0
+    """Answers that are longer than the run allowed."""
     requests_in_flight: float | None = None
-    """On average, by Little's law: rate x mean latency. Null in Offline, where all are issued at once."""
+    """On average, by Little's law: rate x mean latency of a sample. Null in Offline, where all are issued at once."""
     gpu_joules: float | None = None
     """Energy that the GPUs took during the test, by their own counters."""
     joules_per_output_token: float | None = None
@@ -285,6 +287,12 @@ class Summary(File):
     @property
     def scenario(self) -> rules.Scenario:
         return rules.SCENARIO[self.meta.scenario]
+
+    @property
+    def gpus(self) -> int:
+        """How many GPUs the engine used; none where that is not known."""
+        used = self.meta.tensor_parallel_size * self.meta.data_parallel_size
+        return used if self.system.gpus and not self.meta.endpoints else 0
 
     @property
     def accepted(self) -> bool:

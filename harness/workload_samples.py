@@ -27,7 +27,6 @@ from harness.workloads import OFFICIAL, SYNTHETIC_COUNT, WORKLOADS, Asked, Workl
 # Which of ShareGPT's conversations count, in tokens: as in the sampling of vLLM's own benchmark (vllm bench serve).
 SHAREGPT_LEAST, SHAREGPT_PROMPT, SHAREGPT_WHOLE = 4, 1024, 2048
 MOST_SYNTHETIC = 10**8  # tokens of all prompts: about a GiB
-STREAMED_LEAST = 2  # LoadGen calls an answer of one token an error where it reports first tokens
 NO_TEMPLATE = "the tokenizer has no chat template: messages are lines such as `User: ...`, the last is `Assistant:`"
 
 
@@ -176,11 +175,11 @@ def synthetic(config: RunConfig, tokenizer: Any) -> Library:
 
 def check(library: Library, config: RunConfig) -> None:
     """Raises UsageError where an answer is too short for LoadGen to time its tokens."""
-    short = next((n for n, most in enumerate(library.new_tokens or ()) if most < STREAMED_LEAST), None)
+    short = next((n for n, most in enumerate(library.new_tokens or ()) if most < rules.STREAMED_LEAST), None)
     if short is not None and config.row.streaming:
         raise UsageError(
             f"{library.source}: request {short + 1} allows answers of one token; LoadGen takes no less than "
-            f"{STREAMED_LEAST} with --scenario {config.scenario}."
+            f"{rules.STREAMED_LEAST} with --scenario {config.scenario}."
         )
 
 

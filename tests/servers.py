@@ -25,6 +25,8 @@ class Fake:
     after: int = 0  # answers that come whole before the fault
     token_ids: bool = True  # taken and given back
     extras: bool = True  # whether fields outside OpenAI's own are taken
+    obeys: bool = True  # max_tokens
+    probe_too: bool = False  # whether the fault meets the probe as well
     key: str = ""
     models: tuple[str, ...] = ("demo",)
     max_model_len: int = 4096
@@ -68,7 +70,8 @@ class Fake:
             if body["max_tokens"] != PROBE:
                 self.asked.append(body)
             await asyncio.sleep(self.delay_s)
-            faulty = self.fault and len(self.asked) > self.after and body["max_tokens"] != PROBE
+            meets = self.probe_too or body["max_tokens"] != PROBE
+            faulty = self.fault and meets and (self.probe_too or len(self.asked) > self.after)
             return await self.answer(request, body, self.fault if faulty else "")
         finally:
             self.busy -= 1
@@ -83,8 +86,11 @@ class Fake:
             await asyncio.sleep(3600)
         if fault == "no JSON":
             return web.Response(text="<html>gateway</html>")
+        tokens: list[Any] = {"long": TOKENS * 50, "words": ["a", "b"]}.get(fault, TOKENS)
+        if self.obeys and not fault:
+            tokens = tokens[: body["max_tokens"]]
         if not body.get("stream"):
-            whole = self.message(body, TOKENS, TEXT, "abort" if fault == "early" else self.end)
+            whole = self.message(body, tokens, TEXT, "abort" if fault == "early" else self.end)
             response = web.StreamResponse(headers={"Content-Type": "application/json"})
             response.content_length = len(whole)
             await response.prepare(request)
@@ -94,18 +100,18 @@ class Fake:
             return response
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
-        await response.write(b"data: " + self.message(body, TOKENS[:1], TEXT[:2], None) + b"\n\n")
+        await response.write(b"data: " + self.message(body, tokens[:1], TEXT[:2], None) + b"\n\n")
         if fault == "half":
             request.transport.close()  # type: ignore[union-attr]
             return response
         if fault == "error":
             await response.write(b'data: {"error": {"message": "out of memory"}}\n\n')
-        elif not fault:
-            await response.write(b"data: " + self.message(body, TOKENS[1:], TEXT[2:], self.end) + b"\n\n")
+        elif fault in ("", "long", "words"):
+            await response.write(b"data: " + self.message(body, tokens[1:], TEXT[2:], self.end) + b"\n\n")
             await response.write(b"data: [DONE]\n\n")
         return response
 
-    def message(self, body: dict[str, Any], tokens: list[int], text: str, end: str | None) -> bytes:
+    def message(self, body: dict[str, Any], tokens: list[Any], text: str, end: str | None) -> bytes:
         choice = {"index": 0, "text": text, "finish_reason": end}
         if body.get("return_token_ids"):
             choice["token_ids"] = tokens

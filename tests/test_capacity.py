@@ -73,7 +73,11 @@ def test_what_a_rate_comes_to(tmp_path: Path) -> None:
     test = made.rendered(tmp_path / "run").run.performance
     assert test and test.capacity and test.samples_per_sec == 8
     assert (test.capacity.requests_per_hour, test.capacity.requests_per_day) == (28_800, 691_200)
-    assert test.capacity.full_set_s == 13_368 / 8
+    assert test.capacity.full_set_s is None  # the demo's articles are none of MLPerf's
+    real = made.rendered(tmp_path / "real", model="other").run.performance
+    assert real and real.capacity and real.capacity.full_set_s == 13_368 / 8
+    short = made.rendered(tmp_path / "short", model="other", max_new_tokens=16).run.performance
+    assert short and short.capacity and short.capacity.full_set_s is None
     assert (test.arithmetic_percent, test.bandwidth_percent) == (None, None)  # the demo, on a CPU
     assert "| requests per day | 691,200 |" in (tmp_path / "run" / "report.md").read_text()
 
@@ -111,7 +115,7 @@ def measured(ttft: float, tpot: float, **more: Any) -> Performance:
             ["requests queue (40 waited"],
         ),
         (measured(2001, 10, usage={"requests_waiting": Usage(mean=0, max=1)}), ["a higher --max-num-batched-tokens"]),
-        (measured(2001, 101), ["TPOT is over its limit: a lower rate", "TTFT is over its limit"]),
+        (measured(2001, 101), ["TTFT and TPOT are both over their limits: a lower rate"]),
         (measured(2001, 101, limits_ms=None), []),
     ],
 )

@@ -170,6 +170,18 @@ def test_a_wrong_value_ends_with_what_the_flag_takes(refusal, words: tuple[str, 
     assert line.startswith(f"error: {words[0]} takes ") and wanted in line
 
 
+def test_answers_that_loadgen_cannot_time_are_refused(refusal):
+    one = ("--max-new-tokens", "1")
+    assert "no answers of less than 2 tokens with --scenario server" in refusal("--scenario", "server", *one)
+    assert RunConfig(max_new_tokens=1).max_new_tokens == 1
+    assert RunConfig(scenario="server", max_new_tokens=1, mode="accuracy").max_new_tokens == 1
+
+
+def test_a_rate_that_takes_for_ever_is_refused() -> None:
+    with pytest.raises(UsageError, match="--server-target-qps 1e-06: 32 queries would take 370 days"):
+        resolve(RunConfig(model="demo", scenario="server", server_target_qps=1e-6, total_sample_count=32), [], 0)
+
+
 @pytest.mark.parametrize("seed", ["-1", str(2**64)])
 def test_a_seed_that_loadgen_cannot_hold_is_refused(refusal, seed: str):
     assert "--seed" in refusal("--seed", seed)

@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 import pytest
 
-from harness import rendering
+from harness import endpoints, rendering
 from harness.config import RunConfig
 from harness.engines import Sampling
 from harness.engines.openai import OpenAI
@@ -39,6 +39,8 @@ FAULTS = {  # what the server does -> what the run says
     "dies": "broke the connection off",
     "half": "broke the connection off",
     "no JSON": "",
+    "long": "does not obey max_tokens: it sent 200 tokens instead of 128",
+    "words": "sent what is no completion",
 }
 
 
@@ -175,6 +177,35 @@ def test_the_servers_own_metrics_come_with_it() -> None:
 def test_servers_must_be_alike() -> None:
     assert "serve different models" in refused(Fake(models=("a",)), Fake(models=("b",)))
     assert "take prompts differently" in refused(Fake(), Fake(token_ids=False, extras=False))
+
+
+def test_what_is_no_such_server_is_refused_before_any_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "does not obey max_tokens" in refused(Fake(obeys=False))
+    assert "sent what is no completion: '<html>gateway</html>'." in refused(Fake(fault="no JSON", probe_too=True))
+    with serving(Fake()) as fake:
+        config = RunConfig(model="demo", endpoint=(fake.address.removesuffix("/v1"),))
+        engine = OpenAI(config, 1024, load_tokenizer(config))
+        with pytest.raises(UsageError, match=r"answers 404 to a completion: .*addresses end in /v1"):
+            engine.start()
+        engine.close()
+    monkeypatch.setenv("OPENAI_API_KEY", "a\nb")
+    assert refused(Fake()).startswith("OPENAI_API_KEY holds what no header may")
+
+
+def test_answers_of_exact_length_are_counted() -> None:
+    exact = Sampling(max_new_tokens=8, min_new_tokens=8, exact=True)
+    with client(Fake(), sampling=exact) as engine:  # which has four tokens to give
+        for stream in (True, False):
+            with pytest.raises(EndpointError, match="does not obey max_tokens: it sent 4 tokens instead of 8"):
+                answer(engine, stream)
+
+
+def test_which_servers_are_on_this_machine() -> None:
+    assert endpoints.here(()) and endpoints.here(("http://localhost:1/v1", "http://127.0.0.5/v1", "http://[::1]:2/v1"))
+    assert not endpoints.here(("http://127.0.0.1/v1", "http://10.0.0.1/v1"))
+    assert not endpoints.here(("http://gpu-box/v1",))
+    local, remote = (resolve(RunConfig(model="demo", endpoint=(f"http://{h}/v1",)), [], 0) for h in ("localhost", "h"))
+    assert (local.watched_gpus, remote.watched_gpus) == (None, 0)
 
 
 def test_a_context_too_short_is_refused() -> None:

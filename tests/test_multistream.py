@@ -99,7 +99,7 @@ def test_latency_by_batch_on_the_demo(tmp_path: Path) -> None:
         assert log.latency_ms and log.latency_ms.p90 == probe["latency_p90"]
     test = ended.summary["run"]["performance"]
     assert (test["valid"], test["samples_per_query"]) == (True, 4)
-    assert test["requests_in_flight"] == pytest.approx(4)
+    assert 3 < test["requests_in_flight"] <= 4  # the first that are done wait for the others
     page = (ended.folder / "report.md").read_text()
     assert "| 4 | VALID |" in page
     assert (ended.folder / "plots" / "search.png").exists()

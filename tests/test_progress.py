@@ -3,6 +3,10 @@
 import math
 import os
 import pty
+import shlex
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,8 +15,8 @@ from rich.console import Console
 from rich.table import Table
 
 from harness import processes, results
-from harness.errors import ENGINE_FAILED, INTERRUPTED, EngineError
-from harness.progress import Display, lasting_console
+from harness.errors import ENGINE_FAILED, INTERRUPTED, BenchmarkError, EngineError
+from harness.progress import Display, describe, lasting_console
 from harness.results import RunFolder, open_run, read_json
 from harness.sut import Counters
 
@@ -61,6 +65,34 @@ def test_a_run_that_is_complete_stays_so(tmp_path: Path, error: BaseException, c
     assert ended(run) == status
     run.set_status("complete")
     assert ended(run) == "complete"
+
+
+def test_a_folder_that_is_gone_is_named(tmp_path: Path) -> None:
+    run, screen = open_run(tmp_path, "one"), Console(record=True, width=200)
+    shutil.rmtree(run.path)
+    with pytest.raises(BenchmarkError, match="the run's own folder is gone"):
+        results.check_space(run.path)
+    assert processes.fail(OSError(2, "No such file or directory"), run, screen) == ENGINE_FAILED
+    assert "the run's own folder is gone, and its logs with it" in screen.export_text()
+    assert not run.path.exists()
+
+
+def test_time_left_is_no_less_than_a_rate_needs() -> None:
+    counters = Counters(issued=2, completed=2, tokens=100)
+    assert "0:30 left" in describe(counters, 8, 10.0)
+    assert "1:10 left" in describe(counters, 8, 10.0, least_s=80.0)
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_lead_nowhere(closed: str) -> None:
+    code = "from harness.cli import open_streams; open_streams(); import sys; print(1, flush=True); sys.stdin.read()"
+    shell = f"{shlex.quote(sys.executable)} -c {shlex.quote(f'{code}; print(2, file=sys.stderr)')} {closed}"
+    done = subprocess.run(shell, shell=True, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (
+        0,
+        "" if " >&-" in f" {closed}" else "1\n",
+        "" if "2>&-" in closed else "2\n",
+    )
 
 
 def test_a_full_disk_is_named_whatever_it_breaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

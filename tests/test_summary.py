@@ -92,7 +92,8 @@ MEASURED |= {"usage": {item.name: Usage(mean=1.0, max=2.0) for item in QUANTITIE
 
 
 def test_every_metric_leads_to_a_number(tmp_path: Path) -> None:
-    summary = made.rendered(tmp_path / "run", scenario="server", server_target_qps=8.5, price_per_hour=3.6)
+    asked = {"model": "other", "scenario": "server", "server_target_qps": 8.5, "price_per_hour": 3.6}
+    summary = made.rendered(tmp_path / "run", **asked)
     test = summary.run.performance
     assert test is not None
     full = summary.run.model_copy(
@@ -235,6 +236,52 @@ def test_two_at_a_fixed_rate_have_no_ratio(tmp_path: Path) -> None:
     assert "| TTFT p99, ms | 20 | 20 |\n" in page and "| server_target_qps | 8.0 | 9.0 |" in page
 
 
+def test_rates_of_a_curve_were_configured_those_of_a_search_were_found(tmp_path: Path) -> None:
+    fast, slow = ({"scenario": "server", "server_target_qps": rates} for rates in ((8.0, 9.0), (4.0, 5.0)))
+    made.rendered(tmp_path / "a", **fast)
+    made.rendered(tmp_path / "b", **slow)
+    page = compare.page(compare.load([tmp_path / "a", tmp_path / "b"])[0])
+    assert "not comparable: the speed follows from the configured rate" in page
+    for name in "cd":
+        made.rendered(tmp_path / name, scenario="server", server_target_qps="max", max_num_seqs=ord(name))
+    assert "not comparable" not in compare.page(compare.load([tmp_path / "c", tmp_path / "d"])[0])
+
+
+def test_what_a_comparison_rests_on_stands_in_it(tmp_path: Path) -> None:
+    made.rendered(tmp_path / "a", price_per_hour=1.0)
+    made.rendered(tmp_path / "b", price_per_hour=10.0, max_new_tokens=16)
+    page = compare.page(compare.load([tmp_path / "a", tmp_path / "b"])[0])
+    assert "| price_per_hour | 1.0 | 10.0 |" in page and "| max_new_tokens | 128 | 16 |" in page
+
+
+def test_a_gpu_counts_where_the_engine_used_it(tmp_path: Path) -> None:
+    system = made.SYSTEM | {"gpus": ["NVIDIA H200"] * 8}
+    sizes = {"tensor_parallel_size": 1, "data_parallel_size": 2}
+    assert made.rendered(tmp_path / "two", system=system, **sizes).gpus == 2
+    away = made.run(tmp_path / "away", system=system, endpoint=("http://gpu-box:8000/v1",))
+    near = made.run(tmp_path / "near", system=system, endpoint=("http://localhost:8000/v1",))
+    for folder in (away, near):
+        config = json.loads((folder / "config.json").read_text())
+        config["engine_args"] = {"server": "vLLM 1.0", "serves": "demo", "exchange": "text in", "max_in_flight": 64}
+        (folder / "config.json").write_text(json.dumps(config))
+        results.write_json(folder / "Performance" / "machine.json", {"gpu_joules": 8192.0})
+        (folder / "Performance" / "machine.csv").write_text("seconds,memory_gib\n1.0,7.5\n")
+    there, here = (rendering.build(folder) for folder in (away, near))
+    assert there.gpus == here.gpus == 0
+    assert there.run.performance and here.run.performance
+    assert (there.run.performance.joules_per_output_token, there.run.performance.peak_memory_gib) == (None, None)
+    assert (here.run.performance.joules_per_output_token, here.run.performance.peak_memory_gib) == (1.0, 7.5)
+
+
+def test_answers_that_are_longer_than_allowed_are_told(tmp_path: Path) -> None:
+    folder = made.run(tmp_path / "run", max_new_tokens=127)
+    summary = rendering.build(folder)
+    assert summary.run.performance and summary.run.performance.longer == 64
+    assert "64 of 64 answers are longer than the 127 tokens that were allowed" in (folder / "report.md").read_text()
+    made.rendered(tmp_path / "kept")
+    assert "are longer than" not in (tmp_path / "kept" / "report.md").read_text()
+
+
 def test_many_runs_are_one_table_and_a_csv_file(tmp_path: Path) -> None:
     for name in ("20260131-a", "20260131-b", "20260131-c"):
         made.rendered(tmp_path / name, system=made.SYSTEM | {"gpus": ["NVIDIA H200"] * 2}, max_num_seqs=len(name))
@@ -263,7 +310,7 @@ def test_many_runs_are_one_table_and_a_csv_file(tmp_path: Path) -> None:
         (["--compare", "{a}", "{a}"], "two runs or more, not 1"),
         (["--compare", "{a}", "{a}/nothing"], "nothing: no config.json in it"),
         (["--last", "1"], "--last 1: a comparison takes two"),
-        (["--last", "2", "--results-dir", "{a}/nothing"], "two runs or more, not 0"),
+        (["--last", "2", "--results-dir", "{a}/nothing"], "nothing: no such folder"),
         (["{a}", "--csv", "x.csv"], "--csv and --plot go with --compare or --last"),
         (["--last", "2", "--plot", "x.gif"], "--plot x.gif: a name that ends with .png"),
         (["{a}", "--last", "2"], "name one RUN_DIR, or"),

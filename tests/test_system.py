@@ -87,6 +87,12 @@ def test_a_card_without_memory_of_its_own_has_the_machines(nvml: pytest.MonkeyPa
     assert system.gpu_memory_used() == 0
 
 
+def test_energy_is_that_of_the_cards_in_use(nvml: pytest.MonkeyPatch) -> None:
+    energy = {0: 5000, 1: 7000, 2: 9000}  # millijoules
+    nvml.setattr(NVML, "nvmlDeviceGetTotalEnergyConsumption", staticmethod(lambda card: energy[card]), raising=False)
+    assert [recorder.joules(count) for count in (None, 1, 2, 0)] == [21.0, 5.0, 12.0, None]
+
+
 def test_what_a_card_does_not_tell_is_left_empty(nvml: pytest.MonkeyPatch, tmp_path: Path) -> None:
     table, stop = tmp_path / "machine.csv", threading.Event()
     thread = threading.Thread(target=recorder.record, args=(table, stop))

@@ -398,6 +398,15 @@ def test_an_endpoint_run_stands_beside_the_same_workload_alone(tokenizer: Any, t
     assert not beside.alike(resolve(config("summarization", endpoint=endpoint, total_sample_count=40), [], 0), line)
 
 
+def test_batches_of_another_size_are_no_comparison(tokenizer: Any) -> None:
+    eight = resolve(config("summarization", scenario="multistream", endpoint=("http://h:1/v1",)), [], 0)
+    known = {"run": "r", "model": "demo", "category": "datacenter", "scenario": "multistream", "valid": True}
+    known |= {"samples": eight.samples, "max_new_tokens": 128, "setup": {"backend": "vllm"}}
+    assert beside.alike(eight, History(**known, samples_per_query=8))
+    assert not beside.alike(eight, History(**known, samples_per_query=1))
+    assert not beside.alike(eight, History(**known))
+
+
 @given(st.lists(st.integers(0, 5000), min_size=1, max_size=300))
 def test_percentiles_are_lengths_that_occurred(values: list[int]) -> None:
     found = Spread.of(values)

@@ -11,7 +11,7 @@ import aiohttp
 from harness.config import RunConfig
 from harness.engines import Sampling
 from harness.engines.completions import FORMS, Form, Piece, events, excerpt, piece
-from harness.errors import EndpointError, first_line
+from harness.errors import EndpointError, UsageError, first_line
 
 KEY = "OPENAI_API_KEY"
 # Servers close idle connections (uvicorn, so vLLM: after 5 s). One that is reused at that moment breaks the request.
@@ -32,8 +32,10 @@ class Client:
         self.failure: str | None = None  # a server that is gone shows in its requests
 
     def open(self) -> None:
-        """To be called on the loop."""
-        key = os.environ.get(KEY)
+        """To be called on the loop. Raises UsageError for a key that cannot be sent."""
+        key = os.environ.get(KEY, "")
+        if not (key.isascii() and (key.isprintable() or not key)):
+            raise UsageError(f"{KEY} holds what no header may, such as a line break: set it again.")
         self.session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_S),
             headers={"Authorization": f"Bearer {key}"} if key else {},
@@ -50,13 +52,16 @@ class Client:
         Raises EndpointError where any part of it does not come.
         """
         content = prompt if self.form.ids_in else self.text(prompt)
-        body = self.form.body(content, self.model, self.sampling.of(max_new_tokens), stream)
+        asked = self.sampling.of(max_new_tokens)
+        body = self.form.body(content, self.model, asked, stream)
         async with self.posted(address, body) as response:
             if response.status != 200:
                 said = excerpt(await response.read())
                 raise EndpointError(f"{address} answered {response.status}: {said}")
             if not stream:
-                yield self._tokens([piece(await response.read(), address)], address)
+                tokens = self._tokens([piece(await response.read(), address)], address)
+                self._check(len(tokens), asked, address)
+                yield tokens
                 return
             pieces: list[Piece] = []
             first: Sequence[int] = ()
@@ -69,7 +74,9 @@ class Client:
                 elif time.monotonic() - heard > ALIVE_S:
                     heard = time.monotonic()
                     yield ()
-        if rest := self._tokens(pieces, address):
+        rest = self._tokens(pieces, address)
+        self._check(len(first) + len(rest), asked, address)
+        if rest:
             yield rest
 
     def text(self, prompt: list[int]) -> str:
@@ -88,6 +95,15 @@ class Client:
         if end != "length" and not self.form.ids_out:  # as engines count: the token that ended it is one, too
             tokens.append(self.tokenizer.eos_token_id)
         return tokens
+
+    def _check(self, count: int, asked: Sampling, address: str) -> None:
+        """Raises EndpointError for an answer of another length than was asked for, where the server gives token ids.
+
+        Of text the tokens are counted here, and the server's own may be fewer.
+        """
+        most = asked.max_new_tokens
+        if self.form.ids_out and (count > most or (asked.exact and count < most)):
+            raise EndpointError(f"{address} does not obey max_tokens: it sent {count:,} tokens instead of {most:,}")
 
     def _encode(self, pieces: Sequence[Piece]) -> list[int]:
         if self.form.ids_out:

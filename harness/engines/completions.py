@@ -13,6 +13,7 @@ from harness.errors import EndpointError
 
 NAMES = {"vllm": "vLLM", "sglang": "SGLang", "llamacpp": "llama.cpp"}  # by `owned_by` of their model lists
 VERSIONS = (("/version", "version"), ("/get_server_info", "version"), ("/props", "build_info"))  # path, key
+MOST_ID = 2**31  # LoadGen gets token ids as 32-bit numbers
 WHOLE = ("stop", "length", "eos", "eos_token")  # reasons to end an answer that is all there
 
 
@@ -71,6 +72,8 @@ def piece(data: bytes | str, address: str) -> Piece:
         if not choices:  # a message about usage
             return Piece()
         found = Piece(choices[0].get("text") or "", choices[0].get("token_ids"), choices[0].get("finish_reason"))
+        if not all(type(token) is int and 0 <= token < MOST_ID for token in found.ids or ()):
+            raise ValueError
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError):
         raise EndpointError(f"{address} sent what is no completion: {excerpt(data)!r}") from None
     if found.end is not None and found.end not in WHOLE:

@@ -24,7 +24,7 @@ from harness.engines.client import IDLE_S, KEY, Client
 from harness.engines.client_processes import RemoteClient, Setup
 from harness.engines.completions import FORMS, NAMES, VERSIONS, Form, excerpt, piece
 from harness.engines.loop import LoopThread
-from harness.errors import UsageError, first_line
+from harness.errors import EndpointError, UsageError, first_line
 from harness.plan import Plan
 
 ANSWER_S = 10.0  # for what a server tells of itself
@@ -167,10 +167,17 @@ class OpenAI(LoopThread):
                     raise UsageError(
                         f"--endpoint {server.address} takes prompts as text alone: --input-len could not be exact."
                     )
-                gave = piece(said, server.address).ids is not None
-                return Form(form.ids_in, gave, form.min_tokens)
+                try:
+                    ids = piece(said, server.address).ids
+                except EndpointError as error:
+                    raise UsageError(f"--endpoint {error}.") from None
+                if len(ids or ()) > PROBE_TOKENS:
+                    raise UsageError(f"--endpoint {server.address} does not obey max_tokens: its answers are longer.")
+                return Form(form.ids_in, ids is not None, form.min_tokens)
             if status not in (400, 415, 422):
                 hint = f": set {KEY} in the environment" if status in (401, 403) else f": {excerpt(said)}"
+                if status == 404 and not server.address.endswith("/v1"):
+                    hint += "; most servers' addresses end in /v1, as in http://host:8000/v1"
                 raise UsageError(f"--endpoint {server.address} answers {status} to a completion{hint}.")
             refused = f"{status}: {excerpt(said)}"
         raise UsageError(f"--endpoint {server.address} takes no completion that this program can ask for: {refused}.")
