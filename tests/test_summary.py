@@ -299,6 +299,9 @@ def test_many_runs_are_one_table_and_a_csv_file(tmp_path: Path) -> None:
     assert len({row.count("|") for row in rows}) == 1
     header, *lines = (line.split(",") for line in (tmp_path / "all.csv").read_text().splitlines())
     assert [line[header.index("tokens_per_sec")] for line in lines] == ["1024.0"] * 3
+    (tmp_path / "20260131-b" / "status.json").write_text("{")
+    assert "20260131-a" in report("--last", "2", "--results-dir", tmp_path).stdout
+    (tmp_path / "20260131-b" / "status.json").write_text((tmp_path / "20260131-c" / "status.json").read_text())
     newest = report("--last", "2", "--results-dir", tmp_path)
     assert "20260131-c" in newest.stdout and "20260131-a" not in newest.stdout
 
