@@ -204,11 +204,10 @@ def resolve(
     if config.row.several and together > samples:
         raise UsageError(f"--samples-per-query {together}: this run has {samples:,} samples.")
     rate = {"all at once": config.offline_expected_qps, "fixed rate": config.server_target_qps}.get(config.row.pace)
-    if isinstance(config.server_target_qps, float) and samples / config.server_target_qps > MOST["min_duration"]:
-        days = samples / config.server_target_qps / 86400
-        raise UsageError(
-            f"--server-target-qps {config.server_target_qps:g}: {samples:,} queries would take {days:,.0f} days."
-        )
+    slowest = min(rate) if isinstance(rate, tuple) else rate
+    if config.row.fixed_rate and isinstance(slowest, float) and samples / slowest > MOST["min_duration"]:
+        days = samples / slowest / 86400
+        raise UsageError(f"--server-target-qps {slowest:g}: {samples:,} queries would take {days:,.0f} days.")
     return Plan(
         config,
         task,

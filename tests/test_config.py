@@ -178,8 +178,13 @@ def test_answers_that_loadgen_cannot_time_are_refused(refusal):
 
 
 def test_a_rate_that_takes_for_ever_is_refused() -> None:
-    with pytest.raises(UsageError, match="--server-target-qps 1e-06: 32 queries would take 370 days"):
-        resolve(RunConfig(model="demo", scenario="server", server_target_qps=1e-6, total_sample_count=32), [], 0)
+    def asked(**flags: Any) -> object:
+        return resolve(RunConfig(model="demo", total_sample_count=32, **flags), [], 0)
+
+    for rates in (1e-6, (1e-6, 5.0)):
+        with pytest.raises(UsageError, match="--server-target-qps 1e-06: 32 queries would take 370 days"):
+            asked(scenario="server", server_target_qps=rates)
+    assert asked(server_target_qps=1e-6, offline_expected_qps=1e-6)  # Offline has all at once
 
 
 @pytest.mark.parametrize("seed", ["-1", str(2**64)])
