@@ -31,11 +31,11 @@ def tails(numbers: Mapping[str, float | None]) -> dict[str, float | None]:
 
 
 def mark(axes: Any, line: Callable[..., Any], references: Mapping[str, float], share: float = 1.0) -> None:
-    """Draws speeds known from elsewhere with `line`, on an axis in units of `share` output tokens/s."""
+    """Draws speeds known from elsewhere with `line`, on an axis in units of `share` output tokens/s; named above it."""
     for (name, speed), dashes in zip(references.items(), cycle(("--", ":", "-."))):
         line(speed / share, color=ORANGE, linestyle=dashes, label=f"{name}: {speed:,.0f}")
     if references:
-        axes.legend(fontsize=8, framealpha=0.9)
+        axes.legend(fontsize=8, frameon=False, loc="lower right", bbox_to_anchor=(1, 1))
 
 
 def by_number(knob: str, points: Sequence[Point], references: Mapping[str, float]) -> Any:
@@ -98,7 +98,7 @@ def speedups(
     most = [high for _, _, _, high, _ in rows] + [speed / baseline for speed in references.values()]
     axes.set_xlim(0, 1.1 * max(most))
     axes.set_xlabel("output tokens/s, baseline = 1" + ("" if all(r[4] for r in rows) else "; hatched: not usable"))
-    axes.set_title("Speed against the baseline")
+    axes.set_title("Speed against the baseline", loc="left")
     axes.grid(axis="y", visible=False)
     return figure
 
@@ -157,5 +157,6 @@ def path(steps: Sequence[tuple[str, float, bool]], references: Mapping[str, floa
     axes.set_xticks(range(len(steps)), names, rotation=20, ha="right")
     mark(axes, axes.axhline, references)
     axes.set_ylim(0, 1.15 * max([*speeds, *references.values()]))
-    axes.set(ylabel="output tokens/s", title="Stacked: each step keeps all before it" + crosses([s[2] for s in steps]))
+    axes.set_ylabel("output tokens/s")
+    axes.set_title("Stacked: each step keeps all before it" + crosses([s[2] for s in steps]), loc="left")
     return figure
