@@ -273,6 +273,15 @@ def test_a_gpu_counts_where_the_engine_used_it(tmp_path: Path) -> None:
     assert (here.run.performance.joules_per_output_token, here.run.performance.peak_memory_gib) == (1.0, 7.5)
 
 
+def test_a_table_that_cannot_be_written_names_where(tmp_path: Path) -> None:
+    for name in "ab":
+        made.rendered(tmp_path / name)
+    for place, why in ((tmp_path / "none" / "x.csv", "No such file or directory"), (tmp_path, "Is a directory")):
+        done = report("--compare", tmp_path / "a", tmp_path / "b", "--csv", place)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.rstrip().endswith(f"{why}.") and "/." not in done.stderr
+
+
 def test_answers_that_are_longer_than_allowed_are_told(tmp_path: Path) -> None:
     folder = made.run(tmp_path / "run", max_new_tokens=127)
     summary = rendering.build(folder)
