@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from harness import compare, compare_plot, loadgen_log, rendering
-from harness.cli import in_utf8, open_streams
+from harness.cli import prepare
 from harness.errors import BAD_INPUT, DONE, BenchmarkError
 from harness.sweep import report as sweep_report
 
@@ -73,6 +73,5 @@ def compared(asked: argparse.Namespace) -> str:
 
 
 if __name__ == "__main__":
-    open_streams()
-    in_utf8()
+    prepare()
     sys.exit(main())

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from harness.cli import Command, in_utf8, open_streams, take_token
+from harness.cli import Command, prepare
 from harness.errors import DONE, ends_in_one_line
 from harness.sweep import choice, file
 from harness.sweep.choice import Choice
@@ -53,9 +53,7 @@ def main(path: Path, wanted: Choice, *, resume: bool, dry_run: bool, results_dir
 
 
 if __name__ == "__main__":
-    open_streams()
-    in_utf8()
-    take_token()
+    prepare()
     app = typer.Typer(add_completion=False)
     app.command(cls=Command, help=ABOUT)(command)
     app()

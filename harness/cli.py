@@ -32,6 +32,7 @@ def open_streams() -> None:
             if nowhere != number:
                 os.dup2(nowhere, number)
                 os.close(nowhere)
+            os.set_inheritable(number, True)
             setattr(sys, name, os.fdopen(number, mode))
 
 
@@ -50,6 +51,13 @@ def take_token() -> None:
         os.environ.setdefault("HF_TOKEN", older)
 
 
+def prepare() -> None:
+    """What every command begins with."""
+    open_streams()
+    in_utf8()
+    take_token()
+
+
 class Command(TyperCommand):
     """A command whose help does not print a type for the flags that take no value."""
 
@@ -63,9 +71,7 @@ class Command(TyperCommand):
 
 def run_command(kind: type[Config], main: Callable[[Config], NoReturn], about: str) -> None:
     """Reads the command line into a `kind` and runs `main` with it; what the user did wrong ends with one line."""
-    open_streams()
-    in_utf8()
-    take_token()
+    prepare()
 
     def command(context: typer.Context, **flags: Any) -> None:
         path = context.params.get("config")

@@ -212,16 +212,7 @@ def last(results_dir: Path, count: int) -> list[Path]:
     if not results_dir.is_dir():
         raise UsageError(f"{results_dir}: no such folder; --results-dir names the one with the runs.")
     folders = sorted(path.parent for path in results_dir.glob("2*/summary.json"))
-    return [folder for folder in folders if finished(folder)][-count:]
-
-
-def finished(folder: Path) -> bool:
-    """Whether a run is known to be complete; a damaged status says nothing."""
-    try:
-        status = results.status_of(folder)
-    except UsageError:
-        return False
-    return status is not None and status.status == "complete"
+    return [path for path in folders if (known := results.known_status(path)) and known.status == "complete"][-count:]
 
 
 def columns(runs: Sequence[Compared]) -> list[Column]:

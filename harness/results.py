@@ -52,10 +52,7 @@ class RunFolder:
 
     def fail(self, status: Literal["failed", "interrupted"], reason: str = "") -> None:
         """Marks a run that ended early; one that is complete stays so, whatever happens to it afterwards."""
-        try:
-            known = status_of(self.path)
-        except UsageError:  # a damaged one is replaced
-            known = None
+        known = known_status(self.path)  # a damaged one is replaced
         if known is None or known.status != "complete":
             self.set_status(status, reason)
 
@@ -93,6 +90,14 @@ def status_of(folder: Path) -> RunStatus | None:
     """How far a run came; None where it left no status. Raises UsageError for a status that cannot be read."""
     path = folder / "status.json"
     return read(path, RunStatus) if path.exists() else None
+
+
+def known_status(folder: Path) -> RunStatus | None:
+    """How far a run came; None also for a status that cannot be read."""
+    try:
+        return status_of(folder)
+    except UsageError:
+        return None
 
 
 def facts_of(folder: Path) -> RunFacts:
@@ -166,10 +171,7 @@ def older(run: RunFolder) -> list[Path]:
 
 def ended(folder: Path) -> bool:
     """Whether a run is over; one whose status cannot be read is left alone."""
-    try:
-        known = status_of(folder)
-    except UsageError:
-        return False
+    known = known_status(folder)
     return known is not None and known.status != "running"
 
 

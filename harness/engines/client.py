@@ -34,7 +34,7 @@ class Client:
     def open(self) -> None:
         """To be called on the loop. Raises UsageError for a key that cannot be sent."""
         key = os.environ.get(KEY, "")
-        if not (key.isascii() and (key.isprintable() or not key)):
+        if not (key.isascii() and key.isprintable()):
             raise UsageError(f"{KEY} holds what no header may, such as a line break: set it again.")
         self.session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_S),
