@@ -90,6 +90,8 @@ def start(engine: engines.Engine, folder: RunFolder, stall_timeout: float, displ
     display.stage(f"starting {engine.name}")
     engine.start(tick)
     display.done(f"{f'{engine.name} {engine.version}'.rstrip()} is up after {engine.start_s:.0f} s")
+    for caution in engine.cautions:
+        display.say(caution, style="yellow")
 
 
 def warn(display: Display, deviations: list[str]) -> None:

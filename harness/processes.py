@@ -111,13 +111,35 @@ def explain(error: EngineError, log: Path) -> str:
     return f"{said}{f' ({cause})' if cause and cause not in said else ''}; more in {log}"
 
 
+def by_signal(number: int) -> str:
+    """How a process ended: died by SIGILL (illegal instruction)."""
+    with contextlib.suppress(ValueError):
+        return f"died by {signal.Signals(number).name} ({(signal.strsignal(number) or '').lower()})"
+    return f"died by signal {number}"
+
+
+def death(text: str) -> tuple[str, bool] | None:
+    """The first of the engine's processes that died, by its log: which, where Python was; and whether by a signal."""
+    ended = re.search(r"Worker proc \D*(\d+) died unexpectedly(?: \(exit code: -(\d+)\))?", text)
+    fatal = re.search(r"^Fatal Python error: (.+)$", text, re.M)
+    named = (number for number in signal.valid_signals() if fatal and signal.strsignal(number) == fatal[1])
+    number = int(ended[2]) if ended and ended[2] else next(named, None)
+    if not ended and not number:
+        return None
+    said = f"{f'worker {ended[1]}' if ended else 'a process of it'} {by_signal(number) if number else 'died'}"
+    where = re.search(r'^Current thread .*\n  File "(.+)", line (\d+) in (\S+)', text, re.M)
+    return f"{said} in {where[3]}, {where[1]}:{where[2]}" if fatal and where else said, bool(number)
+
+
 def root_cause(log: Path) -> str | None:
-    """The first exception that the engine's own processes wrote to `log`, as one line."""
+    """What ended the engine's own processes, by their `log`, as one line: a signal, else the first exception."""
     try:
         text = log.read_text(errors="replace")
     except OSError:
         return None
+    died, signalled = death(text) or ("", False)
     found = re.findall(r"^(?:.*\] )?((?:\w+\.)*\w*(?:Error|Exception)): (.+)$", text, re.M)
-    vague = ("Engine core initialization failed", "See stack trace (above)")
+    vague = ("Engine core initialization failed", "See stack trace (above)", "cancelled")
     causes = [f"{name}: {what}" for name, what in found if not any(word in what for word in vague)]
-    return shorten(causes[0], LONGEST, placeholder=" ...") if causes else None
+    first = died if signalled else next(iter(causes), died)
+    return shorten(first, LONGEST, placeholder=" ...") if first else None

@@ -172,6 +172,13 @@ def cpu_model() -> str:
     return platform.processor() or platform.machine()
 
 
+def has_amx() -> bool:
+    """Whether the CPU has Intel's AMX: Xeons of the 4th generation and later."""
+    with contextlib.suppress(OSError):
+        return "amx_tile" in Path("/proc/cpuinfo").read_text().split()
+    return False
+
+
 def os_name() -> str:
     with contextlib.suppress(OSError):
         return f"{platform.freedesktop_os_release()['PRETTY_NAME']}, kernel {platform.release()}"

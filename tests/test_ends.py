@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from harness.system import has_amx
 from tests.conftest import ROOT, Finished, run
 from tests.warm import Warm
 
@@ -70,6 +71,27 @@ def test_a_killed_engine(tmp_path: Path) -> None:
     done = run(tmp_path, when="accuracy test", then=kill)
     check(done, 3, "failed", "engine process ended unexpectedly", "engine.log")
     assert (done.folder / "Accuracy" / "mlperf_log_detail.txt").exists()
+
+
+def test_a_worker_that_dies_by_a_signal(tmp_path: Path) -> None:
+    def kill(pid: int) -> None:
+        workers = [process for process in engines(pid) if "Worker" in title(process)]
+        assert len(workers) == 1
+        workers[0].send_signal(signal.SIGILL)
+
+    done = run(tmp_path, when="accuracy test", then=kill)
+    check(done, 3, "failed", "worker 0 died by SIGILL (illegal instruction) in ", "engine.log")
+    assert "cancelled" not in done.status["reason"]
+    assert "Injected <class 'harness.engines.amx.Extension'>" in (done.folder / "engine.log").read_text()
+    assert "worker_extension_cls" not in (done.folder / "config.json").read_text()
+
+
+@pytest.mark.skipif(not has_amx(), reason="this CPU has no AMX")
+@pytest.mark.parametrize("tokens", [1, 4, 20])
+def test_a_short_first_prompt_where_the_cpu_has_amx(tokens: int, tmp_path: Path) -> None:
+    work = ("--mode", "performance", "--input-len", str(tokens), "--output-len", "8", "--total-sample-count", "64")
+    done = run(tmp_path, *work, "--offline-expected-qps", "20", "--min-duration", "1")
+    assert done.code == 0, done.output
 
 
 def test_ctrl_c(tmp_path: Path) -> None:

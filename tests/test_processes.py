@@ -1,4 +1,4 @@
-"""What a command leaves behind: nothing, whatever its threads are doing when it ends."""
+"""What a command leaves behind: nothing, whatever its threads are doing when it ends; and what ended its engine."""
 
 import subprocess
 import sys
@@ -6,7 +6,9 @@ import time
 from pathlib import Path
 
 import psutil
+import pytest
 
+from harness.processes import root_cause
 from tests.conftest import ROOT
 
 FORKING = """
@@ -36,3 +38,46 @@ def test_a_thread_that_starts_processes_until_the_end(tmp_path: Path) -> None:
     assert "secret" not in log.read_text()
     time.sleep(0.2)
     assert not [p for p in psutil.process_iter(["cmdline"]) if str(log) in (p.info["cmdline"] or [])]
+
+
+DIED = (
+    "(EngineCore pid=7) ERROR 11-23 16:18:39 [x.py:315] Worker proc VllmWorker-3 died unexpectedly (exit code: {}), so"
+)
+FATAL = """Fatal Python error: Illegal instruction
+
+Thread 0x01 (most recent call first):
+  File "/a/other.py", line 1 in wait
+
+Current thread 0x02 (most recent call first):
+  File "/a/attention.py", line 12 in forward
+  File "/a/model.py", line 7 in run
+"""
+CANCELLED = "(EngineCore pid=7) ERROR [core.py:1512] RuntimeError: cancelled"
+
+
+@pytest.mark.parametrize(
+    ("log", "cause"),
+    [
+        ([DIED.format(-9), CANCELLED], "worker 3 died by SIGKILL (killed)"),
+        ([DIED.format(-250), CANCELLED], "worker 3 died by signal 250"),
+        (
+            [FATAL, CANCELLED, DIED.format(None)],
+            "worker 3 died by SIGILL (illegal instruction) in forward, /a/attention.py:12",
+        ),
+        ([FATAL, CANCELLED], "a process of it died by SIGILL (illegal instruction) in forward, /a/attention.py:12"),
+        ([DIED.format(None), CANCELLED], "worker 3 died"),
+        ([DIED.format(None), "ValueError: no such layer"], "ValueError: no such layer"),
+        ([CANCELLED], None),
+        ([DIED.format(1), "ValueError: no such layer"], "ValueError: no such layer"),
+        (["all is well"], None),
+    ],
+)
+def test_what_ended_an_engine(log: list[str], cause: str | None, tmp_path: Path) -> None:
+    path = tmp_path / "engine.log"
+    path.write_text("\n".join(log))
+    assert root_cause(path) == cause
+
+
+def test_workers_on_a_cpu_ask_for_amx() -> None:
+    asked = "import torch; torch.cpu._init_amx = lambda: print('asked'); import harness.engines.amx"
+    assert subprocess.run([sys.executable, "-c", asked], cwd=ROOT, capture_output=True).stdout == b"asked\n"

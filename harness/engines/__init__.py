@@ -66,6 +66,7 @@ class Engine(Protocol):
     sampling: Sampling
     start_s: float
     heard_at: float  # when it last answered anything, by time.monotonic
+    cautions: list[str]  # once started: what its user should know of its settings
     loop: asyncio.AbstractEventLoop
 
     def start(self, watch: Callable[[], None] = ...) -> None:

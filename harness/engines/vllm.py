@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import faulthandler
 import itertools
 import logging
 import math
@@ -25,8 +26,8 @@ from harness.engines.prometheus import SOURCES
 from harness.engines.vllm_refusals import check_quantization, refusal
 from harness.errors import BenchmarkError, EngineError, UsageError, first_line
 from harness.plan import Plan
-from harness.processes import adopt_orphans, end_children
-from harness.system import gpus
+from harness.processes import adopt_orphans, by_signal, end_children
+from harness.system import gpus, has_amx
 from harness.values import near
 
 DTYPES = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32"}
@@ -34,6 +35,12 @@ DTYPES = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32"}
 GRACE_S = 3.0
 ENDED = "vLLM's engine process ended unexpectedly"
 CPU_BLOCK = 32
+EXTENSION = "worker_extension_cls"  # of --engine-arg: a class whose module each worker imports
+AMX = "harness.engines.amx.Extension"
+AMX_LOST = (
+    f"{EXTENSION} is yours, so nobody asks Linux for AMX: bf16 may end in SIGILL on this CPU unless your class's "
+    "module calls torch.cpu._init_amx()"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,10 +168,13 @@ class VLLM(LoopThread):
 
     async def _start(self) -> None:
         os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+        faulthandler.enable(2)  # a process that dies by a signal says where, in engine.log: this one, what is forked,
+        os.environ.setdefault("PYTHONFAULTHANDLER", "1")  # and what is begun anew
         import vllm
         from vllm import AsyncEngineArgs
         from vllm.config import ProfilerConfig
         from vllm.inputs.engine import tokens_input
+        from vllm.platforms import current_platform
         from vllm.usage.usage_lib import UsageContext
         from vllm.v1.engine.async_llm import AsyncLLM
 
@@ -173,6 +183,9 @@ class VLLM(LoopThread):
         self._prompt = tokens_input
         # Between the first token and the end nobody looks: one output each is enough.
         args: dict[str, Any] = {"stream_interval": self.sampling.max_new_tokens, **self.args}
+        if current_platform.is_cpu():
+            self.cautions += [AMX_LOST] if EXTENSION in args and has_amx() else []
+            args = {EXTENSION: AMX, **args}
         if isinstance(settings := args.get("profiler_config"), dict):
             args["profiler_config"] = ProfilerConfig(**settings)
         try:
@@ -308,7 +321,14 @@ class VLLM(LoopThread):
         """Why the engine will answer no more; None while it lives."""
         if self._links and self._links.broken:
             return LOST
-        return ENDED if self._llm is not None and self._llm.errored else None
+        return f"{ENDED}{self._death()}" if self._llm is not None and self._llm.errored else None
+
+    def _death(self) -> str:
+        """By which signal, if vLLM can tell."""
+        with contextlib.suppress(AttributeError):
+            ended = self._llm.engine_core.resources.engine_manager.finished_procs()
+            return "".join(f": {name} {by_signal(-code)}" for name, code in ended.items() if code < 0)
+        return ""
 
     def close(self) -> None:
         """Stops the engine and every process it started; returns within a few seconds even if it hangs."""
