@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import mlperf_loadgen as lg
 
-from harness import loadgen, loadgen_log, others, recorder, results, search, sut, system
+from harness import loadgen, others, recorder, results, search, sut, system, token_times
 from harness.engines import Engine
 from harness.errors import EngineError
 from harness.others import Others
@@ -59,7 +59,7 @@ class Bench:
         self.display.stage(f"probe at {load}")
         with loadgen.shortened(settings, short):
             self.drive("performance", settings, short, folder)
-        result = loadgen_log.read(folder)
+        result = token_times.read(folder, plan.limits, plan.asked is not None)
         self.display.done(f"{load}: {'VALID' if result.valid else 'INVALID'}")
         first, each, whole = result.ttft_ms, result.tpot_ms, result.latency_ms
         return search.Probe(
@@ -110,7 +110,7 @@ class Bench:
         used = None if before is None or after is None else round(after - before, 1)
         facts = {"others_cpu_cores": load.cpu_cores, "others": load.said, "gpu_joules": used}
         results.write_json(folder / "machine.json", facts)
-        results.write_json(folder / "tokens.json", tested.new_tokens)
+        results.write_json(folder / token_times.TOKENS, tested.new_tokens)
         lengths = [len(self.library.prompts[index]) for index in tested.indices]
         results.write_json(folder / "prompt_tokens.json", lengths)
 

@@ -11,7 +11,6 @@ from harness import (
     checkpoints,
     compliance,
     engines,
-    loadgen_log,
     model,
     others,
     processes,
@@ -23,6 +22,7 @@ from harness import (
     search,
     startup,
     system,
+    token_times,
     traces,
     tracking,
     workload_samples,
@@ -204,7 +204,7 @@ def measure_accuracy(plan: Plan, bench: Bench, tokenizer: Any) -> Evaluation:
 def measure_performance(plan: Plan, bench: Bench) -> Plan:
     """Runs the performance test, again with a corrected rate if the first was wrong; the plan of the last one."""
     for left in reversed(range(rates.max_attempts(plan.config))):
-        result = loadgen_log.read(bench.test("performance", plan))
+        result = token_times.read(bench.test("performance", plan), plan.limits, plan.asked is not None)
         better = rates.corrected(plan, result) if left else None
         if better is None:
             break

@@ -24,7 +24,7 @@ def user_conf(plan: Plan) -> str:
         settings["target_latency"] = f"{plan.expected_latency_ms:.6g}"
     if plan.config.row.several:
         settings["samples_per_query"] = str(plan.samples_per_query)
-        settings["target_latency_percentile"] = str(rules.MULTISTREAM_PERCENTILE)
+        settings["target_latency_percentile"] = f"{100 * rules.MULTISTREAM_PERCENTILE:g}"
     if plan.limits and plan.limits != plan.config.row.limits:
         settings["ttft_latency"] = f"{plan.limits.ttft_ms:.6g}"
         settings["tpot_latency"] = f"{plan.limits.tpot_ms:.6g}"

@@ -85,6 +85,8 @@ class TestResult:
     effective: Entries
     errors: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    single_token: int = 0  # answers that have no time per output token
+    tpot_judged: bool = True  # whether the answers that have one are enough to hold them against a limit
 
 
 def finite(number: str | float) -> float | None:
@@ -282,7 +284,8 @@ def latency(values: Entries, edge: str, percentile: str) -> Latency | None:
     names += [percentile.format(share) for share in PERCENTILES]
     if any(values.get(name) is None for name in names):
         return None
-    return Latency(*(values[name] / 1e6 for name in names))
+    found = Latency(*(values[name] / 1e6 for name in names))
+    return found if found.min >= 0 else None  # what LoadGen made of answers without a second token, or a first
 
 
 @dataclass(frozen=True)

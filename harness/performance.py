@@ -1,16 +1,17 @@
 """A performance test's folder -> all that is known of it: LoadGen's numbers, tokens, the machine, the cost."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
-from harness import endpoints, loadgen_log, results, roofline, rules, usage
+from harness import endpoints, loadgen_log, results, roofline, rules, token_times, usage
 from harness.facts import Capacity, Cost, LimitsMs, MachineUse, RunFacts, Spread
 from harness.plan import Plan
 from harness.summary import Performance
 
-TOKENS, PROMPT_TOKENS = "tokens.json", "prompt_tokens.json"
+PROMPT_TOKENS = "prompt_tokens.json"
 
 
 def read(folder: Path, facts: RunFacts) -> Performance:
@@ -20,7 +21,7 @@ def read(folder: Path, facts: RunFacts) -> Performance:
     """
     plan = facts.plan
     scenario = plan.config.row
-    log = loadgen_log.read(folder, scenario.loadgen, "PerformanceOnly")
+    log = token_times.read(folder, plan.limits, plan.asked is not None, scenario.loadgen, "PerformanceOnly")
     for name, found, planned in (
         ("seeds", log.seeds, asdict(plan.seeds)),
         ("minimum duration, ms", log.effective.get("min_duration_ms"), round(1000 * plan.min_duration_s)),
@@ -33,11 +34,11 @@ def read(folder: Path, facts: RunFacts) -> Performance:
     here = endpoints.here(plan.config.endpoint)
     peak = (recorded.get("gpu_memory_gib") or recorded.get("memory_gib")) if here else None
     joules = used.gpu_joules if here and not plan.config.spans_hosts else None
-    new, prompts = counts(folder / TOKENS), counts(folder / PROMPT_TOKENS)
+    new, prompts = token_times.token_counts(folder), prompt_counts(folder)
     read_in = sum(prompts) / log.duration_s if prompts and log.duration_s else None
     shares = near_peak(facts, prompts, new, log.duration_s)
     total = read_in + log.tokens_per_sec if read_in and log.tokens_per_sec else None
-    return Performance(
+    found = Performance(
         scenario=plan.config.scenario,
         valid=bool(log.valid),
         invalid_reasons=log.invalid_reasons,
@@ -57,6 +58,8 @@ def read(folder: Path, facts: RunFacts) -> Performance:
         latency_ms=log.latency_ms,
         ttft_ms=log.ttft_ms,
         tpot_ms=log.tpot_ms,
+        single_token=log.single_token,
+        tpot_judged=log.tpot_judged,
         limits_ms=LimitsMs(ttft=limits.ttft_ms, tpot=limits.tpot_ms) if limits else None,
         early_stopping=log.early_stopping,
         peak_memory_gib=peak.max if peak else None,
@@ -79,6 +82,35 @@ def read(folder: Path, facts: RunFacts) -> Performance:
         errors=counted(log.errors),
         warnings=counted(log.warnings),
     )
+    if wrong := next(impossible(found, scenario.planned_by_rate), None):
+        raise loadgen_log.LogError(f"{folder}: {wrong}: no test can measure that; its logs are not to be trusted.")
+    return found
+
+
+def impossible(test: Performance, lasts: bool) -> Iterator[str]:
+    """Numbers that no test can have: negative ones, and latencies beyond its length. `lasts`: its duration holds every
+    query's (SingleStream's ends when the last one begins)."""
+    for name, value in leaves(test.model_dump()):
+        if value < 0:
+            yield f"{name} is {value:g}"
+    whole = 1001 * test.duration_s if lasts and test.duration_s else None  # ms, and what clocks differ by
+    longest = test.latency_ms.max if test.latency_ms else None
+    for name, found, most in (
+        ("the longest latency", longest, whole),
+        ("the longest TTFT", test.ttft_ms.max if test.ttft_ms else None, longest),
+        ("the longest TPOT", test.tpot_ms.max if test.tpot_ms else None, longest),
+    ):
+        if found is not None and most is not None and found > most * (1 + 1e-9):
+            yield f"{name} is {found:g} ms, beyond {most:g}"
+
+
+def leaves(data: Any, name: str = "") -> Iterator[tuple[str, float]]:
+    """Every number in nested data, with the path to it."""
+    if isinstance(data, Mapping):
+        for key, value in data.items():
+            yield from leaves(value, f"{name}.{key}".lstrip("."))
+    elif type(data) in (int, float):
+        yield name, data
 
 
 def goodput(folder: Path, tokens: Sequence[int], limits: rules.Limits | None) -> float | None:
@@ -147,8 +179,9 @@ def cost(price_per_hour: float | None, output: float | None, total: float | None
     )
 
 
-def counts(path: Path) -> list[int]:
-    """Token counts in the order of issue; none where they were not recorded. Raises UsageError."""
+def prompt_counts(folder: Path) -> list[int]:
+    """The tokens of each prompt in the order of issue; none where they were not recorded. Raises UsageError."""
+    path = folder / PROMPT_TOKENS
     return results.read(path, list[int]) if path.exists() else []
 
 

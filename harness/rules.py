@@ -10,6 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
+from harness.early_stopping import least_queries
+
 ROOT = Path(__file__).resolve().parent.parent
 DEMO = ROOT / "demo"
 
@@ -19,7 +21,7 @@ PROMPT = (
 )
 MAX_NEW_TOKENS = 128
 MIN_NEW_TOKENS = 1
-STREAMED_LEAST = 2  # LoadGen calls an answer of one token an error where it reports first tokens
+STREAMED_LEAST = 2  # tokens of an answer that has a time per output token
 EDGE_SHUFFLE_SEED = 42
 SHAPE = {  # Llama-3.1-8B, from its config.json
     **{"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "vocab_size": 128256},
@@ -28,9 +30,10 @@ SHAPE = {  # Llama-3.1-8B, from its config.json
 LONGEST_PROMPT = 2540  # tokens, of the 13,368 official samples
 FEW = 30  # samples of a part below which a bootstrap says too little: of one sample, the interval is a point
 MIN_DURATION_S = 600.0
-SURE_QUERIES = 459  # LoadGen's early stopping needs these before it believes a 99th percentile, if none is over
-SURE_P90_QUERIES = 64  # the same of a 90th percentile
-MULTISTREAM_PERCENTILE = 90  # as SingleStream's; LoadGen's own for MultiStream, 99, takes 662 queries
+LIMIT_PERCENTILE = 0.99  # that latency limits hold for
+MULTISTREAM_PERCENTILE = 0.9  # as SingleStream's; LoadGen's own for MultiStream is 0.99
+SURE_QUERIES = least_queries(LIMIT_PERCENTILE)  # before LoadGen believes the percentile, if none is over the limit
+SURE_P90_QUERIES = least_queries(MULTISTREAM_PERCENTILE, over=1)  # an estimate leaves the slowest out; of 0.99: 662
 
 
 @dataclass(frozen=True)

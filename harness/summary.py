@@ -176,6 +176,10 @@ class Performance(Model):
     """Time to the first token."""
     tpot_ms: Latency | None = None
     """Time per output token after the first."""
+    single_token: Count = 0
+    """Answers of one token, which have no time per output token; `tpot_ms` is that of the others."""
+    tpot_judged: bool = True
+    """Whether the others are enough to be sure that their 99th percentile keeps its limit."""
     limits_ms: LimitsMs | None = None
     early_stopping: dict[str, JsonValue] = {}
     peak_memory_gib: float | None = None

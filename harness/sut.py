@@ -11,6 +11,7 @@ import mlperf_loadgen as lg
 
 from harness.config import RunConfig
 from harness.engines import Engine
+from harness.errors import BenchmarkError
 from harness.progress import Counters
 
 Item = TypeVar("Item")
@@ -68,6 +69,12 @@ class SUT:
         return self.prompts[query.index], most
 
     def complete(self, query: "Query", tokens: Sequence[int]) -> None:
+        """Reports a whole answer. Raises BenchmarkError for one without tokens, of which nothing can be timed."""
+        if not tokens:
+            raise BenchmarkError(
+                f"{self.engine.name} answered sample {query.index} without a single token, which cannot be timed: take "
+                "that request out, or serve the model so that it obeys min_tokens."
+            )
         self.new_tokens[query.order] = len(tokens)
         self.counters.completed += 1
         self.counters.tokens += len(tokens)

@@ -37,9 +37,7 @@ def load(config: RunConfig, tokenizer: Any) -> Library | None:
     """
     if config.official_workload:
         return None
-    library = synthetic(config, tokenizer) if config.input_len else from_file(config, tokenizer, row(config.workload))
-    check(library, config)
-    return library
+    return synthetic(config, tokenizer) if config.input_len else from_file(config, tokenizer, row(config.workload))
 
 
 def row(name: str) -> Workload:
@@ -171,16 +169,6 @@ def synthetic(config: RunConfig, tokenizer: Any) -> Library:
         digest=digest(inputs, outputs, config.seed or 0),
     )
     return Library(prompts, [], [], "random token ids", new, asked)
-
-
-def check(library: Library, config: RunConfig) -> None:
-    """Raises UsageError where an answer is too short for LoadGen to time its tokens."""
-    short = next((n for n, most in enumerate(library.new_tokens or ()) if most < rules.STREAMED_LEAST), None)
-    if short is not None and config.row.streaming:
-        raise UsageError(
-            f"{library.source}: request {short + 1} allows answers of one token; LoadGen takes no less than "
-            f"{rules.STREAMED_LEAST} with --scenario {config.scenario}."
-        )
 
 
 def digest(*content: object) -> str:

@@ -23,6 +23,7 @@ class Fake:
     fault: str = ""
     end: str = "length"  # why an answer ends
     after: int = 0  # answers that come whole before the fault
+    every: int = 1  # of those after them, which one meets it
     token_ids: bool = True  # taken and given back
     extras: bool = True  # whether fields outside OpenAI's own are taken
     obeys: bool = True  # max_tokens
@@ -71,7 +72,8 @@ class Fake:
                 self.asked.append(body)
             await asyncio.sleep(self.delay_s)
             meets = self.probe_too or body["max_tokens"] != PROBE
-            faulty = self.fault and meets and (self.probe_too or len(self.asked) > self.after)
+            due = len(self.asked) > self.after and len(self.asked) % self.every == 0
+            faulty = self.fault and meets and (self.probe_too or due)
             return await self.answer(request, body, self.fault if faulty else "")
         finally:
             self.busy -= 1
@@ -86,11 +88,12 @@ class Fake:
             await asyncio.sleep(3600)
         if fault == "no JSON":
             return web.Response(text="<html>gateway</html>")
-        tokens: list[Any] = {"long": TOKENS * 50, "words": ["a", "b"]}.get(fault, TOKENS)
+        answers: dict[str, list[Any]] = {"long": TOKENS * 50, "words": ["a", "b"], "one": TOKENS[:1], "empty": []}
+        tokens, text = answers.get(fault, TOKENS), "" if fault == "empty" else TEXT
         if self.obeys and not fault:
             tokens = tokens[: body["max_tokens"]]
         if not body.get("stream"):
-            whole = self.message(body, tokens, TEXT, "abort" if fault == "early" else self.end)
+            whole = self.message(body, tokens, text, "abort" if fault == "early" else self.end)
             response = web.StreamResponse(headers={"Content-Type": "application/json"})
             response.content_length = len(whole)
             await response.prepare(request)
@@ -100,14 +103,14 @@ class Fake:
             return response
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
-        await response.write(b"data: " + self.message(body, tokens[:1], TEXT[:2], None) + b"\n\n")
+        await response.write(b"data: " + self.message(body, tokens[:1], text[:2], None) + b"\n\n")
         if fault == "half":
             request.transport.close()  # type: ignore[union-attr]
             return response
         if fault == "error":
             await response.write(b'data: {"error": {"message": "out of memory"}}\n\n')
-        elif fault in ("", "long", "words"):
-            await response.write(b"data: " + self.message(body, tokens[1:], TEXT[2:], self.end) + b"\n\n")
+        elif fault in ("", "long", "words", "one", "empty"):
+            await response.write(b"data: " + self.message(body, tokens[1:], text[2:], self.end) + b"\n\n")
             await response.write(b"data: [DONE]\n\n")
         return response
 

@@ -172,7 +172,7 @@ def test_a_wrong_value_ends_with_what_the_flag_takes(refusal, words: tuple[str, 
 
 def test_answers_that_loadgen_cannot_time_are_refused(refusal):
     one = ("--max-new-tokens", "1")
-    assert "no answers of less than 2 tokens with --scenario server" in refusal("--scenario", "server", *one)
+    assert "answers of less than 2 tokens have no time per output token" in refusal("--scenario", "server", *one)
     assert RunConfig(max_new_tokens=1).max_new_tokens == 1
     assert RunConfig(scenario="server", max_new_tokens=1, mode="accuracy").max_new_tokens == 1
 

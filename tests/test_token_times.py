@@ -1,0 +1,164 @@
+"""Answers of one token, which have no time per output token; and empty ones, of which nothing can be timed."""
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness import performance, token_times
+from harness.early_stopping import least_queries
+from harness.loadgen_log import LogError
+from harness.results import read_json
+from harness.rules import Limits
+from harness.summary import Performance, Summary
+from tests import made
+from tests.conftest import Finished, run
+from tests.servers import Fake, serving
+from tests.warm import cold
+
+LOAD = {
+    "offline": ("--offline-expected-qps", "50"),
+    "server": ("--server-target-qps", "100"),
+    "interactive": ("--server-target-qps", "100"),
+    "singlestream": ("--category", "edge"),
+    "multistream": ("--samples-per-query", "4"),
+}
+
+
+def measured(tmp_path: Path, fake: Fake, scenario: str, *flags: str) -> Finished:
+    """A performance test of requests of the user's own, unless `flags` say what else is asked."""
+    path = tmp_path / "own.jsonl"
+    path.write_text("".join(json.dumps({"prompt": f"Is {n} even?", "max_tokens": 4}) + "\n" for n in range(16)))
+    work = flags or ("--workload", str(path))
+    with serving(fake):
+        least = ("--mode", "performance", "--min-duration", "5" if "100" in LOAD[scenario] else "1")
+        load = ("--scenario", scenario, *LOAD[scenario])
+        return run(tmp_path / "results", "--endpoint", fake.address, *least, *load, *work, start=cold)
+
+
+def numbers(data: Any) -> Iterator[float]:
+    """Every number in a file's content."""
+    if isinstance(data, dict | list):
+        for item in data.values() if isinstance(data, dict) else data:
+            yield from numbers(item)
+    elif type(data) in (int, float):
+        yield data
+
+
+def check_numbers(done: Finished) -> Any:
+    """No number in any file is negative, or beyond the test's length; the performance part of the summary."""
+    history = [json.loads(line) for line in (done.results / "history.jsonl").read_text().splitlines()]
+    for data in (done.summary["run"], history, read_json(done.folder / "config.json").get("probes", [])):
+        assert all(number >= 0 and math.isfinite(number) for number in numbers(data))
+    test = done.summary["run"]["performance"]
+    assert test["latency_ms"]["max"] < 1000 * done.seconds
+    assert " | -" not in (done.folder / "report.md").read_text().replace("--", "")
+    return test
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scenario", LOAD)
+def test_every_answer_is_one_token(scenario: str, tmp_path: Path) -> None:
+    done = measured(tmp_path, Fake(fault="one"), scenario)
+    assert done.code == 0, done.output
+    test = check_numbers(done)
+    assert test["errors"] == [] and test["tpot_ms"] is None
+    assert test["total_new_tokens"] == test["samples"]
+    assert test["tokens_per_sec"] == pytest.approx(test["samples"] / test["duration_s"], rel=0.1)
+    if scenario != "offline":
+        assert test["single_token"] == test["samples"] and test["ttft_ms"]["min"] > 0
+        assert (
+            f"{test['samples']:,} answers have one token**: TTFT and latency" in (done.folder / "report.md").read_text()
+        )
+    if "100" in LOAD[scenario]:
+        assert not test["tpot_judged"] and test["goodput"] is not None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("official", [False, True])
+def test_one_answer_in_a_hundred_is_one_token(official: bool, tmp_path: Path) -> None:
+    work = ("--total-sample-count", "16") if official else ()
+    done = measured(tmp_path, Fake(fault="one", every=100), "server", *work)
+    test = check_numbers(done)
+    assert test["valid"] and test["tpot_judged"]
+    assert 0 < test["single_token"] < test["samples"] / 90
+    assert test["tpot_ms"]["min"] > 0
+    assert [error[:16] for error in test["errors"]] == (["Number of tokens"] if official else [])
+    if official:
+        assert "LoadGen logged errors" in done.summary["meta"]["deviations"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scenario", ["offline", "server"])
+def test_empty_answers_end_a_run(scenario: str, tmp_path: Path) -> None:
+    done = measured(tmp_path, Fake(fault="empty", after=30), scenario)
+    assert done.code == 3, done.output
+    assert "without a single token" in done.status["reason"]
+    assert "Traceback" not in done.output
+
+
+def test_the_time_per_token_is_taken_from_the_other_answers(tmp_path: Path) -> None:
+    folder = made.run(tmp_path / "run", scenario="server", server_target_qps=8.0) / "Performance"
+    counts = [1, 3, 5]
+    (folder / "tokens.json").write_text(json.dumps(counts))
+    detail = (folder / "mlperf_log_detail.txt").read_text()
+    added = {"requested_use_token_latencies": True, "result_time_to_output_token_min": -5e6}
+    text = "".join(f":::MLLOG {json.dumps({'key': k, 'value': v, 'metadata': {}})}\n" for k, v in added.items())
+    lines = [line for line in detail.splitlines(keepends=True) if '"result_time_to_output_token_min"' not in line]
+    (folder / "mlperf_log_detail.txt").write_text("".join(lines) + text)
+    (folder / "mlperf_log_trace.json").write_text(trace([(10, 15), (10, 50), (20, 60)]))
+    found = token_times.read(folder, Limits(2000, 15), expected=True)
+    assert found.tpot_ms and (found.tpot_ms.min, found.tpot_ms.mean, found.tpot_ms.max) == (10, 15, 20)
+    assert (found.valid, found.failed, found.single_token) == (False, ("latency",), 1)
+    assert found.invalid_reasons[0].startswith("TPOT p99 of the 2 answers of two tokens and more was 20 ms, over")
+    assert found.tokens_per_sec == pytest.approx(1024 * 9 / 8)
+    kept = token_times.read(folder, Limits(2000, 25), expected=True)
+    assert kept.valid and not kept.tpot_judged
+
+
+def trace(times: list[tuple[float, float]]) -> str:
+    """LoadGen's trace of queries with these milliseconds to the first token and to the last."""
+    lines = []
+    for n, (first, last) in enumerate(times):
+        about = {"sample_seq": n, "sample_idx": n, "issue_start_ns": 0}
+        event = {"name": "Token", "ph": "b", "ts": 1000.0 * n, "args": about | {"complete_ns": 1e6 * first}}
+        lines += [event, event | {"name": "Sample", "args": about | {"complete_ns": 1e6 * last}}]
+    text = "".join(json.dumps(line, separators=(",", ":")) + ",\n" for line in lines)
+    return f'{{"traceEvents":[\n{text}{{"name":"LastTrace"}}]}}\n'
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"tpot_ms": {"max": 30.0}}, "the longest TPOT is 30 ms, beyond 20"),
+        ({"ttft_ms": {"max": 30.0}}, "the longest TTFT is 30 ms, beyond 20"),
+        ({"latency_ms": {"max": 1e10}}, "the longest latency is 1e+10 ms, beyond 8008"),
+        ({"requests_in_flight": -1.0}, "requests_in_flight is -1"),
+        ({"usage": {"cpu_percent": {"mean": -2.0, "max": 1.0}}}, "usage.cpu_percent.mean is -2"),
+    ],
+)
+def test_numbers_that_no_test_can_have(change: dict[str, Any], words: str, tmp_path: Path) -> None:
+    summary: Summary = made.rendered(tmp_path / "run", scenario="server", server_target_qps=8.0)
+    data = summary.run.performance.model_dump() if summary.run.performance else {}
+    for key, value in change.items():
+        data[key] = data[key] | value if isinstance(value, dict) else value
+    assert next(performance.impossible(Performance.model_validate(data), lasts=True)) == words
+
+
+def test_a_log_with_impossible_numbers_is_refused(tmp_path: Path) -> None:
+    folder = made.run(tmp_path / "run", scenario="server", server_target_qps=8.0)
+    log = folder / "Performance" / "mlperf_log_detail.txt"
+    log.write_text(log.read_text().replace('"result_max_latency_ns", "value": 20000000.0', '"x", "value": 0'))
+    log.write_text(log.read_text() + ':::MLLOG {"key": "result_max_latency_ns", "value": 1e18, "metadata": {}}\n')
+    with pytest.raises(LogError, match="no test can measure that"):
+        from harness import rendering
+
+        rendering.build(folder)
+
+
+def test_the_queries_that_early_stopping_asks_for() -> None:
+    assert [least_queries(0.99, over) for over in range(4)] == [459, 662, 838, 1001]  # as LoadGen logs them
+    assert least_queries(0.9, over=1) == 64
