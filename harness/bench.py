@@ -1,7 +1,7 @@
 """LoadGen's tests of one run, on one engine, watched while they run."""
 
 from collections.abc import Coroutine
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -105,7 +105,7 @@ class Bench:
         with measured, self.others(plan) as load:
             self.loaded = loadgen.run(mode, settings, tested, plan.samples, folder, watch)
         for said in load.said:
-            self.display.say(f"{said}: the speed may be lower than this machine's", style="yellow")
+            self.display.say(said if plan.config.endpoint else f"{said}: {others.SLOWER}", style="yellow")
         after = recorder.joules(gpus)
         used = None if before is None or after is None else round(after - before, 1)
         facts = {"others_cpu_cores": load.cpu_cores, "others": load.said, "gpu_joules": used}
@@ -115,9 +115,9 @@ class Bench:
         results.write_json(folder / "prompt_tokens.json", lengths)
 
     def others(self, plan: Plan) -> AbstractContextManager[Others]:
-        """Watches what other programs use. A server on this machine is none of them, and cannot be told from one."""
+        """Watches what other programs use; behind an endpoint, whether the client itself is what is slow."""
         if plan.config.endpoint:
-            return nullcontext(Others())
+            return others.client_watched()
         return others.watched(self.taken_gpus, bool(system.gpus()))
 
     def measure(self, work: Coroutine[Any, Any, Result]) -> Result:

@@ -30,12 +30,8 @@ def find(plan: Plan, history: Iterable[dict[str, object]]) -> InProcess | None:
 
 
 def alike(plan: Plan, line: History) -> bool:
-    """Whether a run in this process asked for the same as an endpoint run."""
-    asked = ("model", "category", "scenario", "batch_size")
-    same = all(getattr(line, name) == getattr(plan.config, name) for name in asked)
-    same = same and (line.samples, line.max_new_tokens) == (plan.samples, plan.max_new_tokens)
-    same = same and (line.samples_per_query or 1) == plan.samples_per_query
-    same = same and (line.setup or {}).get("workload") == plan.setup.get("workload")
+    """Whether a run in this process asked the same model for the same as an endpoint run."""
+    same = line.work == plan.work and (line.model, line.batch_size) == (plan.config.model, plan.config.batch_size)
     rate = line.metric("target_qps") or 0.0
     other_rate = plan.config.row.fixed_rate and abs(rate / (plan.target_qps or 1.0) - 1) > SAME_RATE
     return same and bool(line.valid) and (line.setup or {}).get("backend") == "vllm" and not other_rate

@@ -4,8 +4,8 @@ Two runs with an accuracy test on the same samples are compared answer by answer
 
 import csv
 import io
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from harness.flags import OUTPUT
 from harness.pages import number, render
 from harness.results import FOLDER, facts_of, write_text
 from harness.summary import Summary
+from harness.values import as_flag
 
 SHOWN = 20
 SAMPLES = "samples.csv"
@@ -44,7 +45,7 @@ class Compared:
     @property
     def speed(self) -> "Speed | None":
         """What its performance test came to, if it had one."""
-        test, score, meta = self.summary.run.performance, self.summary.run.accuracy, self.summary.meta
+        test, score = self.summary.run.performance, self.summary.run.accuracy
         if test is None or test.tokens_per_sec is None:
             return None
         searched = self.facts.plan.config.server_target_qps == "max"
@@ -53,10 +54,9 @@ class Compared:
             valid=test.valid,
             passed=score is None or score.verdict != "FAIL",
             fixed_rate=self.summary.scenario.fixed_rate and not searched,
-            kind=f"{meta.category} {meta.scenario} {meta.setup.get('workload', '')}",
-            samples=meta.samples,
-            new_tokens=meta.max_new_tokens,
+            work=self.facts.plan.work,
             machine=self.summary.system.gpus or [f"{self.summary.system.cpu}, {self.summary.system.cores} cores"],
+            others=test.others,
         )
 
     @property
@@ -78,6 +78,12 @@ class Compared:
         test = self.summary.run.performance
         return None if test is None else "VALID" if test.valid else "INVALID"
 
+    @property
+    def busy(self) -> str | None:
+        """What other programs took of the machine during its performance test; None where there were none."""
+        test = self.summary.run.performance
+        return "; ".join(test.others) or None if test else None
+
 
 Tell = Callable[[Compared], Value]
 ABOUT: tuple[tuple[str, str, Tell], ...] = (
@@ -90,6 +96,7 @@ ABOUT: tuple[tuple[str, str, Tell], ...] = (
 VERDICTS: tuple[tuple[str, str, Tell], ...] = (
     ("verdict", "accuracy", lambda run: run.verdict),
     ("valid", "performance", lambda run: run.validity),
+    ("others", "other programs", lambda run: run.busy),
 )
 
 
@@ -114,21 +121,21 @@ class Speed:
     valid: bool
     passed: bool  # not failed by the accuracy gate
     fixed_rate: bool  # LoadGen sent queries at a configured rate, so the speed says nothing of the engine
-    kind: str
-    samples: int
-    new_tokens: int  # at most, in an answer
+    work: Mapping[str, object]  # what was asked, by flag
     machine: list[str]  # its GPUs, or its CPU
+    others: list[str] = field(default_factory=list)  # what other programs took of it meanwhile, in words
 
     def differences(self, other: "Speed") -> str:
         """Why the two cannot be compared; empty where they can."""
-        if self.kind != other.kind:
-            return "other scenarios or workloads"
-        if (self.samples, self.new_tokens) != (other.samples, other.new_tokens):
-            return "other samples, or answers of another length"
+        names = {*self.work, *other.work}
+        if parts := sorted(as_flag(name) for name in names if self.work.get(name) != other.work.get(name)):
+            return f"other work ({', '.join(parts)})"
         if self.machine != other.machine:
             return "other machines"
         if not all(one.valid and one.passed for one in (self, other)):
             return "INVALID, or the accuracy gate failed"
+        if busy := [f"{name}: {said}" for name, one in (("A", self), ("B", other)) for said in one.others]:
+            return "; ".join(busy)
         return "the speed follows from the configured rate" if self.fixed_rate or other.fixed_rate else ""
 
 
@@ -242,14 +249,22 @@ def write_csv(path: Path, runs: Sequence[Compared]) -> None:
 
 
 def page(runs: Sequence[Compared]) -> str:
-    """A Markdown page that puts the runs side by side. Raises UsageError where two did not answer the same samples."""
-    pair, differences = None, ""
+    """A Markdown page that puts the runs side by side, and pairs the answers of two to the same samples."""
+    pair, differences, both = None, "", False
     if len(runs) == 2:
         a, b = runs
-        pair = answers(a, b) if a.summary.run.accuracy and b.summary.run.accuracy else None
+        both = bool(a.summary.run.accuracy and b.summary.run.accuracy)
+        pair = answers(a, b) if both else None
         differences = a.speed.differences(b.speed) if a.speed and b.speed else "not both measured"
     return render(
-        "compare.md.j2", runs=runs, columns=columns(runs), pair=pair, differences=differences, most=SHOWN, ratio=ratio
+        "compare.md.j2",
+        runs=runs,
+        columns=columns(runs),
+        pair=pair,
+        unpaired=both and pair is None,
+        differences=differences,
+        most=SHOWN,
+        ratio=ratio,
     )
 
 
@@ -260,15 +275,15 @@ def ratio(column: Column) -> str:
     return f"{b / a:.3f}" if compared and isinstance(a, int | float) and isinstance(b, int | float) and a else ""
 
 
-def answers(a: Compared, b: Compared) -> Pair:
-    """What two runs answered to the same samples. Raises UsageError where the samples were not the same."""
+def answers(a: Compared, b: Compared) -> Pair | None:
+    """What two runs answered to the same samples; None where the samples were not the same."""
     import numpy as np
 
     tables = [
         results.read_columns(run.accuracy / SAMPLES, ("index", "prompt_tokens", *rules.SAMPLE_SCORES)) for run in (a, b)
     ]
     if tables[0]["prompt_tokens"] != tables[1]["prompt_tokens"]:
-        raise UsageError(f"{a.folder} and {b.folder} did not answer the same samples.")
+        return None
     each = [np.array([table[name] for name in rules.SAMPLE_SCORES], dtype=float).T for table in tables]
     spread = intervals(each[1] - each[0])
     means = [scores.mean(axis=0) for scores in each]

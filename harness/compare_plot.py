@@ -18,7 +18,7 @@ def write(path: Path, runs: Sequence[Compared]) -> None:
 
 
 def draw(runs: Sequence[Compared]) -> Any:
-    """A bar for each run, red where LoadGen calls it INVALID; the first run on top."""
+    """A bar for each run, red where LoadGen calls it INVALID, hollow where the machine was busy; the first on top."""
     from matplotlib import pyplot
 
     values = {name: [metrics.BY_NAME[name].of(run.summary) for run in runs] for name in PANELS}
@@ -30,14 +30,18 @@ def draw(runs: Sequence[Compared]) -> Any:
         metric = metrics.BY_NAME[name]
         for row, (run, value) in enumerate(zip(runs, found, strict=True)):
             test = run.summary.run.performance
-            axes.barh(row, value or 0, color=BLUE if test and test.valid else RED, height=0.65)
+            color = BLUE if test and test.valid else RED
+            axes.barh(row, value or 0, color="none" if run.busy else color, edgecolor=color, height=0.65)
             label = metric.text(value) if value is not None else "–"
             axes.annotate(label, (value or 0, row), (3, 0), textcoords="offset points", va="center", fontsize=8)
         axes.set(title=metric.label, xlim=(0, 1.25 * max(value or 0 for value in found) or 1))
         axes.grid(axis="y", visible=False)
     panels[0, 0].set_yticks(range(len(runs)), [run.folder.name for run in runs])
     panels[0, 0].invert_yaxis()
-    if any(run.summary.run.performance and not run.summary.run.performance.valid for run in runs):
-        panels[0, 0].set_xlabel("red: INVALID by LoadGen")
+    notes = (
+        ("red: INVALID by LoadGen", any(run.validity == "INVALID" for run in runs)),
+        ("hollow: machine busy", any(run.busy for run in runs)),
+    )
+    panels[0, 0].set_xlabel("; ".join(note for note, true in notes if true))
     figure.tight_layout()
     return figure

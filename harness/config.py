@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from harness import endpoints, rules, workloads
-from harness.engine_config import EngineConfig
+from harness.engine_config import EngineConfig, affecting
 from harness.engines import profiler
 from harness.errors import UsageError
 from harness.flags import ACCURACY, BENCHMARK, DATA, ENGINE, MODEL, OUTPUT, RATE, Auto, flag
@@ -66,13 +66,11 @@ class RunConfig(workloads.WorkloadFlags, profiler.ProfileFlags, EngineConfig):
     version: Literal["5.1", "6.0", "6.1"] = flag(
         "5.1", BENCHMARK, "answers", "MLPerf Inference round: its seeds and rules."
     )
-    category: Literal["datacenter", "edge"] = flag(
-        "datacenter", BENCHMARK, "answers", "Which sample set and scenarios."
-    )
+    category: Literal["datacenter", "edge"] = flag("datacenter", BENCHMARK, "work", "Which sample set and scenarios.")
     scenario: Literal["offline", "server", "interactive", "singlestream", "multistream"] = flag(
         "offline",
         BENCHMARK,
-        "speed",
+        "work",
         "offline: everything at once; server: random arrivals within latency limits; interactive: the same with "
         "tighter limits; singlestream: one request at a time; multistream: N at a time, no scenario of this benchmark. "
         "datacenter takes offline, server, interactive, multistream; edge takes offline, singlestream, multistream.",
@@ -87,20 +85,20 @@ class RunConfig(workloads.WorkloadFlags, profiler.ProfileFlags, EngineConfig):
         "One of MLPerf's compliance tests after the others: test06, logged outputs match what was reported to LoadGen; "
         "test04, a repeated sample is not answered from a cache.",
     )
-    max_new_tokens: int = flag(rules.MAX_NEW_TOKENS, BENCHMARK, "answers", "Longest answer, in tokens. MLPerf: 128.")
+    max_new_tokens: int = flag(rules.MAX_NEW_TOKENS, BENCHMARK, "work", "Longest answer, in tokens. MLPerf: 128.")
     total_sample_count: int | Auto = flag(
         "auto",
         BENCHMARK,
-        "answers",
+        "work",
         "Samples to use. auto: all of them. Fewer make a short run, not comparable with MLPerf.",
     )
     seed: int | None = flag(
         None, BENCHMARK, "answers", "Replaces LoadGen's seeds and sets vLLM's. Unset: the round's official seeds."
     )
 
-    dataset: Literal["cnndm"] = flag("cnndm", DATA, "answers", "CNN/DailyMail 3.0.0, validation split.")
+    dataset: Literal["cnndm"] = flag("cnndm", DATA, "work", "CNN/DailyMail 3.0.0, validation split.")
     dataset_path: Path | None = flag(
-        None, DATA, "answers", "The MLCommons JSON (cnn_eval.json), or a folder saved by `datasets`. Unset: downloaded."
+        None, DATA, "work", "The MLCommons JSON (cnn_eval.json), or a folder saved by `datasets`. Unset: downloaded."
     )
 
     server_target_qps: float | Literal["auto", "max"] | tuple[float, ...] = flag(
@@ -114,7 +112,7 @@ class RunConfig(workloads.WorkloadFlags, profiler.ProfileFlags, EngineConfig):
     samples_per_query: int | tuple[int, ...] = flag(
         8,
         RATE,
-        "speed",
+        "work",
         "MultiStream: samples that are asked at once, the next when all are answered. 1,2,4,8: test each, then run "
         "with the most.",
         metavar="N[,N...]",
@@ -237,6 +235,12 @@ class RunConfig(workloads.WorkloadFlags, profiler.ProfileFlags, EngineConfig):
     def row(self) -> rules.Scenario:
         """The scenario with all that MLPerf fixes of it."""
         return rules.SCENARIO[self.scenario]
+
+    @property
+    def work(self) -> dict[str, object]:
+        """What is asked of the engine, by flag: speeds at other work are not compared."""
+        data = str(self.dataset_path or self.known.data or "hub")
+        return {name: getattr(self, name) for name in affecting(RunConfig, "work")} | {"dataset_path": data}
 
     @property
     def task(self) -> rules.Task:

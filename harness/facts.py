@@ -12,7 +12,7 @@ from harness.plan import Plan
 from harness.search import Probe
 from harness.system import System
 
-SCHEMA = 3  # the format of all these files; 1 had no number
+SCHEMA = 4  # the format of all these files; 1 had no number
 
 
 def absent(value: object) -> bool:

@@ -4,7 +4,7 @@ from dataclasses import field
 from typing import Any, Literal
 
 Auto = Literal["auto"]
-Affects = Literal["answers", "speed", "nothing"]  # what else than the report may change with a flag
+Affects = Literal["work", "answers", "speed", "nothing"]  # what else than the report may change with a flag
 MODEL, ENGINE, PARALLEL = "Model", "Engine", "Parallelism"
 BENCHMARK, DATA, RATE, ACCURACY, OUTPUT = "Benchmark", "Data", "Load", "Accuracy", "Results"
 
@@ -12,7 +12,7 @@ BENCHMARK, DATA, RATE, ACCURACY, OUTPUT = "Benchmark", "Data", "Load", "Accuracy
 def flag(default: Any, panel: str, affects: Affects, text: str, metavar: str = "KEY=VALUE") -> Any:
     """A setting that is a command-line flag, a key of `--config` files and a field of `config.json` at once.
 
-    A flag that affects answers may affect speed, too. What two runs must share to be compared, or for one's rate to
-    serve the other, follows from this.
+    `work` is what is asked of the engine; speeds at other work are not compared. A flag that affects answers may affect
+    speed, too. What two runs must share to be compared, or for one's rate to serve the other, follows from this.
     """
     return field(default=default, metadata={"panel": panel, "affects": affects, "help": text, "metavar": metavar})

@@ -39,6 +39,8 @@ class History(File):
     scores: dict[str, float] | None = None
     gpus: list[str] | None = None
     setup: dict[str, Any] | None = None
+    work: dict[str, Any] | None = None
+    others: list[str] = []
 
     @classmethod
     def of(cls, summary: Summary, metrics: dict[str, float | None]) -> Self:
@@ -56,6 +58,7 @@ class History(File):
             verdict=score.verdict if score else None,
             scores=score.scores if score else None,
             gpus=summary.system.gpus,
+            others=test.others if test else [],
         )
 
     @property

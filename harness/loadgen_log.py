@@ -23,6 +23,7 @@ PERCENTILES = ("50.00", "90.00", "95.00", "97.00", "99.00", "99.90")
 # The kinds of the entries that a result is read from.
 TEXTS = {"loadgen_version", "test_datetime", "effective_scenario", "effective_test_mode", "result_validity"}
 TEXTS |= {"result_invalid_reason", "early_stopping_result", "early_stopping_ttft_result", "early_stopping_tpot_result"}
+ONCE = ("result_", "effective_", "early_stopping")  # entries that no log has twice with different values
 ANSWERS = {*validity.ENTRY.values(), "requested_use_token_latencies"}
 
 
@@ -155,7 +156,8 @@ def add(values: Entries, key: str, value: Any) -> None:
     """Keeps an entry. Raises ValueError for one that contradicts another, or is not of the kind LoadGen writes."""
     if key == "loadgen_version" and key in values:
         raise ValueError("the logs of two tests in one")
-    if key.startswith("result_") and key in values and (key == "result_validity" or values[key] != value):
+    twice = key.startswith(ONCE) and key in values
+    if twice and (key == "result_validity" or values[key] != value or type(values[key]) is not type(value)):
         raise ValueError(f"{key} stands twice, as {values[key]!r:.40} and as {value!r:.40}")
     number = type(value) in (int, float) and abs(value) < 2**64  # LoadGen's integers are of 64 bits
     if key in TEXTS:
@@ -231,6 +233,9 @@ SCENARIOS = {
 }
 
 
+MODES = ("SubmissionRun", "AccuracyOnly", "PerformanceOnly", "FindPeakPerformance")
+
+
 def entries(values: Entries) -> ScenarioEntries:
     """Those of a log's own scenario; of an unknown one, none that would give it a rate."""
     return SCENARIOS.get(values["effective_scenario"], ScenarioEntries(None))
@@ -240,6 +245,11 @@ def interpret(values: Entries, errors: list[str], warnings: list[str]) -> TestRe
     """The entries of one finished test as a result. Raises ValueError, TypeError or KeyError where they make none."""
     found, verdict = entries(values), values.get("result_validity")
     failed = validity.failed(values)
+    for name, known in (("effective_scenario", SCENARIOS), ("effective_test_mode", MODES)):
+        if values[name] not in known:
+            raise ValueError(f"{name} is {values[name]!r:.40}, which LoadGen does not have")
+    if (counted := values.get("num_errors") or 0) > len(errors):
+        errors = [*errors, f"{counted:,} errors were counted (num_errors), of which the log shows {len(errors):,}"]
     if verdict not in ("VALID", "INVALID", None):
         raise ValueError(f"a damaged value: result_validity is {verdict!r:.40}")
     if verdict == "VALID" and failed:

@@ -28,10 +28,14 @@ class Metric:
     shown: tuple[Place, ...]
     streaming: bool = False
     digits: int = 4
+    load_pattern: str = ""  # only where LoadGen sends queries in this way
+    coarse: bool = False  # not more digits than these, also of large numbers
 
     def of(self, summary: Summary) -> float | None:
         """The value, None where the run has none."""
         if self.streaming and not summary.scenario.streaming:
+            return None
+        if self.load_pattern not in ("", summary.scenario.pace):
             return None
         value: Any = summary
         for step in self.path.split("."):
@@ -41,7 +45,8 @@ class Metric:
         return None if value is None else value + 0  # a number, or our mistake
 
     def text(self, value: float | None) -> str:
-        return number(value, self.digits)
+        coarse = self.coarse and value is not None
+        return number(float(f"{value:.{self.digits}g}") if coarse else value, self.digits)
 
 
 def latency(kind: str, label: str, point: str, *more: Place) -> Metric:
@@ -64,7 +69,16 @@ METRICS: tuple[Metric, ...] = (
     Metric("input_tokens_per_sec", "input tokens/s", TEST + "input_tokens_per_sec", "higher", PLACES, digits=6),
     Metric("total_tokens_per_sec", BOTH, TEST + "total_tokens_per_sec", "higher", PLACES, digits=6),
     Metric("samples_per_sec", "samples/s", TEST + "samples_per_sec", "higher", (*PLACES, "index"), digits=6),
-    Metric("target_qps", "target, queries/s", TEST + "target_qps", None, (*PLACES, "index"), digits=6),
+    Metric(
+        *("target_qps", "target, queries/s", TEST + "target_qps", None, (*PLACES, "index")),
+        digits=6,
+        load_pattern="fixed rate",
+    ),
+    Metric(
+        *("expected_samples_per_sec", "expected samples/s, by which LoadGen plans", TEST + "target_qps", None, PLACES),
+        digits=6,
+        load_pattern="all at once",
+    ),
     latency("latency", "latency", "p50", "sweep"),
     latency("latency", "latency", "p90"),
     latency("latency", "latency", "p99", "sweep", "index"),
@@ -72,22 +86,43 @@ METRICS: tuple[Metric, ...] = (
     latency("ttft", "TTFT", "p99", "sweep", "index"),
     latency("tpot", "TPOT", "p50", "sweep"),
     latency("tpot", "TPOT", "p99", "sweep", "index"),
-    Metric("goodput", "requests within both limits, %", TEST + "goodput", "higher", PLACES),
-    Metric("requests_in_flight", "requests in flight, mean", TEST + "requests_in_flight", None, ("report",)),
-    Metric("joules_per_output_token", "J per output token", TEST + "joules_per_output_token", "lower", PLACES),
-    Metric("tokens_per_sec_per_watt", "output tokens/s per W", TEST + "tokens_per_sec_per_watt", "higher", PLACES),
-    Metric("requests_per_hour", "requests per hour", f"{TEST}capacity.requests_per_hour", None, ("report",), digits=6),
-    Metric("requests_per_day", "requests per day", f"{TEST}capacity.requests_per_day", None, ("report",), digits=6),
-    Metric("full_set_s", "all samples of MLPerf's set, s", f"{TEST}capacity.full_set_s", None, ("report",)),
-    Metric("arithmetic_percent", "of the GPUs' arithmetic, %", TEST + "arithmetic_percent", None, PLACES, digits=3),
     Metric(
-        "bandwidth_percent",
-        "of their memory bandwidth, at least, %",
-        TEST + "bandwidth_percent",
-        None,
-        PLACES,
-        digits=3,
+        "slo_attainment", "SLO attainment (requests within both limits), %", TEST + "slo_attainment", "higher", PLACES
     ),
+    Metric("goodput", "goodput (requests within both limits), requests/s", TEST + "goodput", "higher", PLACES),
+    Metric("requests_in_flight", "requests in flight, mean", TEST + "requests_in_flight", None, ("report",)),
+    Metric(
+        "joules_per_output_token", "J of the GPUs per output token", TEST + "joules_per_output_token", "lower", PLACES
+    ),
+    Metric(
+        "requests_per_hour",
+        "requests per hour",
+        f"{TEST}capacity.requests_per_hour",
+        None,
+        ("report",),
+        digits=3,
+        coarse=True,
+    ),
+    Metric(
+        "requests_per_day",
+        "requests per day",
+        f"{TEST}capacity.requests_per_day",
+        None,
+        ("report",),
+        digits=3,
+        coarse=True,
+    ),
+    Metric(
+        "full_set_s",
+        "all samples of MLPerf's set, s",
+        f"{TEST}capacity.full_set_s",
+        None,
+        ("report",),
+        digits=3,
+        coarse=True,
+    ),
+    Metric("mfu_percent", "MFU, %", TEST + "mfu_percent", None, PLACES, digits=3),
+    Metric("mbu_percent", "MBU, at least, %", TEST + "mbu_percent", None, PLACES, digits=3),
     *(
         Metric(f"cost_{name}", f"cost {label}", f"{TEST}cost.{name}", "lower", PLACES)
         for name, label in (
@@ -100,13 +135,19 @@ METRICS: tuple[Metric, ...] = (
     Metric("tested_samples", "samples", TEST + "samples", None, ("report", "terminal")),
     Metric("total_new_tokens", "output tokens", TEST + "total_new_tokens", None, ("report",)),
     Metric("total_input_tokens", "input tokens", TEST + "total_input_tokens", None, ("report",)),
-    Metric("peak_memory_gib", "peak memory, GiB", TEST + "peak_memory_gib", "lower", (*PLACES, "sweep")),
+    Metric("peak_memory_gib", "peak GPU memory, GiB", TEST + "peak_memory_gib", "lower", (*PLACES, "sweep")),
     *(
         Metric(f"{item.name}_{how}", f"{item.text}, {how}", f"{TEST}usage.{item.name}.{how}", None, ("mlflow",))
         for item in QUANTITIES
         for how in ("mean", "max")
     ),
-    Metric("engine_start_s", "engine start, s", "meta.engine_start_s", "lower", (*PLACES, "sweep")),
+    Metric(
+        "engine_start_s",
+        "engine start (of a server: until it answered), s",
+        "meta.engine_start_s",
+        "lower",
+        (*PLACES, "sweep"),
+    ),
     *(score(name, label) for name, label in rules.SCORES.items()),
 )
 BY_NAME = {metric.name: metric for metric in METRICS}

@@ -11,6 +11,8 @@ import psutil
 from harness.system import ask, cards, cores
 
 CPU_SHARE = {False: 0.1, True: 0.5}  # of the cores, from which others' load counts: without and with a GPU
+CLIENT_SHARE = 0.9  # of a core, from which a client process may be what is slow
+SLOWER = "the speed may be lower than this machine's"
 SLACK = 2**31  # bytes of a GPU that a driver or a display server may take
 
 
@@ -22,6 +24,7 @@ class Others:
     cores: int = field(default_factory=lambda: len(cores()))
     gpus: list[int] = field(default_factory=list)
     has_gpus: bool = False
+    client_share: float | None = None  # of a core, of the busiest process that asks an endpoint
 
     @property
     def said(self) -> list[str]:
@@ -31,6 +34,11 @@ class Others:
             why.append(f"other programs used {self.cpu_cores:.1f} of {self.cores} CPU cores during the test")
         if self.gpus:
             why.append(f"other programs held memory of GPU {', '.join(map(str, self.gpus))}")
+        if self.client_share is not None and self.client_share > CLIENT_SHARE:
+            why.append(
+                f"this client's busiest process used {100 * self.client_share:.0f} % of a core: times may be its own, "
+                "not the server's (--client-processes spreads it over more cores)"
+            )
         return why
 
 
@@ -47,11 +55,16 @@ def busy(times: Any) -> float:
 
 def own_s() -> float:
     """CPU seconds of this process and all below it, those that have ended included."""
-    total = 0.0
+    return sum(by_process().values())
+
+
+def by_process() -> dict[int, float]:
+    """CPU seconds by process id: this one and each below it, with those of their children that have ended."""
+    total = {}
     me = psutil.Process()
     for process in (me, *me.children(recursive=True)):
         with contextlib.suppress(psutil.Error):
-            total += sum(process.cpu_times()[:4])
+            total[process.pid] = float(sum(process.cpu_times()[:4]))
     return total
 
 
@@ -71,3 +84,17 @@ def watched(gpus: list[int], has_gpus: bool) -> Iterator[Others]:
     seconds = time.monotonic() - begin
     if seconds > 1:
         found.cpu_cores = max(0.0, round((busy_s() - busy - (own_s() - own)) / seconds, 2))
+
+
+@contextlib.contextmanager
+def client_watched() -> Iterator[Others]:
+    """Yields how busy the processes are that ask an endpoint while the block runs; complete once it has ended.
+
+    What else runs here is not told apart from a server on this machine.
+    """
+    found = Others()
+    begin, own = time.monotonic(), by_process()
+    yield found
+    seconds = time.monotonic() - begin
+    if seconds > 1:
+        found.client_share = max(round((used - own.get(pid, 0.0)) / seconds, 2) for pid, used in by_process().items())

@@ -17,6 +17,7 @@ def render(template: str, **values: Any) -> str:
     environment.filters["number"] = number
     environment.filters["cell"] = cell
     environment.filters["gpus"] = gpu_names
+    environment.filters["sentence"] = sentence
     return environment.get_template(template).render(**values, rules=rules)
 
 
@@ -27,6 +28,11 @@ def number(value: float | None, digits: int = 4) -> str:
     if isinstance(value, int) or abs(value) >= 10**digits:
         return f"{value:,.0f}"
     return f"{value:,.{digits}g}"
+
+
+def sentence(text: str) -> str:
+    """Text with a capital letter at its beginning, and nothing else changed: `capitalize` makes "2 cpu cores"."""
+    return text[:1].upper() + text[1:]
 
 
 def cell(text: str | None) -> str:

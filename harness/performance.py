@@ -32,12 +32,13 @@ def read(folder: Path, facts: RunFacts) -> Performance:
     used = results.read(folder / "machine.json", MachineUse) if (folder / "machine.json").exists() else MachineUse()
     recorded = usage.of(folder / "machine.csv")
     here = endpoints.here(plan.config.endpoint)
-    peak = (recorded.get("gpu_memory_gib") or recorded.get("memory_gib")) if here else None
+    peak = recorded.get("gpu_memory_gib") if here else None
     joules = used.gpu_joules if here and not plan.config.spans_hosts else None
     new, prompts = token_times.token_counts(folder), prompt_counts(folder)
     read_in = sum(prompts) / log.duration_s if prompts and log.duration_s else None
     shares = near_peak(facts, prompts, new, log.duration_s)
     total = read_in + log.tokens_per_sec if read_in and log.tokens_per_sec else None
+    kept = slo_attainment(folder, new, limits)
     found = Performance(
         scenario=plan.config.scenario,
         valid=bool(log.valid),
@@ -54,7 +55,7 @@ def read(folder: Path, facts: RunFacts) -> Performance:
         total_tokens_per_sec=total,
         samples_per_sec=log.samples_per_sec,
         target_qps=log.target_qps if scenario.planned_by_rate else None,
-        achieved_qps=log.samples_per_sec,
+        achieved_qps=log.samples_per_sec and log.samples_per_sec / plan.samples_per_query,
         latency_ms=log.latency_ms,
         ttft_ms=log.ttft_ms,
         tpot_ms=log.tpot_ms,
@@ -67,15 +68,15 @@ def read(folder: Path, facts: RunFacts) -> Performance:
         usage=recorded,
         ran_out=list(usage.ran_out(recorded, facts.concurrency)),
         **used.model_dump(),
-        goodput=goodput(folder, new, limits),
+        slo_attainment=kept,
+        goodput=log.samples_per_sec * kept / 100 if kept is not None and log.samples_per_sec else None,
         requests_in_flight=log.samples_per_sec * log.mean_sample_latency_ms / 1000
         if scenario.streaming and log.samples_per_sec and log.mean_sample_latency_ms
         else None,
         joules_per_output_token=joules / sum(new) if joules and sum(new) else None,
-        tokens_per_sec_per_watt=sum(new) / joules if joules else None,
-        capacity=capacity(plan, log.samples_per_sec),
-        arithmetic_percent=shares[0] if shares else None,
-        bandwidth_percent=shares[1] if shares else None,
+        capacity=capacity(plan, log.samples_per_sec) if log.valid or not scenario.fixed_rate else None,
+        mfu_percent=shares[0] if shares else None,
+        mbu_percent=shares[1] if shares else None,
         cost=cost(plan.config.price_per_hour, log.tokens_per_sec, total, log.samples_per_sec),
         seeds=log.seeds,
         loadgen_version=log.loadgen_version,
@@ -113,7 +114,7 @@ def leaves(data: Any, name: str = "") -> Iterator[tuple[str, float]]:
         yield name, data
 
 
-def goodput(folder: Path, tokens: Sequence[int], limits: rules.Limits | None) -> float | None:
+def slo_attainment(folder: Path, tokens: Sequence[int], limits: rules.Limits | None) -> float | None:
     """Percent of the requests that kept both limits; an answer of one token has no time per output token to keep.
 
     None where there are no limits, or LoadGen left no trace.

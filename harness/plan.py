@@ -77,6 +77,15 @@ class Plan:
         return flags
 
     @property
+    def work(self) -> dict[str, object]:
+        """What is asked of the engine, by flag, every `auto` resolved: speeds at other work are not compared."""
+        return self.config.work | {
+            "total_sample_count": self.samples,
+            "samples_per_query": self.samples_per_query,
+            "workload": self.asked.key if self.asked else OFFICIAL,
+        }
+
+    @property
     def min_queries(self) -> int:
         """The fewest queries of a performance test: each sample once, and enough for LoadGen to judge a percentile.
 

@@ -38,7 +38,7 @@ def build(folder: Path) -> Summary:
     """
     facts = results.facts_of(folder)
     summary = summarize(folder, facts)
-    if not summary.run.model_dump():
+    if not summary.run.model_dump(exclude_none=True):
         status = results.status_of(folder)
         why = f" ({status.reason})" if status and status.reason else ""
         raise UsageError(f"{folder}: no test came to its end{why}; nothing to render.")
@@ -125,6 +125,7 @@ def meta(folder: Path, facts: RunFacts, deviations: list[str]) -> Meta:
         stages=facts.stages,
         engine_args=facts.engine_args,
         setup=plan.setup,
+        work=plan.work,
         endpoints=list(config.endpoint),
         in_process=facts.in_process,
     )

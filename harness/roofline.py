@@ -21,18 +21,24 @@ class Card:
     memory: float
 
 
-CARDS = {  # by a part of NVML's name, the longer first; from NVIDIA's data sheets, without sparsity
-    "B200": Card(2250, 4500, 8.0),
-    "H200 NVL": Card(835.5, 1671, 4.8),
-    "H200": Card(989.5, 1979, 4.8),
-    "H100 PCIe": Card(756, 1513, 2.0),
-    "H100 NVL": Card(835.5, 1671, 3.9),
-    "H100 80GB HBM3": Card(989.5, 1979, 3.35),
-    "A100-SXM4-80GB": Card(312, None, 2.039),
-    "A100 80GB PCIe": Card(312, None, 1.935),
-    "A100-SXM4-40GB": Card(312, None, 1.555),
-    "L40S": Card(362, 733, 0.864),
-    "L4": Card(121, 242.5, 0.3),
+CARDS = {  # by NVML's whole name, so that a MIG slice is none; from NVIDIA's data sheets, without sparsity
+    "NVIDIA GB200": Card(2500, 5000, 8.0),
+    "NVIDIA B200": Card(2250, 4500, 8.0),
+    "NVIDIA GH200 144G HBM3e": Card(989.5, 1979, 4.9),
+    "NVIDIA GH200 480GB": Card(989.5, 1979, 4.0),
+    "NVIDIA H200 NVL": Card(835.5, 1671, 4.8),
+    "NVIDIA H200": Card(989.5, 1979, 4.8),
+    "NVIDIA H100 PCIe": Card(756, 1513, 2.0),
+    "NVIDIA H100 NVL": Card(835.5, 1671, 3.9),
+    "NVIDIA H100 80GB HBM3": Card(989.5, 1979, 3.35),
+    "NVIDIA A100-SXM4-80GB": Card(312, None, 2.039),
+    "NVIDIA A100 80GB PCIe": Card(312, None, 1.935),
+    "NVIDIA A100-SXM4-40GB": Card(312, None, 1.555),
+    "NVIDIA A100-PCIE-40GB": Card(312, None, 1.555),
+    "NVIDIA A30": Card(165, None, 0.933),
+    "NVIDIA L40S": Card(362, 733, 0.864),
+    "NVIDIA L40": Card(181, 362, 0.864),
+    "NVIDIA L4": Card(121, 242.5, 0.3),
 }
 HEAD = SHAPE["hidden_size"] // SHAPE["num_attention_heads"]
 KV_VALUES = 2 * SHAPE["num_hidden_layers"] * SHAPE["num_key_value_heads"] * HEAD  # of a token
@@ -85,7 +91,7 @@ def bytes_read(load: Load) -> float:
 
 def shares(load: Load) -> tuple[float, float] | None:
     """Percent of the arithmetic, and at least so many of the bandwidth; None on a card that is not known here."""
-    card = next((card for name, card in CARDS.items() if load.gpus and name in load.gpus[0]), None)
+    card = CARDS.get(load.gpus[0]) if load.gpus else None
     peak = {16: card.bf16, 8: card.fp8}.get(load.bits or 0) if card else None
     if card is None or peak is None or len(set(load.gpus)) > 1 or not load.seconds:
         return None

@@ -7,7 +7,7 @@ schema of summary.json. What is shown where: `metrics`.
 import json
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AliasChoices, ConfigDict, Field, JsonValue, computed_field, field_validator
+from pydantic import AliasChoices, ConfigDict, Field, JsonValue, computed_field, field_validator, model_validator
 
 from harness import rules, workloads
 from harness.facts import Capacity, Cost, File, InProcess, LimitsMs, Model, Spread, Usage, absent
@@ -65,6 +65,8 @@ class Meta(Model):
     in_process: InProcess | None = None
     setup: dict[str, Any] = {}
     """What another run must share for its speed to tell of this one's."""
+    work: dict[str, Any] = {}
+    """What was asked of the engine, by flag: speeds at other work are not compared."""
 
 
 class Check(Model):
@@ -171,6 +173,7 @@ class Performance(Model):
     target_qps: float | None = None
     """Offline: samples/s expected; Server, Interactive: queries/s sent; else null."""
     achieved_qps: float | None = None
+    """Queries a second; in Offline, which is one query, samples a second."""
     latency_ms: Latency | None = None
     ttft_ms: Latency | None = None
     """Time to the first token."""
@@ -183,7 +186,7 @@ class Performance(Model):
     limits_ms: LimitsMs | None = None
     early_stopping: dict[str, JsonValue] = {}
     peak_memory_gib: float | None = None
-    """The most memory taken at once: of all GPUs, else of the machine; null without --extra-metrics."""
+    """The most memory of all GPUs taken at once; null without them, or without --extra-metrics."""
     usage: dict[str, Usage] = {}
     """What engine and machine did, by quantity, recorded once a second; empty without --extra-metrics."""
     ran_out: list[str] = []
@@ -192,8 +195,10 @@ class Performance(Model):
     """CPU cores that other programs used during the test, on average."""
     others: list[str] = []
     """What other programs took of the machine, in words, where it may have cost speed."""
-    goodput: float | None = None
+    slo_attainment: float | None = None
     """Percent of the requests that kept both limits, from LoadGen's trace; null where there are none."""
+    goodput: float | None = None
+    """Requests that kept both limits, a second."""
     longer: int = 0
     """Answers that are longer than the run allowed."""
     requests_in_flight: float | None = None
@@ -201,18 +206,24 @@ class Performance(Model):
     gpu_joules: float | None = None
     """Energy that the GPUs took during the test, by their own counters."""
     joules_per_output_token: float | None = None
-    tokens_per_sec_per_watt: float | None = None
-    """Output tokens, of the GPUs' power."""
     cost: Cost | None = None
     capacity: Capacity | None = None
-    arithmetic_percent: float | None = None
-    """Offline, of the GPUs' peak; null where the model or the card is not known."""
-    bandwidth_percent: float | None = None
-    """At least, of the GPUs' memory; as above."""
+    mfu_percent: float | None = Field(default=None, validation_alias=AliasChoices("mfu_percent", "arithmetic_percent"))
+    """Model FLOPs utilization: Offline, of the GPUs' peak; null where the model or the card is not known."""
+    mbu_percent: float | None = Field(default=None, validation_alias=AliasChoices("mbu_percent", "bandwidth_percent"))
+    """Model bandwidth utilization, at least, of the GPUs' memory; as above."""
     seeds: dict[str, int] = {}
     loadgen_version: str = ""
     errors: list[str] = []
     warnings: list[str] = []
+
+    @model_validator(mode="before")
+    @classmethod
+    def renamed(cls, data: Any) -> Any:
+        """Until format 4 the share of requests within the limits was called goodput."""
+        if isinstance(data, dict) and "goodput" in data and "slo_attainment" not in data:
+            return data | {"slo_attainment": data["goodput"], "goodput": None}
+        return data
 
 
 class Compliance(Model):
@@ -231,12 +242,12 @@ class Compliance(Model):
 
 
 class Run(Model):
-    """The tests that were run; others are left out."""
+    """The tests that were run; accuracy and performance are null where they were not, others are left out."""
 
     model_config = ConfigDict(json_schema_extra={"additionalProperties": False})
 
-    accuracy: Accuracy | None = Field(default=None, exclude_if=absent)
-    performance: Performance | None = Field(default=None, exclude_if=absent)
+    accuracy: Accuracy | None = None
+    performance: Performance | None = None
     search: list[Probe] | None = Field(default=None, exclude_if=absent)
     compliance: dict[Audit, Compliance] | None = Field(default=None, exclude_if=absent)
     profile: Profile | None = Field(default=None, exclude_if=absent)

@@ -92,19 +92,19 @@ class WorkloadFlags:
     workload: str = flag(
         OFFICIAL,
         BENCHMARK,
-        "answers",
+        "work",
         f"{', '.join(WORKLOADS)}; or the path of a file: JSON lines with prompt, messages or prompt_token_ids, and "
         "max_tokens; or ShareGPT's JSON. All but summarization: --mode performance, never comparable with MLPerf.",
     )
     input_len: str | None = flag(
         None,
         BENCHMARK,
-        "answers",
+        "work",
         "With --output-len: random prompts of N tokens, or of N~S: log-normal lengths with median N and S as the "
         "standard deviation of their logarithm (512~0.5).",
     )
     output_len: str | None = flag(
-        None, BENCHMARK, "answers", "With --input-len: answers of exactly N tokens, or N~S, whatever the model says."
+        None, BENCHMARK, "work", "With --input-len: answers of exactly N tokens, or N~S, whatever the model says."
     )
 
     @property

@@ -78,8 +78,8 @@ def test_what_a_rate_comes_to(tmp_path: Path) -> None:
     assert real and real.capacity and real.capacity.full_set_s == 13_368 / 8
     short = made.rendered(tmp_path / "short", model="other", max_new_tokens=16).run.performance
     assert short and short.capacity and short.capacity.full_set_s is None
-    assert (test.arithmetic_percent, test.bandwidth_percent) == (None, None)  # the demo, on a CPU
-    assert "| requests per day | 691,200 |" in (tmp_path / "run" / "report.md").read_text()
+    assert (test.mfu_percent, test.mbu_percent) == (None, None)  # the demo, on a CPU
+    assert "| requests per day | 691,000 |" in (tmp_path / "run" / "report.md").read_text()
 
 
 def test_the_share_stands_in_the_report_of_a_known_card(tmp_path: Path) -> None:
@@ -87,8 +87,8 @@ def test_the_share_stands_in_the_report_of_a_known_card(tmp_path: Path) -> None:
     config = run / "config.json"
     config.write_text(config.read_text().replace('"schema_version"', '"concurrency": 256, "schema_version"', 1))
     test = rendering.build(run).run.performance
-    assert test and test.arithmetic_percent and 0 < test.arithmetic_percent < 100
-    assert "| of the GPUs' arithmetic, % |" in (run / "report.md").read_text()
+    assert test and test.mfu_percent and 0 < test.mfu_percent < 100
+    assert "| MFU, % |" in (run / "report.md").read_text()
 
 
 def latency(value: float) -> dict[str, float]:
@@ -128,3 +128,16 @@ def test_every_flag_that_is_advised_exists() -> None:
     flags = {as_flag(item.name) for item in fields(RunConfig)}
     texts = [(ROOT / "harness" / name).read_text() for name in ("advice.py", "usage.py")]
     assert {flag for text in texts for flag in re.findall(r"--[a-z-]+[a-z]", text)} <= flags
+
+
+@pytest.mark.parametrize("name", ["NVIDIA L40X", "NVIDIA H200 MIG 1g.18gb", "NVIDIA GH200 96GB", "H200"])
+def test_a_card_is_known_by_its_whole_name(name: str) -> None:
+    assert roofline.shares(Load(**LOAD | {"gpus": [name]})) is None
+
+
+def test_cards_that_look_alike_are_told_apart() -> None:
+    arithmetic = {
+        name: roofline.shares(Load(**LOAD | {"gpus": [f"NVIDIA {name}"]}))[0] for name in ("L4", "L40", "L40S")
+    }
+    assert arithmetic["L4"] > arithmetic["L40"] > arithmetic["L40S"]
+    assert roofline.shares(Load(**LOAD | {"gpus": ["NVIDIA A30"]}))

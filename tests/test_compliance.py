@@ -13,6 +13,7 @@ from harness import compliance, loadgen_log
 from harness.config import RunConfig
 from harness.errors import LoadGenError, UsageError
 from harness.samples import from_json
+from tests import made
 from tests.conftest import ROOT, Finished, run
 
 OFFICIAL = ROOT / "third_party" / "inference" / "compliance" / "TEST06" / "run_verification.py"
@@ -66,6 +67,10 @@ def wrong_count(entry: dict[str, Any]) -> None:
     entry["token_count"] += 1
 
 
+def half_a_token(entry: dict[str, Any]) -> None:
+    entry["token_data"] = entry["data"][:4]
+
+
 FAULTS = {
     "end of text at most once": two_ends,
     "first token": another_start,
@@ -84,6 +89,30 @@ def test_test06_sees_each_fault_as_the_official_verification_does(
     assert outcome.passed == (check is None)
     if OFFICIAL.exists():
         assert text == officially(folder, "Server", tmp_path)
+
+
+@pytest.mark.parametrize(
+    "change", [half_a_token, lambda entry: entry.update(token_data=""), lambda entry: entry.pop("token_data")]
+)
+def test_a_first_token_is_a_whole_token(change: Any) -> None:
+    entry = {"data": "0700000008000000", "token_data": "07000000"}
+    assert compliance.starts_as_reported(entry, [7, 8])
+    change(entry)
+    assert not compliance.starts_as_reported(entry, [7, 8])
+
+
+@pytest.mark.parametrize(("repeated_ms", "passed"), [(100, True), (84, True), (83, False), (50, False)])
+def test_test04_holds_latencies_against_each_other_where_queries_come_one_by_one(
+    tmp_path: Path, repeated_ms: float, passed: bool
+) -> None:
+    for name, latency in (("ordinary", 100), ("repeated", repeated_ms)):
+        folder = made.run(tmp_path / name, category="edge", scenario="singlestream") / "Performance"
+        log = folder / "mlperf_log_detail.txt"
+        entry = {"key": "early_stopping_latency_ss", "value": round(latency * 1e6), "metadata": {}}
+        log.write_text(f"{log.read_text()}:::MLLOG {json.dumps(entry)}\n")
+    outcome, text = compliance.judge_test04(tmp_path / "repeated/Performance", tmp_path / "ordinary/Performance", 0)
+    assert outcome.passed is passed and text.endswith(f"TEST {'PASS' if passed else 'FAIL'}\n")
+    assert outcome.facts["allowed"] == 1.2
 
 
 def test_too_few_answers_are_no_test06(server: Finished, tmp_path: Path) -> None:

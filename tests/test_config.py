@@ -558,6 +558,6 @@ def test_a_server_run_is_long_enough_to_be_valid(flags: dict[str, Any], queries:
 
 
 def test_every_flag_says_what_it_affects():
-    assert {item.metadata["affects"] for item in fields(RunConfig)} == {"answers", "speed", "nothing"}
+    assert {item.metadata["affects"] for item in fields(RunConfig)} == {"work", "answers", "speed", "nothing"}
     assert "max_num_seqs" in affecting(RunConfig, "speed")
     assert "results_dir" not in affecting(RunConfig, "answers", "speed")

@@ -287,8 +287,9 @@ def test_a_run_says_who_answered_and_what_http_costs(
     tmp_path: Path, scenario: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    line = {"run": "before", "model": "demo", "category": "datacenter", "scenario": scenario, "samples": 16}
-    line |= {"max_new_tokens": 128, "batch_size": None, "valid": True, "setup": {"backend": "vllm"}}
+    asked = resolve(RunConfig(model="demo", scenario=scenario, total_sample_count=16), [], 0).work
+    line = {"run": "before", "model": "demo", "work": asked, "batch_size": None, "valid": True}
+    line |= {"setup": {"backend": "vllm"}}
     line |= {"precision": "bf16", "quantization": "none", "kv_cache_dtype": "auto"}
     line |= {"tokens_per_sec": 1e6, "target_qps": 100.0, "ttft_p99_ms": 1000.0}
     (tmp_path / "history.jsonl").write_text(json.dumps(line) + "\n")

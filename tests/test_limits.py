@@ -67,7 +67,7 @@ def test_wrong_limits_and_prices_are_refused(flags: dict[str, Any], message: str
 def share(monkeypatch: pytest.MonkeyPatch, folder: Path, samples: list[Sample], tokens: list[int]) -> float | None:
     (folder / loadgen_log.TRACE).touch()
     monkeypatch.setattr(loadgen_log, "read_trace", lambda _: samples)
-    return performance.goodput(folder, tokens, rules.Limits(100, 10))
+    return performance.slo_attainment(folder, tokens, rules.Limits(100, 10))
 
 
 def test_goodput_counts_requests_that_keep_both(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -79,8 +79,8 @@ def test_goodput_counts_requests_that_keep_both(monkeypatch: pytest.MonkeyPatch,
     ]
     assert share(monkeypatch, tmp_path, samples, [11, 11, 11, 1]) == 50.0
     assert share(monkeypatch, tmp_path, samples, [11]) is None
-    assert performance.goodput(tmp_path, [11], None) is None
-    assert performance.goodput(tmp_path / "none", [11], rules.Limits(1, 1)) is None
+    assert performance.slo_attainment(tmp_path, [11], None) is None
+    assert performance.slo_attainment(tmp_path / "none", [11], rules.Limits(1, 1)) is None
 
 
 @given(st.floats(0.01, 1000), st.floats(1, 1e6))

@@ -47,6 +47,17 @@ def test_what_another_program_uses_is_noticed() -> None:
     assert "CPU cores during the test" in said
 
 
+def test_a_client_that_is_at_its_limit_says_so() -> None:
+    with others.client_watched() as busy:
+        spin(2)
+    with others.client_watched() as idle:
+        time.sleep(1.1)
+    assert busy.client_share is not None and busy.client_share > 0.3  # of a core that others may use as well
+    assert idle.client_share is not None and idle.client_share < busy.client_share
+    assert Others(client_share=0.99).said[0].startswith("this client's busiest process used 99 % of a core")
+    assert Others(client_share=0.5).said == []
+
+
 def test_what_another_program_uses_of_other_cores_takes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     times = [Times(user, 100.0) for user in (10.0, 500.0, 3.0)]
     monkeypatch.setattr(others.psutil, "cpu_times", lambda percpu: times)

@@ -510,13 +510,34 @@ def test_at_a_fixed_rate_the_speed_is_no_finding() -> None:
     assert at("max", 107) == ["Helped: a (+7.0 %)."]
 
 
-@pytest.mark.parametrize("other", [{"category": "edge"}, {"total_sample_count": 20}, {"scenario": "singlestream"}])
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"category": "edge"},
+        {"total_sample_count": 20},
+        {"scenario": "singlestream"},
+        {"input_len": 64, "output_len": 512},
+        {"workload": "chat"},
+        {"max_new_tokens": 16},
+    ],
+)
 def test_speeds_at_other_work_are_not_compared(other: dict[str, object]) -> None:
     given = state(ran(BASELINE, 100, duration_s=600.0), ran("a", 200, duration_s=600.0))
     base, item = given.sweep.experiments
     given = replace(given, sweep=replace(given.sweep, experiments=(base, replace(item, settings=other))))
     (row,) = (row for row in sweep_report.rows(given) if row.name == "a")
     assert (row.ratio, row.effect) == (None, "unknown")
+    said = list(sweep_report.findings(sweep_report.Report(given, tuple(sweep_report.rows(given)))))
+    assert [line for line in said if line.startswith("a is not compared: it is other work than the baseline's (--")]
+
+
+def test_what_a_busy_machine_slowed_down_is_on_no_front() -> None:
+    from harness.sweep.plots import trade_off
+
+    figure = trade_off([("a", 100.0, 50.0, True, True), ("b", 90.0, 60.0, True, False)])
+    (front,) = (line for line in figure.axes[0].lines if line.get_label() == "Pareto front")
+    assert list(front.get_xdata()) == [100.0]
+    assert "hollow: machine busy" in figure.axes[0].get_title()
 
 
 def test_an_experiment_that_cannot_be_started_is_recorded(tmp_path: Path) -> None:

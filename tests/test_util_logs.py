@@ -475,6 +475,27 @@ def test_a_log_that_contradicts_itself_is_refused(tmp_path: Path):
             read(tmp_path)
 
 
+@pytest.mark.parametrize(
+    "key", ["effective_target_qps", "effective_min_duration_ms", "early_stopping_met", "effective_x"]
+)
+def test_a_setting_that_stands_twice_must_be_the_same(tmp_path: Path, key: str):
+    write(tmp_path, [*old_log()[:-1], {"key": key, "value": True}, {"key": key, "value": 7}, old_log()[-1]])
+    with pytest.raises(LogError, match=f"{key} (stands twice|is 7)"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize("key", ["effective_scenario", "effective_test_mode"])
+def test_a_scenario_that_loadgen_does_not_have_is_refused(tmp_path: Path, key: str):
+    write(tmp_path, altered(old_log(), {key: "Foo"}))
+    with pytest.raises(LogError):
+        read(tmp_path)
+
+
+def test_errors_that_were_only_counted_are_told(tmp_path: Path):
+    write(tmp_path, altered(old_log(), {"num_errors": 3}))
+    assert read(tmp_path).errors == ["3 errors were counted (num_errors), of which the log shows 0"]
+
+
 @pytest.mark.parametrize("text", ["7" * 5000, "7" * 400, DEEP, "NaN", "null", '"long"'])
 def test_a_trace_with_an_impossible_time_is_refused_by_name(logs: dict[str, Path], tmp_path: Path, text: str):
     whole = (logs["single-short"] / TRACE).read_text()

@@ -385,7 +385,7 @@ def test_two_workloads_are_not_compared(tokenizer: Any, tmp_path: Path) -> None:
         rendered(tmp_path / name, tokenizer, config(name, total_sample_count=16))
     (a, b), _ = compare.load([tmp_path / "chat", tmp_path / "code"])
     assert a.speed and b.speed
-    assert a.speed.differences(b.speed) == "other scenarios or workloads"
+    assert a.speed.differences(b.speed) == "other work (--workload)"
     assert "| workload | chat | code |" in compare.page([a, b])
 
 
@@ -401,9 +401,9 @@ def test_an_endpoint_run_stands_beside_the_same_workload_alone(tokenizer: Any, t
 def test_batches_of_another_size_are_no_comparison(tokenizer: Any) -> None:
     eight = resolve(config("summarization", scenario="multistream", endpoint=("http://h:1/v1",)), [], 0)
     known = {"run": "r", "model": "demo", "category": "datacenter", "scenario": "multistream", "valid": True}
-    known |= {"samples": eight.samples, "max_new_tokens": 128, "setup": {"backend": "vllm"}}
-    assert beside.alike(eight, History(**known, samples_per_query=8))
-    assert not beside.alike(eight, History(**known, samples_per_query=1))
+    known |= {"setup": {"backend": "vllm"}}
+    assert beside.alike(eight, History(**known, work=eight.work))
+    assert not beside.alike(eight, History(**known, work=eight.work | {"samples_per_query": 1}))
     assert not beside.alike(eight, History(**known))
 
 

@@ -22,7 +22,7 @@ LEFT: dict[Test, str] = {"accuracy": SCORES_FILE, "performance": loadgen_log.DET
 
 # LoadGen's settings of a performance test; an accuracy test needs none of them.
 LOADGEN = {"server_target_qps", "offline_expected_qps", "min_duration"}
-SHARED = [name for name in affecting(RunConfig, "answers", "speed") if name not in LOADGEN]
+SHARED = [name for name in affecting(RunConfig, "work", "answers", "speed") if name not in LOADGEN]
 
 
 @dataclass(frozen=True)

@@ -103,16 +103,19 @@ def speedups(
     return figure
 
 
-def trade_off(points: Sequence[tuple[str, float, float, bool]]) -> Any:
-    """Accuracy against speed. Points: name, output tokens/s, the first of the scores, usable."""
+def trade_off(points: Sequence[tuple[str, float, float, bool, bool]]) -> Any:
+    """Accuracy against speed. Points: name, output tokens/s, the first of the scores, usable, and whether no other
+    program used the machine: what it slowed down is on no front."""
     from matplotlib import pyplot
 
     style()
     figure, axes = pyplot.subplots(figsize=(8, 4.6))
-    front = pareto([(speed, score) for _, speed, score, usable in points if usable])
+    front = pareto([(speed, score) for _, speed, score, usable, alone in points if usable and alone])
     heights = (7, -13, 19, -25)  # neighbours are labelled at different heights
-    for place, (name, speed, score, usable) in enumerate(sorted(points, key=lambda point: point[1])):
-        axes.plot(speed, score, "o" if usable else "x", color=BLUE if usable else RED, markersize=7, zorder=3)
+    for place, (name, speed, score, usable, alone) in enumerate(sorted(points, key=lambda point: point[1])):
+        color = BLUE if usable else RED
+        shape = {"color": color, "markerfacecolor": color if alone else "white", "markersize": 7, "zorder": 3}
+        axes.plot(speed, score, "o" if usable else "x", **shape)
         if len(points) <= LABELLED or not usable or name == "baseline" or (speed, score) in front:
             label = (0, heights[place % len(heights)])
             axes.annotate(name, (speed, score), label, textcoords="offset points", fontsize=8, ha="center")
@@ -124,7 +127,9 @@ def trade_off(points: Sequence[tuple[str, float, float, bool]]) -> Any:
     axes.set(
         xlabel="output tokens/s",
         ylabel=rules.SCORES[rules.SHORT_SCORES[0]],
-        title="Speed against accuracy" + crosses([p[3] for p in points]),
+        title="Speed against accuracy"
+        + crosses([p[3] for p in points])
+        + ("" if all(p[4] for p in points) else " (hollow: machine busy)"),
     )
     return figure
 

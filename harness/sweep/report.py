@@ -1,13 +1,15 @@
 """A sweep's folder -> its table, findings in words, plots and report.md. Everything from sweep.json."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from statistics import mean
 from typing import Literal
 
 from harness import metrics, results, rules
+from harness.config import RunConfig
+from harness.engine_config import affecting
 from harness.errors import UsageError
 from harness.facts import SCHEMA
 from harness.metrics import Metric
@@ -216,9 +218,11 @@ def scenario(item: Experiment) -> rules.Scenario:
     return rules.SCENARIO[str(item.settings.get("scenario", "offline"))]
 
 
-def work(item: Experiment) -> tuple[str, ...]:
-    """What an experiment has the engine do: speeds at other work are not compared."""
-    return tuple(str(item.settings.get(key)) for key in ("scenario", "category", "dataset_path", "total_sample_count"))
+def other_work(item: Experiment, base: Experiment) -> list[str]:
+    """The flags by which an experiment asks something else of the engine than the baseline: speeds do not compare."""
+    unset = {each.name: each.default for each in fields(RunConfig)}
+    mine, theirs = unset | item.settings, unset | base.settings
+    return [as_flag(name) for name in affecting(RunConfig, "work") if str(mine[name]) != str(theirs[name])]
 
 
 def fixed_rate(item: Experiment) -> bool:
@@ -232,7 +236,8 @@ def means(records: Sequence[Record]) -> dict[str, float | None]:
 
 
 def against(row: Row, base: Row) -> Ratio | None:
-    if fixed_rate(row.experiment) or fixed_rate(base.experiment) or work(row.experiment) != work(base.experiment):
+    given = fixed_rate(row.experiment) or fixed_rate(base.experiment)
+    if given or other_work(row.experiment, base.experiment):
         return None
     ratios = [speed / base.speeds[turn] for turn, speed in row.speeds.items() if turn in base.speeds]
     return Ratio(mean(ratios), min(ratios), max(ratios), len(ratios)) if ratios else None
@@ -279,6 +284,10 @@ def findings(report: Report) -> Iterator[str]:
     for effect, title in titles.items():
         if some := [f"{row.name} ({spread(row)})" for row in measured if row.effect == effect]:
             yield f"{title}: {', '.join(some)}."
+    if base is not None:
+        for row in report.rows:
+            if row.speed and (names := other_work(row.experiment, base.experiment)):
+                yield f"{row.name} is not compared: it is other work than the baseline's ({', '.join(names)})."
     if not timed and (safe := [row.name for row in report.rows if row.accuracy == "SAFE"]):
         yield f"Safe: {', '.join(safe)}."
     if unsafe := [f"{row.name} ({loss(row, base)})" for row in report.rows if row.accuracy == "UNSAFE"]:
@@ -356,7 +365,11 @@ def draw(report: Report, folder: Path) -> dict[str, str]:
     elif len(bars) > 1 and (base := report.row(BASELINE)) and base.speed:
         drawn["speedups"] = plots.speedups(bars, references, base.speed)
     free = [row for row in report.rows if not fixed_rate(row.experiment)]
-    points = [(row.name, row.speed, row.score, row.usable) for row in free if row.speed and row.score is not None]
+    points = [
+        (row.name, row.speed, row.score, row.usable, not row.others)
+        for row in free
+        if row.speed and row.score is not None
+    ]
     if len(points) > 1:
         drawn["pareto"] = plots.trade_off(points)
     if report.stack:
