@@ -49,6 +49,9 @@ def run(config: RunConfig, folder: RunFolder, display: Display) -> int:
     warn(display, plan.deviations)
     title = checkpoints.title(config)
     library = workload or official_samples(plan, tokenizer)
+    if not library.official:
+        known, plan = plan.deviations, replace(plan, official_data=False)
+        warn(display, [reason for reason in plan.deviations if reason not in known])
     warn_short(display, plan)
 
     taken = others.taken_gpus()

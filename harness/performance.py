@@ -66,7 +66,7 @@ def read(folder: Path, facts: RunFacts) -> Performance:
         peak_memory_gib=peak.max if peak else None,
         longer=sum(count > plan.max_new_tokens for count in new),
         usage=recorded,
-        ran_out=list(usage.ran_out(recorded, facts.concurrency)),
+        ran_out=list(usage.ran_out(recorded, facts.concurrency, client=bool(plan.config.endpoint))),
         **used.model_dump(),
         slo_attainment=kept,
         goodput=log.samples_per_sec * kept / 100 if kept is not None and log.samples_per_sec else None,
@@ -162,7 +162,8 @@ def capacity(plan: Plan, rate: float | None) -> Capacity | None:
     """What a rate of samples/s comes to; for MLPerf's whole set where the samples were MLPerf's."""
     if not rate:
         return None
-    official = not plan.asked and not plan.config.known.reservation and plan.max_new_tokens == rules.MAX_NEW_TOKENS
+    official = plan.official_data and not plan.asked and not plan.config.known.reservation
+    official = official and plan.max_new_tokens == rules.MAX_NEW_TOKENS
     full = rules.OFFICIAL[plan.config.category].samples / rate if official else None
     return Capacity(requests_per_hour=3600 * rate, requests_per_day=86400 * rate, full_set_s=full)
 

@@ -34,6 +34,7 @@ class Plan:
     expected_latency_ms: float | None = None  # of a query: SingleStream, MultiStream
     samples_per_query: int = 1
     asked: Asked | None = None  # where it is not MLPerf's samples
+    official_data: bool = True  # whether the samples are MLPerf's, once they are read
 
     @property
     def loadgen_model(self) -> str:
@@ -141,8 +142,12 @@ class Plan:
             why.append("another model than Llama-3.1-8B")
         if self.config.dummy_weights:
             why.append("dummy weights")
+        if changed := sorted(set(self.config.engine_args) - rules.SPEED_ARGS):
+            why.append(f"--engine-arg {', '.join(changed)}: not known to leave the model as it is")
         if self.config.row.unofficial:
             why.append(self.config.row.unofficial)
+        if not self.official_data:
+            why.append(f"data of its own: not MLPerf's {rules.OFFICIAL[self.config.category].samples:,} prompts")
         official = rules.OFFICIAL[self.config.category].samples
         if self.asked:
             why.append(f"the workload {self.asked.name} instead of MLPerf's {OFFICIAL}")

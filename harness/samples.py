@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import repeat
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ class Library:
     source: str
     new_tokens: list[int] | None = None
     asked: Asked | None = None
+    official: bool = True  # MLPerf's own samples, as far as their number and lengths tell
 
     @property
     def requests(self) -> list[tuple[list[int], int | None]]:
@@ -65,7 +66,21 @@ def load(config: RunConfig, tokenizer: Any, count: int) -> Library:
         records = shuffled(records)[:whole]
     if len(records) < count:
         raise UsageError(f"{source} has {len(records):,} samples; this run needs {count:,}: use --total-sample-count.")
-    return encoded(records[:count], tokenizer, source)
+    library = encoded(records[:count], tokenizer, source)
+    return replace(library, official=config.dataset_path is None or is_official(library, len(records), config.category))
+
+
+def is_official(library: Library, stored: int, category: str) -> bool:
+    """Whether a file of the user's own holds MLPerf's samples, by their number and, where all are used, the lengths of
+    the prompts: the file has no published checksum."""
+    official = rules.OFFICIAL[category].samples
+    if stored not in (official, rules.OFFICIAL["datacenter"].samples):
+        return False
+    if len(library) < official:
+        return True
+    longest = max(map(len, library.prompts))
+    whole = len(library) < rules.OFFICIAL["datacenter"].samples or longest == rules.LONGEST_PROMPT
+    return whole and longest <= rules.LONGEST_PROMPT and abs(library.mean_prompt_tokens / rules.MEAN_PROMPT - 1) < 0.02
 
 
 def stored(path: Path, flag: str) -> list[Record]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from statistics import mean
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -26,17 +27,22 @@ LARGEST = 10  # rows of the table of single kernels
 NAME_LENGTH = 100  # characters; names of templates run to thousands
 OTHER = "other"
 # The first row whose pattern is found in a kernel's or operator's name gives its kind. Attention stands before matrix
-# products since FlashAttention is built on CUTLASS; normalization before quantization since fused kernels do both.
+# products since FlashAttention is built on CUTLASS; normalization before quantization since fused kernels do both. What
+# Inductor fuses (triton_red_fused_..., also of the matrix product beside it) is never the product itself.
+FUSED = r"^(?:triton_(?:red|per|poi)|cpp)_fused\w*"
+NORMALIZES = r"(?:norm|rsqrt|silu|swiglu|gelu|sigmoid|act_and_mul|relu|tanh)"
 KINDS = (
     ("attention", r"flash|fmha|attention|attn|reshape_and_cache|rotary|BatchPrefill|BatchDecode|merge_state|mla_"),
     ("communication", r"nccl|rccl|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|cross_device|multimem|c10d::"),
+    ("normalization and activation", FUSED + NORMALIZES),
+    ("quantization", FUSED + r"(?:clamp|quant|fp8|scaled_mm)"),
     (
         "matrix products",
         r"gemm|gemv|nvjet|cutlass|cublas|xmma|splitk|matmul|onednn|mkldnn|triton_tem|scaled_mm|"
         r"::(linear|addmm|bmm|baddbmm|mm|_?int_mm)\b|_(mm|linear)\b",
     ),
     ("sampling", r"argmax|arg_?max|sampl|softmax|top_?[kp]|multinomial|penalt|exponential|logits|::sort\b|radixsort"),
-    ("normalization and activation", r"norm|rsqrt|silu|swiglu|gelu|sigmoid|act_and_mul|relu|tanh"),
+    ("normalization and activation", NORMALIZES),
     ("quantization", r"quant|_fp8|float8|e4m3"),
 )
 CATEGORIES = {"GPU": "kernel", "CPU": "cpu_op"}  # of the events that count
@@ -83,6 +89,12 @@ class Profile(File):
     """From the beginning of the first kernel or operator to the end of the last; the longest of the traces."""
     idle_percent: float | None = None
     """Of the window: no kernel ran. The mean over GPUs; null on a CPU."""
+    active_s: float | None = None
+    """In which some kernel ran; the mean over GPUs."""
+    mean_kernel_ms: float | None = None
+    gaps: int | None = None
+    """Times in which no kernel ran, over all GPUs."""
+    mean_gap_ms: float | None = None
     kinds: list[Share] = []
     """Largest first."""
     largest: list[Share] = []
@@ -121,11 +133,16 @@ def summed(work: Sequence[Sequence[Event]], device: Literal["GPU", "CPU"], trace
     busy = [events for events in work if events]
     own = list(chain.from_iterable(map(OWN[device], busy)))
     spans = [max(e.end for e in events) - min(e.start for e in events) for events in busy]
-    idle = [share for events in busy for share in idle_shares(events)] if device == "GPU" else []
+    gpus = [activity for events in busy for activity in activities(events)] if device == "GPU" else []
+    gaps = sum(gpu.gaps for gpu in gpus)
     return Profile(
         device=device,
         seconds=max(spans) / 1e6,
-        idle_percent=100 * sum(idle) / len(idle) if idle else None,
+        idle_percent=100 * mean(gpu.idle_share for gpu in gpus) if gpus else None,
+        active_s=mean(gpu.active for gpu in gpus) / 1e6 if gpus else None,
+        mean_kernel_ms=mean(duration for _, duration in own) / 1000 if gpus else None,
+        gaps=gaps if gpus else None,
+        mean_gap_ms=sum(gpu.idle for gpu in gpus) / gaps / 1000 if gaps else None,
         kinds=shares([(kind_of(name), duration) for name, duration in own], kind=str),
         largest=shares(own, kind=kind_of)[:LARGEST],
         traces=traces,
@@ -177,16 +194,30 @@ def ended(operator: tuple[Event, float]) -> tuple[str, float]:
 OWN = {"GPU": durations, "CPU": self_times}  # kernels call no others
 
 
-def idle_shares(events: Iterable[Event]) -> Iterator[float]:
-    """For each GPU the share of its window, first kernel to last, in which none ran."""
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """What one GPU did from its first kernel to the end of its last: microseconds with a kernel and without, and the
+    times without."""
+
+    active: float
+    idle: float
+    gaps: int
+
+    @property
+    def idle_share(self) -> float:
+        return self.idle / (self.active + self.idle) if self.idle else 0.0
+
+
+def activities(events: Iterable[Event]) -> Iterator[Activity]:
+    """The activity of each GPU."""
     for track in by_track(events):
         ordered = sorted(track, key=lambda event: event.start)
-        reached, idle = ordered[0].start, 0.0
+        reached, idle, gaps = ordered[0].start, 0.0, 0
         for event in ordered:
+            gaps += event.start > reached
             idle += max(0.0, event.start - reached)
             reached = max(reached, event.end)
-        span = reached - ordered[0].start
-        yield idle / span if span else 0.0
+        yield Activity(reached - ordered[0].start - idle, idle, gaps)
 
 
 def by_track(events: Iterable[Event]) -> list[list[Event]]:

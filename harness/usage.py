@@ -11,6 +11,7 @@ from harness.facts import Usage
 
 FULL = 98.0  # percent: as full as blocks of tokens, and a sampling once a second, let it look
 BUSY = 95.0
+LAUNCHED = 80.0  # percent of the time with a kernel, below which a GPU with requests waits for the CPU
 OFTEN = 50.0  # percent of the time
 QUEUED = 1.0  # requests that wait on average
 
@@ -108,50 +109,94 @@ def most(used: Used, name: str) -> float:
     return used[name].max if name in used else 0.0
 
 
-def kv_cache(used: Used) -> str | None:
-    if most(used, "kv_cache_percent") < FULL or not (
-        mean(used, "requests_waiting") >= QUEUED or most(used, "preemptions")
-    ):
+@dataclass(frozen=True)
+class Bound:
+    """What set the speed, in words, and what would move it; `of_room`: more memory or places would."""
+
+    words: str
+    remedy: str = ""
+    of_room: bool = False
+
+    def said(self, remedy: bool = True) -> str:
+        return f"{self.words}: {self.remedy}" if self.remedy and remedy else self.words
+
+
+def heat(used: Used, concurrency: int | None) -> Bound | None:
+    if not (share := mean(used, "gpu_too_hot_percent")):
         return None
-    waited, lost = mean(used, "requests_waiting"), most(used, "preemptions")
-    preempted = ", and requests were preempted" if lost else ""
-    return (
-        f"the KV cache was full while {waited:,.0f} requests waited on average{preempted}: --kv-cache-dtype fp8, a "
-        "smaller model or more GPU memory makes room"
+    return Bound(f"heat held the GPU's clock down {share:.3g} % of the time", "see to its cooling")
+
+
+def power(used: Used, concurrency: int | None) -> Bound | None:
+    if (share := mean(used, "gpu_power_capped_percent")) < OFTEN:
+        return None
+    return Bound(
+        f"the power limit held the GPU's clock down {share:.3g} % of the time",
+        "what is left is work that costs less energy: fewer bits, other kernels, or a higher limit",
     )
 
 
-def slots(used: Used, concurrency: int | None) -> str | None:
+def launches(used: Used, concurrency: int | None) -> Bound | None:
+    """A GPU that waits while there are requests: its work is not launched fast enough."""
+    load, ran = used.get("gpu_load_percent"), mean(used, "requests_running")
+    if load is None or load.mean >= LAUNCHED or not ran:
+        return None
+    return Bound(
+        f"the GPU ran nothing {100 - load.mean:.3g} % of the time while {ran:,.0f} requests were running",
+        "the CPU does not launch its work fast enough (--profile shows the gaps; larger CUDA graphs, fewer and larger "
+        "steps)",
+    )
+
+
+def kv_cache(used: Used, concurrency: int | None) -> Bound | None:
+    waited, lost = mean(used, "requests_waiting"), most(used, "preemptions")
+    if most(used, "kv_cache_percent") < FULL or not (waited >= QUEUED or lost):
+        return None
+    preempted = ", and requests were preempted" if lost else ""
+    return Bound(
+        f"the KV cache was full while {waited:,.0f} requests waited on average{preempted}",
+        "--kv-cache-dtype fp8, a smaller model or more GPU memory makes room",
+        of_room=True,
+    )
+
+
+def slots(used: Used, concurrency: int | None) -> Bound | None:
     if not concurrency or most(used, "requests_running") < concurrency or mean(used, "requests_waiting") < QUEUED:
         return None
-    return (
+    return Bound(
         f"all {concurrency:,} places for requests were taken while {mean(used, 'requests_waiting'):,.0f} waited on "
-        f"average, with {100 - most(used, 'kv_cache_percent'):.0f} % of the KV cache free: a higher --max-num-seqs "
-        "computes more at once"
+        f"average, with {100 - most(used, 'kv_cache_percent'):.0f} % of the KV cache free",
+        "a higher --max-num-seqs computes more at once",
+        of_room=True,
     )
 
 
-@dataclass(frozen=True)
-class Held:
-    """What a quantity whose mean is above 0 and at least `least` says; {} is the mean."""
-
-    quantity: str
-    least: float
-    words: str
-
-    def said(self, used: Used) -> str | None:
-        value = mean(used, self.quantity)
-        return self.words.format(f"{value:.3g}") if 0 < value >= self.least else None
+def gpu_busy(used: Used, concurrency: int | None) -> Bound | None:
+    load = mean(used, "gpu_load_percent")
+    return Bound(f"the GPU was busy {load:.3g} % of the time") if load >= BUSY else None
 
 
-HELD = (
-    Held("gpu_too_hot_percent", 0.0, "heat held the GPU's clock down {} % of the time: see to its cooling"),
-    Held("gpu_power_capped_percent", OFTEN, "the power limit held the GPU's clock down {} % of the time"),
-    Held("gpu_load_percent", BUSY, "the GPU was busy {} % of the time"),
-    Held("cpu_percent", BUSY, "the CPU was busy {} % of the time"),
-)
+def cpu_busy(used: Used, concurrency: int | None) -> Bound | None:
+    load = mean(used, "cpu_percent")
+    return Bound(f"the CPU was busy {load:.3g} % of the time") if load >= BUSY else None
 
 
-def ran_out(used: Used, concurrency: int | None) -> Iterator[str]:
-    """What was used up, in words, what waiting requests needed first; nothing where there was enough of all."""
-    yield from filter(None, (kv_cache(used), slots(used, concurrency), *(row.said(used) for row in HELD)))
+BOUNDS = (heat, power, launches, kv_cache, slots, gpu_busy, cpu_busy)  # what bounds first, first
+ENERGY = (heat, power)
+
+
+def ran_out(used: Used, concurrency: int | None, client: bool = False) -> Iterator[str]:
+    """What set the speed, in words, then what was used up beside it; nothing where there was enough of all.
+
+    Where heat or power hold a GPU back, more room would not make it faster: then none is advised. `client`: the CPU is
+    that of a client of an endpoint.
+    """
+    held = any(bound(used, concurrency) for bound in ENERGY)
+    for bound in BOUNDS:
+        found = bound(used, concurrency)
+        if found is None:
+            continue
+        if bound is cpu_busy and client:
+            found = Bound(f"{found.words} on this machine, the client's", "times may be the client's own")
+        useless = held and found.of_room
+        yield found.said(remedy=not useless) + (", but more room would not make it faster" if useless else "")

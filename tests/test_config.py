@@ -561,3 +561,12 @@ def test_every_flag_says_what_it_affects():
     assert {item.metadata["affects"] for item in fields(RunConfig)} == {"work", "answers", "speed", "nothing"}
     assert "max_num_seqs" in affecting(RunConfig, "speed")
     assert "results_dir" not in affecting(RunConfig, "answers", "speed")
+
+
+@pytest.mark.parametrize("argument", ["hf_overrides={a: 1}", "logits_processors=[x.Y]", "revision=abc", "spec_model=x"])
+def test_whatever_changes_the_model_is_a_deviation(argument: str) -> None:
+    config = RunConfig(engine_arg=(argument, "max_cudagraph_capture_size=1024"))
+    name = argument.partition("=")[0]
+    assert resolve(config, [], 0).deviations == [f"--engine-arg {name}: not known to leave the model as it is"]
+    own = replace(resolve(RunConfig(), [], 0), official_data=False)
+    assert own.deviations == ["data of its own: not MLPerf's 13,368 prompts"]

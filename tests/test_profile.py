@@ -23,6 +23,12 @@ from tests import made
 
 NAME = "rank0.1.pt.trace.json.gz"
 KINDS_BY_NAME = {
+    "triton_red_fused__to_copy_clamp_cutlass_scaled_mm_fused_add_rms_norm_mul_reciprocal_2": (
+        "normalization and activation"
+    ),
+    "triton_poi_fused__to_copy_clamp_cutlass_scaled_mm_mul_reciprocal_silu_slice_2": "normalization and activation",
+    "triton_poi_fused__to_copy_clamp_cutlass_scaled_mm_mul_reciprocal_view_0": "quantization",
+    "triton_tem_fused_mm_3": "matrix products",
     "nvjet_tst_128x256_64x4_2x1_v_bz_coopA_TNN": "matrix products",
     "void cutlass::device_kernel<vllm::enable_sm90_or_later<cutlass::gemm::kernel::GemmUniversal<int>>>": (
         "matrix products"
@@ -95,6 +101,8 @@ def test_kernels_by_kind_and_the_idle_share(tmp_path: Path, name: str) -> None:
     }
     assert found.kinds[0].name == found.largest[0].kind == "matrix products"
     assert sum(kind.percent for kind in found.kinds) == pytest.approx(100)
+    assert (found.active_s, found.gaps, found.mean_gap_ms) == (pytest.approx(0.0009), 1, pytest.approx(0.1))
+    assert found.mean_kernel_ms == pytest.approx(0.2375)
     assert found.headline.startswith("matrix products 63 %, attention 21 %, other 11 %; GPU idle 10 %")
 
 

@@ -14,7 +14,7 @@ from harness.config import RunConfig
 from harness.errors import UsageError
 from harness.model import load_tokenizer
 from harness.rules import DEMO, ROOT
-from harness.samples import Library, check_lengths, from_json, load
+from harness.samples import Library, check_lengths, from_json, is_official, load
 
 RECORDS: list[dict[str, Any]] = json.loads((DEMO / "cnn_eval.json").read_text())
 ENGLISH = {"article": [r["input"] for r in RECORDS], "highlights": [r["output"] for r in RECORDS]}
@@ -248,3 +248,26 @@ def test_a_folder_without_a_tokenizer_is_named(tmp_path: Path):
     with pytest.raises(UsageError, match=f"--model {tmp_path}: no usable tokenizer") as error:
         load_tokenizer(RunConfig(model=str(tmp_path)))
     assert "\n" not in str(error.value)
+
+
+def lengths_of(count: int, mean: int, longest: int) -> Library:
+    """A library with so many prompts, of such lengths."""
+    prompts = [[1] * longest, *([[1] * mean] * (count - 1))]
+    return Library(prompts, [""] * count, [""] * count, "a file")
+
+
+@pytest.mark.parametrize(
+    ("library", "stored", "category", "official"),
+    [
+        (lengths_of(13368, 778, 2540), 13368, "datacenter", True),
+        (lengths_of(13368, 1, 2540), 13368, "datacenter", False),
+        (lengths_of(13368, 778, 778), 13368, "datacenter", False),
+        (lengths_of(5000, 778, 2540), 5000, "edge", True),
+        (lengths_of(5000, 778, 2400), 13368, "edge", True),
+        (lengths_of(5000, 600, 2400), 5000, "edge", False),
+        (lengths_of(100, 600, 700), 13368, "datacenter", True),  # a part, and said to be one
+        (lengths_of(100, 778, 2540), 400, "datacenter", False),
+    ],
+)
+def test_data_of_ones_own_are_not_mlperfs(library: Library, stored: int, category: str, official: bool) -> None:
+    assert is_official(library, stored, category) is official

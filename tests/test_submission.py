@@ -5,7 +5,8 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -71,9 +72,22 @@ def submission(*words: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
 
 
+# What closed submissions are scored with again: here the demo's model and data stand for the real ones.
+AS_REAL = "rules.MODELS['llama3.1-8b-instruct'] = replace(rules.MODELS['demo'], reservation='')"
+PATCHED = f"""
+import sys
+from dataclasses import replace
+from harness import rules
+{AS_REAL}
+from harness.submission.__main__ import main
+sys.exit(main())
+"""
+
+
 def build(out: Path, system: Path, runs: Sequence[Path], division: str = "open") -> subprocess.CompletedProcess[str]:
     flags = ["--submitter", "Demo", "--system", system, "--division", division, "--out", out]
-    return submission("build", "--runs", *runs, *flags)
+    command = [sys.executable, "-c", PATCHED, "build", "--runs", *map(str, runs), *map(str, flags)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
 
 
 def of_version(run: Path, version: str, target: Path) -> Path:
@@ -203,14 +217,21 @@ FAST = {
 
 
 @pytest.fixture
-def acceptable(offline: Finished, server: Finished, tmp_path: Path) -> list[Path]:
+def acceptable(
+    offline: Finished, server: Finished, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[list[Path]]:
     """Copies of the two demo runs that say of themselves what runs of the real model and length would say."""
+    monkeypatch.setitem(rules.MODELS, "llama3.1-8b-instruct", replace(rules.MODELS["demo"], reservation=""))
+    rules.model.cache_clear()
     runs = []
     for done in (offline, server):
         run = tmp_path / "runs" / done.folder.name
         shutil.copytree(done.folder, run)
         change(run / "config.json", lambda facts: facts.update(deviations=[]))
         change(run / "config.json", lambda facts: facts["plan"]["config"].update(model="llama3.1-8b-instruct"))
+        change(run / "config.json", lambda facts: facts["plan"].update(samples=OFFICIAL, min_duration_s=600.0))
+        summary = run / "Performance" / "mlperf_log_summary.txt"
+        summary.write_text(summary.read_text().replace("INVALID", "VALID"))
         change(run / "Accuracy" / "rouge.json", lambda rouge: rouge.update(approximate=[]))
         rewrite(run / "Accuracy", effective_accuracy_sample_count=OFFICIAL)
         counts = {"effective_performance_sample_count": OFFICIAL, "effective_min_duration_ms": 600_000}
@@ -218,11 +239,16 @@ def acceptable(offline: Finished, server: Finished, tmp_path: Path) -> list[Path
         query = {"effective_samples_per_query": OFFICIAL} if done is offline else FAST
         rewrite(run / "Performance", **query)
         runs.append(run)
-    return runs
+    yield runs
+    rules.model.cache_clear()
 
 
 def of_config(**flags: Any) -> Callable[[Path], None]:
     return lambda run: change(run / "config.json", lambda facts: facts["plan"]["config"].update(flags))
+
+
+def of_plan(**values: Any) -> Callable[[Path], None]:
+    return lambda run: change(run / "config.json", lambda facts: facts["plan"].update(values))
 
 
 def of_facts(**facts: Any) -> Callable[[Path], None]:
@@ -273,6 +299,19 @@ REASONS: list[tuple[Callable[[Path], None], str]] = [
         "verify_accuracy.txt is not what its log comes to",
     ),
     (of_log("Performance", effective_samples_per_query=256), "a query of 256 samples; closed asks for 13,368"),
+    (of_rouge(rouge1=1.0, checks=[]), "rouge.json says rouge1 None, its log comes to"),
+    (
+        lambda run: change(run / "Accuracy" / "rouge.json", lambda kept: kept["checks"][0].update(score=1.0)),
+        "rouge1 1.0",
+    ),
+    (of_plan(running={"prefix_caching": True}), "prefix caching"),
+    (of_config(max_new_tokens=64), "64 new tokens instead of 128"),
+    (lambda run: (run / "Performance" / "mlperf_log_summary.txt").write_text("") and None, "mlperf_log_summary.txt of"),
+    (
+        lambda run: change(run / "Compliance" / "TEST06" / "result.json", lambda data: data["facts"].update(eos=7)),
+        "TEST06",
+    ),
+    (of_log("Performance", effective_performance_issue_same=True), "one sample again and again"),
 ]
 
 
@@ -389,6 +428,7 @@ def test_interactive_is_held_against_its_own_limits_in_closed(acceptable: list[P
         ({"system_type": ["datacenter"]}, "system_type is one of"),
         ({"is_network": "true"}, "is_network must be left out"),
         ({"is_network": "false"}, "is_network must be left out"),
+        ({"is_network": False}, "is_network must be left out"),
         ({"cooling": float("nan")}, "not JSON"),
     ],
 )

@@ -125,6 +125,23 @@ def test_nothing_is_said_to_have_run_out_where_there_was_enough() -> None:
     assert list(usage.ran_out({}, None)) == []
 
 
+def test_no_more_room_is_advised_where_power_is_what_bounds() -> None:
+    """As on an H200 in a full Offline test: 99.4 % of the time at its power limit, all places taken."""
+    h200 = used(gpu_power_capped_percent=(99.4, 100), gpu_load_percent=(98.5, 100), kv_cache_percent=(91, 99.5))
+    h200 |= used(requests_running=(1947, 2048), requests_waiting=(17000, 38000))
+    first, *rest = usage.ran_out(h200, 2048)
+    assert first.startswith("the power limit held the GPU's clock down 99.4 % of the time: ")
+    assert [line.endswith("more room would not make it faster") for line in rest] == [True, True, False]
+    assert not any("--max-num-seqs" in line or "--kv-cache-dtype" in line for line in rest)
+
+
+def test_a_gpu_that_waits_for_its_cpu_is_told() -> None:
+    (line,) = usage.ran_out(used(gpu_load_percent=(60, 90), requests_running=(64, 64)), 64)
+    assert line.startswith("the GPU ran nothing 40 % of the time while 64 requests were running: the CPU does not")
+    (line,) = usage.ran_out(used(cpu_percent=(99, 100)), None, client=True)
+    assert "the client's" in line
+
+
 def test_the_report_shows_it(tmp_path: Path) -> None:
     run = made.run(tmp_path / "run")
     head = "seconds,cpu_percent,memory_gib,gpu0_load_percent,gpu1_load_percent"

@@ -492,7 +492,7 @@ def test_a_scenario_that_loadgen_does_not_have_is_refused(tmp_path: Path, key: s
 
 
 def test_errors_that_were_only_counted_are_told(tmp_path: Path):
-    write(tmp_path, altered(old_log(), {"num_errors": 3}))
+    write(tmp_path, [*old_log()[:-1], {"key": "num_errors", "value": 3}])
     assert read(tmp_path).errors == ["3 errors were counted (num_errors), of which the log shows 0"]
 
 

@@ -31,7 +31,16 @@ def check(tree: Path, version: str) -> tuple[str, str]:
     if found < held or not held:
         layout = "it looks into DIVISION/SUBMITTER/results/SYSTEM/BENCHMARK/SCENARIO, with DIVISION open or closed"
         return f"the checker checked {found} of the {held} results in it: {layout}", said
-    return "", said
+    return invalid(tree), said
+
+
+def invalid(tree: Path) -> str:
+    """The first closed result that LoadGen calls INVALID, which the checker passes over; empty if there is none."""
+    for log in results_in(tree):
+        result = loadgen_log.read(log.parent)
+        if log.relative_to(tree).parts[0] == "closed" and not result.valid:
+            return f"{log}: LoadGen calls it INVALID: {'; '.join(result.invalid_reasons)}"
+    return ""
 
 
 def errors(said: str) -> list[str]:

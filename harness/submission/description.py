@@ -106,7 +106,7 @@ def read(path: Path) -> dict[str, object]:
         raise UsageError(f"--system {path}: status is one of {', '.join(STATUSES)}; got {data['status']!r}.")
     if data["system_type"] and data["system_type"] not in TYPES:
         raise UsageError(f"--system {path}: system_type is one of {' | '.join(TYPES)}; got {data['system_type']!r}.")
-    if data.get("is_network"):
+    if "is_network" in data:
         raise UsageError(f"--system {path}: is_network must be left out: LoadGen and the engine run on one machine.")
     return data
 

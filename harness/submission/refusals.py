@@ -9,6 +9,7 @@ from pathlib import Path
 
 from harness import compliance, rules
 from harness.loadgen_log import TestResult
+from harness.submission import recomputed
 from harness.submission.entries import BENCHMARK, SCENARIO, Entry
 
 # The scenarios a closed submission must cover: each of these sets needs one of its own.
@@ -44,7 +45,9 @@ def closed(entries: Sequence[Entry]) -> list[str]:
                 for choice in sets
                 if not run & choice
             ]
-    return reasons
+    if reasons:
+        return reasons
+    return [reason for entry in entries for reason in labelled(entry, recomputed.differences(entry))]  # takes minutes
 
 
 def labelled(entry: Entry, *parts: Iterator[str]) -> list[str]:
@@ -109,6 +112,7 @@ def number(result: TestResult, name: str) -> float:
 def settings(entry: Entry) -> Iterator[str]:
     for run in entry.runs:
         yield from run.facts.deviations
+        yield from run.facts.plan.deviations
         if Path(run.config.model).resolve() == Path(rules.MODELS["demo"].path):
             yield "the demo model"
 
@@ -123,6 +127,7 @@ def accuracy(entry: Entry) -> Iterator[str]:
 
 def accuracy_log(entry: Entry) -> Iterator[str]:
     yield from foreign_seeds(entry, entry.accuracy.log("accuracy"))
+    yield from recomputed.summary_text(entry.accuracy.folder("accuracy"), entry.accuracy.log("accuracy"))
 
 
 def performance(entry: Entry) -> Iterator[str]:
@@ -132,6 +137,9 @@ def performance(entry: Entry) -> Iterator[str]:
     if not result.valid:
         yield f"LoadGen calls the performance run INVALID: {'; '.join(result.invalid_reasons)}"
     yield from (f"LoadGen error: {error}" for error in result.errors)
+    yield from recomputed.summary_text(entry.performance.folder("performance"), result)
+    if any(result.effective.get(f"performance_issue_{which}") is True for which in ("same", "unique")):
+        yield "LoadGen issued one sample again and again (performance_issue_same or _unique)"
     if limits := entry.config.row.limits:
         yield from over(result, limits)
     if entry.config.scenario in ONE_QUERY and (size := number(result, "samples_per_query")) < official:

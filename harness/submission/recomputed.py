@@ -1,0 +1,63 @@
+"""What an entry's own logs come to when they are scored again.
+
+A closed submission does not rest on what a run once wrote of itself.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from harness import accuracy, samples
+from harness.errors import BenchmarkError
+from harness.loadgen_log import TestResult
+from harness.model import load_tokenizer
+from harness.submission.entries import Entry, Run
+
+LEAST = 1e-3  # by which scores may differ, which are rounded to four digits
+
+
+def differences(entry: Entry) -> Iterator[str]:
+    """Where scores, verdict or TEST06's end-of-text token are not what model, data and logs come to."""
+    try:
+        tokenizer = load_tokenizer(entry.config)
+        yield from other_scores(entry.accuracy, tokenizer)
+    except BenchmarkError as error:
+        yield f"its scores cannot be computed again: {str(error).rstrip('.')}"
+        return
+    if entry.test06 and entry.test06.test06[1] != tokenizer.eos_token_id:
+        yield f"TEST06 was judged with the end-of-text token {entry.test06.test06[1]}, not {tokenizer.eos_token_id}"
+
+
+def other_scores(run: Run, tokenizer: Any) -> Iterator[str]:
+    """Where rouge.json says something else than the accuracy log, decoded and scored against the data set."""
+    kept = run.scores
+    splitter = accuracy.sentence_splitter()[0]
+    if kept.splitter != splitter:
+        yield f"its scores were made with {kept.splitter} sentences, and here is {splitter}: `make punkt` on both"
+        return
+    library = samples.load(run.config, tokenizer, kept.samples)
+    answers = accuracy.read_log(run.folder("accuracy") / "mlperf_log_accuracy.json", kept.samples)
+    rows = accuracy.score(accuracy.to_text(answers, tokenizer), library.references)
+    checks = accuracy.judge(rows, run.config.task, run.config.high_accuracy)
+    for check in checks:
+        if abs(check.score - kept.scores.get(check.name, float("nan"))) <= LEAST:
+            continue
+        yield f"rouge.json says {check.name} {kept.scores.get(check.name)}, its log comes to {check.score:g}"
+    if (verdict := accuracy.overall(checks)) != "PASS":
+        yield f"the accuracy gate on its log says {verdict}"
+
+
+def summary_text(folder: Path, log: TestResult) -> Iterator[str]:
+    """Where LoadGen's summary for people is not that of the detail log beside it."""
+    path = folder / "mlperf_log_summary.txt"
+    text = path.read_text(errors="replace") if path.is_file() else ""
+    wanted = {"Scenario": log.scenario, "Mode": log.mode}
+    if log.valid is not None:
+        wanted["Result is"] = "VALID" if log.valid else "INVALID"
+    for name, value in wanted.items():
+        found = re.search(rf"^{name}\s*:\s*(\S+)", text, re.M)
+        if found is None or found[1] != value:
+            said = f"says {name} {found[1]}" if found else f"has no line {name!r}"
+            yield f"{path.name} of {folder.name} {said}; the detail log says {value}"
+            return
