@@ -20,7 +20,10 @@ RUN python3 -m venv /opt/venv \
  && if [ "$REQUIREMENTS" = requirements-cpu.txt ]; then \
       grep ^torch== "$REQUIREMENTS" >torch.txt \
       && pip install --no-cache-dir --no-deps --retries 1 --extra-index-url "$TORCH_CPU_INDEX" -r torch.txt \
-      && pip install --no-cache-dir --no-deps -r "$REQUIREMENTS"; \
+      && pip install --no-cache-dir --no-deps -r "$REQUIREMENTS" \
+      && { python -c 'import torch' 2>/dev/null \
+           || { echo "error: torch does not load; pip found no CPU build of it: --build-arg TORCH_CPU_INDEX=... (now" \
+                     "$TORCH_CPU_INDEX)" >&2; exit 1; }; }; \
     else \
       pip install --no-cache-dir -r "$REQUIREMENTS"; \
     fi \

@@ -32,7 +32,7 @@ types: $(VENV)/.ready-dev
 bench: $(READY)           ## what the harness itself costs
 	$(PY) -m benchmarks.overhead
 
-docker-check:             ## build the CPU image and run the demo in it: root, buildah, podman, debootstrap
+docker-check:             ## build the CPU image and run the demo in it: root, buildah, debootstrap
 	tests/docker_check.sh
 
 SUBMISSION ?= submission
@@ -51,11 +51,14 @@ $(VENV)/.ready-requirements.txt: requirements.txt | $(PY)
 	@$(MAKE) --no-print-directory punkt
 	@touch $@
 
-# PyPI's torch is built for CUDA and does not load without its libraries, which requirements-cpu.txt leaves out.
+# PyPI's torch is built for CUDA and does not load without its libraries, which requirements-cpu.txt leaves out: where
+# the index of CPU builds cannot be reached, pip takes that one.
 $(VENV)/.ready-requirements-cpu.txt: requirements-cpu.txt | $(PY)
 	$(PY) -m pip install -q --disable-pip-version-check --no-deps --retries 1 \
 	  --extra-index-url $(TORCH_CPU_INDEX) $$(grep ^torch== $<)
 	$(PY) -m pip install -q --disable-pip-version-check --no-deps -r $<
+	@$(PY) -c 'import torch' 2>/dev/null || { echo "error: torch does not load; pip found no CPU build of it:" \
+	  "set TORCH_CPU_INDEX to an index that has one (now $(TORCH_CPU_INDEX)), then make clean and again" >&2; exit 1; }
 	@$(MAKE) --no-print-directory punkt
 	@touch $@
 
