@@ -22,6 +22,7 @@ from harness import rules
 from harness.engine_config import EngineConfig
 from harness.errors import BAD_INPUT, BenchmarkError, LoadGenError
 from harness.facts import SCHEMA
+from harness.files import read_text
 from harness.model import load_tokenizer
 from harness.pages import render
 from harness.plan import Plan
@@ -31,6 +32,7 @@ from harness.samples import Library, from_json
 from harness.summary import ScoresFile
 from harness.system import cores
 
+LARGEST_LOG = 2**32  # bytes of an accuracy log
 Splitter = Literal["nltk punkt_tab", "built-in"]
 Verdict = Literal["PASS", "FAIL", "INCONCLUSIVE", "NOT JUDGED"]
 
@@ -50,7 +52,7 @@ def read_log(path: Path, samples: int, width: int = 4) -> list[Answer]:
     anything but one whole answer for each of `samples` samples.
     """
     try:
-        entries = json.loads(path.read_text())
+        entries = json.loads(read_text(path, LARGEST_LOG))
     except OSError as error:
         raise LoadGenError(f"{path}: {error.strerror}.") from None
     except (ValueError, RecursionError) as error:

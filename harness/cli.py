@@ -17,6 +17,7 @@ from typer.core import TyperCommand
 
 from harness.engine_config import EngineConfig
 from harness.errors import UsageError, ends_in_one_line
+from harness.files import load_yaml
 from harness.values import as_flag, near, read_given
 
 Config = TypeVar("Config", bound=EngineConfig)
@@ -155,7 +156,7 @@ def load_file(path: Path, kind: type[EngineConfig]) -> dict[str, Any]:
     """The settings of a `--config` YAML file, keys as flags are named, with '-' or '_'. Raises UsageError."""
     import yaml
 
-    data = read_given("--config", path, "YAML", yaml.safe_load, yaml.YAMLError, LARGEST_FILE)
+    data = read_given("--config", path, "YAML", load_yaml, yaml.YAMLError, LARGEST_FILE)
     if not isinstance(data, Mapping):
         raise UsageError(f"--config {path}: expected lines of `flag: value`.")
     settings = {str(key).replace("-", "_"): value for key, value in data.items()}

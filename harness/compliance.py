@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from harness import loadgen_log
-from harness.accuracy import decode_hex
+from harness.accuracy import LARGEST_LOG, decode_hex
 from harness.errors import LoadGenError
+from harness.files import read_text
 from harness.plan import Plan
 from harness.results import FOLDER, read_json, write_json, write_text
 
@@ -106,7 +107,7 @@ def judge_test06(folder: Path, eos: int, streaming: bool) -> tuple[Outcome, str]
     """
     path = folder / "mlperf_log_accuracy.json"
     try:
-        entries = json.loads(path.read_text())
+        entries = json.loads(read_text(path, LARGEST_LOG))
         answers = [decode_hex(entry["data"], 4, f"{path}: entry {n}") for n, entry in enumerate(entries)]
         counts = [entry["token_count"] for entry in entries]
     except (OSError, ValueError, RecursionError, TypeError, KeyError) as error:

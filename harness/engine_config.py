@@ -5,6 +5,7 @@ from typing import Literal
 
 from harness import rules
 from harness.errors import UsageError
+from harness.files import TooLargeError
 from harness.flags import ENGINE, MODEL, OUTPUT, PARALLEL, Affects, Auto, flag
 from harness.values import as_flag, check_types, from_yaml, require
 
@@ -120,7 +121,15 @@ class EngineConfig:
     def engine_args(self) -> dict[str, object]:
         """`engine_arg` by key, values read as YAML (so 8, true, {"mode": 3} and text all work)."""
         pairs = (pair.partition("=") for pair in self.engine_arg)
-        return {key: from_yaml(text) for key, _, text in pairs}
+        return {key: self.argument(key, text) for key, _, text in pairs}
+
+    @staticmethod
+    def argument(key: str, text: str) -> object:
+        """The value of one. Raises UsageError for one that has no end."""
+        try:
+            return from_yaml(text)
+        except TooLargeError as error:
+            raise UsageError(f"--engine-arg {key}: {error}.") from None
 
     @property
     def spans_hosts(self) -> bool:

@@ -13,10 +13,12 @@ from typing import Any
 
 from harness import validity
 from harness.errors import BAD_INPUT, BenchmarkError
+from harness.files import opened
 
 DETAIL = "mlperf_log_detail.txt"
 TRACE = "mlperf_log_trace.json"
 MARK = ":::MLLOG "
+LARGEST_LOG = 2**36  # bytes; a trace has some 600 a query
 SEEDS = ("qsl", "sample_index", "schedule")
 PERCENTILES = ("50.00", "90.00", "95.00", "97.00", "99.00", "99.90")
 
@@ -103,7 +105,7 @@ DECODER = json.JSONDecoder(parse_float=finite, parse_constant=lambda name: None)
 def records(path: Path) -> Iterator[dict[str, Any]]:
     """The log's entries one by one, so that its size does not matter. Raises LogError."""
     try:
-        with path.open(encoding="utf-8") as lines:
+        with opened(path, LARGEST_LOG, encoding="utf-8") as lines:
             for number, line in enumerate(lines, start=1):
                 if not line.startswith(MARK):
                     continue
@@ -321,7 +323,7 @@ def read_trace(folder: Path) -> list[Sample]:
     samples = []
     ended = False
     try:
-        with path.open(encoding="utf-8") as lines:
+        with opened(path, LARGEST_LOG, encoding="utf-8") as lines:
             for line in lines:
                 ended = ended or '"LastTrace"' in line
                 if '"Token_Latency"' in line:

@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
+from harness import files
 from harness.errors import BenchmarkError, UsageError
 from harness.facts import SCHEMA, File, RunFacts, RunStatus
 from harness.pages import render
@@ -24,6 +25,7 @@ from harness.secrets import hide, hide_word
 
 Kind = TypeVar("Kind")
 SPARE_BYTES = 2**23
+LARGEST_FILE = 2**30  # bytes of a run folder's JSON or CSV, and of the history
 RENAMED = {"tokens_per_s": "tokens_per_sec", "samples_per_s": "samples_per_sec"}  # in lines of format 1
 Status = Literal["running", "complete", "failed", "interrupted"]
 Test = Literal["accuracy", "performance", "test04", "test06"]
@@ -177,7 +179,12 @@ def ended(folder: Path) -> bool:
 
 def append_line(path: Path, text: str) -> None:
     """Adds a line of its own, also after one that was cut short."""
-    whole = not path.exists() or path.read_bytes().endswith(b"\n") or path.stat().st_size == 0
+    whole = True
+    if path.exists():
+        files.check_regular(path, LARGEST_FILE)
+        with path.open("rb") as before:
+            before.seek(-min(1, path.stat().st_size), os.SEEK_END)
+            whole = before.read() in (b"", b"\n")
     with path.open("a") as file:
         file.write(("" if whole else "\n") + text + "\n")
 
@@ -197,7 +204,8 @@ def point_latest(run: RunFolder) -> None:
 def history(results_dir: Path) -> Iterator[dict[str, Any]]:
     """Finished runs, oldest first; lines that are not whole are passed over."""
     try:
-        lines = (results_dir / "history.jsonl").read_text(errors="replace").splitlines()
+        with files.opened(results_dir / "history.jsonl", LARGEST_FILE, encoding="utf-8", errors="replace") as file:
+            lines = file.read().splitlines()
     except OSError:
         return
     for line in lines:
@@ -255,7 +263,7 @@ def write_text(path: Path, text: str) -> None:
 def read_json(path: Path) -> Any:
     """The file's content. Raises UsageError, naming the file, where there is none or it is no JSON."""
     try:
-        return json.loads(path.read_text())
+        return json.loads(files.read_text(path, LARGEST_FILE))
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}.") from None
     except (ValueError, RecursionError) as error:  # also text that is not UTF-8, a number too long, deep nesting
@@ -286,7 +294,7 @@ def read_columns(path: Path, names: Sequence[str] = ()) -> dict[str, list[float 
     Raises UsageError, naming the line, where a column is missing or a cell is no number.
     """
     try:
-        with path.open(newline="") as file:
+        with files.opened(path, LARGEST_FILE) as file:
             lines: list[dict[str, str]] = list(csv.DictReader(file, restkey="", restval=""))
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}.") from None

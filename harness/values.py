@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from harness.errors import UsageError
+from harness.files import TooLargeError, load_yaml, read_text
 
 NUMBERS = ((int,), (float,))  # what lists with commas may hold
 
@@ -66,11 +67,7 @@ def read_given(
     Only regular files of at most `most` bytes are read: a device has no end.
     """
     try:
-        if path.exists() and not path.is_file():
-            raise UsageError(f"{flag} {path}: {'a directory' if path.is_dir() else 'not a regular file'}.")
-        if path.stat().st_size > most:
-            raise UsageError(f"{flag} {path}: larger than {most / 2**20:,.0f} MiB; not {kind} that belongs here.")
-        return parse(path.read_text())
+        return parse(read_text(path, most))
     except OSError as error:
         raise UsageError(f"{flag} {path}: {error.strerror}.") from None
     except (wrong, ValueError, RecursionError) as error:  # also text that is not UTF-8, or a date that is none
@@ -78,11 +75,13 @@ def read_given(
 
 
 def from_yaml(text: str) -> Any:
-    """A value as YAML has it, or the text itself where it is none, or a date."""
+    """A value as YAML has it, or the text itself where it is none, or a date. Raises TooLargeError."""
     import yaml
 
     try:
-        value = yaml.safe_load(text)
+        value = load_yaml(text)
+    except TooLargeError:
+        raise
     except (yaml.YAMLError, ValueError, RecursionError):
         return text
     return text if isinstance(value, date) else value

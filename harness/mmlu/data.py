@@ -8,9 +8,11 @@ from random import Random
 from typing import Any
 
 from harness.errors import UsageError
+from harness.files import check_regular, opened
 from harness.values import near
 
 LETTERS = "ABCD"
+LARGEST_FILE, MOST_ROWS = 2**30, 10**6
 HUB_DATASET = ("cais/mmlu", "all")
 
 # The map of the paper (Hendrycks et al., 2021); lm-eval's groups differ in one place: anatomy, there in STEM.
@@ -176,7 +178,7 @@ def from_csv(tables: Sequence[Path], split: str) -> Iterator[Row]:
     for table in tables:
         subject = table.name.removesuffix(f"_{split}.csv")
         try:
-            with table.open(newline="", encoding="utf-8-sig") as file:
+            with opened(table, LARGEST_FILE, encoding="utf-8-sig") as file:
                 for number, cells in enumerate(csv.reader(file), start=1):
                     where = f"{table}: row {number}"
                     if len(cells) != 6:
@@ -197,6 +199,10 @@ def from_parquet(tables: Sequence[Path]) -> Iterator[Row]:
 
     for table in tables:
         try:
+            check_regular(table, LARGEST_FILE)
+            count = parquet.read_metadata(table).num_rows
+            if count > MOST_ROWS:
+                raise UsageError(f"{table}: {count:,} rows; MMLU has 14,042 questions.")
             records = parquet.read_table(table).to_pylist()
         except (OSError, ArrowException) as error:
             raise UsageError(f"{table}: cannot be read as parquet: {str(error).splitlines()[0]}") from None

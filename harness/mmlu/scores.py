@@ -10,6 +10,7 @@ from pathlib import Path
 
 from harness.errors import UsageError
 from harness.facts import SCHEMA
+from harness.files import opened
 from harness.mmlu.ask import Answer
 from harness.mmlu.data import DOMAINS, LETTERS, Question
 from harness.mmlu.summary import Answered, Shortened
@@ -171,7 +172,7 @@ def to_csv(rows: Sequence[Scored]) -> str:
 def from_csv(folder: Path) -> list[Scored]:
     """The answers of a finished run. Raises UsageError where there are none."""
     try:
-        with (folder / "samples.csv").open(newline="") as file:
+        with opened(folder / "samples.csv", 2**30) as file:
             return [
                 Scored(
                     row["subject"],

@@ -13,6 +13,7 @@
 
 import itertools
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -24,10 +25,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from harness.config import RunConfig
 from harness.errors import UsageError
+from harness.files import MIB, load_yaml, read_text
 from harness.secrets import is_secret
 from harness.values import as_flag, near
 
 BASELINE = "baseline"
+LARGEST_FILE = 4 * MIB
+MOST_EXPERIMENTS = 1000
 Kind = Literal["baseline", "isolation", "stacked", "grid"]
 Part = Literal["set", "engine", "env"]
 PARTS: tuple[Part, ...] = ("set", "engine", "env")
@@ -92,6 +96,11 @@ class Grid(Strict):
     engine: dict[str, Values] = {}
     env: dict[Variable, Annotated[list[Value], Field(min_length=1)]] = {}
 
+    @property
+    def combinations(self) -> int:
+        """How many experiments it makes."""
+        return math.prod(len(values) for part in PARTS for values in getattr(self, part).values())
+
 
 class SweepFile(Strict):
     about: str = ""
@@ -150,7 +159,9 @@ def load(path: Path) -> Sweep:
         experiments.append((where, experiment(name, change.about, kind, merged(start, change), baseline)))
         if kind == "stacked":
             stack = merged(stack, change)
-    if grid:
+    if grid and (many := grid[0].combinations) > MOST_EXPERIMENTS:
+        mistakes.append(f"{grid[1]}: {many:,} combinations; a sweep has at most {MOST_EXPERIMENTS:,}")
+    elif grid:
         experiments += [(grid[1], item) for item in combinations(grid[0], baseline)]
     mistakes += refused(experiments)
     if len(experiments) == 1:
@@ -191,7 +202,7 @@ def chain(path: Path) -> Iterator[Source]:
     sources: list[Source] = []
     where = str(path)
     while True:
-        if any(source.path.samefile(path) for source in sources if path.exists()):
+        if path.resolve() in [source.path.resolve() for source in sources]:
             raise UsageError(f"{where}: {path} extends itself.")
         sources.append(parse(path, where))
         last = sources[-1]
@@ -203,13 +214,14 @@ def chain(path: Path) -> Iterator[Source]:
 def parse(path: Path, where: str) -> Source:
     """One file. Raises UsageError; `where` is what asked for it."""
     try:
-        text = path.read_text()
+        text = read_text(path, LARGEST_FILE)
+        parsed = load_yaml(text)
         root = yaml.compose(text, Loader=yaml.SafeLoader)
         lines: Lines = {}
         twice = list(locate(root, (), lines))
-        data = json.loads(json.dumps(yaml.safe_load(text), default=str))  # what sweep.json can hold: no dates
+        data = json.loads(json.dumps(parsed, default=str))  # what sweep.json can hold: no dates
     except OSError as error:
-        raise UsageError(f"{where}: cannot read {path}: {error.strerror}.") from None
+        raise UsageError(f"{where}: cannot read {path!s:.200}: {error.strerror}.") from None
     except UnicodeDecodeError:
         raise UsageError(f"{path}: not text.") from None
     except (RecursionError, TypeError):
