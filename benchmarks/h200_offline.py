@@ -3,7 +3,7 @@
     python -m benchmarks.h200_offline OUT [--samples 3000] [--quantization fp8] [--skip c]
 
 (a) vLLM's `LLM.generate` on all prompts at once, (b) `run.py` with the same engine settings, (c) `run.py
---batch-size 16`, the reference implementation's way. Llama-3.1-8B's shape with dummy weights; each in its own process.
+--batch-size 16`, the reference implementation's way. Llama-3.1-8B's shape with random weights; each in its own process.
 """
 
 import argparse
@@ -13,9 +13,10 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks import dummy_llama
+from benchmarks import random_llama
 
 ROOT = Path(__file__).parent.parent
+FORMATS = {"none": "bf16", "fp8": "fp8-static"}
 SEQUENCES, BATCHED_TOKENS, CONTEXT, ANSWER = 1024, 16384, 2668, 128
 
 
@@ -26,9 +27,7 @@ def bare(folder: Path, samples: int, quantization: str) -> float:
     prompts = [record["tok_input"] for record in json.loads((folder / "cnn_eval.json").read_text())[:samples]]
     llm = LLM(
         model=str(folder / "model"),
-        load_format="dummy",
         dtype="bfloat16",
-        quantization=None if quantization == "none" else quantization,
         kv_cache_dtype="fp8" if quantization == "fp8" else "auto",
         max_model_len=CONTEXT,
         max_num_seqs=SEQUENCES,
@@ -46,11 +45,11 @@ def bare(folder: Path, samples: int, quantization: str) -> float:
 def harness(folder: Path, samples: int, quantization: str, *more: str) -> float:
     """Tokens per second of an Offline run on the same prompts, each issued once; LoadGen's number."""
     results = folder / "results"
-    command = [sys.executable, "run.py", "--model", str(folder / "model"), "--load-format", "dummy"]
+    command = [sys.executable, "run.py", "--model", str(folder / "model")]
     command += ["--dataset-path", str(folder / "cnn_eval.json"), "--mode", "performance"]
     command += ["--total-sample-count", str(samples), "--offline-expected-qps", "0.001", "--min-duration", "1"]
     command += ["--max-num-seqs", str(SEQUENCES), "--max-num-batched-tokens", str(BATCHED_TOKENS)]
-    command += ["--quantization", quantization, "--kv-cache-dtype", "fp8" if quantization == "fp8" else "auto"]
+    command += ["--kv-cache-dtype", "fp8" if quantization == "fp8" else "auto"]
     command += ["--results-dir", str(results), *more]
     subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     summary = json.loads((results / "latest" / "summary.json").read_text())
@@ -69,7 +68,7 @@ def main() -> None:
     if arguments.only_bare:
         print(json.dumps(bare(folder, samples, quantization)))
         return
-    dummy_llama.make(folder, samples)
+    random_llama.make(folder, samples, FORMATS[quantization])
     ways = {
         "a": ("LLM.generate", lambda: run_bare(folder, samples, quantization)),
         "b": ("run.py, Offline", lambda: harness(folder, samples, quantization)),

@@ -2,7 +2,7 @@
 
     python -m benchmarks.h200_scaling OUT [--gpus 1 2 4 8] [--samples 3000] [--quantization fp8] [--repeat 1]
 
-Llama-3.1-8B's shape with dummy weights; `--samples` for each GPU, so that every point lasts about as long. Leaves
+Llama-3.1-8B's shape with random weights; `--samples` for each GPU, so that every point lasts about as long. Leaves
 OUT/scaling.json and OUT/scaling.png: tokens per second, and the share of so many times the mean on one GPU.
 """
 
@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import mean
 
-from benchmarks import dummy_llama
-from benchmarks.h200_offline import harness
+from benchmarks import random_llama
+from benchmarks.h200_offline import FORMATS, harness
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=1)
     arguments = parser.parse_args()
     folder, settings = arguments.out, (arguments.samples, arguments.quantization, arguments.repeat)
-    dummy_llama.make(folder, arguments.samples * max(arguments.gpus))
+    random_llama.make(folder, arguments.samples * max(arguments.gpus), FORMATS[arguments.quantization])
     ways = [(gpus, way) for gpus in arguments.gpus for way in ("replicas", "split") if gpus > 1 or way == "replicas"]
     points: list[Point] = []
     for gpus, way in ways:

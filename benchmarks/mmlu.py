@@ -234,11 +234,11 @@ def made_up(folder: Path) -> None:
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    from benchmarks import dummy_llama
+    from benchmarks import random_llama
     from harness.mmlu.data import SUBJECTS
 
-    dummy_llama.make(folder, 1)
-    words = [*WORDS, *(f"w{number}" for number in range(len(WORDS), dummy_llama.VOCABULARY))]
+    random_llama.make(folder, 1)
+    words = [*WORDS, *(f"w{number}" for number in range(len(WORDS), random_llama.VOCABULARY))]
     tokenizer = Tokenizer(models.WordLevel({word: number for number, word in enumerate(words)}, unk_token=words[-1]))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="w128000", eos_token="w128009")

@@ -263,8 +263,9 @@ def evaluate(folder: Path, plan: Plan, library: Library, tokenizer: Any) -> Eval
     note = ""
     if plan.config.disable_accuracy_gate:
         note = "the gate is switched off"
-    elif plan.config.dummy_weights:
-        note = "the weights are dummies: the answers, and so the scores, mean nothing"
+    elif plan.config.dummy_weights or plan.random_weights:
+        kind = "dummies" if plan.config.dummy_weights else "random"
+        note = f"the weights are {kind}: the answers, and so the scores, mean nothing"
     result = Evaluation(
         verdict="NOT JUDGED" if note else overall(checks),
         checks=checks,

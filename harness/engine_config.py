@@ -37,7 +37,9 @@ class EngineConfig:
     kv_cache_dtype: Literal["auto", "fp8"] = flag(
         "auto", MODEL, "answers", "fp8 halves the memory of each request's attention cache, so that more fit at once."
     )
-    load_format: str = flag("auto", MODEL, "answers", "How vLLM loads weights; dummy makes random ones (speed only).")
+    load_format: str = flag(
+        "auto", MODEL, "answers", "How vLLM loads weights; dummy: none, but nearly zeros, which flatter the speed."
+    )
     trust_remote_code: bool = flag(
         False, MODEL, "answers", "Run Python code that comes with the model. Off unless given."
     )

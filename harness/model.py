@@ -32,6 +32,11 @@ def is_reference(config: EngineConfig) -> bool:
     return all(getattr(shape, key) == value for key, value in rules.SHAPE.items())
 
 
+def has_random_weights(config: EngineConfig) -> bool:
+    """Whether the checkpoint says of itself that its weights were drawn at random (`benchmarks.random_llama`)."""
+    return getattr(load_shape(config), "random_weights", False) is True
+
+
 @functools.cache
 def load_shape(config: EngineConfig) -> Any:
     """The model's config. Raises UsageError where it cannot be had, or is not of a Llama-like decoder."""

@@ -28,6 +28,7 @@ class Plan:
     data_parallel_size: int
     seeds: rules.Seeds
     reference_model: bool = True  # whether the model has Llama-3.1-8B's shape
+    random_weights: bool = False  # whether its weights were drawn at random
     running: Running = Running()  # once the engine is up
     notes: tuple[str, ...] = ()
     target_qps: float | None = None  # Offline: samples/s expected; Server, Interactive: queries/s sent
@@ -141,7 +142,11 @@ class Plan:
         elif not self.reference_model:
             why.append("another model than Llama-3.1-8B")
         if self.config.dummy_weights:
-            why.append("dummy weights")
+            why.append("dummy weights, nearly zeros, which flatter the speed: a sixth on an H200 at its power limit")
+        elif self.random_weights:
+            why.append(
+                "random weights, N(0, 0.02), which take the time and energy of trained ones; answers mean nothing"
+            )
         if changed := sorted(set(self.config.engine_args) - rules.SPEED_ARGS):
             why.append(f"--engine-arg {', '.join(changed)}: not known to leave the model as it is")
         if self.config.row.unofficial:
@@ -184,6 +189,7 @@ def resolve(
     weight_bytes: int,
     reference_model: bool = True,
     asked: Asked | None = None,
+    random_weights: bool = False,
 ) -> Plan:
     """Fills in every `auto` but the rates, which only a loaded engine can tell. `asked`: in place of MLPerf's samples.
 
@@ -232,6 +238,7 @@ def resolve(
         data,
         seeds,
         reference_model,
+        random_weights,
         notes=tuple(notes),
         target_qps=rate if isinstance(rate, float) else None,
         samples_per_query=together if config.row.several else 1,

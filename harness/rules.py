@@ -105,8 +105,7 @@ SPEED_ARGS = {
     *("watermark", "worker_extension_cls"),
 }
 SERVER_LIMITS = Limits(2000, 100)
-# Random arrivals come in bursts: Server's share leaves room for them. Interactive's TPOT limit is the tighter one: on
-# an H200 with static fp8 0.78 of the Offline rate just held (docs/performance.md), other settings hold less.
+# Random arrivals come in bursts: Server's share leaves room for them. Interactive's TPOT limit is the tighter one.
 SCENARIO = {
     row.name: row
     for row in (

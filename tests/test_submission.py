@@ -228,8 +228,14 @@ def acceptable(
         run = tmp_path / "runs" / done.folder.name
         shutil.copytree(done.folder, run)
         change(run / "config.json", lambda facts: facts.update(deviations=[]))
-        change(run / "config.json", lambda facts: facts["plan"]["config"].update(model="llama3.1-8b-instruct"))
-        change(run / "config.json", lambda facts: facts["plan"].update(samples=OFFICIAL, min_duration_s=600.0))
+        change(
+            run / "config.json",
+            lambda facts: facts["plan"]["config"].update(model="llama3.1-8b-instruct", engine_arg=[]),
+        )
+        change(
+            run / "config.json",
+            lambda facts: facts["plan"].update(samples=OFFICIAL, min_duration_s=600.0, reference_model=True),
+        )
         summary = run / "Performance" / "mlperf_log_summary.txt"
         summary.write_text(summary.read_text().replace("INVALID", "VALID"))
         change(run / "Accuracy" / "rouge.json", lambda rouge: rouge.update(approximate=[]))

@@ -1,0 +1,206 @@
+"""A stand-in for Llama-3.1-8B where its weights cannot be had: its shape, random weights, prompts of real lengths.
+
+    python -m benchmarks.random_llama FOLDER [--samples 13368] [--format bf16 | fp8-static | none] [--shape small]
+
+Leaves FOLDER/model and FOLDER/cnn_eval.json, random token ids in the MLCommons shape. Weights are drawn from
+N(0, 0.02), as before training; norms are ones. They take the arithmetic and, bit for bit as irregular, the energy of
+trained ones: on an H200 at its power limit vLLM's dummy weights, nearly zeros, were a sixth faster. The answers mean
+nothing. `fp8-static`: per-tensor scales of weights and activations and fp8 KV scales, calibrated on a few of the
+prompts, in compressed-tensors' format. `none`: no weights, for `--load-format dummy`.
+"""
+
+import argparse
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from harness import rules
+
+VOCABULARY = rules.SHAPE["vocab_size"]
+DEVIATION = 0.02  # of the weights, as Llama's are initialized
+CALIBRATION = 8  # prompts
+MARK = "random_weights"  # in config.json: reports say so
+FP8_MOST = 448.0  # the largest number of float8_e4m3fn
+SHAPE = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    **rules.SHAPE,
+    "head_dim": 128,
+    "rms_norm_eps": 1e-5,
+    "hidden_act": "silu",
+    "tie_word_embeddings": False,
+    "attention_bias": False,
+    "mlp_bias": False,
+    "torch_dtype": "bfloat16",
+    "bos_token_id": 128000,
+    "eos_token_id": 128009,
+    "rope_theta": 500000.0,
+    "rope_scaling": {
+        "factor": 8.0,
+        "high_freq_factor": 4.0,
+        "low_freq_factor": 1.0,
+        "original_max_position_embeddings": 8192,
+        "rope_type": "llama3",
+    },
+}
+SMALL = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2, "head_dim": 32}
+SMALL |= {"num_attention_heads": 8, "num_key_value_heads": 2}
+SHAPES = {"llama3.1-8b": SHAPE, "small": SHAPE | SMALL}
+FP8 = {"num_bits": 8, "type": "float", "strategy": "tensor", "dynamic": False, "symmetric": True}
+QUANTIZATION = {
+    "quant_method": "compressed-tensors",
+    "format": "float-quantized",
+    "quantization_status": "compressed",
+    "config_groups": {"group_0": {"targets": ["Linear"], "weights": FP8, "input_activations": FP8}},
+    "ignore": ["lm_head"],
+    "kv_cache_scheme": FP8,
+}
+
+
+def lengths(count: int, rng: Random) -> list[int]:
+    """Prompt lengths as CNN/DailyMail's: log-normal, mean about 766 tokens, from 80 to 2,540."""
+    return [min(2540, max(80, round(rng.lognormvariate(6.551, 0.46)))) for _ in range(count)]
+
+
+def make(folder: Path, count: int, weights: str = "none", shape: str = "llama3.1-8b") -> None:
+    """Everything: config, tokenizer, prompts and, unless `none`, weights."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    model = folder / "model"
+    model.mkdir(parents=True, exist_ok=True)
+    config = SHAPES[shape] | ({MARK: True} if weights != "none" else {})
+    config |= {"quantization_config": QUANTIZATION} if weights == "fp8-static" else {}
+    (model / "config.json").write_text(json.dumps(config, indent=2))
+    for old in model.glob("model*.safetensors*"):
+        old.unlink()
+    words = {f"w{number}": number for number in range(VOCABULARY)}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="w0"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="w128000", eos_token="w128009").save_pretrained(model)
+    rng = Random(0)
+    records = [
+        {
+            "instruction": "",
+            "input": f"{size} random tokens",
+            "tok_input": [128000, *(rng.randrange(128000) for _ in range(size - 1))],
+            "output": "None.",
+        }
+        for size in lengths(count, rng)
+    ]
+    (folder / "cnn_eval.json").write_text(json.dumps(records))
+    if weights != "none":
+        prompts = [record["tok_input"] for record in records[:CALIBRATION]]
+        write(model, SHAPES[shape], prompts if weights == "fp8-static" else [])
+
+
+def write(folder: Path, shape: dict[str, Any], prompts: list[list[int]]) -> None:
+    """The weights, a file a layer, drawn on the GPU where there is one; in fp8 where prompts calibrate them."""
+    import torch
+    from safetensors.torch import save_file
+
+    torch.manual_seed(0)
+    index: dict[str, str] = {}
+    size = 0
+    for number, tensors in enumerate(parts(shape, prompts, "cuda" if torch.cuda.is_available() else "cpu")):
+        name = f"model-{number:05}.safetensors"
+        save_file({key: tensor.contiguous().cpu() for key, tensor in tensors.items()}, folder / name)
+        (folder / name).chmod(0o644)
+        index |= dict.fromkeys(tensors, name)
+        size += sum(tensor.nbytes for tensor in tensors.values())
+    whole = {"metadata": {"total_size": size}, "weight_map": index}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(whole, indent=1))
+
+
+def parts(shape: dict[str, Any], prompts: list[list[int]], device: str) -> Iterator[dict[str, Any]]:
+    """The tensors of the embeddings, of each layer, and of the head; the prompts go through, layer by layer."""
+    import torch
+    from transformers import LlamaConfig
+    from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding
+
+    config = LlamaConfig(**shape, attn_implementation="sdpa")
+    place = {"device": device, "dtype": torch.bfloat16}
+
+    def drawn(rows: int, columns: int) -> Any:
+        return torch.empty(rows, columns, **place).normal_(0.0, DEVIATION)
+
+    with torch.no_grad():
+        embeddings = drawn(config.vocab_size, config.hidden_size)
+        yield {"model.embed_tokens.weight": embeddings}
+        states = [embeddings[torch.tensor([prompt], device=device)] for prompt in prompts]
+        rotary = LlamaRotaryEmbedding(config).to(device)
+        for number in range(config.num_hidden_layers):
+            layer = LlamaDecoderLayer(config, number).to(**place)
+            for name, tensor in layer.named_parameters():
+                tensor.fill_(1.0) if "norm" in name else tensor.normal_(0.0, DEVIATION)
+            ranges = run(layer, rotary, states)
+            yield {f"model.layers.{number}.{name}": tensor for name, tensor in stored(layer, ranges)}
+        yield {
+            "model.norm.weight": torch.ones(config.hidden_size, **place),
+            "lm_head.weight": drawn(config.vocab_size, config.hidden_size),
+        }
+
+
+def run(layer: Any, rotary: Any, states: list[Any]) -> dict[str, float]:
+    """Puts the prompts' hidden states through a layer, in place; the largest input of each linear map, and the largest
+    key and value that its cache may hold (a key may grow by the square root of two when it is rotated)."""
+    import torch
+    from torch import nn
+
+    most: dict[str, float] = {}
+
+    def seen(key: str, tensor: Any, factor: float = 1.0) -> None:
+        most[key] = max(most.get(key, 0.0), factor * float(tensor.abs().max()))
+
+    hooks = []
+    for name, module in layer.named_modules():
+        if isinstance(module, nn.Linear):
+            hooks.append(module.register_forward_hook(lambda _, given, out, name=name: seen(name, given[0])))
+    for name, factor in (("k", 2**0.5), ("v", 1.0)):
+        module = layer.get_submodule(f"self_attn.{name}_proj")
+        hooks.append(
+            module.register_forward_hook(
+                lambda _, given, out, name=name, factor=factor: seen(f"self_attn.{name}_scale", out, factor)
+            )
+        )
+    for n, state in enumerate(states):
+        places = torch.arange(state.shape[1], device=state.device)[None]
+        out = layer(state, position_embeddings=rotary(state, places), position_ids=places)
+        states[n] = out[0] if isinstance(out, tuple) else out
+    for hook in hooks:
+        hook.remove()
+    return most
+
+
+def stored(layer: Any, most: dict[str, float]) -> Iterator[tuple[str, Any]]:
+    """A layer's tensors as a checkpoint holds them: as they are or, with the ranges of a calibration, in fp8."""
+    import torch
+
+    for name, tensor in layer.named_parameters():
+        linear = name.removesuffix(".weight")
+        if linear not in most:
+            yield name, tensor.data
+            continue
+        scale = tensor.abs().max().float() / FP8_MOST
+        yield name, (tensor.float() / scale).clamp(-FP8_MOST, FP8_MOST).to(torch.float8_e4m3fn)
+        yield f"{linear}.weight_scale", scale.reshape(1)
+        yield f"{linear}.input_scale", torch.tensor([most[linear] / FP8_MOST])
+    for name in ("self_attn.k_scale", "self_attn.v_scale"):
+        if name in most:
+            yield name, torch.tensor([most[name] / FP8_MOST])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--samples", type=int, default=13368)
+    parser.add_argument("--format", choices=("bf16", "fp8-static", "none"), default="bf16")
+    parser.add_argument("--shape", choices=SHAPES, default="llama3.1-8b")
+    arguments = parser.parse_args()
+    make(arguments.folder, arguments.samples, arguments.format, arguments.shape)
+
+
+if __name__ == "__main__":
+    main()

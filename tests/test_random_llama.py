@@ -1,0 +1,76 @@
+"""Random weights in place of the real ones: written, read back, run, and said to be random."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks import random_llama
+from harness.config import RunConfig
+from harness.model import has_random_weights, is_reference
+from harness.plan import resolve
+from tests.conftest import run
+
+WIDE = "model.layers.1.mlp.down_proj"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("random")
+    for kind in ("bf16", "fp8-static"):
+        random_llama.make(folder / kind, 16, kind, "small")
+    return folder
+
+
+def tensors(model: Path) -> dict[str, object]:
+    from safetensors.torch import load_file
+
+    index = json.loads((model / "model.safetensors.index.json").read_text())["weight_map"]
+    files = {name: load_file(model / name) for name in set(index.values())}
+    return {key: files[name][key] for key, name in index.items()}
+
+
+def test_weights_are_as_before_training(made: Path) -> None:
+    import torch
+
+    found = tensors(made / "bf16" / "model")
+    weight, norm = found[f"{WIDE}.weight"], found["model.layers.0.input_layernorm.weight"]
+    assert isinstance(weight, torch.Tensor) and isinstance(norm, torch.Tensor)
+    assert weight.dtype == torch.bfloat16 and float(weight.float().std()) == pytest.approx(0.02, rel=0.02)
+    assert bool((norm == 1).all())
+
+
+@pytest.mark.slow
+def test_static_scales_give_nearly_the_same_answers(made: Path) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    found = tensors(made / "fp8-static" / "model")
+    scales = [found[f"{WIDE}.{name}"] for name in ("weight_scale", "input_scale")]
+    scales += [found[f"model.layers.0.self_attn.{name}_scale"] for name in "kv"]
+    assert all(isinstance(scale, torch.Tensor) and 0 < float(scale) < 1 for scale in scales)
+    assert getattr(found[f"{WIDE}.weight"], "dtype", None) == torch.float8_e4m3fn
+    tokens = torch.arange(1, 60)[None]
+    both = [
+        AutoModelForCausalLM.from_pretrained(made / kind / "model", dtype=torch.bfloat16)(tokens).logits.float()
+        for kind in ("bf16", "fp8-static")
+    ]
+    assert float((both[0] - both[1]).std() / both[0].std()) < 0.15
+
+
+def test_a_report_says_that_weights_are_random_or_dummies(made: Path) -> None:
+    random = RunConfig(model=str(made / "bf16" / "model"))
+    assert has_random_weights(random) and not is_reference(random) and not has_random_weights(RunConfig(model="demo"))
+    (why,) = resolve(random, [], 0, random_weights=True).deviations
+    assert why.startswith("random weights, N(0, 0.02)")
+    (why,) = resolve(RunConfig(load_format="dummy"), [], 0).deviations
+    assert "dummy weights" in why and "flatter" in why
+
+
+@pytest.mark.engine
+def test_random_weights_run_in_vllm(made: Path, tmp_path: Path) -> None:
+    model = ("--model", str(made / "bf16" / "model"), "--dataset-path", str(made / "bf16" / "cnn_eval.json"))
+    short = ("--total-sample-count", "16", "--max-new-tokens", "4", "--min-duration", "1", "--mode", "performance")
+    done = run(tmp_path, *model, *short, "--offline-expected-qps", "2", "--engine-arg", "enforce_eager=true")
+    assert done.code == 0, done.output
+    assert any(why.startswith("random weights") for why in done.summary["meta"]["deviations"])
