@@ -26,6 +26,8 @@ class Fake:
     token_ids: bool = True  # taken and given back
     extras: bool = True  # whether fields outside OpenAI's own are taken
     obeys: bool = True  # max_tokens
+    stream_ids: bool = True  # whether streams hold token ids, too
+    compresses: str = ""  # "asked": where the client takes it, as it says; "always"
     probe_too: bool = False  # whether the fault meets the probe as well
     key: str = ""
     models: tuple[str, ...] = ("demo",)
@@ -44,6 +46,11 @@ class Fake:
         app.router.add_get("/metrics", self.metrics)
         app.router.add_post("/v1/completions", self.complete)
         return app
+
+    def compress(self, request: web.Request, response: web.StreamResponse) -> None:
+        if self.compresses == "always" or (self.compresses and "gzip" in request.headers.get("Accept-Encoding", "")):
+            response.content_length = None
+            response.enable_compression(web.ContentCoding.gzip)
 
     async def list_models(self, request: web.Request) -> web.Response:
         if self.key and request.headers.get("Authorization") != f"Bearer {self.key}":
@@ -86,19 +93,21 @@ class Fake:
             await asyncio.sleep(3600)
         if fault == "no JSON":
             return web.Response(text="<html>gateway</html>")
-        tokens: list[Any] = {"long": TOKENS * 50, "words": ["a", "b"]}.get(fault, TOKENS)
+        tokens: list[Any] = {"long": TOKENS * 50, "words": ["a", "b"], "foreign": [33, 10**6]}.get(fault, TOKENS)
         if self.obeys and not fault:
             tokens = tokens[: body["max_tokens"]]
         if not body.get("stream"):
             whole = self.message(body, tokens, TEXT, "abort" if fault == "early" else self.end)
             response = web.StreamResponse(headers={"Content-Type": "application/json"})
             response.content_length = len(whole)
+            self.compress(request, response)
             await response.prepare(request)
             await response.write(whole[: len(whole) // 2] if fault == "half" else whole)
             if fault == "half":
                 request.transport.close()  # type: ignore[union-attr]
             return response
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        self.compress(request, response)
         await response.prepare(request)
         await response.write(b"data: " + self.message(body, tokens[:1], TEXT[:2], None) + b"\n\n")
         if fault == "half":
@@ -106,15 +115,15 @@ class Fake:
             return response
         if fault == "error":
             await response.write(b'data: {"error": {"message": "out of memory"}}\n\n')
-        elif fault in ("", "long", "words"):
+        elif fault in ("", "long", "words", "foreign", "no ids"):
             await response.write(b"data: " + self.message(body, tokens[1:], TEXT[2:], self.end) + b"\n\n")
             await response.write(b"data: [DONE]\n\n")
         return response
 
     def message(self, body: dict[str, Any], tokens: list[Any], text: str, end: str | None) -> bytes:
         choice = {"index": 0, "text": text, "finish_reason": end}
-        if body.get("return_token_ids"):
-            choice["token_ids"] = tokens
+        if body.get("return_token_ids") and (self.stream_ids or not body.get("stream")):
+            choice["token_ids"] = tokens if body["max_tokens"] == PROBE or self.fault != "no ids" else None
         return json.dumps({"choices": [choice]}).encode()
 
 

@@ -41,6 +41,8 @@ FAULTS = {  # what the server does -> what the run says
     "no JSON": "",
     "long": "does not obey max_tokens: it sent 200 tokens instead of 128",
     "words": "sent what is no completion",
+    "no ids": "sent text without its token ids",
+    "foreign": "sent the token id 1,000,000, which is none of the model's vocabulary of",
 }
 
 
@@ -95,6 +97,24 @@ def test_text_goes_where_token_ids_do_not() -> None:
         assert engine.args["exchange"].startswith("text in, text out, its tokens counted")
         assert "does not take min_tokens" in engine.args["exchange"]
         assert [body["prompt"] for body in fake.asked] == [tokenizer.decode(PROMPT, skip_special_tokens=True)] * 2
+
+
+def test_a_gateway_that_drops_the_token_ids_of_streams_is_asked_for_text() -> None:
+    """As LiteLLM does in front of vLLM, which gives them."""
+    with client(Fake(stream_ids=False), scenario="server") as engine:
+        assert engine.args["exchange"].startswith("token ids in, text out, its tokens counted")
+        first, rest = answer(engine, stream=True)
+        assert engine.tokenizer.decode([*first, *rest]) == TEXT
+        assert engine.tokenizer.decode(answer(engine, stream=False)[0]) == TEXT
+    with client(Fake(stream_ids=False), scenario="offline") as engine:  # which streams nothing
+        assert engine.args["exchange"] == "token ids in, token ids out"
+
+
+@pytest.mark.parametrize("compresses", ["asked", "always"])
+def test_a_gateway_that_compresses(compresses: str) -> None:
+    with client(Fake(compresses=compresses), scenario="server") as engine:
+        assert answer(engine, stream=True) == [TOKENS[:1], TOKENS[1:]]
+        assert answer(engine, stream=False) == [TOKENS]
 
 
 @pytest.mark.parametrize("stream", [True, False])

@@ -22,10 +22,11 @@ ALIVE_S = 1.0  # an answer that goes on says so this often
 class Client:
     """HTTP to servers that serve the same `model` and take prompts in the same `form`."""
 
-    def __init__(self, config: RunConfig, sampling: Sampling, tokenizer: Any) -> None:
+    def __init__(self, config: RunConfig, sampling: Sampling, tokenizer: Any, vocabulary: int) -> None:
         self.config = config
         self.sampling = sampling
         self.tokenizer = tokenizer
+        self.vocabulary = vocabulary
         self.model = config.model_path
         self.form: Form = FORMS[0]
         self.in_flight = 0
@@ -38,9 +39,8 @@ class Client:
             raise UsageError(f"{KEY} holds what no header may, such as a line break: set it again.")
         self.session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_S),
-            headers={"Authorization": f"Bearer {key}"} if key else {},
+            headers={"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {key}"} if key else {}),
             timeout=aiohttp.ClientTimeout(total=self.config.request_timeout),
-            auto_decompress=False,
         )
 
     async def answer(
@@ -68,7 +68,7 @@ class Client:
             heard = time.monotonic()
             async for event in events(response.content.iter_any()):
                 pieces.append(piece(event, address))
-                if not first and (first := self._encode(pieces)):
+                if not first and (first := self._encode(pieces, address)):
                     yield first
                     pieces = [Piece(end=pieces[-1].end)]
                 elif time.monotonic() - heard > ALIVE_S:
@@ -91,7 +91,7 @@ class Client:
             raise EndpointError(f"{address} closed an answer before its end")
         if end != "length" and self.sampling.exact:
             raise EndpointError(f"{address} ended an answer early ({end}): it does not obey ignore_eos")
-        tokens = self._encode(pieces)
+        tokens = self._encode(pieces, address)
         if end != "length" and not self.form.ids_out:  # as engines count: the token that ended it is one, too
             tokens.append(self.tokenizer.eos_token_id)
         return tokens
@@ -105,9 +105,16 @@ class Client:
         if self.form.ids_out and (count > most or (asked.exact and count < most)):
             raise EndpointError(f"{address} does not obey max_tokens: it sent {count:,} tokens instead of {most:,}")
 
-    def _encode(self, pieces: Sequence[Piece]) -> list[int]:
+    def _encode(self, pieces: Sequence[Piece], address: str) -> list[int]:
+        """The token ids of pieces. Raises EndpointError where they cannot be those of the text beside them."""
         if self.form.ids_out:
-            return [token for found in pieces for token in found.ids or ()]
+            if any(found.text and found.ids is None for found in pieces):
+                raise EndpointError(f"{address} sent text without its token ids, which it gave when it was tried")
+            tokens = [token for found in pieces for token in found.ids or ()]
+            if tokens and max(tokens) >= self.vocabulary:
+                unknown = f"{max(tokens):,}, which is none of the model's vocabulary of {self.vocabulary:,}"
+                raise EndpointError(f"{address} sent the token id {unknown}: does it serve another model?")
+            return tokens
         text = "".join(found.text for found in pieces)
         return list(self.tokenizer.encode(text, add_special_tokens=False)) if text else []
 

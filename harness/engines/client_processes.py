@@ -33,6 +33,7 @@ class Setup:
     sampling: Sampling
     model: str
     form: Form
+    vocabulary: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +150,9 @@ def serve(setup: Setup, theirs: socket.socket) -> None:
     """What the process does: answer until the other side is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches it, too: the command ends it
     text = not (setup.form.ids_in and setup.form.ids_out)
-    client = Client(setup.config, setup.sampling, model.load_tokenizer(setup.config) if text else None)
+    client = Client(
+        setup.config, setup.sampling, model.load_tokenizer(setup.config) if text else None, setup.vocabulary
+    )
     client.model, client.form = setup.model, setup.form
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(answer_all(client, theirs))

@@ -10,7 +10,7 @@ import contextlib
 import resource
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from harness.config import RunConfig
 from harness.engines import Running, Sampling, sampling_of
 from harness.engines.client import IDLE_S, KEY, Client
 from harness.engines.client_processes import RemoteClient, Setup
-from harness.engines.completions import FORMS, NAMES, VERSIONS, Form, excerpt, piece
+from harness.engines.completions import FORMS, NAMES, VERSIONS, Form, events, excerpt, piece
 from harness.engines.loop import LoopThread
 from harness.errors import EndpointError, UsageError, first_line
 from harness.plan import Plan
@@ -32,6 +32,10 @@ METRICS_S = 1.0  # for its metrics, once a second
 SPARE_FILES = 256
 PROBE_TOKENS = 2
 GREETING = "Summarize: the quick brown fox jumps over the lazy dog."
+
+
+class Refused(Exception):
+    """A server does not take a request of this form."""
 
 
 def create(plan: Plan, traces: Path) -> "OpenAI":
@@ -67,7 +71,7 @@ class OpenAI(LoopThread):
         self.start_s = 0.0
         self.heard_at = 0.0
         self.servers: list[Server] = []
-        self._client = Client(config, self.sampling, tokenizer)
+        self._client = Client(config, self.sampling, tokenizer, len(tokenizer))
         self._remote: list[RemoteClient] = []
         self._clients: Sequence[Client | RemoteClient] = [self._client]
 
@@ -78,7 +82,7 @@ class OpenAI(LoopThread):
         begin = time.monotonic()
         self.wait(self.spawn(self._start()), watch)
         if (processes := self.config.clients) > 1:
-            setup = Setup(self.config, self.sampling, self._client.model, self._client.form)
+            setup = Setup(self.config, self.sampling, self._client.model, self._client.form, len(self.tokenizer))
             self._clients = self._remote = [RemoteClient(setup) for _ in range(processes)]
             self.wait(self.spawn(self._open()), watch)
         self.start_s = time.monotonic() - begin
@@ -153,34 +157,52 @@ class OpenAI(LoopThread):
             raise UsageError(f"--endpoint {address}: no server there: {first_line(error)}.") from None
 
     async def _probe(self, server: Server) -> Form:
-        """The best form that the server takes, tried with one small request each. Raises UsageError."""
-        refused = ""
-        tried = self.sampling.of(PROBE_TOKENS)
+        """The best form that the server takes, tried as the run will ask. Raises UsageError."""
+        refused: object = ""
         for form in FORMS:
-            prompt = self.tokenizer.encode(GREETING)
-            body = form.body(prompt if form.ids_in else self._client.text(prompt), server.model, tried, False)
-            async with self._client.posted(server.address, body) as response:
-                said = await response.read()
-                status = response.status
-            if status == 200:
-                if self.sampling.exact and not form.ids_in:
-                    raise UsageError(
-                        f"--endpoint {server.address} takes prompts as text alone: --input-len could not be exact."
-                    )
-                try:
-                    ids = piece(said, server.address).ids
-                except EndpointError as error:
-                    raise UsageError(f"--endpoint {error}.") from None
-                if len(ids or ()) > PROBE_TOKENS:
-                    raise UsageError(f"--endpoint {server.address} does not obey max_tokens: its answers are longer.")
-                return Form(form.ids_in, ids is not None, form.min_tokens)
-            if status not in (400, 415, 422):
-                hint = f": set {KEY} in the environment" if status in (401, 403) else f": {excerpt(said)}"
-                if status == 404 and not server.address.endswith("/v1"):
-                    hint += "; most servers' addresses end in /v1, as in http://host:8000/v1"
-                raise UsageError(f"--endpoint {server.address} answers {status} to a completion{hint}.")
-            refused = f"{status}: {excerpt(said)}"
+            try:
+                with_ids = [await self._tried(server, form, stream) for stream in self._ways]
+            except Refused as error:
+                refused = error
+                continue
+            if self.sampling.exact and not form.ids_in:
+                raise UsageError(
+                    f"--endpoint {server.address} takes prompts as text alone: --input-len could not be exact."
+                )
+            return replace(form, ids_out=all(with_ids))
         raise UsageError(f"--endpoint {server.address} takes no completion that this program can ask for: {refused}.")
+
+    @property
+    def _ways(self) -> tuple[bool, ...]:
+        """Whether the run's requests are streamed: a trial's never are."""
+        return (False, True) if self.config.row.streaming else (False,)
+
+    async def _tried(self, server: Server, form: Form, stream: bool) -> bool:
+        """Whether a small answer comes with its token ids. Raises Refused, or UsageError where no other form helps."""
+        prompt = self.tokenizer.encode(GREETING)
+        content = prompt if form.ids_in else self._client.text(prompt)
+        body = form.body(content, server.model, self.sampling.of(PROBE_TOKENS), stream)
+        async with self._client.posted(server.address, body) as response:
+            status = response.status
+            if status == 200 and stream:
+                messages = [event async for event in events(response.content.iter_any())]
+            else:
+                messages = [await response.read()]
+        if status == 200:
+            try:
+                pieces = [piece(message, server.address) for message in messages]
+            except EndpointError as error:
+                raise UsageError(f"--endpoint {error}.") from None
+            if sum(len(found.ids or ()) for found in pieces) > PROBE_TOKENS:
+                raise UsageError(f"--endpoint {server.address} does not obey max_tokens: its answers are longer.")
+            return form.ids_out and all(found.ids is not None for found in pieces if found.text)
+        said = excerpt(messages[0])
+        if status in (400, 415, 422):
+            raise Refused(f"{status}: {said}")
+        hint = f": set {KEY} in the environment" if status in (401, 403) else f": {said}"
+        if status == 404 and not server.address.endswith("/v1"):
+            hint += "; most servers' addresses end in /v1, as in http://host:8000/v1"
+        raise UsageError(f"--endpoint {server.address} answers {status} to a completion{hint}.")
 
     async def generate(self, prompt: list[int], max_new_tokens: int | None = None) -> Sequence[int]:
         """The answer's token ids. Raises EndpointError where any part of it does not come."""
