@@ -12,7 +12,11 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.live import Live
+from rich.markup import escape
 from rich.text import Text
+
+from harness.errors import plain
+from harness.secrets import hide_known
 
 PLAIN_EVERY_S = 15.0
 
@@ -67,7 +71,7 @@ class Display:
         self.say(f"{time.strftime('%H:%M:%S')} {text}", style="green")
 
     def say(self, text: str, style: str = "") -> None:
-        self.console.print(Text(text, style=style), soft_wrap=True)
+        self.console.print(Text(plain(hide_known(text)), style=style), soft_wrap=True)
 
     def tick(
         self, counters: Counters | None = None, total: int | None = None, note: str = "", least_s: float = 0.0
@@ -81,13 +85,18 @@ class Display:
             return
         self._shown = at
         elapsed = at - self._began
-        line = f"{self._stage}  {clock(elapsed)}{'  ' if note else ''}{note}"
+        line = plain(f"{self._stage}  {clock(elapsed)}{'  ' if note else ''}{note}")
         if counters is not None:
             line += describe(counters, total, elapsed, least_s)
         if self._live:
             self._live.update(Text(line, no_wrap=True, overflow="ellipsis"), refresh=True)
         else:
             self.say(f"{time.strftime('%H:%M:%S')} {line}")
+
+
+def as_said(text: str) -> str:
+    """Text as a table on the terminal takes it: nothing in it is markup, or obeyed."""
+    return escape(plain(text))
 
 
 def describe(counters: Counters, total: int | None, elapsed: float, least_s: float = 0.0) -> str:

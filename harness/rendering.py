@@ -14,6 +14,7 @@ from harness.errors import UsageError
 from harness.facts import SCHEMA, RunFacts
 from harness.history import History
 from harness.pages import number, render
+from harness.progress import as_said
 from harness.results import FOLDER, write_json, write_text
 from harness.summary import (
     SCORES_FILE,
@@ -176,7 +177,8 @@ def table(summary: Summary) -> "Table":
 
     work = "" if summary.meta.workload == OFFICIAL else f"  {summary.meta.workload}"
     meta, score, test = summary.meta, summary.run.accuracy, summary.run.performance
-    page = Table(title=f"{meta.model}  {meta.category} {meta.scenario}{work}", show_header=False, title_style="bold")
+    title = as_said(f"{meta.model}  {meta.category} {meta.scenario}{work}")
+    page = Table(title=title, show_header=False, title_style="bold")
     if score:
         page.add_row("accuracy", score.verdict, style={"PASS": "green", "FAIL": "red"}.get(score.verdict, ""))
         for check in score.checks:
@@ -186,7 +188,7 @@ def table(summary: Summary) -> "Table":
     if test:
         page.add_row("performance", "VALID" if test.valid else "INVALID", style="green" if test.valid else "red")
         for reason in [*test.invalid_reasons, *(f"LoadGen error: {error}" for error in test.errors)]:
-            page.add_row("", reason)
+            page.add_row("", as_said(reason))
     for metric, value in metrics.rows(summary, "terminal"):
         page.add_row(f"  {metric.label}", number(value))
     for name, audit in (summary.run.compliance or {}).items():

@@ -20,7 +20,7 @@ from harness.errors import BenchmarkError, UsageError
 from harness.facts import SCHEMA, File, RunFacts, RunStatus
 from harness.pages import render
 from harness.plan import Plan
-from harness.secrets import hide, hide_word
+from harness.secrets import hide, hide_known, hide_word
 
 Kind = TypeVar("Kind")
 SPARE_BYTES = 2**23
@@ -243,7 +243,7 @@ def write_text(path: Path, text: str) -> None:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}-", delete=False) as file:
         try:
-            file.write(text)
+            file.write(hide_known(text))
             file.close()
             os.chmod(file.name, 0o644)
             os.replace(file.name, path)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 HIDDEN = "***"
+SHORTEST = 8  # characters of a secret in the environment: shorter ones are words, such as EMPTY
 WORDS = (
     r"token(?![\w])|secret|passw(?:or)?d|passphrase|api[_-]?key|authorization|bearer|credential|creds\b|private[_-]?key"
     r"|access[_-]?key|cookie|signature"
@@ -27,10 +28,23 @@ def is_secret(name: str) -> bool:
 
 
 def hide_text(text: str) -> str:
-    """A text without what looks like a secret: keys of known makers, credentials in an address, PEM blocks."""
+    """A text without what looks like a secret: keys of known makers, credentials in an address, PEM blocks; and without
+    those of this process's environment."""
     for look, shown in LOOKS:
         text = look.sub(shown, text)
+    return hide_known(text)
+
+
+def hide_known(text: str) -> str:
+    """A text without the secrets of this process's environment, such as a server's key that it echoes."""
+    for secret in in_environment():
+        text = text.replace(secret, HIDDEN)
     return text
+
+
+def in_environment() -> set[str]:
+    """The values of environment variables whose names say that they are secret."""
+    return {value for name, value in os.environ.items() if len(value) >= SHORTEST and is_secret(name)}
 
 
 def hide_word(word: str) -> str:
@@ -54,8 +68,7 @@ def hide(settings: Any) -> Any:
 
 def values(settings: Any) -> set[str]:
     """The texts that `hide` would leave out of `settings`, and those of this process's environment."""
-    found = {value for name, value in os.environ.items() if is_secret(name) and len(value) >= 8}
-    return found | set(_values(settings))
+    return in_environment() | set(_values(settings))
 
 
 def _values(settings: Any, secret: bool = False) -> list[str]:

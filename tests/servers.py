@@ -84,6 +84,9 @@ class Fake:
             self.busy -= 1
 
     async def answer(self, request: web.Request, body: dict[str, Any], fault: str) -> web.StreamResponse:
+        if fault == "echo":  # what it was sent, the key included, beyond what is shown of it
+            said = f"{'.' * 190} {request.headers.get('Authorization')}"
+            return web.json_response({"error": {"message": said}}, status=500)
         if fault.isdigit():
             return web.json_response({"error": {"message": "too much to do"}}, status=int(fault))
         if fault == "silent":

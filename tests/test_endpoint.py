@@ -17,6 +17,7 @@ from typing import Any
 
 import psutil
 import pytest
+from aiohttp import web
 
 from harness import endpoints, rendering
 from harness.config import RunConfig
@@ -249,6 +250,20 @@ def test_the_key_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
     with client(Fake(key=KEY)) as engine:
         assert answer(engine, stream=False) == [TOKENS]
         assert KEY not in json.dumps(engine.args)
+
+
+def test_a_server_that_echoes_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", key := "key of no known maker")
+    with client(Fake(fault="echo")) as engine, pytest.raises(EndpointError, match="answered 500") as caught:
+        answer(engine, stream=False)
+    assert key[:4] not in str(caught.value).partition("500")[2]
+
+    async def version(*_: object) -> web.Response:
+        return web.json_response({"version": f"\x1b[2J {key}"})
+
+    monkeypatch.setattr(Fake, "version", version)
+    with client(Fake(models=(f"a {key}\x1b[2J",))) as engine:
+        assert key not in str(engine.args) and "\\x1b" not in repr(engine.args)
 
 
 @pytest.mark.parametrize(

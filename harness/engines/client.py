@@ -11,7 +11,7 @@ import aiohttp
 from harness.config import RunConfig
 from harness.engines import Sampling
 from harness.engines.completions import FORMS, Form, Piece, events, excerpt, piece
-from harness.errors import EndpointError, UsageError, first_line
+from harness.errors import EndpointError, UsageError
 
 KEY = "OPENAI_API_KEY"
 # Servers close idle connections (uvicorn, so vLLM: after 5 s). One that is reused at that moment breaks the request.
@@ -129,4 +129,4 @@ class Client:
             limit = f"{self.config.request_timeout:g} s (--request-timeout)"
             raise EndpointError(f"{address} did not finish an answer within {limit}") from None
         except (aiohttp.ClientError, ConnectionError) as error:
-            raise EndpointError(f"{address} broke the connection off: {first_line(error)}") from None
+            raise EndpointError(f"{address} broke the connection off: {excerpt(error)}") from None

@@ -9,7 +9,8 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
-from harness.errors import EndpointError
+from harness.errors import EndpointError, plain
+from harness.secrets import hide_text
 
 NAMES = {"vllm": "vLLM", "sglang": "SGLang", "llamacpp": "llama.cpp"}  # by `owned_by` of their model lists
 VERSIONS = (("/version", "version"), ("/get_server_info", "version"), ("/props", "build_info"))  # path, key
@@ -77,7 +78,7 @@ def piece(data: bytes | str, address: str) -> Piece:
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError):
         raise EndpointError(f"{address} sent what is no completion: {excerpt(data)!r}") from None
     if found.end is not None and found.end not in WHOLE:
-        raise EndpointError(f"{address} broke an answer off: finish_reason {found.end!r}")
+        raise EndpointError(f"{address} broke an answer off: finish_reason {excerpt(found.end)!r}")
     return found
 
 
@@ -91,8 +92,8 @@ async def events(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
                 yield data
 
 
-def excerpt(said: Any) -> str:
-    """What a server said of an error, as one short line."""
+def excerpt(said: Any, most: int = 200) -> str:
+    """What a server said, of an error or of itself, as one short line that may be shown and written."""
     if isinstance(said, bytes):
         said = said.decode(errors="replace")
         try:
@@ -103,4 +104,4 @@ def excerpt(said: Any) -> str:
             said = parsed.get("error") or parsed.get("detail") or said if isinstance(parsed, dict) else said
     if isinstance(said, dict):
         said = said.get("message") or said
-    return " ".join(str(said).split())[:200]
+    return plain(hide_text(" ".join(str(said).split())))[:most]

@@ -24,12 +24,13 @@ from harness.engines.client import IDLE_S, KEY, Client
 from harness.engines.client_processes import RemoteClient, Setup
 from harness.engines.completions import FORMS, NAMES, VERSIONS, Form, events, excerpt, piece
 from harness.engines.loop import LoopThread
-from harness.errors import EndpointError, UsageError, first_line
+from harness.errors import EndpointError, UsageError
 from harness.plan import Plan
 
 ANSWER_S = 10.0  # for what a server tells of itself
 METRICS_S = 1.0  # for its metrics, once a second
 SPARE_FILES = 256
+SHORT = 60  # characters of what a server calls itself
 PROBE_TOKENS = 2
 GREETING = "Summarize: the quick brown fox jumps over the lazy dog."
 
@@ -101,7 +102,7 @@ class OpenAI(LoopThread):
         self.name, self.version = f"the client of {', '.join(versions)}", ""
         self.args = {
             "server": ", ".join(versions),
-            "serves": first.model,
+            "serves": excerpt(first.model),
             "endpoints": [server.address for server in self.servers],
             "exchange": str(self._client.form),
             "client_processes": self.config.clients,
@@ -136,7 +137,7 @@ class OpenAI(LoopThread):
         for path, key in VERSIONS:
             status, reply, _ = await self._get(root, path)
             if status == 200 and isinstance(reply.get(key), str):
-                return str(reply[key])[:60]
+                return excerpt(reply[key], SHORT)
         return ""
 
     async def _get(self, address: str, path: str) -> tuple[int, dict[str, Any], str]:
@@ -150,11 +151,11 @@ class OpenAI(LoopThread):
                     reply = await response.json(content_type=None)
                 except (ValueError, RecursionError):
                     reply = None
-                return response.status, reply if isinstance(reply, dict) else {}, header[:60]
+                return response.status, reply if isinstance(reply, dict) else {}, excerpt(header, SHORT)
         except TimeoutError:
             raise UsageError(f"--endpoint {address}: no answer within {ANSWER_S:g} s.") from None
         except aiohttp.ClientError as error:
-            raise UsageError(f"--endpoint {address}: no server there: {first_line(error)}.") from None
+            raise UsageError(f"--endpoint {address}: no server there: {excerpt(error)}.") from None
 
     async def _probe(self, server: Server) -> Form:
         """The best form that the server takes, tried as the run will ask. Raises UsageError."""
