@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,6 +31,9 @@ class Fake:
     compresses: str = ""  # "asked": where the client takes it, as it says; "always"
     probe_too: bool = False  # whether the fault meets the probe as well
     key: str = ""
+    moved: str = ""  # where it redirects to: "all", or the completions alone
+    slow_pages: bool = False  # those that a server need not have
+    certificate: ssl.SSLContext | None = None
     models: tuple[str, ...] = ("demo",)
     max_model_len: int = 4096
     delay_s: float = 0.0
@@ -40,12 +44,19 @@ class Fake:
     stop: Any = None
 
     def app(self) -> web.Application:
-        app = web.Application()
+        app = web.Application(middlewares=[self.redirect])
         app.router.add_get("/v1/models", self.list_models)
         app.router.add_get("/version", self.version)
         app.router.add_get("/metrics", self.metrics)
         app.router.add_post("/v1/completions", self.complete)
         return app
+
+    @web.middleware
+    async def redirect(self, request: web.Request, handler: Any) -> web.StreamResponse:
+        if self.moved == "all" or (self.moved and request.method == "POST"):
+            raise web.HTTPTemporaryRedirect("/elsewhere" + request.path)
+        response: web.StreamResponse = await handler(request)
+        return response
 
     def compress(self, request: web.Request, response: web.StreamResponse) -> None:
         if self.compresses == "always" or (self.compresses and "gzip" in request.headers.get("Accept-Encoding", "")):
@@ -59,6 +70,7 @@ class Fake:
         return web.json_response({"data": data})
 
     async def version(self, request: web.Request) -> web.Response:
+        await asyncio.sleep(3600 if self.slow_pages else 0)
         return web.json_response({"version": "9.9.9"})
 
     async def metrics(self, request: web.Request) -> web.Response:
@@ -139,9 +151,9 @@ def serving(fake: Fake) -> Iterator[Fake]:
 
     async def begin() -> None:
         await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
+        site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=fake.certificate)
         await site.start()
-        fake.address = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+        fake.address = f"http{'s' if fake.certificate else ''}://127.0.0.1:{runner.addresses[0][1]}/v1"
         up.set()
 
     def serve() -> None:

@@ -3,7 +3,9 @@
 import asyncio
 import json
 import os
+import shutil
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -36,9 +38,9 @@ KEY = "sk-" + "neverwritethisdown"
 FAULTS = {  # what the server does -> what the run says
     "429": "answered 429: too much to do",
     "500": "answered 500: too much to do",
-    "silent": r"did not finish an answer within 1 s \(--request-timeout\)",
+    "silent": r"did not finish an answer within 1 s \(--request-timeout\), .* at once at most \(--max-in-flight\)",
     "dies": "broke the connection off",
-    "half": "broke the connection off",
+    "half": "broke the connection off in the middle of an answer$",
     "no JSON": "",
     "long": "does not obey max_tokens: it sent 200 tokens instead of 128",
     "words": "sent what is no completion",
@@ -250,6 +252,45 @@ def test_the_key_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
     with client(Fake(key=KEY)) as engine:
         assert answer(engine, stream=False) == [TOKENS]
         assert KEY not in json.dumps(engine.args)
+
+
+def test_redirects_are_not_followed() -> None:
+    said = "a redirect, which is not followed, to /elsewhere/v1/"
+    assert f"answers 307: {said}models." in refused(Fake(moved="all"))
+    assert f"answers 307 to a completion: {said}completions." in refused(Fake(moved="completions"))
+    with client(fake := Fake()) as engine:
+        fake.moved = "completions"
+        with pytest.raises(EndpointError, match=f"answered 307: {said}completions"):
+            answer(engine, stream=True)
+
+
+def test_a_page_that_a_server_need_not_have_may_be_slow() -> None:
+    with client(Fake(slow_pages=True)) as engine:
+        assert engine.args["server"] == "vLLM"
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="makes its certificate with openssl")
+def test_a_certificate_that_nobody_signed(tmp_path: Path) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    made_by = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost"]
+    subprocess.run([*made_by, "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    said = refused(Fake(certificate=context))
+    assert "its certificate is not trusted: " in said and "SSL_CERT_FILE" in said and "no server" not in said
+
+
+def test_a_proxy_that_is_not_used_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "HTTP_PROXY"):
+        monkeypatch.setenv(name, "http://me:secret@127.0.0.1:1")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        config = RunConfig(model="demo", endpoint=(f"http://127.0.0.1:{free.getsockname()[1]}/v1",))
+    engine = OpenAI(config, 1024, load_tokenizer(config))
+    with pytest.raises(UsageError, match="a proxy is set in the environment, and not used") as caught:
+        engine.start()
+    engine.close()
+    assert "secret" not in str(caught.value)
 
 
 def test_a_server_that_echoes_the_key(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,8 @@ import os
 import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 import aiohttp
 
@@ -56,8 +58,7 @@ class Client:
         body = self.form.body(content, self.model, asked, stream)
         async with self.posted(address, body) as response:
             if response.status != 200:
-                said = excerpt(await response.read())
-                raise EndpointError(f"{address} answered {response.status}: {said}")
+                raise EndpointError(f"{address} answered {response.status}: {await refusal(response)}")
             if not stream:
                 tokens = self._tokens([piece(await response.read(), address)], address)
                 self._check(len(tokens), asked, address)
@@ -123,10 +124,30 @@ class Client:
         """A completion request's response, whatever its status. Raises EndpointError where the connection fails."""
         try:
             url, kind = f"{address}/completions", {"Content-Type": "application/json"}
-            async with self.session.post(url, data=body, headers=kind) as response:
+            async with self.session.post(url, data=body, headers=kind, allow_redirects=False) as response:
                 yield response
         except TimeoutError:
             limit = f"{self.config.request_timeout:g} s (--request-timeout)"
-            raise EndpointError(f"{address} did not finish an answer within {limit}") from None
+            asked = f"with {self.config.max_in_flight:,} requests at once at most (--max-in-flight)"
+            raise EndpointError(f"{address} did not finish an answer within {limit}, {asked}") from None
+        except aiohttp.ClientPayloadError:
+            raise EndpointError(f"{address} broke the connection off in the middle of an answer") from None
         except (aiohttp.ClientError, ConnectionError) as error:
             raise EndpointError(f"{address} broke the connection off: {excerpt(error)}") from None
+
+
+async def refusal(response: aiohttp.ClientResponse) -> str:
+    """What a response other than 200 says: where it leads, or the server's own words."""
+    if place := response.headers.get("Location"):
+        return f"a redirect, which is not followed, to {excerpt(place)}"
+    return excerpt(await response.read())
+
+
+def unreached(error: aiohttp.ClientError, address: str) -> str:
+    """Why a server was not reached at all."""
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        said = excerpt(error.certificate_error)
+        return f"its certificate is not trusted: {said}; SSL_CERT_FILE names a file of authorities that are"
+    proxy = getproxies().get(urlsplit(address).scheme)
+    hint = "; a proxy is set in the environment, and not used: requests go straight to the server" if proxy else ""
+    return f"no server there: {excerpt(error)}{hint}"

@@ -20,7 +20,7 @@ import uvloop
 from harness import model
 from harness.config import RunConfig
 from harness.engines import Running, Sampling, sampling_of
-from harness.engines.client import IDLE_S, KEY, Client
+from harness.engines.client import IDLE_S, KEY, Client, refusal, unreached
 from harness.engines.client_processes import RemoteClient, Setup
 from harness.engines.completions import FORMS, NAMES, VERSIONS, Form, events, excerpt, piece
 from harness.engines.loop import LoopThread
@@ -28,7 +28,7 @@ from harness.errors import EndpointError, UsageError
 from harness.plan import Plan
 
 ANSWER_S = 10.0  # for what a server tells of itself
-METRICS_S = 1.0  # for its metrics, once a second
+METRICS_S = 1.0  # for its metrics, once a second; for a page that it need not have
 SPARE_FILES = 256
 SHORT = 60  # characters of what a server calls itself
 PROBE_TOKENS = 2
@@ -135,17 +135,20 @@ class OpenAI(LoopThread):
         """The engine's version where the server tells, else empty."""
         root = address.removesuffix("/v1")
         for path, key in VERSIONS:
-            status, reply, _ = await self._get(root, path)
-            if status == 200 and isinstance(reply.get(key), str):
-                return excerpt(reply[key], SHORT)
+            with contextlib.suppress(UsageError):  # a page that it need not have
+                status, reply, _ = await self._get(root, path, METRICS_S)
+                if status == 200 and isinstance(reply.get(key), str):
+                    return excerpt(reply[key], SHORT)
         return ""
 
-    async def _get(self, address: str, path: str) -> tuple[int, dict[str, Any], str]:
+    async def _get(self, address: str, path: str, limit_s: float = ANSWER_S) -> tuple[int, dict[str, Any], str]:
         """Status, JSON object (empty where there is none) and Server header. Raises UsageError without an answer."""
         try:
             async with self._client.session.get(
-                address + path, timeout=aiohttp.ClientTimeout(total=ANSWER_S)
+                address + path, timeout=aiohttp.ClientTimeout(total=limit_s), allow_redirects=False
             ) as response:
+                if path == "/models" and 300 <= response.status < 400:
+                    raise UsageError(f"--endpoint {address} answers {response.status}: {await refusal(response)}.")
                 header = response.headers.get("Server", "")
                 try:
                     reply = await response.json(content_type=None)
@@ -153,9 +156,9 @@ class OpenAI(LoopThread):
                     reply = None
                 return response.status, reply if isinstance(reply, dict) else {}, excerpt(header, SHORT)
         except TimeoutError:
-            raise UsageError(f"--endpoint {address}: no answer within {ANSWER_S:g} s.") from None
+            raise UsageError(f"--endpoint {address}: no answer within {limit_s:g} s.") from None
         except aiohttp.ClientError as error:
-            raise UsageError(f"--endpoint {address}: no server there: {excerpt(error)}.") from None
+            raise UsageError(f"--endpoint {address}: {unreached(error, address)}.") from None
 
     async def _probe(self, server: Server) -> Form:
         """The best form that the server takes, tried as the run will ask. Raises UsageError."""
@@ -185,7 +188,9 @@ class OpenAI(LoopThread):
         body = form.body(content, server.model, self.sampling.of(PROBE_TOKENS), stream)
         async with self._client.posted(server.address, body) as response:
             status = response.status
-            if status == 200 and stream:
+            if status != 200:
+                said = await refusal(response)
+            elif stream:
                 messages = [event async for event in events(response.content.iter_any())]
             else:
                 messages = [await response.read()]
@@ -197,7 +202,6 @@ class OpenAI(LoopThread):
             if sum(len(found.ids or ()) for found in pieces) > PROBE_TOKENS:
                 raise UsageError(f"--endpoint {server.address} does not obey max_tokens: its answers are longer.")
             return form.ids_out and all(found.ids is not None for found in pieces if found.text)
-        said = excerpt(messages[0])
         if status in (400, 415, 422):
             raise Refused(f"{status}: {said}")
         hint = f": set {KEY} in the environment" if status in (401, 403) else f": {said}"
@@ -267,7 +271,8 @@ class OpenAI(LoopThread):
     async def _metrics(self, address: str) -> str:
         with contextlib.suppress(aiohttp.ClientError, TimeoutError, UnicodeDecodeError):
             limit = aiohttp.ClientTimeout(total=METRICS_S)
-            async with self._client.session.get(f"{address.removesuffix('/v1')}/metrics", timeout=limit) as response:
+            url = f"{address.removesuffix('/v1')}/metrics"
+            async with self._client.session.get(url, timeout=limit, allow_redirects=False) as response:
                 return await response.text() if response.status == 200 else ""
         return ""
 
