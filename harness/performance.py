@@ -6,11 +6,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 from harness import endpoints, loadgen_log, results, roofline, rules, usage
-from harness.facts import Capacity, Cost, LimitsMs, MachineUse, RunFacts, Spread
+from harness.facts import Capacity, Cost, LimitsMs, MachineUse, RunFacts, ServerUse, Spread
 from harness.plan import Plan
 from harness.summary import Performance
 
-TOKENS, PROMPT_TOKENS = "tokens.json", "prompt_tokens.json"
+TOKENS, PROMPT_TOKENS, SERVER = "tokens.json", "prompt_tokens.json", "server.json"
 
 
 def read(folder: Path, facts: RunFacts) -> Performance:
@@ -63,6 +63,7 @@ def read(folder: Path, facts: RunFacts) -> Performance:
         longer=sum(count > plan.max_new_tokens for count in new),
         usage=recorded,
         ran_out=list(usage.ran_out(recorded, facts.concurrency)),
+        server=results.read(folder / SERVER, ServerUse) if (folder / SERVER).exists() else None,
         **used.model_dump(),
         goodput=goodput(folder, new, limits),
         requests_in_flight=log.samples_per_sec * log.mean_sample_latency_ms / 1000

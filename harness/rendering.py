@@ -155,6 +155,9 @@ def reservations(run: Run, mode: str) -> Iterator[str]:
         yield "performance was not measured"
     if test and not test.valid:
         yield "INVALID by LoadGen"
+    if test and test.server and test.server.cached_tokens:
+        share = number(test.server.cached_percent, 3)
+        yield f"the server took {share} % of the prompt tokens from its cache"
     if test and test.errors:
         yield "LoadGen logged errors"
     yield from (f"{name.upper()} failed" for name, found in (run.compliance or {}).items() if not found.passed)

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AliasChoices, ConfigDict, Field, JsonValue, computed_field, field_validator
 
 from harness import rules, workloads
-from harness.facts import Capacity, Cost, File, InProcess, LimitsMs, Model, Spread, Usage, absent
+from harness.facts import Capacity, Cost, File, InProcess, LimitsMs, Model, ServerUse, Spread, Usage, absent
 from harness.loadgen_log import DETAIL, Latency
 from harness.rules import ROOT
 from harness.search import Probe
@@ -184,6 +184,8 @@ class Performance(Model):
     """What engine and machine did, by quantity, recorded once a second; empty without --extra-metrics."""
     ran_out: list[str] = []
     """What was used up during the test, in words."""
+    server: ServerUse | None = None
+    """What the servers behind an endpoint counted themselves; null where they did not, or there are none."""
     others_cpu_cores: float | None = None
     """CPU cores that other programs used during the test, on average."""
     others: list[str] = []

@@ -36,6 +36,9 @@ class Fake:
     certificate: ssl.SSLContext | None = None
     models: tuple[str, ...] = ("demo",)
     max_model_len: int = 4096
+    cached: int | None = None  # prompt tokens of each answer that its usage says came from a cache
+    usage: bool = True  # whether it counts tokens, and takes the question
+    owned_by: str = "vllm"
     delay_s: float = 0.0
     address: str = ""
     asked: list[dict[str, Any]] = field(default_factory=list)
@@ -66,7 +69,7 @@ class Fake:
     async def list_models(self, request: web.Request) -> web.Response:
         if self.key and request.headers.get("Authorization") != f"Bearer {self.key}":
             return web.json_response({"error": {"message": "no key"}}, status=401)
-        data = [{"id": name, "owned_by": "vllm", "max_model_len": self.max_model_len} for name in self.models]
+        data = [{"id": name, "owned_by": self.owned_by, "max_model_len": self.max_model_len} for name in self.models]
         return web.json_response({"data": data})
 
     async def version(self, request: web.Request) -> web.Response:
@@ -82,6 +85,8 @@ class Fake:
         if not self.token_ids and not isinstance(body["prompt"], str):
             return web.json_response({"detail": "prompt must be a string."}, status=400)
         if not self.extras and {"return_token_ids", "min_tokens"} & set(body):
+            return web.json_response({"detail": "unexpected fields"}, status=422)
+        if not self.usage and "stream_options" in body:
             return web.json_response({"detail": "unexpected fields"}, status=422)
         self.busy += 1
         self.most_busy = max(self.most_busy, self.busy)
@@ -132,6 +137,10 @@ class Fake:
             await response.write(b'data: {"error": {"message": "out of memory"}}\n\n')
         elif fault in ("", "long", "words", "foreign", "no ids"):
             await response.write(b"data: " + self.message(body, tokens[1:], TEXT[2:], self.end) + b"\n\n")
+            if "stream_options" in body:
+                await response.write(
+                    b"data: " + json.dumps({"choices": [], "usage": self.counts(body)}).encode() + b"\n\n"
+                )
             await response.write(b"data: [DONE]\n\n")
         return response
 
@@ -139,7 +148,12 @@ class Fake:
         choice = {"index": 0, "text": text, "finish_reason": end}
         if body.get("return_token_ids") and (self.stream_ids or not body.get("stream")):
             choice["token_ids"] = tokens if body["max_tokens"] == PROBE or self.fault != "no ids" else None
-        return json.dumps({"choices": [choice]}).encode()
+        counted = {"usage": self.counts(body)} if self.usage and not body.get("stream") else {}
+        return json.dumps({"choices": [choice], **counted}).encode()
+
+    def counts(self, body: dict[str, Any]) -> dict[str, Any]:
+        details = None if self.cached is None else {"cached_tokens": self.cached}
+        return {"prompt_tokens": 10, "completion_tokens": len(TOKENS), "prompt_tokens_details": details}
 
 
 @contextmanager

@@ -26,6 +26,7 @@ from harness.config import RunConfig
 from harness.engines import Sampling
 from harness.engines.openai import OpenAI
 from harness.errors import BenchmarkError, EndpointError, EngineError, UsageError
+from harness.facts import ServerUse
 from harness.model import load_tokenizer
 from harness.plan import resolve
 from tests import made
@@ -252,6 +253,44 @@ def test_the_key_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
     with client(Fake(key=KEY)) as engine:
         assert answer(engine, stream=False) == [TOKENS]
         assert KEY not in json.dumps(engine.args)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_what_a_server_counts_itself_is_kept(processes: int, stream: bool) -> None:
+    scenario = "server" if stream else "offline"
+    with client(Fake(cached=8), client_processes=processes, scenario=scenario) as engine:
+        before = engine.told()
+        for _ in range(3):
+            answer(engine, stream)
+        assert ServerUse.of(engine.told() - before, 3) == ServerUse(
+            prompt_tokens=30, cached_tokens=24, output_tokens=12
+        )
+    with client(Fake(), client_processes=processes, scenario=scenario) as engine:
+        answer(engine, stream)
+        assert ServerUse.of(engine.told(), 1) == ServerUse(prompt_tokens=10, output_tokens=4)  # of caches nothing
+    with client(Fake(usage=False), client_processes=processes, scenario=scenario) as engine:
+        answer(engine, stream)
+        assert not engine.told()
+
+
+def test_a_server_with_a_switch_for_its_cache_is_asked_for_none() -> None:
+    for name, switched in (("llamacpp", True), ("vllm", False)):
+        with client(fake := Fake(owned_by=name)) as engine:
+            assert engine.args["exchange"].endswith("; cache_prompt false") == switched
+            answer(engine, stream=False)
+        assert [body.get("cache_prompt") for body in fake.asked] == [False if switched else None]
+
+
+def test_a_report_says_what_came_from_the_servers_cache(tmp_path: Path) -> None:
+    folder = made.run(tmp_path / "run", endpoint="http://h/v1")
+    config = json.loads((folder / "config.json").read_text())
+    config["engine_args"] = {"server": "vLLM 1.0", "serves": "demo", "exchange": "text in", "max_in_flight": 64}
+    (folder / "config.json").write_text(json.dumps(config))
+    told = {"prompt_tokens": 6916, "cached_tokens": 6900, "output_tokens": 16}
+    (folder / "Performance" / "server.json").write_text(json.dumps(told))
+    summary, page = rendering.build(folder), (folder / "report.md").read_text()
+    assert "6,916 prompt tokens, 6,900 of them (99.8 %) from its cache; 16 output tokens" in page
+    assert "the server took 99.8 % of the prompt tokens from its cache" in summary.meta.deviations
 
 
 def test_redirects_are_not_followed() -> None:

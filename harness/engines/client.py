@@ -3,6 +3,7 @@
 import contextlib
 import os
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 from urllib.parse import urlsplit
@@ -32,6 +33,7 @@ class Client:
         self.model = config.model_path
         self.form: Form = FORMS[0]
         self.in_flight = 0
+        self.told: Counter[str] = Counter()  # the servers' own counts of all answers so far
         self.failure: str | None = None  # a server that is gone shows in its requests
 
     def open(self) -> None:
@@ -60,21 +62,26 @@ class Client:
             if response.status != 200:
                 raise EndpointError(f"{address} answered {response.status}: {await refusal(response)}")
             if not stream:
-                tokens = self._tokens([piece(await response.read(), address)], address)
+                whole = piece(await response.read(), address)
+                self.told.update(whole.usage or {})
+                tokens = self._tokens([whole], address)
                 self._check(len(tokens), asked, address)
                 yield tokens
                 return
             pieces: list[Piece] = []
             first: Sequence[int] = ()
+            told: Counter[str] = Counter()
             heard = time.monotonic()
             async for event in events(response.content.iter_any()):
                 pieces.append(piece(event, address))
+                told = pieces[-1].usage or told  # the last counts all of the answer
                 if not first and (first := self._encode(pieces, address)):
                     yield first
                     pieces = [Piece(end=pieces[-1].end)]
                 elif time.monotonic() - heard > ALIVE_S:
                     heard = time.monotonic()
                     yield ()
+        self.told.update(told)
         rest = self._tokens(pieces, address)
         self._check(len(first) + len(rest), asked, address)
         if rest:

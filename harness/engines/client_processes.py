@@ -7,6 +7,7 @@ import pickle
 import signal
 import socket
 import traceback
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -49,12 +50,13 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A part of its answer on the way back; with `error`, or `last`, nothing follows."""
+    """A part of its answer on the way back; with `error`, or `last`, nothing follows. `told`: as in Client, by then."""
 
     number: int
     tokens: Sequence[int] = ()
     last: bool = False
     error: Exception | None = None
+    told: Counter[str] | None = None
 
 
 class Channel:
@@ -96,6 +98,7 @@ class RemoteClient:
         self._numbers = itertools.count()
         self._parts: dict[int, asyncio.Queue[Reply]] = {}
         self.in_flight = 0
+        self.told: Counter[str] = Counter()
         self.failure: str | None = None
 
     async def open(self) -> None:
@@ -111,6 +114,7 @@ class RemoteClient:
         try:
             while True:
                 for reply in await self._channel.receive():
+                    self.told = reply.told or self.told
                     if reply.number in self._parts:
                         self._parts[reply.number].put_nowait(reply)
         except EOFError:
@@ -180,7 +184,7 @@ async def answer(client: Client, request: Request, channel: Channel) -> None:
         parts = client.answer(request.address, request.prompt, request.max_new_tokens, request.stream)
         async for tokens in parts:
             channel.send(Reply(number, tokens))
-        channel.send(Reply(number, last=True))
+        channel.send(Reply(number, last=True, told=client.told.copy()))
     except BenchmarkError as error:
         channel.send(Reply(number, error=error))
     except Exception as error:

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import resource
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +23,7 @@ from harness.config import RunConfig
 from harness.engines import Running, Sampling, sampling_of
 from harness.engines.client import IDLE_S, KEY, Client, refusal, unreached
 from harness.engines.client_processes import RemoteClient, Setup
-from harness.engines.completions import FORMS, NAMES, VERSIONS, Form, events, excerpt, piece
+from harness.engines.completions import FORMS, NAMES, NO_CACHE, VERSIONS, Form, events, excerpt, piece
 from harness.engines.loop import LoopThread
 from harness.errors import EndpointError, UsageError
 from harness.plan import Plan
@@ -163,7 +164,7 @@ class OpenAI(LoopThread):
     async def _probe(self, server: Server) -> Form:
         """The best form that the server takes, tried as the run will ask. Raises UsageError."""
         refused: object = ""
-        for form in FORMS:
+        for form in (replace(form, switches=NO_CACHE.get(server.name, ())) for form in FORMS):
             try:
                 with_ids = [await self._tried(server, form, stream) for stream in self._ways]
             except Refused as error:
@@ -275,6 +276,10 @@ class OpenAI(LoopThread):
             async with self._client.session.get(url, timeout=limit, allow_redirects=False) as response:
                 return await response.text() if response.status == 200 else ""
         return ""
+
+    def told(self) -> Counter[str]:
+        """What the servers counted themselves so far, all clients together."""
+        return sum((client.told for client in self._clients), Counter())
 
     @property
     def failure(self) -> str | None:
