@@ -4,6 +4,7 @@ Each name ends with its unit; scores are F1 x100, as MLPerf prints them. `python
 schema of summary.json. What is shown where: `metrics`.
 """
 
+import argparse
 import json
 from typing import Annotated, Any, Literal, Self
 
@@ -309,4 +310,5 @@ def schema() -> str:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=f"Writes the JSON schema of summary.json to {SCHEMA_FILE}.").parse_args()
     SCHEMA_FILE.write_text(schema())
