@@ -16,6 +16,7 @@ from harness.plan import parallelism
 from harness.progress import Display
 from harness.results import RunFolder, write_json
 from harness.secrets import hide, hide_word
+from harness.watchdog import Watchdog
 
 
 def evaluate(config: MMLUConfig, run: RunFolder, before: Path | None, display: Display) -> int:
@@ -39,9 +40,11 @@ def evaluate(config: MMLUConfig, run: RunFolder, before: Path | None, display: D
     sizes = parallelism(config, system.gpus(), model.weight_bytes(config))
     engine = vllm.VLLM(vllm.choosing_args(config, config.context, sizes, config.seed))
     benchmark.start(engine, run, config.stall_timeout, display)
-    ask.warm_up(engine, letters, display)
+    watchdog = Watchdog(engine, config.stall_timeout)
+    display.stage("warming up")
+    ask.warm_up(engine, letters, display, watchdog)
     display.stage("asking")
-    asked = ask.ask(engine, asked_for, letters, display, run.path)
+    asked = ask.ask(engine, asked_for, letters, display, run.path, watchdog)
     display.done(f"{len(asked_for):,} questions in {asked.seconds:.1f} s")
     display.stage("stopping vLLM")
     engine.close()
