@@ -148,8 +148,9 @@ def lasting_console(descriptor: int) -> Console:
 
 
 @contextlib.contextmanager
-def screen(log: Path) -> Iterator[Console]:
-    """A console on the real terminal, while everything else this process and its children print goes to `log`.
+def screen(log: Path) -> Iterator[tuple[Console, Console]]:
+    """Consoles on the real standard output and error, while all else that this process and its children print goes to
+    `log`.
 
     The file descriptors themselves are moved, because vLLM's processes and C++ libraries inherit those.
     """
@@ -160,7 +161,7 @@ def screen(log: Path) -> Iterator[Console]:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
         try:
-            yield lasting_console(saved[0])
+            yield lasting_console(saved[0]), lasting_console(saved[1])
         finally:
             sys.stdout.flush()
             sys.stderr.flush()

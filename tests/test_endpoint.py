@@ -29,6 +29,7 @@ from harness.errors import BenchmarkError, EndpointError, EngineError, UsageErro
 from harness.facts import ServerUse
 from harness.model import load_tokenizer
 from harness.plan import resolve
+from harness.watchdog import Watchdog
 from tests import made
 from tests.conftest import ROOT, run
 from tests.servers import TEXT, TOKENS, Fake, serving
@@ -291,6 +292,13 @@ def test_a_report_says_what_came_from_the_servers_cache(tmp_path: Path) -> None:
     summary, page = rendering.build(folder), (folder / "report.md").read_text()
     assert "6,916 prompt tokens, 6,900 of them (99.8 %) from its cache; 16 output tokens" in page
     assert "the server took 99.8 % of the prompt tokens from its cache" in summary.meta.deviations
+
+
+def test_whoever_hangs_is_named_by_its_address() -> None:
+    with client(Fake()) as engine:
+        watchdog = Watchdog(engine, 1e-9)
+        with pytest.raises(EngineError, match=f"^the client of vLLM 9.9.9 at {engine.config.endpoint[0]} is alive"):
+            watchdog.check()
 
 
 def test_redirects_are_not_followed() -> None:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import psutil
 
+from harness import processes
+from harness.errors import EngineError
 from tests.conftest import ROOT
 
 FORKING = """
@@ -27,6 +29,14 @@ log = Path(sys.argv[1])
 log.write_text("secret " * 2_000_000)  # hiding it takes a while
 processes.exit(130, log, {"secret"})
 """
+
+
+def test_a_log_is_named_only_where_it_says_something(tmp_path: Path) -> None:
+    log = tmp_path / "engine.log"
+    log.touch()
+    assert processes.explain(EngineError("it hangs"), log) == "it hangs"
+    log.write_text("vLLM starts\n")
+    assert processes.explain(EngineError("it hangs"), log) == f"it hangs; more in {log}"
 
 
 def test_a_thread_that_starts_processes_until_the_end(tmp_path: Path) -> None:

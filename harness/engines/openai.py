@@ -100,7 +100,7 @@ class OpenAI(LoopThread):
         first = self.servers[0]
         self._client.form, self._client.model = first.form or FORMS[0], first.model
         versions = sorted({f"{server.name} {server.version}".strip() for server in self.servers})
-        self.name, self.version = f"the client of {', '.join(versions)}", ""
+        self.name = f"the client of {', '.join(versions)} at {', '.join(self.config.endpoint)}"
         self.args = {
             "server": ", ".join(versions),
             "serves": excerpt(first.model),
