@@ -22,6 +22,7 @@ from harness.summary import (
     Compliance,
     Logs,
     Meta,
+    Performance,
     Run,
     ScoresFile,
     Summary,
@@ -65,11 +66,13 @@ def build(folder: Path) -> Summary:
 
 def summarize(folder: Path, facts: RunFacts) -> Summary:
     """The summary without its plots: what the folder's logs say. Raises LogError on a log that cannot be trusted."""
-    run = tests(folder, facts)
-    deviations = [*facts.deviations, *reservations(run, facts.plan.config.mode)]
+    ended = results.ended_early(folder, reported=bool(facts.stages))
+    run = tests(folder, facts, whole=ended is None)
+    deviations = [*facts.deviations, *(["the run did not come to its end"] if ended else [])]
+    deviations += reservations(run, facts.plan.config.mode)
     return Summary(
         schema_version=SCHEMA,
-        meta=meta(folder, facts, deviations),
+        meta=meta(folder, facts, deviations, ended),
         system=facts.system,
         run=run,
         logs=logs(folder),
@@ -77,8 +80,8 @@ def summarize(folder: Path, facts: RunFacts) -> Summary:
     )
 
 
-def tests(folder: Path, facts: RunFacts) -> Run:
-    """What came of each test."""
+def tests(folder: Path, facts: RunFacts, whole: bool = True) -> Run:
+    """What came of each test; of a run that is not whole, of those that came to their end."""
     scores = folder / FOLDER["accuracy"] / SCORES_FILE
     audits: tuple[Audit, ...] = ("test04", "test06")
     judged: dict[Audit, Path] = {test: folder / FOLDER[test] / RESULT for test in audits}
@@ -86,14 +89,24 @@ def tests(folder: Path, facts: RunFacts) -> Run:
     compliance = {test: results.read(path, Compliance) for test, path in judged.items() if path.exists()}
     return Run(
         accuracy=results.read(scores, ScoresFile) if scores.exists() else None,
-        performance=performance.read(folder / FOLDER["performance"], facts) if measured else None,
+        performance=tested(folder / FOLDER["performance"], facts, whole) if measured else None,
         search=facts.probes or None,
         compliance=compliance or None,
         profile=traces.kept(folder),
     )
 
 
-def meta(folder: Path, facts: RunFacts, deviations: list[str]) -> Meta:
+def tested(logs: Path, facts: RunFacts, whole: bool) -> Performance | None:
+    """The performance test; None where the run, which is not whole, ended in it."""
+    try:
+        return performance.read(logs, facts)
+    except loadgen_log.LogError:
+        if whole:
+            raise
+        return None
+
+
+def meta(folder: Path, facts: RunFacts, deviations: list[str], ended: str | None) -> Meta:
     plan, config, running = facts.plan, facts.plan.config, facts.plan.running
     return Meta(
         run=folder.resolve().name,
@@ -107,6 +120,7 @@ def meta(folder: Path, facts: RunFacts, deviations: list[str]) -> Meta:
         mode=config.mode,
         samples=plan.samples,
         comparable=not deviations,
+        ended=ended,
         deviations=deviations,
         notes=list(plan.notes),
         precision=running.precision or config.precision,

@@ -100,6 +100,17 @@ def known_status(folder: Path) -> RunStatus | None:
         return None
 
 
+def ended_early(folder: Path, reported: bool = False) -> str | None:
+    """When and why a run ended before its end, in words; None for one that is complete, or about to be (`reported`)."""
+    known = known_status(folder)
+    if known is None or known.status == "complete":
+        return None
+    if known.status == "running":
+        return None if reported else "it was killed, or still runs"
+    why = f": {known.reason}" if known.reason not in ("", known.status) else ""
+    return f"{known.status}{f' at {known.time}' if known.time else ''}{why}"
+
+
 def facts_of(folder: Path) -> RunFacts:
     """What config.json keeps of a run of run.py. Raises UsageError for any other folder."""
     path = folder / "config.json"
