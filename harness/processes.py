@@ -17,7 +17,7 @@ import psutil
 
 from harness.errors import ENGINE_FAILED, INTERRUPTED, LONGEST, BenchmarkError, EngineError, first_line, plain
 from harness.results import RunFolder, check_space
-from harness.secrets import hide_known, hide_word, scrub
+from harness.secrets import hide_text, hide_word, scrub
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -57,7 +57,7 @@ def fail(error: BaseException, run: RunFolder, errors: "Console") -> int:
     else:
         traceback.print_exception(error)  # to engine.log
         code, line = ENGINE_FAILED, f"{type(error).__name__}: {first_line(error)}"
-    line = plain(hide_known(line))
+    line = plain(hide_text(line))
     with contextlib.suppress(OSError):  # a full disk must not keep the process alive
         run.fail("interrupted" if interrupted else "failed", line)
     errors.print(line if interrupted else f"error: {line}", style="red", markup=False, soft_wrap=True)

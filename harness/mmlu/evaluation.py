@@ -15,7 +15,7 @@ from harness.mmlu.config import MMLUConfig
 from harness.plan import parallelism
 from harness.progress import Display
 from harness.results import RunFolder, write_json
-from harness.secrets import hide, hide_word
+from harness.secrets import hide_settings, hide_word
 from harness.watchdog import Watchdog
 
 
@@ -50,7 +50,7 @@ def evaluate(config: MMLUConfig, run: RunFolder, before: Path | None, display: D
     engine.close()
 
     display.stage("writing the report")
-    facts |= {"engine_start_s": round(engine.start_s, 1), "engine_args": hide(engine.args)}
+    facts |= {"engine_start_s": round(engine.start_s, 1), "engine_args": hide_settings(engine.args)}
     record(config, run, facts)
     rows = [scores.scored(answer, config.num_fewshot) for answer in asked.answers]
     changes = scores.compare(rows_before, rows) if before else []
