@@ -15,12 +15,12 @@ def main(config: MMLUConfig) -> NoReturn:
     before = evaluation.earlier(config)
     run = results.open_run(config.runs, label="")
     log = run.path / "engine.log"
-    with progress.screen(log) as console:
+    with progress.screen(log) as (console, errors):
         try:
             with progress.Display(console) as display:
                 code = evaluation.evaluate(config, run, before, display)
         except (Exception, KeyboardInterrupt) as error:
-            code = processes.fail(error, run, console)
+            code = processes.fail(error, run, errors)
         processes.exit(code, log, secrets.values(config.engine_args))
 
 

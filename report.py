@@ -3,6 +3,9 @@
 `python report.py RUN_DIR` (or a sweep's folder) needs nothing but the folder: config.json, LoadGen's logs, rouge.json.
 """
 
+import harness.environment  # noqa: F401
+
+# isort: split
 import argparse
 import signal
 import sys

@@ -13,7 +13,7 @@ def main(config: RunConfig) -> NoReturn:
     processes.install_signal_handlers()
     run = results.open_run(config.results_dir, f"{config.category}-{config.scenario}")
     log = run.path / "engine.log"
-    with progress.screen(log) as console:
+    with progress.screen(log) as (console, errors):
         try:
             with progress.Display(console) as display:
                 display.say(config.headline)
@@ -21,7 +21,7 @@ def main(config: RunConfig) -> NoReturn:
 
                 code = benchmark.run(config, run, display)
         except (Exception, KeyboardInterrupt) as error:
-            code = processes.fail(error, run, console)
+            code = processes.fail(error, run, errors)
         processes.exit(code, log, secrets.values(config.engine_args))
 
 

@@ -1,5 +1,8 @@
 """The command: a tuning sweep, each experiment one run.py. `python sweep.py --help` lists the flags."""
 
+import harness.environment  # noqa: F401
+
+# isort: split
 import sys
 from dataclasses import replace
 from pathlib import Path

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import cache
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -30,10 +31,11 @@ ROWS = (  # messages an answer, client processes, queries/s
 )
 
 
-def streamed(messages: int) -> bytes:
+@cache
+def streamed(messages: int, tokens: int) -> bytes:
     """An answer as server-sent events in an HTTP response."""
-    size = -(-(ANSWER_TOKENS - 1) // max(messages - 1, 1))
-    rest = [list(range(size))[: ANSWER_TOKENS - 1 - start] for start in range(0, ANSWER_TOKENS - 1, size)]
+    size = -(-(tokens - 1) // max(messages - 1, 1))
+    rest = [list(range(size))[: tokens - 1 - start] for start in range(0, tokens - 1, size)]
     parts = [[0], *rest]
     events = [
         message(ids, "length" if number == len(parts) - 1 else None, "text_completion")
@@ -50,6 +52,11 @@ def message(ids: list[int], end: str | None, kind: str) -> bytes:
     ).encode()
 
 
+@cache
+def whole(tokens: int) -> bytes:
+    return plain(message(list(range(tokens)), "length", "text_completion"))
+
+
 def plain(body: bytes) -> bytes:
     return b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body
 
@@ -57,7 +64,7 @@ def plain(body: bytes) -> bytes:
 class Instant(asyncio.Protocol):
     """HTTP as far as the client needs it."""
 
-    answers: dict[bytes, bytes]
+    messages = 2  # of a streamed answer
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport
@@ -72,17 +79,18 @@ class Instant(asyncio.Protocol):
                 return
             body = self.rest[end + 4 : end + 4 + length]
             self.rest = self.rest[end + 4 + length :]
-            path = b"stream" if b'"stream":true' in body else head.split(b" ")[1]
-            self.transport.write(self.answers.get(path, plain(b"{}")))  # type: ignore[attr-defined]
+            self.transport.write(self.answer(head.split(b" ")[1], body))  # type: ignore[attr-defined]
+
+    def answer(self, path: bytes, body: bytes) -> bytes:
+        if path == b"/v1/completions":
+            tokens = int(body.rpartition(b'"max_tokens":')[2].partition(b",")[0])
+            return streamed(self.messages, tokens) if b'"stream":true' in body else whole(tokens)
+        return plain(b'{"data": [{"id": "instant"}]}' if path == b"/v1/models" else b"{}")
 
 
 def serve(messages: int, port: Connection) -> None:
     """Answers until it is ended."""
-    Instant.answers = {
-        b"stream": streamed(messages),
-        b"/v1/models": plain(b'{"data": [{"id": "instant"}]}'),
-        b"/v1/completions": plain(message(list(range(ANSWER_TOKENS)), "length", "text_completion")),
-    }
+    Instant.messages = messages
 
     async def forever() -> None:
         server = await asyncio.get_running_loop().create_server(Instant, "127.0.0.1", 0)

@@ -1,6 +1,7 @@
 """The harness behind the commands, a line a file; imports run from the later to the earlier.
 
 every command
+    environment   the packages that they need, looked for before they are imported
     errors        exit codes, BenchmarkError, and what turns an error into one line
     rules         what MLPerf fixes, as rows: scenarios, tasks, limits, seeds; the models known by a short name
     values        text and YAML into settings; files that the user named
@@ -37,3 +38,10 @@ results
 mmlu/  sweep/  submission/            the other commands, a folder each
 quantize  calibration                 makes a quantized checkpoint, in an environment of its own
 """
+
+import sys
+
+if sys.version_info < (3, 11):  # noqa: UP036
+    version = sys.version.split()[0]
+    print(f"error: {sys.executable} is Python {version}: 3.11 is the least; use .venv/bin/python.", file=sys.stderr)
+    raise SystemExit(2)

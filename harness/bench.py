@@ -11,6 +11,7 @@ import mlperf_loadgen as lg
 from harness import loadgen, others, recorder, results, search, sut, system, token_times
 from harness.engines import Engine
 from harness.errors import EngineError
+from harness.facts import ServerUse
 from harness.others import Others
 from harness.plan import Plan
 from harness.progress import Display
@@ -101,7 +102,7 @@ class Bench:
 
         gpus = plan.watched_gpus
         measured = recorder.recording(folder / "machine.csv", plan.config.extra_metrics, self.engine.expose, gpus)
-        before = recorder.joules(gpus)
+        before, told = recorder.joules(gpus), self.engine.told()
         with measured, self.others(plan) as load:
             self.loaded = loadgen.run(mode, settings, tested, plan.samples, folder, watch)
         for said in load.said:
@@ -110,6 +111,9 @@ class Bench:
         used = None if before is None or after is None else round(after - before, 1)
         facts = {"others_cpu_cores": load.cpu_cores, "others": load.said, "gpu_joules": used}
         results.write_json(folder / "machine.json", facts)
+        if counted := self.engine.told() - told:
+            by_server = ServerUse.of(counted, tested.counters.completed)
+            results.write_json(folder / "server.json", by_server.model_dump())
         results.write_json(folder / token_times.TOKENS, tested.new_tokens)
         lengths = [len(self.library.prompts[index]) for index in tested.indices]
         results.write_json(folder / "prompt_tokens.json", lengths)

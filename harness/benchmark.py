@@ -34,7 +34,7 @@ from harness.errors import DONE, NOT_ACCEPTED
 from harness.plan import Plan, resolve
 from harness.progress import Display
 from harness.results import RunFolder
-from harness.secrets import hide
+from harness.secrets import hide_settings
 from harness.summary import Summary
 from harness.watchdog import StartWatch, Watchdog
 
@@ -63,7 +63,9 @@ def run(config: RunConfig, folder: RunFolder, display: Display) -> int:
     data = {"data": library.source, "mean_prompt_tokens": round(library.mean_prompt_tokens, 1)}
     data |= {"concurrency": None if config.endpoint else engine.concurrency}  # a server's own is not told
     data |= {"checkpoint": title if plan.running.quantized_checkpoint else None}
-    results.record(folder, plan, engine_start_s=round(engine.start_s, 1), engine_args=hide(engine.args), **data)
+    results.record(
+        folder, plan, engine_start_s=round(engine.start_s, 1), engine_args=hide_settings(engine.args), **data
+    )
     gc.collect()
     gc.freeze()  # what is loaded stays: no need to look through it again while measuring
     bench = Bench(folder, engine, library, display, Watchdog(engine, config.stall_timeout), taken_gpus=taken)

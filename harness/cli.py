@@ -1,5 +1,8 @@
 """A config class as a command line: one flag a field, grouped by topic; `--config` files."""
 
+import harness.environment  # noqa: F401
+
+# isort: split
 import codecs
 import inspect
 import locale

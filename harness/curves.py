@@ -30,8 +30,9 @@ RATES = (Panel("ttft", "p50", "p99"), Panel("tpot", "p50", "p99"))
 BATCHES = (Panel("latency", "p50", "p90"), Panel("tpot", "p50", "p99"))
 
 
-def draw(probes: Sequence[Probe], test: Performance, gpus: int) -> Any:
-    """Latencies by load, with their limits; output speed of the machine against that of one user."""
+def draw(probes: Sequence[Probe], test: Performance | None, gpus: int) -> Any:
+    """Latencies by load, with their limits; output speed of the machine against that of one user. `test` is the run's
+    own, where it came to that."""
     from matplotlib import pyplot
 
     by_rate = probes[0].qps is not None
@@ -39,7 +40,7 @@ def draw(probes: Sequence[Probe], test: Performance, gpus: int) -> Any:
     figure, panels = pyplot.subplots(1, 3, figsize=(14, 3.8))
     for axes, panel in zip(panels, RATES if by_rate else BATCHES, strict=False):
         latency(axes, panel, probes)
-        if (found := getattr(test, f"{panel.kind}_ms")) and test.target_qps:
+        if test and (found := getattr(test, f"{panel.kind}_ms")) and test.target_qps:
             label = f"{panel.tail} of the run"
             axes.plot(test.target_qps, getattr(found, panel.tail), "*", color=ORANGE, markersize=14, label=label)
         axes.set(title=f"{panel.title} by {'rate' if by_rate else 'batch'}", xlabel=unit, ylabel="ms", ylim=(0, None))
@@ -47,7 +48,7 @@ def draw(probes: Sequence[Probe], test: Performance, gpus: int) -> Any:
             sizes = [int(probe.load) for probe in probes]
             axes.set_xscale("log", base=2)
             axes.set_xticks(sizes, [str(size) for size in sizes])
-        mark_limit(axes, getattr(test.limits_ms, panel.kind, None))
+        mark_limit(axes, getattr(test.limits_ms, panel.kind, None) if test else None)
         axes.legend(fontsize=8, framealpha=0.9)
     speeds(panels[2], probes, max(1, gpus), "GPU" if gpus else "machine")
     figure.tight_layout()

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import sys
 from collections.abc import Iterator
 from textwrap import shorten
@@ -43,7 +44,14 @@ class LoadGenError(BenchmarkError):
     """LoadGen refused its settings or left no usable log."""
 
 
+# Terminal escapes and what else a terminal obeys: control characters but line ends, marks that turn the direction.
+UNSHOWN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 LONGEST = 600  # characters of what another program says, in a line of ours
+
+
+def plain(text: str) -> str:
+    """A text, from wherever it came, without what a terminal would obey."""
+    return UNSHOWN.sub("\ufffd", text)
 
 
 def first_line(error: BaseException) -> str:
@@ -64,7 +72,7 @@ def ends_in_one_line(where: str = "") -> Iterator[None]:
         sys.stdout.flush()
     except BenchmarkError as error:
         suffix = where if where.strip(" ()").rpartition(" ")[2] not in str(error) else ""
-        print("\n".join(f"error: {line}{suffix}" for line in str(error).splitlines()), file=sys.stderr)
+        print("\n".join(f"error: {plain(line)}{suffix}" for line in str(error).splitlines()), file=sys.stderr)
         raise SystemExit(error.exit_code) from None
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left to be flushed

@@ -1,8 +1,10 @@
 """Markdown pages from templates/."""
 
+import re
 from typing import Any
 
 from harness import rules
+from harness.errors import plain
 from harness.facts import gpu_names
 from harness.rules import ROOT
 
@@ -12,13 +14,44 @@ def render(template: str, **values: Any) -> str:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
-        loader=FileSystemLoader(ROOT / "templates"), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=FileSystemLoader(ROOT / "templates"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=harmless,
     )
     environment.filters["number"] = number
     environment.filters["cell"] = cell
+    environment.filters["code"] = code
+    environment.filters["quoted"] = quoted
     environment.filters["gpus"] = gpu_names
     environment.filters["sentence"] = sentence
     return environment.get_template(template).render(**values, rules=rules)
+
+
+class Finished(str):
+    """Text that a page takes as it is."""
+
+
+def harmless(value: Any) -> Any:
+    """What a page shows of a value: text on one line, without HTML, links or pictures of its own."""
+    if not isinstance(value, str) or isinstance(value, Finished):
+        return value
+    return escaped(" ".join(value.splitlines()))
+
+
+def escaped(text: str) -> str:
+    return plain(re.sub(r"<(?=[\w/!?])", "&lt;", text)).replace("](", "]\\(")
+
+
+def code(text: object) -> str:
+    """Text within backticks or a code fence, which shows everything as it is: on one line, without backticks."""
+    return Finished(plain(" ".join(str(text).splitlines())).replace("`", "'"))
+
+
+def quoted(text: str) -> str:
+    """Lines of a quotation."""
+    return Finished("\n> ".join(map(escaped, text.splitlines())))
 
 
 def number(value: float | None, digits: int = 4) -> str:

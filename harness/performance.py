@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from harness import endpoints, loadgen_log, results, roofline, rules, token_times, usage
-from harness.facts import Capacity, Cost, LimitsMs, MachineUse, RunFacts, Spread
+from harness.facts import Capacity, Cost, LimitsMs, MachineUse, RunFacts, ServerUse, Spread
 from harness.plan import Plan
 from harness.summary import Performance
 
-PROMPT_TOKENS = "prompt_tokens.json"
+PROMPT_TOKENS, SERVER = "prompt_tokens.json", "server.json"
 
 
 def read(folder: Path, facts: RunFacts) -> Performance:
@@ -67,6 +67,7 @@ def read(folder: Path, facts: RunFacts) -> Performance:
         longer=sum(count > plan.max_new_tokens for count in new),
         usage=recorded,
         ran_out=list(usage.ran_out(recorded, facts.concurrency, client=bool(plan.config.endpoint))),
+        server=results.read(folder / SERVER, ServerUse) if (folder / SERVER).exists() else None,
         **used.model_dump(),
         slo_attainment=kept,
         goodput=log.samples_per_sec * kept / 100 if kept is not None and log.samples_per_sec else None,

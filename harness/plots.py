@@ -30,7 +30,7 @@ def draw(folder: Path, summary: Summary) -> dict[str, str]:
             drawn["latency_cdf"] = latencies(samples, tokens, run.performance, summary.scenario.headline)
         else:
             drawn["tokens_per_sec"] = throughput(samples, tokens)
-    if run.search and run.performance:
+    if run.search:
         drawn["search"] = curves.draw(run.search, run.performance, summary.gpus)
     if run.performance and (logs / "machine.csv").exists():
         drawn["machine"] = timelines.machine(logs / "machine.csv")

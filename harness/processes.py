@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, NoReturn
 
 import psutil
 
-from harness.errors import ENGINE_FAILED, INTERRUPTED, LONGEST, BenchmarkError, EngineError, first_line
+from harness.errors import ENGINE_FAILED, INTERRUPTED, LONGEST, BenchmarkError, EngineError, first_line, plain
 from harness.results import RunFolder, check_space
-from harness.secrets import hide_word, scrub
+from harness.secrets import hide_text, hide_word, scrub
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,8 +38,8 @@ def ignore_signals() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def fail(error: BaseException, run: RunFolder, console: "Console") -> int:
-    """Says in one line why a run cannot go on, keeps it in the status, and returns the exit code."""
+def fail(error: BaseException, run: RunFolder, errors: "Console") -> int:
+    """Says in one line, on `errors`, why a run cannot go on, keeps it in the status, and returns the exit code."""
     ignore_signals()
     log = run.path / "engine.log"
     if isinstance(error, EngineError | OSError):
@@ -57,10 +57,11 @@ def fail(error: BaseException, run: RunFolder, console: "Console") -> int:
     else:
         traceback.print_exception(error)  # to engine.log
         code, line = ENGINE_FAILED, f"{type(error).__name__}: {first_line(error)}"
+    line = plain(hide_text(line))
     with contextlib.suppress(OSError):  # a full disk must not keep the process alive
         run.fail("interrupted" if interrupted else "failed", line)
-    console.print(line if interrupted else f"error: {line}", style="red", markup=False, soft_wrap=True)
-    console.print(f"what there is so far: {run.path}", markup=False, soft_wrap=True)
+    errors.print(line if interrupted else f"error: {line}", style="red", markup=False, soft_wrap=True)
+    errors.print(f"what there is so far: {run.path}", markup=False, soft_wrap=True)
     return code
 
 
@@ -108,7 +109,8 @@ def end_children(grace: float = LAST_CALL_S) -> None:
 def explain(error: EngineError, log: Path) -> str:
     """The error with its root cause, which vLLM's processes tell only to their log."""
     cause, said = root_cause(log), str(error).replace(" See root cause above.", "")
-    return f"{said}{f' ({cause})' if cause and cause not in said else ''}; more in {log}"
+    more = f"; more in {log}" if log.exists() and log.stat().st_size else ""
+    return f"{said}{f' ({cause})' if cause and cause not in said else ''}{more}"
 
 
 def by_signal(number: int) -> str:

@@ -12,7 +12,11 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.live import Live
+from rich.markup import escape
 from rich.text import Text
+
+from harness.errors import plain
+from harness.secrets import hide_known
 
 PLAIN_EVERY_S = 15.0
 
@@ -67,7 +71,7 @@ class Display:
         self.say(f"{time.strftime('%H:%M:%S')} {text}", style="green")
 
     def say(self, text: str, style: str = "") -> None:
-        self.console.print(Text(text, style=style), soft_wrap=True)
+        self.console.print(Text(plain(hide_known(text)), style=style), soft_wrap=True)
 
     def tick(
         self, counters: Counters | None = None, total: int | None = None, note: str = "", least_s: float = 0.0
@@ -81,13 +85,18 @@ class Display:
             return
         self._shown = at
         elapsed = at - self._began
-        line = f"{self._stage}  {clock(elapsed)}{'  ' if note else ''}{note}"
+        line = plain(f"{self._stage}  {clock(elapsed)}{'  ' if note else ''}{note}")
         if counters is not None:
             line += describe(counters, total, elapsed, least_s)
         if self._live:
             self._live.update(Text(line, no_wrap=True, overflow="ellipsis"), refresh=True)
         else:
             self.say(f"{time.strftime('%H:%M:%S')} {line}")
+
+
+def as_said(text: str) -> str:
+    """Text as a table on the terminal takes it: nothing in it is markup, or obeyed."""
+    return escape(plain(text))
 
 
 def describe(counters: Counters, total: int | None, elapsed: float, least_s: float = 0.0) -> str:
@@ -139,8 +148,9 @@ def lasting_console(descriptor: int) -> Console:
 
 
 @contextlib.contextmanager
-def screen(log: Path) -> Iterator[Console]:
-    """A console on the real terminal, while everything else this process and its children print goes to `log`.
+def screen(log: Path) -> Iterator[tuple[Console, Console]]:
+    """Consoles on the real standard output and error, while all else that this process and its children print goes to
+    `log`.
 
     The file descriptors themselves are moved, because vLLM's processes and C++ libraries inherit those.
     """
@@ -151,7 +161,7 @@ def screen(log: Path) -> Iterator[Console]:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
         try:
-            yield lasting_console(saved[0])
+            yield lasting_console(saved[0]), lasting_console(saved[1])
         finally:
             sys.stdout.flush()
             sys.stderr.flush()

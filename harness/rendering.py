@@ -14,6 +14,7 @@ from harness.errors import UsageError
 from harness.facts import SCHEMA, RunFacts
 from harness.history import History
 from harness.pages import number, render
+from harness.progress import as_said
 from harness.results import FOLDER, write_json, write_text
 from harness.summary import (
     SCORES_FILE,
@@ -21,6 +22,7 @@ from harness.summary import (
     Compliance,
     Logs,
     Meta,
+    Performance,
     Run,
     ScoresFile,
     Summary,
@@ -64,11 +66,13 @@ def build(folder: Path) -> Summary:
 
 def summarize(folder: Path, facts: RunFacts) -> Summary:
     """The summary without its plots: what the folder's logs say. Raises LogError on a log that cannot be trusted."""
-    run = tests(folder, facts)
-    deviations = [*facts.deviations, *reservations(run, facts.plan.config.mode)]
+    ended = results.ended_early(folder, reported=bool(facts.stages))
+    run = tests(folder, facts, whole=ended is None)
+    deviations = [*facts.deviations, *(["the run did not come to its end"] if ended else [])]
+    deviations += reservations(run, facts.plan.config.mode)
     return Summary(
         schema_version=SCHEMA,
-        meta=meta(folder, facts, deviations),
+        meta=meta(folder, facts, deviations, ended),
         system=facts.system,
         run=run,
         logs=logs(folder),
@@ -76,8 +80,8 @@ def summarize(folder: Path, facts: RunFacts) -> Summary:
     )
 
 
-def tests(folder: Path, facts: RunFacts) -> Run:
-    """What came of each test."""
+def tests(folder: Path, facts: RunFacts, whole: bool = True) -> Run:
+    """What came of each test; of a run that is not whole, of those that came to their end."""
     scores = folder / FOLDER["accuracy"] / SCORES_FILE
     audits: tuple[Audit, ...] = ("test04", "test06")
     judged: dict[Audit, Path] = {test: folder / FOLDER[test] / RESULT for test in audits}
@@ -85,14 +89,24 @@ def tests(folder: Path, facts: RunFacts) -> Run:
     compliance = {test: results.read(path, Compliance) for test, path in judged.items() if path.exists()}
     return Run(
         accuracy=results.read(scores, ScoresFile) if scores.exists() else None,
-        performance=performance.read(folder / FOLDER["performance"], facts) if measured else None,
+        performance=tested(folder / FOLDER["performance"], facts, whole) if measured else None,
         search=facts.probes or None,
         compliance=compliance or None,
         profile=traces.kept(folder),
     )
 
 
-def meta(folder: Path, facts: RunFacts, deviations: list[str]) -> Meta:
+def tested(logs: Path, facts: RunFacts, whole: bool) -> Performance | None:
+    """The performance test; None where the run, which is not whole, ended in it."""
+    try:
+        return performance.read(logs, facts)
+    except loadgen_log.LogError:
+        if whole:
+            raise
+        return None
+
+
+def meta(folder: Path, facts: RunFacts, deviations: list[str], ended: str | None) -> Meta:
     plan, config, running = facts.plan, facts.plan.config, facts.plan.running
     return Meta(
         run=folder.resolve().name,
@@ -106,6 +120,7 @@ def meta(folder: Path, facts: RunFacts, deviations: list[str]) -> Meta:
         mode=config.mode,
         samples=plan.samples,
         comparable=not deviations,
+        ended=ended,
         deviations=deviations,
         notes=list(plan.notes),
         precision=running.precision or config.precision,
@@ -155,6 +170,9 @@ def reservations(run: Run, mode: str) -> Iterator[str]:
         yield "performance was not measured"
     if test and not test.valid:
         yield "INVALID by LoadGen"
+    if test and test.server and test.server.cached_tokens:
+        share = number(test.server.cached_percent, 3)
+        yield f"the server took {share} % of the prompt tokens from its cache"
     if test and test.errors:
         yield "LoadGen logged errors"
     yield from (f"{name.upper()} failed" for name, found in (run.compliance or {}).items() if not found.passed)
@@ -177,7 +195,8 @@ def table(summary: Summary) -> "Table":
 
     work = "" if summary.meta.workload == OFFICIAL else f"  {summary.meta.workload}"
     meta, score, test = summary.meta, summary.run.accuracy, summary.run.performance
-    page = Table(title=f"{meta.model}  {meta.category} {meta.scenario}{work}", show_header=False, title_style="bold")
+    title = as_said(f"{meta.model}  {meta.category} {meta.scenario}{work}")
+    page = Table(title=title, show_header=False, title_style="bold")
     if score:
         page.add_row("accuracy", score.verdict, style={"PASS": "green", "FAIL": "red"}.get(score.verdict, ""))
         for check in score.checks:
@@ -187,7 +206,7 @@ def table(summary: Summary) -> "Table":
     if test:
         page.add_row("performance", "VALID" if test.valid else "INVALID", style="green" if test.valid else "red")
         for reason in [*test.invalid_reasons, *(f"LoadGen error: {error}" for error in test.errors)]:
-            page.add_row("", reason)
+            page.add_row("", as_said(reason))
     for metric, value in metrics.rows(summary, "terminal"):
         page.add_row(f"  {metric.label}", number(value))
     for name, audit in (summary.run.compliance or {}).items():

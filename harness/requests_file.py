@@ -14,6 +14,8 @@ from harness.workloads import MOST_TOKENS
 
 MOST_BYTES = 2**30  # ShareGPT's published file has 0.64 GiB
 Kind = Literal["prompt", "messages", "prompt_token_ids"]
+# The longest answer by the names that OpenAI (the second since 2024) and vLLM's benchmarks have for it.
+LONGEST = ("max_tokens", "max_completion_tokens", "output_tokens")
 ROLES = ("system", "user", "assistant")
 ASKS, ANSWERS = ("human", "user"), ("gpt", "chatgpt", "bard", "bing", "assistant")  # in ShareGPT's `from`
 HALF = re.compile(r"[\ud800-\udfff]")
@@ -77,7 +79,7 @@ def request(line: str, number: int, where: str) -> Request:
     if len(kinds) != 1:
         raise UsageError(f"{where}: {'more than one' if kinds else 'none'} of {', '.join(known)}; it takes one.")
     kind = kinds[0]
-    return Request(number, kind, READ[kind](item[kind], where), max_tokens(item.get("max_tokens"), where))
+    return Request(number, kind, READ[kind](item[kind], where), longest(item, where))
 
 
 def parsed(text: str, where: str) -> Any:
@@ -87,10 +89,15 @@ def parsed(text: str, where: str) -> Any:
         raise UsageError(f"{where}: not JSON: {' '.join(str(error).split())}.") from None
 
 
-def max_tokens(value: Any, where: str) -> int | None:
-    if value is not None and not (type(value) is int and 0 < value <= MOST_TOKENS):
-        raise UsageError(f"{where}: max_tokens must be a whole number from 1 to {MOST_TOKENS:,}; it is {short(value)}.")
-    return value
+def longest(item: dict[str, Any], where: str) -> int | None:
+    """The longest answer that a request asks for, under whichever name; None where it does not say."""
+    found = {name: item[name] for name in LONGEST if item.get(name) is not None}
+    for name, value in found.items():
+        if not (type(value) is int and 0 < value <= MOST_TOKENS):
+            raise UsageError(f"{where}: {name} must be a whole number from 1 to {MOST_TOKENS:,}; it is {short(value)}.")
+    if len(set(found.values())) > 1:
+        raise UsageError(f"{where}: {' and '.join(f'{name} {value:,}' for name, value in found.items())}: which one?")
+    return next(iter(found.values()), None)
 
 
 def words(value: Any, where: str, name: str = "prompt") -> str:

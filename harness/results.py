@@ -21,7 +21,7 @@ from harness.errors import BenchmarkError, UsageError
 from harness.facts import SCHEMA, File, RunFacts, RunStatus
 from harness.pages import render
 from harness.plan import Plan
-from harness.secrets import hide, hide_word
+from harness.secrets import hide, hide_known, hide_word
 
 Kind = TypeVar("Kind")
 SPARE_BYTES = 2**23
@@ -100,6 +100,17 @@ def known_status(folder: Path) -> RunStatus | None:
         return status_of(folder)
     except UsageError:
         return None
+
+
+def ended_early(folder: Path, reported: bool = False) -> str | None:
+    """When and why a run ended before its end, in words; None for one that is complete, or about to be (`reported`)."""
+    known = known_status(folder)
+    if known is None or known.status == "complete":
+        return None
+    if known.status == "running":
+        return None if reported else "it was killed, or still runs"
+    why = f": {known.reason}" if known.reason not in ("", known.status) else ""
+    return f"{known.status}{f' at {known.time}' if known.time else ''}{why}"
 
 
 def facts_of(folder: Path) -> RunFacts:
@@ -251,7 +262,7 @@ def write_text(path: Path, text: str) -> None:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}-", delete=False) as file:
         try:
-            file.write(text)
+            file.write(hide_known(text))
             file.close()
             os.chmod(file.name, 0o644)
             os.replace(file.name, path)

@@ -4,13 +4,14 @@ Each name ends with its unit; scores are F1 x100, as MLPerf prints them. `python
 schema of summary.json. What is shown where: `metrics`.
 """
 
+import argparse
 import json
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AliasChoices, ConfigDict, Field, JsonValue, computed_field, field_validator, model_validator
 
 from harness import rules, workloads
-from harness.facts import Capacity, Cost, File, InProcess, LimitsMs, Model, Spread, Usage, absent
+from harness.facts import Capacity, Cost, File, InProcess, LimitsMs, Model, ServerUse, Spread, Usage, absent
 from harness.loadgen_log import DETAIL, Latency
 from harness.rules import ROOT
 from harness.search import Probe
@@ -40,6 +41,8 @@ class Meta(Model):
     samples: Annotated[int, Field(ge=1)]
     comparable: bool
     """Whether the result can stand beside MLPerf's; `deviations` says why not."""
+    ended: str | None = None
+    """When and why the run ended before its end; null where it did not."""
     deviations: Annotated[list[str], Field(validation_alias=AliasChoices("deviations", "shortcomings"))]
     notes: list[str]
     precision: str
@@ -191,6 +194,8 @@ class Performance(Model):
     """What engine and machine did, by quantity, recorded once a second; empty without --extra-metrics."""
     ran_out: list[str] = []
     """What was used up during the test, in words."""
+    server: ServerUse | None = None
+    """What the servers behind an endpoint counted themselves; null where they did not, or there are none."""
     others_cpu_cores: float | None = None
     """CPU cores that other programs used during the test, on average."""
     others: list[str] = []
@@ -322,4 +327,5 @@ def schema() -> str:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=f"Writes the JSON schema of summary.json to {SCHEMA_FILE}.").parse_args()
     SCHEMA_FILE.write_text(schema())

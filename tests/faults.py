@@ -159,7 +159,7 @@ def laboratory(category: str = "datacenter") -> Iterator[Laboratory]:
 
 
 def main() -> None:
-    with screen(Path(os.devnull)) as console, laboratory(*sys.argv[1:]) as lab:
+    with screen(Path(os.devnull)) as (console, _), laboratory(*sys.argv[1:]) as lab:
         console.print("| fault | ROUGE-1 | ROUGE-2 | ROUGE-L | ROUGE-Lsum | gen_len | verdict |")
         console.print("|---|---|---|---|---|---|---|")
         for name, fault in {"none": Fault(), **FAULTS}.items():

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,10 +28,18 @@ class Fake:
     token_ids: bool = True  # taken and given back
     extras: bool = True  # whether fields outside OpenAI's own are taken
     obeys: bool = True  # max_tokens
+    stream_ids: bool = True  # whether streams hold token ids, too
+    compresses: str = ""  # "asked": where the client takes it, as it says; "always"
     probe_too: bool = False  # whether the fault meets the probe as well
     key: str = ""
+    moved: str = ""  # where it redirects to: "all", or the completions alone
+    slow_pages: bool = False  # those that a server need not have
+    certificate: ssl.SSLContext | None = None
     models: tuple[str, ...] = ("demo",)
     max_model_len: int = 4096
+    cached: int | None = None  # prompt tokens of each answer that its usage says came from a cache
+    usage: bool = True  # whether it counts tokens, and takes the question
+    owned_by: str = "vllm"
     delay_s: float = 0.0
     address: str = ""
     asked: list[dict[str, Any]] = field(default_factory=list)
@@ -39,20 +48,33 @@ class Fake:
     stop: Any = None
 
     def app(self) -> web.Application:
-        app = web.Application()
+        app = web.Application(middlewares=[self.redirect])
         app.router.add_get("/v1/models", self.list_models)
         app.router.add_get("/version", self.version)
         app.router.add_get("/metrics", self.metrics)
         app.router.add_post("/v1/completions", self.complete)
         return app
 
+    @web.middleware
+    async def redirect(self, request: web.Request, handler: Any) -> web.StreamResponse:
+        if self.moved == "all" or (self.moved and request.method == "POST"):
+            raise web.HTTPTemporaryRedirect("/elsewhere" + request.path)
+        response: web.StreamResponse = await handler(request)
+        return response
+
+    def compress(self, request: web.Request, response: web.StreamResponse) -> None:
+        if self.compresses == "always" or (self.compresses and "gzip" in request.headers.get("Accept-Encoding", "")):
+            response.content_length = None
+            response.enable_compression(web.ContentCoding.gzip)
+
     async def list_models(self, request: web.Request) -> web.Response:
         if self.key and request.headers.get("Authorization") != f"Bearer {self.key}":
             return web.json_response({"error": {"message": "no key"}}, status=401)
-        data = [{"id": name, "owned_by": "vllm", "max_model_len": self.max_model_len} for name in self.models]
+        data = [{"id": name, "owned_by": self.owned_by, "max_model_len": self.max_model_len} for name in self.models]
         return web.json_response({"data": data})
 
     async def version(self, request: web.Request) -> web.Response:
+        await asyncio.sleep(3600 if self.slow_pages else 0)
         return web.json_response({"version": "9.9.9"})
 
     async def metrics(self, request: web.Request) -> web.Response:
@@ -64,6 +86,8 @@ class Fake:
         if not self.token_ids and not isinstance(body["prompt"], str):
             return web.json_response({"detail": "prompt must be a string."}, status=400)
         if not self.extras and {"return_token_ids", "min_tokens"} & set(body):
+            return web.json_response({"detail": "unexpected fields"}, status=422)
+        if not self.usage and "stream_options" in body:
             return web.json_response({"detail": "unexpected fields"}, status=422)
         self.busy += 1
         self.most_busy = max(self.most_busy, self.busy)
@@ -79,6 +103,9 @@ class Fake:
             self.busy -= 1
 
     async def answer(self, request: web.Request, body: dict[str, Any], fault: str) -> web.StreamResponse:
+        if fault == "echo":  # what it was sent, the key included, beyond what is shown of it
+            said = f"{'.' * 190} {request.headers.get('Authorization')}"
+            return web.json_response({"error": {"message": said}}, status=500)
         if fault.isdigit():
             return web.json_response({"error": {"message": "too much to do"}}, status=int(fault))
         if fault == "silent":
@@ -89,6 +116,7 @@ class Fake:
         if fault == "no JSON":
             return web.Response(text="<html>gateway</html>")
         answers: dict[str, list[Any]] = {"long": TOKENS * 50, "words": ["a", "b"], "one": TOKENS[:1], "empty": []}
+        answers |= {"foreign": [33, 10**6]}
         tokens, text = answers.get(fault, TOKENS), "" if fault == "empty" else TEXT
         if self.obeys and not fault:
             tokens = tokens[: body["max_tokens"]]
@@ -96,12 +124,14 @@ class Fake:
             whole = self.message(body, tokens, text, "abort" if fault == "early" else self.end)
             response = web.StreamResponse(headers={"Content-Type": "application/json"})
             response.content_length = len(whole)
+            self.compress(request, response)
             await response.prepare(request)
             await response.write(whole[: len(whole) // 2] if fault == "half" else whole)
             if fault == "half":
                 request.transport.close()  # type: ignore[union-attr]
             return response
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        self.compress(request, response)
         await response.prepare(request)
         await response.write(b"data: " + self.message(body, tokens[:1], text[:2], None) + b"\n\n")
         if fault == "half":
@@ -109,16 +139,25 @@ class Fake:
             return response
         if fault == "error":
             await response.write(b'data: {"error": {"message": "out of memory"}}\n\n')
-        elif fault in ("", "long", "words", "one", "empty"):
+        elif fault in ("", "long", "words", "foreign", "no ids", "one", "empty"):
             await response.write(b"data: " + self.message(body, tokens[1:], text[2:], self.end) + b"\n\n")
+            if "stream_options" in body:
+                await response.write(
+                    b"data: " + json.dumps({"choices": [], "usage": self.counts(body)}).encode() + b"\n\n"
+                )
             await response.write(b"data: [DONE]\n\n")
         return response
 
     def message(self, body: dict[str, Any], tokens: list[Any], text: str, end: str | None) -> bytes:
         choice = {"index": 0, "text": text, "finish_reason": end}
-        if body.get("return_token_ids"):
-            choice["token_ids"] = tokens
-        return json.dumps({"choices": [choice]}).encode()
+        if body.get("return_token_ids") and (self.stream_ids or not body.get("stream")):
+            choice["token_ids"] = tokens if body["max_tokens"] == PROBE or self.fault != "no ids" else None
+        counted = {"usage": self.counts(body)} if self.usage and not body.get("stream") else {}
+        return json.dumps({"choices": [choice], **counted}).encode()
+
+    def counts(self, body: dict[str, Any]) -> dict[str, Any]:
+        details = None if self.cached is None else {"cached_tokens": self.cached}
+        return {"prompt_tokens": 10, "completion_tokens": len(TOKENS), "prompt_tokens_details": details}
 
 
 @contextmanager
@@ -130,9 +169,9 @@ def serving(fake: Fake) -> Iterator[Fake]:
 
     async def begin() -> None:
         await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
+        site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=fake.certificate)
         await site.start()
-        fake.address = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+        fake.address = f"http{'s' if fake.certificate else ''}://127.0.0.1:{runner.addresses[0][1]}/v1"
         up.set()
 
     def serve() -> None:

@@ -3,7 +3,9 @@
 import asyncio
 import json
 import os
+import shutil
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -17,14 +19,17 @@ from typing import Any
 
 import psutil
 import pytest
+from aiohttp import web
 
 from harness import endpoints, rendering
 from harness.config import RunConfig
 from harness.engines import Sampling
 from harness.engines.openai import OpenAI
 from harness.errors import BenchmarkError, EndpointError, EngineError, UsageError
+from harness.facts import ServerUse
 from harness.model import load_tokenizer
 from harness.plan import resolve
+from harness.watchdog import Watchdog
 from tests import made
 from tests.conftest import ROOT, run
 from tests.servers import TEXT, TOKENS, Fake, serving
@@ -35,12 +40,14 @@ KEY = "sk-" + "neverwritethisdown"
 FAULTS = {  # what the server does -> what the run says
     "429": "answered 429: too much to do",
     "500": "answered 500: too much to do",
-    "silent": r"did not finish an answer within 1 s \(--request-timeout\)",
+    "silent": r"did not finish an answer within 1 s \(--request-timeout\), .* at once at most \(--max-in-flight\)",
     "dies": "broke the connection off",
-    "half": "broke the connection off",
+    "half": "broke the connection off in the middle of an answer$",
     "no JSON": "",
     "long": "does not obey max_tokens: it sent 200 tokens instead of 128",
     "words": "sent what is no completion",
+    "no ids": "sent text without its token ids",
+    "foreign": "sent the token id 1,000,000, which is none of the model's vocabulary of",
 }
 
 
@@ -95,6 +102,24 @@ def test_text_goes_where_token_ids_do_not() -> None:
         assert engine.args["exchange"].startswith("text in, text out, its tokens counted")
         assert "does not take min_tokens" in engine.args["exchange"]
         assert [body["prompt"] for body in fake.asked] == [tokenizer.decode(PROMPT, skip_special_tokens=True)] * 2
+
+
+def test_a_gateway_that_drops_the_token_ids_of_streams_is_asked_for_text() -> None:
+    """As LiteLLM does in front of vLLM, which gives them."""
+    with client(Fake(stream_ids=False), scenario="server") as engine:
+        assert engine.args["exchange"].startswith("token ids in, text out, its tokens counted")
+        first, rest = answer(engine, stream=True)
+        assert engine.tokenizer.decode([*first, *rest]) == TEXT
+        assert engine.tokenizer.decode(answer(engine, stream=False)[0]) == TEXT
+    with client(Fake(stream_ids=False), scenario="offline") as engine:  # which streams nothing
+        assert engine.args["exchange"] == "token ids in, token ids out"
+
+
+@pytest.mark.parametrize("compresses", ["asked", "always"])
+def test_a_gateway_that_compresses(compresses: str) -> None:
+    with client(Fake(compresses=compresses), scenario="server") as engine:
+        assert answer(engine, stream=True) == [TOKENS[:1], TOKENS[1:]]
+        assert answer(engine, stream=False) == [TOKENS]
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -229,6 +254,104 @@ def test_the_key_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
     with client(Fake(key=KEY)) as engine:
         assert answer(engine, stream=False) == [TOKENS]
         assert KEY not in json.dumps(engine.args)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_what_a_server_counts_itself_is_kept(processes: int, stream: bool) -> None:
+    scenario = "server" if stream else "offline"
+    with client(Fake(cached=8), client_processes=processes, scenario=scenario) as engine:
+        before = engine.told()
+        for _ in range(3):
+            answer(engine, stream)
+        assert ServerUse.of(engine.told() - before, 3) == ServerUse(
+            prompt_tokens=30, cached_tokens=24, output_tokens=12
+        )
+    with client(Fake(), client_processes=processes, scenario=scenario) as engine:
+        answer(engine, stream)
+        assert ServerUse.of(engine.told(), 1) == ServerUse(prompt_tokens=10, output_tokens=4)  # of caches nothing
+    with client(Fake(usage=False), client_processes=processes, scenario=scenario) as engine:
+        answer(engine, stream)
+        assert not engine.told()
+
+
+def test_a_server_with_a_switch_for_its_cache_is_asked_for_none() -> None:
+    for name, switched in (("llamacpp", True), ("vllm", False)):
+        with client(fake := Fake(owned_by=name)) as engine:
+            assert engine.args["exchange"].endswith("; cache_prompt false") == switched
+            answer(engine, stream=False)
+        assert [body.get("cache_prompt") for body in fake.asked] == [False if switched else None]
+
+
+def test_a_report_says_what_came_from_the_servers_cache(tmp_path: Path) -> None:
+    folder = made.run(tmp_path / "run", endpoint="http://h/v1")
+    config = json.loads((folder / "config.json").read_text())
+    config["engine_args"] = {"server": "vLLM 1.0", "serves": "demo", "exchange": "text in", "max_in_flight": 64}
+    (folder / "config.json").write_text(json.dumps(config))
+    told = {"prompt_tokens": 6916, "cached_tokens": 6900, "output_tokens": 16}
+    (folder / "Performance" / "server.json").write_text(json.dumps(told))
+    summary, page = rendering.build(folder), (folder / "report.md").read_text()
+    assert "6,916 prompt tokens, 6,900 of them (99.8 %) from its cache; 16 output tokens" in page
+    assert "the server took 99.8 % of the prompt tokens from its cache" in summary.meta.deviations
+
+
+def test_whoever_hangs_is_named_by_its_address() -> None:
+    with client(Fake()) as engine:
+        watchdog = Watchdog(engine, 1e-9)
+        with pytest.raises(EngineError, match=f"^the client of vLLM 9.9.9 at {engine.config.endpoint[0]} is alive"):
+            watchdog.check()
+
+
+def test_redirects_are_not_followed() -> None:
+    said = "a redirect, which is not followed, to /elsewhere/v1/"
+    assert f"answers 307: {said}models." in refused(Fake(moved="all"))
+    assert f"answers 307 to a completion: {said}completions." in refused(Fake(moved="completions"))
+    with client(fake := Fake()) as engine:
+        fake.moved = "completions"
+        with pytest.raises(EndpointError, match=f"answered 307: {said}completions"):
+            answer(engine, stream=True)
+
+
+def test_a_page_that_a_server_need_not_have_may_be_slow() -> None:
+    with client(Fake(slow_pages=True)) as engine:
+        assert engine.args["server"] == "vLLM"
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="makes its certificate with openssl")
+def test_a_certificate_that_nobody_signed(tmp_path: Path) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    made_by = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost"]
+    subprocess.run([*made_by, "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    said = refused(Fake(certificate=context))
+    assert "its certificate is not trusted: " in said and "SSL_CERT_FILE" in said and "no server" not in said
+
+
+def test_a_proxy_that_is_not_used_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "HTTP_PROXY"):
+        monkeypatch.setenv(name, "http://me:secret@127.0.0.1:1")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        config = RunConfig(model="demo", endpoint=(f"http://127.0.0.1:{free.getsockname()[1]}/v1",))
+    engine = OpenAI(config, 1024, load_tokenizer(config))
+    with pytest.raises(UsageError, match="a proxy is set in the environment, and not used") as caught:
+        engine.start()
+    engine.close()
+    assert "secret" not in str(caught.value)
+
+
+def test_a_server_that_echoes_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", key := "key of no known maker")
+    with client(Fake(fault="echo")) as engine, pytest.raises(EndpointError, match="answered 500") as caught:
+        answer(engine, stream=False)
+    assert key[:4] not in str(caught.value).partition("500")[2]
+
+    async def version(*_: object) -> web.Response:
+        return web.json_response({"version": f"\x1b[2J {key}"})
+
+    monkeypatch.setattr(Fake, "version", version)
+    with client(Fake(models=(f"a {key}\x1b[2J",))) as engine:
+        assert key not in str(engine.args) and "\\x1b" not in repr(engine.args)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 """Latency limits of the user's own, the share of requests that keep them, and what tokens cost."""
 
 import multiprocessing
+import re
+import shutil
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from harness import curves, loadgen_log, performance, rates, rendering, results,
 from harness.config import RunConfig
 from harness.errors import UsageError
 from harness.loadgen import settings_for, user_conf
-from harness.loadgen_log import Sample
+from harness.loadgen_log import LogError, Sample
 from harness.plan import Plan, resolve
 from harness.results import RunFolder
 from harness.search import Probe
@@ -92,6 +94,47 @@ def test_what_tokens_cost(price: float, speed: float) -> None:
     assert found.per_million_tokens == pytest.approx(price * hours / 2)
     assert found.per_thousand_requests == pytest.approx(price * 128_000 / speed / 3600)
     assert performance.cost(None, speed, speed, speed) is None
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "said"),
+    [
+        ("interrupted", "interrupted", r"interrupted at \d{4}-\S+\."),
+        ("failed", "vLLM's engine process ended", r"failed at \d{4}-\S+: vLLM's engine process ended\."),
+        ("running", "", r"it was killed, or still runs\."),
+    ],
+)
+@pytest.mark.parametrize("log", ["none", "cut short"])
+def test_a_run_that_ends_after_two_of_three_rates(
+    tmp_path: Path, status: Any, reason: str, said: str, log: str
+) -> None:
+    folder = made.run(tmp_path / "run", scenario="server", server_target_qps="4,8.5,16")
+    logs = folder / "Performance" / "mlperf_log_detail.txt"
+    if log == "none":
+        shutil.rmtree(folder / "Performance")
+    else:
+        logs.write_text("".join(line for line in logs.read_text().splitlines(True) if "result_" not in line))
+    run = RunFolder(tmp_path, "run")
+    probes = [Probe(qps, True, 10 * qps, qps, 5 * qps, qps / 2, 128 * qps, qps) for qps in (4.0, 8.5)]
+    results.note(run, probes=[asdict(probe) for probe in probes])
+    run.set_status(status, reason)
+    summary, page = rendering.build(folder), (folder / "report.md").read_text()
+    verdict = page.partition("## Verdict")[2].partition("## ")[0]
+    assert re.search(rf"did not come to its end\*\*: {said} 2 loads were tried", verdict)
+    assert "| 8.5 | VALID | 1,088 | 42.5 | 85 | 4.25 | 8.5 |" in page
+    assert "![Latency by load" in page and (folder / "plots" / "search.png").exists()
+    assert "the run did not come to its end" in summary.meta.deviations
+
+
+def test_a_test_that_was_cut_short_is_no_result(tmp_path: Path) -> None:
+    folder = made.run(tmp_path / "run", scenario="server", server_target_qps="4,8.5,16")
+    logs = folder / "Performance" / "mlperf_log_detail.txt"
+    logs.write_text("".join(line for line in logs.read_text().splitlines(True) if "result_" not in line))
+    with pytest.raises(LogError, match="did not come to its end"):
+        rendering.build(folder)
+    RunFolder(tmp_path, "run").set_status("interrupted")
+    with pytest.raises(UsageError, match="no test came to its end"):
+        rendering.build(folder)
 
 
 def test_several_rates_make_a_curve(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness import results, secrets
+from harness import results, secrets, system
 
 PEM = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0\n-----END PRIVATE KEY-----"
 NESTED = {
@@ -30,7 +30,8 @@ def test_nothing_named_or_looking_secret_is_written(tmp_path: Path) -> None:
 
 
 NAMES = """HF_TOKEN token api_key apiKey Authorization x-bearer credential private-key Set-Cookie signature
-    aws_access_key_id db_password passwd client_secret"""
+    aws_access_key_id db_password passwd client_secret authToken hfToken accessToken auth x-auth pass pwd pin jwt
+    session_key encryption_key ssh_key dsn sig pat cred AccountKey connection_string basic_auth AUTH_TOKEN"""
 
 
 @pytest.mark.parametrize("name", NAMES.split())
@@ -40,10 +41,61 @@ def test_names_of_secrets(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["max_num_batched_tokens", "tokens_per_sec", "tokenizer", "eos_token_id", "keep_all", "monkey", "key"]
+    "name",
+    [
+        "max_num_batched_tokens",
+        "tokens_per_sec",
+        "tokenizer",
+        "eos_token_id",
+        "keep_all",
+        "monkey",
+        "key",
+        "pass_config",
+        "author",
+    ],
 )
 def test_names_of_what_is_none(name: str) -> None:
     assert not secrets.is_secret(name)
+
+
+LOOKS = """https://hf0123456789abcdef@host/model https://h/v1?access_token=0123456789 glpat-0123456789abcdefghij
+    github_pat_0123456789abcdefghij AKIA0123456789ABCDEF eyJhbGciOiJI.eyJzdWIiOiIx.SflKxwRJ
+    Server=db;Password=0123456789"""
+
+
+@pytest.mark.parametrize("text", LOOKS.split())
+def test_looks_of_secrets(text: str) -> None:
+    assert "***" in secrets.hide_text(text)
+    assert not any(part in secrets.hide_text(text) for part in ("0123456789", "SflKxwRJ"))
+
+
+@pytest.mark.parametrize("name", ["x", "model_loader_extra_config", "additional_config", "hf_overrides"])
+def test_texts_under_names_that_nobody_knows_are_not_shown(name: str) -> None:
+    given = {name: {"anything": "hunter2 of mine", "size": 3, "deep": [{"on": True, "y": "correct horse"}]}}
+    hidden = {name: {"anything": "***", "size": 3, "deep": [{"on": True, "y": "***"}]}}
+    assert secrets.hide_settings(given) == hidden
+    assert secrets.hide_word(f"{name}={json.dumps(given[name])}") == f"{name}={json.dumps(hidden[name])}"
+    assert secrets.hide_word(f"--engine-arg={name}=hunter2") == f"--engine-arg={name}=***"
+
+
+def test_variables_of_engines_show_what_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"VLLM_MINE": "hunter2", "NCCL_DEBUG": "INFO", "OMP_NUM_THREADS": "8", "TORCH_X": "A B"}.items():
+        monkeypatch.setenv(name, value)
+    found = system.variables()
+    assert (found["VLLM_MINE"], found["TORCH_X"]) == ("***", "***")
+    assert (found["NCCL_DEBUG"], found["OMP_NUM_THREADS"]) == ("INFO", "8")
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        *("async_scheduling=false", "block_size=32", "data_parallel_backend=ray", "kv_cache_dtype=fp8_e4m3"),
+        *("compilation_config={mode: 3, cudagraph_mode: FULL}", "--engine-arg=max_num_seqs=8", "--mode", "a"),
+        'speculative_config={"method": "ngram", "num_speculative_tokens": 4}',
+    ],
+)
+def test_settings_that_are_known_stay_as_they_are(word: str) -> None:
+    assert secrets.hide_word(word) == word
 
 
 @given(st.dictionaries(st.sampled_from(["token", "x", "creds"]), st.one_of(st.integers(), st.none(), st.booleans())))

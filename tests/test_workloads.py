@@ -167,11 +167,13 @@ ONE = {"prompt": "Hello"}
         ({"prompt_token_ids": [1, 704]}, "token ids outside the model's vocabulary of 704"),
         ({"prompt_token_ids": [-1]}, "token ids outside"),
         *(
-            ({**ONE, "max_tokens": most}, "max_tokens must be a whole number")
+            ({**ONE, name: most}, f"{name} must be a whole number")
+            for name in ("max_tokens", "max_completion_tokens", "output_tokens")
             for most in (0, -1, 1.5, "8", True, 10**9)
         ),
         ({"prompt": "word " * 2000}, "prompt and answer take"),
         ({**ONE, "max_tokens": 1023}, "prompt and answer take"),
+        ({**ONE, "max_tokens": 5, "output_tokens": 6}, "max_tokens 5 and output_tokens 6: which one?"),
     ],
     ids=str,
 )
@@ -421,6 +423,13 @@ def test_exact_answers_have_no_other_length(tokenizer: Any) -> None:
     assert Sampling(16, exact=True).of(9) == Sampling(9, 9, exact=True)
     assert sampling_of(plan(config(), tokenizer)).of(9) == Sampling(9, 1)
     assert Sampling(128).of(None) == Sampling(128)
+
+
+@pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens", "output_tokens"])
+def test_the_longest_answer_by_any_of_its_names(name: str) -> None:
+    line = json.dumps({"prompt": "Hello", name: 7, "max_tokens": 7})
+    assert requests_file.request(line, 1, "f: line 1").max_tokens == 7
+    assert requests_file.request(json.dumps({"prompt": "Hello", name: 7}), 1, "f: line 1").max_tokens == 7
 
 
 def test_a_server_is_asked_for_each_answers_length() -> None:

@@ -8,6 +8,7 @@ out.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
@@ -101,6 +102,9 @@ class Engine(Protocol):
     def expose(self) -> list[str]:
         """Its own metrics in Prometheus' text format, a text for each server; none where it keeps none. From any thread
         but its own."""
+
+    def told(self) -> Counter[str]:
+        """What servers counted themselves so far, as facts.ServerUse names it; empty for an engine in this process."""
 
     @property
     def failure(self) -> str | None:

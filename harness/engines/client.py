@@ -3,15 +3,18 @@
 import contextlib
 import os
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 import aiohttp
 
 from harness.config import RunConfig
 from harness.engines import Sampling
 from harness.engines.completions import FORMS, Form, Piece, events, excerpt, piece
-from harness.errors import EndpointError, UsageError, first_line
+from harness.errors import EndpointError, UsageError
 
 KEY = "OPENAI_API_KEY"
 # Servers close idle connections (uvicorn, so vLLM: after 5 s). One that is reused at that moment breaks the request.
@@ -22,13 +25,15 @@ ALIVE_S = 1.0  # an answer that goes on says so this often
 class Client:
     """HTTP to servers that serve the same `model` and take prompts in the same `form`."""
 
-    def __init__(self, config: RunConfig, sampling: Sampling, tokenizer: Any) -> None:
+    def __init__(self, config: RunConfig, sampling: Sampling, tokenizer: Any, vocabulary: int) -> None:
         self.config = config
         self.sampling = sampling
         self.tokenizer = tokenizer
+        self.vocabulary = vocabulary
         self.model = config.model_path
         self.form: Form = FORMS[0]
         self.in_flight = 0
+        self.told: Counter[str] = Counter()  # the servers' own counts of all answers so far
         self.failure: str | None = None  # a server that is gone shows in its requests
 
     def open(self) -> None:
@@ -38,9 +43,8 @@ class Client:
             raise UsageError(f"{KEY} holds what no header may, such as a line break: set it again.")
         self.session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_S),
-            headers={"Authorization": f"Bearer {key}"} if key else {},
+            headers={"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {key}"} if key else {}),
             timeout=aiohttp.ClientTimeout(total=self.config.request_timeout),
-            auto_decompress=False,
         )
 
     async def answer(
@@ -56,24 +60,28 @@ class Client:
         body = self.form.body(content, self.model, asked, stream)
         async with self.posted(address, body) as response:
             if response.status != 200:
-                said = excerpt(await response.read())
-                raise EndpointError(f"{address} answered {response.status}: {said}")
+                raise EndpointError(f"{address} answered {response.status}: {await refusal(response)}")
             if not stream:
-                tokens = self._tokens([piece(await response.read(), address)], address)
+                whole = piece(await response.read(), address)
+                self.told.update(whole.usage or {})
+                tokens = self._tokens([whole], address)
                 self._check(len(tokens), asked, address)
                 yield tokens
                 return
             pieces: list[Piece] = []
             first: Sequence[int] = ()
+            told: Counter[str] = Counter()
             heard = time.monotonic()
             async for event in events(response.content.iter_any()):
                 pieces.append(piece(event, address))
-                if not first and (first := self._encode(pieces)):
+                told = pieces[-1].usage or told  # the last counts all of the answer
+                if not first and (first := self._encode(pieces, address)):
                     yield first
                     pieces = [Piece(end=pieces[-1].end)]
                 elif time.monotonic() - heard > ALIVE_S:
                     heard = time.monotonic()
                     yield ()
+        self.told.update(told)
         rest = self._tokens(pieces, address)
         self._check(len(first) + len(rest), asked, address)
         if rest:
@@ -91,7 +99,7 @@ class Client:
             raise EndpointError(f"{address} closed an answer before its end")
         if end != "length" and self.sampling.exact:
             raise EndpointError(f"{address} ended an answer early ({end}): it does not obey ignore_eos")
-        tokens = self._encode(pieces)
+        tokens = self._encode(pieces, address)
         if end != "length" and not self.form.ids_out:  # as engines count: the token that ended it is one, too
             tokens.append(self.tokenizer.eos_token_id)
         return tokens
@@ -105,9 +113,16 @@ class Client:
         if self.form.ids_out and (count > most or (asked.exact and count < most)):
             raise EndpointError(f"{address} does not obey max_tokens: it sent {count:,} tokens instead of {most:,}")
 
-    def _encode(self, pieces: Sequence[Piece]) -> list[int]:
+    def _encode(self, pieces: Sequence[Piece], address: str) -> list[int]:
+        """The token ids of pieces. Raises EndpointError where they cannot be those of the text beside them."""
         if self.form.ids_out:
-            return [token for found in pieces for token in found.ids or ()]
+            if any(found.text and found.ids is None for found in pieces):
+                raise EndpointError(f"{address} sent text without its token ids, which it gave when it was tried")
+            tokens = [token for found in pieces for token in found.ids or ()]
+            if tokens and max(tokens) >= self.vocabulary:
+                unknown = f"{max(tokens):,}, which is none of the model's vocabulary of {self.vocabulary:,}"
+                raise EndpointError(f"{address} sent the token id {unknown}: does it serve another model?")
+            return tokens
         text = "".join(found.text for found in pieces)
         return list(self.tokenizer.encode(text, add_special_tokens=False)) if text else []
 
@@ -116,10 +131,30 @@ class Client:
         """A completion request's response, whatever its status. Raises EndpointError where the connection fails."""
         try:
             url, kind = f"{address}/completions", {"Content-Type": "application/json"}
-            async with self.session.post(url, data=body, headers=kind) as response:
+            async with self.session.post(url, data=body, headers=kind, allow_redirects=False) as response:
                 yield response
         except TimeoutError:
             limit = f"{self.config.request_timeout:g} s (--request-timeout)"
-            raise EndpointError(f"{address} did not finish an answer within {limit}") from None
+            asked = f"with {self.config.max_in_flight:,} requests at once at most (--max-in-flight)"
+            raise EndpointError(f"{address} did not finish an answer within {limit}, {asked}") from None
+        except aiohttp.ClientPayloadError:
+            raise EndpointError(f"{address} broke the connection off in the middle of an answer") from None
         except (aiohttp.ClientError, ConnectionError) as error:
-            raise EndpointError(f"{address} broke the connection off: {first_line(error)}") from None
+            raise EndpointError(f"{address} broke the connection off: {excerpt(error)}") from None
+
+
+async def refusal(response: aiohttp.ClientResponse) -> str:
+    """What a response other than 200 says: where it leads, or the server's own words."""
+    if place := response.headers.get("Location"):
+        return f"a redirect, which is not followed, to {excerpt(place)}"
+    return excerpt(await response.read())
+
+
+def unreached(error: aiohttp.ClientError, address: str) -> str:
+    """Why a server was not reached at all."""
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        said = excerpt(error.certificate_error)
+        return f"its certificate is not trusted: {said}; SSL_CERT_FILE names a file of authorities that are"
+    proxy = getproxies().get(urlsplit(address).scheme)
+    hint = "; a proxy is set in the environment, and not used: requests go straight to the server" if proxy else ""
+    return f"no server there: {excerpt(error)}{hint}"

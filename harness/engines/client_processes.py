@@ -7,6 +7,7 @@ import pickle
 import signal
 import socket
 import traceback
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -33,6 +34,7 @@ class Setup:
     sampling: Sampling
     model: str
     form: Form
+    vocabulary: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +50,13 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A part of its answer on the way back; with `error`, or `last`, nothing follows."""
+    """A part of its answer on the way back; with `error`, or `last`, nothing follows. `told`: as in Client, by then."""
 
     number: int
     tokens: Sequence[int] = ()
     last: bool = False
     error: Exception | None = None
+    told: Counter[str] | None = None
 
 
 class Channel:
@@ -95,6 +98,7 @@ class RemoteClient:
         self._numbers = itertools.count()
         self._parts: dict[int, asyncio.Queue[Reply]] = {}
         self.in_flight = 0
+        self.told: Counter[str] = Counter()
         self.failure: str | None = None
 
     async def open(self) -> None:
@@ -110,6 +114,7 @@ class RemoteClient:
         try:
             while True:
                 for reply in await self._channel.receive():
+                    self.told = reply.told or self.told
                     if reply.number in self._parts:
                         self._parts[reply.number].put_nowait(reply)
         except EOFError:
@@ -149,7 +154,9 @@ def serve(setup: Setup, theirs: socket.socket) -> None:
     """What the process does: answer until the other side is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches it, too: the command ends it
     text = not (setup.form.ids_in and setup.form.ids_out)
-    client = Client(setup.config, setup.sampling, model.load_tokenizer(setup.config) if text else None)
+    client = Client(
+        setup.config, setup.sampling, model.load_tokenizer(setup.config) if text else None, setup.vocabulary
+    )
     client.model, client.form = setup.model, setup.form
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(answer_all(client, theirs))
@@ -177,7 +184,7 @@ async def answer(client: Client, request: Request, channel: Channel) -> None:
         parts = client.answer(request.address, request.prompt, request.max_new_tokens, request.stream)
         async for tokens in parts:
             channel.send(Reply(number, tokens))
-        channel.send(Reply(number, last=True))
+        channel.send(Reply(number, last=True, told=client.told.copy()))
     except BenchmarkError as error:
         channel.send(Reply(number, error=error))
     except Exception as error:

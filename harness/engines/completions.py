@@ -2,6 +2,7 @@
 themselves."""
 
 import json
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -9,7 +10,8 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
-from harness.errors import EndpointError
+from harness.errors import EndpointError, plain
+from harness.secrets import hide_text
 
 NAMES = {"vllm": "vLLM", "sglang": "SGLang", "llamacpp": "llama.cpp"}  # by `owned_by` of their model lists
 VERSIONS = (("/version", "version"), ("/get_server_info", "version"), ("/props", "build_info"))  # path, key
@@ -24,6 +26,8 @@ class Form:
     ids_in: bool
     ids_out: bool
     min_tokens: bool  # taken; whether it is obeyed only the server knows
+    usage: bool  # at the end of streams, too
+    switches: tuple[tuple[str, bool], ...] = ()  # fields that only this server has
 
     def body(self, prompt: Sequence[int] | str, model: str, sampling: Any, stream: bool) -> bytes:
         """A request's JSON: the prompt as this form has it, greedy at temperature 0."""
@@ -35,22 +39,29 @@ class Form:
         }
         if stream:
             fields["stream"] = True
+            if self.usage:
+                fields["stream_options"] = {"include_usage": True}
         if self.ids_out:
             fields["return_token_ids"] = True
         if self.min_tokens:
             fields["min_tokens"] = sampling.min_new_tokens
         if sampling.exact:
             fields["ignore_eos"] = True
+        fields.update(self.switches)
         return to_json(fields)  # ten times as fast as json for a prompt of 800 ids
 
     def __str__(self) -> str:
         into = "token ids in" if self.ids_in else "text in"
         out = "token ids out" if self.ids_out else "text out, its tokens counted with the model's tokenizer"
         least = "" if self.min_tokens else "; the server does not take min_tokens"
-        return f"{into}, {out}{least}"
+        counts = "" if self.usage else "; the server does not take stream_options"
+        off = "".join(f"; {name} {str(value).lower()}" for name, value in self.switches)
+        return f"{into}, {out}{least}{counts}{off}"
 
 
-FORMS = tuple(Form(*row) for row in product((True, False), repeat=3))  # best first
+FORMS = tuple(Form(*row) for row in product((True, False), (True, False), (True, False), (True, False)))  # best first
+# What asks a server, by its name, not to answer from what it computed before.
+NO_CACHE = {"llama.cpp": (("cache_prompt", False),)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +71,7 @@ class Piece:
     text: str = ""
     ids: Sequence[int] | None = None
     end: str | None = None
+    usage: Counter[str] | None = None
 
 
 def piece(data: bytes | str, address: str) -> Piece:
@@ -68,17 +80,31 @@ def piece(data: bytes | str, address: str) -> Piece:
         message = from_json(data)
         if error := message.get("error"):
             raise EndpointError(f"{address} failed while answering: {excerpt(error)}")
-        choices = message["choices"]
+        choices, told = message["choices"], usage(message.get("usage"))
         if not choices:  # a message about usage
-            return Piece()
-        found = Piece(choices[0].get("text") or "", choices[0].get("token_ids"), choices[0].get("finish_reason"))
+            return Piece(usage=told)
+        first = choices[0]
+        found = Piece(first.get("text") or "", first.get("token_ids"), first.get("finish_reason"), told)
         if not all(type(token) is int and 0 <= token < MOST_ID for token in found.ids or ()):
             raise ValueError
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError):
         raise EndpointError(f"{address} sent what is no completion: {excerpt(data)!r}") from None
     if found.end is not None and found.end not in WHOLE:
-        raise EndpointError(f"{address} broke an answer off: finish_reason {found.end!r}")
+        raise EndpointError(f"{address} broke an answer off: finish_reason {excerpt(found.end)!r}")
     return found
+
+
+def usage(told: Any) -> Counter[str] | None:
+    """A server's own counts of one answer, as ServerUse names them; None where it gives none."""
+    if not isinstance(told, dict):
+        return None
+    details = told.get("prompt_tokens_details")
+    cached = details.get("cached_tokens") if isinstance(details, dict) else None
+    counts = {"prompt_tokens": told.get("prompt_tokens"), "output_tokens": told.get("completion_tokens")}
+    found = {name: count for name, count in counts.items() if type(count) is int and 0 <= count < MOST_ID}
+    if type(cached) is int and 0 <= cached < MOST_ID:
+        found |= {"cached_tokens": cached, "answers_with_cached": 1}
+    return Counter({**found, "answers": 1})
 
 
 async def events(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
@@ -91,8 +117,8 @@ async def events(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
                 yield data
 
 
-def excerpt(said: Any) -> str:
-    """What a server said of an error, as one short line."""
+def excerpt(said: Any, most: int = 200) -> str:
+    """What a server said, of an error or of itself, as one short line that may be shown and written."""
     if isinstance(said, bytes):
         said = said.decode(errors="replace")
         try:
@@ -103,4 +129,4 @@ def excerpt(said: Any) -> str:
             said = parsed.get("error") or parsed.get("detail") or said if isinstance(parsed, dict) else said
     if isinstance(said, dict):
         said = said.get("message") or said
-    return " ".join(str(said).split())[:200]
+    return plain(hide_text(" ".join(str(said).split())))[:most]

@@ -9,8 +9,9 @@ import asyncio
 import contextlib
 import resource
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +21,23 @@ import uvloop
 from harness import model
 from harness.config import RunConfig
 from harness.engines import Running, Sampling, sampling_of
-from harness.engines.client import IDLE_S, KEY, Client
+from harness.engines.client import IDLE_S, KEY, Client, refusal, unreached
 from harness.engines.client_processes import RemoteClient, Setup
-from harness.engines.completions import FORMS, NAMES, VERSIONS, Form, excerpt, piece
+from harness.engines.completions import FORMS, NAMES, NO_CACHE, VERSIONS, Form, events, excerpt, piece
 from harness.engines.loop import LoopThread
-from harness.errors import EndpointError, UsageError, first_line
+from harness.errors import EndpointError, UsageError
 from harness.plan import Plan
 
 ANSWER_S = 10.0  # for what a server tells of itself
-METRICS_S = 1.0  # for its metrics, once a second
+METRICS_S = 1.0  # for its metrics, once a second; for a page that it need not have
 SPARE_FILES = 256
+SHORT = 60  # characters of what a server calls itself
 PROBE_TOKENS = 2
 GREETING = "Summarize: the quick brown fox jumps over the lazy dog."
+
+
+class Refused(Exception):
+    """A server does not take a request of this form."""
 
 
 def create(plan: Plan, traces: Path) -> "OpenAI":
@@ -67,7 +73,7 @@ class OpenAI(LoopThread):
         self.start_s = 0.0
         self.heard_at = 0.0
         self.servers: list[Server] = []
-        self._client = Client(config, self.sampling, tokenizer)
+        self._client = Client(config, self.sampling, tokenizer, len(tokenizer))
         self._remote: list[RemoteClient] = []
         self._clients: Sequence[Client | RemoteClient] = [self._client]
 
@@ -78,7 +84,7 @@ class OpenAI(LoopThread):
         begin = time.monotonic()
         self.wait(self.spawn(self._start()), watch)
         if (processes := self.config.clients) > 1:
-            setup = Setup(self.config, self.sampling, self._client.model, self._client.form)
+            setup = Setup(self.config, self.sampling, self._client.model, self._client.form, len(self.tokenizer))
             self._clients = self._remote = [RemoteClient(setup) for _ in range(processes)]
             self.wait(self.spawn(self._open()), watch)
         self.start_s = time.monotonic() - begin
@@ -94,10 +100,10 @@ class OpenAI(LoopThread):
         first = self.servers[0]
         self._client.form, self._client.model = first.form or FORMS[0], first.model
         versions = sorted({f"{server.name} {server.version}".strip() for server in self.servers})
-        self.name, self.version = f"the client of {', '.join(versions)}", ""
+        self.name = f"the client of {', '.join(versions)} at {', '.join(self.config.endpoint)}"
         self.args = {
             "server": ", ".join(versions),
-            "serves": first.model,
+            "serves": excerpt(first.model),
             "endpoints": [server.address for server in self.servers],
             "exchange": str(self._client.form),
             "client_processes": self.config.clients,
@@ -130,57 +136,79 @@ class OpenAI(LoopThread):
         """The engine's version where the server tells, else empty."""
         root = address.removesuffix("/v1")
         for path, key in VERSIONS:
-            status, reply, _ = await self._get(root, path)
-            if status == 200 and isinstance(reply.get(key), str):
-                return str(reply[key])[:60]
+            with contextlib.suppress(UsageError):  # a page that it need not have
+                status, reply, _ = await self._get(root, path, METRICS_S)
+                if status == 200 and isinstance(reply.get(key), str):
+                    return excerpt(reply[key], SHORT)
         return ""
 
-    async def _get(self, address: str, path: str) -> tuple[int, dict[str, Any], str]:
+    async def _get(self, address: str, path: str, limit_s: float = ANSWER_S) -> tuple[int, dict[str, Any], str]:
         """Status, JSON object (empty where there is none) and Server header. Raises UsageError without an answer."""
         try:
             async with self._client.session.get(
-                address + path, timeout=aiohttp.ClientTimeout(total=ANSWER_S)
+                address + path, timeout=aiohttp.ClientTimeout(total=limit_s), allow_redirects=False
             ) as response:
+                if path == "/models" and 300 <= response.status < 400:
+                    raise UsageError(f"--endpoint {address} answers {response.status}: {await refusal(response)}.")
                 header = response.headers.get("Server", "")
                 try:
                     reply = await response.json(content_type=None)
                 except (ValueError, RecursionError):
                     reply = None
-                return response.status, reply if isinstance(reply, dict) else {}, header[:60]
+                return response.status, reply if isinstance(reply, dict) else {}, excerpt(header, SHORT)
         except TimeoutError:
-            raise UsageError(f"--endpoint {address}: no answer within {ANSWER_S:g} s.") from None
+            raise UsageError(f"--endpoint {address}: no answer within {limit_s:g} s.") from None
         except aiohttp.ClientError as error:
-            raise UsageError(f"--endpoint {address}: no server there: {first_line(error)}.") from None
+            raise UsageError(f"--endpoint {address}: {unreached(error, address)}.") from None
 
     async def _probe(self, server: Server) -> Form:
-        """The best form that the server takes, tried with one small request each. Raises UsageError."""
-        refused = ""
-        tried = self.sampling.of(PROBE_TOKENS)
-        for form in FORMS:
-            prompt = self.tokenizer.encode(GREETING)
-            body = form.body(prompt if form.ids_in else self._client.text(prompt), server.model, tried, False)
-            async with self._client.posted(server.address, body) as response:
-                said = await response.read()
-                status = response.status
-            if status == 200:
-                if self.sampling.exact and not form.ids_in:
-                    raise UsageError(
-                        f"--endpoint {server.address} takes prompts as text alone: --input-len could not be exact."
-                    )
-                try:
-                    ids = piece(said, server.address).ids
-                except EndpointError as error:
-                    raise UsageError(f"--endpoint {error}.") from None
-                if len(ids or ()) > PROBE_TOKENS:
-                    raise UsageError(f"--endpoint {server.address} does not obey max_tokens: its answers are longer.")
-                return Form(form.ids_in, ids is not None, form.min_tokens)
-            if status not in (400, 415, 422):
-                hint = f": set {KEY} in the environment" if status in (401, 403) else f": {excerpt(said)}"
-                if status == 404 and not server.address.endswith("/v1"):
-                    hint += "; most servers' addresses end in /v1, as in http://host:8000/v1"
-                raise UsageError(f"--endpoint {server.address} answers {status} to a completion{hint}.")
-            refused = f"{status}: {excerpt(said)}"
+        """The best form that the server takes, tried as the run will ask. Raises UsageError."""
+        refused: object = ""
+        for form in (replace(form, switches=NO_CACHE.get(server.name, ())) for form in FORMS):
+            try:
+                with_ids = [await self._tried(server, form, stream) for stream in self._ways]
+            except Refused as error:
+                refused = error
+                continue
+            if self.sampling.exact and not form.ids_in:
+                raise UsageError(
+                    f"--endpoint {server.address} takes prompts as text alone: --input-len could not be exact."
+                )
+            return replace(form, ids_out=all(with_ids))
         raise UsageError(f"--endpoint {server.address} takes no completion that this program can ask for: {refused}.")
+
+    @property
+    def _ways(self) -> tuple[bool, ...]:
+        """Whether the run's requests are streamed: a trial's never are."""
+        return (False, True) if self.config.row.streaming else (False,)
+
+    async def _tried(self, server: Server, form: Form, stream: bool) -> bool:
+        """Whether a small answer comes with its token ids. Raises Refused, or UsageError where no other form helps."""
+        prompt = self.tokenizer.encode(GREETING)
+        content = prompt if form.ids_in else self._client.text(prompt)
+        body = form.body(content, server.model, self.sampling.of(PROBE_TOKENS), stream)
+        async with self._client.posted(server.address, body) as response:
+            status = response.status
+            if status != 200:
+                said = await refusal(response)
+            elif stream:
+                messages = [event async for event in events(response.content.iter_any())]
+            else:
+                messages = [await response.read()]
+        if status == 200:
+            try:
+                pieces = [piece(message, server.address) for message in messages]
+            except EndpointError as error:
+                raise UsageError(f"--endpoint {error}.") from None
+            if sum(len(found.ids or ()) for found in pieces) > PROBE_TOKENS:
+                raise UsageError(f"--endpoint {server.address} does not obey max_tokens: its answers are longer.")
+            return form.ids_out and all(found.ids is not None for found in pieces if found.text)
+        if status in (400, 415, 422):
+            raise Refused(f"{status}: {said}")
+        hint = f": set {KEY} in the environment" if status in (401, 403) else f": {said}"
+        if status == 404 and not server.address.endswith("/v1"):
+            hint += "; most servers' addresses end in /v1, as in http://host:8000/v1"
+        raise UsageError(f"--endpoint {server.address} answers {status} to a completion{hint}.")
 
     async def generate(self, prompt: list[int], max_new_tokens: int | None = None) -> Sequence[int]:
         """The answer's token ids. Raises EndpointError where any part of it does not come."""
@@ -244,9 +272,14 @@ class OpenAI(LoopThread):
     async def _metrics(self, address: str) -> str:
         with contextlib.suppress(aiohttp.ClientError, TimeoutError, UnicodeDecodeError):
             limit = aiohttp.ClientTimeout(total=METRICS_S)
-            async with self._client.session.get(f"{address.removesuffix('/v1')}/metrics", timeout=limit) as response:
+            url = f"{address.removesuffix('/v1')}/metrics"
+            async with self._client.session.get(url, timeout=limit, allow_redirects=False) as response:
                 return await response.text() if response.status == 200 else ""
         return ""
+
+    def told(self) -> Counter[str]:
+        """What the servers counted themselves so far, all clients together."""
+        return sum((client.told for client in self._clients), Counter())
 
     @property
     def failure(self) -> str | None:

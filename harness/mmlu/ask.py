@@ -11,6 +11,7 @@ from harness.errors import EngineError
 from harness.mmlu.prompts import Prompt
 from harness.progress import Counters, Display
 from harness.results import check_space
+from harness.watchdog import Watchdog
 
 QUEUED = 2  # requests handed to the engine for each one it can compute at once: enough to keep it busy
 CHECK_S = 1.0
@@ -34,12 +35,20 @@ class Asked:
     seconds: float
 
 
-def warm_up(engine: VLLM, letters: list[int], display: Display) -> None:
+def warm_up(engine: VLLM, letters: list[int], display: Display, watchdog: Watchdog) -> None:
     """Chooses once for nothing: vLLM compiles what ranks log-probabilities only then, which takes seconds."""
-    engine.wait(engine.spawn(engine.choose(letters, letters)), display.tick)
+
+    def watch() -> None:
+        display.tick()
+        watchdog.check()
+
+    watchdog.rest()
+    engine.wait(engine.spawn(engine.choose(letters, letters)), watch)
 
 
-def ask(engine: VLLM, prompts: Sequence[Prompt], letters: list[int], display: Display, folder: Path) -> Asked:
+def ask(
+    engine: VLLM, prompts: Sequence[Prompt], letters: list[int], display: Display, folder: Path, watchdog: Watchdog
+) -> Asked:
     """Puts every prompt to the engine, in order. Raises EngineError, or BenchmarkError when the disk is full."""
     counters = Counters(issued=len(prompts))
     looked = begin = time.perf_counter()
@@ -49,10 +58,12 @@ def ask(engine: VLLM, prompts: Sequence[Prompt], letters: list[int], display: Di
         display.tick(counters, len(prompts))
         if engine.failure:
             raise EngineError(engine.failure)
+        watchdog.check()
         if time.perf_counter() - looked > CHECK_S:
             looked = time.perf_counter()
             check_space(folder)
 
+    watchdog.rest()
     answers = engine.wait(engine.spawn(answer_all(engine, prompts, letters, counters)), watch)
     return Asked(answers, time.perf_counter() - begin)
 

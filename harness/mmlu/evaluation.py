@@ -15,7 +15,8 @@ from harness.mmlu.config import MMLUConfig
 from harness.plan import parallelism
 from harness.progress import Display
 from harness.results import RunFolder, write_json
-from harness.secrets import hide, hide_word
+from harness.secrets import hide_settings, hide_word
+from harness.watchdog import Watchdog
 
 
 def evaluate(config: MMLUConfig, run: RunFolder, before: Path | None, display: Display) -> int:
@@ -39,15 +40,17 @@ def evaluate(config: MMLUConfig, run: RunFolder, before: Path | None, display: D
     sizes = parallelism(config, system.gpus(), model.weight_bytes(config))
     engine = vllm.VLLM(vllm.choosing_args(config, config.context, sizes, config.seed))
     benchmark.start(engine, run, config.stall_timeout, display)
-    ask.warm_up(engine, letters, display)
+    watchdog = Watchdog(engine, config.stall_timeout)
+    display.stage("warming up")
+    ask.warm_up(engine, letters, display, watchdog)
     display.stage("asking")
-    asked = ask.ask(engine, asked_for, letters, display, run.path)
+    asked = ask.ask(engine, asked_for, letters, display, run.path, watchdog)
     display.done(f"{len(asked_for):,} questions in {asked.seconds:.1f} s")
     display.stage("stopping vLLM")
     engine.close()
 
     display.stage("writing the report")
-    facts |= {"engine_start_s": round(engine.start_s, 1), "engine_args": hide(engine.args)}
+    facts |= {"engine_start_s": round(engine.start_s, 1), "engine_args": hide_settings(engine.args)}
     record(config, run, facts)
     rows = [scores.scored(answer, config.num_fewshot) for answer in asked.answers]
     changes = scores.compare(rows_before, rows) if before else []

@@ -16,6 +16,7 @@ from harness.mmlu.data import DOMAIN_OF, DOMAINS, LETTERS, Data
 from harness.mmlu.scores import BINS, Change, Score, Scored, bins, grouped, overall, score, to_csv
 from harness.mmlu.summary import MMLUFacts, MMLUHistory, Overall
 from harness.pages import number, render
+from harness.progress import as_said
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -145,7 +146,7 @@ def table(config: MMLUConfig, summary: Overall, rows: Sequence[Scored], changes:
         error = "" if part.standard_error is None else f"± {100 * part.standard_error:.2f}"
         page.add_row(name, f"{100 * part.accuracy:.2f}", error, f"{part.n:,}", style=style)
 
-    page = Table(title=f"MMLU  {config.model}  {config.num_fewshot}-shot", title_style="bold")
+    page = Table(title=as_said(f"MMLU  {config.model}  {config.num_fewshot}-shot"), title_style="bold")
     for name in ("", "accuracy %", "std. error", "questions"):
         page.add_column(name, justify="right" if name else "left")
     subjects = grouped(rows, "subject") if config.details else {}

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from harness.errors import UsageError
+from harness.progress import as_said
 from harness.sweep.file import BASELINE, Experiment, Sweep
 
 
@@ -46,12 +46,12 @@ def unsupported(sweep: Sweep) -> dict[str, str]:
 
 
 def show(sweep: Sweep, chosen: list[Experiment], reasons: Mapping[str, str]) -> None:
-    table = Table(title=escape(f"{sweep.name}: {sweep.about}" if sweep.about else sweep.name), title_style="bold")
+    table = Table(title=as_said(f"{sweep.name}: {sweep.about}" if sweep.about else sweep.name), title_style="bold")
     for column in ("experiment", "kind", "changes", "description"):
         table.add_column(column, overflow="fold")
     for item in chosen:
         changes = "\n".join(item.changes) or "(see the file)"
         if item.name in reasons:
             changes += f"\nskipped: {reasons[item.name]}"
-        table.add_row(item.name, item.kind, escape(changes), escape(item.about))
+        table.add_row(item.name, item.kind, as_said(changes), as_said(item.about))
     Console(highlight=False).print(table)

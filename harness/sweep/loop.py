@@ -93,6 +93,8 @@ def finish(going: Going, interrupted: bool, display: Display, mlflow: bool) -> i
     """The report, in a file and on the screen; the exit code."""
     display.stage("writing the report")
     folder = going.folder
+    if interrupted:
+        folder.set_status("interrupted")
     made = report.build(folder.path)
     folder.set_status("interrupted" if interrupted else "complete")
     if not interrupted:

@@ -183,6 +183,7 @@ def build(folder: Path) -> Report:
         rounds=max((record.round + 1 for record in state.records), default=0),
         plots=pictures,
         spread=spread,
+        ended=results.ended_early(folder, reported=True),
         **deviations(folder, state.records),
     )
     write_text(folder / "report.md", page)

@@ -1,0 +1,41 @@
+"""MMLU's questions are watched while an engine answers them."""
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from harness.engines.loop import LoopThread
+from harness.errors import EngineError
+from harness.mmlu import ask
+from harness.mmlu.prompts import Prompt
+from harness.progress import Display
+from harness.watchdog import Watchdog
+
+
+class Silent(LoopThread):
+    """An engine that lives and answers nothing."""
+
+    name, heard_at, failure, concurrency = "vLLM", 0.0, None, 4
+
+    async def choose(self, prompt: list[int], letters: list[int]) -> Any:
+        await asyncio.sleep(3600)
+
+
+@pytest.mark.parametrize("part", ["warm-up", "questions"])
+def test_an_engine_that_answers_nothing_ends_it(tmp_path: Path, part: str) -> None:
+    engine: Any = Silent()
+    engine.open_loop()
+    watchdog, display = Watchdog(engine, 0.1), Display(Console(quiet=True))
+    prompt = Prompt(None, [1, 2, 3], 0)  # type: ignore[arg-type, call-arg]
+    begin = time.monotonic()
+    with pytest.raises(EngineError, match="has answered nothing"):
+        if part == "warm-up":
+            ask.warm_up(engine, [1, 2], display, watchdog)
+        else:
+            ask.ask(engine, [prompt], [1, 2], display, tmp_path, watchdog)
+    assert time.monotonic() - begin < 5
+    engine.stop_loop()
