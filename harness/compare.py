@@ -90,6 +90,7 @@ ABOUT: tuple[tuple[str, str, Tell], ...] = (
 VERDICTS: tuple[tuple[str, str, Tell], ...] = (
     ("verdict", "accuracy", lambda run: run.verdict),
     ("valid", "performance", lambda run: run.validity),
+    ("ended", "ended early", lambda run: run.summary.meta.ended),
 )
 
 
