@@ -229,7 +229,8 @@ def report(plan: Plan, folder: RunFolder, display: Display) -> Summary:
     results.note(folder, stages=display.stages, in_process=other and other.model_dump())
     config, summary = plan.config, rendering.build(folder.path)
     results.finish(folder, rendering.history_line(summary), bool(config.keep_all), display.done)
-    rendering.write_index(config.results_dir)
+    with results.or_say(display.done, f"{config.results_dir / 'index.md'} could not be written"):
+        rendering.write_index(config.results_dir)
     tracking.after(folder.path, config.mlflow, config.results_dir, display.done)
     display.say("")
     display.console.print(rendering.table(summary))

@@ -97,6 +97,7 @@ VERDICTS: tuple[tuple[str, str, Tell], ...] = (
     ("verdict", "accuracy", lambda run: run.verdict),
     ("valid", "performance", lambda run: run.validity),
     ("others", "other programs", lambda run: run.busy),
+    ("ended", "ended early", lambda run: run.summary.meta.ended),
 )
 
 

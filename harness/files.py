@@ -27,7 +27,7 @@ def check_regular(path: Path, most: int) -> None:
     """Raises OSError for anything but a regular file of at most `most` bytes."""
     found = os.stat(path)
     if stat.S_ISDIR(found.st_mode):
-        raise NotRegularError(errno.EISDIR, "is a directory", str(path))
+        raise NotRegularError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if not stat.S_ISREG(found.st_mode):
         raise NotRegularError(errno.EINVAL, "not a regular file", str(path))
     if found.st_size > most:

@@ -142,7 +142,8 @@ def finish(source: Path, out: Path) -> None:
         for path in source.glob(pattern):
             shutil.copyfile(path, out / path.name)
     config, quantized = (json.loads((folder / "config.json").read_text()) for folder in (source, out))
-    results.write_json(out / "config.json", config | {"quantization_config": quantized["quantization_config"]})
+    whole = config | {"quantization_config": quantized["quantization_config"]}
+    results.write_text(out / "config.json", json.dumps(whole, indent=2) + "\n")  # as it is: bos_token is no secret
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from harness.secrets import hide, hide_known, hide_word
 Kind = TypeVar("Kind")
 SPARE_BYTES = 2**23
 LARGEST_FILE = 2**30  # bytes of a run folder's JSON or CSV, and of the history
+STATUS_BYTES, SHORT_REASON = 1024, 200  # of status.json; characters of a reason that fit into it
 RENAMED = {"tokens_per_s": "tokens_per_sec", "samples_per_s": "samples_per_sec"}  # in lines of format 1
 Status = Literal["running", "complete", "failed", "interrupted"]
 Test = Literal["accuracy", "performance", "test04", "test06"]
@@ -49,14 +50,22 @@ class RunFolder:
         return self.results_dir / self.name
 
     def set_status(self, status: Status, reason: str = "") -> None:
+        write_text(self.path / "status.json", self.said(status, reason))
+
+    def said(self, status: Status, reason: str) -> str:
+        """What status.json holds, with room for what it may have to hold at the end."""
         kept = RunStatus(schema_version=SCHEMA, status=status, reason=reason, time=now())
-        write_json(self.path / "status.json", kept.model_dump())
+        return (json.dumps(hide(kept.model_dump()), indent=2) + "\n").ljust(STATUS_BYTES)
 
     def fail(self, status: Literal["failed", "interrupted"], reason: str = "") -> None:
         """Marks a run that ended early; one that is complete stays so, whatever happens to it afterwards."""
         known = known_status(self.path)  # a damaged one is replaced
         if known is None or known.status != "complete":
-            self.set_status(status, reason)
+            try:
+                self.set_status(status, reason)
+            except OSError:  # a full disk: the bytes of the status before are there
+                with (self.path / "status.json").open("r+b") as file:
+                    file.write(self.said(status, reason[:SHORT_REASON]).encode()[:STATUS_BYTES])
 
     def sub(self, name: str) -> Path:
         folder = self.path / name
@@ -260,6 +269,9 @@ def write_text(path: Path, text: str) -> None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path.parent))
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if path.exists() and not path.is_file():  # a pipe or a device is written into, not replaced
+        path.write_text(hide_known(text))
+        return
     with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}-", delete=False) as file:
         try:
             file.write(hide_known(text))

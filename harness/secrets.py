@@ -11,6 +11,7 @@ from typing import Any
 from harness.values import from_yaml
 
 HIDDEN = "***"
+FOLDERS = ("PWD", "OLDPWD")  # a shell's, and no passwords
 SHORTEST = 8  # characters of a secret in the environment: shorter ones are words, such as EMPTY
 
 
@@ -88,7 +89,8 @@ def hide_known(text: str) -> str:
 
 def in_environment() -> set[str]:
     """The values of environment variables whose names say that they are secret."""
-    return {value for name, value in os.environ.items() if len(value) >= SHORTEST and is_secret(name)}
+    named = {name: value for name, value in os.environ.items() if name not in FOLDERS and is_secret(name)}
+    return {value for value in named.values() if len(value) >= SHORTEST}
 
 
 def hide_word(word: str) -> str:

@@ -222,3 +222,13 @@ def test_a_damaged_quantize_json_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / rules.QUANTIZE_JSON).write_text(json.dumps(MADE | {"samples": "many"}))
     with pytest.raises(UsageError, match=r"quantize\.json: samples"):
         checkpoints.title(EngineConfig(model=str(tmp_path)))
+
+
+def test_special_tokens_of_the_model_stay_in_its_config(tmp_path: Path) -> None:
+    source, out = tmp_path / "source", tmp_path / "out"
+    tokens = {"bos_token": "<s>", "pad_token": "<pad>", "image_token": "<image>"}
+    for folder, config in ((source, tokens), (out, {"quantization_config": QUANTIZED})):
+        folder.mkdir()
+        (folder / "config.json").write_text(json.dumps(config))
+    quantize.finish(source, out)
+    assert json.loads((out / "config.json").read_text()) == tokens | {"quantization_config": QUANTIZED}

@@ -1,6 +1,8 @@
 """The results folder: runs, status, latest, history, retention, index."""
 
+import io
 import json
+import os
 import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -10,14 +12,18 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
+from harness import benchmark, compare, results
 from harness.config import RunConfig
 from harness.errors import BAD_INPUT, UsageError
 from harness.plan import resolve
+from harness.progress import Display
 from harness.rendering import build, reservations, write_index
 from harness.results import RunFolder, finish, history, note, open_run, read_json, record, write_json, write_text
 from harness.secrets import hide_word
 from harness.summary import Run
+from tests import made
 
 LABEL = "datacenter-offline"
 LINE: dict[str, Any] = {
@@ -383,3 +389,46 @@ def test_a_run_without_a_finished_test_has_no_report(tmp_path: Path) -> None:
 )
 def test_what_came_out_counts_as_much_as_the_settings(mode: str, run: dict[str, Any], why: list[str]) -> None:
     assert list(reservations(Run(**run), mode)) == why
+
+
+def test_a_full_disk_does_not_leave_a_run_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    run = open_run(tmp_path, LABEL)
+    size = (run.path / "status.json").stat().st_size
+    monkeypatch.setattr(results, "write_text", full)
+    run.fail("failed", "the disk is full: é " * 100)
+    kept = results.status_of(run.path)
+    assert kept is not None and kept.status == "failed" and kept.reason.startswith("the disk is full")
+    assert (run.path / "status.json").stat().st_size == size
+
+
+def test_a_pipe_is_written_into_and_not_replaced(tmp_path: Path) -> None:
+    os.mkfifo(pipe := tmp_path / "pipe")
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)  # waits for nobody, should it be replaced
+    write_text(pipe, "a,b\n")
+    assert os.read(reader, 100) == b"a,b\n"
+    os.close(reader)
+    assert pipe.is_fifo()
+
+
+def test_an_index_that_cannot_be_written_takes_nothing_from_a_run(tmp_path: Path) -> None:
+    folder = made.run(tmp_path / "run", results_dir=tmp_path)
+    (tmp_path / "index.md").mkdir()
+    screen = Console(file=io.StringIO(), width=200)
+    plan = results.facts_of(folder).plan
+    display = Display(screen)
+    display.stage("performance test")
+    assert benchmark.report(plan, RunFolder(tmp_path, "run"), display).run.performance
+    assert "index.md could not be written: Is a directory" in screen.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_a_comparison_says_which_run_ended_early(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        made.run(tmp_path / name)
+    RunFolder(tmp_path, "b").set_status("interrupted")
+    for name in ("a", "b"):
+        build(tmp_path / name)
+    page = compare.page(compare.load([tmp_path / "a", tmp_path / "b"])[0])
+    assert "| ended early | \u2013 | interrupted at 2" in page

@@ -116,3 +116,9 @@ def test_a_clean_log_is_left_as_it_is(tmp_path: Path) -> None:
     log.write_bytes(b"tokens/s: 12 \xff")
     secrets.scrub(log, {"longsecret"})
     assert log.read_bytes() == b"tokens/s: 12 \xff"
+
+
+def test_the_working_folder_is_no_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PWD", "OLDPWD"):
+        monkeypatch.setenv(name, "/home/somebody/bench")
+    assert secrets.hide_text("/home/somebody/bench/demo") == "/home/somebody/bench/demo"

@@ -56,7 +56,8 @@ def evaluate(config: MMLUConfig, run: RunFolder, before: Path | None, display: D
     changes = scores.compare(rows_before, rows) if before else []
     summary = report.write(run, config, data, asked, rows, changes, before)
     results.finish(run, report.history_line(run, summary), say=display.done)
-    report.write_index(config.runs)
+    with results.or_say(display.done, f"{config.runs / 'index.md'} could not be written"):
+        report.write_index(config.runs)
     tracking.after(run.path, config.mlflow, config.results_dir, display.done)
     display.say("")
     display.console.print(report.table(config, summary, rows, changes))
