@@ -46,8 +46,8 @@ endif
 $(PY):
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.ready-requirements.txt: requirements.txt | $(PY)
-	$(PY) -m pip install -q --disable-pip-version-check -r $<
+$(VENV)/.ready-requirements.txt: requirements.txt constraints-gpu.txt | $(PY)
+	$(PY) -m pip install -q --disable-pip-version-check -r $< -c constraints-gpu.txt
 	@$(MAKE) --no-print-directory punkt
 	@touch $@
 

@@ -1,4 +1,4 @@
-"""vLLM's AsyncLLM in this process. The one file that knows its API; written for vLLM 0.24 and 0.32."""
+"""vLLM's AsyncLLM in this process. The one file that knows its API; written for vLLM 0.32."""
 
 import asyncio
 import contextlib
