@@ -6,6 +6,7 @@ import math
 import os
 import sys
 import time
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from rich.live import Live
 from rich.text import Text
 
 PLAIN_EVERY_S = 15.0
+RECENT_S = 60.0  # what is left is told by the answers of this time
 
 
 @dataclass
@@ -35,6 +37,7 @@ class Display:
         self.console = console
         self._stage = ""
         self._start = self._began = self._shown = time.monotonic()
+        self._seen = deque([(0.0, 0)])  # seconds of the stage and answers until then
         self.stages: list[tuple[str, float]] = []  # each with the seconds from the start to its beginning
         self._live = None
         if console.is_terminal:  # not to be redirected: what others print belongs in the log, not on the screen
@@ -56,6 +59,7 @@ class Display:
         self._stage = text
         self._began = time.monotonic()
         self._shown = -math.inf if self._live else self._began
+        self._seen = deque([(0.0, 0)])
         self.stages.append((text, round(self._began - self._start, 1)))
         if self._live:
             self.tick()
@@ -83,21 +87,37 @@ class Display:
         elapsed = at - self._began
         line = f"{self._stage}  {clock(elapsed)}{'  ' if note else ''}{note}"
         if counters is not None:
-            line += describe(counters, total, elapsed, least_s)
+            line += describe(counters, total, elapsed, least_s, self.recent(elapsed, counters.completed))
         if self._live:
             self._live.update(Text(line, no_wrap=True, overflow="ellipsis"), refresh=True)
         else:
             self.say(f"{time.strftime('%H:%M:%S')} {line}")
 
+    def recent(self, elapsed: float, completed: int) -> float | None:
+        """Answers a second of the last minute: not of the time before the first, which says nothing of the rest."""
+        if not completed:
+            self._seen = deque([(elapsed, 0)])
+            return None
+        self._seen.append((elapsed, completed))
+        while len(self._seen) > 2 and self._seen[1][0] <= elapsed - RECENT_S:
+            self._seen.popleft()
+        since, before = self._seen[0]
+        return (completed - before) / (elapsed - since) if completed > before and elapsed > since else None
 
-def describe(counters: Counters, total: int | None, elapsed: float, least_s: float = 0.0) -> str:
-    """How far a test is: samples done, tokens a second, time left; in flight and first token where it streams."""
+
+def describe(
+    counters: Counters, total: int | None, elapsed: float, least_s: float = 0.0, rate: float | None = None
+) -> str:
+    """How far a test is: samples done, tokens a second, time left; in flight and first token where it streams.
+
+    `rate`: answers a second of late, by which the rest is told; without it, those since the start.
+    """
     total = max(total or 0, counters.issued)
     parts = [f"{counters.completed:,}/{total:,} samples" if total else "waiting"]
     if counters.completed and elapsed:
         parts.append(f"{counters.tokens / elapsed:,.0f} tok/s")
         if total:
-            left = elapsed / counters.completed * (total - counters.completed)
+            left = (total - counters.completed) / (rate or counters.completed / elapsed)
             parts.append(f"{clock(max(left, least_s - elapsed))} left")
     if counters.started:
         parts.append(f"{counters.issued - counters.completed:,} in flight")
