@@ -87,6 +87,7 @@ def tests(folder: Path, facts: RunFacts) -> Run:
         accuracy=results.read(scores, ScoresFile) if scores.exists() else None,
         performance=performance.read(folder / FOLDER["performance"], facts) if measured else None,
         search=facts.probes or None,
+        attempts=facts.attempts or None,
         compliance=compliance or None,
         profile=traces.kept(folder),
     )

@@ -6,47 +6,60 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness import loadgen_log, rates, rules, search
+from benchmarks.search import CASES, Bench, Case, Prefill
+from harness import loadgen_log, queueing, rates, rules, search
 from harness.config import RunConfig
 from harness.errors import NotAcceptedError, UsageError
 from harness.plan import resolve
-from harness.search import Probe
+from harness.search import Goal, Probe
 from tests.conftest import run
 from tests.warm import Warm
 
+QUICK = ("capacity, 5/s", "capacity, 60/s", "capacity, 60/s, slow start", "TPOT, 40/s", "an H200, Server")
+BLIND = Goal(600, 459, 1e9, 1e9)  # limits that no latency tells of
+GOAL = Goal(600, 459, 2000, 100)
 
-def probe(limit: float) -> Callable[[float], Probe]:
-    """An engine that keeps the limits up to a rate."""
-    return lambda qps: Probe(qps, qps <= limit, 10 * qps, qps)
+
+def probe(limit: float) -> Callable[[float, float], Probe]:
+    """An engine that keeps the limits up to a rate, and tells nothing else."""
+    return lambda qps, seconds: Probe(qps, qps <= limit, 10 * qps, qps)
 
 
 @given(st.floats(0.5, 500), st.floats(0.1, 9))
 def test_the_limit_is_bracketed(limit: float, share: float) -> None:
-    probes = search.search(share * limit, probe(limit))
+    probes = search.search(share * limit, probe(limit), BLIND)
     best = search.highest(probes)
-    assert best is not None
-    lowest = min(p.qps for p in probes if not p.valid)
+    assert best is not None and best.qps
+    lowest = min(p.qps for p in probes if not p.valid and p.qps)
     assert best.qps <= limit < lowest
-    assert lowest / best.qps <= search.CLOSE
+    assert lowest / best.qps <= search.BRACKET
     assert len(probes) <= search.MOST
 
 
-@given(st.floats(10, 500), st.floats(0.55, 1.0), st.sampled_from(["server", "interactive"]))
-def test_five_probes_are_enough_from_a_known_offline_rate(offline: float, share: float, scenario: str) -> None:
-    start = (rules.SCENARIO[scenario].search_share or 1) * offline
-    probes = search.search(start, probe(share * offline), search.FLOOR * offline, search.CEILING * offline)
+@settings(deadline=None, max_examples=4)
+@given(st.integers(0, 10**6), st.floats(0.6, 1.1), st.sampled_from([30, 60, 300]))
+def test_five_probes_are_enough_for_a_server_of_known_capacity(seed: int, share: float, capacity: int) -> None:
+    server = Bench(Case("", Prefill(capacity)), seed)
+    probes = search.search(share * capacity, server.test, GOAL)
     assert len(probes) <= 5
-    best = search.highest(probes)
-    assert best is not None
-    assert share * offline / best.qps <= 1.06
-    assert search.PROBE_S * len(probes) <= 180
+    found = search.chosen(GOAL, probes)
+    most = queueing.sustainable(capacity, 2, 600, 459)
+    assert found is not None and 0.95 <= found / most <= 1.02
+
+
+@pytest.mark.parametrize("number", [n for n, case in enumerate(CASES) if case.name in QUICK])
+def test_what_a_search_finds_holds_a_full_test(number: int) -> None:
+    server = Bench(CASES[number], number)
+    probes = search.search(0.9 * server.trial(), server.test, server.goal)
+    rate = search.chosen(server.goal, probes)
+    assert rate and server.test(rate, 600).valid
 
 
 def test_it_gives_up_where_nothing_holds() -> None:
-    probes = search.search(10, lambda qps: Probe(qps, False, None, None))
+    probes = search.search(10, lambda qps, seconds: Probe(qps, False, None, None), GOAL)
     assert search.highest(probes) is None
     assert probes[-1].qps == 1
     assert len(probes) < search.MOST
@@ -57,7 +70,7 @@ def test_it_gives_up_where_nothing_holds() -> None:
 
 def test_a_probe_is_long_enough_for_early_stopping() -> None:
     for qps in (0.1, 5, 50, 500):
-        assert search.seconds(qps) * qps >= search.SURE_QUERIES
+        assert GOAL.short(qps) * qps >= rules.SURE_QUERIES
 
 
 def test_max_is_for_server_scenarios_alone() -> None:
