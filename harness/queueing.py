@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 SURE = 2.33  # standard errors: less than 1 in 100 by chance
-BLOCKS = 10  # of the time looked at; their completions tell how even the server's work is
+BLOCKS = 20  # of the time looked at; their completions tell how even the server's work is
+LEAST = 0.1  # of their variance, however one makes up for the other
 PRECISE = 0.04  # of the completions a second: their error, where they are the server's and not the arrivals'
 FEW = 20  # queries in flight at the middle and end together, below which growth is a matter of single queries
 SEQUENCES, EACH = 60, 20_000  # simulated arrivals: so many tests of so many points
@@ -55,7 +56,7 @@ def observed(issued: Sequence[float], completed: Sequence[float]) -> Queue | Non
     seconds = float(end - middle)
     counts, _ = np.histogram(left, np.linspace(middle, end, BLOCKS + 1))
     sent, done = int((came > middle).sum()), int(counts.sum())
-    variance = float(counts.var(ddof=1))
+    variance = float(counts.var(ddof=1)) * lasting(counts)
     error = math.sqrt(variance * BLOCKS) / seconds
     base, each = latency_line(came, left)
     return Queue(
@@ -68,6 +69,13 @@ def observed(issued: Sequence[float], completed: Sequence[float]) -> Queue | Non
         base_s=base,
         each_s=each,
     )
+
+
+def lasting(counts: Any) -> float:
+    """The share of the blocks' variance that adds up over time: what one lacks because it came late, the next has."""
+    off = counts - counts.mean()
+    whole = float((off**2).sum())
+    return min(1.0, max(LEAST, 1 + 2 * float((off[1:] * off[:-1]).sum()) / whole)) if whole else 1.0
 
 
 def latency_line(came: Any, left: Any) -> tuple[float, float]:

@@ -16,10 +16,11 @@ STEP = 1.2  # while one side alone is known; the second is this squared, and so 
 LOWEST = 0.1  # of the first rate; where that does not hold either, the limits are out of reach
 CLOSE = 1.02  # of the estimate: a rate confirmed within this ends the search
 BRACKET = 1.04  # ratio of the lowest rate too fast to the highest that held at which it ends, too
+SHARP, OVERLOAD, SHARP_S = 0.01, 1.15, 60.0  # a capacity known no better than this is measured again, so, for so long
 NEAR = 1.06  # of the highest rate that held: an estimate within this is worth a long probe
 MOST = 12
 SETTLED = 6  # latencies of a query, after which as many run as ever will
-MARGIN = 0.99  # of a rate that just did not hold, or where a limit is just reached: a full test sees more than a probe
+MARGIN = 0.993  # of a rate that just did not hold, or where a limit is just reached: a full test sees more than a probe
 PROBE_S, LONG_S = 30.0, 120.0  # three and one of them in four minutes
 PROBE_QUERIES, LONG_QUERIES = 600, 2400
 PROLONGED = 4  # times as long, at most, where early stopping alone wants more queries
@@ -127,18 +128,26 @@ def following(goal: Goal, done: Sequence[Probe], start: float) -> tuple[float, f
         return last.load, longer
     low, high = bracket(goal, done)
     fastest = max(done, key=lambda probe: probe.load)
-    if high is None or (capacity(done) is None and queued(fastest, goal)):
+    known = capacity(done)
+    if high is None or (known is None and queued(fastest, goal)):
         rate = fastest.load * (step(len(done)) if high is None else STEP)
         return rate, max(goal.short(rate), least)
+    if known and known.completed_error > SHARP * known.completed and not any(map(sharp, done)):
+        return OVERLOAD * known.completed, max(SHARP_S, goal.short(known.completed), least)
     rate = wanted(goal, done)
     if low is None:
         lowest = LOWEST * start
         return None if high.load <= lowest else (max(rate, lowest), max(goal.short(rate), least))
     if any(tells(probe, rate, goal, done) for probe in done):
         return None
-    sure = capacity(done) is not None or rate <= NEAR * low.rate
+    sure = known is not None or rate <= NEAR * low.rate
     seconds = confirm_s(rate, goal, done) if sure else goal.short(rate)
     return rate, max(seconds, least)
+
+
+def sharp(probe: Probe) -> bool:
+    """Whether a probe measured the capacity for long."""
+    return probe.capacity is not None and (probe.seconds or 0.0) >= 0.9 * SHARP_S
 
 
 def step(count: int) -> float:

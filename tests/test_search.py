@@ -2,18 +2,24 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.search import CASES, Bench, Case, Prefill
-from harness import loadgen_log, queueing, rates, rules, search
+from harness import curves, loadgen_log, probes, queueing, rates, rules, search
+from harness.bench import probe_folder
 from harness.config import RunConfig
 from harness.errors import NotAcceptedError, UsageError
+from harness.loadgen_log import TestResult
 from harness.plan import resolve
+from harness.queueing import Queue
 from harness.search import Goal, Probe
 from tests.conftest import run
 from tests.warm import Warm
@@ -30,22 +36,22 @@ def probe(limit: float) -> Callable[[float, float], Probe]:
 
 @given(st.floats(0.5, 500), st.floats(0.1, 9))
 def test_the_limit_is_bracketed(limit: float, share: float) -> None:
-    probes = search.search(share * limit, probe(limit), BLIND)
-    best = search.highest(probes)
+    tried = search.search(share * limit, probe(limit), BLIND)
+    best = search.highest(tried)
     assert best is not None and best.qps
-    lowest = min(p.qps for p in probes if not p.valid and p.qps)
+    lowest = min(p.qps for p in tried if not p.valid and p.qps)
     assert best.qps <= limit < lowest
     assert lowest / best.qps <= search.BRACKET
-    assert len(probes) <= search.MOST
+    assert len(tried) <= search.MOST
 
 
 @settings(deadline=None, max_examples=4)
 @given(st.integers(0, 10**6), st.floats(0.6, 1.1), st.sampled_from([30, 60, 300]))
 def test_five_probes_are_enough_for_a_server_of_known_capacity(seed: int, share: float, capacity: int) -> None:
     server = Bench(Case("", Prefill(capacity)), seed)
-    probes = search.search(share * capacity, server.test, GOAL)
-    assert len(probes) <= 5
-    found = search.chosen(GOAL, probes)
+    tried = search.search(share * capacity, server.test, GOAL)
+    assert len(tried) <= 5
+    found = search.chosen(GOAL, tried)
     most = queueing.sustainable(capacity, 2, 600, 459)
     assert found is not None and 0.95 <= found / most <= 1.02
 
@@ -53,19 +59,19 @@ def test_five_probes_are_enough_for_a_server_of_known_capacity(seed: int, share:
 @pytest.mark.parametrize("number", [n for n, case in enumerate(CASES) if case.name in QUICK])
 def test_what_a_search_finds_holds_a_full_test(number: int) -> None:
     server = Bench(CASES[number], number)
-    probes = search.search(0.9 * server.trial(), server.test, server.goal)
-    rate = search.chosen(server.goal, probes)
+    tried = search.search(0.9 * server.trial(), server.test, server.goal)
+    rate = search.chosen(server.goal, tried)
     assert rate and server.test(rate, 600).valid
 
 
 def test_it_gives_up_where_nothing_holds() -> None:
-    probes = search.search(10, lambda qps, seconds: Probe(qps, False, None, None), GOAL)
-    assert search.highest(probes) is None
-    assert probes[-1].qps == 1
-    assert len(probes) < search.MOST
+    tried = search.search(10, lambda qps, seconds: Probe(qps, False, None, None), GOAL)
+    assert search.highest(tried) is None
+    assert tried[-1].qps == 1
+    assert len(tried) < search.MOST
     plan = resolve(RunConfig(scenario="server", server_target_qps="max"), [], 0)
     with pytest.raises(NotAcceptedError, match="no rate is VALID: 6 probes from 1 to 10 queries/s"):
-        rates.from_search(plan, probes)
+        rates.from_search(plan, tried)
 
 
 def test_a_probe_is_long_enough_for_early_stopping() -> None:
@@ -80,6 +86,92 @@ def test_max_is_for_server_scenarios_alone() -> None:
             RunConfig(server_target_qps="max", **wrong)
     with pytest.raises(UsageError):
         RunConfig(scenario="offline", offline_expected_qps="max")
+
+
+def queue(completed: float, grew: float = 0.0) -> Queue:
+    return Queue(completed + grew, completed, 0.2, grew, 0.5, 0.0)
+
+
+def busy(qps: float, completed: float, ttft: float, **more: Any) -> Probe:
+    """A probe above what the server completes."""
+    grew = queue(completed, qps - completed)
+    known = {"ttft_p50": ttft / 2, "latency_p50": ttft, "ttft_min": 20, "sent": qps, "seconds": 30.0}
+    return Probe(qps, ttft <= 2000, ttft, 50.0, queue=grew, **{**known, **more})
+
+
+def steady(qps: float, ttft: float, tpot: float = 50.0, seconds: float = 30.0) -> Probe:
+    sent = {"sent": qps, "seconds": seconds, "latency_p50": 5500.0, "ttft_p50": 150.0, "ttft_min": 20.0}
+    return Probe(qps, True, ttft, tpot, queue=queue(qps), **sent)
+
+
+# An H200 that completes 60.8 a second: probes of 30 s at 54, 58 and 62 were VALID, a full test at 62 was not.
+CARD = [steady(54, 214, 37), steady(58, 258, 47), steady(62, 360, 59)]
+CURVE = resolve(RunConfig(scenario="server", server_target_qps=(54, 58, 62)), [], 0)
+
+
+def test_a_list_of_rates_ends_below_the_capacity() -> None:
+    assert rates.from_curve(CURVE, CARD).target_qps == 62  # nothing tells the capacity yet
+    assert search.beyond(probes.goal(CURVE), CARD) == pytest.approx(1.2 * 62)
+    found = rates.from_curve(CURVE, [*CARD, busy(74.4, 60.8, 6000)])
+    assert found.target_qps == 58
+    assert "62 would not last: the engine completes 60.8 a second at most" in found.notes[-1]
+
+
+def failed(qps: float) -> TestResult:
+    return Mock(failed=("latency", "early_stopping"), queries=40_104, duration_s=659.5)
+
+
+def test_what_a_full_test_measured_decides_the_next_rate() -> None:
+    full = busy(62, 60.8, 18_212, seconds=647.0, why="TTFT p99 18,212 of 2,000 ms")
+    again = rates.corrected(replace(CURVE, target_qps=62.0), failed(62), [*CARD, full])
+    assert again is not None and again.target_qps == 58
+    assert "62 queries/s was INVALID over 659.5 s (TTFT p99 18,212 of 2,000 ms); retrying at 58" in again.notes[-1]
+    searched = resolve(RunConfig(scenario="server", server_target_qps="max"), [], 0)
+    lower = rates.corrected(replace(searched, target_qps=62.0), failed(62), [*CARD, full])
+    assert lower is not None and lower.target_qps is not None and 57.5 < lower.target_qps < 60.1
+    lowest = replace(CURVE, target_qps=54.0)
+    assert rates.corrected(lowest, failed(54), [*CARD, full]) is None
+
+
+def test_early_stopping_alone_is_prolonged() -> None:
+    few = replace(steady(33.75, 400), valid=False, more=336)
+    assert search.prolonged(few, GOAL) == pytest.approx(1.2 * 30 * (1 + 336 / (33.75 * 30)))
+    again = search.following(GOAL, [few], 30.0)
+    assert again == (33.75, search.prolonged(few, GOAL))
+    assert search.bracket(GOAL, [few]) == (None, None)  # neither held nor too fast
+    assert search.prolonged(replace(few, more=30_000), GOAL) is None
+    assert search.prolonged(replace(few, more=None), GOAL) is None
+
+
+def test_why_a_probe_fell() -> None:
+    plan = replace(CURVE, target_qps=62.0)
+    late = Mock(ttft_ms=Mock(p99=2310.0), tpot_ms=Mock(p99=59.0), failed=("latency", "early_stopping"), valid=False)
+    assert probes.why(late, plan, queue(60.8, 1.0)) == ["TTFT p99 2,310 of 2,000 ms"]
+    assert probes.why(late, plan, queue(60.8, 5.2))[1:] == ["queue grew by 5.2 a second"]
+    early = {"early_stopping_ttft_result": "Run successful.", "early_stopping_tpot_result": "at least 336 more queries"}
+    late.configure_mock(**{"ttft_ms.p99": 300.0}, failed=("early_stopping",), early_stopping=early)
+    assert probes.why(late, plan, None) == ["336 more queries needed"]
+    kinds = [busy(74, 60.8, 6000, why="TTFT p99 6,000 of 2,000 ms"), steady(58, 258), busy(61, 55.8, 300)]
+    assert [*map(curves.verdict, kinds)] == ["INVALID by TTFT", "VALID", "VALID, queue grew"]
+
+
+def test_rates_that_agree_in_four_digits_have_folders_of_their_own(tmp_path: Path) -> None:
+    assert [probe_folder(tmp_path, f"{qps:.4g}").name for qps in (20.001, 20.002)] == ["20", "20-2"]
+
+
+def test_what_is_ignored_is_said() -> None:
+    (said,) = rates.unused(RunConfig(scenario="offline", server_target_qps=5))
+    assert said.startswith("--server-target-qps is not used: --scenario offline")
+    (said,) = rates.unused(RunConfig(scenario="server", offline_expected_qps=5))
+    assert said.startswith("--offline-expected-qps is not used")
+    assert rates.unused(RunConfig(scenario="server", server_target_qps=5)) == []
+
+
+def test_the_length_of_a_test_is_known_before_it() -> None:
+    assert replace(CURVE, target_qps=62.0).length == "40,104 queries in about 10.8 min"
+    offline = replace(resolve(RunConfig(), [], 0), target_qps=57.0)
+    assert offline.length == "40,104 samples in about 11.7 min"
+    assert resolve(RunConfig(), [], 0).length == ""
 
 
 def short_probes() -> None:
