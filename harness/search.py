@@ -132,7 +132,11 @@ def following(goal: Goal, done: Sequence[Probe], start: float) -> tuple[float, f
     if high is None or (known is None and queued(fastest, goal)):
         rate = fastest.load * (step(len(done)) if high is None else STEP)
         return rate, max(goal.short(rate), least)
-    if known and known.completed_error > SHARP * known.completed and not any(map(sharp, done)):
+    if (
+        known
+        and known.completed_error > SHARP * known.completed
+        and not any(probe.capacity and long(probe) for probe in done)
+    ):
         return OVERLOAD * known.completed, max(SHARP_S, goal.short(known.completed), least)
     rate = wanted(goal, done)
     if low is None:
@@ -145,9 +149,9 @@ def following(goal: Goal, done: Sequence[Probe], start: float) -> tuple[float, f
     return rate, max(seconds, least)
 
 
-def sharp(probe: Probe) -> bool:
-    """Whether a probe measured the capacity for long."""
-    return probe.capacity is not None and (probe.seconds or 0.0) >= 0.9 * SHARP_S
+def long(probe: Probe) -> bool:
+    """Whether a probe lasted for so long that its waits are more than chance."""
+    return (probe.seconds or math.inf) >= 0.9 * SHARP_S
 
 
 def step(count: int) -> float:
@@ -232,9 +236,12 @@ def by_limits(goal: Goal, probes: Sequence[Probe]) -> float:
     """The rate at which the first limit is reached."""
     known = capacity(probes)
     most = known.completed if known else None
-    ttft = [(probe.answered, goal.ttft_ms / probe.ttft_p99) for probe in probes if probe.ttft_p99]
-    tpot = [(probe.answered, goal.tpot_ms / probe.tpot_p99) for probe in probes if probe.tpot_p99]
-    return min(crossing(ttft, most), by_sharing(goal, probes) or crossing(tpot, most))
+    told = trusted(probes)
+    # Where the capacity is known, waiting follows from it: only a long probe with a steady queue knows better.
+    waits = [probe for probe in told if known is None or (long(probe) and not probe.grew)]
+    ttft = [(probe.answered, goal.ttft_ms / probe.ttft_p99) for probe in waits if probe.ttft_p99]
+    tpot = [(probe.answered, goal.tpot_ms / probe.tpot_p99) for probe in told if probe.tpot_p99]
+    return min(crossing(ttft, most), by_sharing(goal, told) or crossing(tpot, most))
 
 
 def by_sharing(goal: Goal, probes: Sequence[Probe]) -> float | None:
@@ -285,22 +292,25 @@ def confirm_s(rate: float, goal: Goal, probes: Sequence[Probe]) -> float:
 
 def tells(probe: Probe, wanted: float, goal: Goal, probes: Sequence[Probe]) -> bool:
     """Whether a probe held about the rate that is wanted, for long enough to confirm it."""
-    long = probe.seconds is None or probe.seconds >= 0.9 * confirm_s(wanted, goal, probes)
-    return probe.held and long and max(probe.load, probe.rate) >= wanted / CLOSE
+    lasted = probe.seconds is None or probe.seconds >= 0.9 * confirm_s(wanted, goal, probes)
+    return probe.held and lasted and max(probe.load, probe.rate) >= wanted / CLOSE
+
+
+def trusted(probes: Sequence[Probe]) -> list[Probe]:
+    """All but those that something else disturbed: a higher rate held for about as long."""
+    held = [probe for probe in probes if probe.held]
+    return [
+        probe
+        for probe in probes
+        if probe.held
+        or not any(one.load > probe.load and (one.seconds or 0) >= 0.9 * (probe.seconds or 0) for one in held)
+    ]
 
 
 def bracket(goal: Goal, probes: Sequence[Probe]) -> tuple[Probe | None, Probe | None]:
-    """The highest that held below the lowest that was too fast, and that one.
-
-    One that held for as long at a higher rate speaks against one that did not.
-    """
+    """The highest that held below the lowest that was too fast, and that one."""
     held = [probe for probe in probes if probe.held]
-    lost = [
-        probe
-        for probe in probes
-        if not (probe.held or prolonged(probe, goal))
-        and not any(one.load > probe.load and (one.seconds or 0) >= (probe.seconds or 0) for one in held)
-    ]
+    lost = [probe for probe in trusted(probes) if not (probe.held or prolonged(probe, goal))]
     high = min(lost, key=lambda probe: probe.load, default=None)
     return highest([probe for probe in held if high is None or probe.load < high.load]), high
 

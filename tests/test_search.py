@@ -143,6 +143,15 @@ def test_early_stopping_alone_is_prolonged() -> None:
     assert search.prolonged(replace(few, more=None), GOAL) is None
 
 
+def test_a_disturbed_probe_does_not_hold_the_search_down() -> None:
+    disturbed = replace(steady(44.6, 3042), valid=False, why="TTFT p99 3,042 of 2,000 ms")
+    done = [disturbed, steady(53.5, 990, seconds=31.0), busy(77.0, 60.0, 7700)]
+    assert 57 < search.wanted(GOAL, done) < 58.5
+    again = search.following(GOAL, done, 44.6)
+    assert again is not None and 57 < again[0] < 58.5
+    assert search.wanted(GOAL, done[:1]) < 44.6
+
+
 def test_why_a_probe_fell() -> None:
     plan = replace(CURVE, target_qps=62.0)
     late = Mock(ttft_ms=Mock(p99=2310.0), tpot_ms=Mock(p99=59.0), failed=("latency", "early_stopping"), valid=False)
