@@ -185,6 +185,7 @@ def test_the_length_of_a_test_is_known_before_it() -> None:
 
 def short_probes() -> None:
     search.PROBE_S, search.PROBE_QUERIES, search.MOST = 2.0, 470, 3
+    search.LONG_S, search.LONG_QUERIES, search.SHARP_S, search.SETTLED = 4.0, 500, 4.0, 0
 
 
 @pytest.mark.engine
@@ -200,12 +201,13 @@ def test_a_search_on_the_demo(tmp_path: Path) -> None:
     assert 1 <= len(probes) <= 3
     assert all(p["qps"] > 0 and p["ttft_p99"] > 0 and p["tpot_p99"] > 0 for p in probes)
     assert len(list((folder / "Probes").iterdir())) == len(probes)
-    valid = [p["qps"] for p in probes if p["valid"]]
-    expected = search.MARGIN * max(valid) if valid else min(p["qps"] for p in probes)
+    valid = [max(p["qps"], p["sent"]) for p in probes if p["valid"]]
+    expected = max(valid) if valid else min(p["qps"] for p in probes)
     assert any("server_target_qps = " in note for note in summary["meta"]["notes"])
     assert summary["run"]["performance"]["target_qps"] <= 1.001 * expected
     assert (folder / "plots" / "search.png").exists()
-    asked, given = (loadgen_log.read(folder / place) for place in ("Performance", f"Probes/{probes[0]['qps']:.4g}"))
+    asked, given = (loadgen_log.read(folder / place) for place in ("Performance", probes[0]["folder"]))
+    assert probes[0]["folder"] == f"Probes/{probes[0]['qps']:.4g}" and probes[0]["queue"]["sent"] > 0
     assert asked.effective["min_duration_ms"] == 1000 * duration(folder) != given.effective["min_duration_ms"]
     assert asked.effective["performance_sample_count"] == summary["meta"]["samples"]
 
