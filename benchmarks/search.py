@@ -252,7 +252,7 @@ def before(bench: Bench) -> Found:
     probes = 0
     while probes < 12:
         probes += 1
-        if bench.test(rate, bench.goal.short(rate)).valid:
+        if bench.test(rate, max(30.0, 600 / rate)).valid:
             low = rate
         else:
             high = rate

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -86,6 +87,26 @@ def test_max_is_for_server_scenarios_alone() -> None:
             RunConfig(server_target_qps="max", **wrong)
     with pytest.raises(UsageError):
         RunConfig(scenario="offline", offline_expected_qps="max")
+
+
+@pytest.mark.parametrize(("rate", "grew"), [(50, False), (58, False), (70, True), (120, True)])
+def test_a_queue_that_grows_tells_the_capacity(rate: float, grew: bool) -> None:
+    came = np.cumsum(np.random.default_rng(1).exponential(1 / rate, int(30 * rate)))
+    _, left = Prefill(60).answer(came, np.ones(1000))
+    seen = queueing.observed(came.tolist(), left.tolist())
+    assert seen is not None and seen.grew is grew
+    assert seen.capacity == (pytest.approx(60, rel=0.01) if grew else None)
+    assert queueing.observed(came[:10].tolist(), left[:10].tolist()) is None
+
+
+def test_what_a_long_test_can_keep() -> None:
+    assert 58 < queueing.sustainable(60, 1.98, 600) < 59
+    assert 53 < queueing.sustainable(60, 0.48, 600) < 56
+    assert queueing.sustainable(60, 1.98, 600, dispersion=1.0) < 57.5
+    assert queueing.sustainable(2000, 2, 600) == 2000  # so many come that their chance evens out
+    assert queueing.telling_s(62, 0.02) > 200  # seconds: half a minute does not see an overload of 2 %
+    assert 11 < queueing.shared(1.0, 0.05, 4.0, 600) < (4 - 1) / 0.05 / 4
+    assert queueing.shared(5.0, 0.05, 4.0, 600) == 0
 
 
 def queue(completed: float, grew: float = 0.0) -> Queue:
