@@ -23,6 +23,7 @@ the benchmark
     samples  sut  loadgen  bench      data, system under test, one LoadGen test, the tests of a run
     loadgen_log  validity             what LoadGen wrote, typed; why it says INVALID
     rates  search                     LoadGen's target rate, measured or searched for
+    queueing  probes                  whether a test's queue was steady; a test as the search sees it
     accuracy  compliance              verdicts beside LoadGen's
     watchdog  recorder  others        what is watched while a test runs: silence, machine and engine, other programs
     profiling  traces                 the load once more under the engine's profiler; its traces, typed

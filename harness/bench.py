@@ -1,21 +1,25 @@
 """LoadGen's tests of one run, on one engine, watched while they run."""
 
+import itertools
 from collections.abc import Coroutine
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import mlperf_loadgen as lg
 
-from harness import loadgen, others, recorder, results, search, sut, system, token_times
+from harness import loadgen, others, queueing, recorder, results, sut, system, token_times
 from harness.engines import Engine
 from harness.errors import EngineError
 from harness.facts import ServerUse
+from harness.loadgen_log import TestResult
 from harness.others import Others
 from harness.plan import Plan
+from harness.probes import measured
 from harness.progress import Display
 from harness.samples import Library
+from harness.search import Probe
 from harness.watchdog import Watchdog
 
 Result = TypeVar("Result")
@@ -34,6 +38,8 @@ class Bench:
     taken_gpus: list[int] = field(default_factory=list)  # by other programs, before the engine started
     settings: lg.TestSettings | None = field(default=None, init=False)
     loaded: list[int] = field(default_factory=list, init=False)  # samples in the order of the last test's library
+    probes: list[Probe] = field(default_factory=list, init=False)  # that came before the run's own test
+    queue: queueing.Queue | None = field(default=None, init=False)  # of the last test, if LoadGen set its pace
 
     def test(self, mode: results.Test, plan: Plan, audit: str = "") -> Path:
         """Runs one test to its end and returns the folder with its logs. Raises EngineError, BenchmarkError.
@@ -46,36 +52,37 @@ class Bench:
         settings = self.settings_in(folder, plan)
         loadgen.set_rates(settings, plan)
         self.display.stage(f"{mode} test" if mode in ("accuracy", "performance") else mode.upper())
+        if mode == "performance" and plan.length:
+            self.display.say(f"         {plan.length}")
         self.drive(mode, settings, plan, folder)
         return folder
 
-    def probe(self, plan: Plan, short: Plan) -> search.Probe:
+    def attempt(self, plan: Plan) -> tuple[TestResult, Probe]:
+        """The performance test of the run, and what it came to."""
+        folder = self.test("performance", plan)
+        result = token_times.read(folder, plan.limits, plan.asked is not None)
+        return result, measured(result, plan, self.queue, folder.name)
+
+    def set_aside(self, attempt: Probe, number: int) -> Probe:
+        """Moves the logs of a performance test that another one follows."""
+        folder = self.run.sub("Attempts") / str(number)
+        (self.run.path / attempt.folder).rename(folder)
+        return replace(attempt, folder=str(folder.relative_to(self.run.path)))
+
+    def probe(self, plan: Plan, short: Plan) -> Probe:
         """A short performance test: `short` is the run's plan with a load of its own, and less of everything else."""
         several = plan.config.row.several
         load = f"{short.samples_per_query} samples per query" if several else f"{short.target_qps:.4g} queries/s"
-        folder = self.run.sub("Probes") / load.partition(" ")[0]
-        folder.mkdir(exist_ok=True)
+        folder = probe_folder(self.run.sub("Probes"), load.partition(" ")[0])
         settings = self.settings_in(folder, plan)  # the run's: shortened for this test alone
         (folder / "user.conf").write_text(loadgen.user_conf(short))
-        self.display.stage(f"probe at {load}")
+        self.display.stage(f"probe at {load}, {short.length}")
         with loadgen.shortened(settings, short):
             self.drive("performance", settings, short, folder)
         result = token_times.read(folder, plan.limits, plan.asked is not None)
-        self.display.done(f"{load}: {'VALID' if result.valid else 'INVALID'}")
-        first, each, whole = result.ttft_ms, result.tpot_ms, result.latency_ms
-        return search.Probe(
-            qps=None if several else short.target_qps,
-            samples_per_query=short.samples_per_query,
-            valid=bool(result.valid),
-            latency_p50=whole.p50 if whole else None,
-            latency_p90=whole.p90 if whole else None,
-            ttft_p99=first.p99 if first else None,
-            tpot_p99=each.p99 if each else None,
-            ttft_p50=first.p50 if first else None,
-            tpot_p50=each.p50 if each else None,
-            tokens_per_sec=result.tokens_per_sec,
-            samples_per_sec=result.samples_per_sec,
-        )
+        found = measured(result, short, self.queue, str(folder.relative_to(self.run.path)))
+        self.display.done(f"{load}: {'VALID' if found.valid else 'INVALID'}{found.why and f' ({found.why})'}")
+        return found
 
     def settings_in(self, folder: Path, plan: Plan) -> lg.TestSettings:
         """Writes the plan's user.conf into the folder; LoadGen reads the first one of a run."""
@@ -101,10 +108,12 @@ class Bench:
             self.check(folder, busy=tested.counters.issued > tested.counters.completed)
 
         gpus = plan.watched_gpus
-        measured = recorder.recording(folder / "machine.csv", plan.config.extra_metrics, self.engine.expose, gpus)
+        recorded = recorder.recording(folder / "machine.csv", plan.config.extra_metrics, self.engine.expose, gpus)
         before, told = recorder.joules(gpus), self.engine.told()
-        with measured, self.others(plan) as load:
+        with recorded, self.others(plan) as load:
             self.loaded = loadgen.run(mode, settings, tested, plan.samples, folder, watch)
+        rated = plan.config.row.fixed_rate
+        self.queue = queueing.observed(tested.issued_at, tested.completed_at) if rated else None
         for said in load.said:
             self.display.say(said if plan.config.endpoint else f"{said}: {others.SLOWER}", style="yellow")
         after = recorder.joules(gpus)
@@ -143,3 +152,11 @@ class Bench:
         else:
             self.watchdog.rest()
         results.check_space(folder)
+
+
+def probe_folder(probes: Path, load: str) -> Path:
+    """A new folder for the logs of a probe, named by its load; by a number, too, where the same was probed before."""
+    names = (load if n == 1 else f"{load}-{n}" for n in itertools.count(1))
+    folder = next(probes / name for name in names if not (probes / name).exists())
+    folder.mkdir()
+    return folder

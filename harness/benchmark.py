@@ -1,7 +1,6 @@
 """The way of one run: plan, data, engine, rate, tests, report."""
 
 import gc
-from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -22,7 +21,6 @@ from harness import (
     search,
     startup,
     system,
-    token_times,
     traces,
     tracking,
     workload_samples,
@@ -32,8 +30,10 @@ from harness.bench import Bench
 from harness.config import RunConfig
 from harness.errors import DONE, NOT_ACCEPTED
 from harness.plan import Plan, resolve
+from harness.probes import goal
 from harness.progress import Display
 from harness.results import RunFolder
+from harness.search import Probe
 from harness.secrets import hide_settings
 from harness.summary import Summary
 from harness.watchdog import StartWatch, Watchdog
@@ -54,6 +54,8 @@ def run(config: RunConfig, folder: RunFolder, display: Display) -> int:
         known, plan = plan.deviations, replace(plan, official_data=False)
         warn(display, [reason for reason in plan.deviations if reason not in known])
     warn_short(display, plan)
+    for said in rates.unused(config):
+        display.say(said, style="yellow")
 
     taken = others.taken_gpus()
     engine = engines.create(plan, folder.path / traces.FOLDER)
@@ -145,41 +147,38 @@ def calibrate(plan: Plan, bench: Bench) -> rates.Trial:
 
 def try_rates(plan: Plan, bench: Bench, known: rates.Known | None) -> Plan:
     """The plan with the best of several rates, each a short test; every one is kept in config.json at once."""
-    probes: list[search.Probe] = []
 
-    def probe(qps: float) -> search.Probe:
-        probes.append(bench.probe(plan, rates.at_rate(plan, qps)))
-        results.record(bench.run, plan, probes=[asdict(probe) for probe in probes])
-        return probes[-1]
+    def probe(qps: float, seconds: float | None = None) -> Probe:
+        bench.probes.append(bench.probe(plan, rates.at_rate(plan, qps, seconds)))
+        results.record(bench.run, plan, probes=[asdict(probe) for probe in bench.probes])
+        return bench.probes[-1]
 
-    if isinstance(plan.config.server_target_qps, tuple):
-        return rates.from_curve(plan, [probe(qps) for qps in sorted(set(plan.config.server_target_qps))])
-    return search_rate(plan, bench, known, probe)
+    given = plan.config.server_target_qps
+    if not isinstance(given, tuple):
+        return rates.from_search(plan, search.search(start_rate(plan, bench, known), probe, goal(plan)))
+    for qps in sorted(set(given)):
+        probe(qps)
+    if more := search.beyond(goal(plan), bench.probes):
+        probe(more)
+    return rates.from_curve(plan, bench.probes)
 
 
 def try_batches(plan: Plan, bench: Bench) -> Plan:
     """The plan with the most samples per query, after a short test with each number of them."""
-    probes: list[search.Probe] = []
     for size in sorted(set(plan.config.batches)):
         short = rates.in_batches(plan, size)
         found = rates.from_trial(short, calibrate(short, bench))
-        probes.append(bench.probe(plan, found))
-        results.record(bench.run, plan, probes=[asdict(probe) for probe in probes])
+        bench.probes.append(bench.probe(plan, found))
+        results.record(bench.run, plan, probes=[asdict(probe) for probe in bench.probes])
     return plan.noted(found.notes[-1], expected_latency_ms=found.expected_latency_ms)
 
 
-def search_rate(plan: Plan, bench: Bench, known: rates.Known | None, probe: Callable[[float], search.Probe]) -> Plan:
-    """The plan with the highest rate that is VALID.
-
-    A known Offline rate bounds the search from above; a short trial, which sees more of its ramps, only begins it.
-    """
+def start_rate(plan: Plan, bench: Bench, known: rates.Known | None) -> float:
+    """Where a search begins: at a share of the Offline rate, known or from a short trial."""
     row = plan.config.row
     if known is None:
-        start = (row.offline_share or 1.0) * calibrate(plan, bench).samples_per_sec
-        return rates.from_search(plan, search.search(start, probe))
-    offline = known.requests_per_sec
-    start = (row.search_share or 1.0) * offline
-    return rates.from_search(plan, search.search(start, probe, search.FLOOR * offline, search.CEILING * offline))
+        return (row.offline_share or 1.0) * calibrate(plan, bench).samples_per_sec
+    return (row.search_share or 1.0) * known.requests_per_sec
 
 
 def measure(plan: Plan, bench: Bench, tokenizer: Any) -> Evaluation | None:
@@ -209,14 +208,16 @@ def measure_accuracy(plan: Plan, bench: Bench, tokenizer: Any) -> Evaluation:
 
 def measure_performance(plan: Plan, bench: Bench) -> Plan:
     """Runs the performance test, again with a corrected rate if the first was wrong; the plan of the last one."""
+    attempts: list[Probe] = []
     for left in reversed(range(rates.max_attempts(plan.config))):
-        result = token_times.read(bench.test("performance", plan), plan.limits, plan.asked is not None)
-        better = rates.corrected(plan, result) if left else None
+        result, attempt = bench.attempt(plan)
+        better = rates.corrected(plan, result, [*bench.probes, *attempts, attempt]) if left else None
         if better is None:
             break
+        attempts.append(bench.set_aside(attempt, len(attempts) + 1))
         plan = better
         bench.display.done(plan.notes[-1])
-        results.record(bench.run, plan)
+        results.record(bench.run, plan, attempts=[asdict(attempt) for attempt in attempts])
     speed = f"{result.tokens_per_sec:,.0f} output tokens/s" if result.tokens_per_sec else "no tokens"
     bench.display.done(f"performance: {'VALID' if result.valid else 'INVALID'}, {speed}")
     return plan

@@ -60,11 +60,24 @@ def latency(axes: Any, panel: Panel, probes: Sequence[Probe]) -> None:
     for point, line in ((panel.middle, ":"), (panel.tail, "-")):
         known = sorted((p.load, value) for p in probes if (value := getattr(p, f"{panel.kind}_{point}")) is not None)
         axes.plot([x for x, _ in known], [y for _, y in known], line, color=GREY, linewidth=1, zorder=2, label=point)
-    for verdict, color, label in ((True, BLUE, "VALID"), (False, RED, "INVALID")):
-        points = [(p.load, getattr(p, f"{panel.kind}_{panel.tail}")) for p in probes if p.valid is verdict]
-        known = [(load, value) for load, value in points if value is not None]
-        if known:
-            axes.plot([x for x, _ in known], [y for _, y in known], "o", color=color, label=f"{panel.tail}, {label}")
+    for label in dict.fromkeys(map(verdict, probes)):
+        points = [(p.load, getattr(p, f"{panel.kind}_{panel.tail}"), p) for p in probes if verdict(p) == label]
+        shown = [(load, value, p) for load, value, p in points if value is not None]
+        if shown:
+            color, mark = BLUE if shown[0][2].valid else RED, "o" if shown[0][2].held else FELL.get(label, "X")
+            name = f"{panel.tail}, {label}"
+            axes.plot([x for x, *_ in shown], [y for _, y, _ in shown], mark, color=color, label=name)
+
+
+FELL = {"INVALID by TTFT": "v", "INVALID by TPOT": "^", "INVALID, too few queries": "s", "VALID, queue grew": "D"}
+
+
+def verdict(probe: Probe) -> str:
+    """LoadGen's verdict on a probe, and in two words why it fell."""
+    if probe.valid:
+        return "VALID, queue grew" if probe.grew else "VALID"
+    limits = " and ".join(name for name in ("TTFT", "TPOT") if f"{name} p99" in probe.why)
+    return f"INVALID by {limits}" if limits else "INVALID, too few queries" if probe.more else "INVALID"
 
 
 def mark_limit(axes: Any, limit: float | None) -> None:

@@ -76,6 +76,7 @@ class RunFacts(Facts):
     deviations: Annotated[list[str], Field(validation_alias=AliasChoices("deviations", "shortcomings"))]  # before 3
     loadgen: dict[str, str] = {}
     probes: list[Probe] = []
+    attempts: list[Probe] = []  # performance tests that another one followed
     concurrency: int | None = None  # most requests computed at once
     checkpoint: str | None = None  # where it came quantized
     data: str | None = None

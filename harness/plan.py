@@ -116,6 +116,22 @@ class Plan:
         return math.ceil(wanted / self.samples) * self.samples
 
     @property
+    def length(self) -> str:
+        """How many queries a performance test has and how long it takes at least, in words; empty where the rate is not
+        known yet. LoadGen takes whole passes of the samples."""
+        rate, row = self.target_qps, self.config.row
+        if row.planned_by_rate and rate:
+            least = 1.1 * self.min_duration_s * rate  # LoadGen's own reserve, where it sends all at once
+            queries = self.queries or math.ceil(max(least, self.samples) / self.samples) * self.samples
+            seconds = queries / rate
+        elif not row.planned_by_rate and self.expected_latency_ms and self.queries:
+            queries = self.queries
+            seconds = queries / self.samples_per_query * self.expected_latency_ms / 1000
+        else:
+            return ""
+        return f"{queries:,} {'samples' if row.pace == 'all at once' else 'queries'} in about {minutes(seconds)}"
+
+    @property
     def too_short(self) -> str | None:
         """Why the performance test cannot be VALID at its rate, in words; None where it can."""
         if not (self.config.row.fixed_rate and self.queries and self.target_qps) or self.config.mode == "accuracy":
@@ -181,6 +197,10 @@ class Plan:
     def noted(self, note: str, **changes: Any) -> "Plan":
         """The same plan with one more `auto` resolved."""
         return replace(self, notes=(*self.notes, note), **changes)
+
+
+def minutes(seconds: float) -> str:
+    return f"{seconds / 60:.1f} min" if seconds >= 60 else f"{seconds:.0f} s"
 
 
 def resolve(

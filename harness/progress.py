@@ -6,6 +6,7 @@ import math
 import os
 import sys
 import time
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from harness.errors import plain
 from harness.secrets import hide_known
 
 PLAIN_EVERY_S = 15.0
+RECENT_S = 60.0  # what is left is told by the answers of this time
 
 
 @dataclass
@@ -39,6 +41,7 @@ class Display:
         self.console = console
         self._stage = ""
         self._start = self._began = self._shown = time.monotonic()
+        self._seen = deque([(0.0, 0)])  # seconds of the stage and answers until then
         self.stages: list[tuple[str, float]] = []  # each with the seconds from the start to its beginning
         self._live = None
         if console.is_terminal:  # not to be redirected: what others print belongs in the log, not on the screen
@@ -60,6 +63,7 @@ class Display:
         self._stage = text
         self._began = time.monotonic()
         self._shown = -math.inf if self._live else self._began
+        self._seen = deque([(0.0, 0)])
         self.stages.append((text, round(self._began - self._start, 1)))
         if self._live:
             self.tick()
@@ -87,11 +91,22 @@ class Display:
         elapsed = at - self._began
         line = plain(f"{self._stage}  {clock(elapsed)}{'  ' if note else ''}{note}")
         if counters is not None:
-            line += describe(counters, total, elapsed, least_s)
+            line += describe(counters, total, elapsed, least_s, self.recent(elapsed, counters.completed))
         if self._live:
             self._live.update(Text(line, no_wrap=True, overflow="ellipsis"), refresh=True)
         else:
             self.say(f"{time.strftime('%H:%M:%S')} {line}")
+
+    def recent(self, elapsed: float, completed: int) -> float | None:
+        """Answers a second of the last minute: not of the time before the first, which says nothing of the rest."""
+        if not completed:
+            self._seen = deque([(elapsed, 0)])
+            return None
+        self._seen.append((elapsed, completed))
+        while len(self._seen) > 2 and self._seen[1][0] <= elapsed - RECENT_S:
+            self._seen.popleft()
+        since, before = self._seen[0]
+        return (completed - before) / (elapsed - since) if completed > before and elapsed > since else None
 
 
 def as_said(text: str) -> str:
@@ -99,14 +114,19 @@ def as_said(text: str) -> str:
     return escape(plain(text))
 
 
-def describe(counters: Counters, total: int | None, elapsed: float, least_s: float = 0.0) -> str:
-    """How far a test is: samples done, tokens a second, time left; in flight and first token where it streams."""
+def describe(
+    counters: Counters, total: int | None, elapsed: float, least_s: float = 0.0, rate: float | None = None
+) -> str:
+    """How far a test is: samples done, tokens a second, time left; in flight and first token where it streams.
+
+    `rate`: answers a second of late, by which the rest is told; without it, those since the start.
+    """
     total = max(total or 0, counters.issued)
     parts = [f"{counters.completed:,}/{total:,} samples" if total else "waiting"]
     if counters.completed and elapsed:
         parts.append(f"{counters.tokens / elapsed:,.0f} tok/s")
         if total:
-            left = elapsed / counters.completed * (total - counters.completed)
+            left = (total - counters.completed) / (rate or counters.completed / elapsed)
             parts.append(f"{clock(max(left, least_s - elapsed))} left")
     if counters.started:
         parts.append(f"{counters.issued - counters.completed:,} in flight")

@@ -3,18 +3,18 @@
 import asyncio
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle, islice, starmap
 from typing import Any, Literal
 
-from harness import rules, search
+from harness import probes, rules, search
 from harness.config import RunConfig
 from harness.engines import Engine
 from harness.errors import NotAcceptedError
 from harness.loadgen_log import TestResult
 from harness.plan import Plan
-from harness.search import MARGIN, Probe, highest
+from harness.search import Probe, highest
 from harness.sut import Item, batched
 
 # LoadGen plans for 1.1 x duration x rate. A trial sees the ramps at both ends more than a long run does, so the
@@ -23,6 +23,8 @@ OFFLINE_MARGIN = 1.1
 # LoadGen generates 2 x duration / latency queries for SingleStream and issues them all.
 LATENCY_MARGIN = 1.5
 STREAM_TRIAL = 10  # queries
+TRIAL_S = 60.0  # then the answers that came are counted
+LOWER = 0.97  # of a rate that did not hold a whole test, at most
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,17 @@ class Trial:
 
     def __str__(self) -> str:
         return f"{self.samples_per_sec:.4g} samples/s, measured on {self.samples:,} samples in {self.seconds:.1f} s"
+
+
+def unused(config: RunConfig) -> list[str]:
+    """What was given and plays no part in this scenario, a sentence each."""
+    flags = {"--server-target-qps": "fixed rate", "--offline-expected-qps": "all at once"}
+    given = {"--server-target-qps": config.server_target_qps, "--offline-expected-qps": config.offline_expected_qps}
+    return [
+        f"{name} is not used: --scenario {config.scenario} does not send at a rate of that kind"
+        for name, pace in flags.items()
+        if given[name] != "auto" and config.row.pace != pace
+    ]
 
 
 def needed(config: RunConfig) -> Literal["nothing", "offline", "server", "max", "curve", "latency"]:
@@ -90,8 +103,8 @@ def from_history(plan: Plan, known: Known) -> Plan:
 
 def max_attempts(config: RunConfig) -> int:
     """How often a performance test is run at most if its rate turns out to be wrong: a measured rate is corrected
-    once, one that a search found may be lowered twice."""
-    return 3 if needed(config) == "max" else 2
+    once, one that a search found may be lowered twice, and of several given ones the next lower one is taken."""
+    return 3 if config.tries_rates else 2
 
 
 def trial_samples(plan: Plan, samples: list[Item], concurrency: int) -> list[Item]:
@@ -108,12 +121,34 @@ def trial_batch(plan: Plan) -> int | None:
 
 
 async def trial(engine: Engine, requests: Sequence[tuple[list[int], int | None]], batch_size: int | None) -> Trial:
-    """Warms up on a few requests, then answers all of them: together, or in batches as the run itself will."""
+    """Warms up on a few requests, then answers all of them: together, or in batches as the run itself will.
+
+    After `TRIAL_S` it ends with the answers that came by then, or with the first.
+    """
     await asyncio.gather(*starmap(engine.generate, requests[: batch_size or 4]))
     begin = time.perf_counter()
+    answered = 0
     for batch in batched(requests, batch_size or len(requests)):
-        await asyncio.gather(*starmap(engine.generate, batch))
-    return Trial(len(requests), time.perf_counter() - begin)
+        answered += await within(list(starmap(engine.generate, batch)), TRIAL_S + begin - time.perf_counter())
+        if time.perf_counter() - begin >= TRIAL_S:
+            break
+    return Trial(answered, time.perf_counter() - begin)
+
+
+async def within(work: Sequence[Coroutine[Any, Any, Any]], seconds: float) -> int:
+    """How much of the work was done in time; at least one piece, for which it waits. The rest is given up."""
+    tasks = [asyncio.ensure_future(piece) for piece in work]
+    try:
+        done, _ = await asyncio.wait(tasks, timeout=max(0.0, seconds), return_when=asyncio.FIRST_EXCEPTION)
+        if not done:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+        return len(done)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def from_trial(plan: Plan, trial: Trial) -> Plan:
@@ -140,30 +175,48 @@ def from_trial(plan: Plan, trial: Trial) -> Plan:
     )
 
 
-def from_search(plan: Plan, probes: list[Probe]) -> Plan:
-    """The plan with the highest rate that held, a little lower. Raises NotAcceptedError where none did."""
-    loads = [probe.load for probe in probes]
-    tried = f"{len(probes)} probes from {min(loads):.4g} to {max(loads):.4g} queries/s"
-    best = highest(probes)
-    if best is None:
-        raise NotAcceptedError(f"no rate is VALID: {tried}, in Probes/. Give one to run all the same.")
-    rate = MARGIN * best.load
-    found = f"{MARGIN} x {best.load:.4g}, the highest VALID of {tried}"
+def from_search(plan: Plan, tried: list[Probe]) -> Plan:
+    """The plan with the highest rate that a full test is expected to keep. Raises NotAcceptedError where none held."""
+    loads = [probe.load for probe in tried]
+    range_ = f"{len(tried)} probes from {min(loads):.4g} to {max(loads):.4g} queries/s"
+    goal = probes.goal(plan)
+    rate, best = search.chosen(goal, tried), search.bracket(goal, tried)[0]
+    if rate is None or best is None:
+        raise NotAcceptedError(f"no rate is VALID: {range_}, in Probes/. Give one to run all the same.")
+    known = search.capacity(tried)
+    most = f"; the engine completes {known.completed:.4g} a second at most" if known else ""
+    found = f"the highest that a full test should keep, by {range_}: {best.load:.4g} held{most}"
     return plan.noted(f"server_target_qps = {rate:.4g} queries/s ({found})", target_qps=rate)
 
 
-def from_curve(plan: Plan, probes: list[Probe]) -> Plan:
-    """The plan with the highest of the given rates that is VALID; the lowest where none is."""
-    best = highest(probes)
-    rate = best.load if best else min(probe.load for probe in probes)
-    found = "the highest that is VALID" if best else "the lowest, since none is VALID,"
-    return plan.noted(f"server_target_qps = {rate:.4g} queries/s ({found} of {len(probes)} rates)", target_qps=rate)
+def from_curve(plan: Plan, tried: list[Probe]) -> Plan:
+    """The plan with the highest of the given rates that is VALID and leaves a full test steady; the lowest where none
+    is."""
+    rate = best_given(plan, tried)
+    lowest = min(probe.load for probe in tried)
+    known, top = search.capacity(tried), highest(tried)
+    found = "the highest that is VALID" if rate else "the lowest, since none is VALID,"
+    most = ""
+    if known and rate and top and top.load > rate:
+        most = f"; {top.load:.4g} would not last: the engine completes {known.completed:.4g} a second at most"
+    note = f"server_target_qps = {rate or lowest:.4g} queries/s ({found} of {len(tried)} rates{most})"
+    return plan.noted(note, target_qps=rate or lowest)
 
 
-def at_rate(plan: Plan, qps: float) -> Plan:
-    """The plan of a short test at a rate, on as many samples as it takes."""
-    length = search.seconds(qps)
-    samples = min(plan.samples, math.ceil(qps * length))
+def best_given(plan: Plan, tried: Sequence[Probe], below: float = math.inf) -> float | None:
+    """The highest of the rates that the user gave, under `below`, that held and that the engine's capacity allows."""
+    given = plan.config.server_target_qps
+    most = search.by_capacity(probes.goal(plan), tried)
+    held = {probe.load for probe in tried if probe.held}
+    rates = [rate for rate in (given if isinstance(given, tuple) else held) if rate in held and rate < below]
+    return max((rate for rate in rates if rate <= most), default=None)
+
+
+def at_rate(plan: Plan, qps: float, seconds: float | None = None) -> Plan:
+    """The plan of a short test at a rate, on as many samples as it takes: LoadGen takes whole passes of them."""
+    length = seconds or probes.goal(plan).short(qps)
+    queries = math.ceil(qps * length)
+    samples = math.ceil(queries / math.ceil(queries / plan.samples))
     return replace(plan, target_qps=qps, min_duration_s=length, samples=samples)
 
 
@@ -172,16 +225,15 @@ def in_batches(plan: Plan, samples_per_query: int) -> Plan:
     return replace(plan, samples_per_query=samples_per_query, min_duration_s=min(search.PROBE_S, plan.min_duration_s))
 
 
-def corrected(plan: Plan, result: TestResult) -> Plan | None:
+def corrected(plan: Plan, result: TestResult, tests: Sequence[Probe] = ()) -> Plan | None:
     """The plan for another attempt: the measured rate was so low that LoadGen had too few queries for its duration, or
-    the rate that a search found did not hold for a whole run. None where another attempt would not help."""
+    the rate that a search found did not hold for a whole run. None where another attempt would not help.
+
+    `tests` are the probes and, last, the test of this result.
+    """
     unsure = "early_stopping" in result.failed and (result.queries or 0) >= rules.SURE_QUERIES  # else it was too short
-    if needed(plan.config) == "max" and (unsure or "latency" in result.failed) and plan.target_qps:
-        rate = MARGIN * plan.target_qps
-        return plan.noted(
-            f"{plan.target_qps:.4g} queries/s was INVALID over {result.duration_s:.1f} s; retrying at {rate:.4g}",
-            target_qps=rate,
-        )
+    if plan.config.tries_rates and plan.target_qps:
+        return lowered(plan, result, tests) if unsure or "latency" in result.failed else None
     if not (result.ran_short and result.samples_per_sec) or needed(plan.config) not in ("offline", "latency"):
         return None
     ended = f"the test ended after {result.duration_s:.1f} s; retrying"
@@ -192,3 +244,17 @@ def corrected(plan: Plan, result: TestResult) -> Plan | None:
         )
     rate = OFFLINE_MARGIN * result.samples_per_sec
     return plan.noted(f"the expected rate was too low: {ended} at {rate:.4g} samples/s", target_qps=rate)
+
+
+def lowered(plan: Plan, result: TestResult, tests: Sequence[Probe]) -> Plan | None:
+    """The plan with a rate below its own, by what its test measured; the next lower one where several were given."""
+    before = plan.target_qps or 0.0
+    if needed(plan.config) == "curve":
+        rate = best_given(plan, tests, below=before)
+    else:
+        rate = min(LOWER * before, search.wanted(probes.goal(plan), tests) if tests else math.inf)
+    if rate is None:
+        return None
+    why = f" ({tests[-1].why})" if tests and tests[-1].why else ""
+    note = f"{before:.4g} queries/s was INVALID over {result.duration_s:.1f} s{why}; retrying at {rate:.4g}"
+    return plan.noted(note, target_qps=rate)

@@ -91,6 +91,7 @@ def tests(folder: Path, facts: RunFacts, whole: bool = True) -> Run:
         accuracy=results.read(scores, ScoresFile) if scores.exists() else None,
         performance=tested(folder / FOLDER["performance"], facts, whole) if measured else None,
         search=facts.probes or None,
+        attempts=facts.attempts or None,
         compliance=compliance or None,
         profile=traces.kept(folder),
     )

@@ -254,6 +254,8 @@ class Run(Model):
     accuracy: Accuracy | None = None
     performance: Performance | None = None
     search: list[Probe] | None = Field(default=None, exclude_if=absent)
+    attempts: list[Probe] | None = Field(default=None, exclude_if=absent)
+    """Performance tests that did not hold and were followed by another."""
     compliance: dict[Audit, Compliance] | None = Field(default=None, exclude_if=absent)
     profile: Profile | None = Field(default=None, exclude_if=absent)
 

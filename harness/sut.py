@@ -20,7 +20,7 @@ Item = TypeVar("Item")
 @dataclass
 class SUT:
     """Answers every query with the engine; in the order of issue, `indices` holds the samples asked for, and
-    `new_tokens` each answer's length.
+    `new_tokens` each answer's length, `issued_at` and `completed_at` when it came and left.
 
     `failure` is set to the first exception: from then on LoadGen waits for answers that never come.
     """
@@ -30,6 +30,8 @@ class SUT:
     counters: Counters = field(default_factory=Counters)
     indices: list[int] = field(default_factory=list)
     new_tokens: list[int] = field(default_factory=list)
+    issued_at: list[float] = field(default_factory=list)  # seconds of the process's clock, in the order of issue
+    completed_at: list[float] = field(default_factory=list)
     most_new_tokens: Sequence[int] | None = None  # of each sample's answer; None: as many as in every answer
     failure: BaseException | None = None
 
@@ -37,6 +39,8 @@ class SUT:
         """LoadGen's IssueQuery: one thread-safe call hands the whole query over to the engine's loop."""
         first = len(self.new_tokens)
         self.new_tokens.extend([0] * len(ids))
+        self.issued_at.extend([time.perf_counter()] * len(ids))
+        self.completed_at.extend([0.0] * len(ids))
         self.indices.extend(indices)
         self.counters.issued += len(ids)
         queries = [Query(id, index, first + n) for n, (id, index) in enumerate(zip(ids, indices, strict=True))]
@@ -76,6 +80,7 @@ class SUT:
                 "that request out, or serve the model so that it obeys min_tokens."
             )
         self.new_tokens[query.order] = len(tokens)
+        self.completed_at[query.order] = time.perf_counter()
         self.counters.completed += 1
         self.counters.tokens += len(tokens)
         self.send(lg.QuerySamplesComplete, query.id, tokens)

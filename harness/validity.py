@@ -61,17 +61,27 @@ def reasons(values: Values) -> list[str]:
 
 def latency(values: Values) -> Iterator[str]:
     remedy = f"lower the target rate{now(values.get('effective_target_qps'), 'queries/s')}"
-    percentile = 100 * values.get("effective_target_latency_percentile", 0.99)
-    over = []
-    for limit in limits(values):
-        found, allowed = values.get(limit.latency.format(f"{percentile:.2f}")), values.get(limit.limit)
-        if found and allowed and found > allowed:
-            over.append((limit.name, found, allowed))
-    for name, found, allowed in over:
+    exceeded = over(values)
+    for limit, (found, allowed) in exceeded.items():
         over_by = f"{100 * (found / allowed - 1):,.{0 if found > 1.1 * allowed else 1}f} %"
-        yield f"{name} p{percentile:g} was {ms(found)}, {over_by} over the limit of {ms(allowed)}: {remedy}"
-    if not over:
+        name = f"{limit.name} p{percentile(values):g}"
+        yield f"{name} was {ms(found)}, {over_by} over the limit of {ms(allowed)}: {remedy}"
+    if not exceeded:
         yield f"a latency limit was exceeded: {remedy}"
+
+
+def percentile(values: Values) -> float:
+    return float(100 * values.get("effective_target_latency_percentile", 0.99))
+
+
+def over(values: Values) -> dict[Limit, tuple[float, float]]:
+    """The limits that were exceeded, each with what was found and what is allowed, in nanoseconds."""
+    exceeded = {}
+    for limit in limits(values):
+        found, allowed = values.get(limit.latency.format(f"{percentile(values):.2f}")), values.get(limit.limit)
+        if found and allowed and found > allowed:
+            exceeded[limit] = (found, allowed)
+    return exceeded
 
 
 def min_duration(values: Values) -> Iterator[str]:
@@ -115,21 +125,27 @@ def min_queries(values: Values) -> Iterator[str]:
 
 
 def early_stopping(values: Values) -> Iterator[str]:
-    """LoadGen puts its counts into sentences: how many more queries it takes, or how many in all."""
+    """LoadGen puts its counts into sentences: how many more queries it takes, or how many in all.
+
+    Nothing is said of a percentile that is over its limit: more queries would not help it.
+    """
     late = "latency" in failed(values)
     remedy = "lower the target rate" if late else "run longer (a higher minimum duration or query count)"
     queries = values.get("result_query_count")
     processed = "the" if queries is None else f"{queries:,}"
-    percentile = f"p{100 * values.get('effective_target_latency_percentile', 0.99):g}"
-    unsure = f"{processed} queries are too few to be sure of the {{}} {percentile} (early stopping)"
-    found = []
+    unsure = f"{processed} queries are too few to be sure of the {{}} p{percentile(values):g} (early stopping)"
+    found, exceeded = [], over(values)
     for limit in (*TOKEN_LIMITS, *QUERY_LIMITS):
+        if limit in exceeded:
+            continue
         said = str(values.get(limit.early_stopping) or "")
         if more := re.search(r"at least (\d+) more queries", said):
             found.append(f"{unsure.format(limit.name)}, {int(more[1]):,} more within the limit are needed")
         elif least := re.search(r"Need to process at least (\d+) queries", said):
             found.append(f"{unsure.format('latency')}, {int(least[1]):,} are needed")
-    for sentence in dict.fromkeys(found or [unsure.format("latency")]):
+    if not found and not late:
+        found = [unsure.format("latency")]
+    for sentence in dict.fromkeys(found):
         yield f"{sentence}: {remedy}"
 
 

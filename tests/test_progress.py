@@ -83,6 +83,18 @@ def test_time_left_is_no_less_than_a_rate_needs() -> None:
     assert "1:10 left" in describe(counters, 8, 10.0, least_s=80.0)
 
 
+def test_time_left_goes_by_the_recent_rate() -> None:
+    display = Display(Console(quiet=True))
+    display.stage("performance test")
+    assert display.recent(30.0, 0) is None  # a first half minute without an answer
+    rate = display.recent(60.0, 1800)
+    assert rate == 60.0
+    counters = Counters(issued=40_104, completed=1800, tokens=1800)
+    assert "10:38 left" in describe(counters, None, 60.0, rate=rate)
+    assert display.recent(120.0, 1800 + 30 * 60) == 30.0
+    assert display.recent(180.0, 3600 + 20 * 60) == 20.0
+
+
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_closed_streams_lead_nowhere(closed: str) -> None:
     code = "from harness.cli import open_streams; open_streams(); import sys; print(1, flush=True); sys.stdin.read()"

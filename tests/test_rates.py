@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness import loadgen, loadgen_log, rules, validity
+from harness import loadgen, loadgen_log, rates, rules, validity
 from harness.config import RunConfig
 from harness.errors import LoadGenError
 from harness.loadgen import set_rates, settings_for, user_conf
@@ -181,6 +181,31 @@ def test_a_trial_counts_samples_after_a_warm_up(engine: Instant, batch: int | No
     assert engine.most == (batch or 10)
     assert found.seconds >= 0.002 * -(-10 // (batch or 10))
     assert found.samples_per_sec == pytest.approx(10 / found.seconds)
+
+
+def test_a_trial_ends_in_time_and_counts_what_came(engine: Instant, monkeypatch: pytest.MonkeyPatch):
+    async def answer(prompt: list[int], max_new_tokens: int | None = None) -> list[int]:
+        await asyncio.sleep(prompt[0])
+        return [0]
+
+    monkeypatch.setattr(rates, "TRIAL_S", 0.2)
+    monkeypatch.setattr(engine, "generate", answer)
+    for prompts, counted in (([0, 0, 0, 0, 0, 0, 60, 60], 6), ([0, 0, 0, 0, 0.4, 60], 4)):
+        work = trial(engine, [([seconds], None) for seconds in prompts], None)
+        found = asyncio.run_coroutine_threadsafe(work, engine.loop).result(timeout=10)
+        assert found.samples == counted and 0.2 <= found.seconds < 5
+
+
+def test_a_trial_that_fails_says_so(engine: Instant, monkeypatch: pytest.MonkeyPatch):
+    async def answer(prompt: list[int], max_new_tokens: int | None = None) -> list[int]:
+        if prompt[0]:
+            raise LoadGenError("broken")
+        return [0]
+
+    monkeypatch.setattr(engine, "generate", answer)
+    work = trial(engine, [([number], None) for number in (0, 0, 0, 0, 1)], None)
+    with pytest.raises(LoadGenError, match="broken"):
+        asyncio.run_coroutine_threadsafe(work, engine.loop).result(timeout=10)
 
 
 TRIAL = Trial(samples=50, seconds=4.0)

@@ -2,62 +2,82 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
+import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness import loadgen_log, rates, rules, search
+from benchmarks.search import CASES, Bench, Case, Prefill
+from harness import curves, loadgen_log, probes, queueing, rates, rules, search
+from harness.bench import probe_folder
 from harness.config import RunConfig
 from harness.errors import NotAcceptedError, UsageError
+from harness.loadgen_log import TestResult
 from harness.plan import resolve
-from harness.search import Probe
+from harness.queueing import Queue
+from harness.search import Goal, Probe
 from tests.conftest import run
 from tests.warm import Warm
 
+QUICK = ("capacity, 5/s", "capacity, 60/s", "capacity, 60/s, slow start", "TPOT, 40/s", "an H200, Server")
+BLIND = Goal(600, 459, 1e9, 1e9)  # limits that no latency tells of
+GOAL = Goal(600, 459, 2000, 100)
 
-def probe(limit: float) -> Callable[[float], Probe]:
-    """An engine that keeps the limits up to a rate."""
-    return lambda qps: Probe(qps, qps <= limit, 10 * qps, qps)
+
+def probe(limit: float) -> Callable[[float, float], Probe]:
+    """An engine that keeps the limits up to a rate, and tells nothing else."""
+    return lambda qps, seconds: Probe(qps, qps <= limit, 10 * qps, qps)
 
 
 @given(st.floats(0.5, 500), st.floats(0.1, 9))
 def test_the_limit_is_bracketed(limit: float, share: float) -> None:
-    probes = search.search(share * limit, probe(limit))
-    best = search.highest(probes)
-    assert best is not None
-    lowest = min(p.qps for p in probes if not p.valid)
+    tried = search.search(share * limit, probe(limit), BLIND)
+    best = search.highest(tried)
+    assert best is not None and best.qps
+    lowest = min(p.qps for p in tried if not p.valid and p.qps)
     assert best.qps <= limit < lowest
-    assert lowest / best.qps <= search.CLOSE
-    assert len(probes) <= search.MOST
+    assert lowest / best.qps <= search.BRACKET
+    assert len(tried) <= search.MOST
 
 
-@given(st.floats(10, 500), st.floats(0.55, 1.0), st.sampled_from(["server", "interactive"]))
-def test_five_probes_are_enough_from_a_known_offline_rate(offline: float, share: float, scenario: str) -> None:
-    start = (rules.SCENARIO[scenario].search_share or 1) * offline
-    probes = search.search(start, probe(share * offline), search.FLOOR * offline, search.CEILING * offline)
-    assert len(probes) <= 5
-    best = search.highest(probes)
-    assert best is not None
-    assert share * offline / best.qps <= 1.06
-    assert search.PROBE_S * len(probes) <= 180
+@settings(deadline=None, max_examples=4)
+@given(st.integers(0, 10**6), st.floats(0.6, 1.1), st.sampled_from([30, 60, 300]))
+def test_five_probes_are_enough_for_a_server_of_known_capacity(seed: int, share: float, capacity: int) -> None:
+    server = Bench(Case("", Prefill(capacity)), seed)
+    tried = search.search(share * capacity, server.test, GOAL)
+    assert len(tried) <= 5
+    found = search.chosen(GOAL, tried)
+    most = queueing.sustainable(capacity, 2, 600, 459)
+    assert found is not None and 0.95 <= found / most <= 1.02
+
+
+@pytest.mark.parametrize("number", [n for n, case in enumerate(CASES) if case.name in QUICK])
+def test_what_a_search_finds_holds_a_full_test(number: int) -> None:
+    server = Bench(CASES[number], number)
+    tried = search.search(0.9 * server.trial(), server.test, server.goal)
+    rate = search.chosen(server.goal, tried)
+    assert rate and server.test(rate, 600).valid
 
 
 def test_it_gives_up_where_nothing_holds() -> None:
-    probes = search.search(10, lambda qps: Probe(qps, False, None, None))
-    assert search.highest(probes) is None
-    assert probes[-1].qps == 1
-    assert len(probes) < search.MOST
+    tried = search.search(10, lambda qps, seconds: Probe(qps, False, None, None), GOAL)
+    assert search.highest(tried) is None
+    assert tried[-1].qps == 1
+    assert len(tried) < search.MOST
     plan = resolve(RunConfig(scenario="server", server_target_qps="max"), [], 0)
     with pytest.raises(NotAcceptedError, match="no rate is VALID: 6 probes from 1 to 10 queries/s"):
-        rates.from_search(plan, probes)
+        rates.from_search(plan, tried)
 
 
 def test_a_probe_is_long_enough_for_early_stopping() -> None:
     for qps in (0.1, 5, 50, 500):
-        assert search.seconds(qps) * qps >= search.SURE_QUERIES
+        assert GOAL.short(qps) * qps >= rules.SURE_QUERIES
 
 
 def test_max_is_for_server_scenarios_alone() -> None:
@@ -69,8 +89,124 @@ def test_max_is_for_server_scenarios_alone() -> None:
         RunConfig(scenario="offline", offline_expected_qps="max")
 
 
+@pytest.mark.parametrize(("rate", "grew"), [(50, False), (58, False), (70, True), (120, True)])
+def test_a_queue_that_grows_tells_the_capacity(rate: float, grew: bool) -> None:
+    came = np.cumsum(np.random.default_rng(1).exponential(1 / rate, int(30 * rate)))
+    _, left = Prefill(60).answer(came, np.ones(1000))
+    seen = queueing.observed(came.tolist(), left.tolist())
+    assert seen is not None and seen.grew is grew
+    assert seen.capacity == (pytest.approx(60, rel=0.01) if grew else None)
+    assert queueing.observed(came[:10].tolist(), left[:10].tolist()) is None
+
+
+def test_what_a_long_test_can_keep() -> None:
+    assert 58 < queueing.sustainable(60, 1.98, 600) < 59
+    assert 53 < queueing.sustainable(60, 0.48, 600) < 56
+    assert queueing.sustainable(60, 1.98, 600, dispersion=1.0) < 57.5
+    assert queueing.sustainable(2000, 2, 600) == 2000  # so many come that their chance evens out
+    assert queueing.telling_s(62, 0.02) > 200  # seconds: half a minute does not see an overload of 2 %
+    assert 11 < queueing.shared(1.0, 0.05, 4.0, 600) < (4 - 1) / 0.05 / 4
+    assert queueing.shared(5.0, 0.05, 4.0, 600) == 0
+
+
+def queue(completed: float, grew: float = 0.0) -> Queue:
+    return Queue(completed + grew, completed, 0.2, grew, 0.5, 0.0)
+
+
+def busy(qps: float, completed: float, ttft: float, **more: Any) -> Probe:
+    """A probe above what the server completes."""
+    grew = queue(completed, qps - completed)
+    known = {"ttft_p50": ttft / 2, "latency_p50": ttft, "ttft_min": 20, "sent": qps, "seconds": 30.0}
+    return Probe(qps, ttft <= 2000, ttft, 50.0, queue=grew, **{**known, **more})
+
+
+def steady(qps: float, ttft: float, tpot: float = 50.0, seconds: float = 30.0) -> Probe:
+    sent = {"sent": qps, "seconds": seconds, "latency_p50": 5500.0, "ttft_p50": 150.0, "ttft_min": 20.0}
+    return Probe(qps, True, ttft, tpot, queue=queue(qps), **sent)
+
+
+# An H200 that completes 60.8 a second: probes of 30 s at 54, 58 and 62 were VALID, a full test at 62 was not.
+CARD = [steady(54, 214, 37), steady(58, 258, 47), steady(62, 360, 59)]
+CURVE = resolve(RunConfig(scenario="server", server_target_qps=(54, 58, 62)), [], 0)
+
+
+def test_a_list_of_rates_ends_below_the_capacity() -> None:
+    assert rates.from_curve(CURVE, CARD).target_qps == 62  # nothing tells the capacity yet
+    assert search.beyond(probes.goal(CURVE), CARD) == pytest.approx(1.2 * 62)
+    found = rates.from_curve(CURVE, [*CARD, busy(74.4, 60.8, 6000)])
+    assert found.target_qps == 58
+    assert "62 would not last: the engine completes 60.8 a second at most" in found.notes[-1]
+
+
+def failed(qps: float) -> TestResult:
+    return Mock(failed=("latency", "early_stopping"), queries=40_104, duration_s=659.5)
+
+
+def test_what_a_full_test_measured_decides_the_next_rate() -> None:
+    full = busy(62, 60.8, 18_212, seconds=647.0, why="TTFT p99 18,212 of 2,000 ms")
+    again = rates.corrected(replace(CURVE, target_qps=62.0), failed(62), [*CARD, full])
+    assert again is not None and again.target_qps == 58
+    assert "62 queries/s was INVALID over 659.5 s (TTFT p99 18,212 of 2,000 ms); retrying at 58" in again.notes[-1]
+    searched = resolve(RunConfig(scenario="server", server_target_qps="max"), [], 0)
+    lower = rates.corrected(replace(searched, target_qps=62.0), failed(62), [*CARD, full])
+    assert lower is not None and lower.target_qps is not None and 57.5 < lower.target_qps < 60.1
+    lowest = replace(CURVE, target_qps=54.0)
+    assert rates.corrected(lowest, failed(54), [*CARD, full]) is None
+
+
+def test_early_stopping_alone_is_prolonged() -> None:
+    few = replace(steady(33.75, 400), valid=False, more=336)
+    assert search.prolonged(few, GOAL) == pytest.approx(1.2 * 30 * (1 + 336 / (33.75 * 30)))
+    again = search.following(GOAL, [few], 30.0)
+    assert again == (33.75, search.prolonged(few, GOAL))
+    assert search.bracket(GOAL, [few]) == (None, None)  # neither held nor too fast
+    assert search.prolonged(replace(few, more=30_000), GOAL) is None
+    assert search.prolonged(replace(few, more=None), GOAL) is None
+
+
+def test_a_disturbed_probe_does_not_hold_the_search_down() -> None:
+    disturbed = replace(steady(44.6, 3042), valid=False, why="TTFT p99 3,042 of 2,000 ms")
+    done = [disturbed, steady(53.5, 990, seconds=31.0), busy(77.0, 60.0, 7700)]
+    assert 57 < search.wanted(GOAL, done) < 58.5
+    again = search.following(GOAL, done, 44.6)
+    assert again is not None and 57 < again[0] < 58.5
+    assert search.wanted(GOAL, done[:1]) < 44.6
+
+
+def test_why_a_probe_fell() -> None:
+    plan = replace(CURVE, target_qps=62.0)
+    late = Mock(ttft_ms=Mock(p99=2310.0), tpot_ms=Mock(p99=59.0), failed=("latency", "early_stopping"), valid=False)
+    assert probes.why(late, plan, queue(60.8, 1.0)) == ["TTFT p99 2,310 of 2,000 ms"]
+    assert probes.why(late, plan, queue(60.8, 5.2))[1:] == ["queue grew by 5.2 a second"]
+    early = {"early_stopping_ttft_result": "Run successful.", "early_stopping_tpot_result": "at least 336 more queries"}
+    late.configure_mock(**{"ttft_ms.p99": 300.0}, failed=("early_stopping",), early_stopping=early)
+    assert probes.why(late, plan, None) == ["336 more queries needed"]
+    kinds = [busy(74, 60.8, 6000, why="TTFT p99 6,000 of 2,000 ms"), steady(58, 258), busy(61, 55.8, 300)]
+    assert [*map(curves.verdict, kinds)] == ["INVALID by TTFT", "VALID", "VALID, queue grew"]
+
+
+def test_rates_that_agree_in_four_digits_have_folders_of_their_own(tmp_path: Path) -> None:
+    assert [probe_folder(tmp_path, f"{qps:.4g}").name for qps in (20.001, 20.002)] == ["20", "20-2"]
+
+
+def test_what_is_ignored_is_said() -> None:
+    (said,) = rates.unused(RunConfig(scenario="offline", server_target_qps=5))
+    assert said.startswith("--server-target-qps is not used: --scenario offline")
+    (said,) = rates.unused(RunConfig(scenario="server", offline_expected_qps=5))
+    assert said.startswith("--offline-expected-qps is not used")
+    assert rates.unused(RunConfig(scenario="server", server_target_qps=5)) == []
+
+
+def test_the_length_of_a_test_is_known_before_it() -> None:
+    assert replace(CURVE, target_qps=62.0).length == "40,104 queries in about 10.8 min"
+    offline = replace(resolve(RunConfig(), [], 0), target_qps=57.0)
+    assert offline.length == "40,104 samples in about 11.7 min"
+    assert resolve(RunConfig(), [], 0).length == ""
+
+
 def short_probes() -> None:
     search.PROBE_S, search.PROBE_QUERIES, search.MOST = 2.0, 470, 3
+    search.LONG_S, search.LONG_QUERIES, search.SHARP_S, search.SETTLED = 4.0, 500, 4.0, 0
 
 
 @pytest.mark.engine
@@ -86,12 +222,13 @@ def test_a_search_on_the_demo(tmp_path: Path) -> None:
     assert 1 <= len(probes) <= 3
     assert all(p["qps"] > 0 and p["ttft_p99"] > 0 and p["tpot_p99"] > 0 for p in probes)
     assert len(list((folder / "Probes").iterdir())) == len(probes)
-    valid = [p["qps"] for p in probes if p["valid"]]
-    expected = search.MARGIN * max(valid) if valid else min(p["qps"] for p in probes)
+    valid = [max(p["qps"], p["sent"]) for p in probes if p["valid"]]
+    expected = max(valid) if valid else min(p["qps"] for p in probes)
     assert any("server_target_qps = " in note for note in summary["meta"]["notes"])
     assert summary["run"]["performance"]["target_qps"] <= 1.001 * expected
     assert (folder / "plots" / "search.png").exists()
-    asked, given = (loadgen_log.read(folder / place) for place in ("Performance", f"Probes/{probes[0]['qps']:.4g}"))
+    asked, given = (loadgen_log.read(folder / place) for place in ("Performance", probes[0]["folder"]))
+    assert probes[0]["folder"] == f"Probes/{probes[0]['qps']:.4g}" and probes[0]["queue"]["sent"] > 0
     assert asked.effective["min_duration_ms"] == 1000 * duration(folder) != given.effective["min_duration_ms"]
     assert asked.effective["performance_sample_count"] == summary["meta"]["samples"]
 

@@ -1,0 +1,292 @@
+"""The search for the highest rate against servers whose highest rate is known.
+
+    python -m benchmarks.search [NAME]
+
+Each server is simulated in virtual time under LoadGen's random arrivals and judged as LoadGen does; the search is the
+harness's own. The truth is the highest rate at which 19 of 20 sequences of arrivals are VALID over the full test.
+"""
+
+import math
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from harness import queueing, rates, search
+from harness.rules import SCENARIO
+from harness.search import Goal, Probe
+
+Times = Any  # an array of seconds
+FULL_S, SURE = 600.0, 459
+SHARE, ATTEMPTS, SEQUENCES, HOLD = 0.9, 3, 20, 19
+STILL = 1e-6
+SERVER, INTERACTIVE = SCENARIO["server"].limits, SCENARIO["interactive"].limits
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How a server's speed wanders: by chance from second to second, rising over its first seconds, standing still."""
+
+    noise: float = 0.0  # standard deviation of a second's speed
+    slow_s: float = 0.0  # until it is at full speed, from 0.7 of it
+    stall_s: float = 0.0
+    every_s: float = math.inf
+
+    def speeds(self, seconds: int, age_s: float, random: Any) -> Times:
+        """The speed in each tenth of a second."""
+        wander = np.repeat(random.normal(1, self.noise, seconds), 10).clip(0.1)
+        times = np.arange(10 * seconds) / 10
+        if self.slow_s:
+            wander *= np.minimum(1, 0.7 + 0.3 * (age_s + times) / self.slow_s)
+        if self.stall_s:
+            wander[times % self.every_s >= self.every_s - self.stall_s] = STILL / 2
+        return wander
+
+
+@dataclass(frozen=True)
+class Prefill:
+    """Bound by its capacity: one prompt after the other, `rate` a second; then `tokens`, `token_s` each."""
+
+    rate: float
+    tokens: int = 16
+    token_s: float = 0.004
+
+    def answer(self, arrivals: Times, speeds: Times) -> tuple[Times, Times]:
+        """When each request's first token is there, and its last."""
+        clock = np.concatenate(([0.0], np.cumsum(speeds) / 10))  # seconds of work that can be done until then
+        edges = np.arange(len(clock)) / 10
+        ready = np.interp(arrivals, edges, clock) * self.rate
+        order = np.arange(len(arrivals))
+        finished = np.maximum.accumulate(ready - order) + order + 1
+        first = np.interp(finished / self.rate, clock, edges)
+        return first, first + (self.tokens - 1) * self.token_s
+
+
+@dataclass(frozen=True)
+class Batching:
+    """Steps that give every running request a token: `base_s`, and more for each that runs and each that begins."""
+
+    base_s: float
+    running_s: float
+    prompt_s: float = 0.0
+    tokens: int = 128
+    step_tokens: int = 10**9  # prompt and answer tokens of a step
+    prompt: int = 782
+
+    def answer(self, arrivals: Times, speeds: Times) -> tuple[Times, Times]:
+        """When each request's first token is there, and its last."""
+        came, pace = arrivals.tolist(), speeds.tolist()
+        begun: list[int] = []  # requests, by step
+        ends: list[float] = []
+        now, next_, running, room = 0.0, 0, 0, 0.0
+        while next_ < len(came) or running:
+            if not running and came[next_] > now:
+                now = came[next_]
+            while pace[int(10 * now)] < STILL:
+                now = (int(10 * now) + 1.001) / 10
+            room = min(room + self.step_tokens - running, self.step_tokens)
+            new = 0
+            while next_ < len(came) and came[next_] <= now and room >= self.prompt:
+                new, next_, room = new + 1, next_ + 1, room - self.prompt
+            running += new
+            step = self.base_s + self.running_s * running + self.prompt_s * new
+            now += step / pace[int(10 * now)]
+            begun.append(new)
+            ends.append(now)
+            if len(begun) >= self.tokens:
+                running -= begun[-self.tokens]
+        at = np.repeat(np.arange(len(begun)), begun)
+        times = np.array(ends)
+        return times[at], times[at + self.tokens - 1]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A server with a name, its pace, and the limits that it is held to."""
+
+    name: str
+    server: Prefill | Batching
+    pace: Pace = Pace()
+    limits: Any = SERVER
+
+    @property
+    def burst(self) -> int:
+        """Requests of the trial before a search: what fills the server, a tenth of a second to a step."""
+        return 256 if isinstance(self.server, Prefill) else round(min(0.1 / self.server.running_s, 20000))
+
+
+def batching(rate: float, base_s: float = 0.02, tpot_s: float = 0.085) -> Batching:
+    """One whose steps take `tpot_s` on average at this rate."""
+    return Batching(base_s, (1 - base_s / tpot_s) / (rate * 128))
+
+
+# Steps of 4,096 tokens at full load: 575 running, 4.5 prompts, 77 ms; its other times are fitted to machine.csv.
+H200 = Batching(0.004, 2.0e-5, 0.0129, step_tokens=4096)
+PACES = {
+    "noise of 1 %": Pace(noise=0.01),
+    "noise of 3 %": Pace(noise=0.03),
+    "slow start": Pace(slow_s=40),
+    "stalls": Pace(stall_s=0.3, every_s=10),
+}
+CASES = (
+    *(Case(f"capacity, {rate:,}/s", Prefill(rate)) for rate in (5, 20, 60, 300, 2000)),
+    *(Case(f"capacity, 60/s, {name}", Prefill(60), pace) for name, pace in PACES.items()),
+    *(Case(f"TPOT, {rate:,}/s", batching(rate)) for rate in (0.5, 5, 40, 300, 2000)),
+    *(Case(f"TPOT, 40/s, {name}", batching(40), pace) for name, pace in PACES.items()),
+    Case("TPOT of 30 ms, 40/s", batching(40, 0.008, 0.024), limits=INTERACTIVE),
+    Case("an H200, Server", H200),
+)
+
+
+@dataclass
+class Bench:
+    """Tests of one server, one after the other, in virtual time."""
+
+    case: Case
+    seed: int
+    spent_s: float = 0.0
+    probes: list[Probe] = field(default_factory=list)
+
+    @property
+    def goal(self) -> Goal:
+        return Goal(FULL_S, SURE, self.case.limits.ttft_ms, self.case.limits.tpot_ms)
+
+    def trial(self) -> float:
+        """Requests/s of a burst."""
+        _, last = self.serve(np.zeros(self.case.burst))
+        return self.case.burst / float(last.max())
+
+    def serve(self, arrivals: Times) -> tuple[Times, Times]:
+        random = np.random.default_rng([self.seed, len(self.probes), 1])
+        seconds = int(arrivals[-1]) + 3600
+        first, last = self.case.server.answer(arrivals, self.case.pace.speeds(seconds, self.spent_s, random))
+        self.spent_s += float(last.max())
+        return first, last
+
+    def test(self, qps: float, seconds: float) -> Probe:
+        """One test, with the verdict that LoadGen would give it. Every test has the same sequence of arrivals."""
+        count = math.ceil(max(qps * seconds, SURE))
+        arrivals = np.cumsum(np.random.default_rng([self.seed]).exponential(size=count)) / qps
+        first, last = self.serve(arrivals)
+        waits, each = 1000 * (first - arrivals), 1000 * (last - first) / (self.case.server.tokens - 1)
+        late = max((waits > self.goal.ttft_ms).sum(), (each > self.goal.tpot_ms).sum())
+        ttft, tpot = (float(np.quantile(values, 0.99, method="higher")) for values in (waits, each))
+        kept = ttft <= self.goal.ttft_ms and tpot <= self.goal.tpot_ms
+        valid = kept and late <= queueing.passing(count)
+        probe = Probe(
+            qps,
+            valid=bool(valid),
+            ttft_p99=ttft,
+            tpot_p99=tpot,
+            tpot_p50=float(np.median(each)),
+            latency_p50=1000 * float(np.median(last - arrivals)),
+            ttft_p50=float(np.median(waits)),
+            ttft_min=float(waits.min()),
+            sent=(count - 1) / float(arrivals[-1] - arrivals[0]),
+            seconds=float(arrivals[-1]),
+            more=needed(count, int(late)) if kept and not valid else None,
+            queue=queueing.observed(arrivals.tolist(), last.tolist()),
+        )
+        self.probes.append(probe)
+        return probe
+
+
+def needed(count: int, late: int) -> int:
+    """Queries within the limit that early stopping wants beyond `count`."""
+    more = 1
+    while queueing.passing(count + more) < late:
+        more += 10
+    return more
+
+
+def truth(case: Case) -> float:
+    """The highest rate that holds a full test with 19 of 20 sequences of arrivals."""
+    low, high = 0.0, 4 * Bench(case, 0).trial()
+
+    def holds(rate: float) -> bool:
+        lost = 0
+        for seed in range(1000, 1000 + SEQUENCES):
+            bench = Bench(case, seed, spent_s=3600.0)
+            lost += not bench.test(rate, FULL_S).valid
+            if lost > SEQUENCES - HOLD:
+                return False
+        return True
+
+    while low == 0 or high / low > 1.002:
+        rate = (low + high) / 2
+        low, high = (rate, high) if holds(rate) else (low, rate)
+    return low
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search came to."""
+
+    rate: float | None
+    attempts: int
+    probes: int
+    minutes: float  # of the search
+
+
+def now(bench: Bench) -> Found:
+    """The harness's search, and its full tests."""
+    done = search.search(SHARE * bench.trial(), bench.test, bench.goal)
+    minutes = bench.spent_s / 60
+    rate, probes = search.chosen(bench.goal, done), len(done)
+    for attempt in range(1, ATTEMPTS + 1):
+        if rate is None:
+            break
+        done.append(bench.test(rate, FULL_S))
+        if done[-1].valid:
+            return Found(rate, attempt, probes, minutes)
+        rate = min(rates.LOWER * rate, search.wanted(bench.goal, done))
+    return Found(None, ATTEMPTS, probes, minutes)
+
+
+def before(bench: Bench) -> Found:
+    """The search by LoadGen's verdicts alone, as it was until now."""
+    start = SHARE * bench.trial()
+    rate, low, high, step = start, 0.0, math.inf, 1.15
+    probes = 0
+    while probes < 12:
+        probes += 1
+        if bench.test(rate, max(30.0, 600 / rate)).valid:
+            low = rate
+        else:
+            high = rate
+        if low and high / low <= 1.04:
+            break
+        rate = math.sqrt(low * high) if low and high < math.inf else low * step if low else high / step
+        step = min(step * step, 2.0)
+    minutes = bench.spent_s / 60
+    for attempt in range(1, ATTEMPTS + 1):
+        if bench.test(rate := 0.97 * (low if attempt == 1 else rate), FULL_S).valid:
+            return Found(rate, attempt, probes, minutes)
+    return Found(None, ATTEMPTS, probes, minutes)
+
+
+def row(found: Found, best: float) -> str:
+    rate = "none" if found.rate is None else f"{found.rate:.4g}"
+    ratio = "" if found.rate is None else f"{found.rate / best:.3f}"
+    return f"{rate} | {ratio} | {found.attempts} | {found.probes} | {found.minutes:.1f}"
+
+
+def main(names: Sequence[str]) -> None:
+    print(
+        "| server | highest rate, queries/s | found | of it | full tests | probes | minutes | before: found | of it |",
+        end="",
+    )
+    print(" full tests | probes | minutes |\n|---|" + "---|" * 11)
+    for number, case in enumerate(CASES):
+        if names and case.name not in names:
+            continue
+        best = truth(case)
+        ways: tuple[Callable[[Bench], Found], ...] = (now, before)
+        cells = " | ".join(row(way(Bench(case, number)), best) for way in ways)
+        print(f"| {case.name} | {best:.4g} | {cells} |", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
