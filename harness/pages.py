@@ -1,6 +1,7 @@
 """Markdown pages from templates/."""
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from harness import rules
@@ -26,6 +27,7 @@ def render(template: str, **values: Any) -> str:
     environment.filters["quoted"] = quoted
     environment.filters["gpus"] = gpu_names
     environment.filters["sentence"] = sentence
+    environment.filters["together"] = together
     return environment.get_template(template).render(**values, rules=rules)
 
 
@@ -61,6 +63,16 @@ def number(value: float | None, digits: int = 4) -> str:
     if isinstance(value, int) or abs(value) >= 10**digits:
         return f"{value:,.0f}"
     return f"{value:,.{digits}g}"
+
+
+def together(reasons: Sequence[str]) -> str:
+    """Reasons that end in the same remedy (`what is wrong: what to do`) as one, so that it is given once."""
+    by_remedy: dict[str, list[str]] = {}
+    for reason in reasons:
+        what, _, remedy = reason.rpartition(": ")
+        by_remedy.setdefault(remedy, []).append(what)
+    said = ((", and ".join(filter(None, whats)), remedy) for remedy, whats in by_remedy.items())
+    return "; ".join(f"{what}: {remedy}" if what else remedy for what, remedy in said)
 
 
 def sentence(text: str) -> str:
