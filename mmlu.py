@@ -2,14 +2,17 @@
 
 from typing import NoReturn
 
-from harness.cli import run_command
+from harness.config.cli import run_command
 from harness.mmlu.config import MMLUConfig
 
 
 def main(config: MMLUConfig) -> NoReturn:
     """Runs the evaluation in a folder of its own; ends the process with the exit code."""
-    from harness import processes, progress, results, secrets
+    from harness.common import processes, progress, secrets
     from harness.mmlu import evaluation
+    from harness.runs import ending
+    from harness.runs import folder as results
+    from harness.tracking import launch
 
     processes.install_signal_handlers()
     before = evaluation.earlier(config)
@@ -19,9 +22,10 @@ def main(config: MMLUConfig) -> NoReturn:
         try:
             with progress.Display(console) as display:
                 code = evaluation.evaluate(config, run, before, display)
+                launch.after(run.path, config.mlflow, config.results_dir, display.done)
         except (Exception, KeyboardInterrupt) as error:
-            code = processes.fail(error, run, errors)
-        processes.exit(code, log, secrets.values(config.engine_args))
+            code = ending.fail(error, run, errors)
+        ending.exit(code, log, secrets.values(config.engine_args))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 `python report.py RUN_DIR` (or a sweep's folder) needs nothing but the folder: config.json, LoadGen's logs, rouge.json.
 """
 
-import harness.environment  # noqa: F401
+import harness.common.environment  # noqa: F401
 
 # isort: split
 import argparse
@@ -11,9 +11,11 @@ import signal
 import sys
 from pathlib import Path
 
-from harness import compare, compare_plot, loadgen_log, rendering
-from harness.cli import prepare
-from harness.errors import BAD_INPUT, DONE, BenchmarkError
+from harness.common.errors import BAD_INPUT, DONE, BenchmarkError
+from harness.config.cli import prepare
+from harness.loadgen import log as loadgen_log
+from harness.reporting import compare, compare_plot
+from harness.reporting import report as rendering
 from harness.sweep import report as sweep_report
 
 

@@ -2,13 +2,15 @@
 
 from typing import NoReturn
 
-from harness.cli import run_command
-from harness.config import RunConfig
+from harness.config.cli import run_command
+from harness.config.run import RunConfig
 
 
 def main(config: RunConfig) -> NoReturn:
     """Runs the benchmark in a folder of its own; ends the process with the exit code."""
-    from harness import processes, progress, results, secrets
+    from harness.common import processes, progress, secrets
+    from harness.runs import ending
+    from harness.runs import folder as results
 
     processes.install_signal_handlers()
     run = results.open_run(config.results_dir, f"{config.category}-{config.scenario}")
@@ -18,11 +20,13 @@ def main(config: RunConfig) -> NoReturn:
             with progress.Display(console) as display:
                 display.say(config.headline)
                 from harness import benchmark
+                from harness.tracking import launch
 
                 code = benchmark.run(config, run, display)
+                launch.after(run.path, config.mlflow, config.results_dir, display.done)
         except (Exception, KeyboardInterrupt) as error:
-            code = processes.fail(error, run, errors)
-        processes.exit(code, log, secrets.values(config.engine_args))
+            code = ending.fail(error, run, errors)
+        ending.exit(code, log, secrets.values(config.engine_args))
 
 
 if __name__ == "__main__":

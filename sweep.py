@@ -1,6 +1,6 @@
 """The command: a tuning sweep, each experiment one run.py. `python sweep.py --help` lists the flags."""
 
-import harness.environment  # noqa: F401
+import harness.common.environment  # noqa: F401
 
 # isort: split
 import sys
@@ -10,8 +10,8 @@ from typing import Annotated
 
 import typer
 
-from harness.cli import Command, prepare
-from harness.errors import DONE, ends_in_one_line
+from harness.common.errors import DONE, ends_in_one_line
+from harness.config.cli import Command, prepare
 from harness.sweep import choice, file
 from harness.sweep.choice import Choice
 
@@ -46,13 +46,17 @@ def main(path: Path, wanted: Choice, *, resume: bool, dry_run: bool, results_dir
     if dry_run:
         choice.show(sweep, chosen, wanted.reasons)
         return DONE
-    from harness import processes, progress
+    from harness.common import processes, progress
     from harness.sweep import loop
+    from harness.tracking import launch
 
     processes.install_signal_handlers()
     going = loop.reopened(sweep, results_dir) if resume else loop.opened(sweep, results_dir)
     with progress.Display(progress.lasting_console(sys.stdout.fileno())) as display:
-        return loop.run(sweep, chosen, wanted, going, display, mlflow)
+        code = loop.run(sweep, chosen, wanted, going, display)
+        if (going.folder.path / "report.md").exists():
+            launch.after(going.folder.path, mlflow, results_dir, display.done)
+        return code
 
 
 if __name__ == "__main__":

@@ -6,8 +6,8 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from harness.errors import BAD_INPUT, DONE, ends_in_one_line
-from harness.loadgen_log import Latency, LogError, Sample, TestResult, read, read_trace
+from harness.common.errors import BAD_INPUT, DONE, ends_in_one_line
+from harness.loadgen.log import Latency, LogError, Sample, TestResult, read, read_trace
 
 __all__ = ["Latency", "LogError", "Sample", "TestResult", "read", "read_trace"]
 

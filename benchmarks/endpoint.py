@@ -102,10 +102,13 @@ def serve(messages: int, port: Connection) -> None:
 
 def measure(messages: int, rate: float, clients: int) -> None:
     """Runs one performance test at `rate` queries/s and prints its line."""
-    from harness import loadgen, loadgen_log, model, sut
-    from harness.config import RunConfig
+    from harness.config import checkpoint as model
+    from harness.config.plan import resolve
+    from harness.config.run import RunConfig
     from harness.engines.openai import OpenAI
-    from harness.plan import resolve
+    from harness.loadgen import driver as loadgen
+    from harness.loadgen import log as loadgen_log
+    from harness.loadgen import sut
 
     ours, theirs = multiprocessing.Pipe()
     server = multiprocessing.get_context("spawn").Process(target=serve, args=(messages, theirs), daemon=True)

@@ -40,7 +40,7 @@ def draw(points: Sequence[Point], folder: Path) -> None:
     """Does twice the GPUs give twice the tokens?"""
     from matplotlib import pyplot
 
-    from harness import figures
+    from harness.reporting import style as figures
 
     figures.style()
     figure, axes = pyplot.subplots(figsize=(7, 4))

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from harness import figures
+from harness.reporting import style as figures
 
 # Output tokens per second, joules of the GPU per output token.
 RUNS = {

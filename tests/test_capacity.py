@@ -7,14 +7,16 @@ from typing import Any
 
 import pytest
 
-from harness import rendering, roofline, rules
-from harness.advice import advice
-from harness.config import RunConfig
-from harness.facts import Usage
-from harness.roofline import Load
-from harness.rules import ROOT
-from harness.summary import Performance
-from harness.values import as_flag
+from harness.common.coerce import as_flag
+from harness.common.paths import ROOT
+from harness.config import rules
+from harness.config.run import RunConfig
+from harness.reporting import report as rendering
+from harness.results import roofline
+from harness.results.advice import advice
+from harness.results.roofline import Load
+from harness.results.summary import Performance
+from harness.runs.records import Usage
 from tests import made
 
 LOAD: dict[str, Any] = {
@@ -126,7 +128,7 @@ def test_what_to_try(test: Performance, said: list[str]) -> None:
 
 def test_every_flag_that_is_advised_exists() -> None:
     flags = {as_flag(item.name) for item in fields(RunConfig)}
-    texts = [(ROOT / "harness" / name).read_text() for name in ("advice.py", "usage.py")]
+    texts = [(ROOT / "harness" / "results" / name).read_text() for name in ("advice.py", "telemetry.py")]
     assert {flag for text in texts for flag in re.findall(r"--[a-z-]+[a-z]", text)} <= flags
 
 

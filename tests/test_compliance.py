@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from harness import compliance, loadgen_log
-from harness.config import RunConfig
-from harness.errors import LoadGenError, UsageError
-from harness.samples import from_json
+from harness.common.errors import LoadGenError, UsageError
+from harness.config.run import RunConfig
+from harness.evaluation import compliance
+from harness.loadgen import log as loadgen_log
+from harness.workloads.cnn_dailymail import from_json
 from tests import made
 from tests.conftest import ROOT, Finished, run
 

@@ -15,16 +15,18 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness import model, rules
-from harness.cli import load_file, run_command, take_token
-from harness.config import RunConfig
-from harness.engine_config import affecting
-from harness.engines import Running
-from harness.errors import BAD_INPUT, UsageError
-from harness.plan import parallelism, resolve
-from harness.rules import DEMO, ROOT
-from harness.system import GPU
-from harness.values import as_flag
+from harness.common.coerce import as_flag
+from harness.common.errors import BAD_INPUT, UsageError
+from harness.common.paths import ROOT
+from harness.common.system import GPU
+from harness.config import checkpoint as model
+from harness.config import rules
+from harness.config.cli import load_file, run_command, take_token
+from harness.config.engine import affecting
+from harness.config.engine_state import Running
+from harness.config.plan import parallelism, resolve
+from harness.config.rules import DEMO
+from harness.config.run import RunConfig
 from tests.conftest import ASCII
 
 GIB = 2**30

@@ -21,15 +21,16 @@ import psutil
 import pytest
 from aiohttp import web
 
-from harness import endpoints, rendering
-from harness.config import RunConfig
-from harness.engines import Sampling
+from harness.common.errors import BenchmarkError, EndpointError, EngineError, UsageError
+from harness.config import endpoint as endpoints
+from harness.config.checkpoint import load_tokenizer
+from harness.config.plan import resolve
+from harness.config.run import RunConfig
 from harness.engines.openai import OpenAI
-from harness.errors import BenchmarkError, EndpointError, EngineError, UsageError
-from harness.facts import ServerUse
-from harness.model import load_tokenizer
-from harness.plan import resolve
-from harness.watchdog import Watchdog
+from harness.engines.protocol import Sampling
+from harness.monitoring.watchdog import Watchdog
+from harness.reporting import report as rendering
+from harness.runs.records import ServerUse
 from tests import made
 from tests.conftest import ROOT, run
 from tests.servers import TEXT, TOKENS, Fake, serving

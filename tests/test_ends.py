@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness.system import has_amx
+from harness.common.system import has_amx
 from tests.conftest import ROOT, Finished, run
 from tests.warm import Warm
 

@@ -12,15 +12,18 @@ import pytest
 import yaml
 from pyarrow import parquet
 
-from harness import accuracy, files, loadgen_log, results
-from harness.cli import load_file
-from harness.compliance import judge_test06
-from harness.config import RunConfig
-from harness.errors import BenchmarkError, UsageError
+from harness.common import files, reading
+from harness.common.coerce import from_yaml, read_given
+from harness.common.errors import BenchmarkError, UsageError
+from harness.config.cli import load_file
+from harness.config.run import RunConfig
+from harness.evaluation import accuracy
+from harness.evaluation.compliance import judge_test06
+from harness.loadgen import log as loadgen_log
 from harness.mmlu import data as mmlu_data
 from harness.mmlu import scores as mmlu_scores
+from harness.runs import folder as results
 from harness.sweep import file as sweep_file
-from harness.values import from_yaml, read_given
 
 READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "--config": ("config.yaml", lambda path: load_file(path, RunConfig)),
@@ -32,7 +35,7 @@ READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "TEST06": ("mlperf_log_accuracy.json", lambda path: judge_test06(path.parent, 1, True)),
     "run folder": ("config.json", lambda path: results.facts_of(path.parent)),
     "status": ("status.json", lambda path: results.status_of(path.parent)),
-    "table": ("samples.csv", results.read_columns),
+    "table": ("samples.csv", files.read_columns),
     "MMLU's table": ("astronomy_test.csv", lambda path: list(mmlu_data.from_csv([path], "test"))),
     "MMLU's parquet": ("test.parquet", lambda path: list(mmlu_data.from_parquet([path]))),
     "MMLU's answers": ("samples.csv", lambda path: mmlu_scores.from_csv(path.parent)),
@@ -104,10 +107,10 @@ def test_an_engine_argument_that_contains_itself_is_refused() -> None:
 
 
 def test_aliases_are_fine_where_they_stay_small() -> None:
-    assert files.load_yaml("a: &a {b: 1}\nc: *a") == {"a": {"b": 1}, "c": {"b": 1}}
-    assert files.load_yaml("") is None
+    assert reading.load_yaml("a: &a {b: 1}\nc: *a") == {"a": {"b": 1}, "c": {"b": 1}}
+    assert reading.load_yaml("") is None
     with pytest.raises(yaml.YAMLError):
-        files.load_yaml("a: [")
+        reading.load_yaml("a: [")
 
 
 def test_a_grid_has_an_end(tmp_path: Path) -> None:

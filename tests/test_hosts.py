@@ -11,7 +11,7 @@ import pytest
 import zmq
 import zmq.asyncio
 
-from harness.config import RunConfig
+from harness.config.run import RunConfig
 from harness.engines.hosts import Links
 
 ENGINE = """

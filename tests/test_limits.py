@@ -11,14 +11,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness import curves, loadgen_log, performance, rates, rendering, results, rules
-from harness.config import RunConfig
-from harness.errors import UsageError
-from harness.loadgen import settings_for, user_conf
-from harness.loadgen_log import LogError, Sample
-from harness.plan import Plan, resolve
-from harness.results import RunFolder
-from harness.search import Probe
+from harness.common.errors import UsageError
+from harness.config import rules
+from harness.config.plan import Plan, resolve
+from harness.config.run import RunConfig
+from harness.loadgen import log as loadgen_log
+from harness.loadgen import target_rate as rates
+from harness.loadgen.driver import settings_for, user_conf
+from harness.loadgen.log import LogError, Sample
+from harness.reporting import load_curves as curves
+from harness.reporting import report as rendering
+from harness.results import performance
+from harness.runs import folder as results
+from harness.runs.folder import RunFolder
+from harness.runs.probe import Probe
 from tests import made
 
 

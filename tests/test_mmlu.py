@@ -16,8 +16,9 @@ from typing import Any
 
 import pytest
 
-from harness import results
-from harness.errors import UsageError
+from harness.common import files
+from harness.common.errors import UsageError
+from harness.config.rules import DEMO
 from harness.mmlu import ask, prompts
 from harness.mmlu import config as mmlu_config
 from harness.mmlu import data as mmlu_data
@@ -25,7 +26,6 @@ from harness.mmlu import report as mmlu_report
 from harness.mmlu import scores as mmlu_scores
 from harness.mmlu.data import DOMAINS, LETTERS, SUBJECTS, Data, Question
 from harness.mmlu.scores import Scored
-from harness.rules import DEMO
 from tests.conftest import ROOT, TOKEN, launch
 from tests.test_ends import engines
 
@@ -298,12 +298,12 @@ def test_runs_with_other_data_are_not_compared() -> None:
 
 
 def test_results_appear_whole_or_not_at_all(tmp_path: Path) -> None:
-    with results.whole_or_nothing(tmp_path) as place:
+    with files.whole_or_nothing(tmp_path) as place:
         (place / "plots").mkdir()
         (place / "plots" / "a.png").write_text("a")
         assert not (tmp_path / "plots").exists()
     assert (tmp_path / "plots" / "a.png").exists()
-    with pytest.raises(OSError), results.whole_or_nothing(tmp_path) as place:
+    with pytest.raises(OSError), files.whole_or_nothing(tmp_path) as place:
         (place / "overall.json").write_text("{")
         raise OSError("disk full")
     assert [path.name for path in tmp_path.iterdir()] == ["plots"]

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from harness import loadgen_log, results, workload_samples
-from harness.config import RunConfig
-from harness.model import load_tokenizer
+from harness.config.checkpoint import load_tokenizer
+from harness.config.run import RunConfig
+from harness.loadgen import log as loadgen_log
+from harness.runs import folder as results
+from harness.workloads import custom as workload_samples
 from tests.conftest import ROOT, Finished, run
 from tests.test_runs import TOKENS, check
 

@@ -5,11 +5,14 @@ from typing import Any
 
 import pytest
 
-from harness import loadgen, loadgen_log, rates, rules
-from harness.config import RunConfig
-from harness.errors import UsageError
-from harness.plan import Plan, resolve
-from harness.rates import Trial
+from harness.common.errors import UsageError
+from harness.config import rules
+from harness.config.plan import Plan, resolve
+from harness.config.run import RunConfig
+from harness.loadgen import driver as loadgen
+from harness.loadgen import log as loadgen_log
+from harness.loadgen import target_rate as rates
+from harness.loadgen.target_rate import Trial
 from tests import made
 from tests.conftest import run
 

@@ -7,14 +7,14 @@ from collections import namedtuple
 
 import pytest
 
-from harness import others
-from harness.others import Others
+from harness.monitoring import background_load as others
+from harness.monitoring.background_load import Others
 
 Times = namedtuple("Times", "user idle")
 BURN = "import time\nend = time.monotonic() + 60\nwhile time.monotonic() < end: pass"
 WATCH = """
 import time
-from harness import others
+from harness.monitoring import background_load as others
 with others.watched([], False) as found:
     time.sleep(2)
 print(found.cpu_cores, *found.said, sep="\\n")

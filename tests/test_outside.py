@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.summary import SCHEMA_FILE
+from harness.results.summary import SCHEMA_FILE
 from tests.conftest import ROOT
 
 COMMANDS = ("run.py", "mmlu.py", "sweep.py", "report.py")

@@ -8,10 +8,14 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from harness import pages, processes, rendering, results
-from harness.errors import EndpointError, UsageError, ends_in_one_line
-from harness.progress import Display
-from harness.results import RunFolder
+from harness.common import files
+from harness.common import markdown as pages
+from harness.common.errors import EndpointError, UsageError, ends_in_one_line
+from harness.common.progress import Display
+from harness.reporting import report as rendering
+from harness.runs import ending
+from harness.runs import folder as results
+from harness.runs.folder import RunFolder
 from tests import made
 
 ESCAPE = "\x1b]0;owned\x07\x1b[2J"
@@ -60,7 +64,7 @@ def test_a_terminal_obeys_nobody_else(tmp_path: Path, capsys: pytest.CaptureFixt
     Display(screen).say(f"a{ESCAPE}b")
     run = RunFolder(tmp_path, "run")
     run.path.mkdir()
-    processes.fail(EndpointError(f"http://h answered 500: a{ESCAPE}b"), run, screen)
+    ending.fail(EndpointError(f"http://h answered 500: a{ESCAPE}b"), run, screen)
     summary = made.rendered(tmp_path / "made")
     odd = summary.meta.model_copy(update={"model": f"[/x]{ESCAPE}"})
     screen.print(rendering.table(summary.model_copy(update={"meta": odd})))
@@ -79,8 +83,8 @@ def test_a_key_of_the_environment_is_neither_shown_nor_written(
     Display(screen).say(f"the server says {key}")
     run = RunFolder(tmp_path, "run")
     run.path.mkdir()
-    processes.fail(EndpointError(f"http://h answered 500: {key}"), run, screen)
-    results.write_text(tmp_path / "report.md", f"engine: {key}")
-    results.write_json(tmp_path / "config.json", {"server": key})
+    ending.fail(EndpointError(f"http://h answered 500: {key}"), run, screen)
+    files.write_text(tmp_path / "report.md", f"engine: {key}")
+    files.write_json(tmp_path / "config.json", {"server": key})
     written: list[Any] = [path.read_text() for path in tmp_path.rglob("*") if path.is_file()]
     assert key not in file.getvalue() + "".join(written) + "".join(capsys.readouterr())

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from harness import cli
-from harness.config import RunConfig
+from harness.config import cli
+from harness.config.run import RunConfig
 from harness.mmlu.config import MMLUConfig
 from tests.conftest import ROOT
 from tests.test_readme import FOLDERS, PAGES

@@ -8,14 +8,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness import processes
-from harness.errors import EngineError
+from harness.common.errors import EngineError
+from harness.runs import ending
 from tests.conftest import ROOT
 
 FORKING = """
 import os, sys, threading, time
 from pathlib import Path
-from harness import processes
+from harness.runs import ending
 
 def fork():
     while True:
@@ -28,16 +28,16 @@ threading.Thread(target=fork, daemon=True).start()
 time.sleep(0.1)
 log = Path(sys.argv[1])
 log.write_text("secret " * 2_000_000)  # hiding it takes a while
-processes.exit(130, log, {"secret"})
+ending.exit(130, log, {"secret"})
 """
 
 
 def test_a_log_is_named_only_where_it_says_something(tmp_path: Path) -> None:
     log = tmp_path / "engine.log"
     log.touch()
-    assert processes.explain(EngineError("it hangs"), log) == "it hangs"
+    assert ending.explain(EngineError("it hangs"), log) == "it hangs"
     log.write_text("vLLM starts\n")
-    assert processes.explain(EngineError("it hangs"), log) == f"it hangs; more in {log}"
+    assert ending.explain(EngineError("it hangs"), log) == f"it hangs; more in {log}"
 
 
 def test_a_thread_that_starts_processes_until_the_end(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ CANCELLED = "(EngineCore pid=7) ERROR [core.py:1512] RuntimeError: cancelled"
 def test_what_ended_an_engine(log: list[str], cause: str | None, tmp_path: Path) -> None:
     path = tmp_path / "engine.log"
     path.write_text("\n".join(log))
-    assert processes.root_cause(path) == cause
+    assert ending.root_cause(path) == cause
 
 
 def test_workers_on_a_cpu_ask_for_amx() -> None:

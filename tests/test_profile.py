@@ -12,13 +12,16 @@ from typing import Any
 
 import pytest
 
-from harness import profiling, rendering, results, traces
-from harness.config import RunConfig
+from harness.common import files
+from harness.common.errors import EngineError, UsageError
+from harness.config.plan import resolve
+from harness.config.run import RunConfig
 from harness.engines.loop import LoopThread
-from harness.errors import EngineError, UsageError
-from harness.plan import resolve
-from harness.results import RunFolder
-from harness.samples import Library
+from harness.profiling import load as profiling
+from harness.profiling import traces
+from harness.reporting import report as rendering
+from harness.runs.folder import RunFolder
+from harness.workloads.cnn_dailymail import Library
 from tests import made
 
 NAME = "rank0.1.pt.trace.json.gz"
@@ -318,6 +321,6 @@ def test_a_damaged_profile_is_refused_by_name(tmp_path: Path) -> None:
     (folder / "Profile" / "profile.json").write_text('{"kinds": 3}')
     with pytest.raises(UsageError, match=r"profile\.json: kinds"):
         rendering.build(folder)
-    results.write_json(folder / "Profile" / "profile.json", {"schema_version": 99})
+    files.write_json(folder / "Profile" / "profile.json", {"schema_version": 99})
     with pytest.raises(UsageError, match="newer version"):
         rendering.build(folder)

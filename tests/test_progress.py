@@ -14,11 +14,13 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from harness import processes, results
-from harness.errors import ENGINE_FAILED, INTERRUPTED, BenchmarkError, EngineError
-from harness.progress import Display, describe, lasting_console
-from harness.results import RunFolder, open_run, read_json
-from harness.sut import Counters
+from harness.common import disk, processes
+from harness.common.errors import ENGINE_FAILED, INTERRUPTED, BenchmarkError, EngineError
+from harness.common.files import read_json
+from harness.common.progress import Display, describe, lasting_console
+from harness.loadgen.sut import Counters
+from harness.runs import ending
+from harness.runs.folder import RunFolder, open_run
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +60,7 @@ def test_a_reader_that_goes_away_ends_nothing(kind: Callable[[], tuple[int, int]
 )
 def test_a_run_that_is_complete_stays_so(tmp_path: Path, error: BaseException, code: int, status: str) -> None:
     def ended(run: RunFolder) -> str:
-        assert processes.fail(error, run, Console(quiet=True)) == code
+        assert ending.fail(error, run, Console(quiet=True)) == code
         return str(read_json(run.path / "status.json")["status"])
 
     run = open_run(tmp_path, "one")
@@ -71,8 +73,8 @@ def test_a_folder_that_is_gone_is_named(tmp_path: Path) -> None:
     run, screen = open_run(tmp_path, "one"), Console(record=True, width=200)
     shutil.rmtree(run.path)
     with pytest.raises(BenchmarkError, match="the run's own folder is gone"):
-        results.check_space(run.path)
-    assert processes.fail(OSError(2, "No such file or directory"), run, screen) == ENGINE_FAILED
+        disk.check_space(run.path)
+    assert ending.fail(OSError(2, "No such file or directory"), run, screen) == ENGINE_FAILED
     assert "the run's own folder is gone, and its logs with it" in screen.export_text()
     assert not run.path.exists()
 
@@ -97,7 +99,8 @@ def test_time_left_goes_by_the_recent_rate() -> None:
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_closed_streams_lead_nowhere(closed: str) -> None:
-    code = "from harness.cli import open_streams; open_streams(); import sys; print(1, flush=True); sys.stdin.read()"
+    code = "from harness.config.cli import open_streams; open_streams()"
+    code += "; import sys; print(1, flush=True); sys.stdin.read()"
     shell = f"{shlex.quote(sys.executable)} -c {shlex.quote(f'{code}; print(2, file=sys.stderr)')} {closed}"
     done = subprocess.run(shell, shell=True, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (
@@ -108,7 +111,7 @@ def test_closed_streams_lead_nowhere(closed: str) -> None:
 
 
 def test_a_full_disk_is_named_whatever_it_breaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(results, "SPARE_BYTES", 2**62)
+    monkeypatch.setattr(disk, "SPARE_BYTES", 2**62)
     run = open_run(tmp_path, "one")
-    assert processes.fail(EngineError("vLLM did not start"), run, Console(quiet=True)) == ENGINE_FAILED
+    assert ending.fail(EngineError("vLLM did not start"), run, Console(quiet=True)) == ENGINE_FAILED
     assert "is full" in read_json(run.path / "status.json")["reason"]

@@ -9,15 +9,18 @@ from typing import Any
 
 import pytest
 
-from harness import calibration, checkpoints, quantize, rendering, results, rules
-from harness.config import RunConfig
-from harness.engine_config import EngineConfig
-from harness.errors import BAD_INPUT, UsageError
-from harness.facts import SCHEMA
-from harness.model import is_reference, load_shape, load_tokenizer
-from harness.plan import resolve
-from harness.rules import ROOT
-from harness.samples import Library
+from harness.common import files
+from harness.common.errors import BAD_INPUT, UsageError
+from harness.common.paths import ROOT
+from harness.common.schema import SCHEMA
+from harness.config import rules
+from harness.config.checkpoint import is_reference, load_shape, load_tokenizer
+from harness.config.engine import EngineConfig
+from harness.config.plan import resolve
+from harness.config.run import RunConfig
+from harness.quantization import calibration, checkpoints, quantize
+from harness.reporting import report as rendering
+from harness.workloads.cnn_dailymail import Library
 from tests import made
 
 DEMO = ROOT / "demo" / "model"
@@ -154,7 +157,7 @@ def test_the_folder_holds_all_that_an_engine_needs(folder: Path) -> None:
         "quantization_config": QUANTIZED,
     }
     assert all(path.stat().st_mode & 0o777 == 0o644 for path in folder.iterdir())
-    told = results.read(folder / rules.QUANTIZE_JSON, checkpoints.Quantized)
+    told = files.read(folder / rules.QUANTIZE_JSON, checkpoints.Quantized)
     assert (told.model, told.samples, told.data) == ("demo", 16, "demo/cnn_eval.json")
     assert set(told.versions) == set(quantize.PACKAGES)
     assert list(folder.parent.glob(".fp8-*")) == []

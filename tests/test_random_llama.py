@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks import random_llama
-from harness.config import RunConfig
-from harness.model import has_random_weights, is_reference
-from harness.plan import resolve
+from harness.config.checkpoint import has_random_weights, is_reference
+from harness.config.plan import resolve
+from harness.config.run import RunConfig
 from tests.conftest import run
 
 WIDE = "model.layers.1.mlp.down_proj"

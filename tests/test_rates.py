@@ -13,13 +13,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness import loadgen, loadgen_log, rates, rules, validity
-from harness.config import RunConfig
-from harness.errors import LoadGenError
-from harness.loadgen import set_rates, settings_for, user_conf
-from harness.loadgen_log import TestResult
-from harness.plan import Plan, resolve
-from harness.rates import (
+from harness.common.errors import LoadGenError
+from harness.config import rules
+from harness.config.plan import Plan, resolve
+from harness.config.run import RunConfig
+from harness.loadgen import driver as loadgen
+from harness.loadgen import log as loadgen_log
+from harness.loadgen import target_rate as rates
+from harness.loadgen import validity
+from harness.loadgen.driver import set_rates, settings_for, user_conf
+from harness.loadgen.log import TestResult
+from harness.loadgen.target_rate import (
     Trial,
     corrected,
     from_history,

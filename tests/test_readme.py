@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from harness import rules
-from harness.config import RunConfig
-from harness.rules import ROOT
-from harness.values import as_flag
+from harness.common.coerce import as_flag
+from harness.common.paths import ROOT
+from harness.config import rules
+from harness.config.run import RunConfig
 
 ENGLISH, KOREAN = ((ROOT / name).read_text() for name in ("README.md", "README.ko.md"))
 PAGES = [ROOT / "README.md", ROOT / "README.ko.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -68,7 +68,8 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 def named(text: str) -> set[str]:
     """The files of this repository that a page names: paths, scripts, modules; no patterns such as sweeps/FILE.yaml."""
     paths = set(re.findall(rf"(?<![\w./$-])(?:{FOLDERS})/[\w./-]*\w(?![\w*])", text))
-    paths |= {f"harness/{name}" for name in re.findall(r"`((?:engines/|mmlu/)?[a-z]+\.py)`", text)} - SCRIPTS
+    modules = re.findall(rf"`(?!(?:{FOLDERS})/)((?:[a-z]+/)?[a-z_]+\.py)`", text)
+    paths |= {f"harness/{name}" for name in modules} - SCRIPTS
     paths |= set(re.findall(r"python3? (\w+\.py)\b", text)) | set(re.findall(r"-r (requirements\S*\.txt)", text))
     modules = re.findall(rf"python -m ((?:{FOLDERS})(?:\.\w+)*)", text)
     return {path for path in paths if not re.search(r"FILE|third_party/.", path)} | {

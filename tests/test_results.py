@@ -14,15 +14,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from harness import benchmark, compare, results
-from harness.config import RunConfig
-from harness.errors import BAD_INPUT, UsageError
-from harness.plan import resolve
-from harness.progress import Display
-from harness.rendering import build, reservations, write_index
-from harness.results import RunFolder, finish, history, note, open_run, read_json, record, write_json, write_text
-from harness.secrets import hide_word
-from harness.summary import Run
+from harness import benchmark
+from harness.common.errors import BAD_INPUT, UsageError
+from harness.common.files import read_json, write_json, write_text
+from harness.common.progress import Display
+from harness.common.secrets import hide_word
+from harness.config.plan import resolve
+from harness.config.run import RunConfig
+from harness.reporting import compare
+from harness.reporting.report import build, reservations, write_index
+from harness.results.summary import Run
+from harness.runs import folder as results
+from harness.runs.folder import RunFolder, finish, history, note, open_run, record
 from tests import made
 
 LABEL = "datacenter-offline"

@@ -13,10 +13,11 @@ from typing import Any
 import jsonschema
 import pytest
 
-from harness import loadgen, loadgen_log
-from harness.compare import Speed
-from harness.config import RunConfig
-from harness.plan import resolve
+from harness.config.plan import resolve
+from harness.config.run import RunConfig
+from harness.loadgen import driver as loadgen
+from harness.loadgen import log as loadgen_log
+from harness.reporting.compare import Speed
 from tests.conftest import ASCII, ROOT, SECRET, Finished
 
 pytestmark = pytest.mark.engine

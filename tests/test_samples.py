@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from harness import rules
-from harness.config import RunConfig
-from harness.errors import UsageError
-from harness.model import load_tokenizer
-from harness.rules import DEMO, ROOT
-from harness.samples import Library, check_lengths, from_json, is_official, load
+from harness.common.errors import UsageError
+from harness.common.paths import ROOT
+from harness.config import rules
+from harness.config.checkpoint import load_tokenizer
+from harness.config.rules import DEMO
+from harness.config.run import RunConfig
+from harness.workloads.cnn_dailymail import Library, check_lengths, from_json, is_official, load
 
 RECORDS: list[dict[str, Any]] = json.loads((DEMO / "cnn_eval.json").read_text())
 ENGLISH = {"article": [r["input"] for r in RECORDS], "highlights": [r["output"] for r in RECORDS]}
@@ -220,8 +221,9 @@ def test_the_demo_fits_its_own_model(tokenizer: Any):
 
 OFFLINE = """
 from functools import partial
-from harness import model, samples
-from harness.config import RunConfig
+from harness.config import checkpoint as model
+from harness.workloads import cnn_dailymail as samples
+from harness.config.run import RunConfig
 from harness.errors import UsageError
 configs = (RunConfig(), RunConfig(model="no/such"))
 for get in (partial(samples.from_hub, "validation"), *(partial(model.load_tokenizer, config) for config in configs)):

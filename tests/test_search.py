@@ -14,14 +14,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.search import CASES, Bench, Case, Prefill
-from harness import curves, loadgen_log, probes, queueing, rates, rules, search
-from harness.bench import probe_folder
-from harness.config import RunConfig
-from harness.errors import NotAcceptedError, UsageError
-from harness.loadgen_log import TestResult
-from harness.plan import resolve
-from harness.queueing import Queue
-from harness.search import Goal, Probe
+from harness.common.errors import NotAcceptedError, UsageError
+from harness.config import rules
+from harness.config.plan import resolve
+from harness.config.run import RunConfig
+from harness.loadgen import log as loadgen_log
+from harness.loadgen import probes, queueing, search
+from harness.loadgen import target_rate as rates
+from harness.loadgen.log import TestResult
+from harness.loadgen.search import Goal
+from harness.loadgen.session import probe_folder
+from harness.reporting import load_curves as curves
+from harness.runs import probe as probe_judgement
+from harness.runs.probe import Probe, Queue
 from tests.conftest import run
 from tests.warm import Warm
 
@@ -206,7 +211,7 @@ def test_the_length_of_a_test_is_known_before_it() -> None:
 
 def short_probes() -> None:
     search.PROBE_S, search.PROBE_QUERIES, search.MOST = 2.0, 470, 3
-    search.LONG_S, search.LONG_QUERIES, search.SHARP_S, search.SETTLED = 4.0, 500, 4.0, 0
+    search.LONG_S, search.LONG_QUERIES, search.SHARP_S, probe_judgement.SETTLED = 4.0, 500, 4.0, 0
 
 
 @pytest.mark.engine

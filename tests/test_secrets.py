@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness import results, secrets, system
+from harness.common import files, secrets, system
 
 PEM = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0\n-----END PRIVATE KEY-----"
 NESTED = {
@@ -24,7 +24,7 @@ NESTED = {
 
 
 def test_nothing_named_or_looking_secret_is_written(tmp_path: Path) -> None:
-    results.write_json(tmp_path / "config.json", NESTED)
+    files.write_json(tmp_path / "config.json", NESTED)
     assert "neverwritethisdown" not in (tmp_path / "config.json").read_text()
     assert "neverwritethisdown" not in secrets.hide_word(f"additional_config={json.dumps(NESTED)}")
 

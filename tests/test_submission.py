@@ -13,13 +13,15 @@ from unittest.mock import Mock
 
 import pytest
 
-from harness import loadgen_log, rules, validity
-from harness.config import RunConfig
-from harness.engine_config import affecting
-from harness.errors import UsageError
+from harness.common.errors import UsageError
+from harness.common.system import System
+from harness.common.system import facts as detect
+from harness.config import rules
+from harness.config.engine import affecting
+from harness.config.run import RunConfig
+from harness.loadgen import log as loadgen_log
+from harness.loadgen import validity
 from harness.submission import checker, description, entries, refusals, tree
-from harness.system import System
-from harness.system import facts as detect
 from tests.conftest import ROOT, Finished
 
 needs_submodule = pytest.mark.skipif(
@@ -77,7 +79,7 @@ AS_REAL = "rules.MODELS['llama3.1-8b-instruct'] = replace(rules.MODELS['demo'], 
 PATCHED = f"""
 import sys
 from dataclasses import replace
-from harness import rules
+from harness.config import rules
 {AS_REAL}
 from harness.submission.__main__ import main
 sys.exit(main())

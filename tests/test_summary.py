@@ -11,14 +11,21 @@ import jsonschema
 import pytest
 from rich.console import Console
 
-from harness import compare, metrics, rendering, results, rules, tracking
-from harness.errors import UsageError
-from harness.facts import SCHEMA, RunFacts, RunStatus, Usage, gpu_names
-from harness.metrics import EVERYWHERE, Metric
-from harness.rules import ROOT
-from harness.summary import SCHEMA_FILE, Accuracy, Compliance, ScoresFile, Summary, schema
+from harness.common import files
+from harness.common.errors import UsageError
+from harness.common.paths import ROOT
+from harness.common.schema import SCHEMA, gpu_names
+from harness.config import rules
+from harness.reporting import compare
+from harness.reporting import report as rendering
+from harness.results import metrics
+from harness.results.metrics import EVERYWHERE, Metric
+from harness.results.summary import SCHEMA_FILE, Accuracy, Compliance, ScoresFile, Summary, schema
+from harness.results.telemetry import QUANTITIES
+from harness.runs import folder as results
+from harness.runs.records import RunFacts, RunStatus, Usage
 from harness.sweep import report as sweep_report
-from harness.usage import QUANTITIES
+from harness.tracking import send as tracking
 from tests import made
 
 SCORE = {"score": 38.0, "reference": 38.7792, "low": 38.391408, "high": None, "interval": None, "verdict": "FAIL"}
@@ -191,7 +198,7 @@ def test_files_of_the_first_format_are_read(tmp_path: Path) -> None:
         del kept["schema_version"]
         (tmp_path / "run" / name).write_text(json.dumps(kept))
     assert rendering.build(tmp_path / "run").schema_version == SCHEMA
-    assert results.read(tmp_path / "run" / "status.json", RunStatus).status == "complete"
+    assert files.read(tmp_path / "run" / "status.json", RunStatus).status == "complete"
 
 
 def test_a_damaged_file_is_not_written_back_as_an_empty_one(tmp_path: Path) -> None:
@@ -273,7 +280,7 @@ def test_a_gpu_counts_where_the_engine_used_it(tmp_path: Path) -> None:
         config = json.loads((folder / "config.json").read_text())
         config["engine_args"] = {"server": "vLLM 1.0", "serves": "demo", "exchange": "text in", "max_in_flight": 64}
         (folder / "config.json").write_text(json.dumps(config))
-        results.write_json(folder / "Performance" / "machine.json", {"gpu_joules": 8192.0})
+        files.write_json(folder / "Performance" / "machine.json", {"gpu_joules": 8192.0})
         (folder / "Performance" / "machine.csv").write_text("seconds,memory_gib,gpu0_memory_gib\n1.0,9.5,7.5\n")
     there, here = (rendering.build(folder) for folder in (away, near))
     assert there.gpus == here.gpus == 0
@@ -357,5 +364,5 @@ def test_a_summary_that_is_damaged_is_named(tmp_path: Path) -> None:
 
 def test_a_summary_read_back_is_the_same(tmp_path: Path) -> None:
     summary = made.rendered(tmp_path / "run")
-    again = results.read(tmp_path / "run" / "summary.json", Summary)
+    again = files.read(tmp_path / "run" / "summary.json", Summary)
     assert again.model_dump(mode="json") == summary.model_dump(mode="json")

@@ -19,12 +19,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from harness import processes, results
-from harness.config import RunConfig
-from harness.errors import ENGINE_FAILED, BenchmarkError, UsageError
-from harness.plan import resolve
-from harness.progress import Display
-from harness.rules import ROOT
+from harness.common import disk, files, processes
+from harness.common.errors import ENGINE_FAILED, BenchmarkError, UsageError
+from harness.common.paths import ROOT
+from harness.common.progress import Display
+from harness.config.plan import resolve
+from harness.config.run import RunConfig
+from harness.runs import folder as results
 from harness.sweep import experiment, loop, plots
 from harness.sweep import file as sweep_file
 from harness.sweep import report as sweep_report
@@ -311,14 +312,14 @@ def test_a_full_disk_ends_a_sweep_in_one_line(
     ran = Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
     monkeypatch.setattr(experiment, "run", ran)
     if not begun:
-        monkeypatch.setattr(results, "SPARE_BYTES", 2**62)
+        monkeypatch.setattr(disk, "SPARE_BYTES", 2**62)
     monkeypatch.setattr(processes, "install_signal_handlers", lambda: None)
     with pytest.raises(BenchmarkError, match=f"{message}.*--resume goes on from here") as error:
         run_sweep(path, Choice(), resume=False, dry_run=False, results_dir=tmp_path, mlflow=False)
     assert error.value.exit_code == ENGINE_FAILED
     assert ran.called == begun
     (status,) = (tmp_path / "sweeps").glob("2*/status.json")
-    assert results.read_json(status)["status"] == "failed"
+    assert files.read_json(status)["status"] == "failed"
 
 
 # What the report says.

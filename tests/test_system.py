@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from harness import recorder, system, usage
-from harness.system import GPU
+from harness.common import system
+from harness.common.system import GPU
+from harness.monitoring import recorder
+from harness.results import telemetry as usage
 
 GIB = 2**30
 UUIDS = ("GPU-aaaa-1", "GPU-bbbb-2", "GPU-bbbb-3")

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from harness import performance, token_times
-from harness.early_stopping import least_queries
-from harness.loadgen_log import LogError
-from harness.results import read_json
-from harness.rules import Limits
-from harness.summary import Performance, Summary
+from harness.common.early_stopping import least_queries
+from harness.common.files import read_json
+from harness.config.rules import Limits
+from harness.loadgen import token_times
+from harness.loadgen.log import LogError
+from harness.results import performance
+from harness.results.summary import Performance, Summary
 from tests import made
 from tests.conftest import Finished, run
 from tests.servers import Fake, serving
@@ -154,7 +155,7 @@ def test_a_log_with_impossible_numbers_is_refused(tmp_path: Path) -> None:
     log.write_text(log.read_text().replace('"result_max_latency_ns", "value": 20000000.0', '"x", "value": 0'))
     log.write_text(log.read_text() + ':::MLLOG {"key": "result_max_latency_ns", "value": 1e18, "metadata": {}}\n')
     with pytest.raises(LogError, match="no test can measure that"):
-        from harness import rendering
+        from harness.reporting import report as rendering
 
         rendering.build(folder)
 

@@ -15,12 +15,13 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
-from harness import tracking
-from harness.results import write_json
-from harness.rules import ROOT
+from harness.common.files import write_json
+from harness.common.paths import ROOT
 from harness.sweep.experiment import Record, outcome
 from harness.sweep.file import BASELINE, Experiment, Sweep
 from harness.sweep.report import State
+from harness.tracking import launch as launching
+from harness.tracking import send as tracking
 from tests.conftest import Finished, launch
 
 
@@ -166,7 +167,7 @@ def test_a_server_that_is_away(
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://someone:hush@127.0.0.1:9")
     begin = time.monotonic()
-    tracking.after(folder, False, folder.parent, print)
+    launching.after(folder, False, folder.parent, print)
     assert time.monotonic() - begin < 60
     said = capsys.readouterr().out
     assert "not sent" in said

@@ -8,9 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness import recorder, rendering, timelines, usage
 from harness.engines import prometheus
-from harness.facts import Usage
+from harness.monitoring import recorder
+from harness.reporting import report as rendering
+from harness.reporting import timelines
+from harness.results import telemetry as usage
+from harness.runs.records import Usage
 from tests import made
 
 VLLM = """# HELP vllm:num_requests_running Number of requests in model execution batches.

@@ -17,8 +17,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness import loadgen_log
-from harness.loadgen_log import DETAIL, MARK, TRACE, LogError, read, read_trace
+from harness.loadgen import log as loadgen_log
+from harness.loadgen.log import DETAIL, MARK, TRACE, LogError, read, read_trace
 
 ROOT = Path(__file__).parent.parent
 SAMPLES = 64

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from harness import startup
+from harness.common.errors import EngineError
 from harness.engines.loop import LoopThread
-from harness.errors import EngineError
-from harness.watchdog import FIRST, SHARE, START, StartWatch, Watchdog
+from harness.monitoring import startup
+from harness.monitoring.watchdog import FIRST, SHARE, START, StartWatch, Watchdog
 
 
 @pytest.fixture

@@ -11,19 +11,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness import beside, compare, rendering, requests_file, results, workload_samples
-from harness.config import RunConfig
-from harness.engines import Sampling, sampling_of
+from harness.common.errors import EndpointError, UsageError
+from harness.common.paths import ROOT
+from harness.config.checkpoint import load_tokenizer
+from harness.config.plan import Plan, resolve
+from harness.config.run import RunConfig
+from harness.config.workload import WORKLOADS, Lengths, lengths
+from harness.engines import sampling_of
 from harness.engines.openai import OpenAI
-from harness.errors import EndpointError, UsageError
-from harness.facts import Spread
-from harness.history import History
-from harness.model import load_tokenizer
-from harness.plan import Plan, resolve
-from harness.rates import known_offline
-from harness.results import RunFolder
-from harness.rules import ROOT
-from harness.workloads import WORKLOADS, Lengths, lengths
+from harness.engines.protocol import Sampling
+from harness.loadgen.target_rate import known_offline
+from harness.reporting import compare
+from harness.reporting import report as rendering
+from harness.results import endpoint_overhead as beside
+from harness.results.history import History
+from harness.runs import folder as results
+from harness.runs.folder import RunFolder
+from harness.runs.records import Spread
+from harness.workloads import custom as workload_samples
+from harness.workloads import requests_file
 from tests import made
 from tests.servers import Fake, serving
 from tests.test_endpoint import PROMPT, client

@@ -16,7 +16,7 @@ from multiprocessing import context
 from pathlib import Path
 from typing import Protocol
 
-from harness.rules import ROOT
+from harness.common.paths import ROOT
 
 IMPORTS = (
     "datasets",

@@ -11,10 +11,10 @@ from urllib.request import getproxies
 
 import aiohttp
 
-from harness.config import RunConfig
-from harness.engines import Sampling
+from harness.common.errors import EndpointError, UsageError
+from harness.config.run import RunConfig
 from harness.engines.completions import FORMS, Form, Piece, events, excerpt, piece
-from harness.errors import EndpointError, UsageError
+from harness.engines.protocol import Sampling
 
 KEY = "OPENAI_API_KEY"
 # Servers close idle connections (uvicorn, so vLLM: after 5 s). One that is reused at that moment breaks the request.

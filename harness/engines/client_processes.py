@@ -14,12 +14,12 @@ from typing import Any
 
 import uvloop
 
-from harness import model
-from harness.config import RunConfig
-from harness.engines import Sampling
+from harness.common.errors import BenchmarkError, EngineError, first_line
+from harness.config import checkpoint as model
+from harness.config.run import RunConfig
 from harness.engines.client import Client
 from harness.engines.completions import Form
-from harness.errors import BenchmarkError, EngineError, first_line
+from harness.engines.protocol import Sampling
 
 ENDED = "a client process ended unexpectedly"
 READY = "ready"

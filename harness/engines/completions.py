@@ -10,8 +10,8 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
-from harness.errors import EndpointError, plain
-from harness.secrets import hide_text
+from harness.common.errors import EndpointError, plain
+from harness.common.secrets import hide_text
 
 NAMES = {"vllm": "vLLM", "sglang": "SGLang", "llamacpp": "llama.cpp"}  # by `owned_by` of their model lists
 VERSIONS = (("/version", "version"), ("/get_server_info", "version"), ("/props", "build_info"))  # path, key

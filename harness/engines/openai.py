@@ -18,15 +18,17 @@ from typing import Any
 import aiohttp
 import uvloop
 
-from harness import model
-from harness.config import RunConfig
-from harness.engines import Running, Sampling, sampling_of
+from harness.common.errors import EndpointError, UsageError
+from harness.config import checkpoint as model
+from harness.config.engine_state import Running
+from harness.config.plan import Plan
+from harness.config.run import RunConfig
+from harness.engines import sampling_of
 from harness.engines.client import IDLE_S, KEY, Client, refusal, unreached
 from harness.engines.client_processes import RemoteClient, Setup
 from harness.engines.completions import FORMS, NAMES, NO_CACHE, VERSIONS, Form, events, excerpt, piece
 from harness.engines.loop import LoopThread
-from harness.errors import EndpointError, UsageError
-from harness.plan import Plan
+from harness.engines.protocol import Sampling
 
 ANSWER_S = 10.0  # for what a server tells of itself
 METRICS_S = 1.0  # for its metrics, once a second; for a page that it need not have

@@ -18,17 +18,20 @@ from typing import Any
 
 import psutil
 
-from harness.engine_config import EngineConfig
-from harness.engines import GREEDY, Running, Sampling, profiler, sampling_of
+from harness.common.coerce import near
+from harness.common.errors import BenchmarkError, EngineError, UsageError, first_line
+from harness.common.processes import adopt_orphans, end_children
+from harness.common.system import gpus, has_amx
+from harness.config.engine import EngineConfig
+from harness.config.engine_state import Running
+from harness.config.plan import Plan
+from harness.engines import profiler, sampling_of
 from harness.engines.hosts import LOST, Links
 from harness.engines.loop import LoopThread
 from harness.engines.prometheus import SOURCES
+from harness.engines.protocol import GREEDY, Sampling
 from harness.engines.vllm_refusals import check_quantization, refusal
-from harness.errors import BenchmarkError, EngineError, UsageError, first_line
-from harness.plan import Plan
-from harness.processes import adopt_orphans, by_signal, end_children
-from harness.system import gpus, has_amx
-from harness.values import near
+from harness.runs.ending import by_signal
 
 DTYPES = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32"}
 # Other processes of the engine that may still be ending when it is closed get this long before they are killed.

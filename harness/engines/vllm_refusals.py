@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from harness.errors import UsageError, first_line
+from harness.common.errors import UsageError, first_line
 
 
 def refusal(error: Exception) -> str:

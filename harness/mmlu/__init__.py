@@ -1,1 +1,1 @@
-"""MMLU on the same engine: settings, questions, prompts, asking, scores, report."""
+"""An MMLU evaluation on the same engine. May import reporting and below."""

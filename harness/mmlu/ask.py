@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.common.disk import check_space
+from harness.common.errors import EngineError
+from harness.common.progress import Counters, Display
 from harness.engines.vllm import VLLM
-from harness.errors import EngineError
 from harness.mmlu.prompts import Prompt
-from harness.progress import Counters, Display
-from harness.results import check_space
-from harness.watchdog import Watchdog
+from harness.monitoring.watchdog import Watchdog
 
 QUEUED = 2  # requests handed to the engine for each one it can compute at once: enough to keep it busy
 CHECK_S = 1.0

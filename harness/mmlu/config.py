@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from harness.engine_config import EngineConfig
-from harness.flags import BENCHMARK, DATA, ENGINE, OUTPUT, Auto, flag
+from harness.common.coerce import require
+from harness.config.engine import EngineConfig
+from harness.config.flags import BENCHMARK, DATA, ENGINE, OUTPUT, Auto, flag
 from harness.mmlu.data import chosen_subjects
-from harness.values import require
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,9 +7,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from harness.errors import UsageError
-from harness.files import check_regular, opened
-from harness.values import near
+from harness.common.coerce import near
+from harness.common.errors import UsageError
+from harness.common.reading import check_regular, opened
 
 LETTERS = "ABCD"
 LARGEST_FILE, MOST_ROWS = 2**30, 10**6

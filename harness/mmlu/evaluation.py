@@ -6,17 +6,21 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
-from harness import benchmark, model, processes, results, system, tracking
+from harness.common import processes, system
+from harness.common.errors import DONE, UsageError
+from harness.common.files import write_json
+from harness.common.progress import Display
+from harness.common.secrets import hide_settings, hide_word
+from harness.config import checkpoint as model
+from harness.config.plan import parallelism
 from harness.engines import vllm
-from harness.errors import DONE, UsageError
 from harness.mmlu import ask, prompts, report, scores
 from harness.mmlu import data as questions
 from harness.mmlu.config import MMLUConfig
-from harness.plan import parallelism
-from harness.progress import Display
-from harness.results import RunFolder, write_json
-from harness.secrets import hide_settings, hide_word
-from harness.watchdog import Watchdog
+from harness.monitoring import engine_start
+from harness.monitoring.watchdog import Watchdog
+from harness.runs import folder as results
+from harness.runs.folder import RunFolder
 
 
 def evaluate(config: MMLUConfig, run: RunFolder, before: Path | None, display: Display) -> int:
@@ -39,7 +43,7 @@ def evaluate(config: MMLUConfig, run: RunFolder, before: Path | None, display: D
 
     sizes = parallelism(config, system.gpus(), model.weight_bytes(config))
     engine = vllm.VLLM(vllm.choosing_args(config, config.context, sizes, config.seed))
-    benchmark.start(engine, run, config.stall_timeout, display)
+    engine_start.start(engine, run, config.stall_timeout, display)
     watchdog = Watchdog(engine, config.stall_timeout)
     display.stage("warming up")
     ask.warm_up(engine, letters, display, watchdog)
@@ -58,7 +62,6 @@ def evaluate(config: MMLUConfig, run: RunFolder, before: Path | None, display: D
     results.finish(run, report.history_line(run, summary), say=display.done)
     with results.or_say(display.done, f"{config.runs / 'index.md'} could not be written"):
         report.write_index(config.runs)
-    tracking.after(run.path, config.mlflow, config.results_dir, display.done)
     display.say("")
     display.console.print(report.table(config, summary, rows, changes))
     display.say(f"report: {run.path / 'report.md'}")
@@ -77,7 +80,7 @@ def earlier(config: MMLUConfig) -> Path | None:
 
 def record(config: MMLUConfig, run: RunFolder, facts: Mapping[str, object]) -> None:
     """Keeps config.json: every setting, `auto` resolved, and what is known of the run."""
-    from harness.facts import SCHEMA
+    from harness.common.schema import SCHEMA
 
     settings = asdict(config) | {"engine_arg": [hide_word(pair) for pair in config.engine_arg]}
     settings |= {"max_model_len": config.context, "data": config.folder or "hub"}

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.errors import UsageError
+from harness.common.errors import UsageError
 from harness.mmlu.data import LETTERS, Data, Question
 
 

@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import JsonValue
 
-from harness import figures, results
-from harness.figures import BLUE, GREY, ORANGE
+from harness.common import files
+from harness.common.markdown import number, render
+from harness.common.progress import as_said
 from harness.mmlu.ask import Asked
 from harness.mmlu.config import MMLUConfig
 from harness.mmlu.data import DOMAIN_OF, DOMAINS, LETTERS, Data
 from harness.mmlu.scores import BINS, Change, Score, Scored, bins, grouped, overall, score, to_csv
 from harness.mmlu.summary import MMLUFacts, MMLUHistory, Overall
-from harness.pages import number, render
-from harness.progress import as_said
+from harness.reporting import index
+from harness.reporting import style as figures
+from harness.reporting.style import BLUE, GREY, ORANGE
+from harness.runs import folder as results
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -38,7 +41,7 @@ def write(
 
     `before` is the folder of the evaluation that `changes` are held against.
     """
-    facts = results.read(run.path / "config.json", MMLUFacts)
+    facts = files.read(run.path / "config.json", MMLUFacts)
     summary = Overall(
         **dict(overall(rows)),
         questions_per_s=len(rows) / asked.seconds,
@@ -48,18 +51,18 @@ def write(
         notes=caveats(config, data, rows),
     )
     domains, subjects = grouped(rows, "domain"), grouped(rows, "subject")
-    with results.whole_or_nothing(run.path) as place:
-        results.write_json(place / "overall.json", summary.model_dump(mode="json"))
-        results.write_json(place / "by_domain.json", {name: asdict(part) for name, part in domains.items()})
-        results.write_json(
+    with files.whole_or_nothing(run.path) as place:
+        files.write_json(place / "overall.json", summary.model_dump(mode="json"))
+        files.write_json(place / "by_domain.json", {name: asdict(part) for name, part in domains.items()})
+        files.write_json(
             place / "by_subject.json",
             {name: {"domain": DOMAIN_OF[name]} | asdict(part) for name, part in subjects.items()},
         )
-        results.write_text(place / "samples.csv", to_csv(rows))
+        files.write_text(place / "samples.csv", to_csv(rows))
         if config.details:
-            results.write_text(place / "details.jsonl", details(data, asked, rows))
+            files.write_text(place / "details.jsonl", details(data, asked, rows))
         if changes:
-            results.write_json(place / "comparison.json", [asdict(change) for change in changes])
+            files.write_json(place / "comparison.json", [asdict(change) for change in changes])
         draw(place / "plots", rows, subjects)
         page = render(
             "mmlu.md.j2",
@@ -78,14 +81,14 @@ def write(
             earlier=settings_of(before) if before else {},
             facts=facts,
         )
-        results.write_text(place / "report.md", page)
+        files.write_text(place / "report.md", page)
     return summary
 
 
 def settings_of(folder: Path) -> dict[str, JsonValue]:
     """The settings of an earlier evaluation; none where only its samples.csv is left."""
     path = folder / "config.json"
-    return results.read(path, MMLUFacts).config if path.exists() else {}
+    return files.read(path, MMLUFacts).config if path.exists() else {}
 
 
 def caveats(config: MMLUConfig, data: Data, rows: Sequence[Scored]) -> list[str]:
@@ -129,13 +132,13 @@ def details(data: Data, asked: Asked, rows: Sequence[Scored]) -> str:
 
 def history_line(run: results.RunFolder, summary: Overall) -> dict[str, object]:
     """What results/mmlu/history.jsonl keeps of a run."""
-    facts = results.read(run.path / "config.json", MMLUFacts)
+    facts = files.read(run.path / "config.json", MMLUFacts)
     return MMLUHistory.of(run.name, facts, summary).model_dump(mode="json", exclude={"run"})
 
 
 def write_index(results_dir: Path) -> None:
     """Renders results/mmlu/index.md from the history."""
-    results.write_index(results_dir, "mmlu_index.md.j2", MMLUHistory)
+    index.write_index(results_dir, "mmlu_index.md.j2", MMLUHistory)
 
 
 def table(config: MMLUConfig, summary: Overall, rows: Sequence[Scored], changes: Sequence[Change]) -> "Table":

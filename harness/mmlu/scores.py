@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.errors import UsageError
-from harness.facts import SCHEMA
-from harness.files import opened
+from harness.common.errors import UsageError
+from harness.common.reading import opened
+from harness.common.schema import SCHEMA
 from harness.mmlu.ask import Answer
 from harness.mmlu.data import DOMAINS, LETTERS, Question
 from harness.mmlu.summary import Answered, Shortened

@@ -4,7 +4,8 @@ from typing import Self
 
 from pydantic import JsonValue
 
-from harness.facts import Facts, File, Model
+from harness.common.schema import File, Model
+from harness.runs.records import Facts
 
 
 class MMLUFacts(Facts):

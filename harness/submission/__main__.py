@@ -5,11 +5,11 @@ import signal
 import sys
 from pathlib import Path
 
-from harness import rules
-from harness.errors import BAD_INPUT, DONE, NOT_ACCEPTED, BenchmarkError, UsageError
-from harness.results import write_json
+from harness.common.errors import BAD_INPUT, DONE, NOT_ACCEPTED, BenchmarkError, UsageError
+from harness.common.files import write_json
+from harness.common.system import System, facts
+from harness.config import rules
 from harness.submission import checker, description, entries, refusals, tree
-from harness.system import System, facts
 
 
 def main() -> int:

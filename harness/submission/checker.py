@@ -5,9 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from harness import loadgen_log, rules
-from harness.errors import UsageError
-from harness.rules import ROOT
+from harness.common.errors import UsageError
+from harness.common.paths import ROOT
+from harness.config import rules
+from harness.loadgen import log as loadgen_log
 
 TOOLS = ROOT / "third_party" / "inference" / "tools" / "submission"
 SUMMARY = "summary.csv"

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.errors import UsageError
-from harness.facts import Facts
-from harness.results import read as read_file
-from harness.system import System, cards
-from harness.values import read_given
+from harness.common.coerce import read_given
+from harness.common.errors import UsageError
+from harness.common.files import read as read_file
+from harness.common.system import System, cards
+from harness.runs.records import Facts
 
 # Everything the checker wants to see, in the order it is written; an empty text is for a person to fill.
 FIELDS = (

@@ -4,13 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness import compliance, loadgen_log, rules
-from harness.config import RunConfig
-from harness.engine_config import affecting
-from harness.errors import UsageError
-from harness.facts import RunFacts
-from harness.results import FOLDER, Test, facts_of, parsed, read, status_of
-from harness.summary import SCORES_FILE, Compliance, ScoresFile
+from harness.common.errors import UsageError
+from harness.common.files import parsed, read
+from harness.config import rules
+from harness.config.engine import affecting
+from harness.config.run import RunConfig
+from harness.evaluation import compliance
+from harness.loadgen import log as loadgen_log
+from harness.results.summary import SCORES_FILE, Compliance, ScoresFile
+from harness.runs.folder import FOLDER, Test, facts_of, status_of
+from harness.runs.records import RunFacts
 
 BENCHMARK = {"datacenter": "llama3.1-8b", "edge": "llama3.1-8b-edge"}
 SCENARIO = {name: row.loadgen for name, row in rules.SCENARIO.items()} | {"interactive": "Interactive"}

@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from harness import accuracy, samples
-from harness.errors import BenchmarkError
-from harness.loadgen_log import TestResult
-from harness.model import load_tokenizer
+from harness.common.errors import BenchmarkError
+from harness.config.checkpoint import load_tokenizer
+from harness.evaluation import accuracy
+from harness.loadgen.log import TestResult
 from harness.submission.entries import Entry, Run
+from harness.workloads import cnn_dailymail as samples
 
 LEAST = 1e-3  # by which scores may differ, which are rounded to four digits
 

@@ -7,8 +7,9 @@ Sources: the checks and constants of the official submission checker (tools/subm
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from harness import compliance, rules
-from harness.loadgen_log import TestResult
+from harness.config import rules
+from harness.evaluation import compliance
+from harness.loadgen.log import TestResult
 from harness.submission import recomputed
 from harness.submission.entries import BENCHMARK, SCENARIO, Entry
 

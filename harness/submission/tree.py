@@ -12,12 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness import rules
-from harness.accuracy import accuracy_txt, digest
-from harness.errors import UsageError
-from harness.pages import render
-from harness.results import FOLDER, write_json, write_text
-from harness.rules import ROOT
+from harness.common.errors import UsageError
+from harness.common.files import write_json, write_text
+from harness.common.markdown import render
+from harness.common.paths import ROOT
+from harness.config import rules
+from harness.evaluation.accuracy import accuracy_txt, digest
+from harness.runs.folder import FOLDER
 from harness.submission.entries import Entry, Run
 
 IMPLEMENTATION = "vllm"

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from rich.console import Console
 from rich.table import Table
 
-from harness.errors import UsageError
-from harness.progress import as_said
+from harness.common.errors import UsageError
+from harness.common.progress import as_said
 from harness.sweep.file import BASELINE, Experiment, Sweep
 
 

@@ -11,11 +11,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Literal
 
-from harness import metrics, processes, results, system
-from harness.errors import DONE, NOT_ACCEPTED
-from harness.facts import RunStatus
-from harness.rules import ROOT
-from harness.summary import Summary
+from harness.common import files, processes, system
+from harness.common.errors import DONE, NOT_ACCEPTED
+from harness.common.paths import ROOT
+from harness.results import metrics
+from harness.results.summary import Summary
+from harness.runs import folder as results
+from harness.runs.records import RunStatus
 from harness.sweep.file import Experiment
 
 Status = Literal["complete", "failed", "timeout", "interrupted", "skipped"]
@@ -62,7 +64,7 @@ def run(item: Experiment, turn: int, place: Path, timeout: float, lock: int, wat
     folder = place / item.name
     folder.mkdir(exist_ok=True)
     before, begin = set(folder.iterdir()), time.monotonic()
-    results.write_json(folder / CONFIG, item.settings)  # JSON is YAML
+    files.write_json(folder / CONFIG, item.settings)  # JSON is YAML
     with (folder / SCREEN).open("w") as screen:
         try:
             process = started(item, folder, screen, lock)
@@ -165,7 +167,7 @@ def last_line(path: Path) -> str:
 def outcome(folder: Path) -> Outcome:
     """What the run in a folder came to; nothing where it has no summary."""
     path = folder / "summary.json"
-    return from_summary(results.read(path, Summary)) if path.exists() else Outcome()
+    return from_summary(files.read(path, Summary)) if path.exists() else Outcome()
 
 
 def from_summary(summary: Summary) -> Outcome:

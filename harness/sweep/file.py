@@ -23,11 +23,11 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from harness.config import RunConfig
-from harness.errors import UsageError
-from harness.files import MIB, load_yaml, read_text
-from harness.secrets import is_secret
-from harness.values import as_flag, near
+from harness.common.coerce import as_flag, near
+from harness.common.errors import UsageError
+from harness.common.reading import MIB, load_yaml, read_text
+from harness.common.secrets import is_secret
+from harness.config.run import RunConfig
 
 BASELINE = "baseline"
 LARGEST_FILE = 4 * MIB

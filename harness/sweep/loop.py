@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from harness import processes, results, system, tracking
-from harness.errors import DONE, ENGINE_FAILED, INTERRUPTED, BenchmarkError, UsageError
-from harness.facts import SCHEMA
-from harness.progress import Display
+from harness.common import disk, files, processes, system
+from harness.common.errors import DONE, ENGINE_FAILED, INTERRUPTED, BenchmarkError, UsageError
+from harness.common.progress import Display
+from harness.common.schema import SCHEMA
+from harness.runs import folder as results
 from harness.sweep import experiment, report
 from harness.sweep.choice import Choice
 from harness.sweep.experiment import Record
@@ -36,16 +37,16 @@ class Going:
         ]
         self.records = [*others, record]
         path = self.folder.path / "sweep.json"
-        results.write_json(path, results.read_json(path) | {"records": [asdict(known) for known in self.records]})
+        files.write_json(path, files.read_json(path) | {"records": [asdict(known) for known in self.records]})
 
 
-def run(sweep: Sweep, chosen: list[Experiment], choice: Choice, going: Going, display: Display, mlflow: bool) -> int:
+def run(sweep: Sweep, chosen: list[Experiment], choice: Choice, going: Going, display: Display) -> int:
     """Runs what is chosen and not finished yet; the report is written however it ends. Raises BenchmarkError."""
     display.say(f"{sweep.name}: {len(chosen)} configurations, {choice.repeat} round(s) -> {going.folder.path}")
     with locked(going.folder.path) as lock:
         try:
             interrupted = rounds(chosen, choice, going, lock, display)
-            return finish(going, interrupted, display, mlflow)
+            return finish(going, interrupted, display)
         except KeyboardInterrupt:
             going.folder.fail("interrupted")
             display.say("interrupted")
@@ -79,7 +80,7 @@ def once(item: Experiment, turn: int, choice: Choice, going: Going, lock: int, d
     if why := choice.reasons.get(item.name):
         record = Record(item.name, turn, "skipped", why)
     else:
-        results.check_space(going.folder.path)
+        disk.check_space(going.folder.path)
         taken = system.gpu_memory_used()
         folder = going.folder.path
         record = experiment.run(item, turn, folder, choice.timeout, lock, lambda said: display.tick(note=said))
@@ -89,7 +90,7 @@ def once(item: Experiment, turn: int, choice: Choice, going: Going, lock: int, d
     return record
 
 
-def finish(going: Going, interrupted: bool, display: Display, mlflow: bool) -> int:
+def finish(going: Going, interrupted: bool, display: Display) -> int:
     """The report, in a file and on the screen; the exit code."""
     display.stage("writing the report")
     folder = going.folder
@@ -99,7 +100,6 @@ def finish(going: Going, interrupted: bool, display: Display, mlflow: bool) -> i
     folder.set_status("interrupted" if interrupted else "complete")
     if not interrupted:
         results.point_latest(folder)
-    tracking.after(folder.path, mlflow, folder.results_dir.parent, display.done)
     display.say("")
     for sentence in report.findings(made):
         display.say(sentence)
@@ -126,7 +126,7 @@ def opened(sweep: Sweep, results_dir: Path) -> Going:
     folder = results.open_run(results_dir / "sweeps", sweep.name)
     facts = {"command": processes.command_line(), "started": results.now(), "system": system.facts()}
     kept = {"schema_version": SCHEMA} | facts | {"sweep": asdict(sweep), "records": []}
-    results.write_json(folder.path / "sweep.json", kept)
+    files.write_json(folder.path / "sweep.json", kept)
     return Going(folder)
 
 

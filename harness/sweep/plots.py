@@ -6,8 +6,8 @@ from itertools import cycle
 from statistics import mean
 from typing import Any
 
-from harness import rules
-from harness.figures import BLUE, GREY, ORANGE, RED, style
+from harness.config import rules
+from harness.reporting.style import BLUE, GREY, ORANGE, RED, style
 
 TAILS = {"latency": "latency", "ttft": "TTFT", "tpot": "TPOT"}
 WIDE = 8  # times the smallest number, from which the axis is logarithmic

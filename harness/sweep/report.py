@@ -7,20 +7,23 @@ from pathlib import Path
 from statistics import mean
 from typing import Literal
 
-from harness import metrics, results, rules
-from harness.config import RunConfig
-from harness.engine_config import affecting
-from harness.errors import UsageError
-from harness.facts import SCHEMA
-from harness.metrics import Metric
-from harness.pages import number, render
-from harness.results import write_text
+from harness.common import files
+from harness.common.coerce import as_flag
+from harness.common.errors import UsageError
+from harness.common.files import write_text
+from harness.common.markdown import number, render
+from harness.common.schema import SCHEMA
+from harness.common.system import System
+from harness.config import rules
+from harness.config.engine import affecting
+from harness.config.run import RunConfig
+from harness.results import metrics
+from harness.results.metrics import Metric
+from harness.runs import folder as results
 from harness.sweep import plots
 from harness.sweep.experiment import Outcome, Record
 from harness.sweep.file import BASELINE, Experiment, Sweep
 from harness.sweep.knob import Knob, knob
-from harness.system import System
-from harness.values import as_flag
 
 # Differences below these are called none: the second where the performance test lasts less than LONG_S, since the
 # demo's baselines, a few seconds long, were seen to differ by 4 % from each other, and where the rate was searched for,
@@ -161,10 +164,10 @@ def read(folder: Path) -> State:
     path = folder / "sweep.json"
     if not path.exists():
         raise UsageError(f"{folder}: no sweep.json in it; not a sweep's folder.")
-    data = results.read_json(path)
+    data = files.read_json(path)
     if isinstance(data, dict) and "schema_version" not in data:
         raise UsageError(f"{folder}: written in an older format; use the version that wrote it.")
-    return results.parsed(path, data, State)
+    return files.parsed(path, data, State)
 
 
 def build(folder: Path) -> Report:
@@ -355,7 +358,7 @@ def on_axis(rows: Sequence[Row], turned: Knob) -> list[plots.Point]:
 
 def draw(report: Report, folder: Path) -> dict[str, str]:
     """Draws what there is data for; name -> path relative to the sweep's folder."""
-    from harness.figures import save
+    from harness.reporting.style import save
 
     folder.mkdir(exist_ok=True)
     drawn = {}

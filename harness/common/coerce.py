@@ -1,0 +1,114 @@
+"""Values from the outside: text and YAML into what a setting holds, files that the user named."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from datetime import date
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from harness.common.errors import UsageError
+from harness.common.reading import TooLargeError, load_yaml, read_text
+
+NUMBERS = ((int,), (float,))  # what lists with commas may hold
+
+
+def coerce(value: Any, hint: Any) -> Any:
+    """`value` as `hint` asks for it. Raises ValueError where it does not fit.
+
+    Text counts as the number it writes out and a number as text where text is asked for; true and false are no numbers.
+    """
+    members = get_args(hint) if get_origin(hint) is not Literal else (hint,)
+    for member in members:
+        if get_origin(member) is Literal:
+            choice = next((c for c in get_args(member) if str(c) == str(value)), None)
+            if choice is not None:
+                return choice
+    if isinstance(value, bool) and hint is not bool:
+        raise ValueError("true and false are no numbers")
+    if isinstance(value, str) and "," in value and any(get_args(arg)[:1] in NUMBERS for arg in get_args(hint)):
+        value = tuple(value.split(","))
+    if get_origin(hint) is tuple and isinstance(value, str):
+        value = (value,)
+    if get_origin(hint) is tuple and not (isinstance(value, list | tuple) and all(isinstance(x, str) for x in value)):
+        raise ValueError("not texts")
+    return adapter(hint).validate_python(value)
+
+
+@cache
+def adapter(hint: Any) -> Any:
+    from pydantic import ConfigDict, TypeAdapter
+
+    return TypeAdapter(hint, config=ConfigDict(coerce_numbers_to_str=True))
+
+
+def describe(hint: Any, each: str = "") -> str:
+    """A type in words, for messages; `each` is an item of a list."""
+    if get_origin(hint) is Literal:
+        return " or ".join(str(choice) for choice in get_args(hint))
+    if get_origin(hint) is tuple:
+        return "numbers with commas between" if get_args(hint)[:1] in NUMBERS else f"a list of {each}"
+    if args := get_args(hint):
+        return " or ".join(describe(arg) for arg in args if arg is not type(None))
+    return {int: "a whole number", float: "a number", bool: "true or false", Path: "a path"}.get(hint, "text")
+
+
+def read_given(
+    flag: str,
+    path: Path,
+    kind: str,
+    parse: Callable[[str], Any],
+    wrong: type[Exception] = ValueError,
+    most: int = 2**32,
+) -> Any:
+    """The content of a file that the user named with `flag`. Raises UsageError when it cannot be read or parsed.
+
+    Only regular files of at most `most` bytes are read: a device has no end.
+    """
+    try:
+        return parse(read_text(path, most))
+    except OSError as error:
+        raise UsageError(f"{flag} {path}: {error.strerror}.") from None
+    except (wrong, ValueError, RecursionError) as error:  # also text that is not UTF-8, or a date that is none
+        raise UsageError(f"{flag} {path}: not {kind}: {' '.join(str(error).split()).removesuffix('.')}.") from None
+
+
+def from_yaml(text: str) -> Any:
+    """A value as YAML has it, or the text itself where it is none, or a date. Raises TooLargeError."""
+    import yaml
+
+    try:
+        value = load_yaml(text)
+    except TooLargeError:
+        raise
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return text
+    return text if isinstance(value, date) else value
+
+
+def near(word: str, known: Sequence[str]) -> str:
+    """`; did you mean ...?` for a misspelt name, or a full stop."""
+    close = get_close_matches(word, known, n=3, cutoff=0.6)
+    return f"; did you mean {', '.join(close)}?" if close else "."
+
+
+def as_flag(name: str) -> str:
+    """max_num_seqs -> --max-num-seqs"""
+    return "--" + name.replace("_", "-")
+
+
+def require(ok: bool, name: str, wanted: str, got: object = None) -> None:
+    if not ok:
+        raise UsageError(f"{name} takes {wanted}" + (f"; got {got!r}." if got is not None else "."))
+
+
+def check_types(config: Any) -> None:
+    """Holds each field to its annotation, so that a --config file meets the same checks as the command line."""
+    hints = get_type_hints(type(config))
+    for name, metadata in ((item.name, item.metadata) for item in fields(config)):
+        hint, value = hints[name], getattr(config, name)
+        try:
+            object.__setattr__(config, name, coerce(value, hint))
+        except ValueError:
+            raise UsageError(f"{as_flag(name)} takes {describe(hint, metadata['metavar'])}; got {value!r}.") from None

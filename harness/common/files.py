@@ -1,0 +1,132 @@
+"""Files of this program: written whole or not at all, secrets left out; read as what they should hold."""
+
+import csv
+import errno
+import json
+import math
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from harness.common import reading
+from harness.common.errors import UsageError
+from harness.common.secrets import hide, hide_known
+
+Kind = TypeVar("Kind")
+
+
+LARGEST_FILE = 2**30  # bytes of a run folder's JSON or CSV, and of the history
+
+
+def append_line(path: Path, text: str) -> None:
+    """Adds a line of its own, also after one that was cut short."""
+    whole = True
+    if path.exists():
+        reading.check_regular(path, LARGEST_FILE)
+        with path.open("rb") as before:
+            before.seek(-min(1, path.stat().st_size), os.SEEK_END)
+            whole = before.read() in (b"", b"\n")
+    with path.open("a") as file:
+        file.write(("" if whole else "\n") + text + "\n")
+
+
+@contextmanager
+def whole_or_nothing(folder: Path) -> Iterator[Path]:
+    """A folder to write several files of `folder`; they appear in it once all are written, or none does."""
+    fresh = folder / ".new"
+    fresh.mkdir()
+    try:
+        yield fresh
+        for path in fresh.iterdir():
+            path.replace(folder / path.name)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
+def write_json(path: Path, data: Any) -> None:
+    """Writes a whole file or none: readers never meet half of one. Secrets are left out."""
+    write_text(path, json.dumps(hide(data), indent=2, allow_nan=False) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    if not path.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path.parent))
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if path.exists() and not path.is_file():  # a pipe or a device is written into, not replaced
+        path.write_text(hide_known(text))
+        return
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}-", delete=False) as file:
+        try:
+            file.write(hide_known(text))
+            file.close()
+            os.chmod(file.name, 0o644)
+            os.replace(file.name, path)
+        except BaseException:
+            Path(file.name).unlink(missing_ok=True)
+            raise
+
+
+def read_json(path: Path) -> Any:
+    """The file's content. Raises UsageError, naming the file, where there is none or it is no JSON."""
+    try:
+        return json.loads(reading.read_text(path, LARGEST_FILE))
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}.") from None
+    except (ValueError, RecursionError) as error:  # also text that is not UTF-8, a number too long, deep nesting
+        raise UsageError(f"{path}: not JSON: {' '.join(str(error).split())}.") from None
+
+
+def read(path: Path, kind: type[Kind]) -> Kind:
+    """The file as what it should hold. Raises UsageError, naming the file and what is wrong in it."""
+    return parsed(path, read_json(path), kind)
+
+
+def parsed(path: Path, data: Any, kind: type[Kind]) -> Kind:
+    """Data of a file as what it should hold. Raises UsageError, naming the file and the first fault."""
+    try:
+        return TypeAdapter(kind).validate_python(data)
+    except ValidationError as error:
+        faults = sorted(error.errors(include_url=False), key=lambda fault: fault["loc"] != ("schema_version",))
+        where = ".".join(map(str, faults[0]["loc"]))
+        said = "not an object" if faults[0]["type"] in ("model_type", "dataclass_type") else faults[0]["msg"]
+        raise UsageError(f"{path}: {f'{where}: ' if where else ''}{said}.") from None
+    except UsageError as error:  # a setting that this version refuses
+        raise UsageError(f"{path}: {error}") from None
+
+
+def read_columns(path: Path, names: Sequence[str] = ()) -> dict[str, list[float | None]]:
+    """The columns of numbers in a CSV file, all or those named; an empty cell is None.
+
+    Raises UsageError, naming the line, where a column is missing or a cell is no number.
+    """
+    try:
+        with reading.opened(path, LARGEST_FILE) as file:
+            lines: list[dict[str, str]] = list(csv.DictReader(file, restkey="", restval=""))
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}.") from None
+    except (ValueError, csv.Error) as error:
+        raise UsageError(f"{path}: not a table: {error}.") from None
+    wanted = names or [name for name in (lines[0] if lines else {}) if name]
+    columns: dict[str, list[float | None]] = {name: [] for name in wanted}
+    for number, line in enumerate(lines, start=2):
+        for name in wanted:
+            try:
+                columns[name].append(finite(line[name]))
+            except (KeyError, ValueError, TypeError):
+                raise UsageError(f"{path}:{number}: {name}: not a number: {line.get(name)!r}.") from None
+    return columns
+
+
+def finite(text: str) -> float | None:
+    """A cell's number; None for an empty one. Raises ValueError, also for infinities."""
+    value = float(text) if text else None
+    if value is not None and not math.isfinite(value):
+        raise ValueError(text)
+    return value

@@ -1,0 +1,84 @@
+"""Markdown pages from templates/."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from harness.common.errors import plain
+from harness.common.paths import ROOT
+from harness.common.schema import gpu_names
+
+
+def render(template: str, **values: Any) -> str:
+    """The template filled in; a name it asks for and does not get is an error."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(ROOT / "templates"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=harmless,
+    )
+    environment.filters["number"] = number
+    environment.filters["cell"] = cell
+    environment.filters["code"] = code
+    environment.filters["quoted"] = quoted
+    environment.filters["gpus"] = gpu_names
+    environment.filters["sentence"] = sentence
+    environment.filters["together"] = together
+    return environment.get_template(template).render(**values)
+
+
+class Finished(str):
+    """Text that a page takes as it is."""
+
+
+def harmless(value: Any) -> Any:
+    """What a page shows of a value: text on one line, without HTML, links or pictures of its own."""
+    if not isinstance(value, str) or isinstance(value, Finished):
+        return value
+    return escaped(" ".join(value.splitlines()))
+
+
+def escaped(text: str) -> str:
+    return plain(re.sub(r"<(?=[\w/!?])", "&lt;", text)).replace("](", "]\\(")
+
+
+def code(text: object) -> str:
+    """Text within backticks or a code fence, which shows everything as it is: on one line, without backticks."""
+    return Finished(plain(" ".join(str(text).splitlines())).replace("`", "'"))
+
+
+def quoted(text: str) -> str:
+    """Lines of a quotation."""
+    return Finished("\n> ".join(map(escaped, text.splitlines())))
+
+
+def number(value: float | None, digits: int = 4) -> str:
+    """A number as people read it: thousands separated, at most `digits` significant ones, a dash for none."""
+    if not isinstance(value, int | float):
+        return "–"  # also where a line of the history was edited by hand
+    if isinstance(value, int) or abs(value) >= 10**digits:
+        return f"{value:,.0f}"
+    return f"{value:,.{digits}g}"
+
+
+def together(reasons: Sequence[str]) -> str:
+    """Reasons that end in the same remedy (`what is wrong: what to do`) as one, so that it is given once."""
+    by_remedy: dict[str, list[str]] = {}
+    for reason in reasons:
+        what, _, remedy = reason.rpartition(": ")
+        by_remedy.setdefault(remedy, []).append(what)
+    said = ((", and ".join(filter(None, whats)), remedy) for remedy, whats in by_remedy.items())
+    return "; ".join(f"{what}: {remedy}" if what else remedy for what, remedy in said)
+
+
+def sentence(text: str) -> str:
+    """Text with a capital letter at its beginning, and nothing else changed: `capitalize` makes "2 cpu cores"."""
+    return text[:1].upper() + text[1:]
+
+
+def cell(text: str | None) -> str:
+    """Text that may stand in a Markdown table; a dash for none."""
+    return " ".join((text or "–").split()).replace("|", "\\|")

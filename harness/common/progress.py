@@ -1,0 +1,190 @@
+"""What a person sees while it runs: a live line on a terminal, plain lines now and then elsewhere."""
+
+import contextlib
+import io
+import math
+import os
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.live import Live
+from rich.markup import escape
+from rich.text import Text
+
+from harness.common.errors import plain
+from harness.common.secrets import hide_known
+
+PLAIN_EVERY_S = 15.0
+RECENT_S = 60.0  # what is left is told by the answers of this time
+
+
+@dataclass
+class Counters:
+    """What the display shows while a test runs. Results never come from here."""
+
+    issued: int = 0
+    started: int = 0  # first tokens
+    completed: int = 0
+    tokens: int = 0
+    first_token_s: float = 0.0  # summed over `started`
+
+
+class Display:
+    """Shows the stage of a run. `tick` costs next to nothing and may be called as often as one likes."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._stage = ""
+        self._start = self._began = self._shown = time.monotonic()
+        self._seen = deque([(0.0, 0)])  # seconds of the stage and answers until then
+        self.stages: list[tuple[str, float]] = []  # each with the seconds from the start to its beginning
+        self._live = None
+        if console.is_terminal:  # not to be redirected: what others print belongs in the log, not on the screen
+            self._live = Live(
+                console=console, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False
+            )
+
+    def __enter__(self) -> "Display":
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live:
+            self._live.stop()
+
+    def stage(self, text: str) -> None:
+        """Announces what happens now."""
+        self._stage = text
+        self._began = time.monotonic()
+        self._shown = -math.inf if self._live else self._began
+        self._seen = deque([(0.0, 0)])
+        self.stages.append((text, round(self._began - self._start, 1)))
+        if self._live:
+            self.tick()
+        else:
+            self.say(f"{time.strftime('%H:%M:%S')} {text}")
+
+    def done(self, text: str) -> None:
+        """Leaves one line behind for the stage that just ended."""
+        self.say(f"{time.strftime('%H:%M:%S')} {text}", style="green")
+
+    def say(self, text: str, style: str = "") -> None:
+        self.console.print(Text(plain(hide_known(text)), style=style), soft_wrap=True)
+
+    def tick(
+        self, counters: Counters | None = None, total: int | None = None, note: str = "", least_s: float = 0.0
+    ) -> None:
+        """Refreshes the live line four times a second, or prints a plain one now and then.
+
+        `least_s`: the stage lasts so many seconds, however fast the engine is.
+        """
+        at = time.monotonic()
+        if at - self._shown < (0.25 if self._live else PLAIN_EVERY_S):
+            return
+        self._shown = at
+        elapsed = at - self._began
+        line = plain(f"{self._stage}  {clock(elapsed)}{'  ' if note else ''}{note}")
+        if counters is not None:
+            line += describe(counters, total, elapsed, least_s, self.recent(elapsed, counters.completed))
+        if self._live:
+            self._live.update(Text(line, no_wrap=True, overflow="ellipsis"), refresh=True)
+        else:
+            self.say(f"{time.strftime('%H:%M:%S')} {line}")
+
+    def recent(self, elapsed: float, completed: int) -> float | None:
+        """Answers a second of the last minute: not of the time before the first, which says nothing of the rest."""
+        if not completed:
+            self._seen = deque([(elapsed, 0)])
+            return None
+        self._seen.append((elapsed, completed))
+        while len(self._seen) > 2 and self._seen[1][0] <= elapsed - RECENT_S:
+            self._seen.popleft()
+        since, before = self._seen[0]
+        return (completed - before) / (elapsed - since) if completed > before and elapsed > since else None
+
+
+def as_said(text: str) -> str:
+    """Text as a table on the terminal takes it: nothing in it is markup, or obeyed."""
+    return escape(plain(text))
+
+
+def describe(
+    counters: Counters, total: int | None, elapsed: float, least_s: float = 0.0, rate: float | None = None
+) -> str:
+    """How far a test is: samples done, tokens a second, time left; in flight and first token where it streams.
+
+    `rate`: answers a second of late, by which the rest is told; without it, those since the start.
+    """
+    total = max(total or 0, counters.issued)
+    parts = [f"{counters.completed:,}/{total:,} samples" if total else "waiting"]
+    if counters.completed and elapsed:
+        parts.append(f"{counters.tokens / elapsed:,.0f} tok/s")
+        if total:
+            left = (total - counters.completed) / (rate or counters.completed / elapsed)
+            parts.append(f"{clock(max(left, least_s - elapsed))} left")
+    if counters.started:
+        parts.append(f"{counters.issued - counters.completed:,} in flight")
+        parts.append(f"TTFT {1000 * counters.first_token_s / counters.started:.0f} ms so far")
+    return "  " + "  ".join(parts)
+
+
+def clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+class Screen(io.TextIOWrapper):
+    """Text for a person. Where the terminal, or what reads the pipe, goes away, the showing ends, not the run."""
+
+    def write(self, text: str) -> int:
+        with self.lasting():
+            super().write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with self.lasting():
+            super().flush()
+
+    @contextlib.contextmanager
+    def lasting(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError:
+            with open(os.devnull, "wb") as nowhere:
+                os.dup2(nowhere.fileno(), self.fileno())
+
+
+def lasting_console(descriptor: int) -> Console:
+    """A console on a copy of a file descriptor."""
+    file = Screen(os.fdopen(os.dup(descriptor), "wb"), errors="replace", line_buffering=True)
+    return Console(file=file, highlight=False)
+
+
+@contextlib.contextmanager
+def screen(log: Path) -> Iterator[tuple[Console, Console]]:
+    """Consoles on the real standard output and error, while all else that this process and its children print goes to
+    `log`.
+
+    The file descriptors themselves are moved, because vLLM's processes and C++ libraries inherit those.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    saved = [os.dup(1), os.dup(2)]
+    with log.open("ab") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+        try:
+            yield lasting_console(saved[0]), lasting_console(saved[1])
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            for number, copy in enumerate(saved, start=1):
+                os.dup2(copy, number)
+                os.close(copy)

@@ -1,0 +1,73 @@
+"""Files that the user named, or that lie where the user may have put anything: regular ones, of a size, are read.
+
+A device has no end, a FIFO may never begin, and a kilobyte of YAML may stand for gigabytes.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+MOST_NODES = 100_000  # values in a YAML file, each alias counted as what it stands for
+
+
+MIB = 2**20
+
+
+class NotRegularError(OSError):
+    """A device, a FIFO, a folder; or a file too large to be what it is taken for."""
+
+
+class TooLargeError(ValueError):
+    """YAML whose aliases make it endless, or huge."""
+
+
+def check_regular(path: Path, most: int) -> None:
+    """Raises OSError for anything but a regular file of at most `most` bytes."""
+    found = os.stat(path)
+    if stat.S_ISDIR(found.st_mode):
+        raise NotRegularError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(found.st_mode):
+        raise NotRegularError(errno.EINVAL, "not a regular file", str(path))
+    if found.st_size > most:
+        raise NotRegularError(errno.EFBIG, f"larger than {most / MIB:,.0f} MiB", str(path))
+
+
+def read_text(path: Path, most: int, encoding: str | None = None) -> str:
+    """The text of a regular file of at most `most` bytes. Raises OSError, UnicodeDecodeError."""
+    check_regular(path, most)
+    return path.read_text(encoding=encoding)
+
+
+@contextmanager
+def opened(path: Path, most: int, encoding: str | None = None, errors: str = "strict") -> Iterator[IO[str]]:
+    """A regular file of at most `most` bytes, open for reading, its line ends as they are. Raises OSError."""
+    check_regular(path, most)
+    with path.open(newline="", encoding=encoding, errors=errors) as file:
+        yield file
+
+
+def load_yaml(text: str) -> Any:
+    """A YAML document's value. Raises yaml.YAMLError, ValueError, TooLargeError."""
+    import yaml
+
+    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    if root is not None and size(root, {}) > MOST_NODES:
+        raise TooLargeError(f"more than {MOST_NODES:,} values, with what its aliases stand for")
+    return yaml.safe_load(text)
+
+
+def size(node: Any, known: dict[int, int | None]) -> int:
+    """How many values a YAML node stands for, aliases expanded. Raises TooLargeError for a node within itself."""
+    if id(node) in known:
+        if (found := known[id(node)]) is None:
+            raise TooLargeError("an anchor within itself")
+        return found
+    known[id(node)] = None
+    children = node.value if isinstance(node.value, list) else []
+    parts = [part for child in children for part in (child if isinstance(child, tuple) else (child,))]
+    known[id(node)] = total = 1 + sum(size(part, known) for part in parts)
+    return total

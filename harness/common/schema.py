@@ -1,0 +1,36 @@
+"""What all files of this program have in common: a format number, frozen models, GPUs as people name them."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from pydantic import BaseModel, ConfigDict, field_validator
+
+SCHEMA = 4  # the format of all these files; 1 had no number
+
+
+def absent(value: object) -> bool:
+    """For fields that a file leaves out where they are null."""
+    return value is None
+
+
+class Model(BaseModel):
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
+
+
+class File(Model):
+    """A file of its own. One of a newer format is refused; what an older one lacks has a default, or is refused."""
+
+    schema_version: int = 1
+
+    @field_validator("schema_version")
+    @classmethod
+    def known(cls, version: int) -> int:
+        if version > SCHEMA:
+            raise ValueError(f"format {version} is of a newer version of this program, which reads up to {SCHEMA}")
+        return version
+
+
+def gpu_names(gpus: Sequence[str] | None) -> str:
+    """GPUs as people name them: 8x NVIDIA H200; none."""
+    counted = Counter(gpus or [])
+    return ", ".join(f"{count}x {name}" if count > 1 else name for name, count in counted.items()) or "none"

@@ -1,0 +1,166 @@
+"""What must not be written down, found by its name or by its look. The one place that hides it."""
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from harness.common.coerce import from_yaml
+
+HIDDEN = "***"
+FOLDERS = ("PWD", "OLDPWD")  # a shell's, and no passwords
+SHORTEST = 8  # characters of a secret in the environment: shorter ones are words, such as EMPTY
+
+
+def listed(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# Words of a name that say that its value is secret: anywhere in it, as its last, or two that follow each other.
+ANYWHERE = listed(
+    "secret password passwd passphrase pwd authorization bearer credential credentials cred creds cookie signature jwt "
+    "apikey accesskey accountkey privatekey"
+)
+LAST = listed("token auth pass pin sig pat dsn")
+KEYS = listed("api private access account session encryption ssh signing")
+PAIRS = frozenset({("connection", "string"), ("basic", "auth"), *((word, "key") for word in KEYS)})
+PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+WORDS = (
+    r"token(?![\w])|secret|passw(?:or)?d|passphrase|\bpwd\b|api[_-]?key|authorization|bearer|credential|creds\b"
+    r"|private[_-]?key|access[_-]?key|account[_-]?key|cookie|signature"
+)
+ASSIGNED = re.compile(rf"(?is)((?:{WORDS})[\w-]*[\"']?\s*[:=]\s*).*")
+LOOKS = (
+    (re.compile(r"-----BEGIN [A-Z ]+-----.*?(?:-----END [A-Z ]+-----|\Z)", re.S), HIDDEN),
+    (re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{8,}"), rf"\1 {HIDDEN}"),
+    (re.compile(r"\b(?:hf_[A-Za-z0-9]{16,}|(?:glpat-|github_pat_)[\w-]{16,})"), HIDDEN),
+    (re.compile(r"\b(?:(?:sk-|gh[a-z]_|xox[a-z]-)[\w-]{16,}|AKIA[A-Z0-9]{16})"), HIDDEN),
+    (re.compile(r"\beyJ[\w-]{8,}\.[\w-]{4,}\.[\w-]*"), HIDDEN),  # a JWT
+    (re.compile(r"(//[^/@\s:]*):[^/@\s]+@"), rf"\1:{HIDDEN}@"),
+    (re.compile(r"//[^/@\s:]{8,}@"), f"//{HIDDEN}@"),
+    (re.compile(r"(?i)([?&][\w-]*(?:token|key|secret|password|sig|signature)=)[^&\s\"']+"), rf"\1{HIDDEN}"),
+    (re.compile(r"(?i)\b((?:password|pwd|accountkey|sharedaccesskey)=)[^;\s\"']+"), rf"\1{HIDDEN}"),
+)
+# Settings of other programs whose texts are known to be none: vLLM's arguments, and variables. Others' are not shown.
+SHOWN = listed(
+    """
+    model served_model_name tokenizer revision tokenizer_revision dtype quantization kv_cache_dtype load_format
+    tokenizer_mode hf_config_path download_dir runner convert config_format method mode backend attention_backend
+    mm_encoder_attn_backend data_parallel_backend data_parallel_address distributed_executor_backend all2all_backend
+    moe_backend mamba_cache_dtype scheduling_policy logprobs_mode worker_cls worker_extension_cls scheduler_cls
+    reasoning_parser kv_connector kv_role cudagraph_mode splitting_ops custom_ops rope_type architectures model_type
+    profiler torch_profiler_dir prefix_caching_hash_algo generation_config server serves endpoints exchange
+    vllm_attention_backend vllm_worker_multiproc_method vllm_logging_level vllm_host_ip vllm_target_device
+    vllm_cpu_omp_threads_bind vllm_cache_root vllm_config_root
+    cuda_visible_devices cuda_home cuda_path cuda_version cuda_device_order cuda_module_loading cuda_cache_path
+    torch_home torch_logs torch_cuda_arch_list pytorch_cuda_alloc_conf pytorch_alloc_conf
+    nccl_socket_ifname nccl_ib_hca nccl_debug nccl_debug_subsys nccl_algo nccl_proto nccl_version nccl_topo_file
+    omp_places omp_proc_bind omp_schedule omp_wait_policy
+    """
+)
+# Enumerations and lists of numbers, whatever they are called.
+PLAIN = re.compile(r"auto|none|(?:bf|fp|int|float)[a-z0-9_]{1,12}|[A-Z][A-Z_]{1,15}|[0-9][0-9.,:-]{0,40}")
+PAIR = re.compile(r"(?s)((?:--engine-arg=)?([A-Za-z_]\w*)=)(.*)")
+
+
+def is_secret(name: str) -> bool:
+    """Whether a name says that its value is secret."""
+    words = [word.lower() for word in PART.findall(name)]
+    return not ANYWHERE.isdisjoint(words) or not LAST.isdisjoint(words[-1:]) or not PAIRS.isdisjoint(pairwise(words))
+
+
+def hide_text(text: str) -> str:
+    """A text without what looks like a secret: keys of known makers, credentials in an address, PEM blocks; and without
+    those of this process's environment."""
+    for look, shown in LOOKS:
+        text = look.sub(shown, text)
+    return hide_known(text)
+
+
+def hide_known(text: str) -> str:
+    """A text without the secrets of this process's environment, such as a server's key that it echoes."""
+    for secret in in_environment():
+        text = text.replace(secret, HIDDEN)
+    return text
+
+
+def in_environment() -> set[str]:
+    """The values of environment variables whose names say that they are secret."""
+    named = {name: value for name, value in os.environ.items() if name not in FOLDERS and is_secret(name)}
+    return {value for value in named.values() if len(value) >= SHORTEST}
+
+
+def hide_word(word: str) -> str:
+    """A command-line word without what it may hold of secrets: an engine argument (KEY=VALUE) as `hide_settings` has
+    it, else the value of anything named, or looking, like a secret."""
+    if pair := PAIR.fullmatch(word):
+        value = from_yaml(pair[3])
+        hidden = hide_settings({pair[2]: value})[pair[2]]
+        if hidden == value:
+            return word
+        return pair[1] + (hidden if isinstance(hidden, str) else json.dumps(hidden, default=str))
+    return hide_text(ASSIGNED.sub(rf"\1{HIDDEN}", word))
+
+
+def hide_settings(settings: Any, known: bool = False) -> Any:
+    """Settings of another program as they may be written down: numbers, switches and enumerations; texts only under
+    names that are known to hold nothing secret, as those below `known` are; `***` for any other."""
+    if isinstance(settings, str):
+        return hide_text(settings) if known or not settings or PLAIN.fullmatch(settings) else HIDDEN
+    if isinstance(settings, list | tuple):
+        return [hide_settings(item, known) for item in settings]
+    if isinstance(settings, Mapping):
+        return {
+            key: HIDDEN
+            if value and is_secret(str(key)) and not isinstance(value, int | float)
+            else hide_settings(value, str(key).lower() in SHOWN)
+            for key, value in settings.items()
+        }
+    return settings
+
+
+def hide(settings: Any) -> Any:
+    """Settings as they may be written down: `***` for what a name or a look says is secret, however deep."""
+    if isinstance(settings, str):
+        return hide_text(settings)
+    if isinstance(settings, list | tuple):
+        return [hide(item) for item in settings]
+    if isinstance(settings, Mapping):
+        return {
+            key: HIDDEN if value and is_secret(str(key)) and not isinstance(value, int | float) else hide(value)
+            for key, value in settings.items()
+        }
+    return settings
+
+
+def values(settings: Any) -> set[str]:
+    """The texts that `hide` would leave out of `settings`, and those of this process's environment."""
+    return in_environment() | set(_values(settings))
+
+
+def _values(settings: Any, secret: bool = False) -> list[str]:
+    if isinstance(settings, Mapping):
+        pairs = settings.items()
+        return [text for key, value in pairs for text in _values(value, secret or is_secret(str(key)))]
+    if isinstance(settings, list | tuple):
+        return [text for item in settings for text in _values(item, secret)]
+    if isinstance(settings, str) and (secret or hide_text(settings) != settings):
+        return [settings] if len(settings) >= 4 else []
+    return []
+
+
+def scrub(path: Path, secrets: set[str]) -> None:
+    """Hides the given texts, and whatever looks secret, in a log that other programs wrote."""
+    try:
+        before = path.read_bytes()
+    except OSError:
+        return
+    text = hide_text(before.decode(errors="surrogateescape"))
+    for secret in secrets:
+        text = text.replace(secret, HIDDEN)
+    after = text.encode(errors="surrogateescape")
+    if after != before:
+        path.write_bytes(after)

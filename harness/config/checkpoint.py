@@ -1,0 +1,74 @@
+"""The checkpoint: its shape, how much memory its weights take, whether it is the reference model; its tokenizer."""
+
+import functools
+from pathlib import Path
+from typing import Any
+
+from harness.common.errors import UsageError
+from harness.config import rules
+from harness.config.engine import BYTES_PER_WEIGHT, EngineConfig
+
+
+def weight_bytes(config: EngineConfig) -> int:
+    """About how much memory the model's weights take, from the shape its config gives (a Llama-like decoder).
+
+    Quantized weights take a byte at most, embeddings what they took. Raises UsageError when the model cannot be found.
+    """
+    shape = load_shape(config)
+    width = BYTES_PER_WEIGHT[config.precision]
+    quantized = config.quantization != "none" or getattr(shape, "quantization_config", None) is not None
+    inner = 1 if quantized else width
+    hidden, layers = shape.hidden_size, shape.num_hidden_layers
+    head = getattr(shape, "head_dim", None) or hidden // shape.num_attention_heads
+    attention = hidden * head * 2 * (shape.num_attention_heads + shape.num_key_value_heads)
+    feed_forward = 3 * hidden * shape.intermediate_size
+    embeddings = shape.vocab_size * hidden * (1 if shape.tie_word_embeddings else 2)
+    return int(layers * (attention + feed_forward) * inner + embeddings * width)
+
+
+def is_reference(config: EngineConfig) -> bool:
+    """Whether the model has Llama-3.1-8B's shape."""
+    shape = load_shape(config)
+    return all(getattr(shape, key) == value for key, value in rules.SHAPE.items())
+
+
+def has_random_weights(config: EngineConfig) -> bool:
+    """Whether the checkpoint says of itself that its weights were drawn at random (`benchmarks.random_llama`)."""
+    return getattr(load_shape(config), "random_weights", False) is True
+
+
+@functools.cache
+def load_shape(config: EngineConfig) -> Any:
+    """The model's config. Raises UsageError where it cannot be had, or is not of a Llama-like decoder."""
+    from transformers import AutoConfig
+
+    try:
+        shape = AutoConfig.from_pretrained(config.model_path, trust_remote_code=config.trust_remote_code)
+    except Exception as error:
+        raise UsageError(why_not_loaded(config, error)) from None
+    if missing := [key for key in rules.SHAPE if not hasattr(shape, key)]:
+        raise UsageError(f"--model {config.model}: not a Llama-like model: its config has no {missing[0]}.")
+    return shape
+
+
+def load_tokenizer(config: EngineConfig) -> Any:
+    """The model's tokenizer. Raises UsageError with the way out when it cannot be had."""
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(config.model_path, trust_remote_code=config.trust_remote_code)
+    except Exception as error:
+        raise UsageError(why_not_loaded(config, error)) from None
+
+
+def why_not_loaded(config: EngineConfig, error: Exception) -> str:
+    """One line for a model that cannot be loaded: no such folder, no access, or no network."""
+    text = str(error)
+    if Path(config.model_path).is_dir():
+        return f"--model {config.model_path}: no usable tokenizer or config in it: {text.splitlines()[0][:200]}"
+    if "gated" in text or "401" in text or "403" in text:
+        return f"{config.model_path} is gated: accept its licence on huggingface.co, then set HF_TOKEN."
+    return (
+        f"cannot load {config.model_path}: no such local folder, and the Hugging Face hub did not give it"
+        ": check the network, HF_TOKEN and the spelling of the name. --model demo needs neither network nor token."
+    )

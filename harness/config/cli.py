@@ -1,0 +1,170 @@
+"""A config class as a command line: one flag a field, grouped by topic; `--config` files."""
+
+import harness.common.environment  # noqa: F401
+
+# isort: split
+import codecs
+import inspect
+import locale
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from itertools import zip_longest
+from pathlib import Path
+from types import NoneType
+from typing import Annotated, Any, Literal, NoReturn, TypeVar, get_args, get_origin, get_type_hints
+
+import typer
+from typer.core import TyperCommand
+
+from harness.common.coerce import as_flag, near, read_given
+from harness.common.errors import UsageError, ends_in_one_line
+from harness.common.reading import load_yaml
+from harness.config.engine import EngineConfig
+
+Config = TypeVar("Config", bound=EngineConfig)
+LARGEST_FILE = 4 * 2**20  # bytes of a --config file
+ON_OFF = ("0", "1")
+
+
+def open_streams() -> None:
+    """Gives a command that was started without them, as by `>&-`, standard streams that lead nowhere."""
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            if nowhere != number:
+                os.dup2(nowhere, number)
+                os.close(nowhere)
+            os.set_inheritable(number, True)
+            setattr(sys, name, os.fdopen(number, mode))
+
+
+def in_utf8() -> None:
+    """Starts this command over in Python's UTF-8 mode where the locale has another encoding.
+
+    Data, reports and the sources that torch reads are in UTF-8 on every machine.
+    """
+    if codecs.lookup(locale.getpreferredencoding(False)).name != "utf-8":
+        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
+
+
+def take_token() -> None:
+    """Hugging Face's libraries read HF_TOKEN alone; its older name counts as well."""
+    if older := os.environ.get("HUGGINGFACE_HUB_TOKEN"):
+        os.environ.setdefault("HF_TOKEN", older)
+
+
+def prepare() -> None:
+    """What every command begins with."""
+    open_streams()
+    in_utf8()
+    take_token()
+
+
+class Command(TyperCommand):
+    """A command whose help does not print a type for the flags that take no value."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        found: list[Any] = super().get_params(ctx)
+        for option in found:
+            if getattr(option, "is_flag", False):
+                option.display_type_rich = lambda ctx: None
+        return found
+
+
+def run_command(kind: type[Config], main: Callable[[Config], NoReturn], about: str) -> None:
+    """Reads the command line into a `kind` and runs `main` with it; what the user did wrong ends with one line."""
+    prepare()
+
+    def command(context: typer.Context, **flags: Any) -> None:
+        path = context.params.get("config")
+        with ends_in_one_line(f" (with --config {path})" if path else ""):
+            main(kind(**given(context, kind)))
+
+    context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+    command.__signature__ = inspect.Signature([context, *parameters(kind)])  # type: ignore[attr-defined]
+    command.__annotations__ = {p.name: p.annotation for p in command.__signature__.parameters.values()}  # type: ignore[attr-defined]
+    command.__doc__ = about
+    app = typer.Typer(add_completion=False, rich_markup_mode="rich")
+    app.command(cls=Command)(command)
+    app(with_values(sys.argv[1:], switches(kind)))
+
+
+def switches(kind: type[EngineConfig]) -> set[str]:
+    """The flags that are on when they are given alone, and take 0 or 1."""
+    hints = get_type_hints(kind)
+    return {as_flag(name) for name, hint in hints.items() if is_switch(hint)}
+
+
+def is_switch(hint: Any) -> bool:
+    return hint is bool or get_args(hint) == (0, 1)
+
+
+def with_values(words: Sequence[str], switches: set[str]) -> list[str]:
+    """The command line with the 1 that a switch alone stands for."""
+    return [
+        f"{word}=1" if word in switches and after not in ON_OFF else word
+        for word, after in zip_longest(words, words[1:])
+    ]
+
+
+def parameters(kind: type[EngineConfig]) -> list[inspect.Parameter]:
+    """The flags of a config class, and `--config`."""
+    hints = get_type_hints(kind)
+    path = Annotated[
+        str | None,
+        typer.Option(
+            help="YAML file with any of these settings; flags win.", rich_help_panel="Results", metavar="FILE"
+        ),
+    ]
+    return [
+        *(parameter(item.name, hints[item.name], item.default, item.metadata) for item in fields(kind)),
+        inspect.Parameter("config", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=path),
+    ]
+
+
+def parameter(name: str, hint: Any, default: Any, metadata: Any) -> inspect.Parameter:
+    """One flag. A switch, and a number that may be `auto`, are read as text; the config class converts and checks."""
+    option: dict[str, Any] = {"help": metadata["help"], "rich_help_panel": metadata["panel"]}
+    members = [arg for arg in get_args(hint) if arg is not NoneType]
+    if is_switch(hint):
+        hint, default = str, str(int(default))
+        option["metavar"] = "[0|1]"
+    elif get_origin(hint) is Literal:
+        hint, default = Literal[tuple(str(choice) for choice in members)], str(default)
+    elif get_origin(hint) is tuple:
+        hint, default = list[str], list(default)
+        option["metavar"] = metadata["metavar"]
+    elif any(get_origin(arg) in (Literal, tuple) for arg in members):
+        hint, default = str, str(default)
+        words = [str(word) for arg in members if get_origin(arg) is Literal for word in get_args(arg)]
+        option["metavar"] = "|".join(["N" if int in members else "X", *words]) if words else metadata["metavar"]
+    annotation = Annotated[hint, typer.Option(as_flag(name), **option)]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def given(context: typer.Context, kind: type[EngineConfig]) -> dict[str, Any]:
+    """The settings the user gave: those of the `--config` file, then the flags on the command line."""
+    flags = dict(context.params)
+    path = flags.pop("config", None)
+    settings = load_file(Path(path), kind) if path else {}
+    for name, value in flags.items():
+        if context.get_parameter_source(name).name != "DEFAULT":  # type: ignore[union-attr]
+            settings[name] = value
+    return settings
+
+
+def load_file(path: Path, kind: type[EngineConfig]) -> dict[str, Any]:
+    """The settings of a `--config` YAML file, keys as flags are named, with '-' or '_'. Raises UsageError."""
+    import yaml
+
+    data = read_given("--config", path, "YAML", load_yaml, yaml.YAMLError, LARGEST_FILE)
+    if not isinstance(data, Mapping):
+        raise UsageError(f"--config {path}: expected lines of `flag: value`.")
+    settings = {str(key).replace("-", "_"): value for key, value in data.items()}
+    known = [item.name for item in fields(kind)]
+    for key in settings:
+        if key not in known:
+            raise UsageError(f"--config {path}: unknown setting {key!r}{near(key, known)}")
+    return settings

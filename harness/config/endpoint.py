@@ -1,0 +1,74 @@
+"""What `--endpoint` takes, and what does not go with it."""
+
+from collections.abc import Collection, Sequence
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+from harness.common.errors import UsageError
+from harness.common.secrets import hide_text
+
+AUTO = "auto"
+# What only an engine in this process can obey: a server was started with settings of its own.
+IN_PROCESS = (
+    *("precision", "quantization", "kv_cache_dtype", "load_format", "tensor_parallel_size", "data_parallel_size"),
+    *("gpu_memory_utilization", "max_num_seqs", "max_num_batched_tokens", "engine_arg", "profile"),
+)
+MOST_CLIENTS = 8  # a client asks some 1,000 requests a second or more (docs/serving.md)
+ENDPOINT_ONLY = ("request_timeout", "max_in_flight", "client_processes")
+
+
+def backend(asked: str, addresses: Sequence[str], given: Collection[str]) -> str:
+    """What `auto` comes to; `given` names the settings that are not at their default. Raises UsageError."""
+    if asked == "openai" and not addresses:
+        raise UsageError("--backend openai needs the address of a server: --endpoint http://host:8000/v1.")
+    if asked == "vllm" and addresses:
+        raise UsageError("--backend vllm runs in this process; --endpoint goes with --backend openai, or alone.")
+    vain = [name for name in (IN_PROCESS if addresses else ENDPOINT_ONLY) if name in given]
+    if vain:
+        flags = ", ".join("--" + name.replace("_", "-") for name in vain)
+        raise UsageError(
+            f"{flags}: for an engine in this process; the server behind --endpoint has settings of its own."
+            if addresses
+            else f"{flags}: only with --endpoint."
+        )
+    return asked if asked != AUTO else "openai" if addresses else "vllm"
+
+
+def client_processes(cores: int) -> int:
+    """How many clients `auto` comes to: the other half of the cores is LoadGen's, and a local server's."""
+    return max(1, min(MOST_CLIENTS, cores // 2))
+
+
+def checked(addresses: Sequence[str]) -> tuple[str, ...]:
+    """The addresses without a slash at their end. Raises UsageError; its message never holds a password."""
+    cleaned = tuple(address.rstrip("/") for address in addresses)
+    for address in cleaned:
+        if not usable(address):
+            raise UsageError(f"--endpoint takes an address such as http://host:8000/v1; got {hide_text(address)!r}.")
+        parts = urlsplit(address)
+        if parts.username or parts.password or parts.query or parts.fragment:
+            raise UsageError("--endpoint takes a plain address; a key goes into OPENAI_API_KEY in the environment.")
+        if cleaned.count(address) > 1:
+            raise UsageError(f"--endpoint {address}: given twice.")
+    return cleaned
+
+
+def here(addresses: Sequence[str]) -> bool:
+    """Whether all engines are on this machine, as one in this process is."""
+    return all(loopback(urlsplit(address).hostname or "") for address in addresses)
+
+
+def loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:  # a name
+        return host == "localhost"
+
+
+def usable(address: str) -> bool:
+    """Whether it is an http or https address with a host."""
+    try:
+        parts = urlsplit(address)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number
+        return False

@@ -1,0 +1,149 @@
+"""The flags of the model and its engine, each defined once: name, type, default, help, what it affects."""
+
+from dataclasses import dataclass, fields
+from typing import Literal
+
+from harness.common.coerce import as_flag, check_types, from_yaml, require
+from harness.common.errors import UsageError
+from harness.common.reading import TooLargeError
+from harness.config import rules
+from harness.config.flags import ENGINE, MODEL, OUTPUT, PARALLEL, Affects, Auto, flag
+
+GPU_MEMORY_SHARE = 0.9
+BYTES_PER_WEIGHT = {"fp16": 2, "bf16": 2, "fp32": 4}
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineConfig:
+    """The model and how vLLM runs it: the flags that `run.py` and `mmlu.py` share."""
+
+    model: str = flag(
+        rules.DEFAULT_MODEL,
+        MODEL,
+        "answers",
+        "Hugging Face repository, local folder, or alias: llama3.1-8b-instruct, or demo (a tiny model in this "
+        "repository that needs no GPU, token or download).",
+    )
+    backend: Literal["vllm"] = flag("vllm", MODEL, "answers", "The inference engine.")
+    precision: Literal["fp16", "bf16", "fp32"] = flag(
+        "bf16", MODEL, "answers", "Number format of weights and activations."
+    )
+    quantization: str = flag(
+        "none",
+        MODEL,
+        "answers",
+        "none; fp8 (half the weights' memory, and the GPU's faster 8-bit arithmetic); or another of vLLM's methods.",
+    )
+    kv_cache_dtype: Literal["auto", "fp8"] = flag(
+        "auto", MODEL, "answers", "fp8 halves the memory of each request's attention cache, so that more fit at once."
+    )
+    load_format: str = flag(
+        "auto", MODEL, "answers", "How vLLM loads weights; dummy: none, but nearly zeros, which flatter the speed."
+    )
+    trust_remote_code: bool = flag(
+        False, MODEL, "answers", "Run Python code that comes with the model. Off unless given."
+    )
+
+    tensor_parallel_size: int | Auto = flag(
+        "auto", PARALLEL, "speed", "GPUs one copy of the model is split over. auto: as few as hold the model."
+    )
+    data_parallel_size: int | Auto = flag(
+        "auto", PARALLEL, "speed", "Copies of the model that share the load. auto: as many as the visible GPUs hold."
+    )
+
+    max_model_len: int | Auto = flag(
+        "auto", ENGINE, "answers", "Longest prompt plus answer, in tokens. auto: 2668 (every sample fits); demo: 1024."
+    )
+    gpu_memory_utilization: float | Auto = flag(
+        "auto",
+        ENGINE,
+        "speed",
+        "Share of each GPU's memory that vLLM may take. auto: 0.9; on a CPU a quarter of what is free.",
+    )
+    max_num_seqs: int | None = flag(None, ENGINE, "speed", "Most requests computed at once. Unset: vLLM decides.")
+    max_num_batched_tokens: int | None = flag(
+        None, ENGINE, "speed", "Most tokens in one engine step. Unset: vLLM decides."
+    )
+    engine_arg: tuple[str, ...] = flag(
+        (),
+        ENGINE,
+        "answers",
+        "KEY=VALUE, anything else vLLM's engine takes (repeatable), as in enable_prefix_caching=false.",
+    )
+
+    stall_timeout: float = flag(
+        300.0,
+        ENGINE,
+        "nothing",
+        "Seconds without any answer after which a run is given up; 20 times the longest wait so far, if longer.",
+    )
+
+    mlflow: bool = flag(
+        False,
+        OUTPUT,
+        "nothing",
+        "Log the result to MLflow: to MLFLOW_TRACKING_URI, or else to mlflow.db in the results folder.",
+    )
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        share = self.gpu_memory_utilization
+        require(share == "auto" or 0 < share <= 1, "--gpu-memory-utilization", "a share above 0, at most 1, or auto")
+        for name in (
+            "tensor_parallel_size",
+            "data_parallel_size",
+            "max_model_len",
+            "max_num_seqs",
+            "max_num_batched_tokens",
+        ):
+            value = getattr(self, name)
+            require(value in (None, "auto") or value > 0, as_flag(name), "a number above 0")
+        for pair in self.engine_arg:
+            require(pair.partition("=")[0].isidentifier() and "=" in pair, "--engine-arg", "KEY=VALUE", pair)
+        flags = {item.name: item.name for item in fields(self)} | {"dtype": "precision"}
+        for name in self.engine_args:
+            if name in flags:  # given twice, a report would name the wrong one
+                raise UsageError(f"--engine-arg takes what has no flag of its own; {name} has {as_flag(flags[name])}.")
+
+    @property
+    def known(self) -> rules.Model:
+        """What belongs to the model: path, context, data."""
+        return rules.model(self.model)
+
+    @property
+    def memory_share(self) -> float:
+        return GPU_MEMORY_SHARE if self.gpu_memory_utilization == "auto" else self.gpu_memory_utilization
+
+    @property
+    def model_path(self) -> str:
+        """What Hugging Face loaders take: a repository name or a folder."""
+        return self.known.path
+
+    @property
+    def engine_args(self) -> dict[str, object]:
+        """`engine_arg` by key, values read as YAML (so 8, true, {"mode": 3} and text all work)."""
+        pairs = (pair.partition("=") for pair in self.engine_arg)
+        return {key: self.argument(key, text) for key, _, text in pairs}
+
+    @staticmethod
+    def argument(key: str, text: str) -> object:
+        """The value of one. Raises UsageError for one that has no end."""
+        try:
+            return from_yaml(text)
+        except TooLargeError as error:
+            raise UsageError(f"--engine-arg {key}: {error}.") from None
+
+    @property
+    def spans_hosts(self) -> bool:
+        """Whether vLLM takes GPUs of other hosts, by Ray or by its own means: those seen here are a part of them."""
+        ray = "ray" in map(self.engine_args.get, ("data_parallel_backend", "distributed_executor_backend"))
+        return ray or not {"data_parallel_size_local", "nnodes"}.isdisjoint(self.engine_args)
+
+    @property
+    def dummy_weights(self) -> bool:
+        return self.load_format == "dummy"
+
+
+def affecting(kind: type[EngineConfig], *what: Affects) -> tuple[str, ...]:
+    """The names of the flags of a config class that affect any of `what`."""
+    return tuple(item.name for item in fields(kind) if item.metadata["affects"] in what)

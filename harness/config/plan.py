@@ -1,0 +1,312 @@
+"""A run with every setting known: each `auto` that needs no engine is resolved here, the rates in rates.py."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from harness.common.errors import UsageError
+from harness.common.secrets import hide_word
+from harness.common.system import GPU
+from harness.config import endpoint as endpoints
+from harness.config import rules
+from harness.config.engine import EngineConfig, affecting
+from harness.config.engine_state import Running
+from harness.config.run import MOST, RunConfig
+from harness.config.workload import OFFICIAL, Asked
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run with every setting known. `notes` says how each `auto` was resolved, for the report."""
+
+    config: RunConfig
+    task: rules.Task
+    samples: int
+    min_duration_s: float
+    max_model_len: int
+    tensor_parallel_size: int
+    data_parallel_size: int
+    seeds: rules.Seeds
+    reference_model: bool = True  # whether the model has Llama-3.1-8B's shape
+    random_weights: bool = False  # whether its weights were drawn at random
+    running: Running = Running()  # once the engine is up
+    notes: tuple[str, ...] = ()
+    target_qps: float | None = None  # Offline: samples/s expected; Server, Interactive: queries/s sent
+    expected_latency_ms: float | None = None  # of a query: SingleStream, MultiStream
+    samples_per_query: int = 1
+    asked: Asked | None = None  # where it is not MLPerf's samples
+    official_data: bool = True  # whether the samples are MLPerf's, once they are read
+
+    @property
+    def loadgen_model(self) -> str:
+        return rules.loadgen_model(self.config.category, self.config.scenario)
+
+    @property
+    def max_new_tokens(self) -> int:
+        """The longest answer, in tokens."""
+        return self.asked.max_new_tokens if self.asked else self.config.max_new_tokens
+
+    @property
+    def limits(self) -> rules.Limits | None:
+        """The latency limits of the run: MLPerf's, or the user's own in their place."""
+        official, config = self.config.row.limits, self.config
+        if official is None:
+            return None
+        return rules.Limits(config.ttft_limit or official.ttft_ms, config.tpot_limit or official.tpot_ms)
+
+    @property
+    def watched_gpus(self) -> int | None:
+        """How many of this machine's visible GPUs the engine uses, the first ones; None: perhaps all."""
+        if self.config.endpoint:
+            return None if endpoints.here(self.config.endpoint) else 0
+        return None if self.config.spans_hosts else self.tensor_parallel_size * self.data_parallel_size
+
+    @property
+    def setup(self) -> dict[str, object]:
+        """What another run must share for its speed to tell of this one's: all that the engine's speed depends on.
+
+        Follows from what each flag affects; what `auto` came to stands for it.
+        """
+        flags = {name: getattr(self.config, name) for name in affecting(EngineConfig, "answers", "speed")}
+        flags |= {name: getattr(self, name) for name in flags if hasattr(self, name)}
+        flags |= {"endpoint": list(self.config.endpoint)} if self.config.endpoint else {}
+        flags |= {"quantization": self.running.quantization, "kv_cache_dtype": self.running.kv_cache_dtype}
+        flags |= {"workload": self.asked.key} if self.asked else {}
+        flags |= {
+            "max_new_tokens": self.max_new_tokens,
+            "engine_arg": sorted(map(hide_word, self.config.engine_arg)),
+        }
+        return flags
+
+    @property
+    def work(self) -> dict[str, object]:
+        """What is asked of the engine, by flag, every `auto` resolved: speeds at other work are not compared."""
+        return self.config.work | {
+            "total_sample_count": self.samples,
+            "samples_per_query": self.samples_per_query,
+            "workload": self.asked.key if self.asked else OFFICIAL,
+        }
+
+    @property
+    def min_queries(self) -> int:
+        """The fewest queries of a performance test: each sample once, and enough for LoadGen to judge a percentile.
+
+        A minimum duration of the user's own is kept to, whatever comes of it. Where queries hold several samples, it is
+        the percentile alone.
+        """
+        if self.config.row.several:
+            return rules.SURE_P90_QUERIES
+        sure = self.config.row.fixed_rate and self.config.min_duration == "auto"
+        return max(self.samples, rules.SURE_QUERIES) if sure else self.samples
+
+    @property
+    def queries(self) -> int | None:
+        """About how many samples LoadGen will issue in all, most often in whole permutations; None where it issues all
+        at once, or where its rate is not known yet."""
+        pace = self.config.row.pace
+        if self.config.row.several:  # as long as a query takes less than expected
+            lasting = 1000 * self.min_duration_s / (self.expected_latency_ms or math.inf)
+            return self.samples_per_query * max(self.min_queries, math.ceil(lasting))
+        if pace == "one by one":  # up to the next whole permutation, also from the end of one
+            queries = max(self.samples, int(2000 * self.min_duration_s / (self.expected_latency_ms or math.inf)))
+            return (queries // self.samples + 1) * self.samples
+        if pace == "all at once" or self.target_qps is None:
+            return None
+        wanted = max(self.min_queries, self.min_duration_s * self.target_qps)
+        return math.ceil(wanted / self.samples) * self.samples
+
+    @property
+    def length(self) -> str:
+        """How many queries a performance test has and how long it takes at least, in words; empty where the rate is not
+        known yet. LoadGen takes whole passes of the samples."""
+        rate, row = self.target_qps, self.config.row
+        if row.planned_by_rate and rate:
+            least = 1.1 * self.min_duration_s * rate  # LoadGen's own reserve, where it sends all at once
+            queries = self.queries or math.ceil(max(least, self.samples) / self.samples) * self.samples
+            seconds = queries / rate
+        elif not row.planned_by_rate and self.expected_latency_ms and self.queries:
+            queries = self.queries
+            seconds = queries / self.samples_per_query * self.expected_latency_ms / 1000
+        else:
+            return ""
+        return f"{queries:,} {'samples' if row.pace == 'all at once' else 'queries'} in about {minutes(seconds)}"
+
+    @property
+    def too_short(self) -> str | None:
+        """Why the performance test cannot be VALID at its rate, in words; None where it can."""
+        if not (self.config.row.fixed_rate and self.queries and self.target_qps) or self.config.mode == "accuracy":
+            return None
+        if self.queries >= rules.SURE_QUERIES:
+            return None
+        return (
+            f"{self.queries:,} queries cannot be VALID: LoadGen needs {rules.SURE_QUERIES}, "
+            f"{rules.SURE_QUERIES / self.target_qps:.0f} s at {self.target_qps:.4g} queries/s; "
+            "leave --min-duration on auto"
+        )
+
+    @property
+    def full(self) -> bool:
+        """Whether the whole sample set is used."""
+        return self.samples == self.task.samples
+
+    @property
+    def deviations(self) -> list[str]:
+        """Why the result cannot stand beside MLPerf's; empty for a run of official length on the real model."""
+        why = []
+        if self.config.known.reservation:
+            why.append(self.config.known.reservation)
+        elif not self.reference_model:
+            why.append("another model than Llama-3.1-8B")
+        if self.config.dummy_weights:
+            why.append("dummy weights, nearly zeros, which flatter the speed: a sixth on an H200 at its power limit")
+        elif self.random_weights:
+            why.append(
+                "random weights, N(0, 0.02), which take the time and energy of trained ones; answers mean nothing"
+            )
+        if changed := sorted(set(self.config.engine_args) - rules.SPEED_ARGS):
+            why.append(f"--engine-arg {', '.join(changed)}: not known to leave the model as it is")
+        if self.config.row.unofficial:
+            why.append(self.config.row.unofficial)
+        if not self.official_data:
+            why.append(f"data of its own: not MLPerf's {rules.OFFICIAL[self.config.category].samples:,} prompts")
+        official = rules.OFFICIAL[self.config.category].samples
+        if self.asked:
+            why.append(f"the workload {self.asked.name} instead of MLPerf's {OFFICIAL}")
+        elif self.samples < official:
+            why.append(f"{self.samples:,} of {official:,} samples")
+        if self.min_duration_s < rules.MIN_DURATION_S and self.config.mode != "accuracy":
+            why.append(f"at least {self.min_duration_s:g} s instead of {rules.MIN_DURATION_S:g} s")
+        if not self.asked and self.config.max_new_tokens != rules.MAX_NEW_TOKENS:
+            why.append(f"{self.config.max_new_tokens} new tokens instead of {rules.MAX_NEW_TOKENS}")
+        if self.limits != self.config.row.limits and self.limits:
+            why.append(f"latency limits of its own (TTFT {self.limits.ttft_ms:g} ms, TPOT {self.limits.tpot_ms:g} ms)")
+        if self.config.seed is not None:
+            why.append("seeds of its own")
+        if self.running.speculation:
+            why.append("speculative decoding")
+        if self.running.prefix_caching:
+            why.append("prefix caching: LoadGen repeats its samples, and would measure the cache")
+        if self.running.prefix_caching is None:
+            why.append("the server's caching cannot be seen from here")
+        if self.running.kv_connector:
+            why.append(f"{self.running.kv_connector}: answers may rest on what was not computed in the test")
+        if self.config.disable_accuracy_gate:
+            why.append("the accuracy gate is switched off")
+        return why
+
+    def noted(self, note: str, **changes: Any) -> "Plan":
+        """The same plan with one more `auto` resolved."""
+        return replace(self, notes=(*self.notes, note), **changes)
+
+
+def minutes(seconds: float) -> str:
+    return f"{seconds / 60:.1f} min" if seconds >= 60 else f"{seconds:.0f} s"
+
+
+def resolve(
+    config: RunConfig,
+    gpus: Sequence[GPU],
+    weight_bytes: int,
+    reference_model: bool = True,
+    asked: Asked | None = None,
+    random_weights: bool = False,
+) -> Plan:
+    """Fills in every `auto` but the rates, which only a loaded engine can tell. `asked`: in place of MLPerf's samples.
+
+    Raises UsageError where the sample count is more than there is, a request too long, or the GPUs are too few.
+    """
+    notes = []
+    task = replace(config.task, samples=asked.samples) if asked else config.task
+    samples = task.samples if config.total_sample_count == "auto" else config.total_sample_count
+    if samples > task.samples:
+        raise UsageError(f"--total-sample-count {samples}: this data set has {task.samples:,} samples.")
+    if config.min_duration != "auto":
+        min_duration = config.min_duration
+    else:
+        min_duration = task.min_duration_s
+        if samples < task.samples and not asked:  # others repeat, however few they are
+            min_duration = max(1.0, round(task.min_duration_s * samples / task.samples, 1))
+            notes.append(
+                f"minimum duration: {min_duration:g} s = {task.min_duration_s:g} s x {samples:,} / {task.samples:,}"
+            )
+    # Behind an endpoint the GPUs are the server's business.
+    tensor, data = (1, 1) if config.endpoint else parallelism(config, gpus, weight_bytes)
+    if gpus and not config.endpoint and "auto" in (config.tensor_parallel_size, config.data_parallel_size):
+        notes.append(
+            f"parallelism: {len(gpus)} visible GPU(s), weights of {weight_bytes / 2**30:.1f} GiB: "
+            f"tensor parallel {tensor}, data parallel {data}"
+        )
+    model_len = context(config, asked)
+    seeds = rules.SEEDS[config.version]
+    if config.seed is not None:
+        seeds = rules.Seeds(config.seed, config.seed, config.seed)
+    together = max(config.batches) if config.batches else int(config.samples_per_query)  # type: ignore[arg-type]
+    if config.row.several and together > samples:
+        raise UsageError(f"--samples-per-query {together}: this run has {samples:,} samples.")
+    rate = {"all at once": config.offline_expected_qps, "fixed rate": config.server_target_qps}.get(config.row.pace)
+    slowest = min(rate) if isinstance(rate, tuple) else rate
+    if config.row.fixed_rate and isinstance(slowest, float) and samples / slowest > MOST["min_duration"]:
+        days = samples / slowest / 86400
+        raise UsageError(f"--server-target-qps {slowest:g}: {samples:,} queries would take {days:,.0f} days.")
+    return Plan(
+        config,
+        task,
+        samples,
+        min_duration,
+        model_len,
+        tensor,
+        data,
+        seeds,
+        reference_model,
+        random_weights,
+        notes=tuple(notes),
+        target_qps=rate if isinstance(rate, float) else None,
+        samples_per_query=together if config.row.several else 1,
+        asked=asked,
+    )
+
+
+def context(config: RunConfig, asked: Asked | None) -> int:
+    """The longest prompt plus answer. Raises UsageError where the model or a request asks for another."""
+    known, given = config.known.positions, config.max_model_len
+    if given != "auto" and known and given > known:
+        raise UsageError(f"--max-model-len {given}: the {config.model} model knows contexts of {known} tokens at most.")
+    if asked and given != "auto":
+        asked.check_context(given, f"--max-model-len is {given:,}")
+    if asked and known:
+        asked.check_context(known, f"the {config.model} model knows {known:,} at most")
+    return max(config.known.context, asked.longest if asked else 0) if given == "auto" else given
+
+
+def parallelism(config: EngineConfig, gpus: Sequence[GPU], weight_bytes: int) -> tuple[int, int]:
+    """Tensor and data parallel size: split only as far as the weights need, replicate over the rest.
+
+    A model fits when its weights take at most 0.8 of what vLLM may use; the rest is for the attention cache.
+    """
+    tensor: int | str = config.tensor_parallel_size
+    data: int | str = config.data_parallel_size
+    if not gpus:
+        return (1 if tensor == "auto" else int(tensor)), (1 if data == "auto" else int(data))
+    if tensor == "auto":
+        available = len(gpus) // (1 if data == "auto" or config.spans_hosts else int(data))
+        if available == 0:
+            raise UsageError(f"--data-parallel-size {data} needs {data} GPUs or more; {len(gpus)} visible.")
+        usable = 0.8 * config.memory_share * min(gpu.memory for gpu in gpus)
+        sizes = [2**n for n in range(10) if 2**n <= available]
+        fitting = [size for size in sizes if weight_bytes / size <= usable]
+        if not fitting:
+            raise UsageError(
+                f"{config.model} needs {weight_bytes / 2**30:.0f} GiB for its weights; {available} GPU(s) with "
+                f"{min(gpu.memory for gpu in gpus) / 2**30:.0f} GiB each do not hold it. Use more GPUs or "
+                "--quantization fp8; --tensor-parallel-size 1 attempts it anyway."
+            )
+        tensor = fitting[0]
+    tensor = int(tensor)
+    data = max(1, len(gpus) // tensor) if data == "auto" else int(data)
+    if tensor * data > len(gpus) and not config.spans_hosts:
+        raise UsageError(
+            f"--tensor-parallel-size {tensor} x --data-parallel-size {data} needs {tensor * data} GPUs; "
+            f"{len(gpus)} visible."
+        )
+    return tensor, data

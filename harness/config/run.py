@@ -1,0 +1,249 @@
+"""The flags of a benchmark run beyond its engine's, each defined once; and the checks across flags."""
+
+import math
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Literal
+
+from harness.common.coerce import as_flag, require
+from harness.common.errors import UsageError
+from harness.common.system import cores
+from harness.config import endpoint as endpoints
+from harness.config import profile, rules
+from harness.config import workload as workloads
+from harness.config.engine import EngineConfig, affecting
+from harness.config.flags import ACCURACY, BENCHMARK, DATA, ENGINE, MODEL, OUTPUT, RATE, Auto, flag
+
+MOST = {  # what LoadGen can plan for: beyond, its counters overflow without a word
+    "max_new_tokens": 10**6,
+    "total_sample_count": 2**40,  # the data set sets the real one
+    "min_duration": 30 * 24 * 3600,
+    "batch_size": 10**7,
+    "samples_per_query": 10**6,
+    "server_target_qps": 10**6,
+    "offline_expected_qps": 10**6,
+    "stall_timeout": 30 * 24 * 3600,
+    "request_timeout": 30 * 24 * 3600,
+    "client_processes": 1024,
+    "max_in_flight": 50_000,  # a connection each, and a client's ports end at about 60,000
+}
+
+
+MOST_MS = 10**6  # of a latency limit, which LoadGen holds in whole milliseconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
+    """One run of the benchmark, as asked for."""
+
+    backend: Literal["auto", "vllm", "openai"] = flag(  # type: ignore[assignment]
+        "auto",
+        MODEL,
+        "answers",
+        "vllm: in this process; openai: a running server with an OpenAI API. auto: openai with --endpoint, else vllm.",
+    )
+    endpoint: tuple[str, ...] = flag(
+        (),
+        ENGINE,
+        "answers",
+        "Address of a running server, as in http://host:8000/v1 (repeatable: they share the load). Its key, if any, is "
+        "OPENAI_API_KEY in the environment.",
+        metavar="URL",
+    )
+    request_timeout: float = flag(
+        600.0, ENGINE, "nothing", "With --endpoint: seconds after which a request without a whole answer ends the run."
+    )
+    max_in_flight: int = flag(
+        1024, ENGINE, "speed", "With --endpoint: most requests at once at each; more wait in the client."
+    )
+    client_processes: int | Auto = flag(
+        "auto",
+        ENGINE,
+        "speed",
+        "With --endpoint: processes that ask it, a core each. auto: half of the cores, at most 8; with one, this "
+        "process itself.",
+    )
+
+    version: Literal["5.1", "6.0", "6.1"] = flag(
+        "5.1", BENCHMARK, "answers", "MLPerf Inference round: its seeds and rules."
+    )
+    category: Literal["datacenter", "edge"] = flag("datacenter", BENCHMARK, "work", "Which sample set and scenarios.")
+    scenario: Literal["offline", "server", "interactive", "singlestream", "multistream"] = flag(
+        "offline",
+        BENCHMARK,
+        "work",
+        "offline: everything at once; server: random arrivals within latency limits; interactive: the same with "
+        "tighter limits; singlestream: one request at a time; multistream: N at a time, no scenario of this benchmark. "
+        "datacenter takes offline, server, interactive, multistream; edge takes offline, singlestream, multistream.",
+    )
+    mode: Literal["accuracy", "performance", "both"] = flag(
+        "both", BENCHMARK, "nothing", "Check the answers, measure the speed, or one after the other on one engine."
+    )
+    compliance: Literal["none", "test04", "test06"] = flag(
+        "none",
+        BENCHMARK,
+        "nothing",
+        "One of MLPerf's compliance tests after the others: test06, logged outputs match what was reported to LoadGen; "
+        "test04, a repeated sample is not answered from a cache.",
+    )
+    max_new_tokens: int = flag(rules.MAX_NEW_TOKENS, BENCHMARK, "work", "Longest answer, in tokens. MLPerf: 128.")
+    total_sample_count: int | Auto = flag(
+        "auto",
+        BENCHMARK,
+        "work",
+        "Samples to use. auto: all of them. Fewer make a short run, not comparable with MLPerf.",
+    )
+    seed: int | None = flag(
+        None, BENCHMARK, "answers", "Replaces LoadGen's seeds and sets vLLM's. Unset: the round's official seeds."
+    )
+
+    dataset: Literal["cnndm"] = flag("cnndm", DATA, "work", "CNN/DailyMail 3.0.0, validation split.")
+    dataset_path: Path | None = flag(
+        None, DATA, "work", "The MLCommons JSON (cnn_eval.json), or a folder saved by `datasets`. Unset: downloaded."
+    )
+
+    server_target_qps: float | Literal["auto", "max"] | tuple[float, ...] = flag(
+        "auto",
+        RATE,
+        "speed",
+        "Queries per second to send (server, interactive). auto: 0.8 (server) or 0.6 (interactive) of the Offline "
+        "rate; max: search for the highest rate that is VALID, then run at it; 5,10,20: test each rate, then run at "
+        "the highest that is VALID.",
+    )
+    samples_per_query: int | tuple[int, ...] = flag(
+        8,
+        RATE,
+        "work",
+        "MultiStream: samples that are asked at once, the next when all are answered. 1,2,4,8: test each, then run "
+        "with the most.",
+        metavar="N[,N...]",
+    )
+    ttft_limit: int | None = flag(
+        None, RATE, "speed", "Server, Interactive: most milliseconds to the first token (TTFT), p99. Unset: MLPerf's."
+    )
+    tpot_limit: int | None = flag(
+        None, RATE, "speed", "Server, Interactive: most milliseconds per output token (TPOT), p99. Unset: MLPerf's."
+    )
+    offline_expected_qps: float | Auto = flag(
+        "auto", RATE, "speed", "Samples per second LoadGen shall plan for. auto: measured on the loaded engine first."
+    )
+    min_duration: float | Auto = flag(
+        "auto", RATE, "speed", "Least seconds of a performance run. auto: 600 as MLPerf asks, less for a short run."
+    )
+    batch_size: int | None = flag(
+        None, RATE, "speed", "Offline in fixed batches of N, one after the other. Unset: continuous batching."
+    )
+    sort_by_length: bool = flag(False, RATE, "speed", "Offline: hand samples to the engine longest prompt first.")
+
+    high_accuracy: bool = flag(False, ACCURACY, "nothing", "Gate at 99.9 % of the reference scores instead of 99 %.")
+    disable_accuracy_gate: bool = flag(False, ACCURACY, "nothing", "Report the scores, judge nothing.")
+    no_exit_on_accuracy_fail: bool = flag(
+        False, ACCURACY, "nothing", "Go on to performance, and exit with 0, when the gate fails."
+    )
+    exit_on_invalid: bool = flag(
+        False, ACCURACY, "nothing", "Exit with 1 when LoadGen calls the performance run INVALID, or logs errors in it."
+    )
+
+    price_per_hour: float | None = flag(
+        None,
+        OUTPUT,
+        "nothing",
+        "What the whole machine costs an hour, in any currency: the report says what tokens cost.",
+    )
+    results_dir: Path = flag(Path("results"), OUTPUT, "nothing", "Where run folders go.")
+    keep_all: Literal[0, 1] = flag(1, OUTPUT, "nothing", "0: delete older run folders once this one is finished.")
+    extra_metrics: bool = flag(
+        False,
+        OUTPUT,
+        "nothing",
+        "Also record once a second what engine and machine do: requests, KV cache, tokens; GPU, CPU, memory.",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        given = {item.name for item in fields(self) if getattr(self, item.name) != item.default}
+        object.__setattr__(self, "backend", endpoints.backend(self.backend, self.endpoint, given))
+        object.__setattr__(self, "endpoint", endpoints.checked(self.endpoint))
+        self.check_workload(self.mode, given)
+        allowed = rules.SCENARIOS[self.category]
+        if self.scenario not in allowed:
+            raise UsageError(f"--category {self.category} takes --scenario {', '.join(allowed)}; not {self.scenario}.")
+        require(self.seed is None or 0 <= self.seed < 2**32, "--seed", "a whole number from 0 to 4294967295")
+        for name in MOST:
+            value = getattr(self, name)
+            numbers = value if isinstance(value, tuple) else (value,) if isinstance(value, int | float) else ()
+            known = value in (None, "auto", "max") or (bool(numbers) and all(0 < n <= MOST[name] for n in numbers))
+            require(known, as_flag(name), f"a number above 0, at most {MOST[name]:,}")
+        for name in ("ttft_limit", "tpot_limit"):
+            value = getattr(self, name)
+            require(
+                value is None or 0 < value <= MOST_MS, as_flag(name), f"whole milliseconds above 0, at most {MOST_MS:,}"
+            )
+            if value is not None and not self.row.fixed_rate:
+                raise UsageError(f"{as_flag(name)} is for --scenario server and interactive, which have limits.")
+        if self.row.several and self.compliance != "none":
+            raise UsageError(f"--compliance {self.compliance} is for MLPerf's scenarios; {self.row.unofficial}.")
+        price = self.price_per_hour
+        require(price is None or 0 <= price < math.inf, "--price-per-hour", "a number of 0 or more")
+        if "samples_per_query" in given and not self.row.several:
+            raise UsageError("--samples-per-query is for --scenario multistream only.")
+        if self.batches and self.mode == "accuracy":
+            raise UsageError(
+                "--samples-per-query with several numbers tests speeds: it takes --mode performance or both."
+            )
+        if self.tries_rates and (self.mode == "accuracy" or not self.row.fixed_rate):
+            raise UsageError(
+                "--server-target-qps max, or several rates, tests speeds: it takes --scenario server or interactive, "
+                "and --mode performance or both."
+            )
+        self.check_profile(self.mode, self.engine_args)
+        if self.row.streaming and (self.batch_size or self.sort_by_length):
+            raise UsageError("--batch-size and --sort-by-length are for --scenario offline only.")
+        timed = self.row.streaming and self.mode != "accuracy" and self.official_workload
+        if timed and self.max_new_tokens < rules.STREAMED_LEAST:
+            raise UsageError(
+                f"--max-new-tokens {self.max_new_tokens}: answers of less than {rules.STREAMED_LEAST} tokens have no "
+                f"time per output token, which is a result of --scenario {self.scenario}."
+            )
+        if self.compliance == "test04" and (self.mode == "accuracy" or self.row.fixed_rate):
+            raise UsageError(
+                "--compliance test04 compares speeds: it takes --mode performance or both, and --scenario offline or "
+                "singlestream, where LoadGen does not set the pace."
+            )
+
+    @property
+    def headline(self) -> str:
+        work = "" if self.official_workload else f", {self.workload_name}"
+        return f"{self.model}, {self.category} {self.scenario}{work}, {self.mode}, MLPerf v{self.version}"
+
+    @property
+    def tries_rates(self) -> bool:
+        """Whether several rates are tested before the run itself."""
+        return self.server_target_qps == "max" or isinstance(self.server_target_qps, tuple)
+
+    @property
+    def batches(self) -> tuple[int, ...]:
+        """The samples per query that are tested before the run itself; none where there is one number."""
+        return self.samples_per_query if isinstance(self.samples_per_query, tuple) else ()
+
+    @property
+    def clients(self) -> int:
+        """Processes that ask an endpoint."""
+        asked = self.client_processes
+        return endpoints.client_processes(len(cores())) if asked == "auto" else asked
+
+    @property
+    def row(self) -> rules.Scenario:
+        """The scenario with all that MLPerf fixes of it."""
+        return rules.SCENARIO[self.scenario]
+
+    @property
+    def work(self) -> dict[str, object]:
+        """What is asked of the engine, by flag: speeds at other work are not compared."""
+        data = str(self.dataset_path or self.known.data or "hub")
+        return {name: getattr(self, name) for name in affecting(RunConfig, "work")} | {"dataset_path": data}
+
+    @property
+    def task(self) -> rules.Task:
+        """What is asked, and what the answers are held against."""
+        return self.known.task(self.category, self.scenario)

@@ -1,0 +1,94 @@
+"""What a benchmark asks of an engine."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from harness.config import rules
+from harness.config.engine_state import Running
+
+if TYPE_CHECKING:
+    pass
+
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How answers are generated: greedy, as MLPerf asks, unless a test plants a fault.
+
+    `exact`: as many tokens as a request allows, whatever the model says.
+    """
+
+    max_new_tokens: int = rules.MAX_NEW_TOKENS
+    min_new_tokens: int = rules.MIN_NEW_TOKENS
+    temperature: float = 0.0
+    exact: bool = False
+
+    def of(self, max_new_tokens: int | None) -> "Sampling":
+        """The sampling of one request; None: as long as all."""
+        most = max_new_tokens or self.max_new_tokens
+        return replace(self, max_new_tokens=most, min_new_tokens=most if self.exact else self.min_new_tokens)
+
+
+GREEDY = Sampling()
+
+
+class Engine(Protocol):
+    """One engine: `start` it, `spawn` coroutines on its loop from any thread, `close` it."""
+
+    name: str
+    version: str
+    args: dict[str, Any]
+    sampling: Sampling
+    start_s: float
+    heard_at: float  # when it last answered anything, by time.monotonic
+    cautions: list[str]  # once started: what its user should know of its settings
+    loop: asyncio.AbstractEventLoop
+
+    def start(self, watch: Callable[[], None] = ...) -> None:
+        """Gets the engine ready; `watch` is called while waiting. Raises EngineError, UsageError."""
+
+    def spawn(self, work: Coroutine[Any, Any, Result]) -> "Future[Result]":
+        """Runs a coroutine on the engine's loop, from any thread."""
+
+    def wait(self, future: "Future[Result]", watch: Callable[[], None]) -> Result:
+        """The future's result, or what the work raised; calls `watch` while it waits, which may raise."""
+
+    async def generate(self, prompt: list[int], max_new_tokens: int | None = None) -> Sequence[int]:
+        """The whole answer's token ids, at most as many as `sampling` or the request says. Raises EngineError."""
+
+    def stream(self, prompt: list[int], max_new_tokens: int | None = None) -> AsyncIterator[Sequence[int]]:
+        """The same as they come: the first at once. Raises EngineError."""
+
+    async def reset_prefix_cache(self) -> None:
+        """Empties the prefix cache, between tests. Raises EngineError."""
+
+    async def profile(self, on: bool) -> None:
+        """Turns the engine's own profiler on, or off, which writes its trace. Raises EngineError."""
+
+    @property
+    def running(self) -> Running:
+        """What the engine made of its arguments and the checkpoint."""
+
+    @property
+    def concurrency(self) -> int:
+        """Most requests computed at once, over all replicas."""
+
+    def expose(self) -> list[str]:
+        """Its own metrics in Prometheus' text format, a text for each server; none where it keeps none. From any thread
+        but its own."""
+
+    def told(self) -> Counter[str]:
+        """What servers counted themselves so far, as facts.ServerUse names it; empty for an engine in this process."""
+
+    @property
+    def failure(self) -> str | None:
+        """Why the engine will answer no more; None while it lives."""
+
+    def close(self) -> None:
+        """Stops the engine and every process it started; returns within a few seconds even if it hangs."""

@@ -1,0 +1,344 @@
+"""mlperf_log_accuracy.json -> token ids -> text -> ROUGE -> gate."""
+
+import argparse
+import contextlib
+import csv
+import hashlib
+import json
+import re
+import sys
+import zipfile
+import zlib
+from array import array
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, Literal
+
+from harness.common.errors import BAD_INPUT, BenchmarkError, LoadGenError
+from harness.common.files import write_json, write_text
+from harness.common.markdown import render
+from harness.common.reading import read_text
+from harness.common.schema import SCHEMA
+from harness.common.system import cores
+from harness.config import rules
+from harness.config.checkpoint import load_tokenizer
+from harness.config.engine import EngineConfig
+from harness.config.plan import Plan
+from harness.config.rules import DEFAULT_MODEL
+from harness.results.summary import ScoresFile
+from harness.workloads.cnn_dailymail import Library, from_json
+
+LARGEST_LOG = 2**32  # bytes of an accuracy log
+Splitter = Literal["nltk punkt_tab", "built-in"]
+Verdict = Literal["PASS", "FAIL", "INCONCLUSIVE", "NOT JUDGED"]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the engine answered to one sample."""
+
+    index: int
+    tokens: list[int]
+
+
+def read_log(path: Path, samples: int, width: int = 4) -> list[Answer]:
+    """The answers in a LoadGen accuracy log, by sample index; the first of each index counts, as officially.
+
+    `width` is the size of a token id in bytes: 4 for int32, 8 for int64. Raises LoadGenError, naming the entry, on
+    anything but one whole answer for each of `samples` samples.
+    """
+    try:
+        entries = json.loads(read_text(path, LARGEST_LOG))
+    except OSError as error:
+        raise LoadGenError(f"{path}: {error.strerror}.") from None
+    except (ValueError, RecursionError) as error:
+        raise LoadGenError(f"{path}: not a whole JSON file ({error}); did the run end early?") from None
+    if not isinstance(entries, list) or not entries:
+        raise LoadGenError(f"{path}: no answers in it.")
+    answers: dict[int, Answer] = {}
+    for number, entry in enumerate(entries):
+        where = f"{path}: entry {number}"
+        try:
+            index, data = entry["qsl_idx"], entry["data"]
+        except (TypeError, KeyError):
+            raise LoadGenError(f"{where} has no qsl_idx and data.") from None
+        if type(index) is not int or not 0 <= index < samples:
+            raise LoadGenError(f"{where}: sample index {index!r:.40} is not one of 0..{samples - 1}.")
+        if index not in answers:
+            answers[index] = Answer(index, decode_hex(data, width, where))
+    if missing := [index for index in range(samples) if index not in answers]:
+        raise LoadGenError(f"{path}: no answer for {len(missing):,} of {samples:,} samples, the first {missing[0]}.")
+    return [answers[index] for index in range(samples)]
+
+
+def decode_hex(data: Any, width: int, where: str) -> list[int]:
+    """Token ids from LoadGen's hex text of little-endian integers of `width` bytes."""
+    tokens = array({4: "i", 8: "q"}[width])
+    try:
+        tokens.frombytes(bytes.fromhex(data))
+    except (TypeError, ValueError) as error:
+        raise LoadGenError(f"{where}: its data are no int{8 * width} token ids: {error}.") from None
+    return tokens.tolist()
+
+
+def to_text(answers: Sequence[Answer], tokenizer: Any) -> list[str]:
+    """The answers as text, special tokens left out. Raises LoadGenError on ids outside the vocabulary."""
+    size = len(tokenizer)
+    for answer in answers:
+        if bad := [token for token in answer.tokens if not 0 <= token < size]:
+            raise LoadGenError(f"the answer to sample {answer.index} has token id {bad[0]}, outside the vocabulary.")
+    return [text.strip() for text in tokenizer.batch_decode([a.tokens for a in answers], skip_special_tokens=True)]
+
+
+# What NLTK raises for data that are not there, half unpacked, or in a zip that was cut.
+NO_DATA = (LookupError, OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
+
+
+def sentence_splitter() -> tuple[Splitter, Callable[[str], list[str]]]:
+    """NLTK's splitter where its punkt_tab data are installed and whole, else one of the same role."""
+    from nltk.tokenize.punkt import PunktTokenizer
+
+    with contextlib.suppress(*NO_DATA):
+        punkt = PunktTokenizer("english")
+        if punkt._params.abbrev_types and punkt._params.ortho_context:
+            return "nltk punkt_tab", punkt.tokenize
+    return "built-in", lambda text: re.split(r"(?<=[.!?])\s+(?=[\"'(\[]?[A-Z0-9])", text)
+
+
+def rouge(pairs: Sequence[tuple[str, str]]) -> list[tuple[float, ...]]:
+    """ROUGE-1, -2, -L, -Lsum F1 x100 of each (answer, reference), and the answer's characters (gen_len).
+
+    One newline a sentence, Porter stemmer: what the official evaluation does, with each word stemmed only once.
+    """
+    from rouge_score import rouge_scorer, tokenizers
+
+    default = tokenizers.DefaultTokenizer(use_stemmer=True)
+    default._stemmer.stem = lru_cache(maxsize=None)(default._stemmer.stem)
+    scorer = rouge_scorer.RougeScorer(list(rules.ROUGE), tokenizer=default)
+    _, split = sentence_splitter()
+
+    def lines(text: str) -> str:
+        return "\n".join(split(text.strip()))
+
+    rows = []
+    for answer, reference in pairs:
+        text = lines(answer)
+        scores = scorer.score(lines(reference), text)
+        rows.append((*(100 * scores[name].fmeasure for name in rules.ROUGE), len(text)))
+    return rows
+
+
+def score(texts: Sequence[str], references: Sequence[str], workers: int | None = None) -> list[tuple[float, ...]]:
+    """ROUGE and characters of every sample, shape [samples, 5], spread over the cores where it pays."""
+    pairs = list(zip(texts, references, strict=True))
+    workers = min(workers or len(cores()), 1 + len(pairs) // 1000)
+    if workers == 1:
+        return rouge(pairs)
+    size = -(-len(pairs) // (4 * workers))
+    chunks = [pairs[start : start + size] for start in range(0, len(pairs), size)]
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        return [row for rows in pool.map(rouge, chunks) for row in rows]
+
+
+def totals(rows: Sequence[tuple[float, ...]]) -> rules.Scores:
+    """The means over samples, rounded as the official evaluation does, and the characters in all."""
+    *columns, characters = zip(*rows, strict=True)
+    means = {name: round(sum(column) / len(rows), 4) for name, column in zip(rules.ROUGE, columns, strict=True)}
+    return rules.Scores(**means, gen_len=sum(characters))
+
+
+RESAMPLES = 1000
+CONFIDENCE = 0.95
+WORST = 10
+
+
+@dataclass(frozen=True)
+class Check:
+    """One score against what it must keep to. `interval` is the bootstrap's, and only where not all samples ran."""
+
+    name: str
+    score: float
+    reference: float
+    low: float
+    high: float | None
+    interval: tuple[float, float] | None
+    verdict: Verdict
+
+
+def intervals(values: Any, seed: int = 0) -> Any:
+    """Bootstrap 95 % interval of each column's mean; `values` has shape [samples, scores], the result [scores, 2].
+
+    A resample of n samples is n draws with replacement, so each sample's count is multinomial.
+    """
+    import numpy as np
+
+    values = np.asarray(values, dtype=float)
+    count = len(values)
+    rng = np.random.default_rng(seed)
+    weights = rng.multinomial(count, np.full(count, 1 / count), size=RESAMPLES) / count
+    tail = 50 * (1 - CONFIDENCE)
+    return np.percentile(weights @ values, [tail, 100 - tail], axis=0).T
+
+
+def judge(rows: Sequence[tuple[float, ...]], task: rules.Task, high_accuracy: bool = False) -> list[Check]:
+    """Each score against its bounds: by the official rule on the whole set, by its bootstrap interval on a part."""
+    scores, bounds = totals(rows), rules.bounds(task.reference, high_accuracy)
+    part = len(rows) / task.samples
+    whole = len(rows) == task.samples
+    spread = None
+    if not whole:
+        spread = intervals([(*found, characters * len(rows)) for *found, characters in rows])
+    checks = []
+    for column, name in enumerate((*rules.ROUGE, "gen_len")):
+        low, high, reference = bounds.floor.get(name), None, getattr(task.reference, name)
+        if low is None:
+            low, high, reference = bounds.gen_len[0] * part, bounds.gen_len[1] * part, reference * part
+        value = getattr(scores, name)
+        interval = (value, value) if spread is None else (float(spread[column][0]), float(spread[column][1]))
+        found = verdict(interval, low, high) if whole or len(rows) >= rules.FEW else "INCONCLUSIVE"
+        checks.append(Check(name, value, reference, low, high, None if whole else interval, found))
+    return checks
+
+
+def verdict(interval: tuple[float, float], low: float, high: float | None) -> Verdict:
+    """PASS when the whole interval is within the bounds, FAIL when all of it is outside."""
+    if interval[0] >= low and (high is None or interval[1] <= high):
+        return "PASS"
+    if interval[1] < low or (high is not None and interval[0] > high):
+        return "FAIL"
+    return "INCONCLUSIVE"
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The accuracy of one run, as `rouge.json` keeps it."""
+
+    verdict: Verdict
+    checks: list[Check]
+    samples: int
+    full_set: bool
+    high_accuracy: bool
+    generated_tokens: int
+    characters: int
+    at_token_limit: int
+    splitter: Splitter
+    note: str = ""
+
+    @property
+    def headline(self) -> str:
+        """The verdict and what it rests on, in one line."""
+        rouge = ", ".join(
+            f"{check.name} {check.score:.2f}{' (approximate)' if check.name in self.approximate else ''}"
+            for check in self.checks
+            if check.name in rules.ROUGE
+        )
+        return f"{self.verdict}{f' ({self.note})' if self.note else ''}: {rouge}"
+
+    @property
+    def approximate(self) -> list[str]:
+        """Scores that depend on the sentence splitter and were made without NLTK's."""
+        return [] if self.splitter == "nltk punkt_tab" else ["rougeLsum", "gen_len"]
+
+
+def overall(checks: Sequence[Check]) -> Verdict:
+    """The worst verdict of all."""
+    return max((check.verdict for check in checks), key=("PASS", "INCONCLUSIVE", "FAIL").index)
+
+
+def evaluate(folder: Path, plan: Plan, library: Library, tokenizer: Any) -> Evaluation:
+    """Scores the accuracy log in `folder` and judges it; leaves rouge.json and samples.csv beside it."""
+    answers = read_log(folder / "mlperf_log_accuracy.json", len(library))
+    texts = to_text(answers, tokenizer)
+    rows = score(texts, library.references)
+    checks = judge(rows, plan.task, plan.config.high_accuracy)
+    limit = plan.config.max_new_tokens
+    special = set(tokenizer.all_special_ids)
+    stops = [
+        "eos" if a.tokens and a.tokens[-1] in special else "length" if len(a.tokens) >= limit else "" for a in answers
+    ]
+    note = ""
+    if plan.config.disable_accuracy_gate:
+        note = "the gate is switched off"
+    elif plan.config.dummy_weights or plan.random_weights:
+        kind = "dummies" if plan.config.dummy_weights else "random"
+        note = f"the weights are {kind}: the answers, and so the scores, mean nothing"
+    result = Evaluation(
+        verdict="NOT JUDGED" if note else overall(checks),
+        checks=checks,
+        samples=len(answers),
+        full_set=plan.full,
+        high_accuracy=plan.config.high_accuracy,
+        generated_tokens=sum(len(answer.tokens) for answer in answers),
+        characters=int(totals(rows).gen_len),
+        at_token_limit=stops.count("length"),
+        splitter=sentence_splitter()[0],
+        note=note,
+    )
+    log = digest(folder / "mlperf_log_accuracy.json")
+    kept = asdict(result) | {"approximate": result.approximate, "log": log, "schema_version": SCHEMA}
+    write_json(folder / "rouge.json", ScoresFile(**kept).flat())
+    lengths = [len(prompt) for prompt in library.prompts]
+    with (folder / "samples.csv").open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["index", "prompt_tokens", "new_tokens", "stop", *rules.ROUGE, "characters"])
+        for answer, length, stop, (*shares, characters) in zip(answers, lengths, stops, rows, strict=True):
+            scores = [f"{value:.4f}" for value in shares]
+            table.writerow([answer.index, length, len(answer.tokens), stop, *scores, characters])
+    worst = sorted(range(len(rows)), key=lambda index: rows[index][rules.ROUGE.index("rougeL")])[:WORST]
+    cases = [
+        {
+            "index": index,
+            "scores": rows[index],
+            "prompt_tokens": lengths[index],
+            "new_tokens": len(answers[index].tokens),
+            "answer": texts[index],
+            "reference": library.references[index],
+            "article": library.articles[index],
+        }
+        for index in worst
+    ]
+    write_text(folder / "worst.md", render("worst.md.j2", worst=cases))
+    return result
+
+
+def digest(log: Path) -> str:
+    """An accuracy log's SHA-256, which says that scores are of that log."""
+    return hashlib.sha256(log.read_bytes()).hexdigest()
+
+
+def accuracy_txt(scores: rules.Scores, samples: int, sha256: str) -> str:
+    """What the official submission checker reads: the scores as its evaluation prints them, and the log's hash."""
+    rouge = {name: f"{getattr(scores, name)}" for name in rules.ROUGE}
+    return f"\nResults\n\n{rouge | {'gen_len': int(scores.gen_len), 'gen_num': samples}}\nhash={sha256}\n"
+
+
+def main() -> int:
+    """Scores a foreign accuracy log against a data set, and writes accuracy.txt beside the log."""
+    parser = argparse.ArgumentParser(prog="python -m harness.accuracy", description=main.__doc__)
+    parser.add_argument("log", type=Path, help="mlperf_log_accuracy.json")
+    parser.add_argument("dataset", type=Path, help="the MLCommons JSON with the references")
+    parser.add_argument("--model", default=DEFAULT_MODEL, help="whose tokenizer decodes the answers")
+    parser.add_argument("--dtype", choices=("int32", "int64"), default="int32", help="of the token ids in the log")
+    arguments = parser.parse_args()
+    try:
+        records = from_json(arguments.dataset)
+        tokenizer = load_tokenizer(EngineConfig(model=arguments.model))
+        answers = read_log(arguments.log, len(records), {"int32": 4, "int64": 8}[arguments.dtype])
+        texts = to_text(answers, tokenizer)
+        scores = totals(score(texts, [record.reference for record in records]))
+        text = accuracy_txt(scores, len(answers), digest(arguments.log))
+        write_text(arguments.log.parent / "accuracy.txt", text)
+    except BenchmarkError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except OSError as error:
+        print(f"error: {arguments.log.parent}: cannot write accuracy.txt: {error.strerror}.", file=sys.stderr)
+        return BAD_INPUT
+    if sentence_splitter()[0] != "nltk punkt_tab":
+        print("NLTK's punkt_tab data are not installed, or damaged: rougeLsum is approximate.", file=sys.stderr)
+    print(text.strip())
+    return 0

@@ -1,0 +1,185 @@
+"""MLPerf's compliance tests: one more LoadGen test with audit settings on the same engine, and its verdict.
+
+TEST06 logs 100 outputs of a performance run and compares each with what was reported to LoadGen. TEST04 repeats one
+sample, which an engine answers faster than ordinary samples only if it keeps answers or parts of them. Settings and
+rules: compliance/ in mlcommons/inference. Its TEST04 exempts benchmarks whose samples differ in length, as these do,
+so here the sample that is repeated is one of mean length. What is compared is what its verify_performance.py compares:
+samples per second, and where queries are sent one by one LoadGen's estimate of the latency percentile.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from harness.common.errors import LoadGenError
+from harness.common.files import read_json, write_json, write_text
+from harness.common.reading import read_text
+from harness.config.plan import Plan
+from harness.evaluation.accuracy import LARGEST_LOG, decode_hex
+from harness.loadgen import log as loadgen_log
+from harness.runs.folder import FOLDER
+
+if TYPE_CHECKING:
+    from harness.loadgen.session import Bench
+
+Test = Literal["test04", "test06"]
+
+LOGGED = 100  # samples of a TEST06 run, all of them logged
+PERFORMANCE_MODE = 2
+AUDIT_SEED = 720381539243781796
+NOISE = 0.1  # TEST04: how much faster than ordinary samples the repeated one may be
+LATENCY_NOISE = 0.2  # the same of latencies
+ESTIMATES = {"SingleStream": "early_stopping_latency_ss", "MultiStream": "early_stopping_latency_ms"}  # nanoseconds
+RESULT = "result.json"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What `result.json` keeps of a compliance test; `checks` holds each check's verdict, None where it has none."""
+
+    test: Test
+    passed: bool
+    checks: dict[str, bool | None]
+    facts: dict[str, float]
+
+    @property
+    def headline(self) -> str:
+        failed = ", ".join(name for name, passed in self.checks.items() if passed is False)
+        return f"{self.test.upper()}: {'PASS' if self.passed else f'FAIL ({failed})'}"
+
+
+def run(bench: "Bench", plan: Plan, test: Test, eos: int) -> Outcome:
+    """Runs the test on the bench's engine and judges it. `eos` is the id of the tokenizer's end-of-text token.
+
+    TEST04 needs the performance test before it. Leaves result.json and the verification's text beside the logs.
+    """
+    if test == "test06":
+        outcome, text = judge_test06(bench.test(test, plan, consistency_audit()), eos, plan.config.row.streaming)
+        name = "verify_accuracy.txt"
+    else:
+        reference = bench.run.path / FOLDER["performance"]
+        sample = ordinary_sample(reference, [len(prompt) for prompt in bench.library.prompts])
+        folder = bench.test(test, plan, caching_audit(bench.loaded.index(sample)))
+        outcome, text = judge_test04(folder, reference, sample)
+        name = "verify_performance.txt"
+    folder = bench.run.path / FOLDER[test]
+    write_text(folder / name, text)
+    write_json(folder / RESULT, asdict(outcome))
+    return outcome
+
+
+def audit(settings: dict[str, int]) -> str:
+    """The text of an audit.config, which LoadGen reads over all other settings, for any model and scenario."""
+    return "".join(f"*.*.{key} = {value}\n" for key, value in settings.items())
+
+
+def consistency_audit() -> str:
+    """TEST06: so many samples, each logged, whatever time they take, and no whole permutations."""
+    return audit(
+        {
+            "mode": PERFORMANCE_MODE,
+            "accuracy_log_rng_seed": AUDIT_SEED,
+            "accuracy_log_sampling_target": LOGGED,
+            "min_query_count": LOGGED,
+            "min_duration": 0,
+            "sample_concatenate_permutation": 0,
+        }
+    )
+
+
+def caching_audit(index: int) -> str:
+    """TEST04: the sample at `index` of those that LoadGen loaded, again and again."""
+    return audit(
+        {
+            "mode": PERFORMANCE_MODE,
+            "performance_issue_unique": 0,
+            "performance_issue_same": 1,
+            "performance_issue_same_index": index,
+        }
+    )
+
+
+def judge_test06(folder: Path, eos: int, streaming: bool) -> tuple[Outcome, str]:
+    """TEST06's verdict on the accuracy log in `folder`, and the text that the submission checker reads.
+
+    Raises LoadGenError where the log holds other than the samples asked for.
+    """
+    path = folder / "mlperf_log_accuracy.json"
+    try:
+        entries = json.loads(read_text(path, LARGEST_LOG))
+        answers = [decode_hex(entry["data"], 4, f"{path}: entry {n}") for n, entry in enumerate(entries)]
+        counts = [entry["token_count"] for entry in entries]
+    except (OSError, ValueError, RecursionError, TypeError, KeyError) as error:
+        raise LoadGenError(f"{path}: not the log of a TEST06 run: {type(error).__name__}: {error}.") from None
+    if len(entries) < LOGGED:
+        raise LoadGenError(f"{path}: {len(entries)} samples logged; TEST06 asks for {LOGGED}.")
+    checks = {
+        "first token": all(map(starts_as_reported, entries, answers)) if streaming else None,
+        "end of text at most once": all(trailing(answer, eos) <= 1 for answer in answers),
+        "token count": [len(answer) for answer in answers] == counts,
+    }
+    passed = False not in checks.values()
+    said = ["Skipped" if verdict is None else str(verdict) for verdict in checks.values()]
+    names = ("First token check", "EOS check", "Sample length check")
+    lines = [f"{name} pass: {verdict}" for name, verdict in zip(names, said, strict=True)]
+    lines.append(f"TEST06 verification {'complete' if passed else 'failed'}")
+    return Outcome("test06", passed, checks, {"samples": len(entries), "eos": eos}), "\n".join(lines) + "\n"
+
+
+def starts_as_reported(entry: Mapping[str, object], answer: Sequence[int]) -> bool:
+    """Whether an answer begins with the one token that was reported when it was there."""
+    try:
+        return bool(answer) and decode_hex(entry.get("token_data"), 4, "") == answer[:1]
+    except LoadGenError:
+        return False
+
+
+def trailing(answer: Sequence[int], token: int) -> int:
+    """How often `token` stands at the end of an answer."""
+    return next((n for n, other in enumerate(reversed(answer)) if other != token), len(answer))
+
+
+def ordinary_sample(folder: Path, prompts: Sequence[int]) -> int:
+    """The sample whose prompt and answer are nearest to the mean lengths of the performance test in `folder`.
+
+    `prompts` holds each sample's prompt length, in tokens.
+    """
+    order = [sample.index for sample in loadgen_log.read_trace(folder)]
+    answers: dict[int, int] = dict(zip(order, read_json(folder / "tokens.json"), strict=True))
+    mean_prompt = sum(prompts[index] for index in answers) / len(answers)
+    mean_answer = sum(answers.values()) / len(answers)
+
+    def distance(index: int) -> float:
+        return abs(prompts[index] - mean_prompt) / mean_prompt + abs(answers[index] - mean_answer) / mean_answer
+
+    return min(answers, key=distance)
+
+
+def judge_test04(folder: Path, reference: Path, sample: int) -> tuple[Outcome, str]:
+    """TEST04's verdict on the logs in `folder` against those of the performance test, and its text.
+
+    As officially, an INVALID result proves nothing and fails. Raises LogError for logs of two scenarios.
+    """
+    ordinary = loadgen_log.read(reference)
+    repeated = loadgen_log.read(folder, ordinary.scenario, ordinary.mode)
+    before, after = speed(ordinary), speed(repeated)
+    noise = LATENCY_NOISE if ordinary.scenario in ESTIMATES else NOISE
+    checks = {
+        "performance test is VALID": bool(ordinary.valid),
+        "test of the repeated sample is VALID": bool(repeated.valid),
+        "no faster than ordinary samples": 0 < after < before * (1 + noise),
+    }
+    passed = all(checks.values())
+    text = f"reference score = {before}\ntest score = {after}\nTEST {'PASS' if passed else 'FAIL'}\n"
+    facts = {"sample": sample, "samples_per_sec": after, "reference_samples_per_sec": before, "allowed": 1 + noise}
+    return Outcome("test04", passed, dict(checks), facts), text
+
+
+def speed(result: loadgen_log.TestResult) -> float:
+    """What TEST04 compares, a second: samples, or queries as long as LoadGen's estimate of the slow ones; 0 if none."""
+    if entry := ESTIMATES.get(result.scenario):
+        latency = result.early_stopping.get(entry)
+        return 1e9 / latency if isinstance(latency, int | float) and latency > 0 else 0.0
+    return result.samples_per_sec or 0.0

@@ -1,0 +1,1 @@
+"""LoadGen's tests: system under test, settings, logs, target rates. May import workloads and below."""

@@ -1,0 +1,352 @@
+"""LoadGen's logs -> typed results.
+
+The `:::MLLOG` lines of mlperf_log_detail.txt are the source: they are the same in LoadGen 4.1 to 6.x, while the text
+of mlperf_log_summary.txt is not.
+"""
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from harness.common.errors import BAD_INPUT, BenchmarkError
+from harness.common.reading import opened
+from harness.loadgen import validity
+
+DETAIL = "mlperf_log_detail.txt"
+TRACE = "mlperf_log_trace.json"
+MARK = ":::MLLOG "
+LARGEST_LOG = 2**36  # bytes; a trace has some 600 a query
+SEEDS = ("qsl", "sample_index", "schedule")
+PERCENTILES = ("50.00", "90.00", "95.00", "97.00", "99.00", "99.90")
+
+# The kinds of the entries that a result is read from.
+TEXTS = {"loadgen_version", "test_datetime", "effective_scenario", "effective_test_mode", "result_validity"}
+TEXTS |= {"result_invalid_reason", "early_stopping_result", "early_stopping_ttft_result", "early_stopping_tpot_result"}
+ONCE = ("result_", "effective_", "early_stopping")  # entries that no log has twice with different values
+ANSWERS = {*validity.ENTRY.values(), "requested_use_token_latencies"}
+
+
+class LogError(BenchmarkError):
+    """A log that cannot be trusted; the message names the file and what is wrong."""
+
+    exit_code = BAD_INPUT
+
+
+Entries = dict[str, Any]  # the values of a log's entries, or of some of them, by key
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Nanoseconds as LoadGen logged them, here in milliseconds."""
+
+    min: float
+    mean: float
+    max: float
+    p50: float
+    p90: float
+    p95: float
+    p97: float
+    p99: float
+    p99_9: float
+
+
+@dataclass(frozen=True)
+class TestResult:
+    """What one LoadGen test says of itself.
+
+    Fields that its scenario or mode does not have are None; so are numbers that LoadGen could not compute, which it
+    logs as NaN or Infinity (a rate over a single query).
+    """
+
+    __test__ = False  # no test of pytest's
+
+    loadgen_version: str
+    scenario: str
+    mode: str
+    started: str | None
+    token_latencies: bool  # whether LoadGen took the times of tokens (use_token_latencies)
+    valid: bool | None
+    failed: tuple[validity.Check, ...]  # the checks that make it INVALID
+    invalid_reasons: list[str]  # the same in words
+    ran_short: bool  # LoadGen ran out of queries before its minimum duration
+    samples: int | None
+    queries: int | None
+    duration_s: float | None
+    tokens_per_sec: float | None
+    samples_per_sec: float | None
+    target_qps: float | None
+    scheduled_qps: float | None
+    latency_ms: Latency | None  # of queries
+    ttft_ms: Latency | None
+    tpot_ms: Latency | None
+    mean_sample_latency_ms: float | None
+    early_stopping: Entries
+    seeds: dict[str, int]
+    effective: Entries
+    errors: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    single_token: int = 0  # answers that have no time per output token
+    tpot_judged: bool = True  # whether the answers that have one are enough to hold them against a limit
+
+
+def finite(number: str | float) -> float | None:
+    """The number, or None where it is out of a float's range."""
+    value = float(number)
+    return value if math.isfinite(value) else None
+
+
+# NaN and Infinity, which LoadGen writes and JSON does not have, are read as null.
+DECODER = json.JSONDecoder(parse_float=finite, parse_constant=lambda name: None)
+
+
+def records(path: Path) -> Iterator[dict[str, Any]]:
+    """The log's entries one by one, so that its size does not matter. Raises LogError."""
+    try:
+        with opened(path, LARGEST_LOG, encoding="utf-8") as lines:
+            for number, line in enumerate(lines, start=1):
+                if not line.startswith(MARK):
+                    continue
+                try:
+                    entry = DECODER.decode(line[len(MARK) :])
+                except (ValueError, RecursionError):
+                    entry = None
+                if not (isinstance(entry, dict) and isinstance(entry.get("key"), str) and "value" in entry):
+                    raise LogError(f"{path}:{number}: a damaged entry; was the run cut short?")
+                yield entry
+    except OSError as error:
+        raise LogError(f"{path}: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise LogError(f"{path}: not a text file.") from None
+
+
+def read(folder: Path, scenario: str = "", mode: str = "") -> TestResult:
+    """The result of the test whose logs are in `folder`. Raises LogError rather than guess.
+
+    Also where the log is of another of LoadGen's scenarios or modes than the one given.
+    """
+    path = folder / DETAIL
+    values: Entries = {}
+    errors: list[str] = []
+    warnings: list[str] = []
+    try:
+        for entry in records(path):
+            add(values, entry["key"], entry["value"])
+            about = entry.get("metadata")
+            about = about if isinstance(about, dict) else {}
+            if about.get("is_error"):
+                errors.append(str(entry["value"]))
+            elif about.get("is_warning"):
+                warnings.append(str(entry["value"]))
+        if any(name not in values for name in ("loadgen_version", "effective_scenario", "effective_test_mode")):
+            raise LogError(f"{path}: no LoadGen test in it (empty, cut short, or of another program).")
+        if not all(name in values for name in last_entries(values)):
+            raise LogError(f"{path}: the test did not come to its end; there is no result in it.")
+        for wanted, found in ((scenario, values["effective_scenario"]), (mode, values["effective_test_mode"])):
+            if wanted and found != wanted:
+                raise LogError(f"{path}: not this test's log: it says {found}, not {wanted}.")
+        return interpret(values, errors, warnings)
+    except ValueError as error:
+        raise LogError(f"{path}: {error}.") from None
+    except (KeyError, TypeError, RecursionError) as error:
+        raise LogError(f"{path}: a damaged value: {type(error).__name__}: {error}.") from None
+
+
+def add(values: Entries, key: str, value: Any) -> None:
+    """Keeps an entry. Raises ValueError for one that contradicts another, or is not of the kind LoadGen writes."""
+    if key == "loadgen_version" and key in values:
+        raise ValueError("the logs of two tests in one")
+    twice = key.startswith(ONCE) and key in values
+    if twice and (key == "result_validity" or values[key] != value or type(values[key]) is not type(value)):
+        raise ValueError(f"{key} stands twice, as {values[key]!r:.40} and as {value!r:.40}")
+    number = type(value) in (int, float) and abs(value) < 2**64  # LoadGen's integers are of 64 bits
+    if key in TEXTS:
+        right = isinstance(value, str)
+    elif key in ANSWERS:
+        right = isinstance(value, bool)
+    elif key.startswith(("result_", "generated_")):
+        right = number or value is None
+    else:
+        right = number or isinstance(value, str | bool | None) or not key.startswith(("effective_", "early_stopping"))
+    if not right:
+        raise ValueError(f"a damaged value: {key} is {value!r:.40}")
+    values[key] = value
+
+
+def last_entries(values: Entries) -> list[str]:
+    """The entries that a log has only where its test came to its end.
+
+    LoadGen writes num_errors last since 5.0.16; before that, its throughput in tokens where it takes the times of
+    tokens, else the highest percentile.
+    """
+    if values["effective_test_mode"] != "PerformanceOnly":
+        return ["power_end"]
+    if "num_errors" in values:
+        return ["result_validity"]
+    tokens = [entries(values).tokens] if values.get("requested_use_token_latencies") else []
+    return ["result_validity", f"result_{PERCENTILES[-1]}_percentile_latency_ns", *tokens]
+
+
+def until_the_last(values: Entries, samples: int | None) -> float | None:
+    """Offline: seconds until the last sample was complete."""
+    last = values.get("result_max_latency_ns")
+    return None if last is None else last / 1e9
+
+
+def between(values: Entries, samples: int | None) -> float | None:
+    """Server, SingleStream: LoadGen's rate is (samples - 1) / seconds; they end when the last issued query completes
+    (Server) or is issued (SingleStream)."""
+    rate = values.get(entries(values).samples or "")
+    return finite((samples - 1) / rate) if samples and rate else None
+
+
+def one_by_one(values: Entries, samples: int | None) -> float | None:
+    """MultiStream, of which no rate of samples is logged: all queries one after the other, without what is between."""
+    queries, mean = values.get("result_query_count"), values.get("result_mean_query_latency_ns")
+    return finite(queries * mean / 1e9) if queries and mean else None
+
+
+@dataclass(frozen=True)
+class ScenarioEntries:
+    """Where a scenario's results are in the log; `seconds` gives the length of the measured part, from the numbers that
+    LoadGen divided by it."""
+
+    samples: str | None  # a second
+    tokens: str = "result_completed_tokens_per_second"
+    seconds: Callable[[Entries, int | None], float | None] = between
+    several: bool = False  # a query holds several samples
+    edges: str = "result_{}_latency_ns"
+    percentiles: str = "result_{}_percentile_latency_ns"
+
+
+SCENARIOS = {
+    "Offline": ScenarioEntries("result_samples_per_second", "result_tokens_per_second", until_the_last, several=True),
+    "Server": ScenarioEntries("result_completed_samples_per_sec"),
+    "SingleStream": ScenarioEntries("result_qps_with_loadgen_overhead"),
+    "MultiStream": ScenarioEntries(
+        None,
+        seconds=one_by_one,
+        several=True,
+        edges="result_{}_query_latency_ns",
+        percentiles="result_{}_percentile_per_query_latency_ns",
+    ),
+}
+
+
+MODES = ("SubmissionRun", "AccuracyOnly", "PerformanceOnly", "FindPeakPerformance")
+
+
+def entries(values: Entries) -> ScenarioEntries:
+    """Those of a log's own scenario; of an unknown one, none that would give it a rate."""
+    return SCENARIOS.get(values["effective_scenario"], ScenarioEntries(None))
+
+
+def interpret(values: Entries, errors: list[str], warnings: list[str]) -> TestResult:
+    """The entries of one finished test as a result. Raises ValueError, TypeError or KeyError where they make none."""
+    found, verdict = entries(values), values.get("result_validity")
+    failed = validity.failed(values)
+    for name, known in (("effective_scenario", SCENARIOS), ("effective_test_mode", MODES)):
+        if values[name] not in known:
+            raise ValueError(f"{name} is {values[name]!r:.40}, which LoadGen does not have")
+    if (counted := values.get("num_errors") or 0) > len(errors):
+        errors = [*errors, f"{counted:,} errors were counted (num_errors), of which the log shows {len(errors):,}"]
+    if verdict not in ("VALID", "INVALID", None):
+        raise ValueError(f"a damaged value: result_validity is {verdict!r:.40}")
+    if verdict == "VALID" and failed:
+        raise ValueError(f"result_validity is VALID beside {validity.ENTRY[failed[0]]}, which is false")
+    queries = values.get("result_query_count")
+    each = values.get("generated_samples_per_query") if found.several else 1
+    samples = queries and each and queries * each
+    spent = found.seconds(values, samples)
+    mean_rate = finite(samples / spent) if samples and spent else None
+    return TestResult(
+        loadgen_version=values["loadgen_version"],
+        scenario=values["effective_scenario"],
+        mode=values["effective_test_mode"],
+        started=values.get("test_datetime"),
+        token_latencies=values.get("requested_use_token_latencies") is True,
+        valid=None if verdict is None else verdict == "VALID",
+        failed=failed,
+        invalid_reasons=validity.reasons(values) if verdict == "INVALID" else [],
+        ran_short="min_duration" in failed,
+        samples=samples,
+        queries=queries,
+        duration_s=spent,
+        tokens_per_sec=values.get(found.tokens),
+        samples_per_sec=values.get(found.samples) if found.samples else mean_rate,
+        target_qps=values.get("effective_target_qps"),
+        scheduled_qps=values.get("result_scheduled_samples_per_sec"),
+        latency_ms=latency(values, found.edges, found.percentiles),
+        ttft_ms=latency(values, "result_first_token_{}_latency_ns", "result_first_token_{}_percentile_latency_ns"),
+        tpot_ms=latency(values, "result_time_to_output_token_{}", "result_time_per_output_token_{}_percentile_ns"),
+        mean_sample_latency_ms=mean / 1e6 if (mean := values.get("result_mean_latency_ns")) else None,
+        early_stopping={key: value for key, value in values.items() if key.startswith("early_stopping")},
+        seeds={name: values[key] for name in SEEDS if (key := f"effective_{name}_rng_seed") in values},
+        effective={key.removeprefix("effective_"): v for key, v in values.items() if key.startswith("effective_")},
+        errors=errors,
+        warnings=warnings,
+    )
+
+
+def latency(values: Entries, edge: str, percentile: str) -> Latency | None:
+    """One family of latencies, or None where the log has none."""
+    names = [edge.format(name) for name in ("min", "mean", "max")]
+    names += [percentile.format(share) for share in PERCENTILES]
+    if any(values.get(name) is None for name in names):
+        return None
+    found = Latency(*(values[name] / 1e6 for name in names))
+    return found if found.min >= 0 else None  # what LoadGen made of answers without a second token, or a first
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One query as LoadGen's trace has it; times in milliseconds since the first entry of the trace."""
+
+    order: int  # of issue
+    index: int  # in the sample library
+    scheduled_ms: float
+    ttft_ms: float | None
+    latency_ms: float
+
+
+def read_trace(folder: Path) -> list[Sample]:
+    """Every sample of a test, in the order of issue, from LoadGen's own trace. Raises LogError.
+
+    The trace is JSON with one event a line. A sample's first token is a Token_Latency event with the same scheduled
+    time (Server), or a Token event with the same number (SingleStream), before the Sample event that closes it.
+    """
+    path = folder / TRACE
+    by_time: dict[tuple[float, int], float] = {}
+    by_number: dict[int, float] = {}
+    samples = []
+    ended = False
+    try:
+        with opened(path, LARGEST_LOG, encoding="utf-8") as lines:
+            for line in lines:
+                ended = ended or '"LastTrace"' in line
+                if '"Token_Latency"' in line:
+                    event = read_event(line)
+                    delay = event["args"]["issue_delay"]
+                    by_time[event["ts"], delay] = (delay + event["args"]["issue_to_done"]) / 1e6
+                elif '"ph":"b"' in line and ('"Sample"' in line or '"Token"' in line):
+                    event = read_event(line)
+                    about = event["args"]
+                    number, done = int(about["sample_seq"]), about["complete_ns"] / 1e6
+                    if event["name"] == "Token":
+                        by_number[number] = done
+                        continue
+                    first = by_time.pop((event["ts"], about["issue_start_ns"]), by_number.pop(number, None))
+                    samples.append(Sample(number, int(about["sample_idx"]), event["ts"] / 1e3, first, done))
+    except OSError as error:
+        raise LogError(f"{path}: {error.strerror}.") from None
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        raise LogError(f"{path}: a damaged entry; was the run cut short?") from None
+    if not ended:
+        raise LogError(f"{path}: not a whole trace; was the run cut short?")
+    return sorted(samples, key=lambda sample: sample.order)
+
+
+def read_event(line: str) -> Any:
+    return DECODER.decode(line.rstrip().rstrip(","))

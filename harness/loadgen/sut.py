@@ -1,0 +1,154 @@
+"""LoadGen's system under test: queries come in on LoadGen's threads, answers leave from the engine's loop."""
+
+import asyncio
+import time
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import mlperf_loadgen as lg
+
+from harness.common.errors import BenchmarkError
+from harness.common.progress import Counters
+from harness.config.run import RunConfig
+from harness.engines.protocol import Engine
+
+Item = TypeVar("Item")
+
+
+@dataclass
+class SUT:
+    """Answers every query with the engine; in the order of issue, `indices` holds the samples asked for, and
+    `new_tokens` each answer's length, `issued_at` and `completed_at` when it came and left.
+
+    `failure` is set to the first exception: from then on LoadGen waits for answers that never come.
+    """
+
+    engine: Engine
+    prompts: list[list[int]]
+    counters: Counters = field(default_factory=Counters)
+    indices: list[int] = field(default_factory=list)
+    new_tokens: list[int] = field(default_factory=list)
+    issued_at: list[float] = field(default_factory=list)  # seconds of the process's clock, in the order of issue
+    completed_at: list[float] = field(default_factory=list)
+    most_new_tokens: Sequence[int] | None = None  # of each sample's answer; None: as many as in every answer
+    failure: BaseException | None = None
+
+    def issue(self, ids: Sequence[int], indices: Sequence[int]) -> None:
+        """LoadGen's IssueQuery: one thread-safe call hands the whole query over to the engine's loop."""
+        first = len(self.new_tokens)
+        self.new_tokens.extend([0] * len(ids))
+        self.issued_at.extend([time.perf_counter()] * len(ids))
+        self.completed_at.extend([0.0] * len(ids))
+        self.indices.extend(indices)
+        self.counters.issued += len(ids)
+        queries = [Query(id, index, first + n) for n, (id, index) in enumerate(zip(ids, indices, strict=True))]
+        self.engine.loop.call_soon_threadsafe(self.start, queries)
+
+    def start(self, queries: "list[Query]") -> None:
+        """Sets every query going at once; runs on the engine's loop."""
+        for query in queries:
+            self.run(self.answer(query))
+
+    def run(self, work: Any) -> None:
+        task = self.engine.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+
+    def __post_init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps only weak references
+
+    def _finished(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) and self.failure is None:
+            self.failure = error
+
+    async def answer(self, query: "Query") -> None:
+        raise NotImplementedError
+
+    def request(self, query: "Query") -> tuple[list[int], int | None]:
+        """What the engine is asked: the prompt, and the most tokens of its answer."""
+        most = None if self.most_new_tokens is None else self.most_new_tokens[query.index]
+        return self.prompts[query.index], most
+
+    def complete(self, query: "Query", tokens: Sequence[int]) -> None:
+        """Reports a whole answer. Raises BenchmarkError for one without tokens, of which nothing can be timed."""
+        if not tokens:
+            raise BenchmarkError(
+                f"{self.engine.name} answered sample {query.index} without a single token, which cannot be timed: take "
+                "that request out, or serve the model so that it obeys min_tokens."
+            )
+        self.new_tokens[query.order] = len(tokens)
+        self.completed_at[query.order] = time.perf_counter()
+        self.counters.completed += 1
+        self.counters.tokens += len(tokens)
+        self.send(lg.QuerySamplesComplete, query.id, tokens)
+
+    def send(self, report: Any, id: int, tokens: Sequence[int]) -> None:
+        """Reports token ids to LoadGen as int32; the buffer lives until LoadGen has taken its copy."""
+        data = array("i", tokens)
+        address, length = data.buffer_info()
+        report([lg.QuerySampleResponse(id, address, length * data.itemsize, length)])
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    id: int
+    index: int
+    order: int
+
+
+@dataclass
+class BatchSUT(SUT):
+    """Offline: only whole answers count."""
+
+    batch_size: int | None = None
+    sort_by_length: bool = False
+
+    def start(self, queries: list[Query]) -> None:
+        if self.sort_by_length:
+            queries = sorted(queries, key=lambda query: len(self.prompts[query.index]), reverse=True)
+        if self.batch_size is None:
+            super().start(queries)
+        else:
+            self.run(self.in_batches(queries, self.batch_size))
+
+    async def in_batches(self, queries: list[Query], size: int) -> None:
+        """Fixed batches, one after the other: the next starts when the last answer of the one before is there."""
+        for batch in batched(queries, size):
+            await asyncio.gather(*(self.answer(query) for query in batch))
+
+    async def answer(self, query: Query) -> None:
+        self.complete(query, await self.engine.generate(*self.request(query)))
+
+
+@dataclass
+class StreamingSUT(SUT):
+    """Server, Interactive, SingleStream: LoadGen hears of the first token when it is there."""
+
+    async def answer(self, query: Query) -> None:
+        begin = time.perf_counter()
+        tokens: list[int] = []
+        async for new in self.engine.stream(*self.request(query)):
+            if not tokens and new:
+                self.send(lg.FirstTokenComplete, query.id, new[:1])
+                self.counters.started += 1
+                self.counters.first_token_s += time.perf_counter() - begin
+            tokens.extend(new)
+        self.complete(query, tokens)
+
+
+Make = Callable[[Engine, list[list[int]], RunConfig], SUT]
+
+
+def create(engine: Engine, prompts: list[list[int]], config: RunConfig) -> SUT:
+    """The system under test of a scenario."""
+    if config.row.streaming:
+        return StreamingSUT(engine, prompts)
+    return BatchSUT(engine, prompts, batch_size=config.batch_size, sort_by_length=config.sort_by_length)
+
+
+def batched(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
+    """Consecutive slices of `size` items; the last may be shorter."""
+    return (items[start : start + size] for start in range(0, len(items), size))

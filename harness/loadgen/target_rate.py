@@ -1,0 +1,262 @@
+"""LoadGen's target rates, which it needs before a test: found on the loaded engine or in earlier runs."""
+
+import asyncio
+import math
+import time
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import cycle, islice, starmap
+from typing import Any, Literal
+
+from harness.common.errors import NotAcceptedError
+from harness.config import rules
+from harness.config.plan import Plan
+from harness.config.run import RunConfig
+from harness.engines.protocol import Engine
+from harness.loadgen import probes, search
+from harness.loadgen.log import TestResult
+from harness.loadgen.search import highest
+from harness.loadgen.sut import Item, batched
+from harness.runs.probe import Probe
+
+# LoadGen plans for 1.1 x duration x rate. A trial sees the ramps at both ends more than a long run does, so the
+# engine may prove faster than the trial; too few samples would make the run INVALID, too many only longer.
+OFFLINE_MARGIN = 1.1
+# LoadGen generates 2 x duration / latency queries for SingleStream and issues them all.
+LATENCY_MARGIN = 1.5
+STREAM_TRIAL = 10  # queries
+TRIAL_S = 60.0  # then the answers that came are counted
+LOWER = 0.97  # of a rate that did not hold a whole test, at most
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a short trial on the loaded engine found; the runner's own clock, so never a result."""
+
+    samples: int
+    seconds: float
+
+    @property
+    def samples_per_sec(self) -> float:
+        return self.samples / self.seconds
+
+    def __str__(self) -> str:
+        return f"{self.samples_per_sec:.4g} samples/s, measured on {self.samples:,} samples in {self.seconds:.1f} s"
+
+
+def unused(config: RunConfig) -> list[str]:
+    """What was given and plays no part in this scenario, a sentence each."""
+    flags = {"--server-target-qps": "fixed rate", "--offline-expected-qps": "all at once"}
+    given = {"--server-target-qps": config.server_target_qps, "--offline-expected-qps": config.offline_expected_qps}
+    return [
+        f"{name} is not used: --scenario {config.scenario} does not send at a rate of that kind"
+        for name, pace in flags.items()
+        if given[name] != "auto" and config.row.pace != pace
+    ]
+
+
+def needed(config: RunConfig) -> Literal["nothing", "offline", "server", "max", "curve", "latency"]:
+    """Which rate is `auto` and will be wanted. LoadGen sets the pace even of a Server accuracy test."""
+    pace, accuracy_only = config.row.pace, config.mode == "accuracy"
+    if pace == "all at once":
+        return "nothing" if accuracy_only or config.offline_expected_qps != "auto" else "offline"
+    if pace == "one by one":
+        return "nothing" if accuracy_only else "latency"
+    if config.tries_rates:
+        return "max" if config.server_target_qps == "max" else "curve"
+    return "nothing" if config.server_target_qps != "auto" else "server"
+
+
+@dataclass(frozen=True)
+class Known:
+    """The last VALID Offline run of the same set-up on the same GPUs."""
+
+    run: str
+    tokens_per_sec: float
+    tokens_per_request: float
+
+    @property
+    def requests_per_sec(self) -> float:
+        return self.tokens_per_sec / self.tokens_per_request
+
+
+def known_offline(plan: Plan, gpus: list[str], history: Iterable[Mapping[str, Any]]) -> Known | None:
+    """What the history tells of the speed of this set-up on `gpus`; None where it tells nothing."""
+    offline = next(row.name for row in rules.SCENARIO.values() if row.pace == "all at once")
+    mine = {"gpus": gpus, "category": plan.config.category, "scenario": offline, "valid": True, "setup": plan.setup}
+    last = None
+    for line in history:
+        same = all(line.get(key) == value for key, value in mine.items()) and not line.get("batch_size")
+        if same and line.get("tokens_per_sec") and line.get("mean_new_tokens"):
+            last = Known(str(line["run"]), float(line["tokens_per_sec"]), float(line["mean_new_tokens"]))
+    return last
+
+
+def from_history(plan: Plan, known: Known) -> Plan:
+    """The plan with a share of the rate that an Offline run reached."""
+    share = plan.config.row.offline_share or 1.0
+    qps = share * known.requests_per_sec
+    return plan.noted(
+        f"server_target_qps = {qps:.4g} queries/s ({share} x {known.tokens_per_sec:,.1f} tokens/s / "
+        f"{known.tokens_per_request:.1f} tokens per request, from Offline run {known.run})",
+        target_qps=qps,
+    )
+
+
+def max_attempts(config: RunConfig) -> int:
+    """How often a performance test is run at most if its rate turns out to be wrong: a measured rate is corrected
+    once, one that a search found may be lowered twice, and of several given ones the next lower one is taken."""
+    return 3 if config.tries_rates else 2
+
+
+def trial_samples(plan: Plan, samples: list[Item], concurrency: int) -> list[Item]:
+    """Which samples to try: one full load of the engine, or a few queries one after the other."""
+    if not plan.config.row.planned_by_rate:
+        return list(islice(cycle(samples), STREAM_TRIAL * plan.samples_per_query))
+    if plan.config.batch_size:
+        return samples[: plan.config.batch_size]
+    return list(islice(cycle(samples), concurrency))
+
+
+def trial_batch(plan: Plan) -> int | None:
+    return plan.config.batch_size if plan.config.row.planned_by_rate else plan.samples_per_query
+
+
+async def trial(engine: Engine, requests: Sequence[tuple[list[int], int | None]], batch_size: int | None) -> Trial:
+    """Warms up on a few requests, then answers all of them: together, or in batches as the run itself will.
+
+    After `TRIAL_S` it ends with the answers that came by then, or with the first.
+    """
+    await asyncio.gather(*starmap(engine.generate, requests[: batch_size or 4]))
+    begin = time.perf_counter()
+    answered = 0
+    for batch in batched(requests, batch_size or len(requests)):
+        answered += await within(list(starmap(engine.generate, batch)), TRIAL_S + begin - time.perf_counter())
+        if time.perf_counter() - begin >= TRIAL_S:
+            break
+    return Trial(answered, time.perf_counter() - begin)
+
+
+async def within(work: Sequence[Coroutine[Any, Any, Any]], seconds: float) -> int:
+    """How much of the work was done in time; at least one piece, for which it waits. The rest is given up."""
+    tasks = [asyncio.ensure_future(piece) for piece in work]
+    try:
+        done, _ = await asyncio.wait(tasks, timeout=max(0.0, seconds), return_when=asyncio.FIRST_EXCEPTION)
+        if not done:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+        return len(done)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def from_trial(plan: Plan, trial: Trial) -> Plan:
+    """The plan with its rate, and a note that says where the rate comes from."""
+    row = plan.config.row
+    if not row.planned_by_rate:
+        queries = trial.samples // plan.samples_per_query
+        mean = 1000 * trial.seconds / queries
+        expected = LATENCY_MARGIN * mean
+        each = f" of {plan.samples_per_query} samples" if plan.config.row.several else ""
+        return plan.noted(
+            f"expected latency = {expected:.4g} ms ({LATENCY_MARGIN} x {mean:.4g} ms, the mean of {queries} "
+            f"{'queries' if each else 'samples'}{each})",
+            expected_latency_ms=expected,
+        )
+    if not row.fixed_rate:
+        rate = OFFLINE_MARGIN * trial.samples_per_sec
+        return plan.noted(f"offline_expected_qps = {rate:.4g} samples/s ({OFFLINE_MARGIN} x {trial})", target_qps=rate)
+    rate = (row.offline_share or 1.0) * trial.samples_per_sec
+    return plan.noted(
+        f"server_target_qps = {rate:.4g} queries/s ({row.offline_share} x {trial}; no Offline run of this set-up is "
+        "in the history)",
+        target_qps=rate,
+    )
+
+
+def from_search(plan: Plan, tried: list[Probe]) -> Plan:
+    """The plan with the highest rate that a full test is expected to keep. Raises NotAcceptedError where none held."""
+    loads = [probe.load for probe in tried]
+    range_ = f"{len(tried)} probes from {min(loads):.4g} to {max(loads):.4g} queries/s"
+    goal = probes.goal(plan)
+    rate, best = search.chosen(goal, tried), search.bracket(goal, tried)[0]
+    if rate is None or best is None:
+        raise NotAcceptedError(f"no rate is VALID: {range_}, in Probes/. Give one to run all the same.")
+    known = search.capacity(tried)
+    most = f"; the engine completes {known.completed:.4g} a second at most" if known else ""
+    found = f"the highest that a full test should keep, by {range_}: {best.load:.4g} held{most}"
+    return plan.noted(f"server_target_qps = {rate:.4g} queries/s ({found})", target_qps=rate)
+
+
+def from_curve(plan: Plan, tried: list[Probe]) -> Plan:
+    """The plan with the highest of the given rates that is VALID and leaves a full test steady; the lowest where none
+    is."""
+    rate = best_given(plan, tried)
+    lowest = min(probe.load for probe in tried)
+    known, top = search.capacity(tried), highest(tried)
+    found = "the highest that is VALID" if rate else "the lowest, since none is VALID,"
+    most = ""
+    if known and rate and top and top.load > rate:
+        most = f"; {top.load:.4g} would not last: the engine completes {known.completed:.4g} a second at most"
+    note = f"server_target_qps = {rate or lowest:.4g} queries/s ({found} of {len(tried)} rates{most})"
+    return plan.noted(note, target_qps=rate or lowest)
+
+
+def best_given(plan: Plan, tried: Sequence[Probe], below: float = math.inf) -> float | None:
+    """The highest of the rates that the user gave, under `below`, that held and that the engine's capacity allows."""
+    given = plan.config.server_target_qps
+    most = search.by_capacity(probes.goal(plan), tried)
+    held = {probe.load for probe in tried if probe.held}
+    rates = [rate for rate in (given if isinstance(given, tuple) else held) if rate in held and rate < below]
+    return max((rate for rate in rates if rate <= most), default=None)
+
+
+def at_rate(plan: Plan, qps: float, seconds: float | None = None) -> Plan:
+    """The plan of a short test at a rate, on as many samples as it takes: LoadGen takes whole passes of them."""
+    length = seconds or probes.goal(plan).short(qps)
+    queries = math.ceil(qps * length)
+    samples = math.ceil(queries / math.ceil(queries / plan.samples))
+    return replace(plan, target_qps=qps, min_duration_s=length, samples=samples)
+
+
+def in_batches(plan: Plan, samples_per_query: int) -> Plan:
+    """The plan of a short test with so many samples at a time."""
+    return replace(plan, samples_per_query=samples_per_query, min_duration_s=min(search.PROBE_S, plan.min_duration_s))
+
+
+def corrected(plan: Plan, result: TestResult, tests: Sequence[Probe] = ()) -> Plan | None:
+    """The plan for another attempt: the measured rate was so low that LoadGen had too few queries for its duration, or
+    the rate that a search found did not hold for a whole run. None where another attempt would not help.
+
+    `tests` are the probes and, last, the test of this result.
+    """
+    unsure = "early_stopping" in result.failed and (result.queries or 0) >= rules.SURE_QUERIES  # else it was too short
+    if plan.config.tries_rates and plan.target_qps:
+        return lowered(plan, result, tests) if unsure or "latency" in result.failed else None
+    if not (result.ran_short and result.samples_per_sec) or needed(plan.config) not in ("offline", "latency"):
+        return None
+    ended = f"the test ended after {result.duration_s:.1f} s; retrying"
+    if not plan.config.row.planned_by_rate:
+        expected = LATENCY_MARGIN * 1000 * plan.samples_per_query / result.samples_per_sec
+        return plan.noted(
+            f"the expected latency was too high: {ended} with {expected:.4g} ms", expected_latency_ms=expected
+        )
+    rate = OFFLINE_MARGIN * result.samples_per_sec
+    return plan.noted(f"the expected rate was too low: {ended} at {rate:.4g} samples/s", target_qps=rate)
+
+
+def lowered(plan: Plan, result: TestResult, tests: Sequence[Probe]) -> Plan | None:
+    """The plan with a rate below its own, by what its test measured; the next lower one where several were given."""
+    before = plan.target_qps or 0.0
+    if needed(plan.config) == "curve":
+        rate = best_given(plan, tests, below=before)
+    else:
+        rate = min(LOWER * before, search.wanted(probes.goal(plan), tests) if tests else math.inf)
+    if rate is None:
+        return None
+    why = f" ({tests[-1].why})" if tests and tests[-1].why else ""
+    note = f"{before:.4g} queries/s was INVALID over {result.duration_s:.1f} s{why}; retrying at {rate:.4g}"
+    return plan.noted(note, target_qps=rate)

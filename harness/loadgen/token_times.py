@@ -1,0 +1,90 @@
+"""A test's result where answers of one token spoiled LoadGen's: they have no time per output token.
+
+LoadGen counts such an answer as none, divides the time after its first token by -1, and logs an error (logging.cc).
+Here the times per output token are taken again from its own trace, over the answers of two tokens and more.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from harness.common import files
+from harness.common.early_stopping import least_queries
+from harness.config.rules import LIMIT_PERCENTILE, Limits
+from harness.loadgen import log as loadgen_log
+from harness.loadgen.log import Latency, TestResult
+
+TOKENS = "tokens.json"
+ONE_TOKEN = "Number of tokens need to be greater than 1"  # LoadGen's error for each such answer
+
+
+def read(folder: Path, limits: Limits | None, expected: bool, scenario: str = "", mode: str = "") -> TestResult:
+    """LoadGen's result, its times per output token mended where there are answers of one token.
+
+    `limits` are the run's; `expected`: its requests may well have such answers, so that LoadGen's errors over them are
+    none. Raises LogError for logs that cannot be trusted, or are of another scenario or mode than given.
+    """
+    result, counts = loadgen_log.read(folder, scenario, mode), token_counts(folder)
+    single = sum(count < 2 for count in counts)
+    if not single or not result.token_latencies:
+        return result
+    mended = with_all_tokens(result, counts)
+    if expected:
+        mended = replace(mended, errors=[error for error in mended.errors if ONE_TOKEN not in error])
+    if result.ttft_ms is None:
+        return mended
+    times = per_token(folder, counts)
+    return judged(replace(mended, tpot_ms=spread(times), single_token=single), times, limits)
+
+
+def token_counts(folder: Path) -> list[int]:
+    """The tokens of each answer in the order of issue; none where they were not recorded. Raises UsageError."""
+    path = folder / TOKENS
+    return files.read(path, list[int]) if path.exists() else []
+
+
+def with_all_tokens(result: TestResult, counts: Sequence[int]) -> TestResult:
+    """The result with its tokens a second, of which LoadGen left out the answers of one."""
+    counted = sum(count for count in counts if count > 1)
+    if result.tokens_per_sec and counted:
+        return replace(result, tokens_per_sec=result.tokens_per_sec * sum(counts) / counted)
+    return replace(result, tokens_per_sec=sum(counts) / result.duration_s if result.duration_s else None)
+
+
+def per_token(folder: Path, counts: Sequence[int]) -> list[float]:
+    """Milliseconds per output token after the first, of the answers that have any; none without LoadGen's trace."""
+    if not (folder / loadgen_log.TRACE).exists():
+        return []
+    samples = loadgen_log.read_trace(folder)
+    if len(samples) != len(counts):
+        return []
+    return [
+        (sample.latency_ms - sample.ttft_ms) / (count - 1)
+        for sample, count in zip(samples, counts, strict=True)
+        if count > 1 and sample.ttft_ms is not None
+    ]
+
+
+def spread(times: Sequence[float]) -> Latency | None:
+    """Times as LoadGen summarizes them: each percentile is one of them, the one at its share of their number."""
+    if not times:
+        return None
+    ranked = sorted(times)
+    points = [ranked[min(int(len(ranked) * float(share) / 100), len(ranked) - 1)] for share in loadgen_log.PERCENTILES]
+    return Latency(ranked[0], sum(ranked) / len(ranked), ranked[-1], *points)
+
+
+def judged(result: TestResult, times: Sequence[float], limits: Limits | None) -> TestResult:
+    """The result with a verdict on its times per output token: INVALID where they break the limit, and none where they
+    are too few to be sure that they keep it."""
+    if limits is None or result.tpot_ms is None:
+        return replace(result, tpot_judged=limits is None)
+    over = sum(time > limits.tpot_ms for time in times)
+    if result.tpot_ms.p99 <= limits.tpot_ms:
+        return replace(result, tpot_judged=len(times) >= least_queries(LIMIT_PERCENTILE, over))
+    reason = (
+        f"TPOT p99 of the {len(times):,} answers of two tokens and more was {result.tpot_ms.p99:.3g} ms, over the "
+        f"limit of {limits.tpot_ms:g} ms: lower the target rate"
+    )
+    failed = tuple(dict.fromkeys((*result.failed, "latency")))
+    return replace(result, valid=False, failed=failed, invalid_reasons=[*result.invalid_reasons, reason])

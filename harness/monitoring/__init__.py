@@ -1,0 +1,1 @@
+"""What is watched while an engine starts and a test runs. May import engines and below."""

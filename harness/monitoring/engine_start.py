@@ -1,0 +1,23 @@
+"""An engine as it starts: what it is doing is shown, and a start that hangs is ended."""
+
+from harness.common.progress import Display
+from harness.engines import protocol
+from harness.monitoring import startup
+from harness.monitoring.watchdog import StartWatch
+from harness.runs.folder import RunFolder
+
+
+def start(engine: protocol.Engine, folder: RunFolder, stall_timeout: float, display: Display) -> None:
+    """Starts an engine, and shows what it is doing meanwhile."""
+    log = folder.path / "engine.log"
+    watch = StartWatch(log, stall_timeout)
+
+    def tick() -> None:
+        display.tick(note=startup.stage(log))
+        watch.check()
+
+    display.stage(f"starting {engine.name}")
+    engine.start(tick)
+    display.done(f"{f'{engine.name} {engine.version}'.rstrip()} is up after {engine.start_s:.0f} s")
+    for caution in engine.cautions:
+        display.say(caution, style="yellow")

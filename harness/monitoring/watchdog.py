@@ -1,0 +1,64 @@
+"""Notices an engine that is alive and silent: nothing else would, since LoadGen waits for ever."""
+
+import time
+from pathlib import Path
+
+from harness.common.errors import EngineError
+from harness.engines.protocol import Engine
+
+SHARE = 20  # of the longest wait for an answer so far
+FIRST = 4  # as much patience for the first answer of all, whose length nobody knows
+START, START_S = 6, 300.0  # and for an engine that starts, which may load from a slow disk: as much, but no less than
+
+
+class Watchdog:
+    """Measures how long a busy engine has not answered anything; `check` is called many times a second."""
+
+    def __init__(self, engine: Engine, timeout_s: float) -> None:
+        self.engine = engine
+        self.timeout_s = timeout_s
+        self.longest_s = 0.0
+        self._since = time.monotonic()
+        self._heard_at = engine.heard_at
+
+    @property
+    def limit_s(self) -> float:
+        """How long the engine may be silent now."""
+        first = self.longest_s == 0
+        return max(self.timeout_s * (FIRST if first else 1), SHARE * self.longest_s)
+
+    def rest(self) -> None:
+        """Nothing is asked of the engine now."""
+        self._since = time.monotonic()
+
+    def check(self) -> None:
+        """Raises EngineError where the engine has been silent for too long."""
+        heard_at = self.engine.heard_at
+        if heard_at != self._heard_at:
+            self.longest_s = max(self.longest_s, heard_at - self._since)
+            self._heard_at = heard_at
+            self._since = max(self._since, heard_at)
+        silent_s = time.monotonic() - self._since
+        if silent_s > self.limit_s:
+            raise EngineError(
+                f"{self.engine.name} is alive but has answered nothing for {silent_s:.0f} s, longer than any wait so "
+                f"far allows: it hangs; a slower one needs a higher --stall-timeout (now {self.timeout_s:g})"
+            )
+
+
+class StartWatch:
+    """Notices an engine whose start has stopped: neither its log nor its processes go on."""
+
+    def __init__(self, log: Path, timeout_s: float) -> None:
+        self.log = log
+        self.timeout_s = max(START * timeout_s, START_S)
+        self._size = -1
+        self._since = time.monotonic()
+
+    def check(self) -> None:
+        """Raises EngineError where the log has not grown for too long."""
+        size = self.log.stat().st_size if self.log.exists() else 0
+        if size != self._size:
+            self._size, self._since = size, time.monotonic()
+        elif time.monotonic() - self._since > self.timeout_s:
+            raise EngineError(f"the engine's start has said nothing for {self.timeout_s:.0f} s: it hangs")

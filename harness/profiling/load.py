@@ -1,0 +1,132 @@
+"""After the measured tests: the same load once more for a short time, under the engine's own profiler.
+
+No test of LoadGen's: its speed is never measured, since the profiler slows the engine down.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine, Sequence
+from itertools import cycle, starmap
+from typing import Any
+
+from harness.common import files
+from harness.common.errors import BenchmarkError, EngineError, first_line
+from harness.common.schema import SCHEMA
+from harness.config.plan import Plan
+from harness.engines.protocol import Engine
+from harness.loadgen import log as loadgen_log
+from harness.loadgen.log import TestResult
+from harness.loadgen.session import Bench
+from harness.loadgen.sut import batched
+from harness.profiling import traces
+from harness.profiling.traces import Profile
+from harness.runs import folder as results
+
+SECONDS = 10.0  # of load under the profiler; it ends earlier after `engines.profiler.STEPS` steps
+LONGEST_RAMP_S = 30.0  # of load before it
+AHEAD = 2  # requests at the engine for each that it computes, in Offline: some always wait
+Load = Coroutine[Any, Any, None]
+Request = tuple[list[int], int | None]  # as `Library.requests`
+Requests = Sequence[Request]
+
+
+def run(plan: Plan, bench: Bench) -> Profile:
+    """Profiles the engine and keeps what came of it, a failure too: the measured results stand in any case."""
+    bench.display.stage("profiling")
+    folder = bench.run.sub(traces.FOLDER)
+    measured = loadgen_log.read(bench.run.path / results.FOLDER["performance"])
+    ramp = ramp_s(plan, measured, bench.engine.concurrency)
+    try:
+        if plan.running.prefix_caching:  # what the tests computed is not to serve the window
+            bench.measure(bench.engine.reset_prefix_cache())
+        bench.measure(window(bench.engine, load(plan, bench), ramp))
+        found = traces.profile(folder)
+    except BenchmarkError as error:
+        found = Profile(failure=first_line(error))
+    found = found.model_copy(update={"schema_version": SCHEMA})
+    files.write_json(folder / traces.RESULT, found.model_dump(mode="json"))
+    return found
+
+
+def ramp_s(plan: Plan, measured: TestResult, concurrency: int) -> float:
+    """Seconds of load until the engine is as busy as in the middle of a test: about those that one answer takes.
+
+    By Little's law, from the measured test: requests in flight over their rate.
+    """
+    if plan.config.row.streaming:
+        return min(measured.latency_ms.mean / 1000, LONGEST_RAMP_S) if measured.latency_ms else 0.0
+    in_flight = plan.config.batch_size or concurrency
+    return min(in_flight / measured.samples_per_sec, LONGEST_RAMP_S) if measured.samples_per_sec else 0.0
+
+
+async def window(engine: Engine, work: Load, ramp: float) -> None:
+    """Keeps the load up, turns the profiler on after the ramp and off after the window. Raises EngineError."""
+    loading = asyncio.create_task(work)
+    try:
+        await still(loading, ramp)
+        await engine.profile(True)
+        await still(loading, SECONDS)
+        await engine.profile(False)
+    finally:
+        loading.cancel()
+        await asyncio.wait([loading])
+
+
+async def still(loading: "asyncio.Task[None]", seconds: float) -> None:
+    """Waits, unless the load fails. Raises EngineError."""
+    done, _ = await asyncio.wait([loading], timeout=seconds)
+    if done:
+        error = loading.exception()
+        first = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error
+        raise EngineError(f"the load ended: {first_line(first) if first else 'no samples'}")
+
+
+def load(plan: Plan, bench: Bench) -> Load:
+    """The load of the scenario, without end, on the run's samples over and over."""
+    requests = bench.library.requests
+    if plan.config.sort_by_length:
+        requests = sorted(requests, key=lambda request: len(request[0]), reverse=True)
+    return LOADS[plan.config.row.pace](plan, bench.engine, requests)
+
+
+async def all_at_once(plan: Plan, engine: Engine, requests: Requests) -> None:
+    """Offline: the engine always has as many requests as it takes, and others that wait; or one batch at a time."""
+    if size := plan.config.batch_size:
+        for batch in cycle(batched(requests, size)):
+            await asyncio.gather(*starmap(engine.generate, batch))
+    source = cycle(requests)
+
+    async def one_after_the_other() -> None:
+        for request in source:
+            await engine.generate(*request)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(AHEAD * engine.concurrency):
+            group.create_task(one_after_the_other())
+
+
+async def at_a_rate(plan: Plan, engine: Engine, requests: Requests) -> None:
+    """Server, Interactive: random arrivals (a Poisson process) at the rate of the measured test."""
+    chance = random.Random(plan.seeds.schedule)
+    async with asyncio.TaskGroup() as group:
+        for request in cycle(requests):
+            group.create_task(streamed(engine, request))
+            await asyncio.sleep(chance.expovariate(plan.target_qps or 1.0))
+
+
+async def one_by_one(plan: Plan, engine: Engine, requests: Requests) -> None:
+    """SingleStream, MultiStream: each query, of one request or several, when the one before is answered."""
+    for query in cycle(batched(requests, plan.samples_per_query)):
+        await asyncio.gather(*(streamed(engine, request) for request in query))
+
+
+async def streamed(engine: Engine, request: Request) -> None:
+    async for _ in engine.stream(*request):
+        pass
+
+
+LOADS: dict[str, Callable[[Plan, Engine, Requests], Load]] = {
+    "all at once": all_at_once,
+    "fixed rate": at_a_rate,
+    "one by one": one_by_one,
+}

@@ -1,0 +1,149 @@
+"""Makes an fp8 checkpoint with static activation scales and fp8 KV scales, with llm-compressor.
+
+`python -m harness.quantize --model MODEL --out DIR`, in an environment of its own: requirements-quantize.txt.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from harness.common import files
+from harness.common.coerce import require
+from harness.common.errors import DONE, UsageError, ends_in_one_line
+from harness.common.schema import SCHEMA
+from harness.config import checkpoint as model
+from harness.config import rules
+from harness.config.engine import EngineConfig
+from harness.quantization import calibration
+from harness.quantization.checkpoints import Quantized
+from harness.runs import folder as results
+from harness.workloads.cnn_dailymail import Library
+
+SCHEME = "fp8 weights and activations, static scales; fp8 KV scales"
+KV_CACHE = {"num_bits": 8, "type": "float", "strategy": "tensor", "dynamic": False, "symmetric": True}
+PACKAGES = ("llmcompressor", "compressed-tensors", "transformers", "torch")
+# What a checkpoint holds beside weights and config.json; taken over as it is.
+BESIDE = ("tokenizer*", "special_tokens_map.json", "chat_template*", "generation_config.json")
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    arguments = parser().parse_args(words)
+    with ends_in_one_line():
+        config = EngineConfig(model=arguments.model)
+        check_out(arguments.out)
+        require(arguments.samples is None or arguments.samples > 0, "--samples", "a number above 0")
+        data = calibration.find(arguments.data or config.known.data)
+        check_installed()
+        if getattr(model.load_shape(config), "quantization_config", None) is not None:
+            raise UsageError(f"--model {config.model}: already quantized.")
+        library = calibration.load(data, model.load_tokenizer(config), arguments.samples)
+        print(f"{config.model}: {SCHEME}; {len(library):,} samples of {library.source}", flush=True)
+        make(config, library, arguments.out)
+        print(f"{arguments.out}: run it with run.py --model {arguments.out} --kv-cache-dtype fp8")
+    return DONE
+
+
+def parser() -> argparse.ArgumentParser:
+    flags = argparse.ArgumentParser(prog="python -m harness.quantize", description=(__doc__ or "").splitlines()[0])
+    flags.add_argument("--model", default=rules.DEFAULT_MODEL, help="as in run.py: alias, Hugging Face name, folder")
+    flags.add_argument("--out", type=Path, required=True, help="folder for the checkpoint: new, or empty")
+    flags.add_argument(
+        "--data",
+        type=Path,
+        help="calibration data, a file or folder as run.py's --dataset-path reads it; unset: the model's own, for "
+        "Llama-3.1-8B MLPerf's calibration list (from third_party/inference)",
+    )
+    flags.add_argument("--samples", type=int, metavar="N", help="only the first N of the data")
+    return flags
+
+
+def check_out(out: Path) -> None:
+    """Raises UsageError where something is there already, or nothing can be written."""
+    try:
+        if out.exists() and not out.is_dir():
+            raise UsageError(f"--out {out}: not a folder.")
+        if out.is_dir() and any(out.iterdir()):
+            raise UsageError(f"--out {out}: not empty; choose another folder.")
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--out {out}: cannot write there: {error.strerror}.") from None
+
+
+def check_installed() -> None:
+    if find_spec("llmcompressor") is None:
+        raise UsageError(
+            "llm-compressor is not installed here: pip install -r requirements-quantize.txt, in a virtual environment "
+            "of its own (it needs an older transformers than vLLM)."
+        )
+
+
+def make(config: EngineConfig, library: Library, out: Path) -> None:
+    """Quantizes the model into `out`; nothing is left there if that fails."""
+    with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}-") as temporary:
+        fresh = Path(temporary) / out.name
+        fresh.mkdir()
+        compress(config.model_path, library.prompts, fresh)
+        finish(original(config.model_path), fresh)
+        made = Quantized(
+            schema_version=SCHEMA,
+            model=config.model,
+            scheme=SCHEME,
+            data=library.source,
+            samples=len(library),
+            versions={name: version(name) for name in PACKAGES},
+            date=results.now(),
+        )
+        files.write_json(fresh / rules.QUANTIZE_JSON, made.model_dump(mode="json"))
+        for path in fresh.iterdir():
+            path.chmod(0o644)  # safetensors writes for its user alone
+        fresh.replace(out)
+
+
+def compress(path: str, prompts: list[list[int]], out: Path) -> None:
+    """Writes quantized weights and their config; a progress bar shows how far the calibration is."""
+    os.environ.setdefault("LLM_COMPRESSOR_LOG_DISABLED", "true")
+    import torch
+    from datasets import Dataset
+    from llmcompressor import oneshot
+    from llmcompressor.modifiers.quantization import QuantizationModifier
+    from transformers import AutoModelForCausalLM
+
+    place: Any = "auto" if torch.cuda.is_available() else "cpu"
+    weights = AutoModelForCausalLM.from_pretrained(path, dtype="auto", device_map=place)
+    asked = {"input_ids": prompts, "attention_mask": [[1] * len(prompt) for prompt in prompts]}
+    oneshot(
+        model=weights,
+        dataset=Dataset.from_dict(asked),
+        recipe=QuantizationModifier(targets="Linear", scheme="FP8", ignore=["lm_head"], kv_cache_scheme=KV_CACHE),
+        pipeline="basic",  # the whole model at once: one progress bar, and an 8B model fits
+        num_calibration_samples=len(prompts),
+        shuffle_calibration_samples=False,
+        max_seq_length=max(map(len, prompts)),
+    )
+    weights.save_pretrained(out, save_compressed=True)
+
+
+def original(path: str) -> Path:
+    """The folder of the model's own files, the weights left out where they come from the hub."""
+    if Path(path).is_dir():
+        return Path(path)
+    from huggingface_hub import snapshot_download
+
+    return Path(snapshot_download(path, allow_patterns=["config.json", *BESIDE]))
+
+
+def finish(source: Path, out: Path) -> None:
+    """Gives a checkpoint its model's own tokenizer and config: another transformers would write them otherwise."""
+    for pattern in BESIDE:
+        for path in source.glob(pattern):
+            shutil.copyfile(path, out / path.name)
+    config, quantized = (json.loads((folder / "config.json").read_text()) for folder in (source, out))
+    whole = config | {"quantization_config": quantized["quantization_config"]}
+    files.write_text(out / "config.json", json.dumps(whole, indent=2) + "\n")  # as it is: bos_token is no secret

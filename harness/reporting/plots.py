@@ -1,0 +1,160 @@
+"""The pictures of a report, drawn from LoadGen's own logs. Each answers one question."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.common.files import read, read_columns
+from harness.common.markdown import number
+from harness.config import rules
+from harness.loadgen import log as loadgen_log
+from harness.reporting import load_curves as curves
+from harness.reporting import profile_plot, timelines
+from harness.reporting.style import BLUE, FAR, GREY, ORANGE, RED, TITLES, save, style
+from harness.results.summary import Accuracy, Performance, Summary
+from harness.runs.folder import FOLDER
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def draw(folder: Path, summary: Summary) -> dict[str, str]:
+    """Draws what the run has data for into plots/; returns name -> path relative to `folder`."""
+    style()
+    drawn: dict[str, Figure] = {}
+    run, logs = summary.run, folder / FOLDER["performance"]
+    if run.accuracy:
+        drawn["scores"] = scores(run.accuracy)
+        if (table := folder / FOLDER["accuracy"] / "samples.csv").exists():
+            drawn["length"] = by_length(table)
+    if run.performance and (logs / loadgen_log.TRACE).exists():
+        samples = loadgen_log.read_trace(logs)
+        tokens = read(logs / "tokens.json", list[int]) if (logs / "tokens.json").exists() else []
+        if summary.scenario.streaming:
+            drawn["latency_cdf"] = latencies(samples, tokens, run.performance, summary.scenario.headline)
+        else:
+            drawn["tokens_per_sec"] = throughput(samples, tokens)
+    if run.search:
+        drawn["search"] = curves.draw(run.search, run.performance, summary.gpus)
+    if run.performance and (logs / "machine.csv").exists():
+        drawn["machine"] = timelines.machine(logs / "machine.csv")
+    if run.profile and run.profile.kinds:
+        drawn["profile"] = profile_plot.kinds(run.profile)
+    if summary.meta.stages:
+        drawn["timeline"] = timelines.stages(folder, summary.meta.stages)
+    return save(drawn, folder / "plots")
+
+
+def scores(accuracy: Accuracy) -> Any:
+    """Each score against its threshold."""
+    from matplotlib import pyplot
+
+    checks = accuracy.checks
+    figure, axes = pyplot.subplots(figsize=(8, 0.55 * len(checks) + 1.2))
+    shares = [100 * check.score / check.reference for check in checks]
+    for row, (check, share) in enumerate(zip(checks, shares, strict=True)):
+        good = check.low <= check.score and (check.high is None or check.score <= check.high)
+        axes.plot(share, row, "o", color=BLUE if good else RED, markersize=9, zorder=3)
+        axes.annotate(f"{check.score:,.6g}", (share, row), (0, 9), textcoords="offset points", ha="center", fontsize=9)
+        if check.interval:
+            ends = [100 * end / check.reference for end in check.interval]
+            axes.plot(ends, [row, row], color=BLUE if good else RED, linewidth=2, alpha=0.5)
+        for bound in (check.low, check.high):
+            if bound is not None:
+                at = 100 * bound / check.reference
+                axes.plot([at, at], [row - 0.35, row + 0.35], color=RED, linewidth=2)
+    axes.axvline(100, color=GREY, linewidth=1)
+    axes.set_yticks(range(len(checks)), [check.name for check in checks])
+    axes.set_ylim(len(checks) - 0.4, -0.7)
+    lines = "; lines: 95 % intervals" if any(check.interval for check in checks) else ""
+    axes.set_xlabel(f"% of the reference score; red bars: what must be kept to{lines}")
+    axes.set_title(f"Accuracy against its thresholds: {accuracy.verdict}")
+    return figure
+
+
+def by_length(path: Path) -> Any:
+    """Scores by length of the prompt."""
+    import numpy as np
+    from matplotlib import pyplot
+
+    score = rules.SHORT_SCORES[0]
+    columns = read_columns(path, ("prompt_tokens", score))
+    lengths, scores = np.array(columns["prompt_tokens"], dtype=float), np.array(columns[score], dtype=float)
+    figure, axes = pyplot.subplots(figsize=(8, 3.4))
+    axes.plot(lengths, scores, ".", color=BLUE, alpha=0.35, markersize=5)
+    groups = np.array_split(np.argsort(lengths, kind="stable"), min(10, len(scores)))
+    means = [(lengths[group].mean(), scores[group].mean()) for group in groups]
+    axes.plot(*zip(*means, strict=True), "o-", color=ORANGE, label="mean of each tenth")
+    axes.set(xlabel="prompt tokens", ylabel=rules.SCORES[score], title="Score by prompt length", ylim=(0, 102))
+    axes.legend(loc="lower right", framealpha=0.9)
+    return figure
+
+
+def throughput(samples: Sequence[loadgen_log.Sample], tokens: Sequence[int]) -> Any:
+    """Completions over time. A busy engine climbs evenly; LoadGen logs ends alone in Offline."""
+    import numpy as np
+    from matplotlib import pyplot
+
+    counted = len(tokens) == len(samples)
+    ends = np.array([sample.latency_ms / 1000 for sample in samples])
+    order = np.argsort(ends)
+    weights = np.array(tokens) if counted else np.ones(len(samples))
+    done = np.cumsum(weights[order])
+    unit = "output tokens" if counted else "samples"
+    figure, axes = pyplot.subplots(figsize=(8, 3.6))
+    axes.plot([0, *ends[order]], [0, *done], color=BLUE, drawstyle="steps-post", label=f"{unit} of completed samples")
+    mean = f"mean {number(done[-1] / ends.max())} {unit}/s"
+    axes.plot([0, ends.max()], [0, done[-1]], color=ORANGE, linestyle="--", linewidth=1, label=mean)
+    axes.set(xlabel="seconds", ylabel=unit, xlim=(0, None), ylim=(0, None))
+    axes.set_title("Completions over time, as LoadGen logged them")
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    axes.legend(loc="upper left", framealpha=0.9)
+    return figure
+
+
+def latencies(samples: Sequence[loadgen_log.Sample], tokens: Sequence[int], test: Performance, headline: str) -> Any:
+    """The share of queries by latency, with the limit. `headline` names the metric that is the result."""
+    import numpy as np
+    from matplotlib import pyplot
+
+    each = test.samples_per_query
+    queries = [samples[first : first + each] for first in range(0, len(samples), each)]
+    whole = [max(sample.latency_ms for sample in query) for query in queries]
+    series: dict[str, list[float]] = {"latency": whole, "TTFT": [], "TPOT": []}
+    if all(sample.ttft_ms is not None for sample in samples):
+        series["TTFT"] = [sample.ttft_ms or 0 for sample in samples]
+        if len(tokens) == len(samples):
+            series["TPOT"] = [
+                (sample.latency_ms - (sample.ttft_ms or 0)) / (count - 1)
+                for sample, count in zip(samples, tokens, strict=True)
+                if count > 1
+            ]
+    figure, panels = pyplot.subplots(1, 3, figsize=(12, 3.6))
+    for axes, (name, values) in zip(panels, series.items(), strict=True):
+        kind = name.lower()
+        most = max(values, default=0.0)
+        if values:
+            axes.plot(np.sort(values), np.arange(1, len(values) + 1) / len(values), color=BLUE)
+        if logged := getattr(test, f"{kind}_ms"):
+            point = "p90" if headline == f"{kind}_p90_ms" else "p99"
+            value = getattr(logged, point)
+            label = f"{point} {number(value)} ms"
+            axes.plot(value, int(point[1:]) / 100, "o", color=ORANGE, label=label, zorder=4)
+        axes.set(title=TITLES[name], xlabel="ms", ylim=(0, 1.03))
+        axes.set_xlim(0, 1.06 * axes.get_xlim()[1])
+        if limit := getattr(test.limits_ms, kind, None):
+            mark_limit(axes, limit, far=limit > FAR * most > 0)
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2, frameon=False)
+    panels[0].set_ylabel("share of queries at most this long")
+    figure.tight_layout()
+    return figure
+
+
+def mark_limit(axes: Any, limit: float, far: bool) -> None:
+    """The limit of a 99th percentile as a line; if it is far off, in words at the edge."""
+    if far:
+        where = {"xycoords": "axes fraction", "ha": "right", "fontsize": 9, "color": RED}
+        axes.annotate(f"limit {number(limit)} ms \N{RIGHTWARDS ARROW}", (0.99, 0.06), **where)
+    else:
+        axes.axvline(limit, color=RED, linestyle="--", label=f"limit {number(limit)} ms")
+        axes.set_xlim(0, max(axes.get_xlim()[1], 1.06 * limit))

@@ -1,0 +1,218 @@
+"""A run folder -> summary.json, plots and report.md; the line of the history, the index, the table for the terminal.
+
+All of it follows from the folder: config.json, LoadGen's logs, the scores.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.common import files
+from harness.common.errors import UsageError
+from harness.common.files import write_json, write_text
+from harness.common.markdown import number, render
+from harness.common.progress import as_said
+from harness.common.schema import SCHEMA
+from harness.config import rules
+from harness.config.workload import OFFICIAL
+from harness.evaluation.compliance import RESULT
+from harness.loadgen import log as loadgen_log
+from harness.profiling import traces
+from harness.reporting import index, plots
+from harness.results import endpoint_overhead as beside
+from harness.results import metrics, performance
+from harness.results import telemetry as usage
+from harness.results.advice import advice
+from harness.results.history import History
+from harness.results.summary import SCORES_FILE, Audit, Compliance, Logs, Meta, Performance, Run, ScoresFile, Summary
+from harness.runs import folder as results
+from harness.runs.folder import FOLDER
+from harness.runs.records import RunFacts
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+def build(folder: Path) -> Summary:
+    """Writes summary.json, plots/ and report.md into a run folder; returns the summary.
+
+    Raises UsageError, LogError where a file cannot be read or no test came to its end.
+    """
+    facts = results.facts_of(folder)
+    summary = summarize(folder, facts)
+    if not summary.run.model_dump(exclude_none=True):
+        status = results.status_of(folder)
+        why = f" ({status.reason})" if status and status.reason else ""
+        raise UsageError(f"{folder}: no test came to its end{why}; nothing to render.")
+    summary = summary.model_copy(update={"plots": summary.plots | plots.draw(folder, summary)})
+    page = render(
+        "report.md.j2",
+        rules=rules,
+        config=facts.plan.config,
+        asked=facts.plan.asked,
+        summary=summary,
+        scenario=summary.scenario,
+        numbers=metrics.rows(summary, "report"),
+        headline=metrics.BY_NAME[summary.scenario.headline],
+        compared=beside.compared(summary),
+        cost=beside.cost(summary),
+        quantities=usage.BY_NAME,
+        advice=advice(summary.run.performance) if summary.run.performance else [],
+        **dict(summary),
+    )
+    write_json(folder / "summary.json", summary.model_dump(mode="json"))
+    write_text(folder / "report.md", page)
+    return summary
+
+
+def summarize(folder: Path, facts: RunFacts) -> Summary:
+    """The summary without its plots: what the folder's logs say. Raises LogError on a log that cannot be trusted."""
+    ended = results.ended_early(folder, reported=bool(facts.stages))
+    run = tests(folder, facts, whole=ended is None)
+    deviations = [*facts.deviations, *(["the run did not come to its end"] if ended else [])]
+    deviations += reservations(run, facts.plan.config.mode)
+    return Summary(
+        schema_version=SCHEMA,
+        meta=meta(folder, facts, deviations, ended),
+        system=facts.system,
+        run=run,
+        logs=logs(folder),
+        plots={"tokens_per_sec": None, "latency_cdf": None},
+    )
+
+
+def tests(folder: Path, facts: RunFacts, whole: bool = True) -> Run:
+    """What came of each test; of a run that is not whole, of those that came to their end."""
+    scores = folder / FOLDER["accuracy"] / SCORES_FILE
+    audits: tuple[Audit, ...] = ("test04", "test06")
+    judged: dict[Audit, Path] = {test: folder / FOLDER[test] / RESULT for test in audits}
+    measured = (folder / FOLDER["performance"] / loadgen_log.DETAIL).exists()
+    compliance = {test: files.read(path, Compliance) for test, path in judged.items() if path.exists()}
+    return Run(
+        accuracy=files.read(scores, ScoresFile) if scores.exists() else None,
+        performance=tested(folder / FOLDER["performance"], facts, whole) if measured else None,
+        search=facts.probes or None,
+        attempts=facts.attempts or None,
+        compliance=compliance or None,
+        profile=traces.kept(folder),
+    )
+
+
+def tested(logs: Path, facts: RunFacts, whole: bool) -> Performance | None:
+    """The performance test; None where the run, which is not whole, ended in it."""
+    try:
+        return performance.read(logs, facts)
+    except loadgen_log.LogError:
+        if whole:
+            raise
+        return None
+
+
+def meta(folder: Path, facts: RunFacts, deviations: list[str], ended: str | None) -> Meta:
+    plan, config, running = facts.plan, facts.plan.config, facts.plan.running
+    return Meta(
+        run=folder.resolve().name,
+        started=facts.started,
+        command=facts.command,
+        mlperf_version=config.version,
+        model=config.model,
+        category=config.category,
+        workload=config.workload_name,
+        scenario=config.scenario,
+        mode=config.mode,
+        samples=plan.samples,
+        comparable=not deviations,
+        ended=ended,
+        deviations=deviations,
+        notes=list(plan.notes),
+        precision=running.precision or config.precision,
+        quantization=running.quantization,
+        kv_cache_dtype=running.kv_cache_dtype,
+        checkpoint=facts.checkpoint,
+        load_format=config.load_format,
+        tensor_parallel_size=plan.tensor_parallel_size,
+        data_parallel_size=plan.data_parallel_size,
+        max_model_len=plan.max_model_len,
+        max_new_tokens=plan.max_new_tokens,
+        batch_size=config.batch_size,
+        prefix_caching=running.prefix_caching,
+        data=facts.data,
+        mean_prompt_tokens=facts.mean_prompt_tokens,
+        engine_start_s=facts.engine_start_s,
+        stages=facts.stages,
+        engine_args=facts.engine_args,
+        setup=plan.setup,
+        work=plan.work,
+        endpoints=list(config.endpoint),
+        in_process=facts.in_process,
+    )
+
+
+def logs(folder: Path) -> Logs:
+    """The files of each test that was begun."""
+    folders = {test: folder / name for test, name in FOLDER.items() if (folder / name).is_dir()}
+    return Logs.of(
+        {
+            test: sorted(str(path.relative_to(folder)) for path in found.glob("*") if path.is_file())
+            for test, found in folders.items()
+        }
+    )
+
+
+def reservations(run: Run, mode: str) -> Iterator[str]:
+    """Why what came out cannot stand beside MLPerf's, whatever the settings were."""
+    score, test = run.accuracy, run.performance
+    if test and not score:
+        yield "accuracy was not checked"
+    if score and score.verdict == "FAIL":
+        yield "the accuracy gate failed"
+    if score and score.approximate:
+        yield f"approximate {' and '.join(score.approximate)}"
+    if mode != "accuracy" and not test:
+        yield "performance was not measured"
+    if test and not test.valid:
+        yield "INVALID by LoadGen"
+    if test and test.server and test.server.cached_tokens:
+        share = number(test.server.cached_percent, 3)
+        yield f"the server took {share} % of the prompt tokens from its cache"
+    if test and test.errors:
+        yield "LoadGen logged errors"
+    yield from (f"{name.upper()} failed" for name, found in (run.compliance or {}).items() if not found.passed)
+
+
+def history_line(summary: Summary) -> dict[str, object]:
+    """What results/history.jsonl keeps of a run."""
+    line = History.of(summary, metrics.values(summary, "index") | metrics.values(summary, "report"))
+    return line.model_dump(mode="json", exclude={"run"})
+
+
+def write_index(results_dir: Path) -> None:
+    """Renders results/index.md, newest run first."""
+    index.write_index(results_dir, "index.md.j2", History, metrics=metrics.shown("index"))
+
+
+def table(summary: Summary) -> "Table":
+    """The result as one table for the terminal."""
+    from rich.table import Table
+
+    work = "" if summary.meta.workload == OFFICIAL else f"  {summary.meta.workload}"
+    meta, score, test = summary.meta, summary.run.accuracy, summary.run.performance
+    title = as_said(f"{meta.model}  {meta.category} {meta.scenario}{work}")
+    page = Table(title=title, show_header=False, title_style="bold")
+    if score:
+        page.add_row("accuracy", score.verdict, style={"PASS": "green", "FAIL": "red"}.get(score.verdict, ""))
+        for check in score.checks:
+            most = f", at most {number(check.high, 6)}" if check.high else ""
+            name = f"{check.name}{' (approximate)' if check.name in score.approximate else ''}"
+            page.add_row(f"  {name}", f"{number(check.score, 6)}  (at least {number(check.low, 6)}{most})")
+    if test:
+        page.add_row("performance", "VALID" if test.valid else "INVALID", style="green" if test.valid else "red")
+        for reason in [*test.invalid_reasons, *(f"LoadGen error: {error}" for error in test.errors)]:
+            page.add_row("", as_said(reason))
+    for metric, value in metrics.rows(summary, "terminal"):
+        page.add_row(f"  {metric.label}", number(value))
+    for name, audit in (summary.run.compliance or {}).items():
+        page.add_row(name.upper(), "PASS" if audit.passed else "FAIL", style="green" if audit.passed else "red")
+    if meta.deviations:
+        page.add_row("note", "not comparable with MLPerf results")
+    return page

@@ -1,0 +1,71 @@
+"""A line of results/history.jsonl: what outlives a run's folder."""
+
+from typing import Any, Self
+
+from pydantic import ConfigDict
+
+from harness.common.schema import SCHEMA, File
+from harness.config import workload as workloads
+from harness.results.summary import Summary, Verdict
+
+
+class History(File):
+    """A line of results/history.jsonl: what outlives the run folder. Metrics are further keys, by name."""
+
+    model_config = ConfigDict(extra="allow")
+
+    run: str
+    started: str | None = None
+    mlperf_version: str | None = None
+    model: str | None = None
+    category: str | None = None
+    scenario: str | None = None
+    workload: str = workloads.OFFICIAL
+    mode: str | None = None
+    samples: int | None = None
+    comparable: bool | None = None
+    precision: str | None = None
+    quantization: str | None = None
+    kv_cache_dtype: str | None = None
+    load_format: str | None = None
+    batch_size: int | None = None
+    tensor_parallel_size: int | None = None
+    data_parallel_size: int | None = None
+    max_new_tokens: int | None = None
+    samples_per_query: int | None = None
+    valid: bool | None = None
+    mean_new_tokens: float | None = None
+    verdict: Verdict | None = None
+    scores: dict[str, float] | None = None
+    gpus: list[str] | None = None
+    setup: dict[str, Any] | None = None
+    work: dict[str, Any] | None = None
+    others: list[str] = []
+
+    @classmethod
+    def of(cls, summary: Summary, metrics: dict[str, float | None]) -> Self:
+        """The line of a run; `metrics` by name."""
+        meta, test, score = summary.meta, summary.run.performance, summary.run.accuracy
+        tokens = test.total_new_tokens if test else None
+        known: dict[str, Any] = {name: value for name, value in meta if name in cls.model_fields}
+        known |= metrics
+        return cls(
+            **known,
+            schema_version=SCHEMA,
+            valid=test.valid if test else None,
+            samples_per_query=test.samples_per_query if test else None,
+            mean_new_tokens=tokens / test.samples if test and tokens and test.samples else None,
+            verdict=score.verdict if score else None,
+            scores=score.scores if score else None,
+            gpus=summary.system.gpus,
+            others=test.others if test else [],
+        )
+
+    @property
+    def settings(self) -> str:
+        """How the model ran, in a few words."""
+        return f"{self.precision}, quantization {self.quantization}, KV cache {self.kv_cache_dtype}"
+
+    def metric(self, name: str) -> Any:
+        """The value of a metric, null where the line has none."""
+        return (self.model_extra or {}).get(name)

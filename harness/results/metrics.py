@@ -1,0 +1,167 @@
+"""Every metric of a run, declared once: its name, label, where it stands in the summary, and where it is shown.
+
+A new one is a line here, and a field of the summary where it has none yet. Reports, tables, the history, sweeps,
+comparisons and MLflow go through this list.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from harness.common.markdown import number
+from harness.config import rules
+from harness.results.summary import Summary
+from harness.results.telemetry import QUANTITIES
+
+Place = Literal["report", "terminal", "index", "sweep", "compare", "mlflow"]
+EVERYWHERE: tuple[Place, ...] = get_args(Place)
+
+
+@dataclass(frozen=True)
+class Metric:
+    """`path` leads to the value in a Summary; `streaming`: only where first tokens are reported to LoadGen."""
+
+    name: str
+    label: str  # with its unit
+    path: str
+    better: Literal["higher", "lower"] | None
+    shown: tuple[Place, ...]
+    streaming: bool = False
+    digits: int = 4
+    load_pattern: str = ""  # only where LoadGen sends queries in this way
+    coarse: bool = False  # not more digits than these, also of large numbers
+
+    def of(self, summary: Summary) -> float | None:
+        """The value, None where the run has none."""
+        if self.streaming and not summary.scenario.streaming:
+            return None
+        if self.load_pattern not in ("", summary.scenario.pace):
+            return None
+        value: Any = summary
+        for step in self.path.split("."):
+            if value is None:
+                return None
+            value = value.get(step) if isinstance(value, Mapping) else getattr(value, step)
+        return None if value is None else value + 0  # a number, or our mistake
+
+    def text(self, value: float | None) -> str:
+        coarse = self.coarse and value is not None
+        return number(float(f"{value:.{self.digits}g}") if coarse else value, self.digits)
+
+
+def latency(kind: str, label: str, point: str, *more: Place) -> Metric:
+    """A percentile of one kind of latency; MLflow gets all of LoadGen's."""
+    path = f"run.performance.{kind}_ms.{point}"
+    shown: tuple[Place, ...] = ("terminal", "compare", *more)
+    return Metric(f"{kind}_{point}_ms", f"{label} {point}, ms", path, "lower", shown, streaming=True)
+
+
+def score(name: str, label: str) -> Metric:
+    shown: tuple[Place, ...] = ("compare", "mlflow", *(("sweep",) if name in rules.SHORT_SCORES else ()))  # type: ignore[assignment]
+    return Metric(name, label, f"run.accuracy.scores.{name}", "higher", shown, digits=6)
+
+
+TEST = "run.performance."
+BOTH = "input + output tokens/s"
+PLACES: tuple[Place, ...] = ("report", "terminal", "compare", "mlflow")
+METRICS: tuple[Metric, ...] = (
+    Metric("tokens_per_sec", "output tokens/s", TEST + "tokens_per_sec", "higher", EVERYWHERE, digits=6),
+    Metric("input_tokens_per_sec", "input tokens/s", TEST + "input_tokens_per_sec", "higher", PLACES, digits=6),
+    Metric("total_tokens_per_sec", BOTH, TEST + "total_tokens_per_sec", "higher", PLACES, digits=6),
+    Metric("samples_per_sec", "samples/s", TEST + "samples_per_sec", "higher", (*PLACES, "index"), digits=6),
+    Metric(
+        *("target_qps", "target, queries/s", TEST + "target_qps", None, (*PLACES, "index")),
+        digits=6,
+        load_pattern="fixed rate",
+    ),
+    Metric(
+        *("expected_samples_per_sec", "expected samples/s, by which LoadGen plans", TEST + "target_qps", None, PLACES),
+        digits=6,
+        load_pattern="all at once",
+    ),
+    latency("latency", "latency", "p50", "sweep"),
+    latency("latency", "latency", "p90"),
+    latency("latency", "latency", "p99", "sweep", "index"),
+    latency("ttft", "TTFT", "p50", "sweep"),
+    latency("ttft", "TTFT", "p99", "sweep", "index"),
+    latency("tpot", "TPOT", "p50", "sweep"),
+    latency("tpot", "TPOT", "p99", "sweep", "index"),
+    Metric(
+        "slo_attainment", "SLO attainment (requests within both limits), %", TEST + "slo_attainment", "higher", PLACES
+    ),
+    Metric("goodput", "goodput (requests within both limits), requests/s", TEST + "goodput", "higher", PLACES),
+    Metric("requests_in_flight", "requests in flight, mean", TEST + "requests_in_flight", None, ("report",)),
+    Metric(
+        "joules_per_output_token", "J of the GPUs per output token", TEST + "joules_per_output_token", "lower", PLACES
+    ),
+    Metric(
+        "requests_per_hour",
+        "requests per hour",
+        f"{TEST}capacity.requests_per_hour",
+        None,
+        ("report",),
+        digits=3,
+        coarse=True,
+    ),
+    Metric(
+        "requests_per_day",
+        "requests per day",
+        f"{TEST}capacity.requests_per_day",
+        None,
+        ("report",),
+        digits=3,
+        coarse=True,
+    ),
+    Metric(
+        "full_set_s",
+        "all samples of MLPerf's set, s",
+        f"{TEST}capacity.full_set_s",
+        None,
+        ("report",),
+        digits=3,
+        coarse=True,
+    ),
+    Metric("mfu_percent", "MFU, %", TEST + "mfu_percent", None, PLACES, digits=3),
+    Metric("mbu_percent", "MBU, at least, %", TEST + "mbu_percent", None, PLACES, digits=3),
+    *(
+        Metric(f"cost_{name}", f"cost {label}", f"{TEST}cost.{name}", "lower", PLACES)
+        for name, label in (
+            ("per_million_output_tokens", "per million output tokens"),
+            ("per_million_tokens", "per million tokens, input + output"),
+            ("per_thousand_requests", "per thousand requests"),
+        )
+    ),
+    Metric("duration_s", "duration, s", TEST + "duration_s", None, (*PLACES, "sweep")),
+    Metric("tested_samples", "samples", TEST + "samples", None, ("report", "terminal")),
+    Metric("total_new_tokens", "output tokens", TEST + "total_new_tokens", None, ("report",)),
+    Metric("total_input_tokens", "input tokens", TEST + "total_input_tokens", None, ("report",)),
+    Metric("peak_memory_gib", "peak GPU memory, GiB", TEST + "peak_memory_gib", "lower", (*PLACES, "sweep")),
+    *(
+        Metric(f"{item.name}_{how}", f"{item.text}, {how}", f"{TEST}usage.{item.name}.{how}", None, ("mlflow",))
+        for item in QUANTITIES
+        for how in ("mean", "max")
+    ),
+    Metric(
+        "engine_start_s",
+        "engine start (of a server: until it answered), s",
+        "meta.engine_start_s",
+        "lower",
+        (*PLACES, "sweep"),
+    ),
+    *(score(name, label) for name, label in rules.SCORES.items()),
+)
+BY_NAME = {metric.name: metric for metric in METRICS}
+
+
+def shown(place: Place) -> tuple[Metric, ...]:
+    return tuple(metric for metric in METRICS if place in metric.shown)
+
+
+def values(summary: Summary, place: Place) -> dict[str, float | None]:
+    """What a place shows of a run: name -> value."""
+    return {metric.name: metric.of(summary) for metric in shown(place)}
+
+
+def rows(summary: Summary, place: Place) -> list[tuple[Metric, float]]:
+    """The metrics that a run has, for a table with one a line."""
+    return [(metric, value) for metric in shown(place) if (value := metric.of(summary)) is not None]

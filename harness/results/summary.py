@@ -1,0 +1,337 @@
+"""What a run comes to, typed: summary.json, rouge.json, the lines of the history.
+
+Each name ends with its unit; scores are F1 x100, as MLPerf prints them. `python -m harness.summary` writes the JSON
+schema of summary.json. What is shown where: `metrics`.
+"""
+
+import argparse
+import json
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AliasChoices, ConfigDict, Field, JsonValue, computed_field, field_validator, model_validator
+
+from harness.common.paths import ROOT
+from harness.common.schema import File, Model, absent
+from harness.common.system import System
+from harness.config import rules
+from harness.config import workload as workloads
+from harness.loadgen.log import DETAIL, Latency
+from harness.profiling.traces import Profile
+from harness.runs.probe import Probe
+from harness.runs.records import Capacity, Cost, InProcess, LimitsMs, ServerUse, Spread, Usage
+
+SCORES_FILE = "rouge.json"
+SCHEMA_FILE = ROOT / "templates" / "summary.schema.json"
+Verdict = Literal["PASS", "FAIL", "INCONCLUSIVE", "NOT JUDGED"]
+Audit = Literal["test04", "test06"]
+Picture = Annotated[str, Field(pattern=r"^plots/.*\.png$")]
+Count = Annotated[int, Field(ge=0)]
+
+
+class Meta(Model):
+    """What was run."""
+
+    run: str
+    started: str
+    command: str
+    mlperf_version: str = Field(json_schema_extra={"enum": [*rules.SEEDS]})
+    model: str
+    category: str = Field(json_schema_extra={"enum": [*rules.SCENARIOS]})
+    workload: str = workloads.OFFICIAL
+    scenario: str = Field(json_schema_extra={"enum": [*rules.SCENARIO]})
+    mode: Literal["accuracy", "performance", "both"]
+    samples: Annotated[int, Field(ge=1)]
+    comparable: bool
+    """Whether the result can stand beside MLPerf's; `deviations` says why not."""
+    ended: str | None = None
+    """When and why the run ended before its end; null where it did not."""
+    deviations: Annotated[list[str], Field(validation_alias=AliasChoices("deviations", "shortcomings"))]
+    notes: list[str]
+    precision: str
+    quantization: str
+    kv_cache_dtype: str
+    checkpoint: str | None = None  # where it came quantized: its name, and what is known of its making
+    load_format: str
+    tensor_parallel_size: int
+    data_parallel_size: int
+    max_model_len: int
+    max_new_tokens: int
+    batch_size: int | None = None
+    prefix_caching: bool | None
+    """Null where the engine is behind an endpoint."""
+    data: str | None = None
+    mean_prompt_tokens: float | None = None
+    engine_start_s: float | None = None
+    stages: list[tuple[str, float]] = []
+    """Each stage of the run, and the second it began."""
+    engine_args: dict[str, JsonValue] = {}
+    """What the engine was given; with an endpoint, what the server reports of itself and how it takes prompts."""
+    endpoints: list[str] = []
+    in_process: InProcess | None = None
+    setup: dict[str, Any] = {}
+    """What another run must share for its speed to tell of this one's."""
+    work: dict[str, Any] = {}
+    """What was asked of the engine, by flag: speeds at other work are not compared."""
+
+
+class Check(Model):
+    """One score against what it must keep to; `interval` (bootstrap, 95 %) only where not all samples ran."""
+
+    name: str
+    score: float
+    reference: float
+    low: float
+    high: float | None = None
+    interval: tuple[float, float] | None = None
+    verdict: Verdict
+
+
+class Accuracy(Model):
+    """The accuracy of a run. ROUGE is F1 x100, the mean over samples; gen_len is characters, summed over samples."""
+
+    verdict: Verdict
+    note: str = ""
+    samples: Annotated[int, Field(ge=1)]
+    full_set: bool
+    high_accuracy: bool
+    generated_tokens: Count
+    characters: Count
+    at_token_limit: Count
+    splitter: str
+    approximate: list[str]
+    checks: list[Check]
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def scores(self) -> dict[str, Annotated[float, Field(ge=0)]]:
+        return {check.name: check.score for check in self.checks}
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def rouge(self) -> dict[str, float]:
+        """F1 x100."""
+        return {name: score for name, score in self.scores.items() if name in rules.ROUGE}
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def passed(self) -> bool | None:
+        """The gate's verdict; null where it is inconclusive, or switched off."""
+        return {"PASS": True, "FAIL": False}.get(self.verdict)
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def total_samples(self) -> int:
+        return self.samples
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def run_gen_len(self) -> int:
+        """Characters, summed over samples."""
+        return self.characters
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def run_gen_num(self) -> int:
+        """Answers."""
+        return self.samples
+
+
+class ScoresFile(Accuracy, File):
+    """rouge.json; `log` is the SHA-256 of the accuracy log that was scored."""
+
+    log: str | None = None
+
+    def flat(self) -> dict[str, object]:
+        """What the file holds: all of this, and scores, references and thresholds under names of their own."""
+        floors = {check.name: check for check in self.checks}
+        return self.model_dump(mode="json") | {
+            **self.rouge,
+            "baseline": {name: check.reference for name, check in floors.items()},
+            "gate_multiplier": rules.GATE[self.high_accuracy],
+            **{f"threshold_{name}": floors[name].low for name in self.rouge},
+        }
+
+
+class Performance(Model):
+    """LoadGen's measurements, and the tokens that were reported to it. Latencies in milliseconds."""
+
+    scenario: str
+    valid: bool
+    invalid_reasons: list[str] = []
+    duration_s: Annotated[float, Field(gt=0)] | None
+    samples: int | None
+    samples_per_query: int = 1
+    """More than one in MultiStream alone, where latencies are those of whole queries."""
+    total_new_tokens: int | None = None
+    """Output tokens."""
+    total_input_tokens: int | None = None
+    """Prompt tokens; null in runs that did not record them."""
+    input_lengths: Spread | None = None
+    output_lengths: Spread | None = None
+    tokens_per_sec: float | None
+    """Output tokens per second, as LoadGen measured."""
+    input_tokens_per_sec: float | None = None
+    """Prompt tokens over LoadGen's duration."""
+    total_tokens_per_sec: float | None = None
+    """Input and output."""
+    samples_per_sec: float | None
+    target_qps: float | None = None
+    """Offline: samples/s expected; Server, Interactive: queries/s sent; else null."""
+    achieved_qps: float | None = None
+    """Queries a second; in Offline, which is one query, samples a second."""
+    latency_ms: Latency | None = None
+    ttft_ms: Latency | None = None
+    """Time to the first token."""
+    tpot_ms: Latency | None = None
+    """Time per output token after the first."""
+    single_token: Count = 0
+    """Answers of one token, which have no time per output token; `tpot_ms` is that of the others."""
+    tpot_judged: bool = True
+    """Whether the others are enough to be sure that their 99th percentile keeps its limit."""
+    limits_ms: LimitsMs | None = None
+    early_stopping: dict[str, JsonValue] = {}
+    peak_memory_gib: float | None = None
+    """The most memory of all GPUs taken at once; null without them, or without --extra-metrics."""
+    usage: dict[str, Usage] = {}
+    """What engine and machine did, by quantity, recorded once a second; empty without --extra-metrics."""
+    ran_out: list[str] = []
+    """What was used up during the test, in words."""
+    server: ServerUse | None = None
+    """What the servers behind an endpoint counted themselves; null where they did not, or there are none."""
+    others_cpu_cores: float | None = None
+    """CPU cores that other programs used during the test, on average."""
+    others: list[str] = []
+    """What other programs took of the machine, in words, where it may have cost speed."""
+    slo_attainment: float | None = None
+    """Percent of the requests that kept both limits, from LoadGen's trace; null where there are none."""
+    goodput: float | None = None
+    """Requests that kept both limits, a second."""
+    longer: int = 0
+    """Answers that are longer than the run allowed."""
+    requests_in_flight: float | None = None
+    """On average, by Little's law: rate x mean latency of a sample. Null in Offline, where all are issued at once."""
+    gpu_joules: float | None = None
+    """Energy that the GPUs took during the test, by their own counters."""
+    joules_per_output_token: float | None = None
+    cost: Cost | None = None
+    capacity: Capacity | None = None
+    mfu_percent: float | None = Field(default=None, validation_alias=AliasChoices("mfu_percent", "arithmetic_percent"))
+    """Model FLOPs utilization: Offline, of the GPUs' peak; null where the model or the card is not known."""
+    mbu_percent: float | None = Field(default=None, validation_alias=AliasChoices("mbu_percent", "bandwidth_percent"))
+    """Model bandwidth utilization, at least, of the GPUs' memory; as above."""
+    seeds: dict[str, int] = {}
+    loadgen_version: str = ""
+    errors: list[str] = []
+    warnings: list[str] = []
+
+    @model_validator(mode="before")
+    @classmethod
+    def renamed(cls, data: Any) -> Any:
+        """Until format 4 the share of requests within the limits was called goodput."""
+        if isinstance(data, dict) and "goodput" in data and "slo_attainment" not in data:
+            return data | {"slo_attainment": data["goodput"], "goodput": None}
+        return data
+
+
+class Compliance(Model):
+    """result.json of a compliance test; each check's verdict, null where it has none."""
+
+    test: str
+    passed: bool
+    checks: dict[str, bool | None]
+    facts: dict[str, JsonValue]
+
+    @field_validator("facts")
+    @classmethod
+    def renamed(cls, facts: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        """Until format 3 the rates were called ..._per_s."""
+        return {f"{name}ec" if name.endswith("_per_s") else name: value for name, value in facts.items()}
+
+
+class Run(Model):
+    """The tests that were run; accuracy and performance are null where they were not, others are left out."""
+
+    model_config = ConfigDict(json_schema_extra={"additionalProperties": False})
+
+    accuracy: Accuracy | None = None
+    performance: Performance | None = None
+    search: list[Probe] | None = Field(default=None, exclude_if=absent)
+    attempts: list[Probe] | None = Field(default=None, exclude_if=absent)
+    """Performance tests that did not hold and were followed by another."""
+    compliance: dict[Audit, Compliance] | None = Field(default=None, exclude_if=absent)
+    profile: Profile | None = Field(default=None, exclude_if=absent)
+
+
+class Logs(Model):
+    """Paths relative to the run folder. The first four are of the performance test where there was one."""
+
+    summary_txt: str | None = None
+    detail_txt: str | None = None
+    accuracy_json: str | None = None
+    rouge_json: str | None = None
+    accuracy: list[str] | None = Field(default=None, exclude_if=absent)
+    performance: list[str] | None = Field(default=None, exclude_if=absent)
+    test04: list[str] | None = Field(default=None, exclude_if=absent)
+    test06: list[str] | None = Field(default=None, exclude_if=absent)
+
+    @classmethod
+    def of(cls, files: dict[str, list[str]]) -> Self:
+        """The files of each test, and by name those that people look for."""
+
+        def first(name: str, *tests: str) -> str | None:
+            paths = (path for test in tests for path in files.get(test, []))
+            return next((path for path in paths if path.endswith(f"/{name}")), None)
+
+        return cls(
+            summary_txt=first("mlperf_log_summary.txt", "performance", "accuracy"),
+            detail_txt=first(DETAIL, "performance", "accuracy"),
+            accuracy_json=first("mlperf_log_accuracy.json", "accuracy"),
+            rouge_json=first(SCORES_FILE, "accuracy"),
+            **files,  # type: ignore[arg-type]
+        )
+
+    @property
+    def files(self) -> dict[str, list[str]]:
+        """All files by test."""
+        return {name: value for name, value in self if isinstance(value, list)}
+
+
+class Summary(File):
+    """summary.json of a benchmark run."""
+
+    model_config = ConfigDict(json_schema_extra={"additionalProperties": False})
+
+    meta: Meta
+    system: System
+    run: Run
+    logs: Logs = Logs()
+    plots: dict[str, Picture | None] = {}
+    """Name and path, relative to the run folder; tokens_per_sec and latency_cdf are null where not drawn."""
+
+    @property
+    def scenario(self) -> rules.Scenario:
+        return rules.SCENARIO[self.meta.scenario]
+
+    @property
+    def gpus(self) -> int:
+        """How many GPUs the engine used; none where that is not known."""
+        used = self.meta.tensor_parallel_size * self.meta.data_parallel_size
+        return used if self.system.gpus and not self.meta.endpoints else 0
+
+    @property
+    def accepted(self) -> bool:
+        """Whether LoadGen calls the performance test, if any, VALID and logged no error in it."""
+        test = self.run.performance
+        return test is None or (test.valid and not test.errors)
+
+
+def schema() -> str:
+    """The JSON schema of summary.json, as text."""
+    return json.dumps(Summary.model_json_schema(mode="serialization"), indent=2) + "\n"
+
+
+def main() -> int:
+    """Writes the schema where it is kept."""
+    argparse.ArgumentParser(description=f"Writes the JSON schema of summary.json to {SCHEMA_FILE}.").parse_args()
+    SCHEMA_FILE.write_text(schema())
+    return 0

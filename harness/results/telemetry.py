@@ -1,0 +1,202 @@
+"""machine.csv -> what the engine and the machine did during a test: means, maxima, and what ran out first."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from harness.common import files
+from harness.common.errors import UsageError
+from harness.runs.records import Usage
+
+FULL = 98.0  # percent: as full as blocks of tokens, and a sampling once a second, let it look
+BUSY = 95.0
+LAUNCHED = 80.0  # percent of the time with a kernel, below which a GPU with requests waits for the CPU
+OFTEN = 50.0  # percent of the time
+QUEUED = 1.0  # requests that wait on average
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """What the columns of machine.csv called `column`, or gpuN_`column` where `gpu`, tell in one number a second."""
+
+    name: str
+    column: str
+    label: str
+    unit: str
+    gpu: bool = False
+    total: bool = False  # over the GPUs, else their mean
+    digits: int = 3
+
+    @property
+    def text(self) -> str:
+        """The label with its unit."""
+        return f"{self.label}, {self.unit}" if self.unit else self.label
+
+    def of(self, columns: Mapping[str, Sequence[float | None]]) -> list[float | None]:
+        """The values, a second each; None where it was not told."""
+        wanted = [values for name, values in columns.items() if self.mine(name)]
+        rows = [[value for value in row if value is not None] for row in zip(*wanted, strict=True)]
+        return [sum(row) / (1 if self.total else len(row)) if row else None for row in rows]
+
+    def mine(self, name: str) -> bool:
+        head, _, rest = name.partition("_")
+        return (head.startswith("gpu") and rest == self.column) if self.gpu else name == self.column
+
+
+def gpu(column: str, label: str, unit: str, total: bool = False) -> Quantity:
+    return Quantity(f"gpu_{column}", column, label, unit, gpu=True, total=total)
+
+
+QUANTITIES = (
+    Quantity("requests_running", "requests_running", "requests running", ""),
+    Quantity("requests_waiting", "requests_waiting", "requests waiting", ""),
+    Quantity("kv_cache_percent", "kv_cache_percent", "KV cache in use", "%"),
+    Quantity("prefix_hit_percent", "prefix_hit_percent", "prompt tokens from the prefix cache", "%"),
+    Quantity("preemptions", "preemptions", "preemptions a second", ""),
+    Quantity("prompt_tokens_per_sec", "prompt_tokens_per_sec", "prompt tokens/s", "", digits=5),
+    Quantity("generation_tokens_per_sec", "generation_tokens_per_sec", "generated tokens/s", "", digits=5),
+    gpu("load_percent", "GPU load", "%"),
+    gpu("memory_gib", "GPU memory", "GiB", total=True),
+    gpu("power_w", "GPU power", "W", total=True),
+    gpu("clock_mhz", "GPU clock", "MHz"),
+    gpu("temperature_c", "GPU temperature", "\N{DEGREE SIGN}C"),
+    gpu("power_capped_percent", "GPU clock held down by the power limit", "% of the time"),
+    gpu("too_hot_percent", "GPU clock held down by heat", "% of the time"),
+    Quantity("cpu_percent", "cpu_percent", "CPU load", "%"),
+    Quantity("memory_gib", "memory_gib", "main memory", "GiB"),
+)
+BY_NAME = {quantity.name: quantity for quantity in QUANTITIES}
+
+
+def of(path: Path) -> dict[str, Usage]:
+    """Mean and maximum of each quantity in a machine.csv, by name; none of what was not recorded.
+
+    Raises UsageError for a damaged one.
+    """
+    if not path.exists():
+        return {}
+    seconds, columns = recorded(path)
+    # A busy machine comes to some lines late: each counts for the time since the one before.
+    lasted = [now - before for before, now in pairwise([0.0, *seconds])]
+    found = {}
+    for quantity in QUANTITIES:
+        values = zip(quantity.of(columns), lasted, strict=False)  # none of what was not recorded
+        known = [(value, time) for value, time in values if value is not None]
+        if whole := sum(time for _, time in known):
+            mean = sum(value * time for value, time in known) / whole
+            found[quantity.name] = Usage(mean=mean, max=max(value for value, _ in known))
+    return found
+
+
+def recorded(path: Path) -> tuple[list[float], dict[str, list[float | None]]]:
+    """machine.csv: the seconds, and the columns of numbers beside them. Raises UsageError for a damaged one."""
+    columns = files.read_columns(path)
+    seconds = columns.pop("seconds", [])
+    if None in seconds or (columns and not seconds):
+        raise UsageError(f"{path}: a line without its seconds.")
+    return [second for second in seconds if second is not None], columns
+
+
+Used = Mapping[str, Usage]
+
+
+def mean(used: Used, name: str) -> float:
+    return used[name].mean if name in used else 0.0
+
+
+def most(used: Used, name: str) -> float:
+    return used[name].max if name in used else 0.0
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What set the speed, in words, and what would move it; `of_room`: more memory or places would."""
+
+    words: str
+    remedy: str = ""
+    of_room: bool = False
+
+    def said(self, remedy: bool = True) -> str:
+        return f"{self.words}: {self.remedy}" if self.remedy and remedy else self.words
+
+
+def heat(used: Used, concurrency: int | None) -> Bound | None:
+    if not (share := mean(used, "gpu_too_hot_percent")):
+        return None
+    return Bound(f"heat held the GPU's clock down {share:.3g} % of the time", "see to its cooling")
+
+
+def power(used: Used, concurrency: int | None) -> Bound | None:
+    if (share := mean(used, "gpu_power_capped_percent")) < OFTEN:
+        return None
+    return Bound(
+        f"the power limit held the GPU's clock down {share:.3g} % of the time",
+        "what is left is work that costs less energy: fewer bits, other kernels, or a higher limit",
+    )
+
+
+def launches(used: Used, concurrency: int | None) -> Bound | None:
+    """A GPU that waits while there are requests: its work is not launched fast enough."""
+    load, ran = used.get("gpu_load_percent"), mean(used, "requests_running")
+    if load is None or load.mean >= LAUNCHED or not ran:
+        return None
+    return Bound(
+        f"the GPU ran nothing {100 - load.mean:.3g} % of the time while {ran:,.0f} requests were running",
+        "the CPU does not launch its work fast enough (--profile shows the gaps; larger CUDA graphs, fewer and larger "
+        "steps)",
+    )
+
+
+def kv_cache(used: Used, concurrency: int | None) -> Bound | None:
+    waited, lost = mean(used, "requests_waiting"), most(used, "preemptions")
+    if most(used, "kv_cache_percent") < FULL or not (waited >= QUEUED or lost):
+        return None
+    preempted = ", and requests were preempted" if lost else ""
+    return Bound(
+        f"the KV cache was full while {waited:,.0f} requests waited on average{preempted}",
+        "--kv-cache-dtype fp8, a smaller model or more GPU memory makes room",
+        of_room=True,
+    )
+
+
+def slots(used: Used, concurrency: int | None) -> Bound | None:
+    if not concurrency or most(used, "requests_running") < concurrency or mean(used, "requests_waiting") < QUEUED:
+        return None
+    return Bound(
+        f"all {concurrency:,} places for requests were taken while {mean(used, 'requests_waiting'):,.0f} waited on "
+        f"average, with {100 - most(used, 'kv_cache_percent'):.0f} % of the KV cache free",
+        "a higher --max-num-seqs computes more at once",
+        of_room=True,
+    )
+
+
+def gpu_busy(used: Used, concurrency: int | None) -> Bound | None:
+    load = mean(used, "gpu_load_percent")
+    return Bound(f"the GPU was busy {load:.3g} % of the time") if load >= BUSY else None
+
+
+def cpu_busy(used: Used, concurrency: int | None) -> Bound | None:
+    load = mean(used, "cpu_percent")
+    return Bound(f"the CPU was busy {load:.3g} % of the time") if load >= BUSY else None
+
+
+BOUNDS = (heat, power, launches, kv_cache, slots, gpu_busy, cpu_busy)  # what bounds first, first
+ENERGY = (heat, power)
+
+
+def ran_out(used: Used, concurrency: int | None, client: bool = False) -> Iterator[str]:
+    """What set the speed, in words, then what was used up beside it; nothing where there was enough of all.
+
+    Where heat or power hold a GPU back, more room would not make it faster: then none is advised. `client`: the CPU is
+    that of a client of an endpoint.
+    """
+    held = any(bound(used, concurrency) for bound in ENERGY)
+    for bound in BOUNDS:
+        found = bound(used, concurrency)
+        if found is None:
+            continue
+        if bound is cpu_busy and client:
+            found = Bound(f"{found.words} on this machine, the client's", "times may be the client's own")
+        useless = held and found.of_room
+        yield found.said(remedy=not useless) + (", but more room would not make it faster" if useless else "")

@@ -1,0 +1,1 @@
+"""A run's own folder: its life, its records, how it ends. May import config and below."""

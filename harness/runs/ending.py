@@ -1,0 +1,106 @@
+"""How a command ends: its reason in one line, kept in the status; nothing left behind."""
+
+import contextlib
+import os
+import re
+import signal
+import sys
+import traceback
+from functools import partial
+from pathlib import Path
+from textwrap import shorten
+from typing import TYPE_CHECKING, NoReturn
+
+from harness.common.disk import check_space
+from harness.common.errors import ENGINE_FAILED, INTERRUPTED, LONGEST, BenchmarkError, EngineError, first_line, plain
+from harness.common.processes import end_children, ignore_signals
+from harness.common.secrets import hide_text, scrub
+from harness.runs.folder import RunFolder
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def fail(error: BaseException, run: RunFolder, errors: "Console") -> int:
+    """Says in one line, on `errors`, why a run cannot go on, keeps it in the status, and returns the exit code."""
+    ignore_signals()
+    log = run.path / "engine.log"
+    if isinstance(error, EngineError | OSError):
+        try:
+            check_space(run.path)
+        except BenchmarkError as cause:
+            error = cause
+    interrupted = isinstance(error, KeyboardInterrupt)
+    if interrupted:
+        code, line = INTERRUPTED, "interrupted"
+    elif isinstance(error, EngineError):
+        code, line = error.exit_code, explain(error, log)
+    elif isinstance(error, BenchmarkError):
+        code, line = error.exit_code, str(error)
+    else:
+        traceback.print_exception(error)  # to engine.log
+        code, line = ENGINE_FAILED, f"{type(error).__name__}: {first_line(error)}"
+    line = plain(hide_text(line))
+    with contextlib.suppress(OSError):  # a full disk must not keep the process alive
+        run.fail("interrupted" if interrupted else "failed", line)
+    errors.print(line if interrupted else f"error: {line}", style="red", markup=False, soft_wrap=True)
+    errors.print(f"what there is so far: {run.path}", markup=False, soft_wrap=True)
+    return code
+
+
+def exit(code: int, log: Path | None = None, secrets: set[str] = frozenset()) -> NoReturn:  # type: ignore[assignment]
+    """Ends this process and all it started, at once: threads in C++ may still wait for answers that never come.
+
+    What engines wrote to `log` of the given secrets is hidden first. The engine's thread may be starting a process just
+    now: what is forked from here on ends itself, what was begun otherwise is ended last.
+    """
+    os.register_at_fork(after_in_child=partial(os._exit, code))
+    end_children()
+    if log:
+        scrub(log, secrets)
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    end_children()
+    os._exit(code)
+
+
+def explain(error: EngineError, log: Path) -> str:
+    """The error with its root cause, which vLLM's processes tell only to their log."""
+    cause, said = root_cause(log), str(error).replace(" See root cause above.", "")
+    more = f"; more in {log}" if log.exists() and log.stat().st_size else ""
+    return f"{said}{f' ({cause})' if cause and cause not in said else ''}{more}"
+
+
+def by_signal(number: int) -> str:
+    """How a process ended: died by SIGILL (illegal instruction)."""
+    with contextlib.suppress(ValueError):
+        return f"died by {signal.Signals(number).name} ({(signal.strsignal(number) or '').lower()})"
+    return f"died by signal {number}"
+
+
+def death(text: str) -> tuple[str, bool] | None:
+    """The first of the engine's processes that died, by its log: which, where Python was; and whether by a signal."""
+    ended = re.search(r"Worker proc \D*(\d+) died unexpectedly(?: \(exit code: -(\d+)\))?", text)
+    fatal = re.search(r"^Fatal Python error: (.+)$", text, re.M)
+    named = (number for number in signal.valid_signals() if fatal and signal.strsignal(number) == fatal[1])
+    number = int(ended[2]) if ended and ended[2] else next(named, None)
+    if not ended and not number:
+        return None
+    said = f"{f'worker {ended[1]}' if ended else 'a process of it'} {by_signal(number) if number else 'died'}"
+    where = re.search(r'^Current thread .*\n  File "(.+)", line (\d+) in (\S+)', text, re.M)
+    return f"{said} in {where[3]}, {where[1]}:{where[2]}" if fatal and where else said, bool(number)
+
+
+def root_cause(log: Path) -> str | None:
+    """What ended the engine's own processes, by their `log`, as one line: a signal, else the first exception."""
+    try:
+        text = log.read_text(errors="replace")
+    except OSError:
+        return None
+    died, signalled = death(text) or ("", False)
+    found = re.findall(r"^(?:.*\] )?((?:\w+\.)*\w*(?:Error|Exception)): (.+)$", text, re.M)
+    vague = ("Engine core initialization failed", "See stack trace (above)", "cancelled")
+    causes = [f"{name}: {what}" for name, what in found if not any(word in what for word in vague)]
+    first = died if signalled else next(iter(causes), died)
+    return shorten(first, LONGEST, placeholder=" ...") if first else None

@@ -1,0 +1,212 @@
+"""The results folder: open a run, keep its status, finish it; latest, history, index, retention."""
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from harness.common import reading
+from harness.common.errors import UsageError
+from harness.common.files import LARGEST_FILE, append_line, parsed, read, read_json, write_json, write_text
+from harness.common.schema import SCHEMA
+from harness.common.secrets import hide, hide_word
+from harness.config.plan import Plan
+from harness.runs.records import RunFacts, RunStatus
+
+STATUS_BYTES, SHORT_REASON = 1024, 200  # of status.json; characters of a reason that fit into it
+RENAMED = {"tokens_per_s": "tokens_per_sec", "samples_per_s": "samples_per_sec"}  # in lines of format 1
+Status = Literal["running", "complete", "failed", "interrupted"]
+Test = Literal["accuracy", "performance", "test04", "test06"]
+FOLDER: dict[Test, str] = {
+    "accuracy": "Accuracy",
+    "performance": "Performance",
+    "test04": "Compliance/TEST04",
+    "test06": "Compliance/TEST06",
+}
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """One run's folder: results_dir/name."""
+
+    results_dir: Path
+    name: str
+
+    @property
+    def path(self) -> Path:
+        return self.results_dir / self.name
+
+    def set_status(self, status: Status, reason: str = "") -> None:
+        write_text(self.path / "status.json", self.said(status, reason))
+
+    def said(self, status: Status, reason: str) -> str:
+        """What status.json holds, with room for what it may have to hold at the end."""
+        kept = RunStatus(schema_version=SCHEMA, status=status, reason=reason, time=now())
+        return (json.dumps(hide(kept.model_dump()), indent=2) + "\n").ljust(STATUS_BYTES)
+
+    def fail(self, status: Literal["failed", "interrupted"], reason: str = "") -> None:
+        """Marks a run that ended early; one that is complete stays so, whatever happens to it afterwards."""
+        known = known_status(self.path)  # a damaged one is replaced
+        if known is None or known.status != "complete":
+            try:
+                self.set_status(status, reason)
+            except OSError:  # a full disk: the bytes of the status before are there
+                with (self.path / "status.json").open("r+b") as file:
+                    file.write(self.said(status, reason[:SHORT_REASON]).encode()[:STATUS_BYTES])
+
+    def sub(self, name: str) -> Path:
+        folder = self.path / name
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+
+def open_run(results_dir: Path, label: str) -> RunFolder:
+    """Makes a new run folder, `<time>-<label>`, and marks it running. Raises UsageError where it cannot write.
+
+    Without a label, `<time>`.
+    """
+    try:
+        results_dir.mkdir(parents=True, exist_ok=True)
+        stem = time.strftime("%Y%m%d-%H%M%S") + (f"-{label}" if label else "")
+        names = (stem + (f"-{n}" if n > 1 else "") for n in range(1, 1000))
+        run = next(RunFolder(results_dir, name) for name in names if made(results_dir / name))
+        run.set_status("running")
+    except OSError as error:
+        raise UsageError(f"--results-dir {results_dir}: cannot write there: {error.strerror}.") from None
+    return run
+
+
+def record(run: RunFolder, plan: Plan, **facts: Any) -> None:
+    """Keeps config.json: every resolved setting, how it came about, and whatever `facts` are new of the run."""
+    settings = asdict(plan)
+    settings["config"]["engine_arg"] = [hide_word(pair) for pair in plan.config.engine_arg]
+    loadgen = {"model": plan.loadgen_model, "scenario": plan.config.row.loadgen}
+    note(run, **facts, deviations=plan.deviations, loadgen=loadgen, plan=settings)
+
+
+def status_of(folder: Path) -> RunStatus | None:
+    """How far a run came; None where it left no status. Raises UsageError for a status that cannot be read."""
+    path = folder / "status.json"
+    return read(path, RunStatus) if path.exists() else None
+
+
+def known_status(folder: Path) -> RunStatus | None:
+    """How far a run came; None also for a status that cannot be read."""
+    try:
+        return status_of(folder)
+    except UsageError:
+        return None
+
+
+def ended_early(folder: Path, reported: bool = False) -> str | None:
+    """When and why a run ended before its end, in words; None for one that is complete, or about to be (`reported`)."""
+    known = known_status(folder)
+    if known is None or known.status == "complete":
+        return None
+    if known.status == "running":
+        return None if reported else "it was killed, or still runs"
+    why = f": {known.reason}" if known.reason not in ("", known.status) else ""
+    return f"{known.status}{f' at {known.time}' if known.time else ''}{why}"
+
+
+def facts_of(folder: Path) -> RunFacts:
+    """What config.json keeps of a run of run.py. Raises UsageError for any other folder."""
+    path = folder / "config.json"
+    if not path.exists():
+        raise UsageError(f"{folder}: no config.json in it; not a run folder.")
+    facts = read_json(path)
+    plan = facts.get("plan", {}) if isinstance(facts, dict) else None
+    if plan == {}:
+        raise UsageError(f"{folder}: not a folder of run.py, but of mmlu.py or another.")
+    if isinstance(plan, dict) and "running" not in plan:
+        raise UsageError(f"{folder}: written in an older format; use the version that wrote it.")
+    return parsed(path, facts, RunFacts)
+
+
+def note(run: RunFolder, **facts: Any) -> None:
+    """Adds facts to config.json, beside those it holds."""
+    path = run.path / "config.json"
+    known = read_json(path) if path.exists() else {}
+    write_json(path, {"schema_version": SCHEMA} | known | json.loads(json.dumps(facts, default=str)))
+
+
+def made(path: Path) -> bool:
+    try:
+        path.mkdir()
+    except FileExistsError:
+        return False
+    return True
+
+
+def finish(run: RunFolder, line: dict[str, object], keep_all: bool = True, say: Callable[[str], None] = print) -> None:
+    """Marks a run complete: its line joins the history, `latest` moves to it, and older runs go if asked.
+
+    What cannot be written, moved or deleted takes nothing from the run: `say` gets a line.
+    """
+    run.set_status("complete")
+    with or_say(say, f"{run.results_dir / 'history.jsonl'} could not be written"):
+        append_line(run.results_dir / "history.jsonl", json.dumps({"run": run.name, **line}))
+    with or_say(say, f"{run.results_dir / 'latest'} could not be moved"):
+        point_latest(run)
+    for folder in [] if keep_all else older(run):
+        with or_say(say, f"{folder} could not be deleted"):
+            shutil.rmtree(folder)
+
+
+@contextmanager
+def or_say(say: Callable[[str], None], trouble: str) -> Iterator[None]:
+    """Says what the operating system refuses, and goes on."""
+    try:
+        yield
+    except OSError as error:
+        say(f"{trouble}: {error.strerror}")
+
+
+def older(run: RunFolder) -> list[Path]:
+    """The folders of other runs that have ended."""
+    folders = [status.parent for status in run.results_dir.glob("*/status.json")]
+    return [folder for folder in folders if folder != run.path and not folder.is_symlink() and ended(folder)]
+
+
+def ended(folder: Path) -> bool:
+    """Whether a run is over; one whose status cannot be read is left alone."""
+    known = known_status(folder)
+    return known is not None and known.status != "running"
+
+
+def point_latest(run: RunFolder) -> None:
+    """Moves the `latest` link in one step, so that it always points to a finished run."""
+    link = run.results_dir / f".latest-{os.getpid()}"
+    link.unlink(missing_ok=True)
+    link.symlink_to(run.name)
+    try:
+        link.replace(run.results_dir / "latest")
+    except OSError:
+        link.unlink()
+        raise
+
+
+def history(results_dir: Path) -> Iterator[dict[str, Any]]:
+    """Finished runs, oldest first; lines that are not whole are passed over."""
+    try:
+        with reading.opened(results_dir / "history.jsonl", LARGEST_FILE, encoding="utf-8", errors="replace") as file:
+            lines = file.read().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        try:
+            entry = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(entry, dict) and isinstance(entry.get("run"), str):
+            yield {RENAMED.get(str(key), str(key)): value for key, value in entry.items()}
+
+
+def now() -> str:
+    """The time here, with its zone (`TZ` decides)."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S%z")

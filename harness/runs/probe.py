@@ -1,0 +1,98 @@
+"""A short LoadGen test at one load, as config.json keeps it."""
+
+import math
+from dataclasses import dataclass
+
+SURE = 2.33  # standard errors: less than 1 in 100 by chance
+PRECISE = 0.04  # of the completions a second: their error, where they are the server's and not the arrivals'
+SETTLED = 6  # latencies of a query, after which as many run as ever will
+WAITING = 0.25  # of a query's time: with more, it does not tell what its tokens take
+
+
+@dataclass(frozen=True)
+class Queue:
+    """The second half of the time in which queries were issued: without ramp and drain. All a second."""
+
+    sent: float  # queries issued
+    completed: float
+    completed_error: float  # its standard error
+    growth: float  # of what is in flight
+    chance: float  # the standard error of `growth`, of arrivals and completions, where the server is just fast enough
+    dispersion: float  # variance over mean of the completions: 0 is clockwork, 1 pure chance
+    base_s: float = 0.0  # what a query takes alone, in seconds, and for each that is in flight beside it
+    each_s: float = 0.0
+
+    @property
+    def grew(self) -> bool:
+        """Whether more queries came than the server completes, beyond chance."""
+        return self.growth > SURE * self.chance
+
+    @property
+    def capacity(self) -> float | None:
+        """Queries/s that the server completes at most: known where it always had some waiting, and to `PRECISE`."""
+        return self.completed if self.grew and self.completed_error <= PRECISE * self.completed else None
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One test of a load: a rate (queries/s), or samples per query; LoadGen's verdict, percentiles in milliseconds,
+    output speed; its queue, where a rate was sent."""
+
+    qps: float | None
+    valid: bool
+    ttft_p99: float | None
+    tpot_p99: float | None
+    ttft_p50: float | None = None
+    tpot_p50: float | None = None
+    tokens_per_sec: float | None = None  # output
+    samples_per_sec: float | None = None
+    samples_per_query: int = 1
+    latency_p50: float | None = None  # of a query
+    latency_p90: float | None = None
+    ttft_min: float | None = None
+    sent: float | None = None  # queries/s that were scheduled in fact: random gaps add up to a rate of their own
+    seconds: float | None = None  # of issue
+    more: int | None = None  # queries that early stopping alone wants beyond those of the probe
+    queue: Queue | None = None
+    why: str = ""  # it is INVALID, or too fast for a full test
+    folder: str = ""  # of its logs, in the run's
+
+    @property
+    def load(self) -> float:
+        """What differs between the probes of a run."""
+        return self.samples_per_query if self.qps is None else self.qps
+
+    @property
+    def rate(self) -> float:
+        """What the server was sent, queries/s."""
+        return self.sent or self.load
+
+    @property
+    def settled(self) -> bool:
+        """Whether it lasted for so long that as many queries ran as ever will."""
+        return (self.seconds or math.inf) >= SETTLED * (self.latency_p50 or 0.0) / 1000
+
+    @property
+    def grew(self) -> bool:
+        """Whether more came than was completed, beyond chance and beyond what fills an idle server."""
+        return self.queue is not None and self.queue.grew and (self.settled or self.capacity is not None)
+
+    @property
+    def waited(self) -> bool:
+        """Whether waiting was a good part of a query's time, rather than what ran beside it."""
+        return (self.ttft_p50 or 0.0) > WAITING * (self.latency_p50 or 0.0)
+
+    @property
+    def capacity(self) -> float | None:
+        """Queries/s that the server completes at most: known where queries always waited."""
+        return self.queue.capacity if self.queue and self.waited else None
+
+    @property
+    def answered(self) -> float:
+        """The rate that its latencies belong to: the server's own, where it was busy all the time."""
+        return self.capacity or self.rate
+
+    @property
+    def held(self) -> bool:
+        """Whether it kept the limits with a steady queue."""
+        return self.valid and not self.grew

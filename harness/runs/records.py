@@ -1,0 +1,147 @@
+"""What a run knows of itself, typed: config.json and status.json; and what all files of a run folder have in common."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Annotated, Literal, Self
+
+from pydantic import AliasChoices, Field, JsonValue
+
+from harness.common.schema import File, Model
+from harness.common.system import System
+from harness.config.plan import Plan
+from harness.runs.probe import Probe
+
+
+class RunStatus(File):
+    """status.json."""
+
+    status: Literal["running", "complete", "failed", "interrupted"]
+    reason: str = ""
+    time: str | None = None
+
+
+class Facts(File):
+    """What config.json holds of whatever was run."""
+
+    started: str
+    command: str
+    system: System
+    engine_start_s: float | None = None
+    engine_args: dict[str, JsonValue] = {}
+
+
+class InProcess(Model):
+    """The last run without an endpoint of what an endpoint run asked for; metrics by name."""
+
+    run: str
+    settings: str
+    metrics: dict[str, float]
+
+
+class RunFacts(Facts):
+    """config.json of a run of run.py: every resolved setting, and what is known of the run beside its tests."""
+
+    plan: Plan
+    deviations: Annotated[list[str], Field(validation_alias=AliasChoices("deviations", "shortcomings"))]  # before 3
+    loadgen: dict[str, str] = {}
+    probes: list[Probe] = []
+    attempts: list[Probe] = []  # performance tests that another one followed
+    concurrency: int | None = None  # most requests computed at once
+    checkpoint: str | None = None  # where it came quantized
+    data: str | None = None
+    mean_prompt_tokens: float | None = None
+    stages: list[tuple[str, float]] = []
+    in_process: InProcess | None = None
+
+    @property
+    def settings(self) -> dict[str, object]:
+        """Every setting by its name: flags, and over them what `auto` came to."""
+        plan = asdict(self.plan)
+        flags: dict[str, object] = plan.pop("config")
+        return flags | {name: value for name, value in plan.items() if name not in ("task", "notes")}
+
+
+class MachineUse(Model):
+    """machine.json: what a test took of the machine, and what other programs did meanwhile."""
+
+    others_cpu_cores: float | None = None
+    others: list[str] = []
+    gpu_joules: float | None = None
+
+
+class ServerUse(Model):
+    """server.json: the tokens of a test by the servers' own `usage`; null where an answer came without such a count."""
+
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    """Of the prompt tokens, those that were not computed again."""
+    output_tokens: int | None = None
+
+    @classmethod
+    def of(cls, told: Mapping[str, int], answers: int) -> Self:
+        """Of `told` by an engine during a test with so many answers."""
+        whole, with_cached = (told.get(name) == answers for name in ("answers", "answers_with_cached"))
+        return cls(
+            prompt_tokens=told.get("prompt_tokens") if whole else None,
+            cached_tokens=told.get("cached_tokens", 0) if with_cached else None,
+            output_tokens=told.get("output_tokens") if whole else None,
+        )
+
+    @property
+    def cached_percent(self) -> float | None:
+        """Of the prompt tokens; null where either is not known."""
+        known = self.cached_tokens is not None and self.prompt_tokens
+        return 100 * (self.cached_tokens or 0) / (self.prompt_tokens or 1) if known else None
+
+
+class Usage(Model):
+    """A quantity that was recorded once a second during a test."""
+
+    mean: float
+    max: float
+
+
+class Capacity(Model):
+    """What the measured rate comes to."""
+
+    requests_per_hour: float
+    requests_per_day: float
+    full_set_s: float | None = None
+    """For all samples of MLPerf's set; null where others were asked."""
+
+
+class Spread(Model):
+    """Lengths in tokens; each percentile is one of the lengths."""
+
+    min: int
+    mean: float
+    p50: int
+    p99: int
+    max: int
+
+    @classmethod
+    def of(cls, lengths: Sequence[int]) -> Self | None:
+        """None where there are none."""
+        if not lengths:
+            return None
+        ranked = sorted(lengths)
+        p50, p99 = (ranked[math.ceil(share * len(ranked)) - 1] for share in (0.5, 0.99))
+        return cls(min=ranked[0], mean=sum(ranked) / len(ranked), p50=p50, p99=p99, max=ranked[-1])
+
+
+class LimitsMs(Model):
+    """99th percentiles at most, in milliseconds."""
+
+    ttft: float
+    tpot: float
+
+
+class Cost(Model):
+    """What tokens and requests cost at --price-per-hour, in its currency."""
+
+    price_per_hour: float
+    per_million_output_tokens: float | None = None
+    per_million_tokens: float | None = None
+    """Input and output."""
+    per_thousand_requests: float | None = None

@@ -1,0 +1,179 @@
+"""The sample library: CNN/DailyMail articles as prompts (token ids) with their reference summaries."""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import repeat
+from pathlib import Path
+from typing import Any
+
+from harness.common.coerce import read_given
+from harness.common.errors import UsageError
+from harness.config import rules
+from harness.config.run import RunConfig
+from harness.config.workload import Asked
+
+HUB_DATASET, SPLIT = ("abisee/cnn_dailymail", "3.0.0"), "validation"
+
+
+@dataclass(frozen=True)
+class Library:
+    """Samples in the order of the category; `prompts[i]` holds token ids, `references[i]` the summary to match.
+
+    A workload has no references; `new_tokens[i]` is then the length of an answer, at most or exactly.
+    """
+
+    prompts: list[list[int]]
+    references: list[str]
+    articles: list[str]
+    source: str
+    new_tokens: list[int] | None = None
+    asked: Asked | None = None
+    official: bool = True  # MLPerf's own samples, as far as their number and lengths tell
+
+    @property
+    def requests(self) -> list[tuple[list[int], int | None]]:
+        """Each prompt with the most tokens of its answer; None: as many as in every answer."""
+        return list(zip(self.prompts, self.new_tokens or repeat(None), strict=False))
+
+    def __len__(self) -> int:
+        return len(self.prompts)
+
+    @property
+    def mean_prompt_tokens(self) -> float:
+        return sum(map(len, self.prompts)) / len(self)
+
+
+@dataclass(frozen=True)
+class Record:
+    """One sample as it is stored; `tokens` only where the prompt came encoded."""
+
+    article: str
+    reference: str
+    tokens: list[int] | None = None
+
+
+def load(config: RunConfig, tokenizer: Any, count: int) -> Library:
+    """The first `count` samples of the run's category. Raises UsageError where the data cannot serve."""
+    path = config.dataset_path or config.known.data
+    if path is None:
+        records, source = from_columns(from_hub(SPLIT), HUB_DATASET[0]), "/".join((*HUB_DATASET, SPLIT))
+    else:
+        records, source = stored(path, "--dataset-path"), str(path)
+    whole = config.task.samples
+    if config.category == "edge" and len(records) > whole:
+        records = shuffled(records)[:whole]
+    if len(records) < count:
+        raise UsageError(f"{source} has {len(records):,} samples; this run needs {count:,}: use --total-sample-count.")
+    library = encoded(records[:count], tokenizer, source)
+    return replace(library, official=config.dataset_path is None or is_official(library, len(records), config.category))
+
+
+def is_official(library: Library, stored: int, category: str) -> bool:
+    """Whether a file of the user's own holds MLPerf's samples, by their number and, where all are used, the lengths of
+    the prompts: the file has no published checksum."""
+    official = rules.OFFICIAL[category].samples
+    if stored not in (official, rules.OFFICIAL["datacenter"].samples):
+        return False
+    if len(library) < official:
+        return True
+    longest = max(map(len, library.prompts))
+    whole = len(library) < rules.OFFICIAL["datacenter"].samples or longest == rules.LONGEST_PROMPT
+    return whole and longest <= rules.LONGEST_PROMPT and abs(library.mean_prompt_tokens / rules.MEAN_PROMPT - 1) < 0.02
+
+
+def stored(path: Path, flag: str) -> list[Record]:
+    """The records of a file or folder that the user named with `flag`. Raises UsageError where it cannot be read."""
+    return from_folder(path, flag) if path.is_dir() else from_json(path, flag)
+
+
+def encoded(records: Sequence[Record], tokenizer: Any, source: str) -> Library:
+    """The records with their prompts as token ids. Raises UsageError for ids that the model does not know."""
+    prompts = [record.tokens or tokenizer.encode(rules.PROMPT.format(input=record.article)) for record in records]
+    limit = len(tokenizer)
+    for number, prompt in enumerate(prompts):
+        if not all(0 <= token < limit for token in prompt):
+            raise UsageError(f"{source}: sample {number} has token ids outside the model's vocabulary of {limit:,}.")
+    return Library(prompts, [r.reference for r in records], [r.article for r in records], source)
+
+
+def check_lengths(library: Library, max_model_len: int, max_new_tokens: int) -> None:
+    """Raises UsageError when a prompt and its answer do not fit: a cut prompt would be another benchmark."""
+    longest = max(range(len(library)), key=lambda index: len(library.prompts[index]))
+    needed = len(library.prompts[longest]) + max_new_tokens
+    if needed > max_model_len:
+        over = sum(len(prompt) + max_new_tokens > max_model_len for prompt in library.prompts)
+        raise UsageError(
+            f"{over:,} of {len(library):,} samples do not fit --max-model-len {max_model_len}: sample {longest} needs "
+            f"{needed}. Use --max-model-len {needed} or more, if the model knows contexts as long, or fewer new tokens."
+        )
+
+
+def shuffled(records: Sequence[Record]) -> list[Record]:
+    """The order of the edge category: as `datasets` shuffles with seed 42."""
+    from datasets import Dataset
+
+    order = Dataset.from_dict({"index": list(range(len(records)))}).shuffle(seed=rules.EDGE_SHUFFLE_SEED)
+    return [records[index] for index in order["index"]]
+
+
+def from_json(path: Path, flag: str = "--dataset-path") -> list[Record]:
+    """The MLCommons file: a JSON array of records with `input`, `tok_input` and `output`."""
+    data = read_given(flag, path, "JSON", json.loads)
+    if not isinstance(data, list) or not data:
+        raise UsageError(f"{flag} {path}: expected a JSON array of records, as in MLCommons' cnn_eval.json.")
+    return [record(item, f"{path}: record {number}") for number, item in enumerate(data)]
+
+
+def record(item: Any, where: str) -> Record:
+    if not isinstance(item, dict):
+        raise UsageError(f"{where} is not an object.")
+    for key in ("input", "output"):
+        if not isinstance(item.get(key), str):
+            raise UsageError(f"{where} has no text under {key!r}.")
+        if re.search(r"[\ud800-\udfff]", item[key]):
+            raise UsageError(f"{where}: half a character (a lone surrogate) under {key!r}.")
+    tokens = item.get("tok_input")
+    if tokens is not None and not (isinstance(tokens, list) and tokens and all(type(t) is int for t in tokens)):
+        raise UsageError(f"{where}: 'tok_input' is not a list of token ids.")
+    return Record(item["input"], item["output"], tokens)
+
+
+def from_folder(path: Path, flag: str = "--dataset-path") -> list[Record]:
+    """A folder written by `datasets`' save_to_disk: one split, or a dictionary with a validation split."""
+    from datasets import DatasetDict, load_from_disk
+
+    try:
+        data = load_from_disk(str(path))
+    except Exception as error:
+        raise UsageError(f"{flag} {path}: not a folder saved by `datasets`: {error}") from None
+    if isinstance(data, DatasetDict):
+        if "validation" not in data:
+            raise UsageError(f"{flag} {path}: no validation split; it has {', '.join(data)}.")
+        data = data["validation"]
+    return from_columns(data, str(path))
+
+
+def from_hub(split: str, flag: str = "--dataset-path") -> Any:
+    """A split of CNN/DailyMail 3.0.0 from the Hugging Face hub (or its local cache). Raises UsageError."""
+    from datasets import load_dataset
+
+    name, version = HUB_DATASET
+    try:
+        return load_dataset(name, version, split=split)
+    except Exception as error:
+        raise UsageError(
+            f"cannot download {name} ({type(error).__name__}): check the network, or pass {flag}."
+        ) from None
+
+
+def from_columns(data: Any, source: str) -> list[Record]:
+    for column in ("article", "highlights"):
+        if column not in data.column_names:
+            raise UsageError(f"{source}: no column {column!r}; it has {', '.join(data.column_names)}.")
+    records = [Record(*pair) for pair in zip(data["article"], data["highlights"], strict=True)]
+    for number, item in enumerate(records):
+        if not (isinstance(item.article, str) and isinstance(item.reference, str)):
+            raise UsageError(f"{source}: record {number} has no text under 'article' or 'highlights'.")
+    return records

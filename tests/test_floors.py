@@ -1,0 +1,68 @@
+"""The map of the house: imports run downward, each package says what it is for, and the page that shows it is right."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness import FLOORS
+from tests.conftest import ROOT
+
+HARNESS = ROOT / "harness"
+FLOOR = {name: floor for floor, names in enumerate(FLOORS) for name in names}
+ALIASES = {"accuracy", "quantize", "summary", "workload_samples"}  # older names of commands
+LONGEST, MOST_MODULES = 400, 16
+
+
+def imported(path: Path) -> Iterator[tuple[int, str]]:
+    """The line of each import of ours, and the package or module of harness/ that it names."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "harness":
+            parts = (node.module or "").split(".")
+            yield from ((node.lineno, name) for name in ([parts[1]] if parts[1:] else [a.name for a in node.names]))
+        elif isinstance(node, ast.Import):
+            yield from ((node.lineno, a.name.split(".")[1]) for a in node.names if a.name.startswith("harness."))
+
+
+def package(path: Path) -> str:
+    return path.relative_to(HARNESS).parts[0].removesuffix(".py")
+
+
+@pytest.mark.parametrize("path", sorted(HARNESS.rglob("*.py")), ids=lambda path: str(path.relative_to(HARNESS)))
+def test_imports_run_downward(path: Path) -> None:
+    mine = package(path)
+    if mine in ALIASES or mine == "__init__":
+        return
+    wrong = [
+        f"{path}:{line}: {mine} imports {name}"
+        for line, name in imported(path)
+        if name != mine and FLOOR.get(name, len(FLOORS)) >= FLOOR[mine]
+    ]
+    assert wrong == []
+
+
+def test_every_package_is_on_a_floor() -> None:
+    assert {package(path) for path in HARNESS.rglob("*.py")} == {*FLOOR, *ALIASES, "__init__"}
+
+
+def test_an_import_upward_is_found(tmp_path: Path) -> None:
+    lines = ("from harness import benchmark", "from harness.results import metrics as m", "import harness.sweep.loop")
+    (tmp_path / "a.py").write_text("\n".join(lines))
+    assert list(imported(tmp_path / "a.py")) == [(1, "benchmark"), (2, "results"), (3, "sweep")]
+
+
+@pytest.mark.parametrize("name", [name for name in FLOOR if (HARNESS / name).is_dir()])
+def test_a_package_says_what_it_is_for(name: str) -> None:
+    said = ast.get_docstring(ast.parse((HARNESS / name / "__init__.py").read_text())) or ""
+    assert said.split("\n")[0].endswith(".") and "mport" in said.split("\n\n")[0]
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    assert f"| `{name}` | {said.splitlines()[0]} |" in page
+    assert len(list((HARNESS / name).glob("*.py"))) <= MOST_MODULES
+
+
+def test_no_file_is_too_long() -> None:
+    long = {
+        str(path): lines for path in HARNESS.rglob("*.py") if (lines := len(path.read_text().splitlines())) > LONGEST
+    }
+    assert long == {}
