@@ -67,7 +67,7 @@ def main() -> int:
     server.start()
     endpoint = ["--endpoint", f"http://127.0.0.1:{ours.recv()}/v1"]
     code = subprocess.run([sys.executable, "run.py", *FLAGS, *endpoint, *sys.argv[1:]]).returncode
-    server.terminate()
+    server.kill()
     return code
 
 

@@ -68,7 +68,7 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 def named(text: str) -> set[str]:
     """The files of this repository that a page names: paths, scripts, modules; no patterns such as sweeps/FILE.yaml."""
     paths = set(re.findall(rf"(?<![\w./$-])(?:{FOLDERS})/[\w./-]*\w(?![\w*])", text))
-    modules = re.findall(rf"`(?!(?:{FOLDERS})/)((?:[a-z]+/)?[a-z_]+\.py)`", text)
+    modules = re.findall(rf"`(?!(?:{FOLDERS})/)((?:[a-z]+/[a-z_]+|[a-z]+)\.py)`", text)
     paths |= {f"harness/{name}" for name in modules} - SCRIPTS
     paths |= set(re.findall(r"python3? (\w+\.py)\b", text)) | set(re.findall(r"-r (requirements\S*\.txt)", text))
     modules = re.findall(rf"python -m ((?:{FOLDERS})(?:\.\w+)*)", text)
