@@ -11,7 +11,7 @@ import signal
 import sys
 from pathlib import Path
 
-from harness.common.errors import BAD_INPUT, DONE, BenchmarkError
+from harness.common.errors import BAD_INPUT, DONE, BenchmarkError, why
 from harness.config.cli import prepare
 from harness.loadgen import log as loadgen_log
 from harness.reporting import compare, compare_plot
@@ -52,7 +52,7 @@ def main() -> int:
         print(f"error: {error}", file=sys.stderr)
         return BAD_INPUT
     except OSError as error:
-        print(f"error: {error.filename}: {error.strerror}.", file=sys.stderr)
+        print(f"error: {error.filename}: {why(error)}.", file=sys.stderr)
         return BAD_INPUT
     return DONE
 

@@ -15,8 +15,13 @@ __all__ = ["Latency", "LogError", "Sample", "TestResult", "read", "read_trace"]
 def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # as in `... | head`
     if len(arguments) != 1 or arguments[0].startswith("-"):
-        print("usage: python util_logs.py LOG_DIR   (a folder with mlperf_log_detail.txt)")
-        return DONE if arguments in (["-h"], ["--help"]) else BAD_INPUT
+        usage = "usage: python util_logs.py LOG_DIR   (a folder with mlperf_log_detail.txt)"
+        if arguments in (["-h"], ["--help"]):
+            print(usage)
+            return DONE
+        given = f"not {len(arguments)}" if not arguments[1:] else f"not {len(arguments)} of them"
+        print(f"error: name one folder, {given}; {usage}", file=sys.stderr)
+        return BAD_INPUT
     with ends_in_one_line():
         print(json.dumps(asdict(read(Path(arguments[0]))), indent=2, allow_nan=False))
     return DONE

@@ -38,6 +38,8 @@ def run(config: RunConfig, folder: RunFolder, display: Display) -> int:
     """One run of the benchmark in its folder; returns the exit code. Raises BenchmarkError."""
     weights, reference = model.weight_bytes(config), model.is_reference(config)
     tokenizer = model.load_tokenizer(config)
+    if not config.official_workload:
+        display.stage("reading the workload")
     workload = workload_samples.load(config, tokenizer)
     asked, random = workload.asked if workload else None, model.has_random_weights(config)
     plan = resolve(config, system.gpus(), weights, reference, asked, random)

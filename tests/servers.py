@@ -115,6 +115,8 @@ class Fake:
             await asyncio.sleep(3600)
         if fault == "no JSON":
             return web.Response(text="<html>gateway</html>")
+        if fault == "endless":
+            return await self.endless(request, b"data: " + self.message(body, TOKENS[:1], TEXT[:2], None) + b"\n\n")
         answers: dict[str, list[Any]] = {"long": TOKENS * 50, "words": ["a", "b"], "one": TOKENS[:1], "empty": []}
         answers |= {"foreign": [33, 10**6]}
         tokens, text = answers.get(fault, TOKENS), "" if fault == "empty" else TEXT
@@ -146,6 +148,14 @@ class Fake:
                     b"data: " + json.dumps({"choices": [], "usage": self.counts(body)}).encode() + b"\n\n"
                 )
             await response.write(b"data: [DONE]\n\n")
+        return response
+
+    async def endless(self, request: web.Request, line: bytes) -> web.StreamResponse:
+        """Goes on and on, as fast as it is read."""
+        response = web.StreamResponse()
+        await response.prepare(request)
+        while request.transport is not None and not request.transport.is_closing():
+            await response.write(line * 2000)
         return response
 
     def message(self, body: dict[str, Any], tokens: list[Any], text: str, end: str | None) -> bytes:

@@ -47,6 +47,7 @@ FAULTS = {  # what the server does -> what the run says
     "no JSON": "",
     "long": "does not obey max_tokens: it sent 200 tokens instead of 128",
     "words": "sent what is no completion",
+    "endless": "sent more than .* MiB in one answer, and went on|it goes on after 1,257 messages",
     "no ids": "sent text without its token ids",
     "foreign": "sent the token id 1,000,000, which is none of the model's vocabulary of",
 }

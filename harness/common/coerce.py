@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from harness.common.errors import UsageError
+from harness.common.errors import UsageError, why
 from harness.common.reading import TooLargeError, load_yaml, read_text
 
 NUMBERS = ((int,), (float,))  # what lists with commas may hold
@@ -69,7 +69,7 @@ def read_given(
     try:
         return parse(read_text(path, most))
     except OSError as error:
-        raise UsageError(f"{flag} {path}: {error.strerror}.") from None
+        raise UsageError(f"{flag} {path}: {why(error)}.") from None
     except (wrong, ValueError, RecursionError) as error:  # also text that is not UTF-8, or a date that is none
         raise UsageError(f"{flag} {path}: not {kind}: {' '.join(str(error).split()).removesuffix('.')}.") from None
 

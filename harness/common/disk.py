@@ -3,7 +3,7 @@
 import shutil
 from pathlib import Path
 
-from harness.common.errors import BenchmarkError
+from harness.common.errors import BenchmarkError, why
 
 SPARE_BYTES = 2**23
 
@@ -13,6 +13,6 @@ def check_space(path: Path) -> None:
     try:
         free = shutil.disk_usage(path).free
     except OSError as error:
-        raise BenchmarkError(f"{path}: {error.strerror}: the run's own folder is gone, and its logs with it.") from None
+        raise BenchmarkError(f"{path}: {why(error)}: the run's own folder is gone, and its logs with it.") from None
     if free < SPARE_BYTES:
         raise BenchmarkError(f"the disk of {path} is full: free some space, or choose another --results-dir.")

@@ -1,6 +1,7 @@
 """The exit codes, the errors that end a command with one line instead of a stack trace, and what prints that line."""
 
 import contextlib
+import errno
 import os
 import re
 import sys
@@ -46,12 +47,33 @@ class LoadGenError(BenchmarkError):
 
 # Terminal escapes and what else a terminal obeys: control characters but line ends, marks that turn the direction.
 UNSHOWN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+LONGEST_WORD = 200  # characters of a word in a line of ours that is no path
 LONGEST = 600  # characters of what another program says, in a line of ours
 
 
 def plain(text: str) -> str:
     """A text, from wherever it came, without what a terminal would obey."""
     return UNSHOWN.sub("\ufffd", text)
+
+
+def why(error: OSError) -> str:
+    """What the operating system says of a failure, in words, whichever of its parts has them."""
+    return error.strerror or first_line(error)
+
+
+def as_input(error: BaseException) -> UsageError | None:
+    """What a user can cause by a name alone that no system takes; None for any other failure."""
+    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+        return UsageError(f"{line_of(str(error.filename).rpartition('/')[2])}: {error.strerror}.")
+    return None
+
+
+def line_of(text: str) -> str:
+    """One line of a message: words of what was given are cut, so that it ends; paths are as long as they are."""
+    words = (
+        word if len(word) <= LONGEST_WORD or "/" in word else f"{word[:LONGEST_WORD]}..." for word in text.split(" ")
+    )
+    return " ".join(words)
 
 
 def first_line(error: BaseException) -> str:
@@ -68,11 +90,14 @@ def ends_in_one_line(where: str = "") -> Iterator[None]:
     Anything else is a mistake of this program and keeps its stack trace.
     """
     try:
-        yield
-        sys.stdout.flush()
+        try:
+            yield
+            sys.stdout.flush()
+        except OSError as error:
+            raise as_input(error) or error from None
     except BenchmarkError as error:
         suffix = where if where.strip(" ()").rpartition(" ")[2] not in str(error) else ""
-        print("\n".join(f"error: {plain(line)}{suffix}" for line in str(error).splitlines()), file=sys.stderr)
+        print("\n".join(f"error: {plain(line_of(line))}{suffix}" for line in str(error).splitlines()), file=sys.stderr)
         raise SystemExit(error.exit_code) from None
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left to be flushed

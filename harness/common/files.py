@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from harness.common import reading
-from harness.common.errors import UsageError
+from harness.common.errors import UsageError, why
 from harness.common.secrets import hide, hide_known
 
 Kind = TypeVar("Kind")
@@ -78,7 +78,7 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(reading.read_text(path, LARGEST_FILE))
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}.") from None
+        raise UsageError(f"{path}: {why(error)}.") from None
     except (ValueError, RecursionError) as error:  # also text that is not UTF-8, a number too long, deep nesting
         raise UsageError(f"{path}: not JSON: {' '.join(str(error).split())}.") from None
 
@@ -110,7 +110,7 @@ def read_columns(path: Path, names: Sequence[str] = ()) -> dict[str, list[float 
         with reading.opened(path, LARGEST_FILE) as file:
             lines: list[dict[str, str]] = list(csv.DictReader(file, restkey="", restval=""))
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}.") from None
+        raise UsageError(f"{path}: {why(error)}.") from None
     except (ValueError, csv.Error) as error:
         raise UsageError(f"{path}: not a table: {error}.") from None
     wanted = names or [name for name in (lines[0] if lines else {}) if name]

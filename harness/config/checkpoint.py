@@ -8,6 +8,8 @@ from harness.common.errors import UsageError
 from harness.config import rules
 from harness.config.engine import BYTES_PER_WEIGHT, EngineConfig
 
+MOST_BYTES = 2**46  # of weights: 64 TiB
+
 
 def weight_bytes(config: EngineConfig) -> int:
     """About how much memory the model's weights take, from the shape its config gives (a Llama-like decoder).
@@ -23,7 +25,12 @@ def weight_bytes(config: EngineConfig) -> int:
     attention = hidden * head * 2 * (shape.num_attention_heads + shape.num_key_value_heads)
     feed_forward = 3 * hidden * shape.intermediate_size
     embeddings = shape.vocab_size * hidden * (1 if shape.tie_word_embeddings else 2)
-    return int(layers * (attention + feed_forward) * inner + embeddings * width)
+    size = int(layers * (attention + feed_forward) * inner + embeddings * width)
+    if size > MOST_BYTES:
+        raise UsageError(
+            f"--model {config.model}: its config asks for {size / 2**40:,.0f} TiB of weights; is it damaged?"
+        )
+    return size
 
 
 def is_reference(config: EngineConfig) -> bool:

@@ -19,13 +19,14 @@ import typer
 from typer.core import TyperCommand
 
 from harness.common.coerce import as_flag, near, read_given
-from harness.common.errors import UsageError, ends_in_one_line
+from harness.common.errors import BAD_INPUT, UsageError, ends_in_one_line
 from harness.common.reading import load_yaml
 from harness.config.engine import EngineConfig
 
 Config = TypeVar("Config", bound=EngineConfig)
 LARGEST_FILE = 4 * 2**20  # bytes of a --config file
 ON_OFF = ("0", "1")
+LONGEST_GIVEN = 2**13  # characters of one word of a command line: twice what a path may have
 
 
 def open_streams() -> None:
@@ -55,8 +56,18 @@ def take_token() -> None:
         os.environ.setdefault("HF_TOKEN", older)
 
 
+def check_words() -> None:
+    """Ends a command with a word that is longer than anything it takes, and no path, before it is echoed."""
+    for word in sys.argv[1:]:
+        if len(word) > LONGEST_GIVEN:
+            flag = word.partition("=")[0] if word.startswith("--") else word
+            print(f"error: {flag[:40]}: {len(word):,} characters; that is no value of a flag.", file=sys.stderr)
+            raise SystemExit(BAD_INPUT)
+
+
 def prepare() -> None:
     """What every command begins with."""
+    check_words()
     open_streams()
     in_utf8()
     take_token()

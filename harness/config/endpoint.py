@@ -69,6 +69,7 @@ def usable(address: str) -> bool:
     """Whether it is an http or https address with a host."""
     try:
         parts = urlsplit(address)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is no number
+        host = (parts.hostname or "").encode("idna")
+        return parts.scheme in ("http", "https") and host != b"" and parts.port != 0
+    except ValueError:  # a port that is no number, a part of the name with more than 63 characters
         return False

@@ -97,7 +97,10 @@ class Plan:
         """
         if self.config.row.several:
             return rules.SURE_P90_QUERIES
-        sure = self.config.row.fixed_rate and self.config.min_duration == "auto"
+        own = self.config.min_duration != "auto"
+        if self.asked and own and self.config.row.fixed_rate:
+            return 1
+        sure = self.config.row.fixed_rate and not own
         return max(self.samples, rules.SURE_QUERIES) if sure else self.samples
 
     @property
@@ -114,6 +117,8 @@ class Plan:
         if pace == "all at once" or self.target_qps is None:
             return None
         wanted = max(self.min_queries, self.min_duration_s * self.target_qps)
+        if self.asked:
+            return math.ceil(wanted)
         return math.ceil(wanted / self.samples) * self.samples
 
     @property

@@ -13,12 +13,14 @@ import aiohttp
 
 from harness.common.errors import EndpointError, UsageError
 from harness.config.run import RunConfig
-from harness.engines.completions import FORMS, Form, Piece, events, excerpt, piece
+from harness.engines.completions import BYTES_PER_TOKEN, FORMS, MOST_BYTES, Form, Piece, bounded, events, excerpt, piece
 from harness.engines.protocol import Sampling
 
 KEY = "OPENAI_API_KEY"
 # Servers close idle connections (uvicorn, so vLLM: after 5 s). One that is reused at that moment breaks the request.
 IDLE_S = 2.0
+MOST_REFUSAL = 2**16  # bytes of what a server says beside an error
+SPARE_MESSAGES = 1000  # of an answer: a server may send some without a token
 ALIVE_S = 1.0  # an answer that goes on says so this often
 
 
@@ -59,10 +61,12 @@ class Client:
         asked = self.sampling.of(max_new_tokens)
         body = self.form.body(content, self.model, asked, stream)
         async with self.posted(address, body) as response:
+            most = MOST_BYTES + BYTES_PER_TOKEN * asked.max_new_tokens
+            chunks = bounded(response.content.iter_any(), address, most)
             if response.status != 200:
                 raise EndpointError(f"{address} answered {response.status}: {await refusal(response)}")
             if not stream:
-                whole = piece(await response.read(), address)
+                whole = piece(b"".join([chunk async for chunk in chunks]), address)
                 self.told.update(whole.usage or {})
                 tokens = self._tokens([whole], address)
                 self._check(len(tokens), asked, address)
@@ -71,9 +75,13 @@ class Client:
             pieces: list[Piece] = []
             first: Sequence[int] = ()
             told: Counter[str] = Counter()
+            count = 0
             heard = time.monotonic()
-            async for event in events(response.content.iter_any()):
+            async for event in events(chunks):
                 pieces.append(piece(event, address))
+                count += max(1, len(pieces[-1].ids or ()))
+                if count > 2 * asked.max_new_tokens + SPARE_MESSAGES:
+                    raise EndpointError(f"{address} does not obey max_tokens: it goes on after {count:,} messages")
                 told = pieces[-1].usage or told  # the last counts all of the answer
                 if not first and (first := self._encode(pieces, address)):
                     yield first
@@ -147,7 +155,7 @@ async def refusal(response: aiohttp.ClientResponse) -> str:
     """What a response other than 200 says: where it leads, or the server's own words."""
     if place := response.headers.get("Location"):
         return f"a redirect, which is not followed, to {excerpt(place)}"
-    return excerpt(await response.read())
+    return excerpt(await response.content.read(MOST_REFUSAL))
 
 
 def unreached(error: aiohttp.ClientError, address: str) -> str:

@@ -15,6 +15,7 @@ from harness.common.secrets import hide_text
 
 NAMES = {"vllm": "vLLM", "sglang": "SGLang", "llamacpp": "llama.cpp"}  # by `owned_by` of their model lists
 VERSIONS = (("/version", "version"), ("/get_server_info", "version"), ("/props", "build_info"))  # path, key
+MOST_BYTES, BYTES_PER_TOKEN = 2**24, 2**12  # of an answer, and more for each token that it may have
 MOST_ID = 2**31  # LoadGen gets token ids as 32-bit numbers
 WHOLE = ("stop", "length", "eos", "eos_token")  # reasons to end an answer that is all there
 
@@ -105,6 +106,16 @@ def usage(told: Any) -> Counter[str] | None:
     if type(cached) is int and 0 <= cached < MOST_ID:
         found |= {"cached_tokens": cached, "answers_with_cached": 1}
     return Counter({**found, "answers": 1})
+
+
+async def bounded(chunks: AsyncIterator[bytes], address: str, most: int = MOST_BYTES) -> AsyncIterator[bytes]:
+    """The chunks of an answer, as long as they are no more than `most` bytes. Raises EndpointError beyond."""
+    count = 0
+    async for chunk in chunks:
+        count += len(chunk)
+        if count > most:
+            raise EndpointError(f"{address} sent more than {most / 2**20:,.0f} MiB in one answer, and went on")
+        yield chunk
 
 
 async def events(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

@@ -18,7 +18,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Literal
 
-from harness.common.errors import BAD_INPUT, BenchmarkError, LoadGenError
+from harness.common.errors import BAD_INPUT, BenchmarkError, LoadGenError, why
 from harness.common.files import write_json, write_text
 from harness.common.markdown import render
 from harness.common.reading import read_text
@@ -54,7 +54,7 @@ def read_log(path: Path, samples: int, width: int = 4) -> list[Answer]:
     try:
         entries = json.loads(read_text(path, LARGEST_LOG))
     except OSError as error:
-        raise LoadGenError(f"{path}: {error.strerror}.") from None
+        raise LoadGenError(f"{path}: {why(error)}.") from None
     except (ValueError, RecursionError) as error:
         raise LoadGenError(f"{path}: not a whole JSON file ({error}); did the run end early?") from None
     if not isinstance(entries, list) or not entries:
@@ -336,7 +336,7 @@ def main() -> int:
         print(f"error: {error}", file=sys.stderr)
         return BAD_INPUT
     except OSError as error:
-        print(f"error: {arguments.log.parent}: cannot write accuracy.txt: {error.strerror}.", file=sys.stderr)
+        print(f"error: {arguments.log.parent}: cannot write accuracy.txt: {why(error)}.", file=sys.stderr)
         return BAD_INPUT
     if sentence_splitter()[0] != "nltk punkt_tab":
         print("NLTK's punkt_tab data are not installed, or damaged: rougeLsum is approximate.", file=sys.stderr)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness.common.errors import BAD_INPUT, BenchmarkError
+from harness.common.errors import BAD_INPUT, BenchmarkError, why
 from harness.common.reading import opened
 from harness.loadgen import validity
 
@@ -117,7 +117,7 @@ def records(path: Path) -> Iterator[dict[str, Any]]:
                     raise LogError(f"{path}:{number}: a damaged entry; was the run cut short?")
                 yield entry
     except OSError as error:
-        raise LogError(f"{path}: {error.strerror}.") from None
+        raise LogError(f"{path}: {why(error)}.") from None
     except UnicodeDecodeError:
         raise LogError(f"{path}: not a text file.") from None
 
@@ -340,7 +340,7 @@ def read_trace(folder: Path) -> list[Sample]:
                     first = by_time.pop((event["ts"], about["issue_start_ns"]), by_number.pop(number, None))
                     samples.append(Sample(number, int(about["sample_idx"]), event["ts"] / 1e3, first, done))
     except OSError as error:
-        raise LogError(f"{path}: {error.strerror}.") from None
+        raise LogError(f"{path}: {why(error)}.") from None
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         raise LogError(f"{path}: a damaged entry; was the run cut short?") from None
     if not ended:

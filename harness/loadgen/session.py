@@ -101,6 +101,7 @@ class Bench:
         """One LoadGen test on the engine, watched."""
         tested = self.make_sut(self.engine, self.library.prompts, plan.config)
         tested.most_new_tokens = self.library.new_tokens
+        tested.timed = mode != "accuracy"
         if plan.running.prefix_caching:  # what one test computed is not to serve the next
             self.engine.wait(self.engine.spawn(self.engine.reset_prefix_cache()), lambda: self.check(folder))
         total = loadgen.expected_queries(plan, mode)

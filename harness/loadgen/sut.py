@@ -33,6 +33,7 @@ class SUT:
     issued_at: list[float] = field(default_factory=list)  # seconds of the process's clock, in the order of issue
     completed_at: list[float] = field(default_factory=list)
     most_new_tokens: Sequence[int] | None = None  # of each sample's answer; None: as many as in every answer
+    timed: bool = True  # whether LoadGen measures; in an accuracy test an empty answer is a bad answer
     failure: BaseException | None = None
 
     def issue(self, ids: Sequence[int], indices: Sequence[int]) -> None:
@@ -73,8 +74,8 @@ class SUT:
         return self.prompts[query.index], most
 
     def complete(self, query: "Query", tokens: Sequence[int]) -> None:
-        """Reports a whole answer. Raises BenchmarkError for one without tokens, of which nothing can be timed."""
-        if not tokens:
+        """Reports a whole answer. Raises BenchmarkError for one without tokens where it is timed: it cannot be."""
+        if not tokens and self.timed:
             raise BenchmarkError(
                 f"{self.engine.name} answered sample {query.index} without a single token, which cannot be timed: take "
                 "that request out, or serve the model so that it obeys min_tokens."

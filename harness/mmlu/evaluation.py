@@ -1,6 +1,7 @@
 """The way of one MMLU evaluation: questions, prompts, engine, answers, report."""
 
 import json
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -73,7 +74,7 @@ def earlier(config: MMLUConfig) -> Path | None:
     if config.compare is None:
         return None
     for folder in (config.compare, config.runs / config.compare):
-        if (folder / "samples.csv").exists():
+        if os.path.exists(folder / "samples.csv"):  # no OSError for a name that is too long
             return folder.resolve()
     raise UsageError(f"--compare {config.compare}: no finished evaluation there, nor under {config.runs}.")
 

@@ -7,6 +7,7 @@ from harness.common.errors import EngineError
 from harness.engines.protocol import Engine
 
 SHARE = 20  # of the longest wait for an answer so far
+PAUSED_S = 5.0  # between two checks, which come many times a second
 FIRST = 4  # as much patience for the first answer of all, whose length nobody knows
 START, START_S = 6, 300.0  # and for an engine that starts, which may load from a slow disk: as much, but no less than
 
@@ -18,7 +19,7 @@ class Watchdog:
         self.engine = engine
         self.timeout_s = timeout_s
         self.longest_s = 0.0
-        self._since = time.monotonic()
+        self._since = self._checked = time.monotonic()
         self._heard_at = engine.heard_at
 
     @property
@@ -29,11 +30,15 @@ class Watchdog:
 
     def rest(self) -> None:
         """Nothing is asked of the engine now."""
-        self._since = time.monotonic()
+        self._since = self._checked = time.monotonic()
 
     def check(self) -> None:
-        """Raises EngineError where the engine has been silent for too long."""
-        heard_at = self.engine.heard_at
+        """Raises EngineError where the engine has been silent for too long; time in which this process did not run
+        itself, stopped and continued, is no silence."""
+        now, heard_at = time.monotonic(), self.engine.heard_at
+        if now - self._checked > PAUSED_S:
+            self._since += now - self._checked
+        self._checked = now
         if heard_at != self._heard_at:
             self.longest_s = max(self.longest_s, heard_at - self._since)
             self._heard_at = heard_at

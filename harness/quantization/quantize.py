@@ -16,7 +16,7 @@ from typing import Any
 
 from harness.common import files
 from harness.common.coerce import require
-from harness.common.errors import DONE, UsageError, ends_in_one_line
+from harness.common.errors import DONE, UsageError, ends_in_one_line, why
 from harness.common.schema import SCHEMA
 from harness.config import checkpoint as model
 from harness.config import rules
@@ -73,7 +73,7 @@ def check_out(out: Path) -> None:
             raise UsageError(f"--out {out}: not empty; choose another folder.")
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"--out {out}: cannot write there: {error.strerror}.") from None
+        raise UsageError(f"--out {out}: cannot write there: {why(error)}.") from None
 
 
 def check_installed() -> None:

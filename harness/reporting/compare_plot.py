@@ -1,11 +1,12 @@
 """Runs side by side as a picture: a panel for each quantity that two of them have."""
 
 from collections.abc import Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 from harness.reporting.compare import Compared
-from harness.reporting.style import BLUE, RED, save, style
+from harness.reporting.style import BLUE, RED, style
 from harness.results import metrics
 
 PANELS = ("tokens_per_sec", "latency_p99_ms", "ttft_p99_ms", "tpot_p99_ms", "cost_per_million_output_tokens")
@@ -13,8 +14,13 @@ PANELS = ("tokens_per_sec", "latency_p99_ms", "ttft_p99_ms", "tpot_p99_ms", "cos
 
 def write(path: Path, runs: Sequence[Compared]) -> None:
     """Writes the picture as a PNG file."""
+    from matplotlib import pyplot
+
     style()
-    save({path.stem: draw(runs)}, path.parent)
+    picture = BytesIO()  # a pipe, which may be what is named, cannot be gone back in
+    draw(runs).savefig(picture, format="png", dpi=110, bbox_inches="tight")
+    pyplot.close("all")
+    path.write_bytes(picture.getvalue())
 
 
 def draw(runs: Sequence[Compared]) -> Any:

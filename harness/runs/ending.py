@@ -12,7 +12,17 @@ from textwrap import shorten
 from typing import TYPE_CHECKING, NoReturn
 
 from harness.common.disk import check_space
-from harness.common.errors import ENGINE_FAILED, INTERRUPTED, LONGEST, BenchmarkError, EngineError, first_line, plain
+from harness.common.errors import (
+    ENGINE_FAILED,
+    INTERRUPTED,
+    LONGEST,
+    BenchmarkError,
+    EngineError,
+    as_input,
+    first_line,
+    line_of,
+    plain,
+)
 from harness.common.processes import end_children, ignore_signals
 from harness.common.secrets import hide_text, scrub
 from harness.runs.folder import RunFolder
@@ -30,6 +40,7 @@ def fail(error: BaseException, run: RunFolder, errors: "Console") -> int:
             check_space(run.path)
         except BenchmarkError as cause:
             error = cause
+    error = as_input(error) or error
     interrupted = isinstance(error, KeyboardInterrupt)
     if interrupted:
         code, line = INTERRUPTED, "interrupted"
@@ -40,7 +51,7 @@ def fail(error: BaseException, run: RunFolder, errors: "Console") -> int:
     else:
         traceback.print_exception(error)  # to engine.log
         code, line = ENGINE_FAILED, f"{type(error).__name__}: {first_line(error)}"
-    line = plain(hide_text(line))
+    line = plain(line_of(hide_text(line)))
     with contextlib.suppress(OSError):  # a full disk must not keep the process alive
         run.fail("interrupted" if interrupted else "failed", line)
     errors.print(line if interrupted else f"error: {line}", style="red", markup=False, soft_wrap=True)

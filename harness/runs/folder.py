@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from harness.common import reading
-from harness.common.errors import UsageError
+from harness.common.errors import UsageError, why
 from harness.common.files import LARGEST_FILE, append_line, parsed, read, read_json, write_json, write_text
 from harness.common.schema import SCHEMA
 from harness.common.secrets import hide, hide_word
@@ -20,6 +20,7 @@ from harness.runs.records import RunFacts, RunStatus
 
 STATUS_BYTES, SHORT_REASON = 1024, 200  # of status.json; characters of a reason that fit into it
 RENAMED = {"tokens_per_s": "tokens_per_sec", "samples_per_s": "samples_per_sec"}  # in lines of format 1
+STAMP = len("20260131-101500")  # of a run's name: when it began
 Status = Literal["running", "complete", "failed", "interrupted"]
 Test = Literal["accuracy", "performance", "test04", "test06"]
 FOLDER: dict[Test, str] = {
@@ -77,7 +78,7 @@ def open_run(results_dir: Path, label: str) -> RunFolder:
         run = next(RunFolder(results_dir, name) for name in names if made(results_dir / name))
         run.set_status("running")
     except OSError as error:
-        raise UsageError(f"--results-dir {results_dir}: cannot write there: {error.strerror}.") from None
+        raise UsageError(f"--results-dir {results_dir}: cannot write there: {why(error)}.") from None
     return run
 
 
@@ -164,13 +165,14 @@ def or_say(say: Callable[[str], None], trouble: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        say(f"{trouble}: {error.strerror}")
+        say(f"{trouble}: {why(error)}")
 
 
 def older(run: RunFolder) -> list[Path]:
-    """The folders of other runs that have ended."""
+    """The folders of runs that began before this one and have ended."""
     folders = [status.parent for status in run.results_dir.glob("*/status.json")]
-    return [folder for folder in folders if folder != run.path and not folder.is_symlink() and ended(folder)]
+    before = [folder for folder in folders if folder.name[:STAMP] < run.name[:STAMP]]
+    return [folder for folder in before if not folder.is_symlink() and ended(folder)]
 
 
 def ended(folder: Path) -> bool:

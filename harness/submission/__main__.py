@@ -5,7 +5,7 @@ import signal
 import sys
 from pathlib import Path
 
-from harness.common.errors import BAD_INPUT, DONE, NOT_ACCEPTED, BenchmarkError, UsageError
+from harness.common.errors import BAD_INPUT, DONE, NOT_ACCEPTED, BenchmarkError, UsageError, why
 from harness.common.files import write_json
 from harness.common.system import System, facts
 from harness.config import rules
@@ -20,7 +20,7 @@ def main() -> int:
     except BenchmarkError as error:
         print(f"error: {error}", file=sys.stderr)
     except OSError as error:  # --out cannot be written
-        print(f"error: {error.filename or 'cannot write'}: {error.strerror or error}.", file=sys.stderr)
+        print(f"error: {error.filename or 'cannot write'}: {why(error)}.", file=sys.stderr)
     return BAD_INPUT
 
 

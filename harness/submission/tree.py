@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.common.errors import UsageError
+from harness.common.errors import UsageError, why
 from harness.common.files import write_json, write_text
 from harness.common.markdown import render
 from harness.common.paths import ROOT
@@ -103,7 +103,9 @@ def put_results(entry: Entry, folder: Path) -> None:
     try:
         found, text = digest(log), log.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{log}: {getattr(error, 'strerror', 'not a text file')}; is the run whole?") from None
+        raise UsageError(
+            f"{log}: {why(error) if isinstance(error, OSError) else 'not a text file'}; is the run whole?"
+        ) from None
     rouge = entry.accuracy.scores
     if (rouge.log or found) != found:
         raise UsageError(f"{log}: not the log that the scores in rouge.json are of.")
@@ -172,4 +174,4 @@ def copy(source: Path, target: Path, names: Sequence[str]) -> None:
         try:
             shutil.copyfile(source / name, target / name)
         except OSError as error:
-            raise UsageError(f"{source / name}: {error.strerror}; is the run whole?") from None
+            raise UsageError(f"{source / name}: {why(error)}; is the run whole?") from None

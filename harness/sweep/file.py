@@ -24,7 +24,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from harness.common.coerce import as_flag, near
-from harness.common.errors import UsageError
+from harness.common.errors import UsageError, why
 from harness.common.reading import MIB, load_yaml, read_text
 from harness.common.secrets import is_secret
 from harness.config.run import RunConfig
@@ -119,6 +119,13 @@ class Source:
     path: Path
     content: SweepFile
     lines: Lines
+
+    def value(self, path: tuple[str | int, ...]) -> Any:
+        """What stands at a place of the file."""
+        found: Any = self.content.model_dump()
+        for step in path:
+            found = found[step]
+        return found
 
     def at(self, *where: str | int) -> str:
         """`file:line` of the innermost place of `where` that the file has."""
@@ -221,7 +228,7 @@ def parse(path: Path, where: str) -> Source:
         twice = list(locate(root, (), lines))
         data = json.loads(json.dumps(parsed, default=str))  # what sweep.json can hold: no dates
     except OSError as error:
-        raise UsageError(f"{where}: cannot read {path!s:.200}: {error.strerror}.") from None
+        raise UsageError(f"{where}: cannot read {path!s:.200}: {why(error)}.") from None
     except UnicodeDecodeError:
         raise UsageError(f"{path}: not text.") from None
     except (RecursionError, TypeError):
@@ -281,6 +288,8 @@ def misnamed(source: Source) -> Iterator[str]:
     for where, settings in groups:
         around = [(*where[:-1], part) for part in ("engine", "env")]
         for path in source.lines:
+            if path[: len(where)] in around and path[-2:-1] == ("env",) and "\0" in str(source.value(path)):
+                yield f"{source.at(*path)}: no variable can hold a NUL"
             if path[: len(where)] in around and is_secret(str(path[-1])):
                 yield f"{source.at(*path)}: no secrets in a sweep file: set {path[-1]} in the environment instead"
         for key in settings:

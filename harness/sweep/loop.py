@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from harness.common import disk, files, processes, system
-from harness.common.errors import DONE, ENGINE_FAILED, INTERRUPTED, BenchmarkError, UsageError
+from harness.common.errors import DONE, ENGINE_FAILED, INTERRUPTED, BenchmarkError, UsageError, why
 from harness.common.progress import Display
 from harness.common.schema import SCHEMA
 from harness.runs import folder as results
@@ -52,7 +52,7 @@ def run(sweep: Sweep, chosen: list[Experiment], choice: Choice, going: Going, di
             display.say("interrupted")
             return INTERRUPTED
         except (BenchmarkError, OSError) as error:
-            reason = f"{going.folder.path}: {error.strerror}." if isinstance(error, OSError) else str(error)
+            reason = f"{going.folder.path}: {why(error)}." if isinstance(error, OSError) else str(error)
             with contextlib.suppress(OSError):
                 going.folder.fail("failed", reason)
             raise BenchmarkError(f"{reason} --resume goes on from here.") from None

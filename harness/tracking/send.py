@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.common import files
-from harness.common.errors import DONE, NOT_ACCEPTED, BenchmarkError, UsageError, first_line
+from harness.common.errors import DONE, NOT_ACCEPTED, BenchmarkError, UsageError, first_line, why
 from harness.common.files import write_json
 from harness.common.system import System
 from harness.mmlu.summary import MMLUFacts, Overall
@@ -62,7 +62,7 @@ def send(folder: Path, results_dir: Path) -> str:
     try:
         write_json(folder / LEDGER, ledger_of(folder / LEDGER))
     except OSError as error:
-        raise UsageError(f"{folder}: cannot note there what is sent: {error.strerror}.") from None
+        raise UsageError(f"{folder}: cannot note there what is sent: {why(error)}.") from None
     try:
         from mlflow.exceptions import MlflowException
         from sqlalchemy.exc import SQLAlchemyError

@@ -1,0 +1,144 @@
+"""What a user can type: names that are too long, values without end, folders with nothing in them; a line each."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from harness.common.errors import UsageError, line_of, why
+from harness.config import checkpoint
+from harness.config.plan import resolve
+from harness.config.run import RunConfig
+from harness.monitoring.watchdog import PAUSED_S, Watchdog
+from harness.reporting import report
+from harness.runs import folder as results
+from harness.runs.folder import RunFolder
+from harness.sweep import file as sweep_file
+from harness.workloads import custom
+from tests import made
+from tests.conftest import ROOT
+
+LONG = "x" * 300
+HUGE = "9" * 100_000
+
+
+def ended(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["run.py", "--model", "demo", "--seed", HUGE], "100,000 characters"),
+        (["run.py", "--model", "demo", "--results-dir", "/tmp/none", "--dataset-path", LONG], "File name too long"),
+        (["run.py", "--model", "demo", "--mode", "performance", "--workload", LONG], "File name too long"),
+        (["run.py", "--model", "demo", "--endpoint", f"http://{'h' * 64}:1/v1"], "--endpoint takes an address"),
+        (["mmlu.py", "--model", "demo", "--compare", LONG], "no finished evaluation"),
+        (["report.py", LONG], "File name too long"),
+        (["report.py", "--compare", LONG, "b"], "--compare takes two runs"),
+        (["util_logs.py"], "error: name one folder, not 0; usage: "),
+        (["util_logs.py", LONG], "File name too long"),
+    ],
+    ids=lambda item: " ".join(item)[:60] if isinstance(item, list) else "",
+)
+def test_a_name_or_value_that_is_too_long(words: list[str], said: str, tmp_path: Path) -> None:
+    words = [word.replace("/tmp/none", str(tmp_path / "results")) for word in words]
+    if words[0] in ("run.py", "mmlu.py") and "--results-dir" not in words:
+        words += ["--results-dir", str(tmp_path / "results")]
+    done = ended(*words)
+    assert done.returncode == 2, done.stderr[-500:]
+    assert said in done.stderr and "Traceback" not in done.stderr
+    assert all(len(line) <= 1000 for line in (done.stdout + done.stderr).splitlines())
+
+
+def test_a_line_ends_whatever_was_given() -> None:
+    assert line_of(f"--seed {HUGE}: no number") == f"--seed {'9' * 200}...: no number".replace("...:", "...")
+    path = "/" + "a/" * 2000
+    assert line_of(f"{path}: no such file") == f"{path}: no such file"
+    assert why(OSError()) == "OSError" and why(OSError(2, "gone")) == "gone"
+
+
+def test_an_empty_folder_has_no_last_runs(tmp_path: Path) -> None:
+    done = ended("report.py", "--last", "5", "--results-dir", str(tmp_path))
+    assert (done.returncode, done.stderr) == (
+        2,
+        f"error: --last 5: {tmp_path} holds 0 finished runs; a comparison takes two or more.\n",
+    )
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFOs here")
+def test_a_comparison_is_written_into_a_pipe(tmp_path: Path) -> None:
+    for name in "ab":
+        made.rendered(tmp_path / name)
+    for flag, name in (("--csv", "table.csv"), ("--plot", "plot.png")):
+        pipe = tmp_path / name
+        os.mkfifo(pipe)
+        reader = subprocess.Popen(["cat", str(pipe)], stdout=subprocess.PIPE)
+        done = ended("report.py", "--compare", str(tmp_path / "a"), str(tmp_path / "b"), flag, str(pipe))
+        written, _ = reader.communicate(timeout=30)
+        assert done.returncode == 0, done.stderr
+        assert len(written) > 100 and not pipe.is_file()
+
+
+def test_a_variable_of_a_sweep_holds_no_nul(tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text('isolation: [{name: a, env: {A: "x\\0y"}}]\n')
+    with pytest.raises(UsageError, match=r"s.yaml:1: no variable can hold a NUL"):
+        sweep_file.load(tmp_path / "s.yaml")
+
+
+def test_runs_that_began_later_are_kept(tmp_path: Path) -> None:
+    for name in ("20260101-000000-a", "20260101-000002-b", "20260101-000001-me"):
+        run = RunFolder(tmp_path, name)
+        run.path.mkdir()
+        run.set_status("complete")
+    me = RunFolder(tmp_path, "20260101-000001-me")
+    assert [path.name for path in results.older(me)] == ["20260101-000000-a"]
+
+
+def test_a_run_that_was_stopped_and_continued_blames_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SimpleNamespace(now=100.0)
+    monkeypatch.setattr(time, "monotonic", lambda: clock.now)
+    engine: Any = SimpleNamespace(name="vLLM", heard_at=0.0)
+    dog = Watchdog(engine, 10)
+    clock.now += 1
+    engine.heard_at = clock.now
+    dog.check()
+    clock.now += 10_000 + PAUSED_S
+    dog.check()
+    clock.now += 1
+    dog.check()
+
+
+def test_a_model_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    shape = checkpoint.load_shape(RunConfig(model="demo"))
+    monkeypatch.setattr(checkpoint, "load_shape", lambda config: shape)
+    monkeypatch.setattr(shape, "num_hidden_layers", 10**18)
+    with pytest.raises(UsageError, match="TiB of weights; is it damaged"):
+        checkpoint.weight_bytes(RunConfig(model="demo"))
+
+
+def test_a_large_workload_is_asked_no_longer_than_its_duration(tmp_path: Path) -> None:
+    path = tmp_path / "own.jsonl"
+    path.write_text('{"prompt_token_ids": [1], "max_tokens": 2}\n' * 2000)
+    asked = {"model": "demo", "mode": "performance", "workload": str(path), "scenario": "server"}
+    for more, queries in (({"min_duration": 10.0}, 100), ({}, 6000)):
+        config = RunConfig(**asked, server_target_qps=10.0, **more)
+        library = custom.load(config, checkpoint.load_tokenizer(config))
+        assert library is not None
+        assert resolve(config, [], 0, asked=library.asked).queries == queries
+
+
+def test_scores_without_a_row(tmp_path: Path) -> None:
+    folder = made.run(tmp_path / "run")
+    scores = folder / "Accuracy"
+    scores.mkdir()
+    (scores / "samples.csv").write_text(
+        "index,prompt_tokens,new_tokens,stop,rouge1,rouge2,rougeL,rougeLsum,characters\n"
+    )
+    report.build(folder)
