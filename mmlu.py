@@ -1,5 +1,8 @@
 """The command: MMLU on the same engine, from flags to report. `python mmlu.py --help` lists the flags."""
 
+import harness.common.interrupts  # noqa: F401
+
+# isort: split
 from typing import NoReturn
 
 from harness.config.cli import run_command

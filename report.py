@@ -11,7 +11,7 @@ import signal
 import sys
 from pathlib import Path
 
-from harness.common.errors import BAD_INPUT, DONE, BenchmarkError, why
+from harness.common.errors import BAD_INPUT, DONE, INTERRUPTED, BenchmarkError, why
 from harness.config.cli import prepare
 from harness.loadgen import log as loadgen_log
 from harness.reporting import compare, compare_plot
@@ -51,6 +51,9 @@ def main() -> int:
     except (BenchmarkError, loadgen_log.LogError) as error:
         print(f"error: {error}", file=sys.stderr)
         return BAD_INPUT
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
     except OSError as error:
         print(f"error: {error.filename}: {why(error)}.", file=sys.stderr)
         return BAD_INPUT

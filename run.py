@@ -1,5 +1,8 @@
 """The command: one run of the benchmark, from flags to report. `python run.py --help` lists the flags."""
 
+import harness.common.interrupts  # noqa: F401
+
+# isort: split
 from typing import NoReturn
 
 from harness.config.cli import run_command

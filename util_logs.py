@@ -1,5 +1,8 @@
 """The command: what a LoadGen log says, as JSON. `python util_logs.py LOG_DIR`; for programs, `harness.loadgen_log`."""
 
+import harness.common.interrupts  # noqa: F401
+
+# isort: split
 import json
 import signal
 import sys
@@ -7,12 +10,14 @@ from dataclasses import asdict
 from pathlib import Path
 
 from harness.common.errors import BAD_INPUT, DONE, ends_in_one_line
+from harness.common.interrupts import interruptible
 from harness.loadgen.log import Latency, LogError, Sample, TestResult, read, read_trace
 
 __all__ = ["Latency", "LogError", "Sample", "TestResult", "read", "read_trace"]
 
 
 def main(arguments: list[str]) -> int:
+    interruptible()
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # as in `... | head`
     if len(arguments) != 1 or arguments[0].startswith("-"):
         usage = "usage: python util_logs.py LOG_DIR   (a folder with mlperf_log_detail.txt)"

@@ -142,3 +142,16 @@ def test_scores_without_a_row(tmp_path: Path) -> None:
         "index,prompt_tokens,new_tokens,stop,rouge1,rouge2,rougeL,rougeLsum,characters\n"
     )
     report.build(folder)
+
+
+@pytest.mark.parametrize("command", ["run.py", "mmlu.py", "sweep.py", "report.py", "util_logs.py"])
+def test_ctrl_c_while_a_command_is_imported(command: str) -> None:
+    begin = "import os, signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    path = ROOT / command
+    code = f"{begin}; sys.modules['__main__'].__file__ = {str(path)!r}; import harness.common.interrupts"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}; os.kill(os.getpid(), signal.SIGINT)"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")
+    first = [line for line in path.read_text().splitlines() if line.startswith(("import ", "from "))][:2]
+    assert any("harness.c" in line for line in first)

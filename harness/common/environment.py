@@ -1,5 +1,11 @@
-"""Ends a command with one line where its packages are missing; commands import this before those."""
+"""Ends a command with one line where its packages are missing, or where it is interrupted while they are imported.
 
+Commands import this before anything else.
+"""
+
+import harness.common.interrupts  # noqa: F401
+
+# isort: split
 import sys
 from importlib.util import find_spec
 

@@ -99,6 +99,9 @@ def ends_in_one_line(where: str = "") -> Iterator[None]:
         suffix = where if where.strip(" ()").rpartition(" ")[2] not in str(error) else ""
         print("\n".join(f"error: {plain(line_of(line))}{suffix}" for line in str(error).splitlines()), file=sys.stderr)
         raise SystemExit(error.exit_code) from None
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        raise SystemExit(INTERRUPTED) from None
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left to be flushed
         raise SystemExit(DONE) from None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from harness.common.interrupts import interruptible
 from harness.common.secrets import hide_word
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ LAST_CALL_S = 1.0  # for children that were asked to end, before they are killed
 
 def install_signal_handlers() -> None:
     """SIGTERM, and the end of the terminal (but not under nohup), end a command as Ctrl-C does."""
+    interruptible()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         signal.signal(signal.SIGHUP, signal.default_int_handler)

@@ -20,6 +20,7 @@ from typer.core import TyperCommand
 
 from harness.common.coerce import as_flag, near, read_given
 from harness.common.errors import BAD_INPUT, UsageError, ends_in_one_line
+from harness.common.interrupts import interruptible
 from harness.common.reading import load_yaml
 from harness.config.engine import EngineConfig
 
@@ -67,6 +68,7 @@ def check_words() -> None:
 
 def prepare() -> None:
     """What every command begins with."""
+    interruptible()
     check_words()
     open_streams()
     in_utf8()
