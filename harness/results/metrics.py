@@ -29,11 +29,14 @@ class Metric:
     streaming: bool = False
     digits: int = 4
     load_pattern: str = ""  # only where LoadGen sends queries in this way
+    in_process: bool = False  # only of an engine in this process
     coarse: bool = False  # not more digits than these, also of large numbers
 
     def of(self, summary: Summary) -> float | None:
         """The value, None where the run has none."""
         if self.streaming and not summary.scenario.streaming:
+            return None
+        if self.in_process and summary.meta.endpoints:
             return None
         if self.load_pattern not in ("", summary.scenario.pace):
             return None
@@ -141,13 +144,7 @@ METRICS: tuple[Metric, ...] = (
         for item in QUANTITIES
         for how in ("mean", "max")
     ),
-    Metric(
-        "engine_start_s",
-        "engine start (of a server: until it answered), s",
-        "meta.engine_start_s",
-        "lower",
-        (*PLACES, "sweep"),
-    ),
+    Metric("engine_start_s", "engine start, s", "meta.engine_start_s", "lower", (*PLACES, "sweep"), in_process=True),
     *(score(name, label) for name, label in rules.SCORES.items()),
 )
 BY_NAME = {metric.name: metric for metric in METRICS}
