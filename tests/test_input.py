@@ -10,18 +10,22 @@ from typing import Any
 
 import pytest
 
+from harness.common import files
 from harness.common.errors import UsageError, line_of, why
+from harness.common.schema import SCHEMA
 from harness.config import checkpoint
 from harness.config.plan import resolve
 from harness.config.run import RunConfig
 from harness.monitoring.watchdog import PAUSED_S, Watchdog
 from harness.reporting import report
+from harness.results.summary import ScoresFile
 from harness.runs import folder as results
 from harness.runs.folder import RunFolder
 from harness.sweep import file as sweep_file
 from harness.workloads import custom
 from tests import made
 from tests.conftest import ROOT
+from tests.test_summary import ACCURACY
 
 LONG = "x" * 300
 HUGE = "9" * 100_000
@@ -155,3 +159,22 @@ def test_ctrl_c_while_a_command_is_imported(command: str) -> None:
     assert (done.returncode, done.stderr) == (130, "interrupted\n")
     first = [line for line in path.read_text().splitlines() if line.startswith(("import ", "from "))][:2]
     assert any("harness.c" in line for line in first)
+
+
+@pytest.mark.parametrize("cut", [True, False])
+def test_a_run_interrupted_in_its_performance_test_has_an_accuracy_to_show(cut: bool, tmp_path: Path) -> None:
+    folder = made.run(tmp_path / "run", mode="both")
+    (folder / "Accuracy").mkdir()
+    kept = ScoresFile(**ACCURACY, schema_version=SCHEMA, log="sha")
+    files.write_json(folder / "Accuracy" / "rouge.json", kept.flat())
+    log = folder / "Performance" / "mlperf_log_detail.txt"
+    if cut:
+        log.write_text(log.read_text()[:500])
+    else:
+        log.unlink()
+    RunFolder(folder.parent, folder.name).set_status("interrupted", "interrupted")
+    done = ended("report.py", str(folder))
+    assert done.returncode == 0, done.stderr
+    page = (folder / "report.md").read_text()
+    assert f"**Accuracy: {kept.verdict}**" in page and "interrupted" in page
+    assert "Performance: VALID" not in page
