@@ -41,6 +41,10 @@ class EndpointError(BenchmarkError):
     """A server behind --endpoint did not answer a request, or not wholly."""
 
 
+class EmptyAnswerError(BenchmarkError):
+    """An answer without a single token, where its tokens are timed."""
+
+
 class LoadGenError(BenchmarkError):
     """LoadGen refused its settings or left no usable log."""
 

@@ -1,16 +1,17 @@
 """LoadGen's tests of one run, on one engine, watched while they run."""
 
 import itertools
+import time
 from collections.abc import Coroutine
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import mlperf_loadgen as lg
 
 from harness.common import disk, files, system
-from harness.common.errors import EngineError
+from harness.common.errors import EmptyAnswerError, EngineError
 from harness.common.progress import Display
 from harness.config.plan import Plan
 from harness.engines.protocol import Engine
@@ -29,6 +30,7 @@ from harness.runs.records import ServerUse
 from harness.workloads.cnn_dailymail import Library
 
 Result = TypeVar("Result")
+END_SHOWS_S = 5.0  # at most, after an engine's processes began to die
 
 
 @dataclass
@@ -111,7 +113,7 @@ class Bench:
         def watch() -> None:
             self.display.tick(tested.counters, total, least_s=least_s)
             if tested.failure is not None:
-                raise tested.failure
+                self.raise_cause(tested.failure)
             self.check(folder, busy=tested.counters.issued > tested.counters.completed)
 
         gpus = plan.watched_gpus
@@ -149,6 +151,16 @@ class Bench:
             self.check(self.run.path)
 
         return self.engine.wait(self.engine.spawn(work), watch)
+
+    def raise_cause(self, failure: BaseException) -> NoReturn:
+        """Raises what failed in a test: the engine's own end where an answer came empty because of it, which may show
+        a moment later."""
+        until = time.monotonic() + (END_SHOWS_S if isinstance(failure, EmptyAnswerError) else 0.0)
+        while not self.engine.failure and time.monotonic() < until:
+            time.sleep(0.1)
+        if isinstance(failure, EmptyAnswerError) and self.engine.failure:
+            raise EngineError(self.engine.failure) from failure
+        raise failure
 
     def check(self, folder: Path, busy: bool = True) -> None:
         """Raises when the run cannot go on: LoadGen itself would wait for ever."""

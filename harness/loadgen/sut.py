@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import mlperf_loadgen as lg
 
-from harness.common.errors import BenchmarkError
+from harness.common.errors import EmptyAnswerError
 from harness.common.progress import Counters
 from harness.config.run import RunConfig
 from harness.engines.protocol import Engine
@@ -74,9 +74,9 @@ class SUT:
         return self.prompts[query.index], most
 
     def complete(self, query: "Query", tokens: Sequence[int]) -> None:
-        """Reports a whole answer. Raises BenchmarkError for one without tokens where it is timed: it cannot be."""
+        """Reports a whole answer. Raises EmptyAnswerError for one without tokens where it is timed: it cannot be."""
         if not tokens and self.timed:
-            raise BenchmarkError(
+            raise EmptyAnswerError(
                 f"{self.engine.name} answered sample {query.index} without a single token, which cannot be timed: take "
                 "that request out, or serve the model so that it obeys min_tokens."
             )
