@@ -78,7 +78,7 @@ METRICS: tuple[Metric, ...] = (
         load_pattern="fixed rate",
     ),
     Metric(
-        *("expected_samples_per_sec", "expected samples/s, by which LoadGen plans", TEST + "target_qps", None, PLACES),
+        *("expected_samples_per_sec", "expected samples/s", TEST + "target_qps", None, PLACES),
         digits=6,
         load_pattern="all at once",
     ),
