@@ -240,7 +240,7 @@ def test_a_line_without_end_is_not_read_on() -> None:
     async def read() -> list[bytes]:
         return [event async for event in events(chunks(), "http://host/v1")]
 
-    with pytest.raises(EndpointError, match="^http://host/v1 sent a line of more than 16 MiB, and went on$"):
+    with pytest.raises(EndpointError, match=r"^http://host/v1 sent a line of more than 16 MiB, and went on$"):
         asyncio.run(read())
 
 
