@@ -94,6 +94,17 @@ def test_a_comparison_is_written_into_a_pipe(tmp_path: Path) -> None:
         assert len(written) > 100 and not pipe.is_file()
 
 
+def test_a_device_that_is_full_is_named(tmp_path: Path) -> None:
+    for name in "ab":
+        made.rendered(tmp_path / name)
+    for flag, name in (("--csv", "table.csv"), ("--plot", "plot.png")):
+        (tmp_path / name).symlink_to("/dev/full")
+        done = ended("report.py", "--compare", str(tmp_path / "a"), str(tmp_path / "b"), flag, str(tmp_path / name))
+        assert done.returncode == 2
+        assert done.stderr.endswith(f"error: {tmp_path / name}: No space left on device.\n")
+        assert (tmp_path / name).is_symlink() and not Path("/dev/full").is_file()
+
+
 def test_a_variable_of_a_sweep_holds_no_nul(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text('isolation: [{name: a, env: {A: "x\\0y"}}]\n')
     with pytest.raises(UsageError, match=r"s.yaml:1: no variable can hold a NUL"):
@@ -104,6 +115,15 @@ def test_a_path_in_a_sweep_holds_no_nul(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text('extends: "x\\0y"\n')
     with pytest.raises(UsageError, match=r"s.yaml:1: no path can hold a NUL"):
         sweep_file.load(tmp_path / "s.yaml")
+
+
+def test_a_config_file_holds_no_nul(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text(f'model: demo\nresults_dir: "{tmp_path}/x\\0y"\n')
+    done = ended("run.py", "--config", str(tmp_path / "c.yaml"))
+    assert (done.returncode, done.stderr) == (
+        2,
+        f"error: --config {tmp_path}/c.yaml: results_dir: no value can hold a NUL.\n",
+    )
 
 
 def test_runs_that_began_later_are_kept(tmp_path: Path) -> None:
