@@ -11,7 +11,7 @@ import signal
 import sys
 from pathlib import Path
 
-from harness.common.errors import BAD_INPUT, DONE, INTERRUPTED, BenchmarkError, why
+from harness.common.errors import BAD_INPUT, DONE, INTERRUPTED, Arguments, BenchmarkError, line_of, plain, why
 from harness.config.cli import prepare
 from harness.loadgen import log as loadgen_log
 from harness.reporting import compare, compare_plot
@@ -20,7 +20,7 @@ from harness.sweep import report as sweep_report
 
 
 def parser() -> argparse.ArgumentParser:
-    flags = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
+    flags = Arguments(description=__doc__.partition("\n")[0] if __doc__ else "")
     flags.add_argument("run", type=Path, nargs="?", metavar="RUN_DIR", help="a run's or a sweep's folder")
     flags.add_argument(
         "--compare",
@@ -49,7 +49,7 @@ def main() -> int:
     try:
         print(rendered(asked.run) if asked.run else compared(asked))
     except (BenchmarkError, loadgen_log.LogError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {plain(line_of(str(error)))}", file=sys.stderr)
         return BAD_INPUT
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

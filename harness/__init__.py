@@ -12,6 +12,8 @@ if sys.version_info < (3, 11):  # noqa: UP036
     print(f"error: {sys.executable} is Python {version}: 3.11 is the least; use .venv/bin/python.", file=sys.stderr)
     raise SystemExit(2)
 
+import harness.common.interrupts  # noqa: F401
+
 # From the ground up; the packages of one floor do not import each other.
 FLOORS = (
     ("common",),

@@ -33,6 +33,7 @@ class Fake:
     probe_too: bool = False  # whether the fault meets the probe as well
     key: str = ""
     moved: str = ""  # where it redirects to: "all", or the completions alone
+    without_end: str = ""  # the page that goes on and on
     slow_pages: bool = False  # those that a server need not have
     certificate: ssl.SSLContext | None = None
     models: tuple[str, ...] = ("demo",)
@@ -59,6 +60,8 @@ class Fake:
     async def redirect(self, request: web.Request, handler: Any) -> web.StreamResponse:
         if self.moved == "all" or (self.moved and request.method == "POST"):
             raise web.HTTPTemporaryRedirect("/elsewhere" + request.path)
+        if self.without_end and request.path.endswith(self.without_end):
+            return await self.endless(request, b" " * 1000)
         response: web.StreamResponse = await handler(request)
         return response
 
@@ -108,6 +111,13 @@ class Fake:
             return web.json_response({"error": {"message": said}}, status=500)
         if fault.isdigit():
             return web.json_response({"error": {"message": "too much to do"}}, status=int(fault))
+        if fault == "halting":
+            response = web.StreamResponse(status=500)
+            await response.prepare(request)
+            for part in (b'{"error": {"mess', b'age": "too much to do"}}'):
+                await response.write(part)
+                await asyncio.sleep(0.1)
+            return response
         if fault == "silent":
             await asyncio.sleep(3600)
         if fault == "dies":

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +26,7 @@ from harness.config import endpoint as endpoints
 from harness.config.checkpoint import load_tokenizer
 from harness.config.plan import resolve
 from harness.config.run import RunConfig
+from harness.engines.completions import events
 from harness.engines.openai import OpenAI
 from harness.engines.protocol import Sampling
 from harness.monitoring.watchdog import Watchdog
@@ -41,6 +42,7 @@ KEY = "sk-" + "neverwritethisdown"
 FAULTS = {  # what the server does -> what the run says
     "429": "answered 429: too much to do",
     "500": "answered 500: too much to do",
+    "halting": "answered 500: too much to do",
     "silent": r"did not finish an answer within 1 s \(--request-timeout\), .* at once at most \(--max-in-flight\)",
     "dies": "broke the connection off",
     "half": "broke the connection off in the middle of an answer$",
@@ -217,6 +219,29 @@ def test_what_is_no_such_server_is_refused_before_any_test(monkeypatch: pytest.M
         engine.close()
     monkeypatch.setenv("OPENAI_API_KEY", "a\nb")
     assert refused(Fake()).startswith("OPENAI_API_KEY holds what no header may")
+
+
+def test_pages_without_end_are_not_read_on() -> None:
+    for page in ("/models", "/completions"):
+        gone_on = r"^(--endpoint )?http\S+ sent more than 16 MiB in one answer, and went on\.?$"
+        with pytest.raises(BenchmarkError, match=gone_on), client(Fake(without_end=page)):
+            pass
+    for page in ("/version", "/metrics"):  # which it need not have
+        with client(Fake(without_end=page)) as engine:
+            assert len(answer(engine, stream=False)[0]) == len(TOKENS)
+            assert engine.expose() == [] or page == "/version"
+
+
+def test_a_line_without_end_is_not_read_on() -> None:
+    async def chunks() -> AsyncIterator[bytes]:
+        while True:
+            yield b"x" * 2**20
+
+    async def read() -> list[bytes]:
+        return [event async for event in events(chunks(), "http://host/v1")]
+
+    with pytest.raises(EndpointError, match=r"^http://host/v1 sent a line of more than 16 MiB, and went on$"):
+        asyncio.run(read())
 
 
 def test_answers_of_exact_length_are_counted() -> None:

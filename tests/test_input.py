@@ -1,6 +1,7 @@
 """What a user can type: names that are too long, values without end, folders with nothing in them; a line each."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -11,12 +12,12 @@ from typing import Any
 import pytest
 
 from harness.common import files
-from harness.common.errors import UsageError, line_of, why
+from harness.common.errors import EngineError, UsageError, line_of, why
 from harness.common.schema import SCHEMA
 from harness.config import checkpoint
 from harness.config.plan import resolve
 from harness.config.run import RunConfig
-from harness.monitoring.watchdog import PAUSED_S, Watchdog
+from harness.monitoring.watchdog import PAUSED_S, StartWatch, Watchdog
 from harness.reporting import report
 from harness.results.summary import ScoresFile
 from harness.runs import folder as results
@@ -46,6 +47,8 @@ def ended(*words: str) -> subprocess.CompletedProcess[str]:
         (["mmlu.py", "--model", "demo", "--compare", LONG], "no finished evaluation"),
         (["report.py", LONG], "File name too long"),
         (["report.py", "--compare", LONG, "b"], "File name too long"),
+        (["report.py", "--last", HUGE[:5000]], "argument --last: invalid int value: '999"),
+        (["-m", "harness.submission", HUGE], "invalid choice: '999"),
         (["util_logs.py"], "error: name one folder, not 0; usage: "),
         (["util_logs.py", LONG], "File name too long"),
     ],
@@ -65,6 +68,7 @@ def test_a_line_ends_whatever_was_given() -> None:
     assert line_of(f"--seed {HUGE}: no number") == f"--seed {'9' * 200}...: no number".replace("...:", "...")
     path = "/" + "a/" * 2000
     assert line_of(f"{path}: no such file") == f"{path}: no such file"
+    assert len(line_of("ab " * 40_000)) <= 1000
     assert why(OSError()) == "OSError" and why(OSError(2, "gone")) == "gone"
 
 
@@ -90,10 +94,36 @@ def test_a_comparison_is_written_into_a_pipe(tmp_path: Path) -> None:
         assert len(written) > 100 and not pipe.is_file()
 
 
+def test_a_device_that_is_full_is_named(tmp_path: Path) -> None:
+    for name in "ab":
+        made.rendered(tmp_path / name)
+    for flag, name in (("--csv", "table.csv"), ("--plot", "plot.png")):
+        (tmp_path / name).symlink_to("/dev/full")
+        done = ended("report.py", "--compare", str(tmp_path / "a"), str(tmp_path / "b"), flag, str(tmp_path / name))
+        assert done.returncode == 2
+        assert done.stderr.endswith(f"error: {tmp_path / name}: No space left on device.\n")
+        assert (tmp_path / name).is_symlink() and not Path("/dev/full").is_file()
+
+
 def test_a_variable_of_a_sweep_holds_no_nul(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text('isolation: [{name: a, env: {A: "x\\0y"}}]\n')
     with pytest.raises(UsageError, match=r"s.yaml:1: no variable can hold a NUL"):
         sweep_file.load(tmp_path / "s.yaml")
+
+
+def test_a_path_in_a_sweep_holds_no_nul(tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text('extends: "x\\0y"\n')
+    with pytest.raises(UsageError, match=r"s.yaml:1: no path can hold a NUL"):
+        sweep_file.load(tmp_path / "s.yaml")
+
+
+def test_a_config_file_holds_no_nul(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text(f'model: demo\nresults_dir: "{tmp_path}/x\\0y"\n')
+    done = ended("run.py", "--config", str(tmp_path / "c.yaml"))
+    assert (done.returncode, done.stderr) == (
+        2,
+        f"error: --config {tmp_path}/c.yaml: results_dir: no value can hold a NUL.\n",
+    )
 
 
 def test_runs_that_began_later_are_kept(tmp_path: Path) -> None:
@@ -119,10 +149,29 @@ def test_a_run_that_was_stopped_and_continued_blames_nobody(monkeypatch: pytest.
     dog.check()
 
 
+def test_a_start_that_was_stopped_and_continued_blames_nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    clock = SimpleNamespace(now=100.0)
+    monkeypatch.setattr(time, "monotonic", lambda: clock.now)
+    watch = StartWatch(tmp_path / "engine.log", 10)
+    watch.check()
+    clock.now += 10_000
+    watch.check()
+    for _ in range(int(watch.timeout_s)):
+        clock.now += 1
+        watch.check()
+    clock.now += 1
+    with pytest.raises(EngineError, match="it hangs"):
+        watch.check()
+
+
 def test_a_model_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     shape = checkpoint.load_shape(RunConfig(model="demo"))
     monkeypatch.setattr(checkpoint, "load_shape", lambda config: shape)
     monkeypatch.setattr(shape, "num_hidden_layers", 10**18)
+    with pytest.raises(UsageError, match="1,000,000,000,000,000,000 layers; is it damaged"):
+        checkpoint.weight_bytes(RunConfig(model="demo"))
+    monkeypatch.setattr(shape, "num_hidden_layers", 10_000)
+    monkeypatch.setattr(shape, "intermediate_size", 10**12)
     with pytest.raises(UsageError, match="TiB of weights; is it damaged"):
         checkpoint.weight_bytes(RunConfig(model="demo"))
 
@@ -159,6 +208,29 @@ def test_ctrl_c_while_a_command_is_imported(command: str) -> None:
     assert (done.returncode, done.stderr) == (130, "interrupted\n")
     first = [line for line in path.read_text().splitlines() if line.startswith(("import ", "from "))][:2]
     assert any("harness.c" in line for line in first)
+
+
+@pytest.mark.parametrize("module", ["harness.submission", "harness.accuracy", "harness.quantize", "util_logs"])
+def test_ctrl_c_that_nothing_catches_shows_no_stack(module: str, tmp_path: Path) -> None:
+    """At every package that is imported: a signal there is what Ctrl-C is."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, signal, sys\n"
+        "class Finder:\n"
+        "    def find_spec(name, *more):\n"
+        "        if name == os.environ['AT']: os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Finder)\n"
+    )
+    words = [module.replace("util_logs", "util_logs.py")] if "." not in module else ["-m", module]
+    for package in ("harness.common.errors", "json"):
+        around = os.environ | {"PYTHONPATH": str(tmp_path), "AT": package}
+        done = subprocess.run([sys.executable, *words], cwd=ROOT, env=around, capture_output=True, text=True)
+        assert done.returncode in (130, -signal.SIGINT) and done.stderr == "interrupted\n", (package, done.stderr)
+
+
+def test_a_program_that_imports_us_keeps_its_own_ctrl_c() -> None:
+    code = "import harness, signal, sys; sys.exit(signal.getsignal(signal.SIGINT) is not signal.default_int_handler)"
+    assert ended("-c", code).returncode == 0
+    assert ended("-m", "pytest", "--version").returncode == 0
 
 
 @pytest.mark.parametrize("cut", [True, False])

@@ -1,5 +1,6 @@
 """The exit codes, the errors that end a command with one line instead of a stack trace, and what prints that line."""
 
+import argparse
 import contextlib
 import errno
 import os
@@ -7,12 +8,14 @@ import re
 import sys
 from collections.abc import Iterator
 from textwrap import shorten
+from typing import NoReturn
+
+from harness.common.interrupts import INTERRUPTED as INTERRUPTED
 
 DONE = 0
 NOT_ACCEPTED = 1  # the gate failed, or the result is INVALID and the user asked for that to count
 BAD_INPUT = 2
 ENGINE_FAILED = 3
-INTERRUPTED = 130
 
 
 class BenchmarkError(Exception):
@@ -52,6 +55,7 @@ class LoadGenError(BenchmarkError):
 # Terminal escapes and what else a terminal obeys: control characters but line ends, marks that turn the direction.
 UNSHOWN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 LONGEST_WORD = 200  # characters of a word in a line of ours that is no path
+LONGEST_LINE = 900  # of all such words
 LONGEST = 600  # characters of what another program says, in a line of ours
 
 
@@ -74,10 +78,22 @@ def as_input(error: BaseException) -> UsageError | None:
 
 def line_of(text: str) -> str:
     """One line of a message: words of what was given are cut, so that it ends; paths are as long as they are."""
-    words = (
-        word if len(word) <= LONGEST_WORD or "/" in word else f"{word[:LONGEST_WORD]}..." for word in text.split(" ")
-    )
-    return " ".join(words)
+    kept: list[str] = []
+    length = 0
+    for word in text.split(" "):
+        path = len(word) > LONGEST_WORD and "/" in word
+        kept.append(word if path or len(word) <= LONGEST_WORD else f"{word[:LONGEST_WORD]}...")
+        length += 0 if path else len(kept[-1]) + 1
+        if length > LONGEST_LINE:
+            return " ".join([*kept[:-1], "..."])
+    return " ".join(kept)
+
+
+class Arguments(argparse.ArgumentParser):
+    """A command line whose errors end, however long what was given is."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(plain(line_of(message)))
 
 
 def first_line(error: BaseException) -> str:

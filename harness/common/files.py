@@ -24,6 +24,16 @@ Kind = TypeVar("Kind")
 LARGEST_FILE = 2**30  # bytes of a run folder's JSON or CSV, and of the history
 
 
+@contextmanager
+def named(path: Path) -> Iterator[None]:
+    """What fails within names the file, which the system leaves out where a write fails, not an opening."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
+
+
 def append_line(path: Path, text: str) -> None:
     """Adds a line of its own, also after one that was cut short."""
     whole = True
@@ -60,9 +70,10 @@ def write_text(path: Path, text: str) -> None:
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if path.exists() and not path.is_file():  # a pipe or a device is written into, not replaced
-        path.write_text(hide_known(text))
+        with named(path):
+            path.write_text(hide_known(text))
         return
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}-", delete=False) as file:
+    with named(path), tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}-", delete=False) as file:
         try:
             file.write(hide_known(text))
             file.close()

@@ -1,18 +1,20 @@
-"""Ctrl-C while a command's packages are still imported: it ends at once, with a line.
+"""Ctrl-C before a command has begun: it ends with a line, and no stack.
 
-Commands import this before anything else, and it imports next to nothing itself.
+`harness` imports this before anything else, and it imports next to nothing itself.
 """
 
 import os
 import signal
 import sys
+from types import TracebackType
+
+INTERRUPTED = 130  # the exit code
+SAID = b"interrupted\n"
 
 
 def ended(number: int, frame: object) -> None:
-    """There is nothing to keep yet, and no stack to show."""
-    from harness.common.errors import INTERRUPTED
-
-    os.write(2, b"interrupted\n")
+    """Nothing is begun yet: there is nothing to keep, and modules are half imported."""
+    os.write(2, SAID)
     os._exit(INTERRUPTED)
 
 
@@ -22,12 +24,24 @@ def interruptible() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def is_command() -> bool:
-    """Whether this process is one of the commands here, rather than a program that imports them."""
+def said(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """An exception that nothing caught: Ctrl-C is no mistake of this program."""
+    if issubclass(kind, KeyboardInterrupt):
+        os.write(2, SAID)
+    else:
+        sys.__excepthook__(kind, error, trace)
+
+
+def command() -> str | None:
+    """The file of ours that this process runs, or "-m" for a module that is still looked for; None for any other."""
+    if sys.argv[:1] == ["-m"] and any(word.split(".")[0] == "harness" for word in sys.orig_argv):
+        return "-m"
+    begun = os.path.realpath(getattr(sys.modules["__main__"], "__file__", None) or "")
     here = os.path.realpath(__file__).partition(f"{os.sep}harness{os.sep}")[0]
-    begun = getattr(sys.modules["__main__"], "__file__", None) or ""
-    return os.path.realpath(begun).startswith(here + os.sep)
+    return begun if os.path.dirname(begun) == here else None
 
 
-if is_command() and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    signal.signal(signal.SIGINT, ended)
+if begun := command():
+    sys.excepthook = said
+    if begun != "-m" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, ended)

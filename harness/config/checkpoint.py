@@ -9,6 +9,7 @@ from harness.config import rules
 from harness.config.engine import BYTES_PER_WEIGHT, EngineConfig
 
 MOST_BYTES = 2**46  # of weights: 64 TiB
+MOST_LAYERS = 10_000  # each is a module of its own, however few weights it has
 
 
 def weight_bytes(config: EngineConfig) -> int:
@@ -21,6 +22,8 @@ def weight_bytes(config: EngineConfig) -> int:
     quantized = config.quantization != "none" or getattr(shape, "quantization_config", None) is not None
     inner = 1 if quantized else width
     hidden, layers = shape.hidden_size, shape.num_hidden_layers
+    if not 0 < layers <= MOST_LAYERS:
+        raise UsageError(f"--model {config.model}: its config asks for {layers:,} layers; is it damaged?")
     head = getattr(shape, "head_dim", None) or hidden // shape.num_attention_heads
     attention = hidden * head * 2 * (shape.num_attention_heads + shape.num_key_value_heads)
     feed_forward = 3 * hidden * shape.intermediate_size

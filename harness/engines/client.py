@@ -77,7 +77,7 @@ class Client:
             told: Counter[str] = Counter()
             count = 0
             heard = time.monotonic()
-            async for event in events(chunks):
+            async for event in events(chunks, address):
                 pieces.append(piece(event, address))
                 count += max(1, len(pieces[-1].ids or ()))
                 if count > 2 * asked.max_new_tokens + SPARE_MESSAGES:
@@ -155,7 +155,17 @@ async def refusal(response: aiohttp.ClientResponse) -> str:
     """What a response other than 200 says: where it leads, or the server's own words."""
     if place := response.headers.get("Location"):
         return f"a redirect, which is not followed, to {excerpt(place)}"
-    return excerpt(await response.content.read(MOST_REFUSAL))
+    said = b""
+    async for chunk in response.content.iter_any():
+        said += chunk
+        if len(said) >= MOST_REFUSAL:
+            break
+    return excerpt(said[:MOST_REFUSAL])
+
+
+async def whole(response: aiohttp.ClientResponse, address: str) -> bytes:
+    """All that a small page holds. Raises EndpointError for one that goes on beyond MOST_BYTES."""
+    return b"".join([chunk async for chunk in bounded(response.content.iter_any(), address)])
 
 
 def unreached(error: aiohttp.ClientError, address: str) -> str:

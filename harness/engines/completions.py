@@ -118,11 +118,16 @@ async def bounded(chunks: AsyncIterator[bytes], address: str, most: int = MOST_B
         yield chunk
 
 
-async def events(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The data of server-sent events, as soon as each is there, without the closing [DONE]."""
+async def events(chunks: AsyncIterator[bytes], address: str) -> AsyncIterator[bytes]:
+    """The data of server-sent events, as soon as each is there, without the closing [DONE].
+
+    Raises EndpointError for a line of more than MOST_BYTES.
+    """
     rest = b""
     async for chunk in chunks:
         *lines, rest = (rest + chunk).split(b"\n")
+        if len(rest) > MOST_BYTES:
+            raise EndpointError(f"{address} sent a line of more than {MOST_BYTES / 2**20:,.0f} MiB, and went on")
         for line in lines:
             if line.startswith(b"data:") and (data := line[5:].strip()) != b"[DONE]":
                 yield data

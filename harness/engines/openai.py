@@ -7,6 +7,7 @@ again.
 
 import asyncio
 import contextlib
+import json
 import resource
 import time
 from collections import Counter
@@ -24,9 +25,9 @@ from harness.config.engine_state import Running
 from harness.config.plan import Plan
 from harness.config.run import RunConfig
 from harness.engines import sampling_of
-from harness.engines.client import IDLE_S, KEY, Client, refusal, unreached
+from harness.engines.client import IDLE_S, KEY, Client, refusal, unreached, whole
 from harness.engines.client_processes import RemoteClient, Setup
-from harness.engines.completions import FORMS, NAMES, NO_CACHE, VERSIONS, Form, events, excerpt, piece
+from harness.engines.completions import FORMS, NAMES, NO_CACHE, VERSIONS, Form, bounded, events, excerpt, piece
 from harness.engines.loop import LoopThread
 from harness.engines.protocol import Sampling
 
@@ -154,12 +155,14 @@ class OpenAI(LoopThread):
                     raise UsageError(f"--endpoint {address} answers {response.status}: {await refusal(response)}.")
                 header = response.headers.get("Server", "")
                 try:
-                    reply = await response.json(content_type=None)
+                    reply = json.loads(await whole(response, address + path))
                 except (ValueError, RecursionError):
                     reply = None
                 return response.status, reply if isinstance(reply, dict) else {}, excerpt(header, SHORT)
         except TimeoutError:
             raise UsageError(f"--endpoint {address}: no answer within {limit_s:g} s.") from None
+        except EndpointError as error:
+            raise UsageError(f"--endpoint {error}.") from None
         except aiohttp.ClientError as error:
             raise UsageError(f"--endpoint {address}: {unreached(error, address)}.") from None
 
@@ -194,9 +197,10 @@ class OpenAI(LoopThread):
             if status != 200:
                 said = await refusal(response)
             elif stream:
-                messages = [event async for event in events(response.content.iter_any())]
+                chunks = bounded(response.content.iter_any(), server.address)
+                messages = [event async for event in events(chunks, server.address)]
             else:
-                messages = [await response.read()]
+                messages = [await whole(response, server.address)]
         if status == 200:
             try:
                 pieces = [piece(message, server.address) for message in messages]
@@ -272,11 +276,11 @@ class OpenAI(LoopThread):
         return list(filter(None, texts))
 
     async def _metrics(self, address: str) -> str:
-        with contextlib.suppress(aiohttp.ClientError, TimeoutError, UnicodeDecodeError):
+        with contextlib.suppress(aiohttp.ClientError, EndpointError, TimeoutError, UnicodeDecodeError):
             limit = aiohttp.ClientTimeout(total=METRICS_S)
             url = f"{address.removesuffix('/v1')}/metrics"
             async with self._client.session.get(url, timeout=limit, allow_redirects=False) as response:
-                return await response.text() if response.status == 200 else ""
+                return (await whole(response, url)).decode() if response.status == 200 else ""
         return ""
 
     def told(self) -> Counter[str]:

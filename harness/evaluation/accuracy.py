@@ -1,6 +1,5 @@
 """mlperf_log_accuracy.json -> token ids -> text -> ROUGE -> gate."""
 
-import argparse
 import contextlib
 import csv
 import hashlib
@@ -18,7 +17,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Literal
 
-from harness.common.errors import BAD_INPUT, BenchmarkError, LoadGenError, why
+from harness.common.errors import BAD_INPUT, Arguments, BenchmarkError, LoadGenError, line_of, plain, why
 from harness.common.files import write_json, write_text
 from harness.common.markdown import render
 from harness.common.reading import read_text
@@ -318,7 +317,7 @@ def accuracy_txt(scores: rules.Scores, samples: int, sha256: str) -> str:
 
 def main() -> int:
     """Scores a foreign accuracy log against a data set, and writes accuracy.txt beside the log."""
-    parser = argparse.ArgumentParser(prog="python -m harness.accuracy", description=main.__doc__)
+    parser = Arguments(prog="python -m harness.accuracy", description=main.__doc__)
     parser.add_argument("log", type=Path, help="mlperf_log_accuracy.json")
     parser.add_argument("dataset", type=Path, help="the MLCommons JSON with the references")
     parser.add_argument("--model", default=DEFAULT_MODEL, help="whose tokenizer decodes the answers")
@@ -333,7 +332,7 @@ def main() -> int:
         text = accuracy_txt(scores, len(answers), digest(arguments.log))
         write_text(arguments.log.parent / "accuracy.txt", text)
     except BenchmarkError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {plain(line_of(str(error)))}", file=sys.stderr)
         return BAD_INPUT
     except OSError as error:
         print(f"error: {arguments.log.parent}: cannot write accuracy.txt: {why(error)}.", file=sys.stderr)

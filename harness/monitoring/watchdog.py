@@ -58,10 +58,14 @@ class StartWatch:
         self.log = log
         self.timeout_s = max(START * timeout_s, START_S)
         self._size = -1
-        self._since = time.monotonic()
+        self._since = self._checked = time.monotonic()
 
     def check(self) -> None:
-        """Raises EngineError where the log has not grown for too long."""
+        """Raises EngineError where the log has not grown for too long, this process's own pauses left out."""
+        now = time.monotonic()
+        if now - self._checked > PAUSED_S:
+            self._since += now - self._checked
+        self._checked = now
         size = self.log.stat().st_size if self.log.exists() else 0
         if size != self._size:
             self._size, self._since = size, time.monotonic()

@@ -16,7 +16,7 @@ from typing import Any
 
 from harness.common import files
 from harness.common.coerce import require
-from harness.common.errors import DONE, UsageError, ends_in_one_line, why
+from harness.common.errors import DONE, Arguments, UsageError, ends_in_one_line, why
 from harness.common.schema import SCHEMA
 from harness.config import checkpoint as model
 from harness.config import rules
@@ -51,7 +51,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    flags = argparse.ArgumentParser(prog="python -m harness.quantize", description=(__doc__ or "").splitlines()[0])
+    flags = Arguments(prog="python -m harness.quantize", description=(__doc__ or "").splitlines()[0])
     flags.add_argument("--model", default=rules.DEFAULT_MODEL, help="as in run.py: alias, Hugging Face name, folder")
     flags.add_argument("--out", type=Path, required=True, help="folder for the checkpoint: new, or empty")
     flags.add_argument(

@@ -5,6 +5,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+from harness.common.files import named
 from harness.reporting.compare import Compared
 from harness.reporting.style import BLUE, RED, style
 from harness.results import metrics
@@ -20,7 +21,8 @@ def write(path: Path, runs: Sequence[Compared]) -> None:
     picture = BytesIO()  # a pipe, which may be what is named, cannot be gone back in
     draw(runs).savefig(picture, format="png", dpi=110, bbox_inches="tight")
     pyplot.close("all")
-    path.write_bytes(picture.getvalue())
+    with named(path):
+        path.write_bytes(picture.getvalue())
 
 
 def draw(runs: Sequence[Compared]) -> Any:

@@ -5,7 +5,17 @@ import signal
 import sys
 from pathlib import Path
 
-from harness.common.errors import BAD_INPUT, DONE, NOT_ACCEPTED, BenchmarkError, UsageError, why
+from harness.common.errors import (
+    BAD_INPUT,
+    DONE,
+    NOT_ACCEPTED,
+    Arguments,
+    BenchmarkError,
+    UsageError,
+    line_of,
+    plain,
+    why,
+)
 from harness.common.files import write_json
 from harness.common.system import System, facts
 from harness.config import rules
@@ -18,14 +28,14 @@ def main() -> int:
     try:
         return int(arguments.command(arguments))
     except BenchmarkError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {plain(line_of(str(error)))}", file=sys.stderr)
     except OSError as error:  # --out cannot be written
         print(f"error: {error.filename or 'cannot write'}: {why(error)}.", file=sys.stderr)
     return BAD_INPUT
 
 
 def parser() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(prog="python -m harness.submission", description=__doc__)
+    top = Arguments(prog="python -m harness.submission", description=__doc__)
     commands = top.add_subparsers(required=True, metavar="COMMAND")
 
     system = commands.add_parser("system", help="describe this machine, and say what only a person can fill in")

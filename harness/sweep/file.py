@@ -216,6 +216,8 @@ def chain(path: Path) -> Iterator[Source]:
         if last.content.extends is None:
             return iter(sources[::-1])
         where, path = last.at("extends"), path.parent / last.content.extends
+        if "\0" in str(path):
+            raise UsageError(f"{where}: no path can hold a NUL.")
 
 
 def parse(path: Path, where: str) -> Source:

@@ -4,7 +4,6 @@
 What was sent is noted in the folder's mlflow.json, so that sending twice updates instead of doubling.
 """
 
-import argparse
 import json
 import os
 import sys
@@ -16,7 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from harness.common import files
-from harness.common.errors import DONE, NOT_ACCEPTED, BenchmarkError, UsageError, first_line, why
+from harness.common.errors import (
+    DONE,
+    NOT_ACCEPTED,
+    Arguments,
+    BenchmarkError,
+    UsageError,
+    first_line,
+    line_of,
+    plain,
+    why,
+)
 from harness.common.files import write_json
 from harness.common.system import System
 from harness.mmlu.summary import MMLUFacts, Overall
@@ -250,7 +259,7 @@ def milliseconds(started: str | None) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Log a finished run, MMLU evaluation or sweep to MLflow.")
+    parser = Arguments(description="Log a finished run, MMLU evaluation or sweep to MLflow.")
     parser.add_argument("folder", type=Path, metavar="RUN_DIR")
     parser.add_argument(
         "--results-dir", type=Path, default=Path("results"), help="where mlflow.db is, without a server"
@@ -259,6 +268,6 @@ def main() -> int:
     try:
         print(send(arguments.folder, arguments.results_dir))
     except BenchmarkError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {plain(line_of(str(error)))}", file=sys.stderr)
         return error.exit_code
     return DONE

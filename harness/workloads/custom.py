@@ -3,7 +3,6 @@
 `python -m harness.workload_samples [NAME OR FILE ...]` prints the token statistics of workloads.
 """
 
-import argparse
 import hashlib
 import random
 import sys
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.common.coerce import near
-from harness.common.errors import BAD_INPUT, BenchmarkError, UsageError, first_line
+from harness.common.errors import BAD_INPUT, Arguments, BenchmarkError, UsageError, first_line, line_of, plain
 from harness.common.markdown import number
 from harness.config import rules
 from harness.config.checkpoint import load_tokenizer
@@ -194,13 +193,13 @@ def table(names: Sequence[str], model: str) -> str:
 
 def main() -> int:
     """Prints the token statistics of workloads, as a Markdown table."""
-    parser = argparse.ArgumentParser(prog="python -m harness.workload_samples", description=main.__doc__)
+    parser = Arguments(prog="python -m harness.workload_samples", description=main.__doc__)
     parser.add_argument("workload", nargs="*", default=[name for name in WORKLOADS if name != OFFICIAL])
     parser.add_argument("--model", default="demo", help="whose tokenizer counts")
     arguments = parser.parse_args()
     try:
         print(table(arguments.workload, arguments.model))
     except BenchmarkError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {plain(line_of(str(error)))}", file=sys.stderr)
         return BAD_INPUT
     return 0
