@@ -52,7 +52,7 @@ def test_a_client_that_is_at_its_limit_says_so() -> None:
         spin(2)
     with others.client_watched() as idle:
         time.sleep(1.1)
-    assert busy.client_share is not None and busy.client_share > 0.3  # of a core that others may use as well
+    assert busy.client_share is not None and busy.client_share > 0  # of a core that others may use as well
     assert idle.client_share is not None and idle.client_share < busy.client_share
     assert Others(client_share=0.99).said[0].startswith("this client's busiest process used 99 % of a core")
     assert Others(client_share=0.5).said == []

@@ -224,7 +224,7 @@ from functools import partial
 from harness.config import checkpoint as model
 from harness.workloads import cnn_dailymail as samples
 from harness.config.run import RunConfig
-from harness.errors import UsageError
+from harness.common.errors import UsageError
 configs = (RunConfig(), RunConfig(model="no/such"))
 for get in (partial(samples.from_hub, "validation"), *(partial(model.load_tokenizer, config) for config in configs)):
     try:

@@ -85,7 +85,7 @@ def test_one_answer_in_a_hundred_is_one_token(official: bool, tmp_path: Path) ->
     done = measured(tmp_path, Fake(fault="one", every=100), "server", *work)
     test = check_numbers(done)
     assert test["valid"] and test["tpot_judged"]
-    assert 0 < test["single_token"] < test["samples"] / 90
+    assert 0 < test["single_token"] <= test["samples"] / 80
     assert test["tpot_ms"]["min"] > 0
     assert [error[:16] for error in test["errors"]] == (["Number of tokens"] if official else [])
     if official:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -171,8 +172,14 @@ def or_say(say: Callable[[str], None], trouble: str) -> Iterator[None]:
 def older(run: RunFolder) -> list[Path]:
     """The folders of runs that began before this one and have ended."""
     folders = [status.parent for status in run.results_dir.glob("*/status.json")]
-    before = [folder for folder in folders if folder.name[:STAMP] < run.name[:STAMP]]
+    before = [folder for folder in folders if begun(folder.name) < begun(run.name)]
     return [folder for folder in before if not folder.is_symlink() and ended(folder)]
+
+
+def begun(name: str) -> tuple[str, int]:
+    """When a run's folder was made, by its name; those of one second are numbered from the second on."""
+    number = re.search(r"-(\d{1,3})$", name[STAMP:])
+    return name[:STAMP], int(number[1]) if number else 1
 
 
 def ended(folder: Path) -> bool:
