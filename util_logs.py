@@ -1,4 +1,4 @@
-"""The command: what a LoadGen log says, as JSON. `python util_logs.py LOG_DIR`; for programs, `harness.loadgen_log`."""
+"""The command: what a LoadGen log says, as JSON. `python util_logs.py LOG_DIR`; for programs, `harness.loadgen.log`."""
 
 import harness.common.interrupts  # noqa: F401
 
