@@ -146,7 +146,7 @@ def measure(messages: int, rate: float, clients: int) -> None:
         flush=True,
     )
     engine.close()
-    server.terminate()
+    server.kill()
 
 
 def cpu_s(server: int | None) -> tuple[float, float]:

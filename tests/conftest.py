@@ -4,7 +4,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -78,6 +78,17 @@ class Finished:
     @property
     def status(self) -> Any:
         return json.loads((self.folder / "status.json").read_text())
+
+
+@pytest.fixture(autouse=True)
+def signals_as_they_were() -> Iterator[None]:
+    """What a command does to signals in this process stays with its test: a process begun later would inherit it."""
+    before = {
+        number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE)
+    }
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def nothing(pid: int) -> None: ...
