@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -29,6 +30,7 @@ from harness.config.run import RunConfig
 from harness.engines.completions import events
 from harness.engines.openai import OpenAI
 from harness.engines.protocol import Sampling
+from harness.loadgen.session import Bench
 from harness.monitoring.watchdog import Watchdog
 from harness.reporting import report as rendering
 from harness.runs.records import ServerUse
@@ -554,3 +556,19 @@ def test_vllm_serve_keeps_the_gate(vllm_serve: str, tmp_path: Path) -> None:
 
 def test_errors_of_a_server_are_no_errors_of_ours() -> None:
     assert issubclass(EndpointError, BenchmarkError) and EndpointError.exit_code == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "failure", "said"),
+    [
+        (
+            "the client of http://h:1/v1",
+            "a client process ended",
+            "the client of http://h:1/v1: a client process ended",
+        ),
+        ("vLLM", "vLLM's engine process ended", "vLLM's engine process ended"),
+    ],
+)
+def test_an_engine_that_ended_is_named_with_its_address(name: str, failure: str, said: str) -> None:
+    bench: Any = SimpleNamespace(engine=SimpleNamespace(name=name, failure=failure))
+    assert Bench.ended.fget(bench) == said  # type: ignore[attr-defined]

@@ -152,6 +152,12 @@ class Bench:
 
         return self.engine.wait(self.engine.spawn(work), watch)
 
+    @property
+    def ended(self) -> str:
+        """Why the engine will answer no more, and which one it is: a client's name holds its addresses."""
+        failure, name = self.engine.failure or "", self.engine.name
+        return failure if failure.startswith(name) else f"{name}: {failure}"
+
     def raise_cause(self, failure: BaseException) -> NoReturn:
         """Raises what failed in a test: the engine's own end where an answer came empty because of it, which may show
         a moment later."""
@@ -159,13 +165,13 @@ class Bench:
         while not self.engine.failure and time.monotonic() < until:
             time.sleep(0.1)
         if isinstance(failure, EmptyAnswerError) and self.engine.failure:
-            raise EngineError(self.engine.failure) from failure
+            raise EngineError(self.ended) from failure
         raise failure
 
     def check(self, folder: Path, busy: bool = True) -> None:
         """Raises when the run cannot go on: LoadGen itself would wait for ever."""
         if self.engine.failure:
-            raise EngineError(self.engine.failure)
+            raise EngineError(self.ended)
         if busy:
             self.watchdog.check()
         else:
