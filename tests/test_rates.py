@@ -74,7 +74,13 @@ def offline(target: Plan, **changes: Any) -> dict[str, Any]:
     numbers = {"tokens_per_sec": 6400.0, "samples_per_sec": 777.0, "mean_new_tokens": 128.0}
     where = {"category": "datacenter", "scenario": "offline", "gpus": GPUS, "valid": True}
     setup = target.setup | {name: value for name, value in changes.items() if name in target.setup}
-    return {"run": "earlier", **where, "setup": setup, **numbers, **changes}
+    ours = {
+        "scenario": "offline",
+        "total_sample_count": 13368,
+        "samples_per_query": 1,
+    }  # its own, whatever is asked now
+    work = target.work | ours | changes.pop("work", {})
+    return {"run": "earlier", **where, "setup": setup, "work": work, **numbers, **changes}
 
 
 def expected(target: Plan, lines: list[dict[str, Any]]) -> Plan:
@@ -120,6 +126,8 @@ def test_the_server_rate_for_any_offline_result(tokens_per_sec: float, mean: flo
         {"scenario": "singlestream"},
         {"tokens_per_sec": None},
         {"mean_new_tokens": None},
+        {"work": {"dataset_path": "other.json"}},
+        {"work": {"workload": "chat"}},
     ],
     ids=str,
 )
@@ -138,6 +146,11 @@ def test_the_last_fitting_run_counts():
     ]
     assert expected(server, lines).target_qps == pytest.approx(0.8 * 200 / 128)
     assert known_offline(server, GPUS, []) is None
+
+
+def test_a_line_of_an_old_format_tells_no_work():
+    server = plan("server")
+    assert known_offline(server, GPUS, [offline(server) | {"work": None}]) is not None
 
 
 class Instant:

@@ -27,6 +27,7 @@ LATENCY_MARGIN = 1.5
 STREAM_TRIAL = 10  # queries
 TRIAL_S = 60.0  # then the answers that came are counted
 LOWER = 0.97  # of a rate that did not hold a whole test, at most
+OTHER_WORK = ("scenario", "total_sample_count", "samples_per_query")  # which leave requests per second as they are
 
 
 @dataclass(frozen=True)
@@ -87,9 +88,19 @@ def known_offline(plan: Plan, gpus: list[str], history: Iterable[Mapping[str, An
     last = None
     for line in history:
         same = all(line.get(key) == value for key, value in mine.items()) and not line.get("batch_size")
-        if same and line.get("tokens_per_sec") and line.get("mean_new_tokens"):
+        if (
+            same
+            and requested(line.get("work") or plan.work) == requested(plan.work)
+            and line.get("tokens_per_sec")
+            and line.get("mean_new_tokens")
+        ):
             last = Known(str(line["run"]), float(line["tokens_per_sec"]), float(line["mean_new_tokens"]))
     return last
+
+
+def requested(work: Mapping[str, object]) -> dict[str, object]:
+    """Of the work of a run, what the speed of a request depends on; lines of old formats tell no work."""
+    return {name: value for name, value in work.items() if name not in OTHER_WORK}
 
 
 def from_history(plan: Plan, known: Known) -> Plan:
