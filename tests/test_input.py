@@ -250,3 +250,12 @@ def test_a_run_interrupted_in_its_performance_test_has_an_accuracy_to_show(cut: 
     page = (folder / "report.md").read_text()
     assert f"**Accuracy: {kept.verdict}**" in page and "interrupted" in page
     assert "Performance: VALID" not in page
+
+
+@pytest.mark.parametrize("asked", ["none", "test06"])
+def test_a_compliance_test_that_was_cut_off_has_no_verdict(asked: str, tmp_path: Path) -> None:
+    folder = made.run(tmp_path / "run", compliance=asked)
+    RunFolder(folder.parent, folder.name).set_status("failed", "the engine ended")
+    assert ended("report.py", str(folder)).returncode == 0
+    page = (folder / "report.md").read_text()
+    assert ("**TEST06: no verdict**" in page) == (asked == "test06")
