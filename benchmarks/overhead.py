@@ -51,9 +51,7 @@ def measure(scenario: str) -> dict[str, float]:
     prompts = [[1] * 778] * SAMPLES
     tested = sut.create(InstantEngine(), prompts, config)
     with tempfile.TemporaryDirectory() as folder:
-        conf = Path(folder) / "user.conf"
-        conf.write_text(loadgen.user_conf(plan))
-        settings = loadgen.settings_for(plan, conf)
+        settings = loadgen.Settings().of(plan, Path(folder))
         before = time.process_time()
         loadgen.run("performance", settings, tested, SAMPLES, Path(folder), lambda: None)
         used = time.process_time() - before

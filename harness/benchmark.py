@@ -1,13 +1,14 @@
 """The way of one run: plan, data, engine, rate, tests, report."""
 
 import gc
-from dataclasses import asdict, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 from harness import engines
-from harness.common import processes, system
+from harness.common import files, processes, system
 from harness.common.errors import DONE, NOT_ACCEPTED
 from harness.common.progress import Display
+from harness.common.schema import SCHEMA
 from harness.common.secrets import hide_settings
 from harness.config import checkpoint as model
 from harness.config.plan import Plan, resolve
@@ -17,7 +18,7 @@ from harness.evaluation.accuracy import Evaluation
 from harness.loadgen import search
 from harness.loadgen import target_rate as rates
 from harness.loadgen.probes import goal
-from harness.loadgen.session import Bench
+from harness.loadgen.session import Bench, Tested
 from harness.monitoring import background_load as others
 from harness.monitoring.engine_start import start
 from harness.monitoring.watchdog import Watchdog
@@ -30,50 +31,103 @@ from harness.results.summary import Summary
 from harness.runs import folder as results
 from harness.runs.folder import RunFolder
 from harness.runs.probe import Probe
+from harness.runs.records import RunFacts
 from harness.workloads import cnn_dailymail as samples
 from harness.workloads import custom as workload_samples
 
 
+@dataclass(frozen=True)
+class Run:
+    """One run under way: its folder, the screen, and what is known of it, which config.json always holds."""
+
+    folder: RunFolder
+    display: Display
+    facts: RunFacts
+
+    @classmethod
+    def begin(cls, plan: Plan, folder: RunFolder, display: Display) -> Self:
+        """A run whose settings are known as far as they can be before its samples are read."""
+        facts = RunFacts(
+            schema_version=SCHEMA,
+            plan=plan,
+            deviations=[],
+            command=processes.command_line(),
+            started=results.now(),
+            system=system.detect(),
+        )
+        run = cls(folder, display, facts)
+        run.adopt(plan)
+        return run
+
+    @property
+    def plan(self) -> Plan:
+        return self.facts.plan
+
+    @property
+    def config(self) -> RunConfig:
+        return self.plan.config
+
+    def adopt(self, plan: Plan) -> None:
+        """Takes the plan as it is known now, and says what is new in it: a rate, or why nothing can be compared."""
+        told = self.facts.deviations
+        self.facts.adopt(plan)
+        self.save()
+        if new := [reason for reason in plan.deviations if reason not in told]:
+            self.display.say(f"not comparable with MLPerf results: {'; '.join(new)}", style="yellow")
+
+    def save(self) -> None:
+        results.record(self.folder, self.facts)
+
+    def warn_short(self) -> None:
+        if self.plan.too_short:
+            self.display.say(self.plan.too_short, style="yellow")
+
+
 def run(config: RunConfig, folder: RunFolder, display: Display) -> int:
     """One run of the benchmark in its folder; returns the exit code. Raises BenchmarkError."""
-    weights, reference = model.weight_bytes(config), model.is_reference(config)
+    model.weight_bytes(config)  # a model that cannot be had is found first
     tokenizer = model.load_tokenizer(config)
+    run, library = planned(config, tokenizer, folder, display)
+    bench = started(run, library)
+    find_rate(run, bench)
+    evaluation = measure(run, bench, tokenizer)
+    display.stage(f"stopping {bench.engine.name}")
+    bench.engine.close()
+    return exit_code(config, evaluation, report(run))
+
+
+def planned(config: RunConfig, tokenizer: Any, folder: RunFolder, display: Display) -> tuple[Run, samples.Library]:
+    """The run with every setting known that needs no engine, and its samples."""
     if not config.official_workload:
         display.stage("reading the workload")
     workload = workload_samples.load(config, tokenizer)
     asked, random = workload.asked if workload else None, model.has_random_weights(config)
-    plan = resolve(config, system.gpus(), weights, reference, asked, random)
-    results.record(folder, plan, command=processes.command_line(), started=results.now(), system=system.facts())
-    warn(display, plan.deviations)
-    title = checkpoints.title(config)
+    plan = resolve(config, system.gpus(), model.weight_bytes(config), model.is_reference(config), asked, random)
+    run = Run.begin(plan, folder, display)
+    checkpoints.title(config)  # a damaged one ends the run here
     library = workload or official_samples(plan, tokenizer)
-    if not library.official:
-        known, plan = plan.deviations, replace(plan, official_data=False)
-        warn(display, [reason for reason in plan.deviations if reason not in known])
-    warn_short(display, plan)
+    run.facts.data, run.facts.mean_prompt_tokens = library.source, round(library.mean_prompt_tokens, 1)
+    run.adopt(replace(plan, official_data=library.official))
+    run.warn_short()
     for said in rates.unused(config):
         display.say(said, style="yellow")
+    return run, library
 
-    taken = others.taken_gpus()
-    engine = engines.create(plan, folder.path / traces.FOLDER)
-    start(engine, folder, config.stall_timeout, display)
-    known, plan = plan.deviations, replace(plan, running=engine.running)
-    warn(display, [reason for reason in plan.deviations if reason not in known])
-    data = {"data": library.source, "mean_prompt_tokens": round(library.mean_prompt_tokens, 1)}
-    data |= {"concurrency": None if config.endpoint else engine.concurrency}  # a server's own is not told
-    data |= {"checkpoint": title if plan.running.quantized_checkpoint else None}
-    results.record(
-        folder, plan, engine_start_s=round(engine.start_s, 1), engine_args=hide_settings(engine.args), **data
-    )
+
+def started(run: Run, library: samples.Library) -> Bench:
+    """The run's engine, up, with the samples: the bench of its tests."""
+    config, taken = run.config, others.taken_gpus()
+    engine = engines.create(run.plan, run.folder.path / traces.FOLDER)
+    start(engine, run.folder, config.stall_timeout, run.display)
+    facts = run.facts
+    facts.engine_start_s, facts.engine_args = round(engine.start_s, 1), files.as_json(hide_settings(engine.args))
+    facts.concurrency = None if config.endpoint else engine.concurrency  # a server's own is not told
+    facts.checkpoint = checkpoints.title(config) if engine.running.quantized_checkpoint else None
+    run.adopt(replace(run.plan, running=engine.running))
     gc.collect()
     gc.freeze()  # what is loaded stays: no need to look through it again while measuring
-    bench = Bench(folder, engine, library, display, Watchdog(engine, config.stall_timeout), taken_gpus=taken)
-    plan = find_rate(plan, bench)
-    evaluation = measure(plan, bench, tokenizer)
-    display.stage(f"stopping {engine.name}")
-    engine.close()
-    summary = report(plan, folder, display)
-    return exit_code(config, evaluation, summary)
+    watchdog = Watchdog(engine, config.stall_timeout)
+    return Bench(run.folder, engine, library, run.display, watchdog, taken_gpus=taken)
 
 
 def official_samples(plan: Plan, tokenizer: Any) -> samples.Library:
@@ -83,34 +137,23 @@ def official_samples(plan: Plan, tokenizer: Any) -> samples.Library:
     return library
 
 
-def warn(display: Display, deviations: list[str]) -> None:
-    if deviations:
-        display.say(f"not comparable with MLPerf results: {'; '.join(deviations)}", style="yellow")
-
-
-def warn_short(display: Display, plan: Plan) -> None:
-    if plan.too_short:
-        display.say(plan.too_short, style="yellow")
-
-
-def find_rate(plan: Plan, bench: Bench) -> Plan:
-    """The plan with its target rate: from the history, a short calibration, or a search."""
-    need = rates.needed(plan.config)
-    if need == "nothing":
-        return plan
-    known = known_offline(plan) if plan.config.row.fixed_rate else None
-    if plan.config.batches:
-        found = try_batches(plan, bench)
-    elif plan.config.tries_rates:
-        found = try_rates(plan, bench, known)
+def find_rate(run: Run, bench: Bench) -> None:
+    """Completes the plan with its target rate: from the history, a short calibration, or a search."""
+    config = run.config
+    if rates.needed(config) == "nothing":
+        return
+    known = known_offline(run.plan) if config.row.fixed_rate else None
+    if config.batches:
+        found = try_batches(run, bench)
+    elif config.tries_rates:
+        found = try_rates(run, bench, known)
     elif known:
-        found = rates.from_history(plan, known)
+        found = rates.from_history(run.plan, known)
     else:
-        found = rates.from_trial(plan, calibrate(plan, bench))
-    bench.display.done(found.notes[-1])
-    warn_short(bench.display, found)
-    results.record(bench.run, found)
-    return found
+        found = rates.from_trial(run.plan, calibrate(run.plan, bench))
+    run.display.done(found.notes[-1])
+    run.adopt(found)
+    run.warn_short()
 
 
 def known_offline(plan: Plan) -> rates.Known | None:
@@ -126,32 +169,36 @@ def calibrate(plan: Plan, bench: Bench) -> rates.Trial:
     return bench.measure(rates.trial(bench.engine, requests, rates.trial_batch(plan)))
 
 
-def try_rates(plan: Plan, bench: Bench, known: rates.Known | None) -> Plan:
-    """The plan with the best of several rates, each a short test; every one is kept in config.json at once."""
+def probed(run: Run, bench: Bench, short: Plan) -> Probe:
+    """A short test, kept in config.json at once."""
+    run.facts.probes.append(bench.probe(short))
+    run.save()
+    return run.facts.probes[-1]
+
+
+def try_rates(run: Run, bench: Bench, known: rates.Known | None) -> Plan:
+    """The plan with the best of several rates, each a short test."""
+    plan, given = run.plan, run.config.server_target_qps
 
     def probe(qps: float, seconds: float | None = None) -> Probe:
-        bench.probes.append(bench.probe(plan, rates.at_rate(plan, qps, seconds)))
-        results.record(bench.run, plan, probes=[asdict(probe) for probe in bench.probes])
-        return bench.probes[-1]
+        return probed(run, bench, rates.at_rate(plan, qps, seconds))
 
-    given = plan.config.server_target_qps
     if not isinstance(given, tuple):
         return rates.from_search(plan, search.search(start_rate(plan, bench, known), probe, goal(plan)))
     for qps in sorted(set(given)):
         probe(qps)
-    if more := search.beyond(goal(plan), bench.probes):
+    if more := search.beyond(goal(plan), run.facts.probes):
         probe(more)
-    return rates.from_curve(plan, bench.probes)
+    return rates.from_curve(plan, run.facts.probes)
 
 
-def try_batches(plan: Plan, bench: Bench) -> Plan:
+def try_batches(run: Run, bench: Bench) -> Plan:
     """The plan with the most samples per query, after a short test with each number of them."""
-    for size in sorted(set(plan.config.batches)):
-        short = rates.in_batches(plan, size)
+    for size in sorted(set(run.config.batches)):
+        short = rates.in_batches(run.plan, size)
         found = rates.from_trial(short, calibrate(short, bench))
-        bench.probes.append(bench.probe(plan, found))
-        results.record(bench.run, plan, probes=[asdict(probe) for probe in bench.probes])
-    return plan.noted(found.notes[-1], expected_latency_ms=found.expected_latency_ms)
+        probed(run, bench, found)
+    return run.plan.noted(found.notes[-1], expected_latency_ms=found.expected_latency_ms)
 
 
 def start_rate(plan: Plan, bench: Bench, known: rates.Known | None) -> float:
@@ -162,60 +209,61 @@ def start_rate(plan: Plan, bench: Bench, known: rates.Known | None) -> float:
     return (row.search_share or 1.0) * known.requests_per_sec
 
 
-def measure(plan: Plan, bench: Bench, tokenizer: Any) -> Evaluation | None:
+def measure(run: Run, bench: Bench, tokenizer: Any) -> Evaluation | None:
     """Accuracy, performance, compliance, profile. A failed gate ends it, unless the user said otherwise."""
-    config, evaluation = plan.config, None
+    config, evaluation, loaded = run.config, None, list[int]()
     if config.mode != "performance":
-        evaluation = measure_accuracy(plan, bench, tokenizer)
+        evaluation = measure_accuracy(run.plan, bench, tokenizer)
         if gate_failed(config, evaluation):
             return evaluation
     if config.mode != "accuracy":
-        plan = measure_performance(plan, bench)
+        loaded = measure_performance(run, bench).loaded
     if config.compliance != "none":
-        outcome = compliance.run(bench, plan, config.compliance, tokenizer.eos_token_id)
-        bench.display.done(f"compliance: {outcome.headline}")
+        outcome = compliance.run(bench, run.plan, config.compliance, tokenizer.eos_token_id, loaded)
+        run.display.done(f"compliance: {outcome.headline}")
     if config.profile:
-        bench.display.done(f"profile: {profiling.run(plan, bench).headline}")
+        run.display.done(f"profile: {profiling.run(run.plan, bench).headline}")
     return evaluation
 
 
 def measure_accuracy(plan: Plan, bench: Bench, tokenizer: Any) -> Evaluation:
-    folder = bench.test("accuracy", plan)
+    tested = bench.test("accuracy", plan)
     bench.display.stage("scoring")
-    evaluation = accuracy.evaluate(folder, plan, bench.library, tokenizer)
+    evaluation = accuracy.evaluate(tested.folder, plan, bench.library, tokenizer)
     bench.display.done(f"accuracy: {evaluation.headline}")
     return evaluation
 
 
-def measure_performance(plan: Plan, bench: Bench) -> Plan:
-    """Runs the performance test, again with a corrected rate if the first was wrong; the plan of the last one."""
-    attempts: list[Probe] = []
-    for left in reversed(range(rates.max_attempts(plan.config))):
-        result, attempt = bench.attempt(plan)
-        better = rates.corrected(plan, result, [*bench.probes, *attempts, attempt]) if left else None
+def measure_performance(run: Run, bench: Bench) -> Tested:
+    """Runs the performance test, again with a corrected rate if the first was wrong."""
+    attempts = run.facts.attempts
+    for left in reversed(range(rates.max_attempts(run.config))):
+        tested, result, attempt = bench.attempt(run.plan)
+        better = rates.corrected(run.plan, result, [*run.facts.probes, *attempts, attempt]) if left else None
         if better is None:
             break
         attempts.append(bench.set_aside(attempt, len(attempts) + 1))
-        plan = better
-        bench.display.done(plan.notes[-1])
-        results.record(bench.run, plan, attempts=[asdict(attempt) for attempt in attempts])
+        run.display.done(better.notes[-1])
+        run.adopt(better)
     speed = f"{result.tokens_per_sec:,.0f} output tokens/s" if result.tokens_per_sec else "no tokens"
-    bench.display.done(f"performance: {'VALID' if result.valid else 'INVALID'}, {speed}")
-    return plan
+    run.display.done(f"performance: {'VALID' if result.valid else 'INVALID'}, {speed}")
+    return tested
 
 
-def report(plan: Plan, folder: RunFolder, display: Display) -> Summary:
+def report(run: Run) -> Summary:
     """Writes all that is made from the run's logs, and shows the result."""
+    config, display = run.config, run.display
     display.stage("writing the report")
-    other = beside.find(plan, results.history(plan.config.results_dir))
-    results.note(folder, stages=display.stages, in_process=other and other.model_dump())
-    config, summary = plan.config, rendering.build(folder.path)
-    results.finish(folder, rendering.history_line(summary), bool(config.keep_all), display.done)
+    run.facts.in_process = beside.find(run.plan, results.history(config.results_dir))
+    run.facts.stages = display.stages
+    run.save()
+    summary = rendering.build(run.folder.path)
+    results.finish(run.folder, rendering.history_line(summary), bool(config.keep_all), display.done)
     with results.or_say(display.done, f"{config.results_dir / 'index.md'} could not be written"):
         rendering.write_index(config.results_dir)
     display.say("")
     display.console.print(rendering.table(summary))
-    display.say(f"report: {folder.path / 'report.md'}")
+    display.say(f"report: {run.folder.path / 'report.md'}")
     return summary
 
 

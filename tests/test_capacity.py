@@ -16,6 +16,7 @@ from harness.results import roofline
 from harness.results.advice import advice
 from harness.results.roofline import Load
 from harness.results.summary import Performance
+from harness.runs.folder import RunFolder
 from harness.runs.records import Usage
 from tests import made
 
@@ -86,8 +87,7 @@ def test_what_a_rate_comes_to(tmp_path: Path) -> None:
 
 def test_the_share_stands_in_the_report_of_a_known_card(tmp_path: Path) -> None:
     run = made.run(tmp_path / "run", system={**made.SYSTEM, "gpus": ["NVIDIA H200"]}, model="other")
-    config = run / "config.json"
-    config.write_text(config.read_text().replace('"schema_version"', '"concurrency": 256, "schema_version"', 1))
+    made.note(RunFolder(tmp_path, "run"), concurrency=256)
     test = rendering.build(run).run.performance
     assert test and test.mfu_percent and 0 < test.mfu_percent < 100
     assert "| MFU, % |" in (run / "report.md").read_text()

@@ -17,12 +17,11 @@ from harness.config.plan import Plan, resolve
 from harness.config.run import RunConfig
 from harness.loadgen import log as loadgen_log
 from harness.loadgen import target_rate as rates
-from harness.loadgen.driver import settings_for, user_conf
+from harness.loadgen.driver import Settings, user_conf
 from harness.loadgen.log import LogError, Sample
 from harness.reporting import load_curves as curves
 from harness.reporting import report as rendering
 from harness.results import performance
-from harness.runs import folder as results
 from harness.runs.folder import RunFolder
 from harness.runs.probe import Probe
 from tests import made
@@ -42,17 +41,16 @@ def test_own_limits_take_the_place_of_mlperfs_and_are_said() -> None:
     assert "latency = " not in user_conf(plan())
 
 
-def held(conf: Path, end: Any) -> None:
+def held(folder: Path, end: Any) -> None:
     own = plan(scenario="interactive", ttft_limit=800, tpot_limit=12, server_target_qps=5)
-    conf.write_text(user_conf(own))
-    settings = settings_for(own, conf)
+    settings = Settings().of(own, folder)
     end.put((settings.ttft_latency, settings.tpot_latency))
 
 
 def test_loadgen_holds_them(tmp_path: Path) -> None:
     spawn = multiprocessing.get_context("spawn")
     end = spawn.Queue()
-    spawn.Process(target=held, args=(tmp_path / "user.conf", end)).start()
+    spawn.Process(target=held, args=(tmp_path, end)).start()
     assert end.get(timeout=60) == (800e6, 12e6)
 
 
@@ -122,7 +120,7 @@ def test_a_run_that_ends_after_two_of_three_rates(
         logs.write_text("".join(line for line in logs.read_text().splitlines(True) if "result_" not in line))
     run = RunFolder(tmp_path, "run")
     probes = [Probe(qps, True, 10 * qps, qps, 5 * qps, qps / 2, 128 * qps, qps) for qps in (4.0, 8.5)]
-    results.note(run, probes=[asdict(probe) for probe in probes])
+    made.note(run, probes=[asdict(probe) for probe in probes])
     run.set_status(status, reason)
     summary, page = rendering.build(folder), (folder / "report.md").read_text()
     verdict = page.partition("## Verdict")[2].partition("## ")[0]
@@ -149,7 +147,7 @@ def test_several_rates_make_a_curve(tmp_path: Path) -> None:
         Probe(qps, qps < 10, 10 * qps, qps, 5 * qps, qps / 2, 128 * min(qps, 10), min(qps, 10))
         for qps in (4.0, 8.5, 16.0)
     ]
-    results.note(RunFolder(tmp_path, "run"), probes=[asdict(probe) for probe in probes])
+    made.note(RunFolder(tmp_path, "run"), probes=[asdict(probe) for probe in probes])
     summary = rendering.build(folder)
     assert summary.run.search == probes
     page = (folder / "report.md").read_text()

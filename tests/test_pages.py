@@ -14,7 +14,6 @@ from harness.common.errors import EndpointError, UsageError, ends_in_one_line
 from harness.common.progress import Display
 from harness.reporting import report as rendering
 from harness.runs import ending
-from harness.runs import folder as results
 from harness.runs.folder import RunFolder
 from tests import made
 
@@ -26,7 +25,7 @@ KEY = "sk-" + "neverwritethisdown"
 def test_a_report_holds_no_html_no_escapes_and_no_lines_of_others(tmp_path: Path) -> None:
     folder = made.run(tmp_path / "run", endpoint="http://h/v1")
     server = f"vLLM {HTML}{ESCAPE}\n\n# A heading | a cell ![x](http://tracker/x)"
-    results.note(
+    made.note(
         RunFolder(tmp_path, "run"),
         command=f"python run.py --model 'a\n```\n{HTML}'",
         engine_args={"server": server, "serves": "demo", "exchange": "text in", "max_in_flight": 64},

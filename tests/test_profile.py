@@ -209,7 +209,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         made.run(tmp_path / "run", **flags, profile=True)
         plan = resolve(RunConfig(**{"model": "demo", "mode": "performance", "profile": True} | flags), [], 0)
         return plan, SimpleNamespace(
-            run=RunFolder(tmp_path, "run"),
+            folder=RunFolder(tmp_path, "run"),
             engine=engine,
             library=Library([[n] * (n + 1) for n in range(16)], [], [], "", [n + 2 for n in range(16)]),
             display=SimpleNamespace(stage=lambda name: None),
@@ -234,15 +234,15 @@ LOADS: list[tuple[dict[str, Any], int | None]] = [
 def test_the_window_has_the_load_of_its_scenario(bench: Any, flags: dict[str, Any], in_flight: int | None) -> None:
     engine = FakeEngine()
     plan, place = bench(engine, **flags)
-    engine.trace = lambda: write(place.run.path / "Profile", ON_GPU)
+    engine.trace = lambda: write(place.folder.path / "Profile", ON_GPU)
     found = profiling.run(plan, place)
     assert (engine.profiled, engine.running_now, found.failure) == ([True, False], 0, "")
     assert 0 < engine.asked_then[0] < engine.asked_then[1]  # in the middle of the load
     assert engine.most == in_flight or (in_flight is None and engine.asked)
-    summary = rendering.build(place.run.path)
+    summary = rendering.build(place.folder.path)
     assert summary.run.profile == found
     assert summary.plots["profile"] == "plots/profile.png"
-    report = (place.run.path / "report.md").read_text()
+    report = (place.folder.path / "report.md").read_text()
     assert "no kernel ran for 10 % of the time" in report
     assert "| matrix products | 0.6 | 63.2 | 1 |" in report
     assert f"(Profile/{NAME})" in report
@@ -260,10 +260,10 @@ def test_an_engine_that_fails_takes_nothing_from_the_measured_result(bench: Any,
     plan, place = bench(FakeEngine(fails=True), **flags)
     said = profiling.run(plan, place).headline
     assert said.startswith("failed, the measured results stand: the load ended: vLLM's engine process ended")
-    summary = rendering.build(place.run.path)
+    summary = rendering.build(place.folder.path)
     assert summary.run.performance is not None and summary.run.performance.tokens_per_sec == 1024
     assert "profile" not in summary.plots
-    assert "The profiler failed: the load ended" in (place.run.path / "report.md").read_text()
+    assert "The profiler failed: the load ended" in (place.folder.path / "report.md").read_text()
 
 
 def test_a_profiler_that_leaves_no_trace_is_a_failure_too(bench: Any) -> None:

@@ -21,7 +21,7 @@ from harness.loadgen import driver as loadgen
 from harness.loadgen import log as loadgen_log
 from harness.loadgen import target_rate as rates
 from harness.loadgen import validity
-from harness.loadgen.driver import set_rates, settings_for, user_conf
+from harness.loadgen.driver import Settings, user_conf
 from harness.loadgen.log import TestResult
 from harness.loadgen.target_rate import (
     Trial,
@@ -340,16 +340,20 @@ def test_edge_offline_is_configured_under_its_own_model():
 RATES = ("server_target_qps", "offline_expected_qps", "single_stream_expected_latency_ns")
 KEPT = ("min_duration_ms", "min_query_count", "performance_sample_count_override", "use_token_latencies")
 KEPT += ("ttft_latency", "tpot_latency", "qsl_rng_seed", "sample_index_rng_seed", "schedule_rng_seed")
-Held = tuple[str, dict[str, Any], dict[str, Any]]
+Held = tuple[str, dict[str, Any], dict[str, Any], dict[str, Any], dict[str, Any]]
 
 
-def heard(target: Plan, conf: Path, ends: Any) -> None:
-    """What real LoadGen holds after reading a plan's user.conf, and after it was given half the rate."""
-    conf.write_text(user_conf(target))
-    held = settings_for(target, conf)
-    first = {name: getattr(held, name) for name in KEPT + RATES}
-    set_rates(held, from_trial(target, replace(TRIAL, seconds=2 * TRIAL.seconds)))
-    ends.put((held.scenario.name, first, {name: getattr(held, name) for name in KEPT + RATES}))
+def heard(target: Plan, folder: Path, ends: Any) -> None:
+    """What real LoadGen holds for a plan, for half its rate, for a short test of it, and for the plan once more."""
+    settings = Settings()
+    slower = from_trial(target, replace(TRIAL, seconds=2 * TRIAL.seconds))
+    short = replace(target, samples=100, min_duration_s=3.0)
+
+    def values(one: Plan) -> dict[str, Any]:
+        return {name: getattr(settings.of(one, folder), name) for name in KEPT + RATES}
+
+    first, *others = [values(one) for one in (target, slower, short, target)]
+    ends.put((settings.of(target, folder).scenario.name, first, *others))
 
 
 @pytest.fixture(scope="module")
@@ -359,14 +363,13 @@ def held(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Held]:
     ends = {scenario: spawn.Queue() for scenario in CATEGORY}
     for scenario, end in ends.items():
         short = from_trial(plan(scenario, total_sample_count=500, min_duration=7, version="6.0"), TRIAL)
-        conf = tmp_path_factory.mktemp(scenario) / "user.conf"
-        spawn.Process(target=heard, args=(short, conf, end)).start()
+        spawn.Process(target=heard, args=(short, tmp_path_factory.mktemp(scenario), end)).start()
     return {scenario: end.get(timeout=60) for scenario, end in ends.items()}
 
 
 @pytest.mark.parametrize("scenario", CATEGORY)
 def test_loadgen_holds_its_settings(held: dict[str, Held], scenario: str):
-    name, values, _ = held[scenario]
+    name, values, *_ = held[scenario]
     assert name == rules.SCENARIO[scenario].loadgen
     assert (values["min_duration_ms"], values["min_query_count"]) == (7000, 500)
     assert values["performance_sample_count_override"] == 500
@@ -394,6 +397,13 @@ def test_what_loadgen_throws_ends_the_test(tmp_path: Path, monkeypatch: pytest.M
     ],
 )
 def test_loadgen_takes_a_second_rate(held: dict[str, Held], scenario: str, rate: str, first: float, second: float):
-    _, before, after = held[scenario]
+    _, before, after, *_ = held[scenario]
     assert (before[rate], after[rate]) == (pytest.approx(first), pytest.approx(second))
     assert {name: before[name] for name in KEPT} == {name: after[name] for name in KEPT}
+
+
+@pytest.mark.parametrize("scenario", CATEGORY)
+def test_a_short_test_leaves_nothing_behind(held: dict[str, Held], scenario: str):
+    _, before, _, short, again = held[scenario]
+    assert (short["min_duration_ms"], short["performance_sample_count_override"]) == (3000, 100)
+    assert before == again

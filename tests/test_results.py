@@ -25,7 +25,7 @@ from harness.reporting import compare
 from harness.reporting.report import build, reservations, write_index
 from harness.results.summary import Run
 from harness.runs import folder as results
-from harness.runs.folder import RunFolder, finish, history, note, open_run, record
+from harness.runs.folder import RunFolder, finish, history, open_run
 from tests import made
 
 LABEL = "datacenter-offline"
@@ -360,8 +360,10 @@ def test_the_index_passes_over_lines_of_other_programs(tmp_path: Path):
 def test_a_fact_noted_later_leaves_the_plan_as_it_is(tmp_path: Path):
     run = open_run(tmp_path, LABEL)
     plan = resolve(RunConfig(), [], 0)
-    record(run, plan.noted("a lower rate", target_qps=5.0))
-    note(run, stages=[("calibrating", 1.5)])
+    made.record(run, plan.noted("a lower rate", target_qps=5.0))
+    kept = results.facts_of(run.path)
+    kept.stages = [("calibrating", 1.5)]
+    results.record(run, kept)
     facts = read_json(run.path / "config.json")
     assert (facts["plan"]["target_qps"], facts["plan"]["notes"][-1]) == (5.0, "a lower rate")
     assert facts["stages"] == [["calibrating", 1.5]]
@@ -369,7 +371,7 @@ def test_a_fact_noted_later_leaves_the_plan_as_it_is(tmp_path: Path):
 
 def test_a_run_without_a_finished_test_has_no_report(tmp_path: Path) -> None:
     run = open_run(tmp_path, LABEL)
-    record(run, resolve(RunConfig(model="demo"), [], 0), command="c", started="s", system={})
+    made.record(run, resolve(RunConfig(model="demo"), [], 0), command="c", started="s", system={})
     run.set_status("failed", "too few samples")
     with pytest.raises(UsageError, match=r"no test came to its end \(too few samples\)"):
         build(run.path)
@@ -420,10 +422,10 @@ def test_an_index_that_cannot_be_written_takes_nothing_from_a_run(tmp_path: Path
     folder = made.run(tmp_path / "run", results_dir=tmp_path)
     (tmp_path / "index.md").mkdir()
     screen = Console(file=io.StringIO(), width=200)
-    plan = results.facts_of(folder).plan
     display = Display(screen)
     display.stage("performance test")
-    assert benchmark.report(plan, RunFolder(tmp_path, "run"), display).run.performance
+    run = benchmark.Run(RunFolder(tmp_path, "run"), display, results.facts_of(folder))
+    assert benchmark.report(run).run.performance
     assert "index.md could not be written: Is a directory" in screen.file.getvalue()  # type: ignore[attr-defined]
 
 

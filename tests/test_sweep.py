@@ -35,6 +35,7 @@ from harness.sweep.file import BASELINE, Experiment, Sweep
 from harness.sweep.knob import Knob, knob
 from harness.sweep.loop import opened, reopened
 from sweep import main as run_sweep
+from tests import made
 from tests.test_ends import engines
 
 SHORT = "baseline:\n  set: {model: demo, total_sample_count: 16, mode: performance, min_duration: 0.5}\n"
@@ -559,8 +560,8 @@ def test_only_what_all_runs_lack_stands_above_the_table(tmp_path: Path) -> None:
     for run, lacking in (("baseline/1", ["short"]), ("a/1", ["short", "speculative decoding"])):
         (tmp_path / run).mkdir(parents=True)
         plan = resolve(RunConfig(model="demo"), [], 0)
-        results.record(results.RunFolder(tmp_path, run), plan, command="c", started="s", system={})
-        results.note(results.RunFolder(tmp_path, run), deviations=lacking)
+        made.record(results.RunFolder(tmp_path, run), plan, command="c", started="s", system={})
+        made.note(results.RunFolder(tmp_path, run), deviations=lacking)
     (tmp_path / "sweep.json").write_text(json.dumps(asdict(given)))
     sweep_report.build(tmp_path)
     page = (tmp_path / "report.md").read_text()

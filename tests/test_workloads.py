@@ -25,7 +25,6 @@ from harness.reporting import compare
 from harness.reporting import report as rendering
 from harness.results import endpoint_overhead as beside
 from harness.results.history import History
-from harness.runs import folder as results
 from harness.runs.folder import RunFolder
 from harness.runs.records import Spread
 from harness.workloads import custom as workload_samples
@@ -371,7 +370,7 @@ def rendered(folder: Path, tokenizer: Any, asked: RunConfig) -> Any:
     """A finished run of a workload, made without an engine."""
     made.run(folder)
     found = plan(replace(asked, min_duration=5.0), tokenizer)
-    results.record(RunFolder(folder.parent, folder.name), found)
+    made.record(RunFolder(folder.parent, folder.name), found)
     return rendering.build(folder)
 
 

@@ -64,6 +64,11 @@ def write_json(path: Path, data: Any) -> None:
     write_text(path, json.dumps(hide(data), indent=2, allow_nan=False) + "\n")
 
 
+def as_json(data: Any) -> Any:
+    """The data as JSON gives them back; what it does not know as text."""
+    return json.loads(json.dumps(data, default=str))
+
+
 def write_text(path: Path, text: str) -> None:
     if not path.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path.parent))

@@ -50,21 +50,22 @@ class Outcome:
         return f"{self.test.upper()}: {'PASS' if self.passed else f'FAIL ({failed})'}"
 
 
-def run(bench: "Bench", plan: Plan, test: Test, eos: int) -> Outcome:
+def run(bench: "Bench", plan: Plan, test: Test, eos: int, loaded: Sequence[int]) -> Outcome:
     """Runs the test on the bench's engine and judges it. `eos` is the id of the tokenizer's end-of-text token.
 
-    TEST04 needs the performance test before it. Leaves result.json and the verification's text beside the logs.
+    TEST04 needs the performance test before it, whose samples LoadGen `loaded` in this order. Leaves result.json and
+    the verification's text beside the logs.
     """
     if test == "test06":
-        outcome, text = judge_test06(bench.test(test, plan, consistency_audit()), eos, plan.config.row.streaming)
+        outcome, text = judge_test06(bench.test(test, plan, consistency_audit()).folder, eos, plan.config.row.streaming)
         name = "verify_accuracy.txt"
     else:
-        reference = bench.run.path / FOLDER["performance"]
+        reference = bench.folder.path / FOLDER["performance"]
         sample = ordinary_sample(reference, [len(prompt) for prompt in bench.library.prompts])
-        folder = bench.test(test, plan, caching_audit(bench.loaded.index(sample)))
+        folder = bench.test(test, plan, caching_audit(loaded.index(sample))).folder
         outcome, text = judge_test04(folder, reference, sample)
         name = "verify_performance.txt"
-    folder = bench.run.path / FOLDER[test]
+    folder = bench.folder.path / FOLDER[test]
     write_text(folder / name, text)
     write_json(folder / RESULT, asdict(outcome))
     return outcome

@@ -1,9 +1,9 @@
 """One LoadGen test from settings to logs."""
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import mlperf_loadgen as lg
 
@@ -13,78 +13,87 @@ from harness.config.plan import Plan
 from harness.loadgen.sut import SUT
 from harness.runs.folder import Test
 
+# What a plan changes from test to test: its key in a user.conf, and LoadGen's attributes, by units of one in the key's.
+CHANGING: dict[str, tuple[tuple[str, ...], int]] = {
+    "min_duration": (("min_duration_ms",), 1),
+    "min_query_count": (("min_query_count",), 1),
+    "performance_sample_count_override": (("performance_sample_count_override",), 1),
+    "samples_per_query": (("multi_stream_samples_per_query",), 1),
+    "target_qps": (("offline_expected_qps", "server_target_qps"), 1),
+    "target_latency": (("single_stream_expected_latency_ns", "multi_stream_expected_latency_ns"), 10**6),
+}
+
+
+def changing(plan: Plan) -> dict[str, int | float]:
+    """By the keys of `CHANGING`, what the plan sets; the rest stays as MLPerf has it."""
+    values: dict[str, int | float | None] = {
+        "min_duration": round(plan.min_duration_s * 1000),
+        "target_qps": plan.target_qps,
+        "target_latency": plan.expected_latency_ms,
+    }
+    if plan.config.row.several:
+        values["samples_per_query"] = plan.samples_per_query
+    if plan.samples != rules.OFFICIAL[plan.config.category].samples:
+        values["performance_sample_count_override"] = plan.samples
+        values["min_query_count"] = plan.min_queries
+    elif plan.min_queries != plan.samples:
+        values["min_query_count"] = plan.min_queries
+    return {key: value for key, value in values.items() if value is not None}
+
 
 def user_conf(plan: Plan) -> str:
     """LoadGen's settings beyond its built-in `mlperf.conf`: rates, and the counts of a short run."""
     scenario = plan.config.row.loadgen
-    settings: dict[str, str] = {"min_duration": str(round(plan.min_duration_s * 1000))}
-    if plan.target_qps is not None:
-        settings["target_qps"] = f"{plan.target_qps:.6g}"
-    if plan.expected_latency_ms is not None:
-        settings["target_latency"] = f"{plan.expected_latency_ms:.6g}"
+    settings = {
+        key: f"{value:.6g}" if isinstance(value, float) else str(value) for key, value in changing(plan).items()
+    }
     if plan.config.row.several:
-        settings["samples_per_query"] = str(plan.samples_per_query)
         settings["target_latency_percentile"] = f"{100 * rules.MULTISTREAM_PERCENTILE:g}"
     if plan.limits and plan.limits != plan.config.row.limits:
         settings["ttft_latency"] = f"{plan.limits.ttft_ms:.6g}"
         settings["tpot_latency"] = f"{plan.limits.tpot_ms:.6g}"
     if plan.asked:  # of many requests no more than the duration takes, rather than whole rounds of all
         settings["sample_concatenate_permutation"] = "0"
-    if plan.samples != rules.OFFICIAL[plan.config.category].samples:
-        settings["performance_sample_count_override"] = str(plan.samples)
-        settings["min_query_count"] = str(plan.min_queries)
-    elif plan.min_queries != plan.samples:
-        settings["min_query_count"] = str(plan.min_queries)
     return "".join(f"{plan.loadgen_model}.{scenario}.{key} = {value}\n" for key, value in settings.items())
 
 
-def settings_for(plan: Plan, conf: Path) -> lg.TestSettings:
-    """LoadGen's settings for both tests of a run, read from `mlperf.conf` and the user.conf at `conf`.
+class Settings:
+    """LoadGen's settings of a run, for the plan of the test that comes.
 
-    LoadGen reads a user.conf once in a process and calls a second one an error, so the tests of a run share this.
-    Raises LoadGenError.
+    LoadGen reads a user.conf once in a process and calls a second one an error: the tests of a run share what was read
+    for the first, and each sets what changes from test to test.
     """
-    scenario = plan.config.row.loadgen
-    settings = lg.TestSettings()
-    settings.scenario = getattr(lg.TestScenario, scenario)
-    settings.FromConfig("", plan.loadgen_model, scenario, 0)  # mlperf.conf, which LoadGen itself reads only once
-    if settings.FromConfig(str(conf), plan.loadgen_model, scenario) != 0:
-        raise LoadGenError(f"LoadGen refuses {conf}; its reasons are in mlperf_log_detail.txt.")
-    settings.qsl_rng_seed = plan.seeds.qsl
-    settings.sample_index_rng_seed = plan.seeds.sample_index
-    settings.schedule_rng_seed = plan.seeds.schedule
-    return settings
 
+    def __init__(self) -> None:
+        self._read: lg.TestSettings | None = None
+        self._official: dict[str, Any] = {}  # values of mlperf.conf
 
-def set_rates(settings: lg.TestSettings, plan: Plan) -> None:
-    """Tells LoadGen the plan's rates, where they changed since the user.conf was read."""
-    if plan.expected_latency_ms is not None:
-        expected = round(plan.expected_latency_ms * 1e6)
-        settings.single_stream_expected_latency_ns = settings.multi_stream_expected_latency_ns = expected
-    if plan.target_qps is not None:
-        settings.offline_expected_qps = settings.server_target_qps = plan.target_qps
+    def of(self, plan: Plan, folder: Path) -> lg.TestSettings:
+        """Those of a plan, whose user.conf is left in the folder. Raises LoadGenError."""
+        conf = folder / "user.conf"
+        conf.write_text(user_conf(plan))
+        settings = self._read = self._read or self.read(plan, conf)
+        given = changing(plan)
+        for key, (names, unit) in CHANGING.items():
+            for name in names:
+                official = self._official[name]
+                value = unit * given[key] if key in given else official
+                setattr(settings, name, round(value) if isinstance(official, int) else float(value))
+        return settings
 
-
-@contextmanager
-def shortened(settings: lg.TestSettings, plan: Plan) -> Iterator[None]:
-    """For a probe: the plan's own duration, counts and load in place of those of the settings."""
-    short = {
-        "min_duration_ms": round(plan.min_duration_s * 1000),
-        "min_query_count": plan.min_queries,
-        "performance_sample_count_override": plan.samples,
-        "server_target_qps": plan.target_qps,
-        "multi_stream_samples_per_query": plan.samples_per_query,
-        "multi_stream_expected_latency_ns": plan.expected_latency_ms and round(plan.expected_latency_ms * 1e6),
-    }
-    short = {name: value for name, value in short.items() if value is not None}
-    before = {name: getattr(settings, name) for name in short}
-    for name, value in short.items():
-        setattr(settings, name, value)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            setattr(settings, name, value)
+    def read(self, plan: Plan, conf: Path) -> lg.TestSettings:
+        """LoadGen's settings from `mlperf.conf` and the user.conf at `conf`. Raises LoadGenError."""
+        scenario = plan.config.row.loadgen
+        settings = lg.TestSettings()
+        settings.scenario = getattr(lg.TestScenario, scenario)
+        settings.FromConfig("", plan.loadgen_model, scenario, 0)  # mlperf.conf, which LoadGen itself reads only once
+        self._official = {name: getattr(settings, name) for names, _ in CHANGING.values() for name in names}
+        if settings.FromConfig(str(conf), plan.loadgen_model, scenario) != 0:
+            raise LoadGenError(f"LoadGen refuses {conf}; its reasons are in mlperf_log_detail.txt.")
+        settings.qsl_rng_seed = plan.seeds.qsl
+        settings.sample_index_rng_seed = plan.seeds.sample_index
+        settings.schedule_rng_seed = plan.seeds.schedule
+        return settings
 
 
 def expected_queries(plan: Plan, mode: Test) -> int | None:

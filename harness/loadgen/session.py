@@ -8,8 +8,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-import mlperf_loadgen as lg
-
 from harness.common import disk, files, system
 from harness.common.errors import EmptyAnswerError, EngineError
 from harness.common.progress import Display
@@ -33,74 +31,69 @@ Result = TypeVar("Result")
 END_SHOWS_S = 5.0  # at most, after an engine's processes began to die
 
 
+@dataclass(frozen=True)
+class Tested:
+    """A LoadGen test that came to its end: the folder of its logs, the samples in the order in which LoadGen loaded
+    them, and its queue, if LoadGen set the pace."""
+
+    folder: Path
+    loaded: list[int]
+    queue: probe.Queue | None
+
+
 @dataclass
 class Bench:
-    """An engine with samples to answer; `test` may be called once for each LoadGen test of the run."""
+    """An engine with samples to answer, and a folder for the logs; each call of `test` is one LoadGen test."""
 
-    run: results.RunFolder
+    folder: results.RunFolder
     engine: Engine
     library: Library
     display: Display
     watchdog: Watchdog
     make_sut: sut.Make = sut.create
     taken_gpus: list[int] = field(default_factory=list)  # by other programs, before the engine started
-    settings: lg.TestSettings | None = field(default=None, init=False)
-    loaded: list[int] = field(default_factory=list, init=False)  # samples in the order of the last test's library
-    probes: list[Probe] = field(default_factory=list, init=False)  # that came before the run's own test
-    queue: probe.Queue | None = field(default=None, init=False)  # of the last test, if LoadGen set its pace
+    settings: loadgen.Settings = field(default_factory=loadgen.Settings, init=False)
 
-    def test(self, mode: results.Test, plan: Plan, audit: str = "") -> Path:
-        """Runs one test to its end and returns the folder with its logs. Raises EngineError, BenchmarkError.
+    def test(self, mode: results.Test, plan: Plan, audit: str = "") -> Tested:
+        """Runs one test to its end. Raises EngineError, BenchmarkError.
 
         `audit` is the text of the audit.config that LoadGen reads over all other settings.
         """
-        folder = self.run.sub(results.FOLDER[mode])
+        folder = self.folder.sub(results.FOLDER[mode])
         if audit:
             (folder / "audit.config").write_text(audit)
-        settings = self.settings_in(folder, plan)
-        loadgen.set_rates(settings, plan)
         self.display.stage(f"{mode} test" if mode in ("accuracy", "performance") else mode.upper())
         if mode == "performance" and plan.length:
             self.display.say(f"         {plan.length}")
-        self.drive(mode, settings, plan, folder)
-        return folder
+        return self.drive(mode, plan, folder)
 
-    def attempt(self, plan: Plan) -> tuple[TestResult, Probe]:
+    def attempt(self, plan: Plan) -> tuple[Tested, TestResult, Probe]:
         """The performance test of the run, and what it came to."""
-        folder = self.test("performance", plan)
-        result = token_times.read(folder, plan.limits, plan.asked is not None)
-        return result, measured(result, plan, self.queue, folder.name)
+        tested = self.test("performance", plan)
+        result = token_times.read(tested.folder, plan.limits, plan.asked is not None)
+        return tested, result, measured(result, plan, tested.queue, tested.folder.name)
 
     def set_aside(self, attempt: Probe, number: int) -> Probe:
         """Moves the logs of a performance test that another one follows."""
-        folder = self.run.sub("Attempts") / str(number)
-        (self.run.path / attempt.folder).rename(folder)
-        return replace(attempt, folder=str(folder.relative_to(self.run.path)))
+        folder = self.folder.sub("Attempts") / str(number)
+        (self.folder.path / attempt.folder).rename(folder)
+        return replace(attempt, folder=str(folder.relative_to(self.folder.path)))
 
-    def probe(self, plan: Plan, short: Plan) -> Probe:
+    def probe(self, short: Plan) -> Probe:
         """A short performance test: `short` is the run's plan with a load of its own, and less of everything else."""
-        several = plan.config.row.several
+        several = short.config.row.several
         load = f"{short.samples_per_query} samples per query" if several else f"{short.target_qps:.4g} queries/s"
-        folder = probe_folder(self.run.sub("Probes"), load.partition(" ")[0])
-        settings = self.settings_in(folder, plan)  # the run's: shortened for this test alone
-        (folder / "user.conf").write_text(loadgen.user_conf(short))
+        folder = probe_folder(self.folder.sub("Probes"), load.partition(" ")[0])
         self.display.stage(f"probe at {load}, {short.length}")
-        with loadgen.shortened(settings, short):
-            self.drive("performance", settings, short, folder)
-        result = token_times.read(folder, plan.limits, plan.asked is not None)
-        found = measured(result, short, self.queue, str(folder.relative_to(self.run.path)))
+        queue = self.drive("performance", short, folder).queue
+        result = token_times.read(folder, short.limits, short.asked is not None)
+        found = measured(result, short, queue, str(folder.relative_to(self.folder.path)))
         self.display.done(f"{load}: {'VALID' if found.valid else 'INVALID'}{found.why and f' ({found.why})'}")
         return found
 
-    def settings_in(self, folder: Path, plan: Plan) -> lg.TestSettings:
-        """Writes the plan's user.conf into the folder; LoadGen reads the first one of a run."""
-        conf = folder / "user.conf"
-        conf.write_text(loadgen.user_conf(plan))
-        self.settings = self.settings or loadgen.settings_for(plan, conf)
-        return self.settings
-
-    def drive(self, mode: results.Test, settings: lg.TestSettings, plan: Plan, folder: Path) -> None:
+    def drive(self, mode: results.Test, plan: Plan, folder: Path) -> Tested:
         """One LoadGen test on the engine, watched."""
+        settings = self.settings.of(plan, folder)
         tested = self.make_sut(self.engine, self.library.prompts, plan.config)
         tested.most_new_tokens = self.library.new_tokens
         tested.timed = mode != "accuracy"
@@ -120,9 +113,7 @@ class Bench:
         recorded = recorder.recording(folder / "machine.csv", plan.config.extra_metrics, self.engine.expose, gpus)
         before, told = recorder.joules(gpus), self.engine.told()
         with recorded, self.others(plan) as load:
-            self.loaded = loadgen.run(mode, settings, tested, plan.samples, folder, watch)
-        rated = plan.config.row.fixed_rate
-        self.queue = queueing.observed(tested.issued_at, tested.completed_at) if rated else None
+            loaded = loadgen.run(mode, settings, tested, plan.samples, folder, watch)
         for said in load.said:
             self.display.say(said if plan.config.endpoint else f"{said}: {others.SLOWER}", style="yellow")
         after = recorder.joules(gpus)
@@ -135,6 +126,8 @@ class Bench:
         files.write_json(folder / token_times.TOKENS, tested.new_tokens)
         lengths = [len(self.library.prompts[index]) for index in tested.indices]
         files.write_json(folder / "prompt_tokens.json", lengths)
+        rated = plan.config.row.fixed_rate
+        return Tested(folder, loaded, queueing.observed(tested.issued_at, tested.completed_at) if rated else None)
 
     def others(self, plan: Plan) -> AbstractContextManager[Others]:
         """Watches what other programs use; behind an endpoint, whether the client itself is what is slow."""
@@ -148,7 +141,7 @@ class Bench:
 
         def watch() -> None:
             self.display.tick()
-            self.check(self.run.path)
+            self.check(self.folder.path)
 
         return self.engine.wait(self.engine.spawn(work), watch)
 

@@ -1,6 +1,5 @@
 """The way of one MMLU evaluation: questions, prompts, engine, answers, report."""
 
-import json
 import os
 import time
 from collections.abc import Mapping
@@ -9,7 +8,7 @@ from pathlib import Path
 
 from harness.common import processes, system
 from harness.common.errors import DONE, UsageError
-from harness.common.files import write_json
+from harness.common.files import as_json, write_json
 from harness.common.progress import Display
 from harness.common.secrets import hide_settings, hide_word
 from harness.config import checkpoint as model
@@ -86,4 +85,4 @@ def record(config: MMLUConfig, run: RunFolder, facts: Mapping[str, object]) -> N
     settings = asdict(config) | {"engine_arg": [hide_word(pair) for pair in config.engine_arg]}
     settings |= {"max_model_len": config.context, "data": config.folder or "hub"}
     kept = {"schema_version": SCHEMA, **facts, "config": settings}
-    write_json(run.path / "config.json", json.loads(json.dumps(kept, default=str)))
+    write_json(run.path / "config.json", as_json(kept))

@@ -33,8 +33,8 @@ Requests = Sequence[Request]
 def run(plan: Plan, bench: Bench) -> Profile:
     """Profiles the engine and keeps what came of it, a failure too: the measured results stand in any case."""
     bench.display.stage("profiling")
-    folder = bench.run.sub(traces.FOLDER)
-    measured = loadgen_log.read(bench.run.path / results.FOLDER["performance"])
+    folder = bench.folder.sub(traces.FOLDER)
+    measured = loadgen_log.read(bench.folder.path / results.FOLDER["performance"])
     ramp = ramp_s(plan, measured, bench.engine.concurrency)
     try:
         if plan.running.prefix_caching:  # what the tests computed is not to serve the window

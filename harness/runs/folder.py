@@ -7,7 +7,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,7 +16,6 @@ from harness.common.errors import UsageError, why
 from harness.common.files import LARGEST_FILE, append_line, parsed, read, read_json, write_json, write_text
 from harness.common.schema import SCHEMA
 from harness.common.secrets import hide, hide_word
-from harness.config.plan import Plan
 from harness.runs.records import RunFacts, RunStatus
 
 STATUS_BYTES, SHORT_REASON = 1024, 200  # of status.json; characters of a reason that fit into it
@@ -83,12 +82,11 @@ def open_run(results_dir: Path, label: str) -> RunFolder:
     return run
 
 
-def record(run: RunFolder, plan: Plan, **facts: Any) -> None:
-    """Keeps config.json: every resolved setting, how it came about, and whatever `facts` are new of the run."""
-    settings = asdict(plan)
-    settings["config"]["engine_arg"] = [hide_word(pair) for pair in plan.config.engine_arg]
-    loadgen = {"model": plan.loadgen_model, "scenario": plan.config.row.loadgen}
-    note(run, **facts, deviations=plan.deviations, loadgen=loadgen, plan=settings)
+def record(run: RunFolder, facts: RunFacts) -> None:
+    """Keeps config.json: every resolved setting, how it came about, and what else is known of the run."""
+    kept = facts.model_dump(mode="json")
+    kept["plan"]["config"]["engine_arg"] = [hide_word(pair) for pair in facts.plan.config.engine_arg]
+    write_json(run.path / "config.json", kept)
 
 
 def status_of(folder: Path) -> RunStatus | None:
@@ -128,13 +126,6 @@ def facts_of(folder: Path) -> RunFacts:
     if isinstance(plan, dict) and "running" not in plan:
         raise UsageError(f"{folder}: written in an older format; use the version that wrote it.")
     return parsed(path, facts, RunFacts)
-
-
-def note(run: RunFolder, **facts: Any) -> None:
-    """Adds facts to config.json, beside those it holds."""
-    path = run.path / "config.json"
-    known = read_json(path) if path.exists() else {}
-    write_json(path, {"schema_version": SCHEMA} | known | json.loads(json.dumps(facts, default=str)))
 
 
 def made(path: Path) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Annotated, Literal, Self
 
-from pydantic import AliasChoices, Field, JsonValue
+from pydantic import AliasChoices, ConfigDict, Field, JsonValue
 
 from harness.common.schema import File, Model
 from harness.common.system import System
@@ -22,7 +22,9 @@ class RunStatus(File):
 
 
 class Facts(File):
-    """What config.json holds of whatever was run."""
+    """What config.json holds of whatever was run; it grows while that runs."""
+
+    model_config = ConfigDict(frozen=False)
 
     started: str
     command: str
@@ -53,6 +55,11 @@ class RunFacts(Facts):
     mean_prompt_tokens: float | None = None
     stages: list[tuple[str, float]] = []
     in_process: InProcess | None = None
+
+    def adopt(self, plan: Plan) -> None:
+        """Takes the plan as it is known now, and what follows from it."""
+        self.plan, self.deviations = plan, plan.deviations
+        self.loadgen = {"model": plan.loadgen_model, "scenario": plan.config.row.loadgen}
 
     @property
     def settings(self) -> dict[str, object]:
