@@ -21,8 +21,8 @@ def backend(asked: str, addresses: Sequence[str], given: Collection[str]) -> str
     """What `auto` comes to; `given` names the settings that are not at their default. Raises UsageError."""
     if asked == "openai" and not addresses:
         raise UsageError("--backend openai needs the address of a server: --endpoint http://host:8000/v1.")
-    if asked == "vllm" and addresses:
-        raise UsageError("--backend vllm runs in this process; --endpoint goes with --backend openai, or alone.")
+    if asked not in (AUTO, "openai") and addresses:
+        raise UsageError(f"--backend {asked} runs in this process; --endpoint goes with --backend openai, or alone.")
     vain = [name for name in (IN_PROCESS if addresses else ENDPOINT_ONLY) if name in given]
     if vain:
         flags = ", ".join("--" + name.replace("_", "-") for name in vain)

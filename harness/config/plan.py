@@ -173,6 +173,8 @@ class Plan:
             why.append(f"--engine-arg {', '.join(changed)}: not known to leave the model as it is")
         if self.config.row.unofficial:
             why.append(self.config.row.unofficial)
+        if self.config.backend in rules.UNOFFICIAL_BACKENDS:
+            why.append(rules.UNOFFICIAL_BACKENDS[self.config.backend])
         if not self.official_data:
             why.append(f"data of its own: not MLPerf's {rules.OFFICIAL[self.config.category].samples:,} prompts")
         official = rules.OFFICIAL[self.config.category].samples
@@ -236,8 +238,8 @@ def resolve(
                 f"minimum duration: {min_duration:g} s = {task.min_duration_s:g} s x {samples:,} / {task.samples:,}"
             )
     # Behind an endpoint the GPUs are the server's business.
-    tensor, data = (1, 1) if config.endpoint else parallelism(config, gpus, weight_bytes)
-    if gpus and not config.endpoint and "auto" in (config.tensor_parallel_size, config.data_parallel_size):
+    tensor, data = parallelism(config, gpus, weight_bytes) if config.computes else (1, 1)
+    if gpus and config.computes and "auto" in (config.tensor_parallel_size, config.data_parallel_size):
         notes.append(
             f"parallelism: {len(gpus)} visible GPU(s), weights of {weight_bytes / 2**30:.1f} GiB: "
             f"tensor parallel {tensor}, data parallel {data}"

@@ -124,6 +124,7 @@ SCENARIO = {
     )
 }
 CATEGORIES = ("datacenter", "edge")
+UNOFFICIAL_BACKENDS = {"echo": "the echo engine computes nothing"}
 SCENARIOS = {one: tuple(row.name for row in SCENARIO.values() if one in row.categories) for one in CATEGORIES}
 
 

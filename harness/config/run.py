@@ -36,11 +36,12 @@ MOST_MS = 10**6  # of a latency limit, which LoadGen holds in whole milliseconds
 class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
     """One run of the benchmark, as asked for."""
 
-    backend: Literal["auto", "vllm", "openai"] = flag(  # type: ignore[assignment]
+    backend: Literal["auto", "vllm", "openai", "echo"] = flag(  # type: ignore[assignment]
         "auto",
         MODEL,
         "answers",
-        "vllm: in this process; openai: a running server with an OpenAI API. auto: openai with --endpoint, else vllm.",
+        "vllm: in this process; openai: a running server with an OpenAI API; echo: computes nothing and answers at "
+        "once, to try the harness. auto: openai with --endpoint, else vllm.",
     )
     endpoint: tuple[str, ...] = flag(
         (),
@@ -225,6 +226,11 @@ class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
     def batches(self) -> tuple[int, ...]:
         """The samples per query that are tested before the run itself; none where there is one number."""
         return self.samples_per_query if isinstance(self.samples_per_query, tuple) else ()
+
+    @property
+    def computes(self) -> bool:
+        """Whether this process and those it starts compute the answers, on this machine's GPUs if it has any."""
+        return self.backend == "vllm"
 
     @property
     def clients(self) -> int:

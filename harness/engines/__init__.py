@@ -1,9 +1,10 @@
-"""Who answers: vLLM in this process, or servers behind an endpoint. May import runs and below.
+"""Who answers: vLLM in this process, servers behind an endpoint, an echo. May import runs and below.
 
     vllm    vLLM in this process; beside it vllm_refusals (its own words), profiler, hosts
+    echo    nothing: it answers at once; the template of an engine
     openai  servers; beside it completions (their API), client (a request), client_processes (many clients)
 
-Both run on a `loop` of their own, and `prometheus` reads what they tell of themselves. Token ids go in, token ids come
+All run on a `loop` of their own, and `prometheus` reads what they tell of themselves. Token ids go in, token ids come
 out.
 """
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 BACKENDS = {  # each module has create(plan, traces) -> Engine
     "vllm": "harness.engines.vllm",
     "openai": "harness.engines.openai",
+    "echo": "harness.engines.echo",
 }
 
 
