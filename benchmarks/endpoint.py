@@ -125,7 +125,7 @@ def measure(messages: int, rate: float, clients: int) -> None:
     engine = OpenAI(config, 2668, model.load_tokenizer(RunConfig(model="demo")))
     engine.start()
     plan = resolve(config, gpus=[], weight_bytes=0)
-    tested = sut.create(engine, [[1234] * PROMPT_TOKENS] * SAMPLES, config)
+    tested = sut.create(engine, [[1234] * PROMPT_TOKENS] * SAMPLES, plan)
 
     def watch() -> None:
         if tested.failure is not None:

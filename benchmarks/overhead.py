@@ -49,7 +49,7 @@ def measure(scenario: str) -> dict[str, float]:
     config = RunConfig(scenario=scenario, min_duration=SECONDS, **rate)
     plan = resolve(config, gpus=[], weight_bytes=0)
     prompts = [[1] * 778] * SAMPLES
-    tested = sut.create(InstantEngine(), prompts, config)
+    tested = sut.create(InstantEngine(), prompts, plan)
     with tempfile.TemporaryDirectory() as folder:
         settings = loadgen.Settings().of(plan, Path(folder))
         before = time.process_time()

@@ -1,21 +1,22 @@
 """The way of one run: plan, data, engine, rate, tests, report."""
 
 import gc
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from harness import engines
 from harness.common import files, processes, system
-from harness.common.errors import DONE, NOT_ACCEPTED
+from harness.common.errors import DONE, NOT_ACCEPTED, NotAcceptedError
 from harness.common.progress import Display
 from harness.common.schema import SCHEMA
 from harness.common.secrets import hide_settings
 from harness.config import checkpoint as model
 from harness.config.plan import Plan, resolve
-from harness.config.run import RunConfig
+from harness.config.run import MOST, RunConfig
 from harness.evaluation import accuracy, compliance
 from harness.evaluation.accuracy import Evaluation
-from harness.loadgen import search
+from harness.loadgen import levels, search
 from harness.loadgen import target_rate as rates
 from harness.loadgen.probes import goal
 from harness.loadgen.session import Bench, Tested
@@ -139,18 +140,9 @@ def official_samples(plan: Plan, tokenizer: Any) -> samples.Library:
 
 def find_rate(run: Run, bench: Bench) -> None:
     """Completes the plan with its target rate: from the history, a short calibration, or a search."""
-    config = run.config
-    if rates.needed(config) == "nothing":
+    if (need := rates.needed(run.config)) == "nothing":
         return
-    known = known_offline(run.plan) if config.row.fixed_rate else None
-    if config.batches:
-        found = try_batches(run, bench)
-    elif config.tries_rates:
-        found = try_rates(run, bench, known)
-    elif known:
-        found = rates.from_history(run.plan, known)
-    else:
-        found = rates.from_trial(run.plan, calibrate(run.plan, bench))
+    found = FINDERS[need](run, bench)
     run.display.done(found.notes[-1])
     run.adopt(found)
     run.warn_short()
@@ -176,19 +168,34 @@ def probed(run: Run, bench: Bench, short: Plan) -> Probe:
     return run.facts.probes[-1]
 
 
-def try_rates(run: Run, bench: Bench, known: rates.Known | None) -> Plan:
-    """The plan with the best of several rates, each a short test."""
-    plan, given = run.plan, run.config.server_target_qps
+def by_trial(run: Run, bench: Bench) -> Plan:
+    """The plan with the rate, or the latency, of a short trial."""
+    return rates.from_trial(run.plan, calibrate(run.plan, bench))
 
-    def probe(qps: float, seconds: float | None = None) -> Probe:
+
+def by_history(run: Run, bench: Bench) -> Plan:
+    """The plan with a share of the rate of the last Offline run, or else of a trial."""
+    known = known_offline(run.plan)
+    return rates.from_history(run.plan, known) if known else by_trial(run, bench)
+
+
+def by_search(run: Run, bench: Bench) -> Plan:
+    """The plan with the highest rate that a full test should keep."""
+    plan = run.plan
+
+    def probe(qps: float, seconds: float) -> Probe:
         return probed(run, bench, rates.at_rate(plan, qps, seconds))
 
-    if not isinstance(given, tuple):
-        return rates.from_search(plan, search.search(start_rate(plan, bench, known), probe, goal(plan)))
-    for qps in sorted(set(given)):
-        probe(qps)
+    return rates.from_search(plan, search.search(start_rate(plan, bench), probe, goal(plan)))
+
+
+def try_rates(run: Run, bench: Bench) -> Plan:
+    """The plan with the best of the rates that were given, each a short test."""
+    plan, given = run.plan, run.config.server_target_qps
+    for qps in sorted(set(given)) if isinstance(given, tuple) else ():
+        probed(run, bench, rates.at_rate(plan, qps))
     if more := search.beyond(goal(plan), run.facts.probes):
-        probe(more)
+        probed(run, bench, rates.at_rate(plan, more))
     return rates.from_curve(plan, run.facts.probes)
 
 
@@ -201,12 +208,52 @@ def try_batches(run: Run, bench: Bench) -> Plan:
     return run.plan.noted(found.notes[-1], expected_latency_ms=found.expected_latency_ms)
 
 
-def start_rate(plan: Plan, bench: Bench, known: rates.Known | None) -> float:
+def try_levels(run: Run, bench: Bench) -> Plan:
+    """The plan at the highest level of concurrency; the others are tests of their own before it, as long as it."""
+    plan = run.plan
+    *before, last = levels.chosen(run.config.levels, bench.engine.concurrency)
+    for level in before:
+        probed(run, bench, at_level(plan, bench, level))
+    return at_level(plan, bench, last)
+
+
+def most_in_flight(run: Run, bench: Bench) -> Plan:
+    """The plan at the highest concurrency that keeps both limits, by short tests."""
+    plan, first = run.plan, bench.engine.concurrency // 4
+
+    def probe(level: int) -> Probe:
+        return probed(run, bench, levels.short(at_level(plan, bench, level)))
+
+    found = levels.highest(probe, max(1, first), MOST["concurrency"])
+    if found is None:
+        raise NotAcceptedError("a single request in flight does not keep the limits: see Probes/ in the run's folder.")
+    return at_level(plan, bench, found)
+
+
+def at_level(plan: Plan, bench: Bench, level: int) -> Plan:
+    """The plan of a test with so many requests in flight, after a short trial."""
+    bench.display.stage("calibrating")
+    return levels.at_level(plan, level, bench.measure(levels.trial(bench.engine, bench.library.requests, level)))
+
+
+def start_rate(plan: Plan, bench: Bench) -> float:
     """Where a search begins: at a share of the Offline rate, known or from a short trial."""
-    row = plan.config.row
+    row, known = plan.config.row, known_offline(plan)
     if known is None:
         return (row.offline_share or 1.0) * calibrate(plan, bench).samples_per_sec
     return (row.search_share or 1.0) * known.requests_per_sec
+
+
+FINDERS: dict[rates.Need, Callable[[Run, Bench], Plan]] = {
+    "offline": by_trial,
+    "latency": by_trial,
+    "batches": try_batches,
+    "server": by_history,
+    "max": by_search,
+    "curve": try_rates,
+    "levels": try_levels,
+    "most": most_in_flight,
+}
 
 
 def measure(run: Run, bench: Bench, tokenizer: Any) -> Evaluation | None:
@@ -245,6 +292,8 @@ def measure_performance(run: Run, bench: Bench) -> Tested:
         attempts.append(bench.set_aside(attempt, len(attempts) + 1))
         run.display.done(better.notes[-1])
         run.adopt(better)
+    if run.config.row.capped:  # a point of the curve as the others
+        run.facts.probes.append(attempt)
     speed = f"{result.tokens_per_sec:,.0f} output tokens/s" if result.tokens_per_sec else "no tokens"
     run.display.done(f"performance: {'VALID' if result.valid else 'INVALID'}, {speed}")
     return tested

@@ -25,6 +25,7 @@ from harness.config.run import RunConfig
 from harness.engines.protocol import Engine, Sampling
 from harness.engines.vllm import VLLM, args_for
 from harness.evaluation.accuracy import Evaluation, evaluate
+from harness.loadgen import driver
 from harness.loadgen.session import Bench
 from harness.loadgen.sut import SUT, BatchSUT, Query
 from harness.monitoring.watchdog import Watchdog
@@ -136,7 +137,7 @@ class Laboratory:
         self.library: Library = samples.load(config, self.tokenizer, self.plan.samples)
         self.engine = Remembering(args_for(self.plan))
         self.engine.start()
-        self.settings: Any = None
+        self.settings = driver.Settings()
 
     def score(self, fault: Fault) -> Evaluation:
         """Runs LoadGen's accuracy test with the fault in place and judges what comes out."""
@@ -146,8 +147,7 @@ class Laboratory:
         bench = Bench(run, self.engine, library, Display(Console(quiet=True)), watchdog, lambda *a: fault.make(*a[:2]))
         bench.settings = self.settings
         self.engine.sample_with(fault.sampling)
-        folder = bench.test("accuracy", self.plan)
-        self.settings = bench.settings
+        folder = bench.test("accuracy", self.plan).folder
         return evaluate(folder, self.plan, self.library, self.tokenizer)
 
 

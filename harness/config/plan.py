@@ -15,6 +15,8 @@ from harness.config.engine_state import Running
 from harness.config.run import MOST, RunConfig
 from harness.config.workload import OFFICIAL, Asked
 
+WAVES = 8  # of requests, at least, in a test at fixed concurrency: the first and the last are its ramps
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -35,6 +37,7 @@ class Plan:
     target_qps: float | None = None  # Offline: samples/s expected; Server, Interactive: queries/s sent
     expected_latency_ms: float | None = None  # of a query: SingleStream, MultiStream
     samples_per_query: int = 1
+    concurrency: int | None = None  # requests in flight at most; None: no such limit, or not known yet
     asked: Asked | None = None  # where it is not MLPerf's samples
     official_data: bool = True  # whether the samples are MLPerf's, once they are read
 
@@ -97,6 +100,8 @@ class Plan:
         """
         if self.config.row.several:
             return rules.SURE_P90_QUERIES
+        if self.config.row.capped:
+            return max(WAVES * (self.concurrency or 1), rules.SURE_P90_QUERIES)
         own = self.config.min_duration != "auto"
         if self.asked and own and self.config.row.fixed_rate:
             return 1
@@ -116,6 +121,8 @@ class Plan:
             return (queries // self.samples + 1) * self.samples
         if pace == "all at once" or self.target_qps is None:
             return None
+        if self.config.row.capped:  # with LoadGen's own reserve
+            return max(self.min_queries, math.ceil(1.1 * self.min_duration_s * self.target_qps))
         wanted = max(self.min_queries, self.min_duration_s * self.target_qps)
         if self.asked:
             return math.ceil(wanted)
@@ -232,7 +239,7 @@ def resolve(
         min_duration = config.min_duration
     else:
         min_duration = task.min_duration_s
-        if samples < task.samples and not asked:  # others repeat, however few they are
+        if samples < task.samples and not asked and not config.row.capped:  # others repeat, however few they are
             min_duration = max(1.0, round(task.min_duration_s * samples / task.samples, 1))
             notes.append(
                 f"minimum duration: {min_duration:g} s = {task.min_duration_s:g} s x {samples:,} / {task.samples:,}"
@@ -270,6 +277,7 @@ def resolve(
         notes=tuple(notes),
         target_qps=rate if isinstance(rate, float) else None,
         samples_per_query=together if config.row.several else 1,
+        concurrency=max(config.levels, default=None),
         asked=asked,
     )
 

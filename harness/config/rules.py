@@ -50,14 +50,15 @@ class Scenario:
     """One scenario of the benchmark.
 
     `pace` says who decides when a query is sent: LoadGen sends all of them at once, at random times at a fixed mean
-    rate, or each when the one before is answered. `several`: a query may hold several samples. `unofficial` says why
+    rate, or each when the one before is answered; at fixed concurrency it hands over all of them at once, and so many
+    are sent on at a time. `several`: a query may hold several samples. `unofficial` says why
     the benchmark has no such scenario.
     """
 
     name: str
     loadgen: str  # LoadGen's name of it: Interactive is its Server under another model name, with tighter limits
     categories: tuple[str, ...]
-    pace: Literal["all at once", "fixed rate", "one by one"]
+    pace: Literal["all at once", "fixed rate", "one by one", "fixed concurrency"]
     headline: str  # the metric that is its result
     limits: Limits | None = None
     offline_share: float | None = None  # of the Offline rate that `auto` sends
@@ -65,16 +66,27 @@ class Scenario:
     loadgen_model: str = "llama3_1-8b"  # in the datacenter category
     several: bool = False
     unofficial: str = ""
+    min_duration_s: float = MIN_DURATION_S
 
     @property
     def streaming(self) -> bool:
-        """Whether each first token is reported to LoadGen."""
+        """Whether the time of each first token is measured."""
         return self.pace != "all at once"
 
     @property
     def fixed_rate(self) -> bool:
         """Whether LoadGen sends queries at a given rate, so that the speed follows from the rate."""
         return self.pace == "fixed rate"
+
+    @property
+    def capped(self) -> bool:
+        """Whether no more than a given number of requests is in flight."""
+        return self.pace == "fixed concurrency"
+
+    @property
+    def reported(self) -> bool:
+        """Whether each first token is reported to LoadGen."""
+        return self.streaming and not self.capped
 
     @property
     def planned_by_rate(self) -> bool:
@@ -120,6 +132,11 @@ SCENARIO = {
             *("multistream", "MultiStream", ("datacenter", "edge"), "one by one", "latency_p90_ms"),
             several=True,
             unofficial="MultiStream is no scenario of this benchmark",
+        ),
+        Scenario(
+            *("concurrency", "Offline", ("datacenter", "edge"), "fixed concurrency", "tokens_per_sec", SERVER_LIMITS),
+            unofficial="a fixed concurrency is no scenario of this benchmark",
+            min_duration_s=120.0,
         ),
     )
 }
@@ -211,7 +228,7 @@ class Model:
     def task(self, category: str, scenario: str) -> Task:
         """What is asked of this model in a category, and what it is held against."""
         if self.references is None:
-            return OFFICIAL[category]
+            return replace(OFFICIAL[category], min_duration_s=SCENARIO[scenario].min_duration_s)
         measured = json.loads(self.references.read_text())[category]
         scores = Scores(**{name: measured[name] for name in (*ROUGE, "gen_len")})
         return Task(measured["samples"], scores, self.min_duration_s[scenario])

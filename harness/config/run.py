@@ -1,6 +1,7 @@
 """The flags of a benchmark run beyond its engine's, each defined once; and the checks across flags."""
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal
@@ -20,6 +21,7 @@ MOST = {  # what LoadGen can plan for: beyond, its counters overflow without a w
     "min_duration": 30 * 24 * 3600,
     "batch_size": 10**7,
     "samples_per_query": 10**6,
+    "concurrency": 50_000,
     "server_target_qps": 10**6,
     "offline_expected_qps": 10**6,
     "stall_timeout": 30 * 24 * 3600,
@@ -69,13 +71,13 @@ class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
         "5.1", BENCHMARK, "answers", "MLPerf Inference round: its seeds and rules."
     )
     category: Literal["datacenter", "edge"] = flag("datacenter", BENCHMARK, "work", "Which sample set and scenarios.")
-    scenario: Literal["offline", "server", "interactive", "singlestream", "multistream"] = flag(
+    scenario: Literal["offline", "server", "interactive", "singlestream", "multistream", "concurrency"] = flag(
         "offline",
         BENCHMARK,
         "work",
         "offline: everything at once; server: random arrivals within latency limits; interactive: the same with "
-        "tighter limits; singlestream: one request at a time; multistream: N at a time, no scenario of this benchmark. "
-        "datacenter takes offline, server, interactive, multistream; edge takes offline, singlestream, multistream.",
+        "tighter limits; singlestream: one request at a time; multistream, concurrency: N at a time, no scenarios of "
+        "this benchmark. datacenter takes all but singlestream; edge takes all but server and interactive.",
     )
     mode: Literal["accuracy", "performance", "both"] = flag(
         "both", BENCHMARK, "nothing", "Check the answers, measure the speed, or one after the other on one engine."
@@ -119,11 +121,24 @@ class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
         "with the most.",
         metavar="N[,N...]",
     )
+    concurrency: int | Literal["auto", "max"] | tuple[int, ...] | None = flag(
+        None,
+        RATE,
+        "speed",
+        "Requests in flight, the next as soon as one is answered; implies --scenario concurrency. 1,4,16: a test at "
+        "each; auto: powers of 4 up to what the engine computes at once; max: the most that keep both limits.",
+    )
     ttft_limit: int | None = flag(
-        None, RATE, "speed", "Server, Interactive: most milliseconds to the first token (TTFT), p99. Unset: MLPerf's."
+        None,
+        RATE,
+        "speed",
+        "Server, Interactive, concurrency: most milliseconds to the first token (TTFT), p99. Unset: MLPerf's.",
     )
     tpot_limit: int | None = flag(
-        None, RATE, "speed", "Server, Interactive: most milliseconds per output token (TPOT), p99. Unset: MLPerf's."
+        None,
+        RATE,
+        "speed",
+        "Server, Interactive, concurrency: most milliseconds per output token (TPOT), p99. Unset: MLPerf's.",
     )
     offline_expected_qps: float | Auto = flag(
         "auto", RATE, "speed", "Samples per second LoadGen shall plan for. auto: measured on the loaded engine first."
@@ -166,6 +181,7 @@ class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
         object.__setattr__(self, "backend", endpoints.backend(self.backend, self.endpoint, given))
         object.__setattr__(self, "endpoint", endpoints.checked(self.endpoint))
         self.check_workload(self.mode, given)
+        self.take_concurrency(given)
         allowed = rules.SCENARIOS[self.category]
         if self.scenario not in allowed:
             raise UsageError(f"--category {self.category} takes --scenario {', '.join(allowed)}; not {self.scenario}.")
@@ -180,9 +196,9 @@ class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
             require(
                 value is None or 0 < value <= MOST_MS, as_flag(name), f"whole milliseconds above 0, at most {MOST_MS:,}"
             )
-            if value is not None and not self.row.fixed_rate:
-                raise UsageError(f"{as_flag(name)} is for --scenario server and interactive, which have limits.")
-        if self.row.several and self.compliance != "none":
+            if value is not None and not self.row.limits:
+                raise UsageError(f"{as_flag(name)} is for scenarios with limits: server, interactive, concurrency.")
+        if self.row.unofficial and self.compliance != "none":
             raise UsageError(f"--compliance {self.compliance} is for MLPerf's scenarios; {self.row.unofficial}.")
         price = self.price_per_hour
         require(price is None or 0 <= price < math.inf, "--price-per-hour", "a number of 0 or more")
@@ -211,6 +227,29 @@ class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
                 "--compliance test04 compares speeds: it takes --mode performance or both, and --scenario offline or "
                 "singlestream, where LoadGen does not set the pace."
             )
+
+    def take_concurrency(self, given: Collection[str]) -> None:
+        """--concurrency and its scenario imply each other. Raises UsageError where another one is given."""
+        capped = next(row.name for row in rules.SCENARIO.values() if row.capped)
+        if self.concurrency is not None and "scenario" not in given:
+            object.__setattr__(self, "scenario", capped)
+        if self.concurrency is not None and not self.row.capped:
+            raise UsageError(f"--concurrency is a scenario of its own: leave out --scenario {self.scenario}.")
+        if self.row.capped and self.concurrency is None:
+            object.__setattr__(self, "concurrency", "auto")
+        most = self.max_in_flight * len(self.endpoint)
+        if self.endpoint and max(self.levels, default=0) > most:
+            raise UsageError(
+                f"--concurrency {max(self.levels):,}: {len(self.endpoint)} endpoint(s) take {most:,} at once; raise "
+                "--max-in-flight."
+            )
+
+    @property
+    def levels(self) -> tuple[int, ...]:
+        """The concurrencies that were given as numbers, in order."""
+        asked = self.concurrency
+        numbers = asked if isinstance(asked, tuple) else (asked,) if isinstance(asked, int) else ()
+        return tuple(sorted(set(numbers)))
 
     @property
     def headline(self) -> str:

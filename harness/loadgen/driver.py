@@ -33,7 +33,7 @@ def changing(plan: Plan) -> dict[str, int | float]:
     }
     if plan.config.row.several:
         values["samples_per_query"] = plan.samples_per_query
-    if plan.samples != rules.OFFICIAL[plan.config.category].samples:
+    if plan.samples != rules.OFFICIAL[plan.config.category].samples or plan.config.row.capped:
         values["performance_sample_count_override"] = plan.samples
         values["min_query_count"] = plan.min_queries
     elif plan.min_queries != plan.samples:
@@ -49,10 +49,12 @@ def user_conf(plan: Plan) -> str:
     }
     if plan.config.row.several:
         settings["target_latency_percentile"] = f"{100 * rules.MULTISTREAM_PERCENTILE:g}"
-    if plan.limits and plan.limits != plan.config.row.limits:
+    if plan.limits and plan.limits != plan.config.row.limits and plan.config.row.reported:
         settings["ttft_latency"] = f"{plan.limits.ttft_ms:.6g}"
         settings["tpot_latency"] = f"{plan.limits.tpot_ms:.6g}"
-    if plan.asked:  # of many requests no more than the duration takes, rather than whole rounds of all
+    if (
+        plan.asked or plan.config.row.capped
+    ):  # of many requests no more than the duration takes, rather than whole rounds of all
         settings["sample_concatenate_permutation"] = "0"
     return "".join(f"{plan.loadgen_model}.{scenario}.{key} = {value}\n" for key, value in settings.items())
 

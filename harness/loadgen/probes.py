@@ -23,13 +23,17 @@ def measured(result: TestResult, plan: Plan, queue: Queue | None, folder: str) -
     rated = plan.config.row.fixed_rate
     sent = result.scheduled_qps if rated else None
     return Probe(
-        qps=plan.target_qps,
+        qps=None if plan.config.row.capped else plan.target_qps,
+        concurrency=plan.concurrency,
         samples_per_query=plan.samples_per_query,
         valid=bool(result.valid),
         latency_p50=whole.p50 if whole else None,
         latency_p90=whole.p90 if whole else None,
         ttft_p99=first.p99 if first else None,
         tpot_p99=each.p99 if each else None,
+        ttft_p90=first.p90 if first else None,
+        tpot_p90=each.p90 if each else None,
+        latency_p99=whole.p99 if whole else None,
         ttft_p50=first.p50 if first else None,
         tpot_p50=each.p50 if each else None,
         ttft_min=first.min if first else None,

@@ -14,7 +14,7 @@ from harness.common.progress import Display
 from harness.config.plan import Plan
 from harness.engines.protocol import Engine
 from harness.loadgen import driver as loadgen
-from harness.loadgen import queueing, sut, token_times
+from harness.loadgen import queueing, request_times, sut, token_times
 from harness.loadgen.log import TestResult
 from harness.loadgen.probes import measured
 from harness.monitoring import background_load as others
@@ -34,11 +34,13 @@ END_SHOWS_S = 5.0  # at most, after an engine's processes began to die
 @dataclass(frozen=True)
 class Tested:
     """A LoadGen test that came to its end: the folder of its logs, the samples in the order in which LoadGen loaded
-    them, and its queue, if LoadGen set the pace."""
+    them, the tokens of each answer, its queue, if LoadGen set the pace, and what the GPUs took, if they count it."""
 
     folder: Path
     loaded: list[int]
+    new_tokens: list[int]
     queue: probe.Queue | None
+    joules: float | None
 
 
 @dataclass
@@ -71,7 +73,7 @@ class Bench:
         """The performance test of the run, and what it came to."""
         tested = self.test("performance", plan)
         result = token_times.read(tested.folder, plan.limits, plan.asked is not None)
-        return tested, result, measured(result, plan, tested.queue, tested.folder.name)
+        return tested, result, self.point(tested, plan, result)
 
     def set_aside(self, attempt: Probe, number: int) -> Probe:
         """Moves the logs of a performance test that another one follows."""
@@ -81,20 +83,27 @@ class Bench:
 
     def probe(self, short: Plan) -> Probe:
         """A short performance test: `short` is the run's plan with a load of its own, and less of everything else."""
-        several = short.config.row.several
-        load = f"{short.samples_per_query} samples per query" if several else f"{short.target_qps:.4g} queries/s"
+        load = described(short)
         folder = probe_folder(self.folder.sub("Probes"), load.partition(" ")[0])
         self.display.stage(f"probe at {load}, {short.length}")
-        queue = self.drive("performance", short, folder).queue
-        result = token_times.read(folder, short.limits, short.asked is not None)
-        found = measured(result, short, queue, str(folder.relative_to(self.folder.path)))
+        tested = self.drive("performance", short, folder)
+        found = self.point(tested, short, token_times.read(folder, short.limits, short.asked is not None))
         self.display.done(f"{load}: {'VALID' if found.valid else 'INVALID'}{found.why and f' ({found.why})'}")
         return found
+
+    def point(self, tested: Tested, plan: Plan, result: TestResult) -> Probe:
+        """A test as a point of a curve; at fixed concurrency without its ramps, where it is long enough."""
+        where, drift = str(tested.folder.relative_to(self.folder.path)), None
+        joules = tested.joules / tokens if tested.joules and (tokens := sum(tested.new_tokens)) else None
+        if plan.config.row.capped and plan.concurrency:
+            result, drift = request_times.without_ramps(result, tested.folder, tested.new_tokens, plan.concurrency)
+        found = measured(result, plan, tested.queue, where)
+        return replace(found, joules_per_token=joules, drift_percent=drift)
 
     def drive(self, mode: results.Test, plan: Plan, folder: Path) -> Tested:
         """One LoadGen test on the engine, watched."""
         settings = self.settings.of(plan, folder)
-        tested = self.make_sut(self.engine, self.library.prompts, plan.config)
+        tested = self.make_sut(self.engine, self.library.prompts, plan)
         tested.most_new_tokens = self.library.new_tokens
         tested.timed = mode != "accuracy"
         if plan.running.prefix_caching:  # what one test computed is not to serve the next
@@ -126,8 +135,12 @@ class Bench:
         files.write_json(folder / token_times.TOKENS, tested.new_tokens)
         lengths = [len(self.library.prompts[index]) for index in tested.indices]
         files.write_json(folder / "prompt_tokens.json", lengths)
+        if isinstance(tested, sut.CappedSUT):
+            times = (tested.issued_at, tested.first_token_at, tested.completed_at)
+            request_times.write(folder, list(zip(tested.indices, lengths, tested.new_tokens, *times, strict=True)))
         rated = plan.config.row.fixed_rate
-        return Tested(folder, loaded, queueing.observed(tested.issued_at, tested.completed_at) if rated else None)
+        queue = queueing.observed(tested.issued_at, tested.completed_at) if rated else None
+        return Tested(folder, loaded, tested.new_tokens, queue, used)
 
     def others(self, plan: Plan) -> AbstractContextManager[Others]:
         """Watches what other programs use; behind an endpoint, whether the client itself is what is slow."""
@@ -170,6 +183,15 @@ class Bench:
         else:
             self.watchdog.rest()
         disk.check_space(folder)
+
+
+def described(plan: Plan) -> str:
+    """The load of a test: its number, and of what."""
+    if plan.config.row.several:
+        return f"{plan.samples_per_query} samples per query"
+    if plan.config.row.capped:
+        return f"{plan.concurrency} in flight"
+    return f"{plan.target_qps:.4g} queries/s"
 
 
 def probe_folder(probes: Path, load: str) -> Path:

@@ -11,7 +11,7 @@ import mlperf_loadgen as lg
 
 from harness.common.errors import EmptyAnswerError
 from harness.common.progress import Counters
-from harness.config.run import RunConfig
+from harness.config.plan import Plan
 from harness.engines.protocol import Engine
 
 Item = TypeVar("Item")
@@ -140,11 +140,46 @@ class StreamingSUT(SUT):
         self.complete(query, tokens)
 
 
-Make = Callable[[Engine, list[list[int]], RunConfig], SUT]
+@dataclass
+class CappedSUT(SUT):
+    """Fixed concurrency: `at_once` requests in flight, the next as soon as one is answered. LoadGen issues all at the
+    start, so `issued_at` is when each is sent here, and `first_token_at` when its first token is there."""
+
+    at_once: int | None = None  # None: all
+    first_token_at: list[float] = field(default_factory=list)
+
+    def start(self, queries: list[Query]) -> None:
+        self.counters.issued -= len(queries)  # counted again, each when it is sent
+        self.first_token_at.extend([0.0] * len(queries))
+        left = iter(queries)
+        for _ in range(min(self.at_once or len(queries), len(queries))):
+            self.run(self.one_after_the_other(left))
+
+    async def one_after_the_other(self, left: Iterator[Query]) -> None:
+        for query in left:
+            await self.answer(query)
+
+    async def answer(self, query: Query) -> None:
+        self.counters.issued += 1
+        begin = self.issued_at[query.order] = time.perf_counter()
+        tokens: list[int] = []
+        async for new in self.engine.stream(*self.request(query)):
+            if not tokens and new:
+                self.first_token_at[query.order] = time.perf_counter()
+                self.counters.started += 1
+                self.counters.first_token_s += self.first_token_at[query.order] - begin
+            tokens.extend(new)
+        self.complete(query, tokens)
 
 
-def create(engine: Engine, prompts: list[list[int]], config: RunConfig) -> SUT:
+Make = Callable[[Engine, list[list[int]], Plan], SUT]
+
+
+def create(engine: Engine, prompts: list[list[int]], plan: Plan) -> SUT:
     """The system under test of a scenario."""
+    config = plan.config
+    if config.row.capped:
+        return CappedSUT(engine, prompts, at_once=plan.concurrency)
     if config.row.streaming:
         return StreamingSUT(engine, prompts)
     return BatchSUT(engine, prompts, batch_size=config.batch_size, sort_by_length=config.sort_by_length)

@@ -25,6 +25,7 @@ OFFLINE_MARGIN = 1.1
 # LoadGen generates 2 x duration / latency queries for SingleStream and issues them all.
 LATENCY_MARGIN = 1.5
 STREAM_TRIAL = 10  # queries
+Need = Literal["nothing", "offline", "server", "max", "curve", "latency", "batches", "levels", "most"]
 TRIAL_S = 60.0  # then the answers that came are counted
 LOWER = 0.97  # of a rate that did not hold a whole test, at most
 OTHER_WORK = ("scenario", "total_sample_count", "samples_per_query")  # which leave requests per second as they are
@@ -56,13 +57,15 @@ def unused(config: RunConfig) -> list[str]:
     ]
 
 
-def needed(config: RunConfig) -> Literal["nothing", "offline", "server", "max", "curve", "latency"]:
+def needed(config: RunConfig) -> Need:
     """Which rate is `auto` and will be wanted. LoadGen sets the pace even of a Server accuracy test."""
     pace, accuracy_only = config.row.pace, config.mode == "accuracy"
     if pace == "all at once":
         return "nothing" if accuracy_only or config.offline_expected_qps != "auto" else "offline"
     if pace == "one by one":
-        return "nothing" if accuracy_only else "latency"
+        return "nothing" if accuracy_only else "batches" if config.batches else "latency"
+    if pace == "fixed concurrency":
+        return "nothing" if accuracy_only else "most" if config.concurrency == "max" else "levels"
     if config.tries_rates:
         return "max" if config.server_target_qps == "max" else "curve"
     return "nothing" if config.server_target_qps != "auto" else "server"
@@ -247,7 +250,13 @@ def corrected(plan: Plan, result: TestResult, tests: Sequence[Probe] = ()) -> Pl
     unsure = "early_stopping" in result.failed and (result.queries or 0) >= rules.SURE_QUERIES  # else it was too short
     if plan.config.tries_rates and plan.target_qps:
         return lowered(plan, result, tests) if unsure or "latency" in result.failed else None
-    if not (result.ran_short and result.samples_per_sec) or needed(plan.config) not in ("offline", "latency"):
+    if not (result.ran_short and result.samples_per_sec) or needed(plan.config) not in (
+        "offline",
+        "latency",
+        "batches",
+        "levels",
+        "most",
+    ):
         return None
     ended = f"the test ended after {result.duration_s:.1f} s; retrying"
     if not plan.config.row.planned_by_rate:

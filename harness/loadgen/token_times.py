@@ -12,7 +12,9 @@ from harness.common import files
 from harness.common.early_stopping import least_queries
 from harness.config.rules import LIMIT_PERCENTILE, Limits
 from harness.loadgen import log as loadgen_log
-from harness.loadgen.log import Latency, TestResult
+from harness.loadgen import request_times
+from harness.loadgen.log import TestResult
+from harness.loadgen.request_times import per_token, spread
 
 TOKENS = "tokens.json"
 ONE_TOKEN = "Number of tokens need to be greater than 1"  # LoadGen's error for each such answer
@@ -25,6 +27,8 @@ def read(folder: Path, limits: Limits | None, expected: bool, scenario: str = ""
     none. Raises LogError for logs that cannot be trusted, or are of another scenario or mode than given.
     """
     result, counts = loadgen_log.read(folder, scenario, mode), token_counts(folder)
+    if (folder / request_times.REQUESTS).exists():
+        result = request_times.with_own_times(result, folder, counts)
     single = sum(count < 2 for count in counts)
     if not single or not result.token_latencies:
         return result
@@ -33,8 +37,13 @@ def read(folder: Path, limits: Limits | None, expected: bool, scenario: str = ""
         mended = replace(mended, errors=[error for error in mended.errors if ONE_TOKEN not in error])
     if result.ttft_ms is None:
         return mended
-    times = per_token(folder, counts)
+    times = per_token(request_times.samples(folder), counts) if traced(folder) else []
     return judged(replace(mended, tpot_ms=spread(times), single_token=single), times, limits)
+
+
+def traced(folder: Path) -> bool:
+    """Whether the times of each request are known."""
+    return any((folder / name).exists() for name in (loadgen_log.TRACE, request_times.REQUESTS))
 
 
 def token_counts(folder: Path) -> list[int]:
@@ -49,29 +58,6 @@ def with_all_tokens(result: TestResult, counts: Sequence[int]) -> TestResult:
     if result.tokens_per_sec and counted:
         return replace(result, tokens_per_sec=result.tokens_per_sec * sum(counts) / counted)
     return replace(result, tokens_per_sec=sum(counts) / result.duration_s if result.duration_s else None)
-
-
-def per_token(folder: Path, counts: Sequence[int]) -> list[float]:
-    """Milliseconds per output token after the first, of the answers that have any; none without LoadGen's trace."""
-    if not (folder / loadgen_log.TRACE).exists():
-        return []
-    samples = loadgen_log.read_trace(folder)
-    if len(samples) != len(counts):
-        return []
-    return [
-        (sample.latency_ms - sample.ttft_ms) / (count - 1)
-        for sample, count in zip(samples, counts, strict=True)
-        if count > 1 and sample.ttft_ms is not None
-    ]
-
-
-def spread(times: Sequence[float]) -> Latency | None:
-    """Times as LoadGen summarizes them: each percentile is one of them, the one at its share of their number."""
-    if not times:
-        return None
-    ranked = sorted(times)
-    points = [ranked[min(int(len(ranked) * float(share) / 100), len(ranked) - 1)] for share in loadgen_log.PERCENTILES]
-    return Latency(ranked[0], sum(ranked) / len(ranked), ranked[-1], *points)
 
 
 def judged(result: TestResult, times: Sequence[float], limits: Limits | None) -> TestResult:

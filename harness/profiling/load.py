@@ -120,6 +120,19 @@ async def one_by_one(plan: Plan, engine: Engine, requests: Requests) -> None:
         await asyncio.gather(*(streamed(engine, request) for request in query))
 
 
+async def in_flight(plan: Plan, engine: Engine, requests: Requests) -> None:
+    """Fixed concurrency: the next request as soon as one is answered."""
+    source = cycle(requests)
+
+    async def one_after_the_other() -> None:
+        for request in source:
+            await streamed(engine, request)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(plan.concurrency or engine.concurrency):
+            group.create_task(one_after_the_other())
+
+
 async def streamed(engine: Engine, request: Request) -> None:
     async for _ in engine.stream(*request):
         pass
@@ -129,4 +142,5 @@ LOADS: dict[str, Callable[[Plan, Engine, Requests], Load]] = {
     "all at once": all_at_once,
     "fixed rate": at_a_rate,
     "one by one": one_by_one,
+    "fixed concurrency": in_flight,
 }

@@ -8,6 +8,7 @@ from harness.common.files import read, read_columns
 from harness.common.markdown import number
 from harness.config import rules
 from harness.loadgen import log as loadgen_log
+from harness.loadgen import request_times
 from harness.reporting import load_curves as curves
 from harness.reporting import profile_plot, timelines
 from harness.reporting.style import BLUE, FAR, GREY, ORANGE, RED, TITLES, save, style
@@ -28,7 +29,7 @@ def draw(folder: Path, summary: Summary) -> dict[str, str]:
         if (table := folder / FOLDER["accuracy"] / "samples.csv").exists():
             drawn["length"] = by_length(table)
     if run.performance and (logs / loadgen_log.TRACE).exists():
-        samples = loadgen_log.read_trace(logs)
+        samples = request_times.samples(logs)
         tokens = read(logs / "tokens.json", list[int]) if (logs / "tokens.json").exists() else []
         if summary.scenario.streaming:
             drawn["latency_cdf"] = latencies(samples, tokens, run.performance, summary.scenario.headline)

@@ -82,6 +82,11 @@ METRICS: tuple[Metric, ...] = (
         digits=6,
         load_pattern="all at once",
     ),
+    Metric("concurrency", "requests in flight at most", TEST + "concurrency", None, PLACES),
+    Metric(
+        "steady_tokens_per_sec", "steady output tokens/s", TEST + "steady.tokens_per_sec", "higher", PLACES, digits=6
+    ),
+    Metric("tokens_per_sec_per_user", "tokens/s per user", TEST + "steady.tokens_per_sec_per_user", "higher", PLACES),
     latency("latency", "latency", "p50", "sweep"),
     latency("latency", "latency", "p90"),
     latency("latency", "latency", "p99", "sweep", "index"),

@@ -11,10 +11,10 @@ from harness.config import endpoint as endpoints
 from harness.config import rules
 from harness.config.plan import Plan
 from harness.loadgen import log as loadgen_log
-from harness.loadgen import token_times
+from harness.loadgen import request_times, token_times
 from harness.results import roofline
 from harness.results import telemetry as usage
-from harness.results.summary import Performance
+from harness.results.summary import Performance, Steady
 from harness.runs.records import Capacity, Cost, LimitsMs, MachineUse, RunFacts, ServerUse, Spread
 
 PROMPT_TOKENS, SERVER = "prompt_tokens.json", "server.json"
@@ -75,6 +75,8 @@ def read(folder: Path, facts: RunFacts) -> Performance:
         ran_out=list(usage.ran_out(recorded, facts.concurrency, client=bool(plan.config.endpoint))),
         server=files.read(folder / SERVER, ServerUse) if (folder / SERVER).exists() else None,
         **used.model_dump(),
+        concurrency=plan.concurrency,
+        steady=steady(folder, facts, new, log.duration_s),
         slo_attainment=kept,
         goodput=log.samples_per_sec * kept / 100 if kept is not None and log.samples_per_sec else None,
         requests_in_flight=log.samples_per_sec * log.mean_sample_latency_ms / 1000
@@ -126,9 +128,9 @@ def slo_attainment(folder: Path, tokens: Sequence[int], limits: rules.Limits | N
 
     None where there are no limits, or LoadGen left no trace.
     """
-    if limits is None or not (folder / loadgen_log.TRACE).exists():
+    if limits is None or not token_times.traced(folder):
         return None
-    samples = loadgen_log.read_trace(folder)
+    samples = request_times.samples(folder)
     if not samples or len(samples) != len(tokens):
         return None
     kept = 0
@@ -138,6 +140,41 @@ def slo_attainment(folder: Path, tokens: Sequence[int], limits: rules.Limits | N
         tpot = (sample.latency_ms - sample.ttft_ms) / (count - 1) if count > 1 else 0.0
         kept += sample.ttft_ms <= limits.ttft_ms and tpot <= limits.tpot_ms
     return 100 * kept / len(samples)
+
+
+def steady(folder: Path, facts: RunFacts, tokens: Sequence[int], seconds: float | None) -> Steady | None:
+    """What a test came to without its ramps; None of a scenario that sends by time, or one query after the other."""
+    scenario, at_once = facts.plan.config.row, facts.plan.concurrency or facts.concurrency
+    if (
+        scenario.reported
+        or facts.plan.config.batch_size
+        or not at_once
+        or not seconds
+        or not token_times.traced(folder)
+    ):
+        return None
+    samples = request_times.samples(folder)
+    part = request_times.steady(samples, tokens, at_once)
+    if part is None:
+        return None
+    found = Steady(
+        seconds=part.seconds,
+        share_percent=100 * part.seconds / seconds,
+        tokens_per_sec=part.tokens_per_sec,
+        drift_percent=part.drift_percent,
+    )
+    if not scenario.capped:
+        return found
+    chosen, counts = request_times.within(samples, tokens, part)
+    spread, each = request_times.spread, request_times.spread(request_times.per_token(chosen, counts))
+    return found.model_copy(
+        update={
+            "latency_ms": spread([sample.latency_ms for sample in chosen]),
+            "ttft_ms": spread([sample.ttft_ms or 0.0 for sample in chosen]),
+            "tpot_ms": each,
+            "tokens_per_sec_per_user": 1000 / each.p90 if each and each.p90 else None,
+        }
+    )
 
 
 def near_peak(

@@ -152,6 +152,24 @@ class ScoresFile(Accuracy, File):
         }
 
 
+class Steady(Model):
+    """A test without its ramps: from as many answers as are computed at once until as few are left."""
+
+    seconds: float
+    share_percent: float
+    """Of the test's duration."""
+    tokens_per_sec: float
+    """Output tokens of the answers that ended in it."""
+    drift_percent: float
+    """The rate of its second half over that of the first, less 100 %."""
+    latency_ms: Latency | None = None
+    """Of the requests that were sent and answered in it; at fixed concurrency alone, as the other two."""
+    ttft_ms: Latency | None = None
+    tpot_ms: Latency | None = None
+    tokens_per_sec_per_user: float | None = None
+    """1,000 / TPOT p90."""
+
+
 class Performance(Model):
     """LoadGen's measurements, and the tokens that were reported to it. Latencies in milliseconds."""
 
@@ -202,6 +220,10 @@ class Performance(Model):
     """CPU cores that other programs used during the test, on average."""
     others: list[str] = []
     """What other programs took of the machine, in words, where it may have cost speed."""
+    concurrency: int | None = None
+    """Requests in flight, where it was fixed; latencies are then this program's own, since each was sent."""
+    steady: Steady | None = None
+    """The part of the test in which the engine had all its work; null where it is not known what it takes at once."""
     slo_attainment: float | None = None
     """Percent of the requests that kept both limits, from LoadGen's trace; null where there are none."""
     goodput: float | None = None

@@ -47,6 +47,13 @@ class Probe:
     tokens_per_sec: float | None = None  # output
     samples_per_sec: float | None = None
     samples_per_query: int = 1
+    concurrency: int | None = None  # requests in flight, where it was fixed
+    ttft_p90: float | None = None
+    tpot_p90: float | None = None
+    latency_p99: float | None = None
+    joules_per_token: float | None = None  # of the GPUs, output
+    slo_attainment: float | None = None  # percent of the requests within both limits
+    drift_percent: float | None = None  # of the output speed, from the first to the second half of the steady part
     latency_p50: float | None = None  # of a query
     latency_p90: float | None = None
     ttft_min: float | None = None
@@ -60,7 +67,14 @@ class Probe:
     @property
     def load(self) -> float:
         """What differs between the probes of a run."""
+        if self.concurrency is not None:
+            return self.concurrency
         return self.samples_per_query if self.qps is None else self.qps
+
+    @property
+    def tokens_per_sec_per_user(self) -> float | None:
+        """1,000 / TPOT p90, as MLPerf Endpoints has it."""
+        return 1000 / self.tpot_p90 if self.tpot_p90 else None
 
     @property
     def rate(self) -> float:

@@ -1,0 +1,97 @@
+"""Levels of fixed concurrency: which ones are tested, how long, and the highest that keeps its limits."""
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import cycle, islice
+
+from harness.config.plan import Plan
+from harness.engines.protocol import Engine
+from harness.loadgen.search import PROBE_S
+from harness.loadgen.target_rate import OFFLINE_MARGIN, STREAM_TRIAL, TRIAL_S, Trial
+from harness.runs.probe import Probe
+
+APART = 4  # the ratio of one level to the next, of those that are chosen here
+NEAR = 1.1  # the lowest level too high over the highest that held, where the search ends
+MOST = 16  # probes of a search
+Request = tuple[list[int], int | None]  # as `Library.requests`
+
+
+def chosen(given: Sequence[int], concurrency: int) -> list[int]:
+    """The levels to test: those given, or else powers of four up to what the engine computes at once."""
+    if given:
+        return list(given)
+    powers = [APART**n for n in range(20) if APART**n < concurrency]
+    return [*powers, concurrency]
+
+
+async def trial(engine: Engine, requests: Sequence[Request], at_once: int) -> Trial:
+    """The engine's speed with so many requests in flight, on two waves of them; ends after `TRIAL_S` with the answers
+    that came by then, or with the first."""
+    left = islice(cycle(requests), max(2 * at_once, STREAM_TRIAL))
+    begin = time.perf_counter()
+    answered = 0
+
+    async def one_after_the_other() -> None:
+        nonlocal answered
+        for request in left:
+            async for _ in engine.stream(*request):
+                pass
+            answered += 1
+            if time.perf_counter() - begin > TRIAL_S:
+                break
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(at_once):
+            group.create_task(one_after_the_other())
+    return Trial(answered, time.perf_counter() - begin)
+
+
+def at_level(plan: Plan, level: int, found: Trial) -> Plan:
+    """The plan with its concurrency, and the rate that LoadGen has to expect there."""
+    rate = OFFLINE_MARGIN * found.samples_per_sec
+    note = f"concurrency {level:,}: {rate:.4g} samples/s expected ({OFFLINE_MARGIN} x {found})"
+    return plan.noted(note, concurrency=level, target_qps=rate)
+
+
+def short(plan: Plan) -> Plan:
+    """The plan of a probe of it."""
+    return replace(plan, min_duration_s=min(PROBE_S, plan.min_duration_s))
+
+
+def highest(probe: Callable[[int], Probe], first: int, most: int) -> int | None:
+    """The most in flight that keep the limits, by probes; None where a single one does not.
+
+    Latencies of a few hundred requests are noisy: a level holds, and one is too many, if a second probe of it says so
+    too. Levels double from `first` until one is too many, then halve the gap.
+    """
+    held: dict[int, list[bool]] = {}
+
+    def holds(level: int) -> bool:
+        """Tests a level once, and again where the first time does not agree with a second; two of three decide."""
+        said = held.setdefault(level, [])
+        said.append(within(probe(level)))
+        if not said[0] and len(said) == 1:
+            said.append(within(probe(level)))
+        if len(said) == 2 and said[0] != said[1]:
+            said.append(within(probe(level)))
+        return 2 * sum(said) > len(said)
+
+    low, high, level = 0, most + 1, min(first, most)
+    while high - low > 1 and not (low and high / low <= NEAR) and len(held) < MOST:
+        if holds(level):
+            low = level
+        else:
+            high = level
+        level = min(2 * level, most) if high > most else math.isqrt(max(low, 1) * high)
+        level = min(max(level, low + 1), high - 1)
+    while low and len(held[low]) < 2 and not holds(low):  # once was chance
+        low = max((level for level, said in held.items() if level < low and said[0]), default=0)
+    return low or None
+
+
+def within(probe: Probe) -> bool:
+    """Whether a test kept both limits."""
+    return not probe.why

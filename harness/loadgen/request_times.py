@@ -1,0 +1,142 @@
+"""The times of each request: LoadGen's, or at fixed concurrency our own, which LoadGen does not know.
+
+At fixed concurrency LoadGen issues one Offline query; it logs when each sample is answered, but not when it was sent.
+So the system under test notes when each is sent, when its first token and when its last one is there. `requests.csv`
+keeps that: seconds since the first was sent, of the process's own clock.
+"""
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from harness.common.files import read_columns
+from harness.loadgen import log as loadgen_log
+from harness.loadgen.log import Latency, Sample, TestResult
+
+REQUESTS = "requests.csv"
+COLUMNS = ("sample", "prompt_tokens", "output_tokens", "sent_s", "first_token_s", "done_s")
+HALF = 2
+
+
+@dataclass(frozen=True)
+class Steady:
+    """The part of a test in which the engine had all its work: after as many answers as it takes at once, and before as
+    few are left. `drift_percent`: the rate of its second half over that of the first, less 1."""
+
+    begin_s: float
+    end_s: float
+    tokens_per_sec: float
+    drift_percent: float
+
+    @property
+    def seconds(self) -> float:
+        return self.end_s - self.begin_s
+
+
+def write(folder: Path, rows: Sequence[tuple[int, int, int, float, float, float]]) -> None:
+    """Keeps `COLUMNS` of each request, in the order of issue; times by any one clock, in seconds."""
+    begin = min((row[3] for row in rows), default=0.0)
+    with (folder / REQUESTS).open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(COLUMNS)
+        table.writerows([*row[:3], *(f"{time - begin:.6f}" for time in row[3:])] for row in rows)
+
+
+def samples(folder: Path) -> list[Sample]:
+    """Every request of a test in the order of issue, its latencies since it was sent. Raises LogError, UsageError."""
+    return own(folder) if (folder / REQUESTS).exists() else loadgen_log.read_trace(folder)
+
+
+def own(folder: Path) -> list[Sample]:
+    """Those of `requests.csv`. Raises UsageError for a damaged file."""
+    columns = read_columns(folder / REQUESTS, COLUMNS)
+    rows = zip(*(columns[name] for name in ("sample", "sent_s", "first_token_s", "done_s")), strict=True)
+    return [
+        Sample(order, int(index), 1e3 * sent, 1e3 * (first - sent), 1e3 * (done - sent))
+        for order, (index, sent, first, done) in enumerate(tuple(map(float, row)) for row in rows)
+    ]
+
+
+def with_own_times(result: TestResult, folder: Path, counts: Sequence[int]) -> TestResult:
+    """LoadGen's result of a test at fixed concurrency with the times that were measured here."""
+    found = own(folder)
+    return replace(
+        result,
+        latency_ms=spread([sample.latency_ms for sample in found]),
+        ttft_ms=spread([sample.ttft_ms or 0.0 for sample in found]),
+        tpot_ms=spread(per_token(found, counts)),
+        mean_sample_latency_ms=sum(sample.latency_ms for sample in found) / len(found) if found else None,
+    )
+
+
+def without_ramps(
+    result: TestResult, folder: Path, counts: Sequence[int], at_once: int
+) -> tuple[TestResult, float | None]:
+    """The result over the steady part alone, and the drift of its speed in percent; as it is where there is none."""
+    found = own(folder)
+    part = steady(found, counts, at_once)
+    if part is None:
+        return result, None
+    chosen, tokens = within(found, counts, part)
+    each = per_token(chosen, tokens)
+    if not chosen:
+        return result, part.drift_percent
+    steadied = replace(
+        result,
+        tokens_per_sec=part.tokens_per_sec,
+        latency_ms=spread([sample.latency_ms for sample in chosen]),
+        ttft_ms=spread([sample.ttft_ms or 0.0 for sample in chosen]),
+        tpot_ms=spread(each),
+    )
+    return steadied, part.drift_percent
+
+
+def per_token(found: Sequence[Sample], counts: Sequence[int]) -> list[float]:
+    """Milliseconds per output token after the first, of answers that have any; none where `counts` are of others."""
+    if len(found) != len(counts):
+        return []
+    return [
+        (sample.latency_ms - sample.ttft_ms) / (count - 1)
+        for sample, count in zip(found, counts, strict=True)
+        if count > 1 and sample.ttft_ms is not None
+    ]
+
+
+def spread(times: Sequence[float]) -> Latency | None:
+    """Times as LoadGen summarizes them: each percentile is one of them, the one at its share of their number."""
+    if not times:
+        return None
+    ranked = sorted(times)
+    points = [ranked[min(int(len(ranked) * float(share) / 100), len(ranked) - 1)] for share in loadgen_log.PERCENTILES]
+    return Latency(ranked[0], sum(ranked) / len(ranked), ranked[-1], *points)
+
+
+def steady(found: Sequence[Sample], counts: Sequence[int], at_once: int) -> Steady | None:
+    """The steady part of a test that computes `at_once` requests at a time; None where there are too few for one."""
+    if len(found) != len(counts) or len(found) < 4 * at_once:
+        return None
+    done = sorted(
+        ((sample.scheduled_ms + sample.latency_ms) / 1e3, count) for sample, count in zip(found, counts, strict=True)
+    )
+    first, last = at_once - 1, len(done) - at_once
+    begin, end = done[first][0], done[last][0]
+    middle = (begin + end) / HALF
+    if not begin < middle < end:
+        return None
+    halves = [
+        sum(count for time, count in done[first + 1 : last + 1] if (time > middle) == late) / (middle - begin)
+        for late in (False, True)
+    ]
+    drift = 100 * (halves[1] / halves[0] - 1) if halves[0] else 0.0
+    return Steady(begin, end, sum(halves) / HALF, drift)
+
+
+def within(found: Sequence[Sample], counts: Sequence[int], part: Steady) -> tuple[list[Sample], list[int]]:
+    """The requests that were sent and answered in the steady part, and the tokens of each."""
+    chosen = [
+        (sample, count)
+        for sample, count in zip(found, counts, strict=True)
+        if sample.scheduled_ms / 1e3 >= part.begin_s and (sample.scheduled_ms + sample.latency_ms) / 1e3 <= part.end_s
+    ]
+    return [sample for sample, _ in chosen], [count for _, count in chosen]
