@@ -22,12 +22,12 @@ HALF = 2
 @dataclass(frozen=True)
 class Steady:
     """The part of a test in which the engine had all its work: after as many answers as it takes at once, and before as
-    few are left. `drift_percent`: the rate of its second half over that of the first, less 1."""
+    few are left. `trend`: the rate of its second half over that of the first."""
 
     begin_s: float
     end_s: float
     tokens_per_sec: float
-    drift_percent: float
+    trend: float
 
     @property
     def seconds(self) -> float:
@@ -73,7 +73,7 @@ def with_own_times(result: TestResult, folder: Path, counts: Sequence[int]) -> T
 def without_ramps(
     result: TestResult, folder: Path, counts: Sequence[int], at_once: int
 ) -> tuple[TestResult, float | None]:
-    """The result over the steady part alone, and the drift of its speed in percent; as it is where there is none."""
+    """The result over the steady part alone, and its trend; as it is where there is none."""
     found = own(folder)
     part = steady(found, counts, at_once)
     if part is None:
@@ -81,7 +81,7 @@ def without_ramps(
     chosen, tokens = within(found, counts, part)
     each = per_token(chosen, tokens)
     if not chosen:
-        return result, part.drift_percent
+        return result, part.trend
     steadied = replace(
         result,
         tokens_per_sec=part.tokens_per_sec,
@@ -89,7 +89,7 @@ def without_ramps(
         ttft_ms=spread([sample.ttft_ms or 0.0 for sample in chosen]),
         tpot_ms=spread(each),
     )
-    return steadied, part.drift_percent
+    return steadied, part.trend
 
 
 def per_token(found: Sequence[Sample], counts: Sequence[int]) -> list[float]:
@@ -119,7 +119,7 @@ def steady(found: Sequence[Sample], counts: Sequence[int], at_once: int) -> Stea
     done = sorted(
         ((sample.scheduled_ms + sample.latency_ms) / 1e3, count) for sample, count in zip(found, counts, strict=True)
     )
-    first, last = at_once - 1, len(done) - at_once
+    first, last = at_once - 1, len(done) - at_once - 1
     begin, end = done[first][0], done[last][0]
     middle = (begin + end) / HALF
     if not begin < middle < end:
@@ -128,8 +128,9 @@ def steady(found: Sequence[Sample], counts: Sequence[int], at_once: int) -> Stea
         sum(count for time, count in done[first + 1 : last + 1] if (time > middle) == late) / (middle - begin)
         for late in (False, True)
     ]
-    drift = 100 * (halves[1] / halves[0] - 1) if halves[0] else 0.0
-    return Steady(begin, end, sum(halves) / HALF, drift)
+    if not halves[0]:
+        return None
+    return Steady(begin, end, sum(halves) / HALF, halves[1] / halves[0])
 
 
 def within(found: Sequence[Sample], counts: Sequence[int], part: Steady) -> tuple[list[Sample], list[int]]:

@@ -93,12 +93,12 @@ class Bench:
 
     def point(self, tested: Tested, plan: Plan, result: TestResult) -> Probe:
         """A test as a point of a curve; at fixed concurrency without its ramps, where it is long enough."""
-        where, drift = str(tested.folder.relative_to(self.folder.path)), None
+        where, trend = str(tested.folder.relative_to(self.folder.path)), None
         joules = tested.joules / tokens if tested.joules and (tokens := sum(tested.new_tokens)) else None
         if plan.config.row.capped and plan.concurrency:
-            result, drift = request_times.without_ramps(result, tested.folder, tested.new_tokens, plan.concurrency)
+            result, trend = request_times.without_ramps(result, tested.folder, tested.new_tokens, plan.concurrency)
         found = measured(result, plan, tested.queue, where)
-        return replace(found, joules_per_token=joules, drift_percent=drift)
+        return replace(found, joules_per_token=joules, trend=trend)
 
     def drive(self, mode: results.Test, plan: Plan, folder: Path) -> Tested:
         """One LoadGen test on the engine, watched."""

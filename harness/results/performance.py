@@ -161,7 +161,7 @@ def steady(folder: Path, facts: RunFacts, tokens: Sequence[int], seconds: float 
         seconds=part.seconds,
         share_percent=100 * part.seconds / seconds,
         tokens_per_sec=part.tokens_per_sec,
-        drift_percent=part.drift_percent,
+        trend=part.trend,
     )
     if not scenario.capped:
         return found

@@ -160,8 +160,8 @@ class Steady(Model):
     """Of the test's duration."""
     tokens_per_sec: float
     """Output tokens of the answers that ended in it."""
-    drift_percent: float
-    """The rate of its second half over that of the first, less 100 %."""
+    trend: float
+    """The rate of its second half over that of the first."""
     latency_ms: Latency | None = None
     """Of the requests that were sent and answered in it; at fixed concurrency alone, as the other two."""
     ttft_ms: Latency | None = None

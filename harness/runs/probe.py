@@ -53,7 +53,7 @@ class Probe:
     latency_p99: float | None = None
     joules_per_token: float | None = None  # of the GPUs, output
     slo_attainment: float | None = None  # percent of the requests within both limits
-    drift_percent: float | None = None  # of the output speed, from the first to the second half of the steady part
+    trend: float | None = None  # the output speed of the steady part's second half over that of its first
     latency_p50: float | None = None  # of a query
     latency_p90: float | None = None
     ttft_min: float | None = None
