@@ -136,6 +136,8 @@ def test_the_table_of_scenarios():
         ("datacenter", "interactive"),
         ("edge", "offline"),
         ("edge", "singlestream"),
+        ("datacenter", "concurrency"),
+        ("edge", "concurrency"),
     }
 
 

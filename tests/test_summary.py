@@ -20,7 +20,7 @@ from harness.reporting import compare
 from harness.reporting import report as rendering
 from harness.results import metrics
 from harness.results.metrics import EVERYWHERE, Metric
-from harness.results.summary import SCHEMA_FILE, Accuracy, Compliance, ScoresFile, Summary, schema
+from harness.results.summary import SCHEMA_FILE, Accuracy, Compliance, ScoresFile, Steady, Summary, schema
 from harness.results.telemetry import QUANTITIES
 from harness.runs import folder as results
 from harness.runs.records import RunFacts, RunStatus, Usage
@@ -114,9 +114,13 @@ def test_every_metric_leads_to_a_number(tmp_path: Path) -> None:
         update={"accuracy": Accuracy(**ACCURACY), "performance": test.model_copy(update=MEASURED)}
     )
     summary = summary.model_copy(update={"run": full})
-    assert {metric.name: metric.of(summary) for metric in metrics.METRICS if metric.of(summary) is None} == {
-        "expected_samples_per_sec": None  # of Offline
-    }
+    lacking = {metric.name for metric in metrics.METRICS if metric.of(summary) is None}
+    capped = {"concurrency", "steady_tokens_per_sec", "tokens_per_sec_per_user"}
+    assert lacking == {"expected_samples_per_sec", *capped}  # of Offline, and of a fixed concurrency
+    steady = {"seconds": 5, "share_percent": 60, "tokens_per_sec": 9, "trend": 1, "tokens_per_sec_per_user": 7}
+    more = test.model_copy(update={"concurrency": 4, "steady": Steady(**steady)})
+    summary = summary.model_copy(update={"run": full.model_copy(update={"performance": more})})
+    assert all(metrics.BY_NAME[name].of(summary) for name in capped)
     assert len({metric.name for metric in metrics.METRICS}) == len(metrics.METRICS)
 
 
