@@ -11,7 +11,17 @@ import signal
 import sys
 from pathlib import Path
 
-from harness.common.errors import BAD_INPUT, DONE, INTERRUPTED, Arguments, BenchmarkError, line_of, plain, why
+from harness.common.errors import (
+    BAD_INPUT,
+    DONE,
+    INTERRUPTED,
+    Arguments,
+    BenchmarkError,
+    UsageError,
+    line_of,
+    plain,
+    why,
+)
 from harness.config.cli import prepare
 from harness.loadgen import log as loadgen_log
 from harness.reporting import compare, compare_plot
@@ -29,6 +39,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="RUN",
         help="runs side by side: settings that differ, speed, latency, accuracy; two with accuracy: their answers too",
     )
+    flags.add_argument("--html", action="store_true", help="name the report.html that was written, not the report.md")
     flags.add_argument("--last", type=int, metavar="N", help="as --compare, of the last N finished runs")
     flags.add_argument("--results-dir", type=Path, default=Path("results"), help="where --last looks")
     flags.add_argument("--plot", type=Path, metavar="FILE.png", help="also draw the comparison")
@@ -47,7 +58,7 @@ def main() -> int:
     if asked.plot and asked.plot.suffix != ".png":
         flags.error(f"--plot {asked.plot}: a name that ends with .png")
     try:
-        print(rendered(asked.run) if asked.run else compared(asked))
+        print(rendered(asked.run, asked.html) if asked.run else compared(asked))
     except (BenchmarkError, loadgen_log.LogError) as error:
         print(f"error: {plain(line_of(str(error)))}", file=sys.stderr)
         return BAD_INPUT
@@ -60,11 +71,13 @@ def main() -> int:
     return DONE
 
 
-def rendered(folder: Path) -> Path:
-    """Renders a run or a sweep; returns the report's path."""
-    render_again = sweep_report.build if (folder / "sweep.json").exists() else rendering.build
-    render_again(folder)
-    return folder / "report.md"
+def rendered(folder: Path, as_page: bool) -> Path:
+    """Renders a run or a sweep; returns the path of the report, or of the same `as_page` to send around."""
+    sweep = (folder / "sweep.json").exists()
+    if sweep and as_page:
+        raise UsageError(f"--html {folder}: a sweep has no report.html; its report.md is the page.")
+    (sweep_report.build if sweep else rendering.build)(folder)
+    return folder / ("report.html" if as_page else "report.md")
 
 
 def compared(asked: argparse.Namespace) -> str:

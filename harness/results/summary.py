@@ -32,6 +32,8 @@ class Meta(Model):
     """What was run."""
 
     run: str
+    label: str = ""
+    """What the user calls it; several runs may share a label."""
     started: str
     command: str
     mlperf_version: str = Field(json_schema_extra={"enum": [*rules.SEEDS]})
