@@ -21,7 +21,7 @@ from harness.engines import sampling_of
 from harness.engines.openai import OpenAI
 from harness.engines.protocol import Sampling
 from harness.loadgen.target_rate import known_offline
-from harness.reporting import compare
+from harness.reporting import compare, compare_page
 from harness.reporting import report as rendering
 from harness.results import endpoint_overhead as beside
 from harness.results.history import History
@@ -394,7 +394,7 @@ def test_two_workloads_are_not_compared(tokenizer: Any, tmp_path: Path) -> None:
     (a, b), _ = compare.load([tmp_path / "chat", tmp_path / "code"])
     assert a.speed and b.speed
     assert a.speed.differences(b.speed) == "other work (--workload)"
-    assert "| workload | chat | code |" in compare.page([a, b])
+    assert "| workload | chat | code |" in compare_page.page([a, b])
 
 
 def test_an_endpoint_run_stands_beside_the_same_workload_alone(tokenizer: Any, tmp_path: Path) -> None:

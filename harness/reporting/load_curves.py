@@ -50,7 +50,7 @@ def draw(probes: Sequence[Probe], test: Performance | None, gpus: int) -> Any:
         limit(axes, panel, test)
         frame(axes, panel, probes, test)
         axes.set(title=f"{panel.title} by {'rate' if by_rate else 'batch'}", ylabel="ms (logarithmic)")
-        axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=3, frameon=False)
+        axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2, frameon=False)
     speeds(panels[2], probes, max(1, gpus), "GPU" if gpus else "machine")
     figure.tight_layout()
     label_loads(panels[2], probes, max(1, gpus))
@@ -66,7 +66,7 @@ def frame(axes: Any, panel: Panel, probes: Sequence[Probe], test: Performance | 
         axes.set(xlabel="samples per query")
     else:
         low, high = (choose(probe.load for probe in probes) for choose in (min, max))
-        start = 0 if low < high / 2 else low - ROOM * (high - low)
+        start = 0 if low < high / 2 or low == high else low - ROOM * (high - low)
         axes.set(xlabel="queries/s", xlim=(start, high + ROOM * (high - start)))
     known = [value for probe in probes for point in (panel.middle, panel.tail) if (value := panel.of(probe, point))]
     known += [value for value in (own(panel, test), most(panel, test)) if value]
