@@ -11,7 +11,7 @@ import pytest
 from harness.common import files
 from harness.common.errors import UsageError
 from harness.common.paths import ROOT
-from harness.reporting import compare, compare_page, regression
+from harness.reporting import compare, compare_page, compare_plot, regression, style
 from harness.reporting import report as rendering
 from harness.reporting.paired import Difference, Divergence, Pair
 from harness.runs import folder as results
@@ -242,3 +242,23 @@ def test_a_comparison_shows_probes_and_why_speeds_differ(tmp_path: Path) -> None
     page = compare_page.page(runs)
     assert "| b | 4/s | VALID | 512 | 20 | 40 | 2 | 4 |" in page
     assert "| requests waiting, mean | 7 | 7 |" in page
+
+
+def test_curves_of_several_runs_are_one_picture(tmp_path: Path) -> None:
+    runs = []
+    for n, name in enumerate(("20260131-101500-datacenter-server", "20260131-111500-datacenter-server", "alone")):
+        folder = made.run(
+            tmp_path / name, scenario="server", server_target_qps="4,8.5", label="night" if n == 2 else ""
+        )
+        probes = [Probe(qps, True, 10 * qps, qps, 5 * qps, qps / 2, 128 * qps, qps) for qps in (4.0, 8.5)]
+        results.note(RunFolder(tmp_path, name), probes=[probe.__dict__ for probe in probes])
+        rendering.build(folder)
+        runs.append(compare.read(folder))
+    assert compare_plot.names(runs) == ["datacenter-server (1)", "datacenter-server (2)", "night"]
+    style.style()
+    curves = compare_plot.draw(runs).subfigs[1].axes
+    assert [len([line for line in axes.lines if len(line.get_xdata()) == 2 and line.get_marker() != "None"])
+            for axes in curves] == [3, 3, 3]  # fmt: skip
+    assert [axes.get_yscale() for axes in curves] == ["log", "log", "linear"]
+    assert "per machine" in curves[2].get_ylabel()
+    assert "not comparable" in compare_plot.foot(runs)
