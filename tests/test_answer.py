@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from docs import pictures
 from harness.common import files
 from harness.reporting import answer, html, timelines
 from harness.reporting import report as rendering
@@ -189,3 +190,11 @@ def test_a_label_is_kept_everywhere(tmp_path: Path) -> None:
     assert found.meta.label == json.loads((tmp_path / "history.jsonl").read_text())["label"] == "night"
     assert "report.md) night |" in (tmp_path / "index.md").read_text()
     assert "night: demo" in str(rendering.table(found).title)
+
+
+def test_the_pictures_of_the_docs_are_drawn_from_kept_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pictures, "IMAGES", tmp_path)
+    pictures.main()
+    drawn = {path.name for path in tmp_path.iterdir()}
+    assert drawn == {f"{name}.png" for name in pictures.PICTURES} | {"h200-settings.png"}
+    assert drawn <= {path.name for path in (pictures.HERE / "img").iterdir()}
