@@ -94,6 +94,12 @@ def test_a_setting_may_differ_on_purpose_and_a_version_always(tmp_path: Path) ->
     assert "| tokens_per_sec<-3% | FAIL | 1,024 | 900 | -12.1 % |" in page and "One run of each" in page
 
 
+def test_a_price_counts_for_costs_alone(tmp_path: Path) -> None:
+    sides = [run(tmp_path / "a", price_per_hour=1.0)], [run(tmp_path / "b", price_per_hour=4.0, high_accuracy=True)]
+    assert judged("tokens_per_sec<-3%", *sides).verdict == "PASS"
+    assert judged("cost_per_million_tokens>+3%", *sides).why == "other prices (price_per_hour)"
+
+
 def test_a_speed_that_follows_from_the_rate_is_not_judged_its_latency_is(tmp_path: Path) -> None:
     server: dict[str, Any] = {"scenario": "server", "server_target_qps": 8.5}
     sides = [run(tmp_path / "a", **server)], [run(tmp_path / "b", 900.0, **server)]

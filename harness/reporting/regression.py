@@ -16,6 +16,8 @@ from harness.common.coerce import near
 from harness.common.errors import BAD_INPUT, DONE, NOT_ACCEPTED, UsageError
 from harness.common.markdown import number, render
 from harness.config import rules
+from harness.config.engine import affecting
+from harness.config.run import RunConfig
 from harness.reporting.compare import Compared
 from harness.reporting.compare_page import difference
 from harness.reporting.paired import Pair
@@ -27,6 +29,7 @@ FORM = re.compile(r"\s*(\w+)\s*([<>])\s*([+-]?)(\d+(?:\.\d+)?)\s*(%?)\s*")
 ANSWERS = re.compile(r"\s*answers\s+changed\s*(?:>\s*(\d+(?:\.\d+)?)\s*%)?\s*")
 NAMES = {"output_tokens_per_sec": "tokens_per_sec"}  # other names of metrics
 SENT = {"tokens_per_sec", "input_tokens_per_sec", "total_tokens_per_sec", "samples_per_sec"}  # follow from a rate
+HARMLESS = affecting(RunConfig, "nothing")  # settings
 SAME_RATE = 0.01  # of the rate: latencies at other rates say nothing of each other
 # Student's t, 97.5 %, by degrees of freedom (NIST/SEMATECH e-Handbook of Statistical Methods, 1.3.6.7.2); the normal
 # distribution's beyond.
@@ -114,7 +117,7 @@ class Sides:
         for run in others:
             flags = (first.flags, run.flags)
             names = sorted(key for key in flags[0] | flags[1] if flags[0].get(key) != flags[1].get(key))
-            if wrong := [name for name in names if name not in self.may_differ]:
+            if wrong := [name for name in names if name not in {*self.may_differ, *HARMLESS}]:
                 return f"other settings ({', '.join(wrong)}): --may-differ names those that are meant to"
             if first.speed and run.speed and (why := other_work(first, run)):
                 return why
@@ -122,6 +125,8 @@ class Sides:
 
     def refusal_of_speed(self, metric: metrics.Metric) -> str:
         """Why this measurement may not be judged; empty where it may."""
+        if metric.name.startswith("cost_") and len({run.flags.get("price_per_hour") for run in self.everyone}) > 1:
+            return "other prices (price_per_hour)"
         for run in self.everyone:
             test = run.summary.run.performance
             if test is None or metric.of(run.summary) is None:
