@@ -6,7 +6,7 @@ REQUIREMENTS ?= $(shell nvidia-smi -L >/dev/null 2>&1 && echo requirements.txt |
 TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
 READY := $(VENV)/.ready-$(REQUIREMENTS)
 
-.PHONY: demo sweep-demo test test-fast lint types bench docker-check check-submission clean
+.PHONY: demo sweep-demo test test-fast lint types bench pictures docker-check check-submission clean
 
 demo: $(READY)            ## run the embedded demo: datacenter, offline, accuracy then performance
 	$(PY) run.py --model demo --category datacenter --scenario offline --mode both
@@ -31,6 +31,9 @@ types: $(VENV)/.ready-dev
 
 bench: $(READY)           ## what the harness itself costs
 	$(PY) -m benchmarks.overhead
+
+pictures: $(READY)        ## docs' pictures, from the runs kept in docs/runs
+	$(PY) -m docs.pictures
 
 docker-check:             ## build the CPU image and run the demo in it: root, buildah, debootstrap
 	tests/docker_check.sh

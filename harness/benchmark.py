@@ -121,6 +121,7 @@ def started(run: Run, library: samples.Library) -> Bench:
     engine = engines.create(run.plan, run.folder.path / traces.FOLDER)
     start(engine, run.folder, config.stall_timeout, run.display)
     facts = run.facts
+    facts.engine = f"{engine.name} {engine.version}".strip()
     facts.engine_start_s, facts.engine_args = round(engine.start_s, 1), files.as_json(hide_settings(engine.args))
     facts.concurrency = None if config.endpoint else engine.concurrency  # a server's own is not told
     facts.checkpoint = checkpoints.title(config) if engine.running.quantized_checkpoint else None

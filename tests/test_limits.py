@@ -19,8 +19,10 @@ from harness.loadgen import log as loadgen_log
 from harness.loadgen import target_rate as rates
 from harness.loadgen.driver import Settings, user_conf
 from harness.loadgen.log import LogError, Sample
+from harness.reporting import labels
 from harness.reporting import load_curves as curves
 from harness.reporting import report as rendering
+from harness.reporting.style import style
 from harness.results import performance
 from harness.runs.folder import RunFolder
 from harness.runs.probe import Probe
@@ -183,10 +185,24 @@ def test_wrong_rates_are_refused(wrong: dict[str, Any]) -> None:
         plan(**wrong)
 
 
-def test_labels_that_would_cover_each_other_are_left_out() -> None:
+def test_no_label_covers_another() -> None:
+    from matplotlib import pyplot
+
+    style()
+    axes = pyplot.subplots(figsize=(4, 3))[1]
+    points = [(0.5 + n / 1000, 0.5, f"load {n}") for n in range(12)]
+    axes.plot([0, 1], [0, 1], ".")
+    written = labels.beside(axes, [*points, (0.1, 0.9, "far off")])
+    renderer = axes.figure.canvas.get_renderer()
+    boxes = [text.get_window_extent(renderer) for text in axes.texts]
+    assert 1 <= len(written) < len(points) and written[-1] == "far off" and len(boxes) == len(written)
+    assert not [1 for n, box in enumerate(boxes) for other in boxes[:n] if box.overlaps(other)]
+    pyplot.close("all")
+
+
+def test_a_valid_load_is_labelled_before_one_that_fell() -> None:
     def at(user: float, speed: float, valid: bool = True) -> curves.Point:
         return user, speed, Probe(10.0, valid, None, None)
 
-    best, good, beside, invalid = at(50, 60), at(20, 100), at(19, 99), at(21, 101, valid=False)
-    assert curves.apart([beside, invalid, good, best]) == [best, good]
-    assert curves.apart([]) == []
+    best, good, invalid = at(50, 60), at(20, 100), at(21, 201, valid=False)
+    assert sorted([invalid, good, best], key=curves.worth) == [best, good, invalid]

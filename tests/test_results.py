@@ -21,7 +21,7 @@ from harness.common.progress import Display
 from harness.common.secrets import hide_word
 from harness.config.plan import resolve
 from harness.config.run import RunConfig
-from harness.reporting import compare
+from harness.reporting import compare, compare_page
 from harness.reporting.report import build, reservations, write_index
 from harness.results.summary import Run
 from harness.runs import folder as results
@@ -435,5 +435,5 @@ def test_a_comparison_says_which_run_ended_early(tmp_path: Path) -> None:
     RunFolder(tmp_path, "b").set_status("interrupted")
     for name in ("a", "b"):
         build(tmp_path / name)
-    page = compare.page(compare.load([tmp_path / "a", tmp_path / "b"])[0])
+    page = compare_page.page(compare.load([tmp_path / "a", tmp_path / "b"])[0])
     assert "| ended early | \u2013 | interrupted at 2" in page

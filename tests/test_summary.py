@@ -16,7 +16,7 @@ from harness.common.errors import UsageError
 from harness.common.paths import ROOT
 from harness.common.schema import SCHEMA, gpu_names
 from harness.config import rules
-from harness.reporting import compare
+from harness.reporting import compare, compare_page
 from harness.reporting import report as rendering
 from harness.results import metrics
 from harness.results.metrics import EVERYWHERE, Metric
@@ -140,7 +140,7 @@ def test_a_new_metric_is_one_declaration(tmp_path: Path, monkeypatch: pytest.Mon
     assert tracking.entry(run).metrics["samples_twice"] == 64
     made.rendered(tmp_path / "20260131-b")
     runs, _ = compare.load([run, tmp_path / "20260131-b"])
-    assert "| a new one | 64 | 64 | 1.000 |" in compare.page(runs)
+    assert "| a new one | 64 | 64 | 1.000 |" in compare_page.page(runs)
     assert sweep_report.Metric is Metric and new in metrics.shown("sweep")
 
 
@@ -232,7 +232,7 @@ def both(folder: Path, **changed: Any) -> list[compare.Compared]:
 
 
 def test_performance_only_runs_are_compared(tmp_path: Path) -> None:
-    page = compare.page(both(tmp_path, max_num_seqs=8, engine_arg=("block_size=32",)))
+    page = compare_page.page(both(tmp_path, max_num_seqs=8, engine_arg=("block_size=32",)))
     assert "| max_num_seqs | unset | 8 |" in page
     assert "| engine_arg | none | block_size=32 |" in page
     assert "| output tokens/s | 1,024 | 1,024 | 1.000 |" in page
@@ -242,7 +242,7 @@ def test_performance_only_runs_are_compared(tmp_path: Path) -> None:
 def test_two_at_a_fixed_rate_have_no_ratio(tmp_path: Path) -> None:
     made.rendered(tmp_path / "a", scenario="server", server_target_qps=8.0)
     made.rendered(tmp_path / "b", scenario="server", server_target_qps=9.0)
-    page = compare.page(compare.load([tmp_path / "a", tmp_path / "b"])[0])
+    page = compare_page.page(compare.load([tmp_path / "a", tmp_path / "b"])[0])
     assert "not comparable: the speed follows from the configured rate" in page
     assert "| TTFT p99, ms | 20 | 20 |\n" in page and "| server_target_qps | 8.0 | 9.0 |" in page
 
@@ -251,17 +251,17 @@ def test_rates_of_a_curve_were_configured_those_of_a_search_were_found(tmp_path:
     fast, slow = ({"scenario": "server", "server_target_qps": rates} for rates in ((8.0, 9.0), (4.0, 5.0)))
     made.rendered(tmp_path / "a", **fast)
     made.rendered(tmp_path / "b", **slow)
-    page = compare.page(compare.load([tmp_path / "a", tmp_path / "b"])[0])
+    page = compare_page.page(compare.load([tmp_path / "a", tmp_path / "b"])[0])
     assert "not comparable: the speed follows from the configured rate" in page
     for name in "cd":
         made.rendered(tmp_path / name, scenario="server", server_target_qps="max", max_num_seqs=ord(name))
-    assert "not comparable" not in compare.page(compare.load([tmp_path / "c", tmp_path / "d"])[0])
+    assert "not comparable" not in compare_page.page(compare.load([tmp_path / "c", tmp_path / "d"])[0])
 
 
 def test_what_a_comparison_rests_on_stands_in_it(tmp_path: Path) -> None:
     made.rendered(tmp_path / "a", price_per_hour=1.0)
     made.rendered(tmp_path / "b", price_per_hour=10.0, max_new_tokens=16)
-    page = compare.page(compare.load([tmp_path / "a", tmp_path / "b"])[0])
+    page = compare_page.page(compare.load([tmp_path / "a", tmp_path / "b"])[0])
     assert "| price_per_hour | 1.0 | 10.0 |" in page and "| max_new_tokens | 128 | 16 |" in page
 
 
@@ -315,7 +315,9 @@ def test_many_runs_are_one_table_and_a_csv_file(tmp_path: Path) -> None:
     assert f"left out: {tmp_path / 'mmlu'}: no config.json" in done.stderr
     assert (tmp_path / "all.png").read_bytes().startswith(b"\x89PNG")
     rows = [line for line in done.stdout.splitlines() if line.startswith("|")]
-    assert len(rows) == 5 and "2x NVIDIA H200" in rows[-1]
+    assert rows[0] == "|  | A: 20260131-a | B: 20260131-b | C: 20260131-c |"
+    assert "| GPU | 2x NVIDIA H200 | 2x NVIDIA H200 | 2x NVIDIA H200 |" in rows
+    assert "| output tokens/s | 1,024 | 1,024 (1.000) | 1,024 (1.000) |" in rows
     assert len({row.count("|") for row in rows}) == 1
     header, *lines = (line.split(",") for line in (tmp_path / "all.csv").read_text().splitlines())
     assert [line[header.index("tokens_per_sec")] for line in lines] == ["1024.0"] * 3

@@ -166,6 +166,9 @@ class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
         "nothing",
         "What the whole machine costs an hour, in any currency: the report says what tokens cost.",
     )
+    label: str = flag(
+        "", OUTPUT, "nothing", "A name for this run, shown wherever it is; report.py takes it for the run's path."
+    )
     results_dir: Path = flag(Path("results"), OUTPUT, "nothing", "Where run folders go.")
     keep_all: Literal[0, 1] = flag(1, OUTPUT, "nothing", "0: delete older run folders once this one is finished.")
     extra_metrics: bool = flag(

@@ -1,16 +1,24 @@
-"""Runs side by side as a picture: a panel for each quantity that two of them have."""
+"""Runs side by side as a picture: a panel for each quantity that two of them have, and their curves in one."""
 
 from collections.abc import Sequence
 from io import BytesIO
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 from harness.common.files import named
+from harness.reporting import answer
 from harness.reporting.compare import Compared
-from harness.reporting.style import BLUE, RED, style
+from harness.reporting.load_curves import HEAD, measured
+from harness.reporting.style import BLUE, GREEN, GREY, ORANGE, RED, footer, logarithmic, style, thousands
 from harness.results import metrics
 
 PANELS = ("tokens_per_sec", "latency_p99_ms", "ttft_p99_ms", "tpot_p99_ms", "cost_per_million_output_tokens")
+LOOKS = tuple(
+    zip((BLUE, ORANGE, GREEN, RED, GREY), "os^Dv", strict=True)
+)  # of a run's curve: told apart without colour
+LATENCIES = (("ttft", "TTFT p99"), ("tpot", "TPOT p99"))
+LONGEST = 40  # characters of a run's name
 
 
 def write(path: Path, runs: Sequence[Compared]) -> None:
@@ -19,21 +27,40 @@ def write(path: Path, runs: Sequence[Compared]) -> None:
 
     style()
     picture = BytesIO()  # a pipe, which may be what is named, cannot be gone back in
-    draw(runs).savefig(picture, format="png", dpi=110, bbox_inches="tight")
+    figure = draw(runs)
+    footer(figure, foot(runs))
+    figure.savefig(picture, format="png", dpi=110, bbox_inches="tight")
     pyplot.close("all")
     with named(path):
         path.write_bytes(picture.getvalue())
 
 
+def foot(runs: Sequence[Compared]) -> str:
+    """What the runs share of what a picture says of a run."""
+    each = [answer.footer(run.summary).split(" \N{MIDDLE DOT} ") for run in runs]
+    return " \N{MIDDLE DOT} ".join(part for part in each[0] if all(part in other for other in each))
+
+
 def draw(runs: Sequence[Compared]) -> Any:
-    """A bar for each run, red where LoadGen calls it INVALID, hollow where the machine was busy; the first on top."""
+    """Bars above, curves below where two runs have tested several loads."""
     from matplotlib import pyplot
 
     values = {name: [metrics.BY_NAME[name].of(run.summary) for run in runs] for name in PANELS}
     shown = {name: found for name, found in values.items() if sum(value is not None for value in found) > 1}
-    figure, panels = pyplot.subplots(
-        1, max(1, len(shown)), figsize=(3.2 * len(shown) + 2, 0.4 * len(runs) + 1.4), sharey=True, squeeze=False
-    )
+    swept = [run for run in runs if run.summary.run.search]
+    high, curves = 0.4 * len(runs) + 1.4, 4.4 * (len(swept) > 1)
+    width = max(3.2 * len(shown) + 2, 14 if curves else 0)
+    figure = pyplot.figure(figsize=(width, high + curves), layout="constrained")
+    parts = figure.subfigures(2, 1, height_ratios=(high, curves)) if curves else [figure]
+    bars(parts[0], runs, shown)
+    if curves:
+        overlaid(parts[1], swept)
+    return figure
+
+
+def bars(part: Any, runs: Sequence[Compared], shown: dict[str, list[float | None]]) -> None:
+    """A bar for each run, red where LoadGen calls it INVALID, hollow where the machine was busy; the first on top."""
+    panels = part.subplots(1, max(1, len(shown)), sharey=True, squeeze=False)
     for axes, (name, found) in zip(panels[0], shown.items(), strict=False):
         metric = metrics.BY_NAME[name]
         for row, (run, value) in enumerate(zip(runs, found, strict=True)):
@@ -42,14 +69,62 @@ def draw(runs: Sequence[Compared]) -> Any:
             axes.barh(row, value or 0, color="none" if run.busy else color, edgecolor=color, height=0.65)
             label = metric.text(value) if value is not None else "–"
             axes.annotate(label, (value or 0, row), (3, 0), textcoords="offset points", va="center", fontsize=8)
-        axes.set(title=metric.label, xlim=(0, 1.25 * max(value or 0 for value in found) or 1))
+        axes.set(title=metric.label, xlim=(0, 1.3 * max(value or 0 for value in found) or 1))
+        axes.locator_params(axis="x", nbins=4)
         axes.grid(axis="y", visible=False)
-    panels[0, 0].set_yticks(range(len(runs)), [run.folder.name for run in runs])
+        thousands(axes.xaxis)
+    panels[0, 0].set_yticks(range(len(runs)), names(runs))
     panels[0, 0].invert_yaxis()
     notes = (
         ("red: INVALID by LoadGen", any(run.validity == "INVALID" for run in runs)),
         ("hollow: machine busy", any(run.busy for run in runs)),
     )
     panels[0, 0].set_xlabel("; ".join(note for note, true in notes if true))
-    figure.tight_layout()
-    return figure
+
+
+def names(runs: Sequence[Compared]) -> list[str]:
+    """Each run's label, or what its folder is called without the time; numbered where that is not enough."""
+    said = [run.summary.meta.label or short(run.folder.name) for run in runs]
+    again = [f"{name} ({said[: n + 1].count(name)})" if said.count(name) > 1 else name for n, name in enumerate(said)]
+    return [name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}\N{HORIZONTAL ELLIPSIS}" for name in again]
+
+
+def short(name: str) -> str:
+    """A run's id without the time that it begins with."""
+    head, _, rest = name.partition("-")
+    clock, _, words = rest.partition("-")
+    return words if head.isdigit() and clock.isdigit() and words else name
+
+
+def overlaid(part: Any, runs: Sequence[Compared]) -> None:
+    """The tails of TTFT and TPOT by load, and throughput against interactivity, a line for each run: hollow where the
+    machine was busy."""
+    panels = part.subplots(1, 3)
+    for run, name, (color, mark) in zip(runs, names(runs), cycle(LOOKS), strict=False):
+        probes = sorted(run.summary.run.search or [], key=lambda probe: probe.load)
+        look = {"color": color, "marker": mark, "linewidth": 1, "label": name}
+        look["markerfacecolor"] = "white" if run.busy else color
+        for axes, (kind, _) in zip(panels, LATENCIES, strict=False):
+            known = [(probe.load, value) for probe in probes if (value := getattr(probe, f"{kind}_p99"))]
+            axes.plot([load for load, _ in known], [value for _, value in known], **look)
+        points = measured(probes, max(1, run.summary.gpus))
+        panels[2].plot([user for user, *_ in points], [speed for _, speed, _ in points], **look)
+    for axes, (kind, title) in zip(panels, LATENCIES, strict=False):
+        axes.set(title=f"{title} by load", xlabel="load: queries/s, or samples per query", ylabel="ms (logarithmic)")
+        if axes.has_data():
+            for most in limits(runs, kind):
+                axes.axhline(most, color=RED, linestyle="--", linewidth=1)
+            logarithmic(axes.yaxis)
+            low, high = axes.get_ylim()
+            axes.set_ylim(low / HEAD, high * HEAD)
+    panels[2].set(title="Throughput against interactivity", xlabel="interactivity: output tokens/s of one user, median")
+    whose = "GPU" if any(run.summary.gpus for run in runs) else "machine"
+    panels[2].set(ylabel=f"throughput: output tokens/s per {whose}", xlim=(0, None), ylim=(0, None))
+    thousands(panels[2].xaxis, panels[2].yaxis)
+    panels[2].legend(fontsize=8)
+
+
+def limits(runs: Sequence[Compared], kind: str) -> set[float]:
+    """The limits of a latency, ms, that these runs were held to."""
+    tests = [run.summary.run.performance for run in runs]
+    return {getattr(test.limits_ms, kind) for test in tests if test and test.limits_ms}

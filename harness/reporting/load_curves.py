@@ -1,16 +1,18 @@
-"""How latency grows with load: one point a test, by rate or by samples per query."""
+"""How latency grows with load: one point a test, by rate, by samples per query or by requests in flight."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from harness.common.markdown import number
-from harness.reporting.style import BLUE, FAR, GREY, ORANGE, RED, TITLES
+from harness.reporting import labels
+from harness.reporting.style import BLUE, GREY, ORANGE, RED, TITLES, logarithmic, thousands, tip
 from harness.results.summary import Performance
 from harness.runs.probe import Probe
 
 Point = tuple[float, float, Probe]  # tokens/s of one user, of all, and the test
-CLOSE = 0.08  # of an axis: labels that are nearer cover each other
+HEAD = 1.35  # times the largest value: room above it on a logarithmic axis, and below the smallest
+ROOM = 0.06  # of an axis of rates, beside the first and the last
 
 
 @dataclass(frozen=True)
@@ -25,9 +27,31 @@ class Panel:
     def title(self) -> str:
         return TITLES.get(self.kind.upper(), f"{self.kind} of a query")
 
+    def of(self, probe: Probe, point: str) -> float | None:
+        """The latency of a probe at its middle or its tail, ms."""
+        value: float | None = getattr(probe, f"{self.kind}_{point}")
+        return value or None  # a logarithmic axis has no zero
 
-RATES = (Panel("ttft", "p50", "p99"), Panel("tpot", "p50", "p99"))
-BATCHES = (Panel("latency", "p50", "p90"), Panel("tpot", "p50", "p99"))
+
+@dataclass(frozen=True)
+class Load:
+    """What differs between the tests of a curve."""
+
+    name: str
+    unit: str
+    panels: tuple[Panel, Panel]
+    doubling: bool = True  # its values double, rather than grow evenly
+    step: bool = False  # a curve of measured points alone: nothing is said of loads between them
+
+
+TOKENS = (Panel("ttft", "p50", "p99"), Panel("tpot", "p50", "p99"))
+RATE = Load("rate", "queries/s", TOKENS, doubling=False)
+BATCH = Load("batch", "samples per query", (Panel("latency", "p50", "p90"), Panel("tpot", "p50", "p99")))
+CONCURRENCY = Load("concurrency", "requests in flight", TOKENS, step=True)
+
+
+def load_of(probe: Probe) -> Load:
+    return RATE if probe.qps is not None else BATCH if probe.concurrency is None else CONCURRENCY
 
 
 def draw(probes: Sequence[Probe], test: Performance | None, gpus: int) -> Any:
@@ -35,95 +59,163 @@ def draw(probes: Sequence[Probe], test: Performance | None, gpus: int) -> Any:
     own, where it came to that."""
     from matplotlib import pyplot
 
-    by_rate = probes[0].qps is not None
-    unit = "queries/s" if by_rate else "samples per query"
-    figure, panels = pyplot.subplots(1, 3, figsize=(14, 3.8))
-    for axes, panel in zip(panels, RATES if by_rate else BATCHES, strict=False):
+    varied = load_of(probes[0])
+    figure, panels = pyplot.subplots(1, 3, figsize=(14, 4.6))
+    for axes, panel in zip(panels, varied.panels, strict=False):
         latency(axes, panel, probes)
-        if test and (found := getattr(test, f"{panel.kind}_ms")) and test.target_qps:
-            label = f"{panel.tail} of the run"
-            axes.plot(test.target_qps, getattr(found, panel.tail), "*", color=ORANGE, markersize=14, label=label)
-        axes.set(title=f"{panel.title} by {'rate' if by_rate else 'batch'}", xlabel=unit, ylabel="ms", ylim=(0, None))
-        if not by_rate:
-            sizes = [int(probe.load) for probe in probes]
-            axes.set_xscale("log", base=2)
-            axes.set_xticks(sizes, [str(size) for size in sizes])
-        mark_limit(axes, getattr(test.limits_ms, panel.kind, None) if test else None)
-        axes.legend(fontsize=8, framealpha=0.9)
+        own_test(axes, panel, test)
+        limit(axes, panel, test)
+        frame(axes, panel, probes, test)
+        axes.set(title=f"{panel.title} by {varied.name}", ylabel="ms (logarithmic)")
+        axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2, frameon=False)
     speeds(panels[2], probes, max(1, gpus), "GPU" if gpus else "machine")
     figure.tight_layout()
+    label_loads(panels[2], probes, max(1, gpus))
     return figure
 
 
+def frame(axes: Any, panel: Panel, probes: Sequence[Probe], test: Performance | None) -> None:
+    """The axes: the load; the latency, logarithmic, with room for all that is drawn."""
+    varied = load_of(probes[0])
+    if varied.doubling:
+        sizes = sorted({int(probe.load) for probe in probes})
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(sizes, [str(size) for size in sizes])
+        axes.set(xlabel=varied.unit)
+    else:
+        low, high = (choose(probe.load for probe in probes) for choose in (min, max))
+        start = 0 if low < high / 2 or low == high else low - ROOM * (high - low)
+        axes.set(xlabel=varied.unit, xlim=(start, high + ROOM * (high - start)))
+    known = [value for probe in probes for point in (panel.middle, panel.tail) if (value := panel.of(probe, point))]
+    known += [value for value in (own(panel, test), most(panel, test)) if value]
+    if known:
+        logarithmic(axes.yaxis)
+        axes.set_ylim(min(known) / HEAD, max(known) * HEAD)
+
+
 def latency(axes: Any, panel: Panel, probes: Sequence[Probe]) -> None:
-    """The middle and the tail by load, and each test's verdict on the tail."""
+    """The middle, dotted and hollow, and the tail, drawn through and filled, by load; each test's verdict as a mark."""
     for point, line in ((panel.middle, ":"), (panel.tail, "-")):
-        known = sorted((p.load, value) for p in probes if (value := getattr(p, f"{panel.kind}_{point}")) is not None)
-        axes.plot([x for x, _ in known], [y for _, y in known], line, color=GREY, linewidth=1, zorder=2, label=point)
+        known = sorted((p.load, value) for p in probes if (value := panel.of(p, point)) is not None)
+        look = {"marker": "d", "markerfacecolor": "white", "markersize": 5} if point == panel.middle else {}
+        axes.plot(*columns(known), line, color=GREY, linewidth=1, zorder=2, label=point, **look)
+        for load, value in known:
+            tip(axes, load, value, f"{load:g}: {panel.kind} {point} {number(value)} ms")
     for label in dict.fromkeys(map(verdict, probes)):
-        points = [(p.load, getattr(p, f"{panel.kind}_{panel.tail}"), p) for p in probes if verdict(p) == label]
-        shown = [(load, value, p) for load, value, p in points if value is not None]
+        tested = [probe for probe in probes if verdict(probe) == label]
+        shown = [(p.load, value) for p in tested if (value := panel.of(p, panel.tail)) is not None]
         if shown:
-            color, mark = BLUE if shown[0][2].valid else RED, "o" if shown[0][2].held else FELL.get(label, "X")
-            name = f"{panel.tail}, {label}"
-            axes.plot([x for x, *_ in shown], [y for _, y, _ in shown], mark, color=color, label=name)
+            color, mark = BLUE if good(tested[0]) else RED, "o" if tested[0].held else FELL.get(label, "X")
+            axes.plot(*columns(shown), mark, color=color, label=f"{panel.tail}, {label}")
+
+
+def columns(points: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
+    return [x for x, _ in points], [y for _, y in points]
+
+
+def own(panel: Panel, test: Performance | None) -> float | None:
+    """The tail of the run's own test, ms; None where its load is no point of the axis."""
+    found = getattr(test, f"{panel.kind}_ms") if test and test.target_qps and not test.concurrency else None
+    value: float | None = getattr(found, panel.tail) if found else None
+    return value
+
+
+def most(panel: Panel, test: Performance | None) -> float | None:
+    """The limit of the tail, ms."""
+    value: float | None = getattr(test.limits_ms, panel.kind, None) if test else None
+    return value
+
+
+def own_test(axes: Any, panel: Panel, test: Performance | None) -> None:
+    """The run's own test as a star, hollow where the machine was busy."""
+    if not test or (value := own(panel, test)) is None:
+        return
+    fill, said = ("white", ", machine busy") if test.others else (ORANGE, "")
+    look = {"color": ORANGE, "markerfacecolor": fill, "markersize": 14, "linestyle": "none"}
+    axes.plot(test.target_qps, value, marker="*", label=f"{panel.tail} of the run{said}", zorder=5, **look)
+    tip(axes, test.target_qps or 0.0, value, f"the run, {test.target_qps:g}: {panel.tail} {number(value)} ms")
 
 
 FELL = {"INVALID by TTFT": "v", "INVALID by TPOT": "^", "INVALID, too few queries": "s", "VALID, queue grew": "D"}
 
 
 def verdict(probe: Probe) -> str:
-    """LoadGen's verdict on a probe, and in two words why it fell."""
+    """LoadGen's verdict on a probe, and in two words why it fell; at fixed concurrency, which has none, the limits'."""
+    if probe.concurrency is not None and probe.valid:
+        return "over the limits" if probe.why else "within the limits"
     if probe.valid:
         return "VALID, queue grew" if probe.grew else "VALID"
     limits = " and ".join(name for name in ("TTFT", "TPOT") if f"{name} p99" in probe.why)
     return f"INVALID by {limits}" if limits else "INVALID, too few queries" if probe.more else "INVALID"
 
 
-def mark_limit(axes: Any, limit: float | None) -> None:
-    """A limit as a line; if it is far off, in words at the edge."""
-    if limit and limit > FAR * axes.get_ylim()[1]:
-        where = {"xycoords": "axes fraction", "va": "top", "fontsize": 9, "color": RED}
-        axes.annotate(f"limit {number(limit)} ms \N{UPWARDS ARROW}", (0.02, 0.98), **where)
-    elif limit:
-        axes.axhline(limit, color=RED, linestyle="--", label=f"limit {number(limit)} ms")
-        axes.set_ylim(0, max(axes.get_ylim()[1], 1.06 * limit))
+def good(probe: Probe) -> bool:
+    """Whether nothing speaks against it."""
+    return probe.valid and not (probe.concurrency is not None and probe.why)
+
+
+def limit(axes: Any, panel: Panel, test: Performance | None) -> None:
+    """The limit of the 99th percentile as a line."""
+    if (value := most(panel, test)) is not None:
+        axes.axhline(value, color=RED, linestyle="--", label=f"limit {number(value)} ms")
+
+
+def measured(probes: Sequence[Probe], share: int) -> list[Point]:
+    """The tests by the speed of one user: tokens/s of one user, of each of `share` GPUs.
+
+    One user's speed is 1,000 / TPOT p50; at fixed concurrency / TPOT p90, as MLPerf Endpoints has it.
+    """
+    points = [
+        (user, probe.tokens_per_sec / share, probe)
+        for probe in probes
+        if (user := one_user(probe)) and probe.tokens_per_sec
+    ]
+    return sorted(points, key=lambda point: point[:2])
+
+
+def one_user(probe: Probe) -> float | None:
+    each = probe.tpot_p50 if probe.concurrency is None else probe.tpot_p90
+    return 1000 / each if each else None
 
 
 def speeds(axes: Any, probes: Sequence[Probe], share: int, whose: str) -> None:
-    """Output tokens/s of a GPU against tokens/s of one user (1,000 / TPOT p50): what load costs who is served.
+    """Output tokens/s of a GPU against tokens/s of one user: what load costs who is served.
 
-    The knee is the VALID load with the largest product of both.
+    The knee is the VALID load, or that within the limits, with the largest product of both.
     """
-    measured = [probe for probe in probes if probe.tpot_p50 and probe.tokens_per_sec]
-    points = [(1000 / (p.tpot_p50 or 1), (p.tokens_per_sec or 0) / share, p) for p in measured]
-    known = sorted(points, key=lambda point: point[:2])
-    axes.plot([user for user, *_ in known], [speed for _, speed, _ in known], color=GREY, linewidth=1)
+    known = measured(probes, share)
+    drawn = {
+        "color": GREY,
+        "linewidth": 1,
+        "drawstyle": "steps-pre" if probes and load_of(probes[0]).step else "default",
+    }
+    axes.plot([user for user, *_ in known], [speed for _, speed, _ in known], **drawn)
     for user, speed, probe in known:
-        axes.plot(user, speed, "o", color=BLUE if probe.valid else RED)
-    for user, speed, probe in apart(known):
-        label = f"{probe.load:.3g}" + ("/s" if probe.qps is not None else "")
-        axes.annotate(label, (user, speed), (0, 7), textcoords="offset points", ha="center", fontsize=8)
-    if good := [(user, speed) for user, speed, probe in known if probe.valid]:
-        user, speed = max(good, key=lambda point: point[0] * point[1])
+        axes.plot(user, speed, "o" if good(probe) else "X", color=BLUE if good(probe) else RED)
+        said = f"{number(speed)} tokens/s per {whose}, {number(user)} for one user"
+        tip(axes, user, speed, f"{load(probe)}: {said}, {verdict(probe)}")
+    if kept := [(user, speed) for user, speed, probe in known if good(probe)]:
+        user, speed = max(kept, key=lambda point: point[0] * point[1])
         axes.plot(user, speed, "o", markersize=14, markerfacecolor="none", color=ORANGE, label="knee")
-        axes.legend(fontsize=8, framealpha=0.9)
-    axes.set(title="Speed for all against speed for one", xlabel="output tokens/s of one user, median")
-    most = max((speed for _, speed, _ in known), default=1.0)
-    axes.set(ylabel=f"output tokens/s per {whose}", xlim=(0, None), ylim=(0, 1.15 * most))
+        axes.legend(fontsize=8)
+    highest = max((speed for _, speed, _ in known), default=1.0)
+    fastest = max((user for user, *_ in known), default=1.0)
+    axes.set(title="Throughput against interactivity", xlabel="interactivity: output tokens/s of one user")
+    axes.set(ylabel=f"throughput: output tokens/s per {whose}", xlim=(0, 1.12 * fastest), ylim=(0, 1.15 * highest))
+    thousands(axes.xaxis, axes.yaxis)
 
 
-def apart(points: Sequence[Point]) -> list[Point]:
-    """Those points whose labels do not cover each other's: the VALID ones first, and of those the best."""
-    wide, high = max((x for x, *_ in points), default=1.0), max((y for _, y, _ in points), default=1.0)
-    chosen: list[Point] = []
-    for user, speed, probe in sorted(points, key=worth):
-        if not any(abs(user - x) < CLOSE * wide and abs(speed - y) < CLOSE * high for x, y, _ in chosen):
-            chosen.append((user, speed, probe))
-    return chosen
+def label_loads(axes: Any, probes: Sequence[Probe], share: int) -> None:
+    """The load of each point that has room for it: the VALID ones first, and of those the best."""
+    known = sorted(measured(probes, share), key=worth)
+    labels.beside(axes, [(user, speed, load(probe)) for user, speed, probe in known])
+
+
+def load(probe: Probe) -> str:
+    return f"{probe.load:.3g}" + ("/s" if probe.qps is not None else "")
 
 
 def worth(point: Point) -> tuple[bool, float]:
     """The smaller, the sooner a point is labelled."""
     user, speed, probe = point
-    return not probe.valid, -user * speed
+    return not good(probe), -user * speed

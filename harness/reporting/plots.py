@@ -9,14 +9,16 @@ from harness.common.markdown import number
 from harness.config import rules
 from harness.loadgen import log as loadgen_log
 from harness.loadgen import request_times
+from harness.reporting import answer, profile_plot, timelines
 from harness.reporting import load_curves as curves
-from harness.reporting import profile_plot, timelines
-from harness.reporting.style import BLUE, FAR, GREY, ORANGE, RED, TITLES, save, style
+from harness.reporting.style import BLUE, FAR, GREY, ORANGE, RED, TITLES, save, style, thousands
 from harness.results.summary import Accuracy, Performance, Summary
 from harness.runs.folder import FOLDER
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+BINS = 40  # of a test's time
 
 
 def draw(folder: Path, summary: Summary) -> dict[str, str]:
@@ -34,16 +36,16 @@ def draw(folder: Path, summary: Summary) -> dict[str, str]:
         if summary.scenario.streaming:
             drawn["latency_cdf"] = latencies(samples, tokens, run.performance, summary.scenario.headline)
         else:
-            drawn["tokens_per_sec"] = throughput(samples, tokens)
+            drawn["tokens_per_sec"] = throughput(samples, tokens, logs / "machine.csv")
     if run.search:
         drawn["search"] = curves.draw(run.search, run.performance, summary.gpus)
     if run.performance and (logs / "machine.csv").exists():
-        drawn["machine"] = timelines.machine(logs / "machine.csv")
+        drawn["machine"] = timelines.machine(logs / "machine.csv", run.performance.ran_out)
     if run.profile and run.profile.kinds:
         drawn["profile"] = profile_plot.kinds(run.profile)
     if summary.meta.stages:
         drawn["timeline"] = timelines.stages(folder, summary.meta.stages)
-    return save(drawn, folder / "plots")
+    return save(drawn, folder / "plots", answer.footer(summary))
 
 
 def scores(accuracy: Accuracy) -> Any:
@@ -86,30 +88,36 @@ def by_length(path: Path) -> Any:
     groups = np.array_split(np.argsort(lengths, kind="stable"), min(10, len(scores)))
     means = [(lengths[group].mean(), scores[group].mean()) for group in groups]
     axes.plot(*zip(*means, strict=True), "o-", color=ORANGE, label="mean of each tenth")
-    axes.set(xlabel="prompt tokens", ylabel=rules.SCORES[score], title="Score by prompt length", ylim=(0, 102))
+    axes.set(xlabel="prompt tokens", ylabel=rules.SCORES[score], title="Score by prompt length", ylim=(-3, 103))
+    thousands(axes.xaxis)
     axes.legend(loc="lower right", framealpha=0.9)
     return figure
 
 
-def throughput(samples: Sequence[loadgen_log.Sample], tokens: Sequence[int]) -> Any:
-    """Completions over time. A busy engine climbs evenly; LoadGen logs ends alone in Offline."""
+def throughput(samples: Sequence[loadgen_log.Sample], tokens: Sequence[int], recorded: Path) -> Any:
+    """Generated tokens per second over an Offline test, and what the machine did meanwhile, where it was recorded."""
+    if recorded.exists() and (figure := timelines.generation(recorded)):
+        return figure
+    return completions(samples, tokens)
+
+
+def completions(samples: Sequence[loadgen_log.Sample], tokens: Sequence[int]) -> Any:
+    """Output tokens of the answers that ended in each part of the test: LoadGen logs ends alone in Offline."""
     import numpy as np
     from matplotlib import pyplot
 
     counted = len(tokens) == len(samples)
     ends = np.array([sample.latency_ms / 1000 for sample in samples])
-    order = np.argsort(ends)
     weights = np.array(tokens) if counted else np.ones(len(samples))
-    done = np.cumsum(weights[order])
-    unit = "output tokens" if counted else "samples"
-    figure, axes = pyplot.subplots(figsize=(8, 3.6))
-    axes.plot([0, *ends[order]], [0, *done], color=BLUE, drawstyle="steps-post", label=f"{unit} of completed samples")
-    mean = f"mean {number(done[-1] / ends.max())} {unit}/s"
-    axes.plot([0, ends.max()], [0, done[-1]], color=ORANGE, linestyle="--", linewidth=1, label=mean)
-    axes.set(xlabel="seconds", ylabel=unit, xlim=(0, None), ylim=(0, None))
-    axes.set_title("Completions over time, as LoadGen logged them")
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    axes.legend(loc="upper left", framealpha=0.9)
+    sums, edges = np.histogram(ends, bins=BINS, range=(0, ends.max()), weights=weights)
+    unit, mean = "output tokens" if counted else "samples", weights.sum() / ends.max()
+    figure, axes = pyplot.subplots(figsize=(8, 3.4))
+    axes.stairs(sums / np.diff(edges), edges, color=BLUE, fill=True, alpha=0.6, label="answers that ended")
+    axes.axhline(mean, color=ORANGE, linestyle="--", linewidth=1, label=f"mean {number(mean)} {unit}/s")
+    axes.set(xlabel="seconds", ylabel=f"{unit}/s", xlim=(0, None), ylim=(0, None))
+    axes.set_title("Speed over time, by the ends that LoadGen logged")
+    thousands(axes.yaxis)
+    axes.legend(loc="lower right")
     return figure
 
 
@@ -142,6 +150,7 @@ def latencies(samples: Sequence[loadgen_log.Sample], tokens: Sequence[int], test
             label = f"{point} {number(value)} ms"
             axes.plot(value, int(point[1:]) / 100, "o", color=ORANGE, label=label, zorder=4)
         axes.set(title=TITLES[name], xlabel="ms", ylim=(0, 1.03))
+        thousands(axes.xaxis)
         axes.set_xlim(0, 1.06 * axes.get_xlim()[1])
         if limit := getattr(test.limits_ms, kind, None):
             mark_limit(axes, limit, far=limit > FAR * most > 0)

@@ -18,11 +18,11 @@ from harness.config.workload import OFFICIAL
 from harness.evaluation.compliance import RESULT
 from harness.loadgen import log as loadgen_log
 from harness.profiling import traces
-from harness.reporting import index, plots
+from harness.reporting import answer, html, index, plots
 from harness.results import endpoint_overhead as beside
 from harness.results import metrics, performance
 from harness.results import telemetry as usage
-from harness.results.advice import advice
+from harness.results.advice import findings
 from harness.results.history import History
 from harness.results.summary import SCORES_FILE, Audit, Compliance, Logs, Meta, Performance, Run, ScoresFile, Summary
 from harness.runs import folder as results
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def build(folder: Path) -> Summary:
-    """Writes summary.json, plots/ and report.md into a run folder; returns the summary.
+    """Writes summary.json, plots/, report.md and report.html into a run folder; returns the summary.
 
     Raises UsageError, LogError where a file cannot be read or no test came to its end.
     """
@@ -57,11 +57,14 @@ def build(folder: Path) -> Summary:
         compared=beside.compared(summary),
         cost=beside.cost(summary),
         quantities=usage.BY_NAME,
-        advice=advice(summary.run.performance) if summary.run.performance else [],
+        title=answer.title(summary),
+        facts=answer.facts(summary),
+        findings=findings(summary),
         **dict(summary),
     )
     write_json(folder / "summary.json", summary.model_dump(mode="json"))
     write_text(folder / "report.md", page)
+    write_text(folder / "report.html", html.page(page, folder))
     return summary
 
 
@@ -112,6 +115,7 @@ def meta(folder: Path, facts: RunFacts, deviations: list[str], ended: str | None
     plan, config, running = facts.plan, facts.plan.config, facts.plan.running
     return Meta(
         run=folder.resolve().name,
+        label=config.label,
         started=facts.started,
         command=facts.command,
         mlperf_version=config.version,
@@ -140,6 +144,7 @@ def meta(folder: Path, facts: RunFacts, deviations: list[str], ended: str | None
         mean_prompt_tokens=facts.mean_prompt_tokens,
         engine_start_s=facts.engine_start_s,
         stages=facts.stages,
+        engine=facts.engine,
         engine_args=facts.engine_args,
         setup=plan.setup,
         work=plan.work,
@@ -197,7 +202,7 @@ def table(summary: Summary) -> "Table":
 
     work = "" if summary.meta.workload == OFFICIAL else f"  {summary.meta.workload}"
     meta, score, test = summary.meta, summary.run.accuracy, summary.run.performance
-    title = as_said(f"{meta.model}  {meta.category} {meta.scenario}{work}")
+    title = as_said(f"{f'{meta.label}: ' if meta.label else ''}{meta.model}  {meta.category} {meta.scenario}{work}")
     page = Table(title=title, show_header=False, title_style="bold")
     if score:
         page.add_row("accuracy", score.verdict, style={"PASS": "green", "FAIL": "red"}.get(score.verdict, ""))
@@ -213,6 +218,8 @@ def table(summary: Summary) -> "Table":
         page.add_row(f"  {metric.label}", number(value))
     for name, audit in (summary.run.compliance or {}).items():
         page.add_row(name.upper(), "PASS" if audit.passed else "FAIL", style="green" if audit.passed else "red")
+    for said in test.ran_out[:1] if test else []:
+        page.add_row("bound by", as_said(said))
     if meta.deviations:
         page.add_row("note", "not comparable with MLPerf results")
     return page

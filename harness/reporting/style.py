@@ -1,14 +1,17 @@
-"""What all pictures have in common: colours, style, and how they are written."""
+"""What all pictures have in common: colours, style, numbers on axes, the footer, and how they are written."""
 
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-BLUE, ORANGE, GREY, RED = "#2f6db5", "#e07b39", "#8a8f98", "#c0392b"
+BLUE, ORANGE, GREY, RED, GREEN = "#2f6db5", "#e07b39", "#8a8f98", "#c0392b", "#3a8f5c"
 TITLES = {"latency": "latency", "TTFT": "time to first token (TTFT)", "TPOT": "time per output token (TPOT)"}
 FAR = 3  # times the largest value: a limit beyond is named at the edge instead of squeezing the curve
+TIP = "tip:"  # how the name of what is pointed at begins
+UNSEEN = 0.01  # opacity of what is only there to be pointed at
 
 
 def style() -> None:
@@ -18,15 +21,56 @@ def style() -> None:
     matplotlib.use("Agg")
     matplotlib.rcParams.update(
         {"axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.25, "font.size": 10}
+        | {"svg.fonttype": "none", "svg.hashsalt": "pictures", "legend.framealpha": 0.9}
     )
 
 
-def save(drawn: "dict[str, Figure]", folder: Path) -> dict[str, str]:
-    """Writes the figures as PNG files; name -> path relative to the folder above."""
+def thousands(*axis: Any) -> None:
+    """Numbers on an axis with their thousands separated."""
+    for one in axis:
+        one.set_major_formatter(lambda value, _: f"{value:,.6g}")
+
+
+def logarithmic(axis: Any) -> None:
+    """A logarithmic axis whose ticks are 1, 2, 5, 10, ..."""
+    from matplotlib import ticker
+
+    axis.axes.set_yscale("log") if axis.axis_name == "y" else axis.axes.set_xscale("log")
+    axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+    axis.set_minor_locator(ticker.NullLocator())
+    thousands(axis)
+
+
+def tip(axes: Any, x: float, y: float, words: str) -> None:
+    """What a point says in a browser when it is pointed at."""
+    axes.plot(x, y, "o", markersize=14, color=GREY, alpha=UNSEEN, zorder=9, gid=f"{TIP}{words}")
+
+
+def footer(figure: "Figure", words: str) -> None:
+    """A grey line under the whole picture."""
+    box, height = figure.get_tightbbox(), figure.get_figheight()
+    where: dict[str, Any] = {"fontsize": 7, "color": GREY, "va": "top", "ha": "left"}
+    figure.text(max(0.0, box.x0) / figure.get_figwidth(), (box.y0 - 0.1) / height, words, **where)
+
+
+def save(drawn: "dict[str, Figure]", folder: Path, words: str = "") -> dict[str, str]:
+    """Writes the figures as PNG files, with these words under each, and as SVG what has something to point at; name ->
+    path relative to the folder above."""
     from matplotlib import pyplot
 
     folder.mkdir(exist_ok=True)
     for name, figure in drawn.items():
+        if words:
+            footer(figure, words)
         figure.savefig(folder / f"{name}.png", dpi=110, bbox_inches="tight")
+        if figure.findobj(lambda artist: str(artist.get_gid() or "").startswith(TIP)):
+            write_drawing(figure, folder / f"{name}.svg")
     pyplot.close("all")
     return {name: f"{folder.name}/{name}.png" for name in drawn}
+
+
+def write_drawing(figure: "Figure", path: Path) -> None:
+    """The figure as SVG, each tip as the title of what is pointed at."""
+    figure.savefig(path, bbox_inches="tight", metadata={"Date": None, "Creator": None})
+    titled = re.sub(rf'<g id="{TIP}(.*?)">', r'<g class="tip"><title>\1</title>', path.read_text())
+    path.write_text(titled)

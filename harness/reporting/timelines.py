@@ -1,51 +1,102 @@
 """The pictures with a clock: the stages of a run, and what the engine and the machine did during a test."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import cycle
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
-from harness.reporting.style import BLUE, GREY
+from harness.common.markdown import sentence
+from harness.reporting.style import BLUE, GREEN, GREY, ORANGE, RED, thousands
 from harness.results import telemetry as usage
 from harness.runs.folder import FOLDER
 
 PANELS: tuple[tuple[str, tuple[str, ...], float | None], ...] = (  # label, quantities, top of the axis
     ("requests", ("requests_running", "requests_waiting"), None),
     ("KV cache, %", ("kv_cache_percent", "prefix_hit_percent"), 105),
-    ("tokens/s", ("generation_tokens_per_sec", "prompt_tokens_per_sec"), None),
+    ("generated\ntokens/s", ("generation_tokens_per_sec",), None),
+    ("prompt\ntokens/s", ("prompt_tokens_per_sec",), None),
     ("load, %", ("gpu_load_percent", "cpu_percent"), 105),
     ("memory, GiB", ("gpu_memory_gib", "memory_gib"), None),
     ("power, W", ("gpu_power_w",), None),
     ("clock, MHz", ("gpu_clock_mhz",), None),
     ("temperature, \N{DEGREE SIGN}C", ("gpu_temperature_c",), None),
 )
+BRIEF = ("generation_tokens_per_sec", "gpu_load_percent", "gpu_power_w", "cpu_percent")  # of a test in one glance
+SMOOTH = ("requests_running", "requests_waiting", "generation_tokens_per_sec", "prompt_tokens_per_sec")
+WINDOW, LEAST_WINDOW = 60, 5  # a running mean is over the test's lines / WINDOW, and no fewer than these
+UNDER = 0.04  # of an axis, below its zero and above its highest line: one that is flat is not cut
+WIDEST = 90  # characters of a title
+
+COLORS = (BLUE, ORANGE, GREEN, RED, GREY)
+Drawn = tuple[str, list[str], float | None]  # label, columns, top of the axis
 
 
-def machine(path: Path) -> Any:
-    """What engine and machine did, a panel for each kind of quantity that was recorded: what ran out first?"""
+def machine(path: Path, ran_out: Sequence[str] = ()) -> Any:
+    """What engine and machine did, a panel for each kind of quantity that was recorded. `ran_out`: what bound the test,
+    first; it is the title."""
+    seconds, columns = usage.recorded(path)
+    figure, panels = stacked(seconds, columns, shown(columns, PANELS))
+    said = ran_out[0].partition(": ")[0] if ran_out else "nothing ran out"
+    panels[0].set_title("\n".join(wrap(f"Bound by: {said}" if ran_out else sentence(said), WIDEST)), fontsize=11)
+    return figure
+
+
+def generation(path: Path) -> Any | None:
+    """Generated tokens per second with the load and power beside them; None where the engine told nothing."""
+    seconds, columns = usage.recorded(path)
+    panels = [(label, tuple(name for name in names if name in BRIEF), top) for label, names, top in PANELS]
+    drawn = shown(columns, panels)
+    if "generation_tokens_per_sec" not in {name for _, names, _ in drawn for name in names}:
+        return None
+    figure, axes = stacked(seconds, columns, drawn)
+    axes[0].set_title("Generated tokens per second, and what the machine did")
+    return figure
+
+
+def shown(columns: Mapping[str, Sequence[float | None]], panels: Sequence[Drawn | tuple[Any, ...]]) -> list[Drawn]:
+    """The panels that have something recorded, with its columns."""
+    known = [name for name, values in columns.items() if any(value is not None for value in values)]
+    found = [
+        (label, [name for item in names for name in known if usage.BY_NAME[item].mine(name)], top)
+        for label, names, top in panels
+    ]
+    return [panel for panel in found if panel[1]]
+
+
+def stacked(seconds: Sequence[float], columns: Mapping[str, Sequence[float | None]], drawn: Sequence[Drawn]) -> Any:
+    """A panel under the other, over the seconds of a test; what jumps from line to line as a running mean."""
     from matplotlib import pyplot
 
-    seconds, columns = usage.recorded(path)
-    known = {name for name, values in columns.items() if any(value is not None for value in values)}
-    drawn = [
-        (label, names, top)
-        for label, quantities, top in PANELS
-        if (
-            names := [
-                name for item in quantities for name in columns if usage.BY_NAME[item].mine(name) and name in known
-            ]
-        )
-    ]
-    rows = max(1, len(drawn))
-    figure, panels = pyplot.subplots(rows, 1, figsize=(8, 1.7 * rows), sharex=True, squeeze=False)
+    rows, window = max(1, len(drawn)), max(LEAST_WINDOW, len(seconds) // WINDOW)
+    figure, panels = pyplot.subplots(rows, 1, figsize=(8, 1.7 * rows + 0.3), sharex=True, squeeze=False)
     for axes, (label, names, top) in zip(panels[:, 0], drawn, strict=False):
-        for name in names:
-            axes.plot(seconds, filled(columns[name]), label=called(name))
-        axes.set(ylabel=label, ylim=(0, top))
+        highest = 0.0
+        for name, color in zip(names, cycle(COLORS)):
+            values = filled(columns[name])
+            smooth = name in SMOOTH and len(values) > 2 * window
+            if smooth:
+                axes.plot(seconds, values, color=color, alpha=0.25, linewidth=0.7)
+            said = f"{called(name)}\n(mean of {window} s)" if smooth else called(name)
+            axes.plot(seconds, running(values, window) if smooth else values, color=color, label=said)
+            highest = max([highest, *(value for value in values if not math.isnan(value))])
+        most = top or (1 + 2 * UNDER) * highest or 1.0
+        axes.set(ylabel=label, ylim=(-UNDER * most, most))
         axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=8, frameon=False)
+        thousands(axes.yaxis)
     figure.align_ylabels()
     panels[-1, 0].set_xlabel("seconds")
-    return figure
+    thousands(panels[-1, 0].xaxis)
+    return figure, panels[:, 0]
+
+
+def running(values: Sequence[float], window: int) -> list[float]:
+    """The mean of each value and those around it, `window` in all, fewer at the ends; gaps count for nothing."""
+    half = window // 2
+    parts = (values[max(0, at - half) : at + half + 1] for at in range(len(values)))
+    known = ([value for value in part if not math.isnan(value)] for part in parts)
+    return [sum(part) / len(part) if part else math.nan for part in known]
 
 
 def called(column: str) -> str:
@@ -78,7 +129,7 @@ def stages(folder: Path, times: Sequence[tuple[str, float]]) -> Any:
     for row, ((name, start), end) in enumerate(zip(times, ends, strict=False)):
         works = name.endswith("test") or name.startswith(("calibrating", "probe", "TEST", "profiling"))
         axes.barh(row, end - start, left=start, color=BLUE if works else GREY, height=0.6)
-        axes.annotate(f"{end - start:.0f} s", (end, row), (4, 0), textcoords="offset points", va="center", fontsize=8)
+        axes.annotate(f"{end - start:,.0f} s", (end, row), (4, 0), textcoords="offset points", va="center", fontsize=8)
     axes.set_yticks(range(len(ends)), [name for name, _ in times[:-1]])
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)
@@ -90,6 +141,7 @@ def stages(folder: Path, times: Sequence[tuple[str, float]]) -> Any:
         for name in cards or ["cpu_percent"] if columns else []:
             at = [start + second for second in seconds]
             panels[1, 0].plot(at, filled(columns.get(name, [None] * len(at))), color=BLUE, linewidth=1)
-        panels[1, 0].set(ylabel="GPU load, %" if cards else "CPU load, %", ylim=(0, 105))
+        panels[1, 0].set(ylabel="GPU load, %" if cards else "CPU load, %", ylim=(-3, 105))
+    thousands(panels[-1, 0].xaxis)
     panels[-1, 0].set_xlabel("seconds since the command began")
     return figure

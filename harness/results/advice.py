@@ -1,7 +1,67 @@
-"""What to try where a latency limit broke, from the numbers of the test."""
+"""What bounds a test, and what to try, from its numbers: in words."""
 
-from harness.results.summary import Performance
+from harness.common.markdown import number, sentence
+from harness.results.roofline import CARDS
+from harness.results.summary import Performance, Summary
 from harness.results.telemetry import QUEUED
+
+NEAR = 0.9  # of a limit: beyond, a higher rate will hardly keep it
+
+
+def findings(summary: Summary) -> list[str]:
+    """What bounds the performance test and what to try, a sentence each; none where there was no test."""
+    test = summary.run.performance
+    if test is None:
+        return []
+    broken = [f"What to try: {said}." for said in advice(test)]
+    steady = [*room(test), *formats(summary)] if test.valid else []
+    return [*broken, *bounds(test), *(f"{sentence(said)}." for said in steady)]
+
+
+def bounds(test: Performance) -> list[str]:
+    """What was used up, what bounds first, first."""
+    if not test.usage:
+        return ["What bounds it was not recorded: --extra-metrics records once a second what engine and machine do."]
+    if not test.ran_out:
+        return ["Nothing ran out in the performance test: the load, or work between the steps, set the speed."]
+    first, *others = test.ran_out
+    return [f"**What ran out first**: {first}.", *(f"{sentence(said)}." for said in others)]
+
+
+def room(test: Performance) -> list[str]:
+    """How near a VALID test came to its limits; nothing where it has none."""
+    limits, first, each = test.limits_ms, test.ttft_ms, test.tpot_ms
+    if not (limits and first and each):
+        return []
+    shares = {"TTFT": first.p99 / limits.ttft, "TPOT": each.p99 / limits.tpot}
+    name, nearest = max(shares.items(), key=lambda item: item[1])
+    said = f"{name} p99 is the nearer to its limit, at {number(100 * nearest, 3)} % of it"
+    if nearest < NEAR:
+        more = (
+            "more in flight may hold; --concurrency"
+            if test.concurrency
+            else "a higher rate may hold; --server-target-qps"
+        )
+        return [f"{said}: {more} max searches for the highest that does"]
+    return [
+        f"{said}: this is about the highest {'concurrency' if test.concurrency else 'rate'} of these settings; {FASTER[name]}"
+    ]
+
+
+FASTER = {
+    "TTFT": "a higher --max-num-batched-tokens admits prompts sooner, and costs TPOT",
+    "TPOT": "a lower --max-num-batched-tokens makes steps shorter, and costs TTFT",
+}
+
+
+def formats(summary: Summary) -> list[str]:
+    """Fewer bits, where the GPUs have arithmetic for them that was not used."""
+    card = CARDS.get(summary.system.gpus[0]) if summary.gpus else None
+    if card is None or card.fp8 is None or summary.meta.quantization != "none":
+        return []
+    return [
+        "--quantization fp8 halves the weights and uses the GPU's faster 8-bit arithmetic; the gate says what it costs"
+    ]
 
 
 def advice(test: Performance) -> list[str]:

@@ -15,6 +15,7 @@ class History(File):
     model_config = ConfigDict(extra="allow")
 
     run: str
+    label: str = ""
     started: str | None = None
     mlperf_version: str | None = None
     model: str | None = None

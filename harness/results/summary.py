@@ -32,6 +32,8 @@ class Meta(Model):
     """What was run."""
 
     run: str
+    label: str = ""
+    """What the user calls it; several runs may share a label."""
     started: str
     command: str
     mlperf_version: str = Field(json_schema_extra={"enum": [*rules.SEEDS]})
@@ -64,6 +66,8 @@ class Meta(Model):
     engine_start_s: float | None = None
     stages: list[tuple[str, float]] = []
     """Each stage of the run, and the second it began."""
+    engine: str | None = None
+    """The engine and its version; null in summaries of older versions."""
     engine_args: dict[str, JsonValue] = {}
     """What the engine was given; with an endpoint, what the server reports of itself and how it takes prompts."""
     endpoints: list[str] = []

@@ -29,6 +29,7 @@ class Facts(File):
     started: str
     command: str
     system: System
+    engine: str | None = None  # with its version; None: an older record, or one that did not start
     engine_start_s: float | None = None
     engine_args: dict[str, JsonValue] = {}
 

@@ -1,0 +1,58 @@
+"""Draws pictures of these pages again, each from a run kept in docs/runs.
+
+    python -m docs.pictures
+
+A kept run is the summary.json of its folder, and machine.csv of each test that a picture shows.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks import h200_settings
+from harness.common import files
+from harness.reporting import answer, load_curves, style, timelines
+from harness.results.summary import Summary
+
+HERE = Path(__file__).parent
+RUNS, IMAGES = HERE / "runs", HERE / "img"
+Draw = Callable[[Path, Summary], Any]
+
+
+def generation(folder: Path, summary: Summary) -> Any:
+    return timelines.generation(folder / "Performance" / "machine.csv")
+
+
+def machine(folder: Path, summary: Summary) -> Any:
+    test = summary.run.performance
+    return timelines.machine(folder / "Performance" / "machine.csv", test.ran_out if test else [])
+
+
+def curves(folder: Path, summary: Summary) -> Any:
+    return load_curves.draw(summary.run.search or [], summary.run.performance, summary.gpus)
+
+
+def stages(folder: Path, summary: Summary) -> Any:
+    return timelines.stages(folder, summary.meta.stages)
+
+
+PICTURES: dict[str, tuple[str, Draw]] = {  # name of the picture: the run that it is of, and how it is drawn
+    "demo-throughput": ("demo-offline", generation),
+    "demo-timeline": ("demo-offline", stages),
+    "h200-offline": ("h200-offline", generation),
+    "h200-machine": ("h200-offline", machine),
+    "h200-rates": ("h200-server", curves),
+}
+
+
+def main() -> None:
+    style.style()
+    for name, (run, draw) in PICTURES.items():
+        summary = files.read(RUNS / run / "summary.json", Summary)
+        style.save({name: draw(RUNS / run, summary)}, IMAGES, answer.footer(summary))
+        (IMAGES / f"{name}.svg").unlink(missing_ok=True)
+    style.save({"h200-settings": h200_settings.draw()}, IMAGES)
+
+
+if __name__ == "__main__":
+    main()

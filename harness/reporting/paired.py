@@ -1,0 +1,82 @@
+"""The answers of two runs to the same samples: where they part, and their scores with a paired interval."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.common import files
+from harness.config import rules
+from harness.evaluation.accuracy import intervals, read_log
+
+SAMPLES = "samples.csv"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A score of run A and run B, and the paired-bootstrap interval of B - A."""
+
+    name: str
+    a: float
+    b: float
+    difference: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """Where the answers of A and B to one sample part: the token of each there, None where it had ended."""
+
+    index: int
+    prompt_tokens: float | None
+    position: int
+    a: int | None
+    b: int | None
+    score_a: float | None
+    score_b: float | None
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The answers of two runs to the same samples."""
+
+    samples: int
+    scores: list[Difference]
+    same_splitter: bool
+    differing: list[Divergence]
+
+
+def answers(a: Path, b: Path, same_splitter: bool) -> Pair | None:
+    """What two runs answered to the same samples, by their folders of the accuracy test; None where the samples were
+    not the same."""
+    import numpy as np
+
+    tables = [files.read_columns(run / SAMPLES, ("index", "prompt_tokens", *rules.SAMPLE_SCORES)) for run in (a, b)]
+    if tables[0]["prompt_tokens"] != tables[1]["prompt_tokens"]:
+        return None
+    each = [np.array([table[name] for name in rules.SAMPLE_SCORES], dtype=float).T for table in tables]
+    spread = intervals(each[1] - each[0])
+    means = [scores.mean(axis=0) for scores in each]
+    scores = [
+        Difference(
+            name, float(means[0][n]), float(means[1][n]), float(means[1][n] - means[0][n]), *map(float, spread[n])
+        )
+        for n, name in enumerate(rules.SAMPLE_SCORES)
+    ]
+    return Pair(len(each[0]), scores, same_splitter, divergences(a, b, tables))
+
+
+def divergences(a: Path, b: Path, tables: Sequence[dict[str, list[float | None]]]) -> list[Divergence]:
+    """The samples that A and B answered differently."""
+    count, score = len(tables[0]["prompt_tokens"]), rules.SHORT_SCORES[-1]
+    logs = [read_log(run / "mlperf_log_accuracy.json", count) for run in (a, b)]
+    found = []
+    for n, (one, other) in enumerate(zip(*logs, strict=True)):
+        if one.tokens == other.tokens:
+            continue
+        shorter = min(len(one.tokens), len(other.tokens))
+        at = next((n for n in range(shorter) if one.tokens[n] != other.tokens[n]), shorter)
+        there = [answer.tokens[at] if at < len(answer.tokens) else None for answer in (one, other)]
+        prompt, (first, second) = tables[0]["prompt_tokens"][n], (table[score][n] for table in tables)
+        found.append(Divergence(one.index, prompt, at, there[0], there[1], first, second))
+    return found

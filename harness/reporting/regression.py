@@ -1,0 +1,269 @@
+"""Whether finished runs are worse than a baseline, by conditions such as `output_tokens_per_s<-3%`.
+
+What must not be judged is not: where the settings, the work or the machine differ, where a machine was busy, or where
+the runs differ among themselves too much to tell. Several runs of a side give an interval, Student's with a common
+variance, of the logarithms.
+"""
+
+import math
+import re
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from harness.common.coerce import near
+from harness.common.errors import BAD_INPUT, DONE, NOT_ACCEPTED, UsageError
+from harness.common.markdown import number, render
+from harness.config import rules
+from harness.config.engine import affecting
+from harness.config.run import RunConfig
+from harness.reporting.compare import Compared
+from harness.reporting.compare_page import difference
+from harness.reporting.paired import Pair
+from harness.results import metrics
+
+Verdict = Literal["PASS", "FAIL", "NOT JUDGED"]
+CODES = {"FAIL": NOT_ACCEPTED, "NOT JUDGED": BAD_INPUT, "PASS": DONE}  # the first that is among the verdicts counts
+FORM = re.compile(r"\s*(\w+)\s*([<>])\s*([+-]?)(\d+(?:\.\d+)?)\s*(%?)\s*")
+ANSWERS = re.compile(r"\s*answers\s+changed\s*(?:>\s*(\d+(?:\.\d+)?)\s*%)?\s*")
+NAMES = {"output_tokens_per_sec": "tokens_per_sec"}  # other names of metrics
+SENT = {"tokens_per_sec", "input_tokens_per_sec", "total_tokens_per_sec", "samples_per_sec"}  # follow from a rate
+HARMLESS = affecting(RunConfig, "nothing")  # settings
+SAME_RATE = 0.01  # of the rate: latencies at other rates say nothing of each other
+# Student's t, 97.5 %, by degrees of freedom (NIST/SEMATECH e-Handbook of Statistical Methods, 1.3.6.7.2); the normal
+# distribution's beyond.
+STUDENT = (
+    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131),
+    *(2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
+)
+NORMAL = 1.960
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What makes a run a regression. `bound`: percent of change to the baseline, or the value itself; without a metric,
+    percent of the answers that may change."""
+
+    text: str
+    metric: metrics.Metric | None
+    above: bool
+    bound: float
+    change: bool
+
+    @property
+    def of_answers(self) -> bool:
+        return self.metric is None or self.metric.name in rules.SCORES
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What came of a condition, with the figures in words."""
+
+    condition: str
+    verdict: Verdict
+    baseline: str = ""
+    run: str = ""
+    change: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change in percent, and the 95 % interval; the change itself where it has none."""
+
+    percent: float
+    low: float
+    high: float
+
+    @property
+    def words(self) -> str:
+        between = f" ({self.low:+.3g} to {self.high:+.3g})" if self.low < self.high else ""
+        return f"{self.percent:+.3g} %{between}"
+
+
+def condition(text: str) -> Condition:
+    """A condition as it is written. Raises UsageError for any other text."""
+    if found := ANSWERS.fullmatch(text):
+        return Condition(text, None, True, float(found[1] or 0), False)
+    if not (found := FORM.fullmatch(text)):
+        form = "as in 'output_tokens_per_s<-3%', 'ttft_p99_ms>+10%', 'ttft_p99_ms>2000' or 'answers changed'"
+        raise UsageError(f"--fail-if {text!r}: a metric, < or >, and a bound, {form}.")
+    name, sign, signed, digits, percent = found.groups()
+    name = re.sub(r"_per_s$", "_per_sec", name)
+    metric = metrics.BY_NAME.get(NAMES.get(name, name))
+    if metric is None:
+        raise UsageError(f"--fail-if {text!r}: no metric {name}{near(name, [*metrics.BY_NAME, *NAMES])}")
+    if signed and not percent:
+        raise UsageError(f"--fail-if {text!r}: a change is in percent of the baseline, as in {name}{sign}{signed}3%.")
+    return Condition(text, metric, sign == ">", float(signed + digits), bool(percent))
+
+
+@dataclass(frozen=True)
+class Sides:
+    """What is compared: finished runs of either side, and the settings that may differ."""
+
+    baseline: Sequence[Compared]
+    runs: Sequence[Compared]
+    may_differ: Sequence[str] = ()
+
+    @property
+    def everyone(self) -> list[Compared]:
+        return [*self.baseline, *self.runs]
+
+    def refusal(self) -> str:
+        """Why nothing may be judged; empty where it may."""
+        first, *others = self.everyone
+        for run in others:
+            flags = (first.flags, run.flags)
+            names = sorted(key for key in flags[0] | flags[1] if flags[0].get(key) != flags[1].get(key))
+            if wrong := [name for name in names if name not in {*self.may_differ, *HARMLESS}]:
+                return f"other settings ({', '.join(wrong)}): --may-differ names those that are meant to"
+            if first.speed and run.speed and (why := other_work(first, run)):
+                return why
+        return ""
+
+    def refusal_of_speed(self, metric: metrics.Metric) -> str:
+        """Why this measurement may not be judged; empty where it may."""
+        if metric.name.startswith("cost_") and len({run.flags.get("price_per_hour") for run in self.everyone}) > 1:
+            return "other prices (price_per_hour)"
+        for run in self.everyone:
+            test = run.summary.run.performance
+            if test is None or metric.of(run.summary) is None:
+                return f"{run.folder.name} has no {metric.label}"
+            if test.others:
+                return f"{run.folder.name}: machine busy: {'; '.join(test.others)}"
+            if not test.valid and not over_a_limit(run):
+                return f"{run.folder.name} is INVALID by LoadGen"
+        if metric.name.endswith(("_per_sec", "_percent")) and any(
+            run.speed and run.speed.fixed_rate for run in self.everyone
+        ):
+            return "it follows from the configured rate"
+        rates = [test.target_qps for run in self.everyone if (test := run.summary.run.performance) and test.target_qps]
+        if self.everyone[0].summary.scenario.fixed_rate and max(rates) > (1 + SAME_RATE) * min(rates):
+            return f"other rates, {number(min(rates))} to {number(max(rates))} queries/s"
+        return ""
+
+
+def other_work(first: Compared, run: Compared) -> str:
+    """Why two runs with the same settings are not of the same; empty where they are."""
+    assert first.speed and run.speed
+    if first.speed.machine != run.speed.machine:
+        return "other machines"
+    return "other work" if first.speed.work != run.speed.work else ""
+
+
+def over_a_limit(run: Compared) -> bool:
+    """Whether a latency is over its limit, which makes a test INVALID and is a measurement all the same."""
+    test = run.summary.run.performance
+    if not (test and test.limits_ms and test.ttft_ms and test.tpot_ms):
+        return False
+    return test.ttft_ms.p99 > test.limits_ms.ttft or test.tpot_ms.p99 > test.limits_ms.tpot
+
+
+def judge(sides: Sides, conditions: Sequence[Condition]) -> list[Judgement]:
+    """What comes of each condition, and before them of the accuracy gate where a run failed it."""
+    if why := sides.refusal():
+        return [Judgement(one.text, "NOT JUDGED", why=why) for one in conditions]
+    failed = [run.folder.name for run in sides.runs if run.verdict == "FAIL"]
+    gate = [Judgement("accuracy gate", "FAIL", why=f"failed by {', '.join(failed)}")] if failed else []
+    return [*gate, *(judged(sides, one) for one in conditions)]
+
+
+def judged(sides: Sides, one: Condition) -> Judgement:
+    if one.metric is None:
+        return with_answers(sides, one, changed)
+    if one.of_answers:
+        return with_answers(sides, one, rescored)
+    if why := sides.refusal_of_speed(one.metric):
+        return Judgement(one.text, "NOT JUDGED", why=why)
+    values = [[float(one.metric.of(run.summary) or 0) for run in side] for side in (sides.baseline, sides.runs)]
+    before, after = ([one.metric.text(value) for value in side] for side in values)
+    if min(map(min, values)) <= 0:
+        return Judgement(one.text, "NOT JUDGED", ", ".join(before), ", ".join(after), why="a value of 0 has no change")
+    if not one.change:
+        found = max(values[1]) if one.above else min(values[1])
+        worse = found > one.bound if one.above else found < one.bound
+        return Judgement(one.text, "FAIL" if worse else "PASS", ", ".join(before), ", ".join(after))
+    change = change_of(*values)
+    verdict, why = told(one, change)
+    return Judgement(one.text, verdict, ", ".join(before), ", ".join(after), change.words, why)
+
+
+def change_of(before: Sequence[float], after: Sequence[float]) -> Change:
+    """The change of the geometric mean, with its interval where a side has several runs."""
+    logs = [[math.log(value) for value in side] for side in (before, after)]
+    middle = statistics.fmean(logs[1]) - statistics.fmean(logs[0])
+    freedom = len(before) + len(after) - 2
+    half = 0.0
+    if freedom:
+        squares = sum(sum((value - statistics.fmean(side)) ** 2 for value in side) for side in logs)
+        half = student(freedom) * math.sqrt(squares / freedom * (1 / len(before) + 1 / len(after)))
+    return Change(*(100 * math.expm1(value) for value in (middle, middle - half, middle + half)))
+
+
+def student(freedom: int) -> float:
+    """The half width of a 95 % interval in standard errors."""
+    return STUDENT[freedom - 1] if freedom <= len(STUDENT) else NORMAL
+
+
+def told(one: Condition, change: Change) -> tuple[Verdict, str]:
+    """FAIL where the whole interval is beyond the bound, PASS where it is wholly within."""
+    beyond = [end > one.bound if one.above else end < one.bound for end in (change.low, change.high)]
+    if beyond[0] != beyond[1]:
+        return "NOT JUDGED", f"the runs differ too much among themselves to tell {one.bound:+g} %: more of them"
+    return ("FAIL" if beyond[0] else "PASS"), ""
+
+
+def with_answers(sides: Sides, one: Condition, verdict: Callable[[Condition, Pair], Judgement]) -> Judgement:
+    """What comes of a condition on the answers: the worst of all runs against the first of the baseline."""
+    found = []
+    for run in sides.runs:
+        if (pair := run.answers_beside(sides.baseline[0])) is None:
+            why = f"{run.folder.name} and {sides.baseline[0].folder.name} have no answers to the same samples"
+            return Judgement(one.text, "NOT JUDGED", why=why)
+        found.append(verdict(one, pair))
+    return next(item for kind in CODES for item in found if item.verdict == kind)
+
+
+def changed(one: Condition, pair: Pair) -> Judgement:
+    """Whether more answers than allowed have other tokens."""
+    count = len(pair.differing)
+    words = f"{number(count)} of {number(pair.samples)} answers differ"
+    if pair.differing:
+        first = pair.differing[0]
+        words += f", the first in sample {first.index} from token {first.position} on"
+    worse = 100 * count / pair.samples > one.bound
+    return Judgement(one.text, "FAIL" if worse else "PASS", change=words)
+
+
+def rescored(one: Condition, pair: Pair) -> Judgement:
+    """A score, its change in percent of the baseline's with the paired-bootstrap interval, or its value."""
+    row = next((row for row in pair.scores if one.metric and row.name == one.metric.name), None)
+    if row is None or not row.a:
+        return Judgement(one.text, "NOT JUDGED", why="it is no mean over samples, so its change has no interval")
+    if not one.change:
+        worse = row.b > one.bound if one.above else row.b < one.bound
+        return Judgement(one.text, "FAIL" if worse else "PASS", number(row.a, 6), number(row.b, 6))
+    change = Change(*(100 * value / row.a for value in (row.difference, row.low, row.high)))
+    verdict, why = told(one, change)
+    return Judgement(one.text, verdict, number(row.a, 6), number(row.b, 6), change.words, why)
+
+
+def exit_code(judgements: Sequence[Judgement]) -> int:
+    """1 where a condition holds; else 2 where one could not be judged; else 0."""
+    return next(code for verdict, code in CODES.items() if verdict in {one.verdict for one in judgements})
+
+
+def page(sides: Sides, judgements: Sequence[Judgement]) -> str:
+    """A Markdown page: the verdict as its title, a line for each condition, and what differs."""
+    code = exit_code(judgements)
+    everyone = sides.everyone
+    return render(
+        "regression.md.j2",
+        verdict=next(verdict for verdict, value in CODES.items() if value == code),
+        sides=sides,
+        judgements=judgements,
+        differences=difference([run.flags for run in everyone], [run.versions for run in everyone]),
+        single=len(everyone) == 2,
+    )

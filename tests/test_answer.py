@@ -1,0 +1,200 @@
+"""The first screen of a report, its HTML page, and what its pictures say."""
+
+import json
+import re
+import xml.etree.ElementTree as ElementTree
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from docs import pictures
+from harness.common import files
+from harness.reporting import answer, html, timelines
+from harness.reporting import report as rendering
+from harness.results.advice import findings
+from harness.results.summary import Summary
+from harness.runs import folder as results
+from harness.runs.folder import RunFolder
+from harness.runs.probe import Probe
+from tests import made
+
+HOPPER = made.SYSTEM | {"gpus": ["NVIDIA H200"]}
+
+
+def first_screen(folder: Path) -> str:
+    return (folder / "report.md").read_text().partition("## ")[0]
+
+
+@pytest.mark.parametrize(
+    ("asked", "title"),
+    [
+        ({}, "1,024 output tokens/s: demo, Offline, 2 CPU cores"),
+        ({"model": "llama3.1-8b-instruct"}, "1,024 output tokens/s: Llama-3.1-8B, Offline, 1 x NVIDIA H200"),
+        ({"model": "/data/static"}, "1,024 output tokens/s: static, Offline, 1 x NVIDIA H200"),
+        ({"category": "edge", "scenario": "singlestream"}, "20 ms latency p90: demo, SingleStream, 2 CPU cores"),
+        (
+            {"scenario": "server", "server_target_qps": 8.5},
+            "7.88 queries/s: TTFT p99 20 of 2,000 ms, TPOT p99 20 of 100 ms",
+        ),
+        (
+            {"scenario": "interactive", "server_target_qps": 8.5},
+            "7.88 queries/s: TTFT p99 20 of 500 ms, TPOT p99 20 of 30 ms",
+        ),
+    ],
+)
+def test_the_title_is_the_number(tmp_path: Path, asked: dict[str, Any], title: str) -> None:
+    system = HOPPER if "model" in asked else made.SYSTEM
+    made.rendered(tmp_path / "run", system=system, **asked)
+    assert (tmp_path / "run" / "report.md").read_text().startswith(f"# {title}\n")
+
+
+def test_a_result_that_does_not_count_says_so_first(tmp_path: Path) -> None:
+    folder = made.run(tmp_path / "run")
+    log = folder / "Performance" / "mlperf_log_detail.txt"
+    log.write_text(log.read_text().replace('"VALID"', '"INVALID"'))
+    assert answer.title(rendering.build(folder)).startswith("INVALID: 1,024 output tokens/s")
+
+
+def test_the_first_screen_has_what_a_number_needs(tmp_path: Path) -> None:
+    folder = made.run(tmp_path / "run", system=HOPPER, model="other", price_per_hour=3.6, label="before | after")
+    files.write_json(folder / "Performance" / "machine.json", {"others": ["other programs used 1 of 2 CPU cores"]})
+    rendering.build(folder)
+    page = first_screen(folder)
+    for line in (
+        "| performance | **VALID** by LoadGen |",
+        "| accuracy gate | not checked |",
+        "| comparable | **Not comparable with MLPerf results:** ",
+        "| other programs | **machine busy**: other programs used 1 of 2 CPU cores |",
+        "| label | before \\| after |",
+        "| precision | bf16, quantization none |",
+        "| KV cache | auto |",
+        "| engine | vLLM 0.32.0 |",
+        "| GPU | 1 x NVIDIA H200 |",
+        "| date | 2026-01-31 |",
+        "| cost | 0.9766 per million output tokens at 3.6 an hour |",
+    ):
+        assert line in page
+
+
+def test_offline_has_no_latency_table(tmp_path: Path) -> None:
+    made.rendered(tmp_path / "offline")
+    made.rendered(tmp_path / "server", scenario="server", server_target_qps=8.5)
+    tables = ["| latency | 20 |" in (tmp_path / name / "report.md").read_text() for name in ("offline", "server")]
+    assert tables == [False, True]
+
+
+def summary(folder: Path, csv: str = "", **asked: Any) -> Summary:
+    made.run(folder, **asked)
+    if csv:
+        (folder / "Performance" / "machine.csv").write_text(csv)
+    return rendering.build(folder)
+
+
+def test_a_valid_run_says_what_bounds_it(tmp_path: Path) -> None:
+    assert "--extra-metrics records" in findings(summary(tmp_path / "unknown"))[0]
+    capped = "seconds,gpu0_load_percent,gpu0_power_capped_percent\n1,99,100\n2,99,100\n"
+    first, busy, bits = findings(summary(tmp_path / "capped", capped, system=HOPPER, model="other"))
+    assert first.startswith("**What ran out first**: the power limit held the GPU's clock down 100 % of the time:")
+    assert busy == "The GPU was busy 99 % of the time."
+    assert bits.startswith("--quantization fp8 halves the weights")
+    idle = "seconds,cpu_percent\n1,5\n2,5\n"
+    assert findings(summary(tmp_path / "idle", idle))[0].startswith("Nothing ran out")
+    assert "What ran out first" in (tmp_path / "capped" / "report.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [
+        ({}, "TPOT p99 is the nearer to its limit, at 20 % of it: a higher rate may hold"),
+        ({"tpot_limit": 21}, "at 95.2 % of it: this is about the highest rate of these settings; a lower --max-num-b"),
+        ({"ttft_limit": 21, "tpot_limit": 90}, "TTFT p99 is the nearer to its limit, at 95.2 % of it: this is about"),
+    ],
+)
+def test_how_near_a_rate_came_to_its_limits(tmp_path: Path, limits: dict[str, int], said: str) -> None:
+    found = findings(summary(tmp_path / "run", scenario="server", server_target_qps=8.5, **limits))
+    assert said in found[-1]
+
+
+def test_the_html_page_holds_all_it_shows(tmp_path: Path) -> None:
+    folder = made.run(tmp_path / "run", scenario="server", server_target_qps="4,8.5", label="<script>alert(1)</script>")
+    probes = [Probe(qps, True, 10 * qps, qps, 5 * qps, qps / 2, 128 * qps, qps) for qps in (4.0, 8.5)]
+    results.note(RunFolder(tmp_path, "run"), probes=[asdict(probe) for probe in probes])
+    (folder / "Performance" / "machine.csv").write_text("seconds,cpu_percent\n1,5\n2,6\n")
+    rendering.build(folder)
+    page = (folder / "report.html").read_text()
+    assert page.startswith("<!doctype html>") and "<title>7.88 queries/s" in page
+    assert not re.search(r"<(script|link|iframe|object)\b", page)
+    assert not re.findall(r"""(?:src|url)\s*[=(]\s*["']?(?!data:|#)[^"')>\s]""", page.partition("<body>")[2])
+    assert "@import" not in page and 'src="data:image/png;base64,' in page
+    assert "prefers-color-scheme: dark" in page and "@media print" in page
+    assert "<td><strong>VALID</strong> by LoadGen</td>" in page
+
+
+def test_points_of_the_curves_say_what_they_are(tmp_path: Path) -> None:
+    folder = made.run(tmp_path / "run", scenario="server", server_target_qps="4,8.5")
+    probes = [Probe(qps, True, 10 * qps, qps, 5 * qps, qps / 2, 128 * qps, qps) for qps in (4.0, 8.5)]
+    results.note(RunFolder(tmp_path, "run"), probes=[asdict(probe) for probe in probes])
+    rendering.build(folder)
+    drawing = html.drawing(folder / "plots" / "search.svg")
+    ElementTree.fromstring(drawing.replace("xlink:href", "href"))
+    told = re.findall(r'<g class="tip"><title>(.*?)</title>', drawing)
+    assert "4: ttft p99 40 ms" in told and "8.5: tpot p50 4.25 ms" in told
+    assert "8.5/s: 1,088 tokens/s per machine, 235.3 for one user, VALID" in told
+    assert "#000000" not in drawing and "#ffffff" not in drawing
+
+
+def test_a_picture_outside_the_folder_is_not_taken_in(tmp_path: Path) -> None:
+    (tmp_path / "secret.png").write_bytes(b"secret")
+    (tmp_path / "run" / "plots").mkdir(parents=True)
+    page = html.page("# a\n\n![a plot](../secret.png) ![gone](plots/none.png)", tmp_path / "run")
+    assert "base64" not in page and "<em>a plot</em> <em>gone</em>" in page
+
+
+def test_a_running_mean_takes_what_is_there() -> None:
+    nan = float("nan")
+    assert timelines.running([1.0, 3.0, 5.0], 3) == [2.0, 3.0, 4.0]
+    assert timelines.running([1.0, nan, 5.0], 3) == [1.0, 3.0, 5.0]
+
+
+def test_a_line_at_the_edge_is_not_cut_and_prompts_have_an_axis_of_their_own(tmp_path: Path) -> None:
+    path = tmp_path / "machine.csv"
+    path.write_text("seconds,gpu0_load_percent,generation_tokens_per_sec,prompt_tokens_per_sec\n1,100,0,9\n2,100,5,9\n")
+    figure = timelines.machine(path, ["the GPU was busy 100 % of the time: nothing"])
+    for axes in figure.axes:
+        low, high = axes.get_ylim()
+        assert all(low < value < high for line in axes.lines for value in line.get_ydata())
+    assert [len(axes.lines) for axes in figure.axes] == [1, 1, 1]
+    assert figure.axes[0].get_title() == "Bound by: the GPU was busy 100 % of the time"
+
+
+def test_every_picture_says_what_it_is_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr("harness.reporting.style.footer", lambda figure, words: said.append(words))
+    folder = made.run(tmp_path / "run", system=HOPPER, model="other", label="night")
+    (folder / "Performance" / "machine.csv").write_text("seconds,cpu_percent\n1,5\n2,6\n")
+    rendering.build(folder)
+    middle = " \N{MIDDLE DOT} "
+    assert said == [
+        middle.join(
+            ("night", "other, Offline, 1 x NVIDIA H200", "vLLM 0.32.0", "2026-01-31", "not comparable with MLPerf")
+        )
+    ]
+
+
+def test_a_label_is_kept_everywhere(tmp_path: Path) -> None:
+    found = made.rendered(tmp_path / "20260131-a", label="night")
+    results.finish(RunFolder(tmp_path, "20260131-a"), rendering.history_line(found))
+    rendering.write_index(tmp_path)
+    assert found.meta.label == json.loads((tmp_path / "history.jsonl").read_text())["label"] == "night"
+    assert "report.md) night |" in (tmp_path / "index.md").read_text()
+    assert "night: demo" in str(rendering.table(found).title)
+
+
+def test_the_pictures_of_the_docs_are_drawn_from_kept_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pictures, "IMAGES", tmp_path)
+    pictures.main()
+    drawn = {path.name for path in tmp_path.iterdir()}
+    assert drawn == {f"{name}.png" for name in pictures.PICTURES} | {"h200-settings.png"}
+    assert drawn <= {path.name for path in (pictures.HERE / "img").iterdir()}

