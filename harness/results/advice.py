@@ -36,16 +36,10 @@ def room(test: Performance) -> list[str]:
     shares = {"TTFT": first.p99 / limits.ttft, "TPOT": each.p99 / limits.tpot}
     name, nearest = max(shares.items(), key=lambda item: item[1])
     said = f"{name} p99 is the nearer to its limit, at {number(100 * nearest, 3)} % of it"
+    load, flag = ("concurrency", "--concurrency") if test.concurrency else ("rate", "--server-target-qps")
     if nearest < NEAR:
-        more = (
-            "more in flight may hold; --concurrency"
-            if test.concurrency
-            else "a higher rate may hold; --server-target-qps"
-        )
-        return [f"{said}: {more} max searches for the highest that does"]
-    return [
-        f"{said}: this is about the highest {'concurrency' if test.concurrency else 'rate'} of these settings; {FASTER[name]}"
-    ]
+        return [f"{said}: a higher {load} may hold; {flag} max searches for the highest that does"]
+    return [f"{said}: this is about the highest {load} of these settings; {FASTER[name]}"]
 
 
 FASTER = {
