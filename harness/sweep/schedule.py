@@ -40,7 +40,7 @@ class Schedule:
     chosen: Sequence[Experiment]
     choice: Choice
     records: Callable[[], Sequence[Record]]
-    began: float = field(default_factory=time.monotonic)
+    began: float = field(default_factory=lambda: time.monotonic())
     taken: set[tuple[str, int, bool, str]] = field(default_factory=set)
     out_of_time: bool = False
 
@@ -52,7 +52,7 @@ class Schedule:
     def next(self, lane: Lane, finalists: Sequence[Experiment] = ()) -> Job | None:
         """The next job of a lane; None where there is none left, or no time for it."""
         for job in self.jobs(finalists):
-            baseline = replace(job, item=self.chosen[0])
+            baseline = replace(job, item=full(self.chosen[0]) if job.final else self.chosen[0])
             for wanted in (baseline, job):
                 if self.open(wanted, lane):
                     return self.take(wanted, lane)
