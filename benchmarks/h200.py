@@ -30,7 +30,7 @@ from harness.sweep.rows import Row, rows
 from harness.sweep.schedule import full
 
 KEPT_BYTES = 16 * 10**6
-KEPT = ("summary.json", "config.json", "Performance/machine.csv", "profile.json", "plots/timeline.png")
+KEPT = ("summary.json", "config.json", "Performance/machine.csv", "Profile/profile.json", "plots/timeline.png")
 SCENARIOS = ("offline", "server", "interactive", "singlestream")  # by what they are worth
 SWEEPS = {
     name: f"h200-{file}.yaml" for name, file in zip(SCENARIOS, ("static", *SCENARIOS[1:3], "single"), strict=True)
