@@ -133,7 +133,10 @@ def draw(folder: Path) -> Any:
         axes.barh(place, speed, color=figures.BLUE if run.test.valid else "none", edgecolor=figures.BLUE, height=0.65)
         axes.annotate(f"{speed:,.0f}", (speed, place), (4, 0), textcoords="offset points", va="center", fontsize=9)
         if energy:
-            panels[0, 1].barh(place, run.test.joules_per_output_token or 0.0, color=figures.ORANGE, height=0.65)
+            joules = run.test.joules_per_output_token or 0.0
+            panels[0, 1].barh(place, joules, color=figures.ORANGE, height=0.65)
+            inside = {"textcoords": "offset points", "va": "center", "fontsize": 9}
+            panels[0, 1].annotate(f"{joules:.3g}" if joules else "–", (joules, place), (4, 0), **inside)
     hollow = "" if all(run.test.valid for run in found) else "; hollow: INVALID"
     axes.set(xlabel=f"output tokens/s{hollow}", title="Each scenario at full length")
     axes.set_yticks(range(len(found)), [f"{run.name}" for run in found])
@@ -142,6 +145,7 @@ def draw(folder: Path) -> Any:
         some.set_ylim(len(found) - 0.4, -0.6)
         some.grid(axis="y", visible=False)
     if energy:
+        panels[0, 1].margins(x=0.12)
         panels[0, 1].set(xlabel="J of the GPUs per output token", title="Energy", yticks=[])
     figure.tight_layout()
     return figure

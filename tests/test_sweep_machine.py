@@ -5,6 +5,7 @@ import threading
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
+from random import Random
 
 import pytest
 from rich.console import Console
@@ -259,3 +260,28 @@ def test_a_sweep_of_before_is_still_read(tmp_path: Path) -> None:
     del old["note"]
     files.write_json(tmp_path / "sweep.json", old)
     assert sweep_report.read(tmp_path).records == (ran(BASELINE, 100),)
+
+
+# Accuracy, sample by sample.
+
+
+@pytest.mark.parametrize(("change", "verdict"), [(0.0, "holds"), (-0.1, "holds"), (-2.0, "lost"), (-0.4, "not clear")])
+def test_what_the_gate_leaves_open_the_pairs_tell(tmp_path: Path, change: float, verdict: str) -> None:
+    rng = Random(1)
+    base = [rng.gauss(40, 10) for _ in range(400)]
+    for name, scores in ((BASELINE, base), ("a", [value + change + rng.gauss(0, 1) for value in base])):
+        (tmp_path / name / "Accuracy").mkdir(parents=True)
+        lines = [f"{index},{value}" for index, value in enumerate(scores)]
+        (tmp_path / name / "Accuracy" / "samples.csv").write_text("\n".join(["index,rouge1", *lines]))
+    unsure = {"verdict": "INCONCLUSIVE"}
+    given = state(*(replace(ran(name, 100, **unsure), run=name) for name in (BASELINE, "a")))
+    files.write_json(tmp_path / "sweep.json", asdict(given))
+    report = sweep_report.build(tmp_path)
+    assert {name: found.verdict for name, found in report.paired.items()} == {"a": verdict}
+    page = (tmp_path / "report.md").read_text()
+    assert f": {verdict}) |" in page
+    said = "\n".join(sweep_report.findings(report))
+    assert ("Accuracy not shown to hold: a." in said) == (verdict == "not clear")
+    (tmp_path / "a" / "Accuracy" / "samples.csv").write_text("index,rouge1\n0,x\n")
+    with pytest.raises(UsageError, match=r"samples\.csv: not a table of scores"):
+        sweep_report.build(tmp_path)

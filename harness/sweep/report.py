@@ -1,7 +1,7 @@
 """A sweep's folder -> its table, findings in words, plots and report.md. Everything from sweep.json."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from statistics import mean
@@ -20,6 +20,7 @@ from harness.sweep.experiment import Record
 from harness.sweep.file import BASELINE
 from harness.sweep.knob import Knob, knob
 from harness.sweep.lanes import SHARED
+from harness.sweep.paired import Paired, paired
 from harness.sweep.rows import BRIEF_S, SCORE, SPEED, WORDS, Effect, Row, State, fixed_rate, other_work, rows
 
 
@@ -28,6 +29,7 @@ class Report:
     state: State
     rows: tuple[Row, ...]  # of experiments that were begun or skipped
     finals: tuple[Row, ...] = ()  # of those that ran again at full length
+    paired: Mapping[str, Paired] = field(default_factory=dict)  # scores against the baseline's, sample by sample
 
     def row(self, name: str) -> Row | None:
         return next((row for row in self.rows if row.name == name), None)
@@ -54,7 +56,8 @@ def read(folder: Path) -> State:
 def build(folder: Path) -> Report:
     """Writes plots/ and report.md into a sweep's folder."""
     state = read(folder)
-    report = Report(state, tuple(rows(state)), tuple(rows(state, final=True)))
+    found = tuple(rows(state))
+    report = Report(state, found, tuple(rows(state, final=True)), paired(folder, found))
     pictures = draw(report, folder / "plots")
     page = render(
         "sweep.md.j2",
@@ -62,6 +65,7 @@ def build(folder: Path) -> Report:
         state=state,
         tables=[table for table in (shown("", report.rows), shown("At full length", report.finals)) if table.rows],
         findings=list(findings(report)),
+        paired=report.paired,
         rounds=max((record.round + 1 for record in state.records), default=0),
         plots=pictures,
         spread=spread,
@@ -155,7 +159,11 @@ def findings(report: Report) -> Iterator[str]:
         yield f"Unsafe{', whatever the speed' if timed else ''}: {', '.join(unsafe)}."
     if invalid := [row.name for row in report.rows if row.valid is False]:
         yield f"INVALID by LoadGen, so no speed to go by: {', '.join(invalid)}."
-    if unsure := [row.name for row in measured if row.accuracy != "SAFE"]:
+    for verdict, title in (("holds", "Accuracy as the baseline's"), ("lost", "Accuracy below the baseline's")):
+        if known := [f"{name} ({each.said})" for name, each in report.paired.items() if each.verdict == verdict]:
+            yield f"{title}, by the same samples: {'; '.join(known)}."
+    clear = {name for name, each in report.paired.items() if each.verdict != "not clear"}
+    if unsure := [row.name for row in measured if row.accuracy != "SAFE" and row.name not in clear]:
         yield f"Accuracy not shown to hold: {', '.join(unsure)}."
     if steps := [f"{row.name} {number(row.speed)}{'' if row.usable else ' (not usable)'}" for row in report.stack]:
         yield f"Stacked: {' → '.join(steps)} output tokens/s."
