@@ -15,16 +15,17 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Literal
 
 from harness.common import files
-from harness.common.errors import BenchmarkError
+from harness.common.errors import BenchmarkError, ends_in_one_line
 from harness.common.paths import ROOT
 from harness.common.system import gpus
 from harness.sweep import report
+from harness.sweep.experiment import end
 from harness.sweep.file import BASELINE, Experiment
 from harness.sweep.rows import Row, rows
 from harness.sweep.schedule import full
@@ -144,11 +145,7 @@ class Programme:
         except (OSError, ValueError, BenchmarkError) as error:
             return Ended(step.name, False, 0.0, f"{error}")
         with (self.work / f"{step.name}.txt").open("w") as screen:
-            given: dict[str, Any] = {"cwd": ROOT, "env": os.environ | env, "stdout": screen, "stderr": screen}
-            try:
-                code = subprocess.run([sys.executable, *words], timeout=60 * step.minutes + SLACK_S, **given).returncode
-            except subprocess.TimeoutExpired:
-                code = 124
+            code = ended_within([sys.executable, *words], os.environ | env, screen, 60 * step.minutes + SLACK_S)
         self.keep(step)
         lines = (self.work / f"{step.name}.txt").read_text(errors="replace").strip().splitlines()
         reason = "" if code == 0 else f"exit code {code}: {lines[-1] if lines else ''}"
@@ -166,6 +163,17 @@ class Programme:
                 target = self.results / step.name / Path(name).name
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(latest / name, target)
+
+
+def ended_within(words: list[str], env: Mapping[str, str], screen: IO[str], seconds: float) -> int:
+    """Runs a command, and ends it with all below it if it takes longer; its exit code, 124 then."""
+    process = subprocess.Popen(words, cwd=ROOT, env=env, stdout=screen, stderr=screen, start_new_session=True)
+    try:
+        return process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return 124
+    finally:
+        end(process)
 
 
 def best(path: Path) -> Experiment:
@@ -245,4 +253,5 @@ def as_json(ended: Ended) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    main()
+    with ends_in_one_line():
+        main()

@@ -1,9 +1,10 @@
 """The whole programme on GPUs: its order, what is resumed, what is kept, and its pages. No engine runs here."""
 
-import subprocess
+import os
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from benchmarks import h200, h200_pages
@@ -28,11 +29,11 @@ def test_a_step_that_ended_is_not_run_again_and_a_lost_host_loses_one(
 ) -> None:
     asked = []
 
-    def stopped(words, **options):  # type: ignore[no-untyped-def]
+    def stopped(words, *_):  # type: ignore[no-untyped-def]
         asked.append(words)
-        return subprocess.CompletedProcess(words, 3 if len(asked) == 1 else 0)
+        return 3 if len(asked) == 1 else 0
 
-    monkeypatch.setattr(subprocess, "run", stopped)
+    monkeypatch.setattr(h200, "ended_within", stopped)
     programme = Programme(tmp_path, True)
     for folder in (programme.work, programme.results):
         folder.mkdir()
@@ -81,6 +82,16 @@ def test_a_full_run_takes_the_best_setting_without_what_shortens_it(tmp_path: Pa
     assert env == {}  # no GPU here
     with pytest.raises(UsageError, match=r"no sweep\.json"):
         programme.full(Step("server-1", "full", 30, "server"))
+
+
+def test_a_step_that_takes_too_long_is_ended_with_all_below_it(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    words = ["bash", "-c", f"sleep 300 & echo $! > {pid}; wait"]
+    with (tmp_path / "screen").open("w") as screen:
+        assert h200.ended_within(words, os.environ, screen, 1.0) == 124
+        assert h200.ended_within(["bash", "-c", "exit 3"], os.environ, screen, 60.0) == 3
+    left = [process for process in psutil.process_iter() if process.pid == int(pid.read_text())]
+    assert all(process.status() == psutil.STATUS_ZOMBIE for process in left)
 
 
 @pytest.mark.parametrize(
