@@ -82,10 +82,14 @@ class Schedule:
         return job
 
     def expected(self, job: Job) -> float:
-        """Seconds it will take, by its own earlier runs or else the mean of all; 0 where none is known."""
-        done = [record for record in self.records() if record.seconds and record.final == job.final]
-        own = [record.seconds for record in done if record.experiment == job.item.name]
-        return mean(own or [record.seconds for record in done] or [0.0])
+        """Seconds it will take, by its own earlier runs or else the mean of all; 0 where none is known.
+
+        The first at full length is expected to take as long as a short one: longer is not known.
+        """
+        done = [record for record in self.records() if record.seconds]
+        same = [record for record in done if record.final == job.final]
+        own = [record for record in same if record.experiment == job.item.name]
+        return mean(record.seconds for record in own or same or done) if done else 0.0
 
     def ordered(self, turn: int) -> list[Experiment]:
         """The experiments of a round in the file's order; under a time limit those first that the file calls more
