@@ -15,6 +15,7 @@ from harness.common import files
 from harness.common.markdown import number
 from harness.results.summary import Performance, Summary
 from harness.sweep import report
+from harness.sweep.file import BASELINE
 from harness.sweep.rows import Row, rows
 
 COLUMNS = ("step", "GPUs", "LoadGen", "output tokens/s", "of linear", "TTFT p99, ms", "TPOT p99, ms", "J per token")
@@ -94,7 +95,7 @@ def settings(found: list[Row]) -> list[list[str]]:
             row.name,
             row.experiment.about,
             "–" if row.trouble and not row.complete else number(row.speed or 0.0),
-            report.spread(row),
+            "–" if row.name == BASELINE else report.spread(row),
             number(joules) if (joules := row.numbers.get("joules_per_output_token")) else "–",
             number(clock) if (clock := row.numbers.get("gpu_clock_mhz_mean")) else "–",
             (row.trouble if not row.complete else row.bound) or "–",
