@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, Literal
 
-from harness.common import files
+from harness.common import files, processes
 from harness.common.errors import BenchmarkError, ends_in_one_line
 from harness.common.paths import ROOT
 from harness.common.system import gpus
@@ -253,5 +253,6 @@ def as_json(ended: Ended) -> dict[str, object]:
 
 
 if __name__ == "__main__":
+    processes.install_signal_handlers()  # a step's engine does not outlive this command
     with ends_in_one_line():
         main()
