@@ -6,13 +6,20 @@ REQUIREMENTS ?= $(shell nvidia-smi -L >/dev/null 2>&1 && echo requirements.txt |
 TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
 READY := $(VENV)/.ready-$(REQUIREMENTS)
 
-.PHONY: demo sweep-demo test test-fast lint types bench pictures docker-check check-submission clean
+.PHONY: demo sweep-demo model data test test-fast lint types bench pictures docker-check check-submission clean
 
 demo: $(READY)            ## run the embedded demo: datacenter, offline, accuracy then performance
 	$(PY) run.py --model demo --category datacenter --scenario offline --mode both
 
 sweep-demo: $(READY)      ## five changes to the demo, side by side
 	$(PY) sweep.py sweeps/demo.yaml
+
+MODEL ?= meta-llama/Llama-3.1-8B-Instruct
+model: $(READY)           ## fetch the model with a progress bar, 16 GB; gated: set HF_TOKEN
+	$(VENV)/bin/hf download --exclude "original/*" -- $(MODEL)
+
+data: $(READY)            ## fetch CNN/DailyMail, the split that is measured
+	$(PY) -c "from harness.workloads.cnn_dailymail import from_hub; print(len(from_hub('validation')), 'articles')"
 
 test: $(VENV)/.ready-dev lint types  ## everything that must hold
 	$(PY) -m pytest -n 2 -m "not engine"

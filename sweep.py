@@ -6,7 +6,7 @@ import harness.common.environment  # noqa: F401
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -28,13 +28,24 @@ def command(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run, and run nothing.")] = False,
     repeat: Annotated[int, typer.Option(min=1, help="Run everything N times, round by round.")] = 1,
     timeout: Annotated[float, typer.Option(min=1, help="Most seconds one experiment may take.")] = 7200.0,
+    gpus: Annotated[
+        Literal["together", "side-by-side"],
+        typer.Option(help="side-by-side: an experiment on each visible GPU at the same time, the CPU's cores divided."),
+    ] = "together",
+    time_limit: Annotated[
+        float | None,
+        typer.Option(min=0.1, metavar="MINUTES", help="Begin, and run, nothing beyond it; --resume goes on later."),
+    ] = None,
+    finalists: Annotated[int, typer.Option(min=0, help="Run the N fastest once more at full length.")] = 0,
     results_dir: Annotated[Path, typer.Option(help="Sweeps go to its folder sweeps/.")] = Path("results"),
     mlflow: Annotated[
         bool, typer.Option("--mlflow", help="Log to MLflow: MLFLOW_TRACKING_URI, or a file in the results.")
     ] = False,
 ) -> None:
     with ends_in_one_line():
-        chosen = Choice(tuple(only), start, repeat, timeout)
+        limit = None if time_limit is None else 60 * time_limit
+        beside = gpus == "side-by-side"
+        chosen = Choice(tuple(only), start, repeat, timeout, {}, limit, beside, finalists)
         raise SystemExit(main(path, chosen, resume=resume, dry_run=dry_run, results_dir=results_dir, mlflow=mlflow))
 
 
@@ -42,7 +53,7 @@ def main(path: Path, wanted: Choice, *, resume: bool, dry_run: bool, results_dir
     """Runs the sweep of a file; returns the exit code. Raises BenchmarkError."""
     sweep = file.load(path)
     chosen = choice.pick(sweep, wanted)
-    wanted = replace(wanted, reasons=choice.unsupported(sweep))
+    wanted = replace(wanted, reasons=choice.skipped(sweep, wanted))
     if dry_run:
         choice.show(sweep, chosen, wanted.reasons)
         return DONE

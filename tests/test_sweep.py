@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from harness.common import disk, files, processes
+from harness.common import disk, files, processes, system
 from harness.common.errors import ENGINE_FAILED, BenchmarkError, UsageError
 from harness.common.paths import ROOT
 from harness.common.progress import Display
@@ -200,7 +200,7 @@ def test_a_sweep_goes_on_after_failures_and_resumes(tmp_path: Path) -> None:
 
 
 def test_a_sweep_is_not_resumed_with_other_software(tmp_path: Path) -> None:
-    path = written(tmp_path, SHORT + "isolation:\n  - {name: a}\n")
+    path = written(tmp_path, SHORT + "isolation:\n  - {name: a, set: {seed: 1}}\n")
     place = opened(sweep_file.load(path), tmp_path).folder
     assert reopened(sweep_file.load(path), tmp_path).folder == place
     facts = json.loads((place.path / "sweep.json").read_text())
@@ -213,7 +213,7 @@ def test_a_sweep_is_not_resumed_with_other_software(tmp_path: Path) -> None:
 
 @pytest.mark.engine
 def test_a_run_that_was_killed_is_called_that(tmp_path: Path) -> None:
-    path = written(tmp_path, SHORT + "isolation:\n  - {name: a}\n")
+    path = written(tmp_path, SHORT + "isolation:\n  - {name: a, set: {seed: 1}}\n")
     words = [sys.executable, str(ROOT / "sweep.py"), str(path), "--results-dir", str(tmp_path), "--only", "a"]
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
     while not (runs := list((tmp_path / "sweeps").glob(f"2*/{BASELINE}/2*/status.json"))):
@@ -241,7 +241,7 @@ def test_what_a_run_that_died_leaves_behind_is_ended(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_run_that_never_began_did_not_come_to_its_end(tmp_path: Path) -> None:
-    path = written(tmp_path, SHORT + "  env: {PYTHONHASHSEED: never}\nisolation:\n  - {name: a}\n")
+    path = written(tmp_path, SHORT + "  env: {PYTHONHASHSEED: never}\nisolation:\n  - {name: a, set: {seed: 1}}\n")
     assert sweep(path, "--results-dir", tmp_path).returncode == 3
     (folder,) = (tmp_path / "sweeps").glob("2*")
     assert [record.status for record in sweep_report.read(folder).records] == ["failed", "failed"]
@@ -284,7 +284,7 @@ def test_ctrl_c_ends_the_experiment_too_and_the_sweep_goes_on_later(tmp_path: Pa
 
 def test_the_next_one_waits_for_the_gpus_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = [9 << 30, 9 << 30, 2 << 30]
-    monkeypatch.setattr(experiment.system, "gpu_memory_used", lambda: taken.pop(0) if len(taken) > 1 else taken[0])
+    monkeypatch.setattr(system, "gpu_memory_used", lambda _: taken.pop(0) if len(taken) > 1 else taken[0])
     record = Record("one", 0, "failed", "no room")
     assert experiment.wait_for_gpu_memory(record, 2 << 30) == record
     assert taken == [2 << 30]
@@ -296,9 +296,9 @@ def test_the_next_one_waits_for_the_gpus_memory(monkeypatch: pytest.MonkeyPatch)
 def test_an_interruption_while_memory_is_waited_for_costs_no_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    few = sweep_file.load(written(tmp_path, SHORT + "isolation:\n  - {name: a}\n"))
+    few = sweep_file.load(written(tmp_path, SHORT + "isolation:\n  - {name: a, set: {seed: 1}}\n"))
     going = opened(few, tmp_path)
-    monkeypatch.setattr(experiment, "run", lambda *_: Record(BASELINE, 0, "complete"))
+    monkeypatch.setattr(experiment, "run", lambda *_, **__: Record(BASELINE, 0, "complete"))
     monkeypatch.setattr(experiment, "wait_for_gpu_memory", Mock(side_effect=KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt), Display(Console()) as display:
         loop.rounds(list(few.experiments), Choice(), going, 0, display)
@@ -309,7 +309,7 @@ def test_an_interruption_while_memory_is_waited_for_costs_no_record(
 def test_a_full_disk_ends_a_sweep_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: bool, message: str
 ) -> None:
-    path = written(tmp_path, SHORT + "isolation:\n  - {name: a}\n")
+    path = written(tmp_path, SHORT + "isolation:\n  - {name: a, set: {seed: 1}}\n")
     ran = Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
     monkeypatch.setattr(experiment, "run", ran)
     if not begun:

@@ -2,12 +2,15 @@
 
 import csv
 import threading
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.common.system import ask
 from harness.engines import prometheus
 from harness.monitoring import recorder
 from harness.reporting import report as rendering
@@ -88,7 +91,16 @@ def test_every_column_is_a_quantity_with_a_panel_or_a_share_of_time() -> None:
     columns = {column.name for column in prometheus.COLUMNS} | {f"gpu_{name}" for name in recorder.GPU_COLUMNS}
     assert columns < set(usage.BY_NAME)
     drawn = {name for _, names, _ in timelines.PANELS for name in names}
-    assert set(usage.BY_NAME) - drawn == {"preemptions", "gpu_power_capped_percent", "gpu_too_hot_percent"}
+    shares = {"preemptions", "gpu_power_capped_percent", "gpu_too_hot_percent"}
+    memory = {"gpu_memory_load_percent", "gpu_memory_clock_mhz", "gpu_memory_temperature_c"}  # in the table alone
+    assert set(usage.BY_NAME) - drawn == shares | memory
+
+
+@pytest.mark.parametrize(("failed", "degrees"), [(0, 81), (3, None)])
+def test_a_gpu_without_a_memory_sensor_tells_no_temperature(failed: int, degrees: int | None) -> None:
+    field = SimpleNamespace(nvmlReturn=failed, value=SimpleNamespace(uiVal=81))
+    nvml = SimpleNamespace(nvmlDeviceGetFieldValues=lambda card, ids: [field] * len(ids))
+    assert ask(partial(recorder.GPU_COLUMNS["memory_temperature_c"], nvml), None) == degrees
 
 
 def test_a_line_that_came_late_counts_for_longer(tmp_path: Path) -> None:

@@ -119,10 +119,11 @@ def gpus() -> list[GPU]:
         ]
 
 
-def gpu_memory_used() -> int:
-    """Bytes taken on the visible GPUs, by whichever process; 0 where there are none."""
+def gpu_memory_used(number: int | None = None) -> int:
+    """Bytes taken on the visible GPUs or on one of them, by whichever process; 0 where there are none."""
     with cards() as (nvml, handles):
-        memory = [ask(nvml.nvmlDeviceGetMemoryInfo, card) for card in handles]
+        chosen = handles if number is None else handles[number : number + 1]
+        memory = [ask(nvml.nvmlDeviceGetMemoryInfo, card) for card in chosen]
         return sum(int(own.used) for own in memory if own)
 
 

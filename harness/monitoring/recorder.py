@@ -15,12 +15,21 @@ from harness.engines import prometheus
 # The reasons for which a GPU's clock is held down, as bits of NVML's answer (nvmlClocksEventReasons in nvml.h).
 POWER_CAPPED = 0x4 | 0x80  # the power limit in software, a power brake
 TOO_HOT = 0x8 | 0x20 | 0x40  # hardware slowdown, thermal slowdown by software and by hardware
-SM_CLOCK, GPU_SENSOR = 1, 0
+SM_CLOCK, MEMORY_CLOCK, GPU_SENSOR = 1, 2, 0
+MEMORY_SENSOR = 82  # NVML_FI_DEV_MEMORY_TEMP, a field
 
 
 def held(nvml: Any, card: Any, reasons: int) -> int:
     """100 while a GPU's clock is held down for one of the reasons, else 0."""
     return 100 if nvml.nvmlDeviceGetCurrentClocksThrottleReasons(card) & reasons else 0
+
+
+def memory_temperature(nvml: Any, card: Any) -> int:
+    """Degrees Celsius. Raises ValueError where the GPU has no such sensor."""
+    (field,) = nvml.nvmlDeviceGetFieldValues(card, [MEMORY_SENSOR])
+    if field.nvmlReturn:
+        raise ValueError("no sensor")
+    return int(field.value.uiVal)
 
 
 GPU_COLUMNS: dict[str, Callable[[Any, Any], float]] = {
@@ -29,6 +38,9 @@ GPU_COLUMNS: dict[str, Callable[[Any, Any], float]] = {
     "power_w": lambda nvml, card: round(nvml.nvmlDeviceGetPowerUsage(card) / 1000),
     "clock_mhz": lambda nvml, card: nvml.nvmlDeviceGetClockInfo(card, SM_CLOCK),
     "temperature_c": lambda nvml, card: nvml.nvmlDeviceGetTemperature(card, GPU_SENSOR),
+    "memory_load_percent": lambda nvml, card: nvml.nvmlDeviceGetUtilizationRates(card).memory,
+    "memory_clock_mhz": lambda nvml, card: nvml.nvmlDeviceGetClockInfo(card, MEMORY_CLOCK),
+    "memory_temperature_c": lambda nvml, card: memory_temperature(nvml, card),
     "power_capped_percent": lambda nvml, card: held(nvml, card, POWER_CAPPED),
     "too_hot_percent": lambda nvml, card: held(nvml, card, TOO_HOT),
 }

@@ -66,6 +66,7 @@ def score(name: str, label: str) -> Metric:
 
 TEST = "run.performance."
 BOTH = "input + output tokens/s"
+IN_SWEEPS = {("gpu_clock_mhz", "mean"), ("gpu_power_w", "mean")}  # of what engine and machine did
 PLACES: tuple[Place, ...] = ("report", "terminal", "compare", "mlflow")
 METRICS: tuple[Metric, ...] = (
     Metric("tokens_per_sec", "output tokens/s", TEST + "tokens_per_sec", "higher", EVERYWHERE, digits=6),
@@ -100,7 +101,8 @@ METRICS: tuple[Metric, ...] = (
     Metric("goodput", "goodput (requests within both limits), requests/s", TEST + "goodput", "higher", PLACES),
     Metric("requests_in_flight", "requests in flight, mean", TEST + "requests_in_flight", None, ("report",)),
     Metric(
-        "joules_per_output_token", "J of the GPUs per output token", TEST + "joules_per_output_token", "lower", PLACES
+        *("joules_per_output_token", "J of the GPUs per output token", TEST + "joules_per_output_token", "lower"),
+        (*PLACES, "sweep"),
     ),
     Metric(
         "requests_per_hour",
@@ -145,7 +147,10 @@ METRICS: tuple[Metric, ...] = (
     Metric("total_input_tokens", "input tokens", TEST + "total_input_tokens", None, ("report",)),
     Metric("peak_memory_gib", "peak GPU memory, GiB", TEST + "peak_memory_gib", "lower", (*PLACES, "sweep")),
     *(
-        Metric(f"{item.name}_{how}", f"{item.text}, {how}", f"{TEST}usage.{item.name}.{how}", None, ("mlflow",))
+        Metric(
+            *(f"{item.name}_{how}", f"{item.text}, {how}", f"{TEST}usage.{item.name}.{how}", None),
+            ("mlflow", "sweep") if (item.name, how) in IN_SWEEPS else ("mlflow",),
+        )
         for item in QUANTITIES
         for how in ("mean", "max")
     ),

@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from rich.console import Console
 from rich.table import Table
 
+from harness.common import system
 from harness.common.errors import UsageError
 from harness.common.progress import as_said
+from harness.sweep import same
 from harness.sweep.file import BASELINE, Experiment, Sweep
 
 
@@ -20,6 +22,9 @@ class Choice:
     repeat: int = 1
     timeout: float = 7200.0
     reasons: Mapping[str, str] = field(default_factory=dict)  # why experiments are skipped, by name
+    time_limit: float | None = None  # seconds
+    side_by_side: bool = False
+    finalists: int = 0  # so many of the fastest run again at full length
 
 
 def pick(sweep: Sweep, choice: Choice) -> list[Experiment]:
@@ -33,6 +38,15 @@ def pick(sweep: Sweep, choice: Choice) -> list[Experiment]:
     first = names.index(choice.start) if choice.start else 0
     wanted = choice.only or names[first:]
     return [item for item in sweep.experiments if item.name in wanted or item.name == BASELINE]
+
+
+def skipped(sweep: Sweep, choice: Choice) -> dict[str, str]:
+    """Why experiments are not run: name -> reason. Raises UsageError for the baseline.
+
+    One that measures nothing new runs where --only names it.
+    """
+    twins = same.repeated(sweep.experiments, system.gpus())
+    return {name: why for name, why in twins.items() if name not in choice.only} | unsupported(sweep)
 
 
 def unsupported(sweep: Sweep) -> dict[str, str]:

@@ -11,14 +11,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Literal
 
-from harness.common import files, processes, system
+from harness.common import files, processes
 from harness.common.errors import DONE, NOT_ACCEPTED
 from harness.common.paths import ROOT
 from harness.results import metrics
 from harness.results.summary import Summary
 from harness.runs import folder as results
 from harness.runs.records import RunStatus
-from harness.sweep.file import Experiment
+from harness.sweep.file import BASELINE, Experiment
+from harness.sweep.lanes import Lane
 
 Status = Literal["complete", "failed", "timeout", "interrupted", "skipped"]
 ENDED: tuple[Status, ...] = ("complete", "failed", "timeout", "skipped")
@@ -26,6 +27,7 @@ CONFIG, SCREEN = "config.yaml", "screen.txt"
 LAST_CALL_S = 20.0  # run.py ends its engine within a few seconds of being asked
 MEMORY_WAIT_S = 60.0
 MEMORY_SLACK = 2**30
+MACHINE = Lane()
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,7 @@ class Outcome:
     invalid_reasons: tuple[str, ...] = ()
     verdict: str | None = None
     others: tuple[str, ...] = ()  # what other programs took of the machine meanwhile
+    ran_out: tuple[str, ...] = ()  # what set its speed, in words, the first first
 
     def get(self, name: str) -> float | None:
         return self.values.get(name)
@@ -44,7 +47,10 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Record:
-    """One experiment run once. `run` is its run folder, relative to the sweep's; `reason` one line where it failed."""
+    """One experiment run once. `run` is its run folder, relative to the sweep's; `reason` one line where it failed.
+
+    `gpu` is the one it ran on side by side with others; a `final` ran at full length after all rounds.
+    """
 
     experiment: str
     round: int
@@ -53,23 +59,44 @@ class Record:
     seconds: float = 0.0
     run: str | None = None
     outcome: Outcome = Outcome()
+    gpu: str = ""
+    final: bool = False
+
+    @property
+    def key(self) -> tuple[str, int, bool, str]:
+        """One run of a sweep. The baseline runs on each GPU, any other experiment on one."""
+        return self.experiment, self.round, self.final, self.gpu if self.experiment == BASELINE else ""
 
 
-def run(item: Experiment, turn: int, place: Path, timeout: float, lock: int, watch: Callable[[str], None]) -> Record:
-    """Runs `item` in `place`/<name>, for at most `timeout` seconds; `watch` gets the last line it printed.
+Watch = Callable[[str], bool | None]
+
+
+def run(
+    item: Experiment,
+    turn: int,
+    place: Path,
+    timeout: float,
+    lock: int,
+    watch: Watch,
+    lane: Lane = MACHINE,
+    final: bool = False,
+) -> Record:
+    """Runs `item` in `place`/<name>, for at most `timeout` seconds; `watch` gets the last line it printed, and says
+    whether it shall be ended.
 
     An interruption ends the experiment's processes too and comes back as its status. The process inherits the file
     descriptor `lock`, so that a sweep's lock is held as long as one of its runs lives.
     """
-    folder = place / item.name
+    folder = place / "@".join([item.name, *(["full"] if final else []), *([lane.gpu] if lane.gpu else [])])
     folder.mkdir(exist_ok=True)
     before, begin = set(folder.iterdir()), time.monotonic()
     files.write_json(folder / CONFIG, item.settings)  # JSON is YAML
     with (folder / SCREEN).open("w") as screen:
         try:
-            process = started(item, folder, screen, lock)
+            process = started(item, folder, screen, lock, lane)
         except (OSError, ValueError) as error:  # a variable's value that none can have, say
-            return Record(item.name, turn, "failed", f"run.py could not be started: {error}")
+            reason = f"run.py could not be started: {error}"
+            return Record(item.name, turn, "failed", reason, gpu=lane.gpu, final=final)
     stopped = watched(process, folder / SCREEN, begin + timeout, watch)
     seconds = round(time.monotonic() - begin, 1)
     left = run_folder(folder, before)
@@ -80,15 +107,16 @@ def run(item: Experiment, turn: int, place: Path, timeout: float, lock: int, wat
     if left and known and known.status == "running":
         results.RunFolder(folder, left.name).set_status("failed", reason)
     made = str(left.relative_to(place)) if left else None
-    return Record(item.name, turn, status, reason, seconds, made, outcome(left) if left else Outcome())
+    found = outcome(left) if left else Outcome()
+    return Record(item.name, turn, status, reason, seconds, made, found, lane.gpu, final)
 
 
-def started(item: Experiment, folder: Path, screen: IO[str], lock: int) -> "subprocess.Popen[bytes]":
+def started(item: Experiment, folder: Path, screen: IO[str], lock: int, lane: Lane) -> "subprocess.Popen[bytes]":
     """run.py with the experiment's settings and environment. Raises OSError, ValueError where it cannot start."""
     flags = ["--config", str(folder / CONFIG), "--results-dir", str(folder)]
     return subprocess.Popen(
         [sys.executable, str(ROOT / "run.py"), *flags],
-        env={key: value for key, value in os.environ.items() if key != "MLFLOW_TRACKING_URI"} | item.env,
+        env={key: value for key, value in os.environ.items() if key != "MLFLOW_TRACKING_URI"} | item.env | lane.env,
         stdin=subprocess.DEVNULL,
         stdout=screen,
         stderr=screen,
@@ -98,12 +126,13 @@ def started(item: Experiment, folder: Path, screen: IO[str], lock: int) -> "subp
 
 
 def watched(
-    process: "subprocess.Popen[bytes]", screen: Path, until: float, watch: Callable[[str], None]
+    process: "subprocess.Popen[bytes]", screen: Path, until: float, watch: Watch
 ) -> Literal["timeout", "interrupted"] | None:
     """Waits for run.py and ends it where it takes too long or is interrupted; says which of them it was."""
     try:
         while process.poll() is None and time.monotonic() < until:
-            watch(last_line(screen))
+            if watch(last_line(screen)):
+                return "interrupted"
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(0.5)
         return "timeout" if process.poll() is None else None
@@ -144,10 +173,10 @@ def end(process: "subprocess.Popen[bytes]") -> None:
     process.wait()
 
 
-def wait_for_gpu_memory(record: Record, before: int) -> Record:
+def wait_for_gpu_memory(record: Record, before: int, lane: Lane = MACHINE) -> Record:
     """The record, once no more GPU memory is taken than the bytes `before` its run; it says so if that stays."""
     until = time.monotonic() + MEMORY_WAIT_S
-    while system.gpu_memory_used() > before + MEMORY_SLACK:
+    while lane.memory_used() > before + MEMORY_SLACK:
         if time.monotonic() > until:
             said = f"GPU memory was still taken {MEMORY_WAIT_S:g} s after its end"
             return replace(record, reason="; ".join(filter(None, (record.reason, said))))
@@ -178,4 +207,5 @@ def from_summary(summary: Summary) -> Outcome:
         invalid_reasons=tuple(test.invalid_reasons) if test else (),
         verdict=score.verdict if score else None,
         others=tuple(test.others) if test else (),
+        ran_out=tuple(test.ran_out) if test else (),
     )

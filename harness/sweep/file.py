@@ -3,7 +3,7 @@
     about: what this sweep is for
     extends: other.yaml               # its baseline and experiments, which this file adds to or replaces
     baseline: {set: ..., engine: ..., env: ...}
-    isolation: [{name, about, set, engine, env}, ...]   # baseline plus this change
+    isolation: [{name, about, priority, set, engine, env}, ...]   # baseline plus this change
     stacked: [...]                                      # each adds to all before it
     grid: {set: {flag: [values]}, engine: ..., env: ...}  # every combination
     references: {name: output tokens/s}       # known from elsewhere, to hold the experiments against
@@ -16,7 +16,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -57,6 +57,7 @@ class Experiment:
     engine: dict[str, Any]
     env: dict[str, str]
     changes: tuple[str, ...] = ()
+    priority: int = 0  # under a time limit the higher go first
 
 
 @dataclass(frozen=True)
@@ -75,8 +76,6 @@ class Strict(BaseModel):
 
 Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 Value = str | int | float | bool | None
-
-
 Values = Annotated[list[Any], Field(min_length=1)]
 
 
@@ -89,6 +88,7 @@ class Settings(Strict):
 
 class Change(Settings):
     name: str = Field(pattern=NAME, max_length=LONGEST_NAME)
+    priority: int = 0
 
 
 class Grid(Strict):
@@ -163,7 +163,8 @@ def load(path: Path) -> Sweep:
     stack = baseline
     for name, (kind, change, where) in changes.items():
         start = stack if kind == "stacked" else baseline
-        experiments.append((where, experiment(name, change.about, kind, merged(start, change), baseline)))
+        made = experiment(name, change.about, kind, merged(start, change), baseline)
+        experiments.append((where, replace(made, priority=change.priority)))
         if kind == "stacked":
             stack = merged(stack, change)
     if grid and (many := grid[0].combinations) > MOST_EXPERIMENTS:

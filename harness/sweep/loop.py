@@ -7,15 +7,18 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from harness.common import disk, files, processes, system
+from harness.common import files, processes, system
 from harness.common.errors import DONE, ENGINE_FAILED, INTERRUPTED, BenchmarkError, UsageError, why
 from harness.common.progress import Display
 from harness.common.schema import SCHEMA
 from harness.runs import folder as results
-from harness.sweep import experiment, report
+from harness.sweep import report
 from harness.sweep.choice import Choice
+from harness.sweep.crew import Crew
 from harness.sweep.experiment import Record
 from harness.sweep.file import BASELINE, Experiment, Sweep
+from harness.sweep.lanes import lanes
+from harness.sweep.schedule import Schedule
 
 SAME = ("gpus", "cpu", "cores", "python", "packages", "variables")  # of the machine, for a sweep to be resumed
 
@@ -27,17 +30,18 @@ class Going:
     folder: results.RunFolder
     records: list[Record] = field(default_factory=list)
 
-    def before(self, item: Experiment, turn: int) -> Record | None:
-        return next((known for known in self.records if (known.experiment, known.round) == (item.name, turn)), None)
-
     def put(self, record: Record) -> None:
-        """Keeps a record in place of an earlier one of the same experiment and round."""
-        others = [
-            known for known in self.records if (known.experiment, known.round) != (record.experiment, record.round)
-        ]
-        self.records = [*others, record]
+        """Keeps a record in place of an earlier one of the same run."""
+        self.records = [*(known for known in self.records if known.key != record.key), record]
+        self.keep("records", [asdict(known) for known in self.records])
+
+    def say(self, sentence: str) -> None:
+        """Keeps what the report shall say of the sweep as a whole."""
+        self.keep("note", sentence)
+
+    def keep(self, key: str, value: object) -> None:
         path = self.folder.path / "sweep.json"
-        files.write_json(path, files.read_json(path) | {"records": [asdict(known) for known in self.records]})
+        files.write_json(path, files.read_json(path) | {key: value})
 
 
 def run(sweep: Sweep, chosen: list[Experiment], choice: Choice, going: Going, display: Display) -> int:
@@ -59,35 +63,20 @@ def run(sweep: Sweep, chosen: list[Experiment], choice: Choice, going: Going, di
 
 
 def rounds(chosen: list[Experiment], choice: Choice, going: Going, lock: int, display: Display) -> bool:
-    """Round after round of the experiments; whether they were interrupted."""
+    """Round after round of the experiments, then the finalists; whether they were interrupted."""
+    places = lanes(choice.side_by_side)
     going.folder.set_status("running")
-    for turn in range(choice.repeat):
-        for item in chosen:
-            before = going.before(item, turn)
-            again = item.name in choice.only and before and before.status != "complete"
-            if before and before.status in experiment.ENDED and not again:
-                continue
-            display.stage(item.name + (f" ({turn + 1} of {choice.repeat})" if choice.repeat > 1 else ""))
-            record = once(item, turn, choice, going, lock, display)
-            display.done(f"{item.name}: {report.line(record)}")
-            if record.status == "interrupted":
-                return True
-    return False
-
-
-def once(item: Experiment, turn: int, choice: Choice, going: Going, lock: int, display: Display) -> Record:
-    """One experiment once; it has ended when the GPUs' memory is free again."""
-    if why := choice.reasons.get(item.name):
-        record = Record(item.name, turn, "skipped", why)
-    else:
-        disk.check_space(going.folder.path)
-        taken = system.gpu_memory_used()
-        folder = going.folder.path
-        record = experiment.run(item, turn, folder, choice.timeout, lock, lambda said: display.tick(note=said))
-        going.put(record)  # an interruption while memory is waited for must not cost it
-        record = experiment.wait_for_gpu_memory(record, taken)
-    going.put(record)
-    return record
+    going.say("")
+    plan = Schedule(chosen, choice, lambda: going.records)
+    crew = Crew(plan, choice, going.folder.path, going.put, lock, display)
+    interrupted = crew.work(places)
+    if not interrupted and choice.finalists:
+        names = report.finalists(report.read(going.folder.path), choice.finalists)
+        interrupted = crew.work(places, [item for item in chosen if item.name in names])
+    if plan.out_of_time:
+        rest = ", ".join(plan.left()) or "finalists"
+        going.say(f"the time limit of {(choice.time_limit or 0) / 60:g} min left no time for {rest}")
+    return interrupted
 
 
 def finish(going: Going, interrupted: bool, display: Display) -> int:

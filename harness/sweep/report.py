@@ -1,152 +1,35 @@
 """A sweep's folder -> its table, findings in words, plots and report.md. Everything from sweep.json."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from statistics import mean
-from typing import Literal
 
 from harness.common import files
 from harness.common.coerce import as_flag
 from harness.common.errors import UsageError
 from harness.common.files import write_text
 from harness.common.markdown import number, render
-from harness.common.schema import SCHEMA
-from harness.common.system import System
 from harness.config import rules
-from harness.config.engine import affecting
-from harness.config.run import RunConfig
 from harness.results import metrics
 from harness.results.metrics import Metric
 from harness.runs import folder as results
 from harness.sweep import plots
-from harness.sweep.experiment import Outcome, Record
-from harness.sweep.file import BASELINE, Experiment, Sweep
+from harness.sweep.experiment import Record
+from harness.sweep.file import BASELINE
 from harness.sweep.knob import Knob, knob
-
-# Differences below these are called none: the second where the performance test lasts less than LONG_S, since the
-# demo's baselines, a few seconds long, were seen to differ by 4 % from each other, and where the rate was searched for,
-# since a search ends within 3 % of the limit and its run may be repeated 3 % lower. Tests of a second were seen to
-# differ by a fifth with settings that change nothing on a CPU: one shorter than BRIEF_S tells nothing.
-NOISE, SHORT_NOISE, LONG_S, BRIEF_S = 0.02, 0.06, 60.0, 5.0
-WORDS = {"FAIL": "UNSAFE", "INCONCLUSIVE": "INCONCLUSIVE", "NOT JUDGED": "not judged", "PASS": "SAFE"}  # worst first
-SPEED, SCORE = "tokens_per_sec", rules.SHORT_SCORES[0]
-Effect = Literal["helped", "hurt", "no difference", "too short", "busy machine", "unknown"]
-
-
-@dataclass(frozen=True)
-class State:
-    """sweep.json: what was asked for, and what came of it so far."""
-
-    command: str
-    started: str
-    system: System
-    sweep: Sweep
-    records: tuple[Record, ...]
-    schema_version: int = SCHEMA
-
-
-@dataclass(frozen=True)
-class Ratio:
-    """Tokens per second against the baseline of the same round: mean, lowest and highest of so many rounds."""
-
-    mean: float
-    low: float
-    high: float
-    rounds: int
-
-
-@dataclass(frozen=True)
-class Row:
-    """One experiment over all its rounds; `numbers` are means of the complete ones, by metric."""
-
-    experiment: Experiment
-    records: tuple[Record, ...]
-    numbers: dict[str, float | None]
-    ratio: Ratio | None = None
-    baseline_others: tuple[str, ...] = ()
-
-    @property
-    def name(self) -> str:
-        return self.experiment.name
-
-    @property
-    def complete(self) -> list[Outcome]:
-        return [record.outcome for record in self.records if record.status == "complete"]
-
-    @property
-    def speeds(self) -> dict[int, float]:
-        """Output tokens per second by round."""
-        done = [record for record in self.records if record.status == "complete"]
-        return {record.round: speed for record in done if (speed := record.outcome.get(SPEED))}
-
-    @property
-    def speed(self) -> float | None:
-        """Output tokens per second, the mean of the rounds."""
-        return self.numbers.get(SPEED)
-
-    @property
-    def score(self) -> float | None:
-        """The score that stands for all, the mean of the rounds."""
-        return self.numbers.get(SCORE)
-
-    @property
-    def accuracy(self) -> str:
-        """SAFE, UNSAFE, INCONCLUSIVE, not judged or not run: the worst of the rounds."""
-        verdicts = [run.verdict for run in self.complete]
-        return next((word for verdict, word in WORDS.items() if verdict in verdicts), "not run")
-
-    @property
-    def valid(self) -> bool | None:
-        """LoadGen's verdict on every round; None where nothing was measured."""
-        found = [run.valid for run in self.complete if run.valid is not None]
-        return all(found) if found else None
-
-    @property
-    def others(self) -> list[str]:
-        """What other programs took of the machine during its tests, or during the baseline's."""
-        return [*self.baseline_others, *(said for run in self.complete for said in run.others)]
-
-    @property
-    def usable(self) -> bool:
-        """Whether its speed counts: VALID, and no failed gate."""
-        return self.valid is True and self.accuracy != "UNSAFE"
-
-    @property
-    def seconds(self) -> float:
-        """How long its performance tests took, the mean of the rounds."""
-        return self.numbers.get("duration_s") or 0.0
-
-    @property
-    def brief(self) -> bool:
-        """Whether its tests were so short that their speed tells nothing."""
-        return self.seconds < BRIEF_S
-
-    @property
-    def effect(self) -> Effect:
-        if self.ratio is None or self.name == BASELINE:
-            return "unknown"
-        if self.others:
-            return "busy machine"
-        if self.brief:
-            return "too short"
-        long = self.seconds >= LONG_S and not scenario(self.experiment).fixed_rate
-        noise = NOISE if long else SHORT_NOISE
-        if self.ratio.mean > 1 + noise and self.ratio.low > 1:
-            return "helped"
-        return "hurt" if self.ratio.mean < 1 - noise and self.ratio.high < 1 else "no difference"
-
-    @property
-    def trouble(self) -> str:
-        """Why it did not run to its end, in one line; empty where it did."""
-        return next((f"{record.status}: {record.reason}" for record in self.records if record.status != "complete"), "")
+from harness.sweep.lanes import SHARED
+from harness.sweep.paired import Paired, paired
+from harness.sweep.rows import BRIEF_S, SCORE, SPEED, WORDS, Effect, Row, State, fixed_rate, other_work, rows
 
 
 @dataclass(frozen=True)
 class Report:
     state: State
     rows: tuple[Row, ...]  # of experiments that were begun or skipped
+    finals: tuple[Row, ...] = ()  # of those that ran again at full length
+    paired: Mapping[str, Paired] = field(default_factory=dict)  # scores against the baseline's, sample by sample
 
     def row(self, name: str) -> Row | None:
         return next((row for row in self.rows if row.name == name), None)
@@ -173,16 +56,16 @@ def read(folder: Path) -> State:
 def build(folder: Path) -> Report:
     """Writes plots/ and report.md into a sweep's folder."""
     state = read(folder)
-    report = Report(state, tuple(rows(state)))
+    found = tuple(rows(state))
+    report = Report(state, found, tuple(rows(state, final=True)), paired(folder, found))
     pictures = draw(report, folder / "plots")
     page = render(
         "sweep.md.j2",
         sweep=state.sweep,
         state=state,
-        rows=report.rows,
-        metrics=[m for m in metrics.shown("sweep") if any(row.numbers.get(m.name) is not None for row in report.rows)],
-        value=partial(value, base=report.row(BASELINE)),
+        tables=[table for table in (shown("", report.rows), shown("At full length", report.finals)) if table.rows],
         findings=list(findings(report)),
+        paired=report.paired,
         rounds=max((record.round + 1 for record in state.records), default=0),
         plots=pictures,
         spread=spread,
@@ -193,16 +76,27 @@ def build(folder: Path) -> Report:
     return report
 
 
-def rows(state: State) -> list[Row]:
-    """A row for each experiment that was begun or skipped; ratios where the baseline's speed counts."""
-    found = []
-    for item in state.sweep.experiments:
-        if records := tuple(record for record in state.records if record.experiment == item.name):
-            found.append(Row(item, records, means(records)))
-    base = next((row for row in found if row.name == BASELINE and row.usable), None)
-    if base is None:
-        return found
-    return [replace(row, ratio=against(row, base), baseline_others=tuple(base.others)) for row in found]
+@dataclass(frozen=True)
+class Table:
+    """A table of the report: the experiments, the metrics that any of them has, and how a value is written."""
+
+    title: str
+    rows: tuple[Row, ...]
+    metrics: tuple[Metric, ...]
+    value: Callable[[Row, Metric], str]
+
+
+def shown(title: str, found: tuple[Row, ...]) -> Table:
+    known = tuple(m for m in metrics.shown("sweep") if any(row.numbers.get(m.name) is not None for row in found))
+    base = next((row for row in found if row.name == BASELINE), None)
+    return Table(title, found, known, partial(value, base=base))
+
+
+def finalists(state: State, count: int) -> list[str]:
+    """The experiments that are worth a run at full length: the fastest that count and are no slower than the baseline,
+    and the baseline."""
+    counting = [row for row in rows(state) if row.usable and row.ratio and row.name != BASELINE and gain(row) >= 1]
+    return [BASELINE, *(row.name for row in sorted(counting, key=gain, reverse=True)[:count])]
 
 
 def value(row: Row, metric: Metric, base: Row | None) -> str:
@@ -216,40 +110,6 @@ def value(row: Row, metric: Metric, base: Row | None) -> str:
     if metric.name in rules.SCORES and start is not None and row.name != BASELINE:
         return f"{number(found)} ({found - start:+.2f})"
     return number(found)
-
-
-def scenario(item: Experiment) -> rules.Scenario:
-    return rules.SCENARIO[str(item.settings.get("scenario", "offline"))]
-
-
-def other_work(item: Experiment, base: Experiment) -> list[str]:
-    """The flags by which an experiment asks something else of the engine than the baseline: speeds do not compare."""
-    unset = {each.name: each.default for each in fields(RunConfig)}
-    mine, theirs = unset | item.settings, unset | base.settings
-    return [as_flag(name) for name in affecting(RunConfig, "work") if str(mine[name]) != str(theirs[name])]
-
-
-def fixed_rate(item: Experiment) -> bool:
-    """Whether its speed follows from a configured rate, rather than from what the engine can do."""
-    return scenario(item).fixed_rate and item.settings.get("server_target_qps") != "max"
-
-
-def means(records: Sequence[Record]) -> dict[str, float | None]:
-    done = [record.outcome for record in records if record.status == "complete"]
-    return {metric.name: average([run.get(metric.name) for run in done]) for metric in metrics.shown("sweep")}
-
-
-def against(row: Row, base: Row) -> Ratio | None:
-    given = fixed_rate(row.experiment) or fixed_rate(base.experiment)
-    if given or other_work(row.experiment, base.experiment):
-        return None
-    ratios = [speed / base.speeds[turn] for turn, speed in row.speeds.items() if turn in base.speeds]
-    return Ratio(mean(ratios), min(ratios), max(ratios), len(ratios)) if ratios else None
-
-
-def average(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return mean(known) if known else None
 
 
 def change(ratio: float) -> str:
@@ -282,6 +142,7 @@ def findings(report: Report) -> Iterator[str]:
         "helped": "Helped",
         "hurt": "Hurt",
         "no difference": "Made no difference",
+        "unclear": "Not clear, more rounds would tell",
         "busy machine": "Other programs used the machine, so nothing can be said of",
         "too short": f"Tests under {BRIEF_S:g} s, too short to tell",
     }
@@ -298,11 +159,23 @@ def findings(report: Report) -> Iterator[str]:
         yield f"Unsafe{', whatever the speed' if timed else ''}: {', '.join(unsafe)}."
     if invalid := [row.name for row in report.rows if row.valid is False]:
         yield f"INVALID by LoadGen, so no speed to go by: {', '.join(invalid)}."
-    if unsure := [row.name for row in measured if row.accuracy != "SAFE"]:
+    for verdict, title in (("holds", "Accuracy as the baseline's"), ("lost", "Accuracy below the baseline's")):
+        if known := [f"{name} ({each.said})" for name, each in report.paired.items() if each.verdict == verdict]:
+            yield f"{title}, by the same samples: {'; '.join(known)}."
+    clear = {name for name, each in report.paired.items() if each.verdict != "not clear"}
+    if unsure := [row.name for row in measured if row.accuracy != "SAFE" and row.name not in clear]:
         yield f"Accuracy not shown to hold: {', '.join(unsure)}."
     if steps := [f"{row.name} {number(row.speed)}{'' if row.usable else ' (not usable)'}" for row in report.stack]:
         yield f"Stacked: {' → '.join(steps)} output tokens/s."
     yield from beside_references(report)
+    if report.state.note:
+        yield f"Not run: {report.state.note}; --resume goes on."
+    if base is not None and any(record.gpu for record in base.records):
+        yield SHARED + cards(base)
+    if best := max(
+        (row for row in report.finals if row.usable and row.speed), key=lambda row: row.speed or 0, default=None
+    ):
+        yield f"The fastest at full length: {best.name}, {number(best.speed)} output tokens/s."
     for row in report.rows:
         if row.trouble:
             yield f"{row.name} {row.trouble}"
@@ -317,6 +190,15 @@ def beside_references(report: Report) -> Iterator[str]:
             yield f"The fastest, {best} ({number(speed)} output tokens/s), has {speed / other:.3f} times {name}."
 
 
+def cards(base: Row) -> str:
+    """What the baselines of the GPUs came to, so that one sees how far the cards differ."""
+    by_gpu: dict[str, list[float]] = {}
+    for (_, gpu), speed in base.speeds.items():
+        by_gpu.setdefault(gpu, []).append(speed)
+    found = [f"GPU {gpu} {number(mean(speeds))}" for gpu, speeds in sorted(by_gpu.items())]
+    return f" The baselines: {', '.join(found)} output tokens/s." if len(found) > 1 else ""
+
+
 def gain(row: Row) -> float:
     return row.ratio.mean if row.ratio else 0.0
 
@@ -325,6 +207,9 @@ def spread(row: Row) -> str:
     """The change of an experiment, with its range where it was repeated."""
     if row.ratio is None:
         return "–"
+    if row.ratio.interval:
+        low, high = row.ratio.interval
+        return f"{change(row.ratio.mean)}, 95 % interval {change(low)} to {change(high)}"
     between = f", {change(row.ratio.low)} to {change(row.ratio.high)}" if row.ratio.rounds > 1 else ""
     return change(row.ratio.mean) + between
 

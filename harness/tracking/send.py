@@ -199,6 +199,7 @@ def mmlu(folder: Path) -> Entry:
 def sweep(folder: Path) -> Entry:
     """A sweep: one entry for the whole, a child for every experiment that was run."""
     from harness.sweep import report as sweep_report
+    from harness.sweep.rows import rows
 
     state = sweep_report.read(folder)
     children = []
@@ -213,7 +214,7 @@ def sweep(folder: Path) -> Entry:
         if record.status != "skipped":
             children.append(known)
     params = {"sweep": state.sweep.name, "experiments": str(len(state.sweep.experiments))}
-    speedups = {row.name: row.ratio.mean for row in sweep_report.rows(state) if row.ratio and row.usable}
+    speedups = {row.name: row.ratio.mean for row in rows(state) if row.ratio and row.usable}
     numbers = {"best_speedup": max(speedups.values())} if speedups else {}
     tags = {"kind": "sweep", "best": max(speedups, key=lambda name: speedups[name], default="")}
     whole = made(folder, state.started, params, numbers, tags | machine(state.system))

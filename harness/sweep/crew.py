@@ -1,0 +1,99 @@
+"""Who runs the jobs of a sweep: this thread or, side by side, a thread for each GPU."""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from harness.common import disk, processes
+from harness.common.progress import Display
+from harness.sweep import experiment, report
+from harness.sweep.choice import Choice
+from harness.sweep.experiment import Record
+from harness.sweep.file import Experiment
+from harness.sweep.lanes import Lane
+from harness.sweep.schedule import Job, Schedule
+
+
+@dataclass
+class Crew:
+    """Runs the jobs of a schedule, one lane after its own jobs, all lanes at once."""
+
+    plan: Schedule
+    choice: Choice
+    place: Path
+    keep: Callable[[Record], None]
+    lock: int
+    display: Display
+    turn: threading.RLock = field(default_factory=threading.RLock)  # for schedule, records and display
+    stop: threading.Event = field(default_factory=threading.Event)
+    doing: dict[str, str] = field(default_factory=dict)
+
+    def work(self, places: Sequence[Lane], finalists: Sequence[Experiment] = ()) -> bool:
+        """Works until no job is left; whether it was interrupted. One lane works in this thread."""
+        if len(places) == 1:
+            return self.alone(places[0], finalists)
+        with ThreadPoolExecutor(len(places)) as pool:
+            futures = [pool.submit(self.pinned, lane, finalists) for lane in places]
+            try:
+                while wait(futures, 0.5, FIRST_EXCEPTION).not_done:
+                    if any(future.done() and future.exception() for future in futures):
+                        self.stop.set()
+            except KeyboardInterrupt:
+                processes.ignore_signals()
+                self.stop.set()
+        return any([future.result() for future in futures]) or self.stop.is_set()
+
+    def pinned(self, lane: Lane, finalists: Sequence[Experiment]) -> bool:
+        lane.pin()
+        return self.alone(lane, finalists)
+
+    def alone(self, lane: Lane, finalists: Sequence[Experiment]) -> bool:
+        """The jobs of one lane, one after the other; whether they were interrupted."""
+        while not self.stop.is_set():
+            with self.turn:
+                job = self.plan.next(lane, finalists)
+                if job is None:
+                    self.doing.pop(lane.gpu, None)
+                    return False
+                self.doing[lane.gpu] = job.label(self.choice.repeat)
+                self.display.stage(self.now())
+            record = self.once(job, lane)
+            with self.turn:
+                where = f" on GPU {lane.gpu}" if lane.gpu else ""
+                self.display.done(f"{job.label(self.choice.repeat)}{where}: {report.line(record)}")
+            if record.status == "interrupted":
+                return time.monotonic() < self.plan.deadline
+        return True
+
+    def now(self) -> str:
+        """What all lanes do, in words."""
+        return ", ".join(f"GPU {gpu}: {what}" if gpu else what for gpu, what in self.doing.items())
+
+    def watch(self, said: str) -> bool:
+        """Shows the last line of a run; whether it shall be ended."""
+        with self.turn:
+            self.display.tick(note=said)
+        self.plan.out_of_time |= time.monotonic() > self.plan.deadline
+        return self.stop.is_set() or (self.plan.out_of_time and time.monotonic() > self.plan.deadline)
+
+    def once(self, job: Job, lane: Lane) -> Record:
+        """One experiment once; it has ended when its GPUs' memory is free again."""
+        if why := self.choice.reasons.get(job.item.name):
+            record = Record(job.item.name, job.turn, "skipped", why)
+        else:
+            disk.check_space(self.place)
+            taken, limit = lane.memory_used(), self.choice.timeout
+            record = experiment.run(job.item, job.turn, self.place, limit, self.lock, self.watch, lane, job.final)
+            if record.status == "interrupted" and self.plan.out_of_time:
+                record = replace(record, reason="ended by the time limit")
+            self.put(record)  # an interruption while memory is waited for must not cost it
+            record = experiment.wait_for_gpu_memory(record, taken, lane)
+        self.put(record)
+        return record
+
+    def put(self, record: Record) -> None:
+        with self.turn:
+            self.keep(record)

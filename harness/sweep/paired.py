@@ -1,0 +1,69 @@
+"""Accuracy against the baseline, sample by sample: it tells on a thousand samples what the gate cannot."""
+
+import csv
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from harness.common.errors import UsageError
+from harness.config import rules
+from harness.evaluation.accuracy import intervals
+from harness.sweep.file import BASELINE
+from harness.sweep.rows import Row
+
+SAMPLES = "Accuracy/samples.csv"
+LOSS = 0.01  # of the baseline's score, that MLPerf's gate allows of the reference's
+
+
+@dataclass(frozen=True)
+class Paired:
+    """The change of a score against the baseline's on the same samples, with its 95 % interval (bootstrap)."""
+
+    change: float
+    low: float
+    high: float
+    baseline: float
+
+    @property
+    def verdict(self) -> Literal["holds", "lost", "not clear"]:
+        """Whether at most LOSS is lost, by the whole interval."""
+        most = -LOSS * self.baseline
+        return "holds" if self.low >= most else "lost" if self.high < most else "not clear"
+
+    @property
+    def said(self) -> str:
+        name = rules.SCORES[rules.SHORT_SCORES[0]]
+        return f"{name} {self.change:+.2f} against the baseline, {self.low:+.2f} to {self.high:+.2f}: {self.verdict}"
+
+
+def paired(folder: Path, rows: tuple[Row, ...]) -> dict[str, Paired]:
+    """By experiment, where the gate is inconclusive and the baseline answered the same samples."""
+    base = next((row for row in rows if row.name == BASELINE), None)
+    theirs = next(scores(folder, base), None) if base else None
+    found = {}
+    for row in rows:
+        mine = next(scores(folder, row), None) if row is not base and row.accuracy == "INCONCLUSIVE" else None
+        if theirs and mine and theirs.keys() == mine.keys():
+            found[row.name] = compared(theirs, mine)
+    return found
+
+
+def compared(theirs: dict[str, float], mine: dict[str, float]) -> Paired:
+    """Two runs by sample."""
+    changes = [mine[index] - theirs[index] for index in theirs]
+    ((low, high),) = intervals([[change] for change in changes])
+    count = len(changes)
+    return Paired(sum(changes) / count, float(low), float(high), sum(theirs.values()) / count)
+
+
+def scores(folder: Path, row: Row) -> Iterator[dict[str, float]]:
+    """The first score of each sample, by its index; a run each that kept them. Raises UsageError for a damaged file."""
+    for record in row.records:
+        path = folder / (record.run or "") / SAMPLES
+        if record.run and path.exists():
+            try:
+                with path.open() as file:
+                    yield {line["index"]: float(line[rules.SHORT_SCORES[0]]) for line in csv.DictReader(file)}
+            except (KeyError, ValueError, TypeError) as error:
+                raise UsageError(f"{path}: not a table of scores: {error}.") from None

@@ -1,0 +1,216 @@
+"""What came of each experiment over all its rounds, held against the baseline: numbers, change, verdict."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from statistics import mean, stdev
+from typing import Literal
+
+from harness.common.coerce import as_flag
+from harness.common.schema import SCHEMA
+from harness.common.system import System
+from harness.config import rules
+from harness.config.engine import affecting
+from harness.config.run import RunConfig
+from harness.results import metrics
+from harness.sweep.experiment import Outcome, Record
+from harness.sweep.file import BASELINE, Experiment, Sweep
+
+# From ENOUGH rounds on the verdict is that of a 95 % interval of the rounds' changes (Student's t of their logarithms):
+# a change within LEAST is none, and an interval that reaches beyond NOISE without leaving none out is unclear. With
+# fewer rounds, differences below NOISE are called none, or below SHORT_NOISE where the performance test lasts less than
+# LONG_S, since the demo's baselines, a few seconds long, were seen to differ by 4 % from each other, and where the rate
+# was searched for, since a search ends within 3 % of the limit and its run may be repeated 3 % lower. Tests of a second
+# were seen to differ by a fifth with settings that change nothing on a CPU: one shorter than BRIEF_S tells nothing.
+NOISE, SHORT_NOISE, LONG_S, BRIEF_S = 0.02, 0.06, 60.0, 5.0
+LEAST, ENOUGH = 0.005, 3
+STUDENT = (4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)  # t, 97.5 %, of 3 rounds to 10
+NORMAL = 2.1  # of more rounds, rounded up
+WORDS = {"FAIL": "UNSAFE", "INCONCLUSIVE": "INCONCLUSIVE", "NOT JUDGED": "not judged", "PASS": "SAFE"}  # worst first
+SPEED, SCORE = "tokens_per_sec", rules.SHORT_SCORES[0]
+Effect = Literal["helped", "hurt", "no difference", "unclear", "too short", "busy machine", "unknown"]
+
+
+@dataclass(frozen=True)
+class State:
+    """sweep.json: what was asked for, and what came of it so far."""
+
+    command: str
+    started: str
+    system: System
+    sweep: Sweep
+    records: tuple[Record, ...]
+    note: str = ""  # of the sweep as a whole: what its time limit left out
+    schema_version: int = SCHEMA
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Tokens per second against the baseline of the same round and GPU: mean, lowest and highest of so many rounds, and
+    from ENOUGH rounds on the 95 % interval of the mean."""
+
+    mean: float
+    low: float
+    high: float
+    rounds: int
+    interval: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One experiment over all its rounds; `numbers` are means of the complete ones, by metric."""
+
+    experiment: Experiment
+    records: tuple[Record, ...]
+    numbers: dict[str, float | None]
+    ratio: Ratio | None = None
+    baseline_others: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.experiment.name
+
+    @property
+    def complete(self) -> list[Outcome]:
+        return [record.outcome for record in self.records if record.status == "complete"]
+
+    @property
+    def speeds(self) -> dict[tuple[int, str], float]:
+        """Output tokens per second by round and GPU."""
+        done = [record for record in self.records if record.status == "complete"]
+        return {(record.round, record.gpu): speed for record in done if (speed := record.outcome.get(SPEED))}
+
+    @property
+    def bound(self) -> str:
+        """What set its speed in the first of its runs that tells, in words."""
+        return next((run.ran_out[0] for run in self.complete if run.ran_out), "").partition(":")[0]
+
+    @property
+    def speed(self) -> float | None:
+        """Output tokens per second, the mean of the rounds."""
+        return self.numbers.get(SPEED)
+
+    @property
+    def score(self) -> float | None:
+        """The score that stands for all, the mean of the rounds."""
+        return self.numbers.get(SCORE)
+
+    @property
+    def accuracy(self) -> str:
+        """SAFE, UNSAFE, INCONCLUSIVE, not judged or not run: the worst of the rounds."""
+        verdicts = [run.verdict for run in self.complete]
+        return next((word for verdict, word in WORDS.items() if verdict in verdicts), "not run")
+
+    @property
+    def valid(self) -> bool | None:
+        """LoadGen's verdict on every round; None where nothing was measured."""
+        found = [run.valid for run in self.complete if run.valid is not None]
+        return all(found) if found else None
+
+    @property
+    def others(self) -> list[str]:
+        """What other programs took of the machine during its tests, or during the baseline's."""
+        return [*self.baseline_others, *(said for run in self.complete for said in run.others)]
+
+    @property
+    def usable(self) -> bool:
+        """Whether its speed counts: VALID, and no failed gate."""
+        return self.valid is True and self.accuracy != "UNSAFE"
+
+    @property
+    def seconds(self) -> float:
+        """How long its performance tests took, the mean of the rounds."""
+        return self.numbers.get("duration_s") or 0.0
+
+    @property
+    def brief(self) -> bool:
+        """Whether its tests were so short that their speed tells nothing."""
+        return self.seconds < BRIEF_S
+
+    @property
+    def effect(self) -> Effect:
+        if self.ratio is None or self.name == BASELINE:
+            return "unknown"
+        if self.others:
+            return "busy machine"
+        if self.brief:
+            return "too short"
+        if self.ratio.interval:
+            return clear(self.ratio.mean, *self.ratio.interval)
+        long = self.seconds >= LONG_S and not scenario(self.experiment).fixed_rate
+        noise = NOISE if long else SHORT_NOISE
+        if self.ratio.mean > 1 + noise and self.ratio.low > 1:
+            return "helped"
+        return "hurt" if self.ratio.mean < 1 - noise and self.ratio.high < 1 else "no difference"
+
+    @property
+    def trouble(self) -> str:
+        """Why it did not run to its end, in one line; empty where it did."""
+        return next((f"{record.status}: {record.reason}" for record in self.records if record.status != "complete"), "")
+
+
+def clear(mean: float, low: float, high: float) -> Effect:
+    """The verdict of an interval."""
+    if abs(mean - 1) > LEAST and (low > 1 or high < 1):
+        return "helped" if low > 1 else "hurt"
+    return "no difference" if low >= 1 - NOISE and high <= 1 + NOISE else "unclear"
+
+
+def rows(state: State, final: bool = False) -> list[Row]:
+    """A row for each experiment that was begun or skipped; ratios where the baseline's speed counts.
+
+    `final`: of the runs at full length alone, else of all others.
+    """
+    found = []
+    for item in state.sweep.experiments:
+        records = tuple(r for r in state.records if r.experiment == item.name and r.final == final)
+        if records:
+            found.append(Row(item, records, means(records)))
+    base = next((row for row in found if row.name == BASELINE and row.usable), None)
+    if base is None:
+        return found
+    return [replace(row, ratio=against(row, base), baseline_others=tuple(base.others)) for row in found]
+
+
+def scenario(item: Experiment) -> rules.Scenario:
+    return rules.SCENARIO[str(item.settings.get("scenario", "offline"))]
+
+
+def other_work(item: Experiment, base: Experiment) -> list[str]:
+    """The flags by which an experiment asks something else of the engine than the baseline: speeds do not compare."""
+    unset = {each.name: each.default for each in fields(RunConfig)}
+    mine, theirs = unset | item.settings, unset | base.settings
+    return [as_flag(name) for name in affecting(RunConfig, "work") if str(mine[name]) != str(theirs[name])]
+
+
+def fixed_rate(item: Experiment) -> bool:
+    """Whether its speed follows from a configured rate, rather than from what the engine can do."""
+    return scenario(item).fixed_rate and item.settings.get("server_target_qps") != "max"
+
+
+def means(records: Sequence[Record]) -> dict[str, float | None]:
+    done = [record.outcome for record in records if record.status == "complete"]
+    return {metric.name: average([run.get(metric.name) for run in done]) for metric in metrics.shown("sweep")}
+
+
+def against(row: Row, base: Row) -> Ratio | None:
+    given = fixed_rate(row.experiment) or fixed_rate(base.experiment)
+    if given or other_work(row.experiment, base.experiment):
+        return None
+    ratios = [speed / base.speeds[turn] for turn, speed in row.speeds.items() if turn in base.speeds]
+    return Ratio(mean(ratios), min(ratios), max(ratios), len(ratios), interval(ratios)) if ratios else None
+
+
+def interval(ratios: Sequence[float]) -> tuple[float, float] | None:
+    """The 95 % interval of the mean of ratios, by Student's t of their logarithms; None of too few."""
+    if (count := len(ratios)) < ENOUGH:
+        return None
+    logs = [math.log(ratio) for ratio in ratios]
+    t = STUDENT[count - ENOUGH] if count - ENOUGH < len(STUDENT) else NORMAL
+    half = t * stdev(logs) / math.sqrt(count)
+    return math.exp(mean(logs) - half), math.exp(mean(logs) + half)
+
+
+def average(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return mean(known) if known else None
