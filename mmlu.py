@@ -1,37 +1,9 @@
-"""The command: MMLU on the same engine, from flags to report. `python mmlu.py --help` lists the flags."""
+"""The command: an MMLU evaluation on the same engine. `python mmlu.py --help` lists the flags."""
 
 import harness.common.interrupts  # noqa: F401
 
 # isort: split
-from typing import NoReturn
-
-from harness.config.cli import run_command
-from harness.mmlu.config import MMLUConfig
-
-
-def main(config: MMLUConfig) -> NoReturn:
-    """Runs the evaluation in a folder of its own; ends the process with the exit code."""
-    from harness.common import processes, progress, secrets
-    from harness.mmlu import evaluation
-    from harness.runs import ending
-    from harness.runs import folder as results
-    from harness.tracking import launch
-
-    processes.install_signal_handlers()
-    before = evaluation.earlier(config)
-    run = results.open_run(config.runs, label="")
-    log = run.path / "engine.log"
-    with progress.screen(log) as (console, errors):
-        try:
-            with progress.Display(console) as display:
-                code = evaluation.evaluate(config, run, before, display)
-                launch.after(run.path, config.mlflow, config.results_dir, display.done)
-        except (Exception, KeyboardInterrupt) as error:
-            code = ending.fail(error, run, errors)
-        ending.exit(code, log, secrets.values(config.engine_args))
-
+from harness.commands.mmlu import main
 
 if __name__ == "__main__":
-    run_command(
-        MMLUConfig, main, "Evaluate a model on MMLU with vLLM: 57 subjects, answers by the likelihood of A to D."
-    )
+    main()

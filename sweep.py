@@ -1,77 +1,9 @@
 """The command: a tuning sweep, each experiment one run.py. `python sweep.py --help` lists the flags."""
 
-import harness.common.environment  # noqa: F401
+import harness.common.interrupts  # noqa: F401
 
 # isort: split
-import sys
-from dataclasses import replace
-from pathlib import Path
-from typing import Annotated, Literal
-
-import typer
-
-from harness.common.errors import DONE, ends_in_one_line
-from harness.config.cli import Command, prepare
-from harness.sweep import choice, file
-from harness.sweep.choice import Choice
-
-ABOUT = "Run a list of experiments, each in a process of its own, and put speed and accuracy side by side."
-
-
-def command(
-    path: Annotated[Path, typer.Argument(metavar="FILE", help="The sweep: sweeps/*.yaml, or your own.")],
-    only: Annotated[list[str], typer.Option(metavar="EXP", help="Run just this experiment (repeatable).")] = [],  # noqa: B006
-    start: Annotated[str | None, typer.Option("--from", metavar="EXP", help="Run this one and those after it.")] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the last sweep of this file where it stopped.")
-    ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run, and run nothing.")] = False,
-    repeat: Annotated[int, typer.Option(min=1, help="Run everything N times, round by round.")] = 1,
-    timeout: Annotated[float, typer.Option(min=1, help="Most seconds one experiment may take.")] = 7200.0,
-    gpus: Annotated[
-        Literal["together", "side-by-side"],
-        typer.Option(help="side-by-side: an experiment on each visible GPU at the same time, the CPU's cores divided."),
-    ] = "together",
-    time_limit: Annotated[
-        float | None,
-        typer.Option(min=0.1, metavar="MINUTES", help="Begin, and run, nothing beyond it; --resume goes on later."),
-    ] = None,
-    finalists: Annotated[int, typer.Option(min=0, help="Run the N fastest once more at full length.")] = 0,
-    results_dir: Annotated[Path, typer.Option(help="Sweeps go to its folder sweeps/.")] = Path("results"),
-    mlflow: Annotated[
-        bool, typer.Option("--mlflow", help="Log to MLflow: MLFLOW_TRACKING_URI, or a file in the results.")
-    ] = False,
-) -> None:
-    with ends_in_one_line():
-        limit = None if time_limit is None else 60 * time_limit
-        beside = gpus == "side-by-side"
-        chosen = Choice(tuple(only), start, repeat, timeout, {}, limit, beside, finalists)
-        raise SystemExit(main(path, chosen, resume=resume, dry_run=dry_run, results_dir=results_dir, mlflow=mlflow))
-
-
-def main(path: Path, wanted: Choice, *, resume: bool, dry_run: bool, results_dir: Path, mlflow: bool) -> int:
-    """Runs the sweep of a file; returns the exit code. Raises BenchmarkError."""
-    sweep = file.load(path)
-    chosen = choice.pick(sweep, wanted)
-    wanted = replace(wanted, reasons=choice.skipped(sweep, wanted))
-    if dry_run:
-        choice.show(sweep, chosen, wanted.reasons)
-        return DONE
-    from harness.common import processes, progress
-    from harness.sweep import loop
-    from harness.tracking import launch
-
-    processes.install_signal_handlers()
-    going = loop.reopened(sweep, results_dir) if resume else loop.opened(sweep, results_dir)
-    with progress.Display(progress.lasting_console(sys.stdout.fileno())) as display:
-        code = loop.run(sweep, chosen, wanted, going, display)
-        if (going.folder.path / "report.md").exists():
-            launch.after(going.folder.path, mlflow, results_dir, display.done)
-        return code
-
+from harness.commands.sweep import main
 
 if __name__ == "__main__":
-    prepare()
-    app = typer.Typer(add_completion=False)
-    app.command(cls=Command, help=ABOUT)(command)
-    app()
+    main()

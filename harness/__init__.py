@@ -30,4 +30,5 @@ FLOORS = (
     ("reporting",),
     ("benchmark", "submission", "sweep", "mmlu"),
     ("tracking",),
+    ("commands",),
 )

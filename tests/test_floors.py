@@ -11,7 +11,7 @@ from tests.conftest import ROOT
 
 HARNESS = ROOT / "harness"
 FLOOR = {name: floor for floor, names in enumerate(FLOORS) for name in names}
-ALIASES = {"accuracy", "quantize", "summary", "workload_samples"}  # older names of commands
+ALIASES = {"accuracy", "quantize", "summary", "workload_samples", "__main__"}  # doors: names of commands
 LONGEST, MOST_MODULES = 400, 16
 
 

@@ -179,7 +179,7 @@ def test_a_damaged_file_is_named_and_so_is_its_fault(tmp_path: Path, name: str, 
 
 
 def test_our_own_mistakes_are_not_called_a_damaged_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import report as command
+    from harness.commands import report as command
 
     run = made.run(tmp_path / "run")
     monkeypatch.setattr(rendering, "summarize", lambda *_: {}["ours"])

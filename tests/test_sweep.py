@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from harness.commands.sweep import run as run_sweep
 from harness.common import disk, files, processes, system
 from harness.common.errors import ENGINE_FAILED, BenchmarkError, UsageError
 from harness.common.paths import ROOT
@@ -34,7 +35,6 @@ from harness.sweep.experiment import Outcome, Record
 from harness.sweep.file import BASELINE, Experiment, Sweep
 from harness.sweep.knob import Knob, knob
 from harness.sweep.loop import opened, reopened
-from sweep import main as run_sweep
 from tests import made
 from tests.test_ends import engines
 

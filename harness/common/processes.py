@@ -35,7 +35,9 @@ def ignore_signals() -> None:
 
 def command_line() -> str:
     """This command as one would type it again, secrets left out."""
-    return shlex.join(["python", *map(hide_word, [os.path.relpath(sys.argv[0]), *sys.argv[1:]])])
+    begun = sys.argv[0]
+    program = ["python", hide_word(os.path.relpath(begun))] if os.path.exists(begun) else begun.split()
+    return shlex.join([*program, *map(hide_word, sys.argv[1:])])
 
 
 def adopt_orphans() -> None:

@@ -27,6 +27,7 @@ from harness.config.engine import EngineConfig
 Config = TypeVar("Config", bound=EngineConfig)
 LARGEST_FILE = 4 * 2**20  # bytes of a --config file
 ON_OFF = ("0", "1")
+HELP = {"help_option_names": ["-h", "--help"]}
 LONGEST_GIVEN = 2**13  # characters of one word of a command line: twice what a path may have
 
 
@@ -99,9 +100,9 @@ def run_command(kind: type[Config], main: Callable[[Config], NoReturn], about: s
     command.__signature__ = inspect.Signature([context, *parameters(kind)])  # type: ignore[attr-defined]
     command.__annotations__ = {p.name: p.annotation for p in command.__signature__.parameters.values()}  # type: ignore[attr-defined]
     command.__doc__ = about
-    app = typer.Typer(add_completion=False, rich_markup_mode="rich")
+    app = typer.Typer(add_completion=False, rich_markup_mode="rich", context_settings=HELP)
     app.command(cls=Command)(command)
-    app(with_values(sys.argv[1:], switches(kind)))
+    app(with_values(sys.argv[1:], switches(kind)), prog_name=os.path.basename(sys.argv[0]))
 
 
 def switches(kind: type[EngineConfig]) -> set[str]:

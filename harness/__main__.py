@@ -1,0 +1,60 @@
+"""One application, a sub-command each: `python -m harness`, or `llama31-mlperf` where it is installed."""
+
+import harness.common.environment  # noqa: F401
+
+# isort: split
+import sys
+from dataclasses import dataclass
+from importlib import import_module
+
+from harness.common.coerce import near
+from harness.common.errors import BAD_INPUT, DONE
+
+NAME = "llama31-mlperf"
+
+
+@dataclass(frozen=True)
+class Command:
+    """A sub-command: the module whose `main` reads the rest of the command line."""
+
+    module: str
+    about: str
+
+
+COMMANDS = {
+    "run": Command("harness.commands.run", "one run of the benchmark: accuracy, performance, report"),
+    "report": Command("harness.commands.report", "a run rendered again; runs side by side; a gate for regressions"),
+    "logs": Command("harness.commands.logs", "what a LoadGen log says, as JSON"),
+    "sweep": Command("harness.commands.sweep", "a list of settings, run and compared"),
+    "mmlu": Command("harness.commands.mmlu", "an MMLU evaluation on the same engine"),
+    "submission": Command("harness.submission.__main__", "finished runs as an MLPerf submission, and its check"),
+    "quantize": Command("harness.quantization.quantize", "an fp8 checkpoint with calibrated scales"),
+    "accuracy": Command("harness.evaluation.accuracy", "the scores of another program's accuracy log"),
+    "workloads": Command("harness.workloads.custom", "the token statistics of workloads"),
+    "mlflow": Command("harness.tracking.send", "a finished run, evaluation or sweep to MLflow"),
+}
+
+
+def main() -> int | None:
+    """Runs the sub-command that is named; its own flags follow. Returns the exit code."""
+    words = sys.argv[1:]
+    if words[:1] in ([], ["-h"], ["--help"]):
+        print(usage())
+        return DONE if words else BAD_INPUT
+    if words[0] not in COMMANDS:
+        print(f"error: no command {words[0]!r:.60}{near(words[0], list(COMMANDS))}\n\n{usage()}", file=sys.stderr)
+        return BAD_INPUT
+    sys.argv = [f"{NAME} {words[0]}", *words[1:]]
+    code: int | None = import_module(COMMANDS[words[0]].module).main()
+    return code
+
+
+def usage() -> str:
+    """What there is, a line each."""
+    wide = max(map(len, COMMANDS))
+    lines = [f"  {name:{wide}}  {command.about}" for name, command in COMMANDS.items()]
+    return "\n".join([f"usage: {NAME} COMMAND [-h] ...", "", *lines])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

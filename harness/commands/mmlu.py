@@ -1,0 +1,37 @@
+"""MMLU on the same engine, from flags to report. `python mmlu.py --help` lists the flags."""
+
+import harness.common.interrupts  # noqa: F401
+
+# isort: split
+from typing import NoReturn
+
+from harness.config.cli import run_command
+from harness.mmlu.config import MMLUConfig
+
+ABOUT = "Evaluate a model on MMLU with vLLM: 57 subjects, answers by the likelihood of A to D."
+
+
+def evaluation_run(config: MMLUConfig) -> NoReturn:
+    """Runs the evaluation in a folder of its own; ends the process with the exit code."""
+    from harness.common import processes, progress, secrets
+    from harness.mmlu import evaluation
+    from harness.runs import ending
+    from harness.runs import folder as results
+    from harness.tracking import launch
+
+    processes.install_signal_handlers()
+    before = evaluation.earlier(config)
+    run = results.open_run(config.runs, label="")
+    log = run.path / "engine.log"
+    with progress.screen(log) as (console, errors):
+        try:
+            with progress.Display(console) as display:
+                code = evaluation.evaluate(config, run, before, display)
+                launch.after(run.path, config.mlflow, config.results_dir, display.done)
+        except (Exception, KeyboardInterrupt) as error:
+            code = ending.fail(error, run, errors)
+        ending.exit(code, log, secrets.values(config.engine_args))
+
+
+def main() -> None:
+    run_command(MMLUConfig, evaluation_run, ABOUT)

@@ -1,0 +1,38 @@
+"""One run of the benchmark, from flags to report. `python run.py --help` lists the flags."""
+
+import harness.common.interrupts  # noqa: F401
+
+# isort: split
+from typing import NoReturn
+
+from harness.config.cli import run_command
+from harness.config.run import RunConfig
+
+ABOUT = "Benchmark Llama-3.1-8B with MLPerf's LoadGen on vLLM: accuracy, then performance."
+
+
+def benchmark_run(config: RunConfig) -> NoReturn:
+    """Runs the benchmark in a folder of its own; ends the process with the exit code."""
+    from harness.common import processes, progress, secrets
+    from harness.runs import ending
+    from harness.runs import folder as results
+
+    processes.install_signal_handlers()
+    run = results.open_run(config.results_dir, f"{config.category}-{config.scenario}")
+    log = run.path / "engine.log"
+    with progress.screen(log) as (console, errors):
+        try:
+            with progress.Display(console) as display:
+                display.say(config.headline)
+                from harness import benchmark
+                from harness.tracking import launch
+
+                code = benchmark.run(config, run, display)
+                launch.after(run.path, config.mlflow, config.results_dir, display.done)
+        except (Exception, KeyboardInterrupt) as error:
+            code = ending.fail(error, run, errors)
+        ending.exit(code, log, secrets.values(config.engine_args))
+
+
+def main() -> None:
+    run_command(RunConfig, benchmark_run, ABOUT)
