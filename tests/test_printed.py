@@ -35,7 +35,7 @@ def printed(text: str) -> Iterator[list[str]]:
 
 
 def commands(line: str) -> Iterator[list[str]]:
-    found = re.search(rf"\bpython3? ((?:-m (?:{FOLDERS})\b|[a-z_]+\.py\b)[^`|>;&)]*)", line)
+    found = re.search(rf"\bpython3? ((?:-m (?:{FOLDERS})\b|[a-z_]+\.py\b)(?:'[^']*'|[^`|>;&)'])*)", line)
     if found:
         words = shlex.split(found[1].partition(" #")[0].replace("[--", "--").replace("]", "").replace("…", ""))
         yield [word for word in words if not word.startswith("...")]
