@@ -15,6 +15,8 @@ from harness.config.run import RunConfig
 from harness.loadgen import levels, request_times
 from harness.loadgen import log as loadgen_log
 from harness.loadgen.log import Sample
+from harness.results import advice
+from harness.results.summary import Performance, Steady
 from harness.runs.probe import Probe
 from tests.test_input import ended
 
@@ -115,6 +117,15 @@ def test_times_are_kept_as_they_were(tmp_path_factory: pytest.TempPathFactory, r
     for sample, (_, _, first, rest) in zip(found, rows, strict=True):
         assert sample.ttft_ms == pytest.approx(1e3 * first, abs=0.01)
         assert sample.latency_ms == pytest.approx(1e3 * (first + rest), abs=0.01)
+
+
+@pytest.mark.parametrize(("trend", "said"), [(1.05, False), (0.8, True), (2.0, True)])
+def test_a_speed_that_changes_is_said(trend: float, said: bool) -> None:
+    part = Steady(seconds=5, share_percent=60, tokens_per_sec=9, trend=trend)
+    test = Performance(
+        scenario="concurrency", valid=True, duration_s=9, samples=9, tokens_per_sec=9, samples_per_sec=1, steady=part
+    )
+    assert bool(advice.unsteady(test)) == said
 
 
 def run(folder: Path, *flags: str) -> Path:
