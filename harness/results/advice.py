@@ -1,8 +1,9 @@
 """What bounds a test, and what to try, from its numbers: in words."""
 
 from harness.common.markdown import number, sentence
+from harness.loadgen.log import Latency
 from harness.results.roofline import CARDS
-from harness.results.summary import Latency, Performance, Summary
+from harness.results.summary import Performance, Summary
 from harness.results.telemetry import QUEUED
 
 DRIFT = 0.1  # of the speed, between the halves of a test
@@ -34,8 +35,8 @@ def unsteady(test: Performance) -> list[str]:
     if test.steady is None or abs(test.steady.trend - 1) <= DRIFT:
         return []
     return [
-        f"the second half of the test was {number(test.steady.trend, 3)} times as fast as the first, its ramps left out: "
-        "a longer test, or an idle machine"
+        f"the second half of the test was {number(test.steady.trend, 3)} times as fast as the first, without the ramps: a "
+        "longer test, or an idle machine"
     ]
 
 
