@@ -239,7 +239,7 @@ def at_level(plan: Plan, bench: Bench, level: int) -> Plan:
 
 def start_rate(plan: Plan, bench: Bench) -> float:
     """Where a search begins: at a share of the Offline rate, known or from a short trial."""
-    row, known = plan.config.row, known_offline(plan)
+    row, known = plan.config.scenario_rules, known_offline(plan)
     if known is None:
         return (row.offline_share or 1.0) * calibrate(plan, bench).samples_per_sec
     return (row.search_share or 1.0) * known.requests_per_sec
@@ -293,7 +293,7 @@ def measure_performance(run: Run, bench: Bench) -> Tested:
         attempts.append(bench.set_aside(attempt, len(attempts) + 1))
         run.display.done(better.notes[-1])
         run.adopt(better)
-    if run.config.row.capped:  # a point of the curve as the others
+    if run.config.scenario_rules.capped:  # a point of the curve as the others
         run.facts.probes.append(attempt)
     speed = f"{result.tokens_per_sec:,.0f} output tokens/s" if result.tokens_per_sec else "no tokens"
     run.display.done(f"performance: {'VALID' if result.valid else 'INVALID'}, {speed}")

@@ -23,7 +23,7 @@ from harness.config import checkpoint as model
 from harness.config import rules
 from harness.config.cli import load_file, run_command, take_token
 from harness.config.engine import affecting
-from harness.config.engine_state import Running
+from harness.config.engine_state import EngineState
 from harness.config.plan import parallelism, resolve
 from harness.config.rules import DEMO
 from harness.config.run import RunConfig
@@ -438,10 +438,10 @@ def test_each_deviation_is_named(flags: dict[str, Any], message: str):
 
 def test_what_the_engine_makes_of_its_arguments_counts():
     assert plan(engine_arg=("enable_prefix_caching=false",)).deviations == []
-    caching = replace(plan(), running=Running(prefix_caching=True, quantized_checkpoint=True, quantization="fp8"))
+    caching = replace(plan(), running=EngineState(prefix_caching=True, quantized_checkpoint=True, quantization="fp8"))
     assert caching.deviations == ["prefix caching: LoadGen repeats its samples, and would measure the cache"]
-    assert replace(plan(), running=Running(speculation="ngram")).deviations == ["speculative decoding"]
-    elsewhere = replace(plan(), running=Running(kv_connector="OffloadingConnector"))
+    assert replace(plan(), running=EngineState(speculation="ngram")).deviations == ["speculative decoding"]
+    elsewhere = replace(plan(), running=EngineState(kv_connector="OffloadingConnector"))
     assert elsewhere.deviations == ["OffloadingConnector: answers may rest on what was not computed in the test"]
 
 

@@ -301,7 +301,7 @@ def test_what_is_tried():
 
 def settings_of(target: Plan) -> dict[str, str]:
     """user.conf as key -> value; every line must be of the plan's own model and scenario."""
-    mark = f"{target.loadgen_model}.{target.config.row.loadgen}."
+    mark = f"{target.loadgen_model}.{target.config.scenario_rules.loadgen}."
     lines = [line.partition(" = ") for line in user_conf(target).splitlines()]
     assert all(key.startswith(mark) for key, _, _ in lines)
     return {key.removeprefix(mark): value for key, _, value in lines}

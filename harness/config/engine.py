@@ -106,7 +106,7 @@ class EngineConfig:
                 raise UsageError(f"--engine-arg takes what has no flag of its own; {name} has {as_flag(flags[name])}.")
 
     @property
-    def known(self) -> rules.Model:
+    def model_spec(self) -> rules.Model:
         """What belongs to the model: path, context, data."""
         return rules.model(self.model)
 
@@ -117,7 +117,7 @@ class EngineConfig:
     @property
     def model_path(self) -> str:
         """What Hugging Face loaders take: a repository name or a folder."""
-        return self.known.path
+        return self.model_spec.path
 
     @property
     def engine_args(self) -> dict[str, object]:

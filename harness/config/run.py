@@ -199,33 +199,34 @@ class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
             require(
                 value is None or 0 < value <= MOST_MS, as_flag(name), f"whole milliseconds above 0, at most {MOST_MS:,}"
             )
-            if value is not None and not self.row.limits:
+            if value is not None and not self.scenario_rules.limits:
                 raise UsageError(f"{as_flag(name)} is for scenarios with limits: server, interactive, concurrency.")
-        if self.row.unofficial and self.compliance != "none":
-            raise UsageError(f"--compliance {self.compliance} is for MLPerf's scenarios; {self.row.unofficial}.")
+        if self.scenario_rules.unofficial and self.compliance != "none":
+            why = self.scenario_rules.unofficial
+            raise UsageError(f"--compliance {self.compliance} is for MLPerf's scenarios; {why}.")
         price = self.price_per_hour
         require(price is None or 0 <= price < math.inf, "--price-per-hour", "a number of 0 or more")
-        if "samples_per_query" in given and not self.row.several:
+        if "samples_per_query" in given and not self.scenario_rules.several:
             raise UsageError("--samples-per-query is for --scenario multistream only.")
         if self.batches and self.mode == "accuracy":
             raise UsageError(
                 "--samples-per-query with several numbers tests speeds: it takes --mode performance or both."
             )
-        if self.tries_rates and (self.mode == "accuracy" or not self.row.fixed_rate):
+        if self.tries_rates and (self.mode == "accuracy" or not self.scenario_rules.fixed_rate):
             raise UsageError(
                 "--server-target-qps max, or several rates, tests speeds: it takes --scenario server or interactive, "
                 "and --mode performance or both."
             )
         self.check_profile(self.mode, self.engine_args)
-        if self.row.streaming and (self.batch_size or self.sort_by_length):
+        if self.scenario_rules.streaming and (self.batch_size or self.sort_by_length):
             raise UsageError("--batch-size and --sort-by-length are for --scenario offline only.")
-        timed = self.row.streaming and self.mode != "accuracy" and self.official_workload
+        timed = self.scenario_rules.streaming and self.mode != "accuracy" and self.official_workload
         if timed and self.max_new_tokens < rules.STREAMED_LEAST:
             raise UsageError(
                 f"--max-new-tokens {self.max_new_tokens}: answers of less than {rules.STREAMED_LEAST} tokens have no "
                 f"time per output token, which is a result of --scenario {self.scenario}."
             )
-        if self.compliance == "test04" and (self.mode == "accuracy" or self.row.fixed_rate):
+        if self.compliance == "test04" and (self.mode == "accuracy" or self.scenario_rules.fixed_rate):
             raise UsageError(
                 "--compliance test04 compares speeds: it takes --mode performance or both, and --scenario offline or "
                 "singlestream, where LoadGen does not set the pace."
@@ -236,9 +237,9 @@ class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
         capped = next(row.name for row in rules.SCENARIO.values() if row.capped)
         if self.concurrency is not None and "scenario" not in given:
             object.__setattr__(self, "scenario", capped)
-        if self.concurrency is not None and not self.row.capped:
+        if self.concurrency is not None and not self.scenario_rules.capped:
             raise UsageError(f"--concurrency is a scenario of its own: leave out --scenario {self.scenario}.")
-        if self.row.capped and self.concurrency is None:
+        if self.scenario_rules.capped and self.concurrency is None:
             object.__setattr__(self, "concurrency", "auto")
         most = self.max_in_flight * len(self.endpoint)
         if self.endpoint and max(self.levels, default=0) > most:
@@ -281,17 +282,17 @@ class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
         return endpoints.client_processes(len(cores())) if asked == "auto" else asked
 
     @property
-    def row(self) -> rules.Scenario:
+    def scenario_rules(self) -> rules.Scenario:
         """The scenario with all that MLPerf fixes of it."""
         return rules.SCENARIO[self.scenario]
 
     @property
     def work(self) -> dict[str, object]:
         """What is asked of the engine, by flag: speeds at other work are not compared."""
-        data = str(self.dataset_path or self.known.data or "hub")
+        data = str(self.dataset_path or self.model_spec.data or "hub")
         return {name: getattr(self, name) for name in affecting(RunConfig, "work")} | {"dataset_path": data}
 
     @property
     def task(self) -> rules.Task:
         """What is asked, and what the answers are held against."""
-        return self.known.task(self.category, self.scenario)
+        return self.model_spec.task(self.category, self.scenario)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from harness.config import rules
-from harness.config.engine_state import Running
+from harness.config.engine_state import EngineState
 
 if TYPE_CHECKING:
     pass
@@ -72,7 +72,7 @@ class Engine(Protocol):
         """Turns the engine's own profiler on, or off, which writes its trace. Raises EngineError."""
 
     @property
-    def running(self) -> Running:
+    def running(self) -> EngineState:
         """What the engine made of its arguments and the checkpoint."""
 
     @property

@@ -57,7 +57,8 @@ def run(bench: "Bench", plan: Plan, test: Test, eos: int, loaded: Sequence[int])
     the verification's text beside the logs.
     """
     if test == "test06":
-        outcome, text = judge_test06(bench.test(test, plan, consistency_audit()).folder, eos, plan.config.row.reported)
+        folder = bench.test(test, plan, consistency_audit()).folder
+        outcome, text = judge_test06(folder, eos, plan.config.scenario_rules.reported)
         name = "verify_accuracy.txt"
     else:
         reference = bench.folder.path / FOLDER["performance"]

@@ -95,7 +95,7 @@ class Bench:
         """A test as a point of a curve; at fixed concurrency without its ramps, where it is long enough."""
         where, trend = str(tested.folder.relative_to(self.folder.path)), None
         joules = tested.joules / tokens if tested.joules and (tokens := sum(tested.new_tokens)) else None
-        if plan.config.row.capped and plan.concurrency:
+        if plan.config.scenario_rules.capped and plan.concurrency:
             result, trend = request_times.without_ramps(result, tested.folder, tested.new_tokens, plan.concurrency)
         found = measured(result, plan, tested.queue, where)
         return replace(found, joules_per_token=joules, trend=trend)
@@ -109,7 +109,8 @@ class Bench:
         if plan.running.prefix_caching:  # what one test computed is not to serve the next
             self.engine.wait(self.engine.spawn(self.engine.reset_prefix_cache()), lambda: self.check(folder))
         total = loadgen.expected_queries(plan, mode)
-        least_s = total / plan.target_qps if total and plan.target_qps and plan.config.row.fixed_rate else 0.0
+        rated = plan.config.scenario_rules.fixed_rate
+        least_s = total / plan.target_qps if total and plan.target_qps and rated else 0.0
         self.watchdog.rest()
 
         def watch() -> None:
@@ -138,7 +139,6 @@ class Bench:
         if isinstance(tested, sut.CappedSUT):
             times = (tested.issued_at, tested.first_token_at, tested.completed_at)
             request_times.write(folder, list(zip(tested.indices, lengths, tested.new_tokens, *times, strict=True)))
-        rated = plan.config.row.fixed_rate
         queue = queueing.observed(tested.issued_at, tested.completed_at) if rated else None
         return Tested(folder, loaded, tested.new_tokens, queue, used)
 
@@ -187,9 +187,9 @@ class Bench:
 
 def described(plan: Plan) -> str:
     """The load of a test: its number, and of what."""
-    if plan.config.row.several:
+    if plan.config.scenario_rules.several:
         return f"{plan.samples_per_query} samples per query"
-    if plan.config.row.capped:
+    if plan.config.scenario_rules.capped:
         return f"{plan.concurrency} in flight"
     return f"{plan.target_qps:.4g} queries/s"
 

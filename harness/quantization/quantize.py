@@ -39,7 +39,7 @@ def main(words: Sequence[str] | None = None) -> int:
         config = EngineConfig(model=arguments.model)
         check_out(arguments.out)
         require(arguments.samples is None or arguments.samples > 0, "--samples", "a number above 0")
-        data = calibration.find(arguments.data or config.known.data)
+        data = calibration.find(arguments.data or config.model_spec.data)
         check_installed()
         if getattr(model.load_shape(config), "quantization_config", None) is not None:
             raise UsageError(f"--model {config.model}: already quantized.")

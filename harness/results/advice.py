@@ -35,7 +35,7 @@ def unsteady(test: Performance) -> list[str]:
     if test.steady is None or abs(test.steady.trend - 1) <= DRIFT:
         return []
     return [
-        f"the second half of the test was {number(test.steady.trend, 3)} times as fast as the first, without the ramps: "
+        f"the second half of the test was {number(test.steady.trend, 3)} times as fast as the first, without ramps: "
         "a longer test, or an idle machine"
     ]
 

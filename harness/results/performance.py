@@ -26,7 +26,7 @@ def read(folder: Path, facts: RunFacts) -> Performance:
     Raises LogError for the log of another run.
     """
     plan = facts.plan
-    scenario = plan.config.row
+    scenario = plan.config.scenario_rules
     log = token_times.read(folder, plan.limits, plan.asked is not None, scenario.loadgen, "PerformanceOnly")
     for name, found, planned in (
         ("seeds", log.seeds, asdict(plan.seeds)),
@@ -144,7 +144,7 @@ def slo_attainment(folder: Path, tokens: Sequence[int], limits: rules.Limits | N
 
 def steady(folder: Path, facts: RunFacts, tokens: Sequence[int], seconds: float | None) -> Steady | None:
     """What a test came to without its ramps; None of a scenario that sends by time, or one query after the other."""
-    scenario, at_once = facts.plan.config.row, facts.plan.concurrency or facts.concurrency
+    scenario, at_once = facts.plan.config.scenario_rules, facts.plan.concurrency or facts.concurrency
     if (
         scenario.reported
         or facts.plan.config.batch_size
@@ -183,7 +183,7 @@ def near_peak(
     """The shares of arithmetic and bandwidth of an Offline test of the reference model, all of it computed as the
     formula has it, on the GPUs of this host; else None."""
     plan, known = facts.plan, facts.concurrency and seconds and len(prompts) == len(answers)
-    if not known or plan.config.row.streaming or not plan.reference_model or plan.config.spans_hosts:
+    if not known or plan.config.scenario_rules.streaming or not plan.reference_model or plan.config.spans_hosts:
         return None
     running = plan.running
     if running.prefix_caching is not False or running.speculation or plan.config.precision == "fp32":
@@ -206,7 +206,7 @@ def capacity(plan: Plan, rate: float | None) -> Capacity | None:
     """What a rate of samples/s comes to; for MLPerf's whole set where the samples were MLPerf's."""
     if not rate:
         return None
-    official = plan.official_data and not plan.asked and not plan.config.known.reservation
+    official = plan.official_data and not plan.asked and not plan.config.model_spec.reservation
     official = official and plan.max_new_tokens == rules.MAX_NEW_TOKENS
     full = rules.OFFICIAL[plan.config.category].samples / rate if official else None
     return Capacity(requests_per_hour=3600 * rate, requests_per_day=86400 * rate, full_set_s=full)

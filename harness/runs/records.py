@@ -60,7 +60,7 @@ class RunFacts(Facts):
     def adopt(self, plan: Plan) -> None:
         """Takes the plan as it is known now, and what follows from it."""
         self.plan, self.deviations = plan, plan.deviations
-        self.loadgen = {"model": plan.loadgen_model, "scenario": plan.config.row.loadgen}
+        self.loadgen = {"model": plan.loadgen_model, "scenario": plan.config.scenario_rules.loadgen}
 
     @property
     def settings(self) -> dict[str, object]:

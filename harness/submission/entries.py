@@ -49,7 +49,7 @@ class Run:
 
     def log(self, test: Test) -> loadgen_log.TestResult:
         """What LoadGen's log says of the test. Raises LogError."""
-        return loadgen_log.read(self.folder(test), self.config.row.loadgen, MODE[test])
+        return loadgen_log.read(self.folder(test), self.config.scenario_rules.loadgen, MODE[test])
 
     @property
     def scores(self) -> ScoresFile:

@@ -61,8 +61,8 @@ def labelled(entry: Entry, *parts: Iterator[str]) -> list[str]:
 
 def refused(entry: Entry) -> Iterator[str]:
     """What the checker refuses in any division."""
-    if entry.config.row.unofficial:
-        yield entry.config.row.unofficial
+    if entry.config.scenario_rules.unofficial:
+        yield entry.config.scenario_rules.unofficial
     official = rules.OFFICIAL[entry.category].samples
     accuracy, performance = entry.accuracy.log("accuracy"), entry.performance.log("performance")
     if accuracy.errors:
@@ -78,7 +78,7 @@ def refused(entry: Entry) -> Iterator[str]:
         yield "too few queries for its percentile (early stopping)"
     if not performance.token_latencies:
         yield "use_token_latencies is off in the performance test"
-    if entry.config.row.fixed_rate:
+    if entry.config.scenario_rules.fixed_rate:
         yield from over(performance, CHECKED_LIMITS)
         if (target := number(performance, "target_latency_ns")) > TARGET_LATENCY_NS:
             yield f"a target_latency of {target / 1e9:g} s; the checker allows {TARGET_LATENCY_NS / 1e9:g} s"
@@ -141,7 +141,7 @@ def performance(entry: Entry) -> Iterator[str]:
     yield from recomputed.summary_text(entry.performance.folder("performance"), result)
     if any(result.effective.get(f"performance_issue_{which}") is True for which in ("same", "unique")):
         yield "LoadGen issued one sample again and again (performance_issue_same or _unique)"
-    if limits := entry.config.row.limits:
+    if limits := entry.config.scenario_rules.limits:
         yield from over(result, limits)
     if entry.config.scenario in ONE_QUERY and (size := number(result, "samples_per_query")) < official:
         yield f"a query of {size:,} samples; closed asks for {official:,}"
@@ -155,7 +155,7 @@ def test06(entry: Entry) -> Iterator[str]:
         yield "no TEST06 (run it with --compliance test06)"
         return
     folder, (recorded, eos) = entry.test06.folder("test06"), entry.test06.test06
-    outcome, text = compliance.judge_test06(folder, eos, entry.config.row.streaming)
+    outcome, text = compliance.judge_test06(folder, eos, entry.config.scenario_rules.streaming)
     verdict = folder / "verify_accuracy.txt"
     if not (recorded.passed and outcome.passed):
         yield "TEST06 failed"

@@ -56,7 +56,7 @@ class Record:
 
 def load(config: RunConfig, tokenizer: Any, count: int) -> Library:
     """The first `count` samples of the run's category. Raises UsageError where the data cannot serve."""
-    path = config.dataset_path or config.known.data
+    path = config.dataset_path or config.model_spec.data
     if path is None:
         records, source = from_columns(from_hub(SPLIT), HUB_DATASET[0]), "/".join((*HUB_DATASET, SPLIT))
     else:

@@ -69,7 +69,7 @@ def from_file(config: RunConfig, tokenizer: Any, workload: Workload) -> Library:
 
 def sharegpt(config: RunConfig, tokenizer: Any, found: Requests, workload: Workload) -> Library:
     """The first conversations of a usual length; an answer is as long as the published one at most."""
-    context = config.known.context if config.max_model_len == "auto" else config.max_model_len
+    context = config.model_spec.context if config.max_model_len == "auto" else config.max_model_len
     whole = min(SHAREGPT_WHOLE, context)
     most = len(found.requests) if config.total_sample_count == "auto" else config.total_sample_count
     prompts: list[list[int]] = []
