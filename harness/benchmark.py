@@ -86,6 +86,7 @@ class Run:
 
 def run(config: RunConfig, folder: RunFolder, display: Display) -> int:
     """One run of the benchmark in its folder; returns the exit code. Raises BenchmarkError."""
+    display.stage("loading model, tokenizer and data")
     model.weight_bytes(config)  # a model that cannot be had is found first
     tokenizer = model.load_tokenizer(config)
     run, library = planned(config, tokenizer, folder, display)
@@ -99,8 +100,6 @@ def run(config: RunConfig, folder: RunFolder, display: Display) -> int:
 
 def planned(config: RunConfig, tokenizer: Any, folder: RunFolder, display: Display) -> tuple[Run, samples.Library]:
     """The run with every setting known that needs no engine, and its samples."""
-    if not config.official_workload:
-        display.stage("reading the workload")
     workload = workload_samples.load(config, tokenizer)
     asked, random = workload.asked if workload else None, model.has_random_weights(config)
     plan = resolve(config, system.gpus(), model.weight_bytes(config), model.is_reference(config), asked, random)
@@ -157,7 +156,7 @@ def known_offline(plan: Plan) -> rates.Known | None:
 
 def calibrate(plan: Plan, bench: Bench) -> rates.Trial:
     """A short trial on the loaded engine."""
-    bench.display.stage("calibrating")
+    bench.display.stage("calibrating", "load")
     requests = rates.trial_samples(plan, bench.library.requests, bench.engine.concurrency)
     return bench.measure(rates.trial(bench.engine, requests, rates.trial_batch(plan)))
 
@@ -233,7 +232,7 @@ def most_in_flight(run: Run, bench: Bench) -> Plan:
 
 def at_level(plan: Plan, bench: Bench, level: int) -> Plan:
     """The plan of a test with so many requests in flight, after a short trial."""
-    bench.display.stage("calibrating")
+    bench.display.stage("calibrating", "load")
     return levels.at_level(plan, level, bench.measure(levels.trial(bench.engine, bench.library.requests, level)))
 
 

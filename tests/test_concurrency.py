@@ -23,6 +23,12 @@ from tests.test_input import ended
 ECHO = ("--model", "demo", "--backend", "echo", "--engine-arg", "first_token_s=0.02", "--engine-arg", "token_s=0.001")
 
 
+TRACE = """{"traceEvents": [
+{"name":"Sample","ph":"b","ts":1,"args":{"sample_seq":0,"sample_idx":7,"issue_start_ns":0,"complete_ns":5000000}},
+{"name":"LastTrace"}]}
+"""
+
+
 def config(**flags: Any) -> RunConfig:
     return RunConfig(**{"model": "demo", "mode": "performance", **flags})
 
@@ -102,6 +108,15 @@ def test_the_steady_part_has_no_ramps() -> None:
     assert request_times.steady(found, [10] * 79, 8) is None  # counts of another test
     chosen, counts = request_times.within(found, [10] * 80, part)
     assert len(chosen) == len(counts) == 64
+
+
+def test_a_trace_of_another_test_is_found(tmp_path: Path) -> None:
+    (tmp_path / loadgen_log.TRACE).write_text(TRACE)
+    (tmp_path / request_times.ISSUED).write_text("[7]")
+    assert [sample.index for sample in request_times.samples(tmp_path)] == [7]
+    (tmp_path / request_times.ISSUED).write_text("[8]")
+    with pytest.raises(loadgen_log.LogError, match="are of different tests"):
+        request_times.samples(tmp_path)
 
 
 @given(

@@ -24,6 +24,7 @@ def benchmark_run(config: RunConfig) -> NoReturn:
         try:
             with progress.Display(console) as display:
                 display.say(config.headline)
+                display.say(f"results: {run.path}")
                 from harness import benchmark
                 from harness.tracking import launch
 

@@ -9,12 +9,13 @@ from harness.common.errors import UsageError
 from harness.common.secrets import hide_word
 from harness.common.system import GPU
 from harness.config import endpoint as endpoints
-from harness.config import rules
+from harness.config import mlperf, models
 from harness.config.engine import EngineConfig, affecting
 from harness.config.engine_state import EngineState
 from harness.config.run import MOST, RunConfig
 from harness.config.workload import OFFICIAL, Asked
 
+RESOLVED = ("max_model_len", "tensor_parallel_size", "data_parallel_size")  # flags whose `auto` a plan resolves
 WAVES = 8  # of requests, at least, in a test at fixed concurrency: the first and the last are its ramps
 
 
@@ -23,13 +24,13 @@ class Plan:
     """A run with every setting known. `notes` says how each `auto` was resolved, for the report."""
 
     config: RunConfig
-    task: rules.Task
+    task: mlperf.Task
     samples: int
     min_duration_s: float
     max_model_len: int
     tensor_parallel_size: int
     data_parallel_size: int
-    seeds: rules.Seeds
+    seeds: mlperf.Seeds
     reference_model: bool = True  # whether the model has Llama-3.1-8B's shape
     random_weights: bool = False  # whether its weights were drawn at random
     running: EngineState = EngineState()  # once the engine is up
@@ -43,7 +44,7 @@ class Plan:
 
     @property
     def loadgen_model(self) -> str:
-        return rules.loadgen_model(self.config.category, self.config.scenario)
+        return mlperf.loadgen_model(self.config.category, self.config.scenario)
 
     @property
     def max_new_tokens(self) -> int:
@@ -51,12 +52,12 @@ class Plan:
         return self.asked.max_new_tokens if self.asked else self.config.max_new_tokens
 
     @property
-    def limits(self) -> rules.Limits | None:
+    def limits(self) -> mlperf.Limits | None:
         """The latency limits of the run: MLPerf's, or the user's own in their place."""
         official, config = self.config.scenario_rules.limits, self.config
         if official is None:
             return None
-        return rules.Limits(config.ttft_limit or official.ttft_ms, config.tpot_limit or official.tpot_ms)
+        return mlperf.Limits(config.ttft_limit or official.ttft_ms, config.tpot_limit or official.tpot_ms)
 
     @property
     def watched_gpus(self) -> int | None:
@@ -72,7 +73,7 @@ class Plan:
         Follows from what each flag affects; what `auto` came to stands for it.
         """
         flags = {name: getattr(self.config, name) for name in affecting(EngineConfig, "answers", "speed")}
-        flags |= {name: getattr(self, name) for name in flags if hasattr(self, name)}
+        flags |= {name: getattr(self, name) for name in RESOLVED}
         flags |= {"endpoint": list(self.config.endpoint)} if self.config.endpoint else {}
         flags |= {"quantization": self.running.quantization, "kv_cache_dtype": self.running.kv_cache_dtype}
         flags |= {"workload": self.asked.key} if self.asked else {}
@@ -99,14 +100,14 @@ class Plan:
         the percentile alone.
         """
         if self.config.scenario_rules.several:
-            return rules.SURE_P90_QUERIES
+            return mlperf.SURE_P90_QUERIES
         if self.config.scenario_rules.capped:
-            return max(WAVES * (self.concurrency or 1), rules.SURE_P90_QUERIES)
+            return max(WAVES * (self.concurrency or 1), mlperf.SURE_P90_QUERIES)
         own = self.config.min_duration != "auto"
         if self.asked and own and self.config.scenario_rules.fixed_rate:
             return 1
         sure = self.config.scenario_rules.fixed_rate and not own
-        return max(self.samples, rules.SURE_QUERIES) if sure else self.samples
+        return max(self.samples, mlperf.SURE_QUERIES) if sure else self.samples
 
     @property
     def queries(self) -> int | None:
@@ -150,11 +151,11 @@ class Plan:
         rated = self.config.scenario_rules.fixed_rate and self.config.mode != "accuracy"
         if not (rated and self.queries and self.target_qps):
             return None
-        if self.queries >= rules.SURE_QUERIES:
+        if self.queries >= mlperf.SURE_QUERIES:
             return None
         return (
-            f"{self.queries:,} queries cannot be VALID: LoadGen needs {rules.SURE_QUERIES}, "
-            f"{rules.SURE_QUERIES / self.target_qps:.0f} s at {self.target_qps:.4g} queries/s; "
+            f"{self.queries:,} queries cannot be VALID: LoadGen needs {mlperf.SURE_QUERIES}, "
+            f"{mlperf.SURE_QUERIES / self.target_qps:.0f} s at {self.target_qps:.4g} queries/s; "
             "leave --min-duration on auto"
         )
 
@@ -177,23 +178,23 @@ class Plan:
             why.append(
                 "random weights, N(0, 0.02), which take the time and energy of trained ones; answers mean nothing"
             )
-        if changed := sorted(set(self.config.engine_args) - rules.SPEED_ARGS):
+        if changed := sorted(set(self.config.engine_args) - models.SPEED_ARGS):
             why.append(f"--engine-arg {', '.join(changed)}: not known to leave the model as it is")
         if self.config.scenario_rules.unofficial:
             why.append(self.config.scenario_rules.unofficial)
-        if self.config.backend in rules.UNOFFICIAL_BACKENDS:
-            why.append(rules.UNOFFICIAL_BACKENDS[self.config.backend])
+        if self.config.backend in mlperf.UNOFFICIAL_BACKENDS:
+            why.append(mlperf.UNOFFICIAL_BACKENDS[self.config.backend])
         if not self.official_data:
-            why.append(f"data of its own: not MLPerf's {rules.OFFICIAL[self.config.category].samples:,} prompts")
-        official = rules.OFFICIAL[self.config.category].samples
+            why.append(f"data of its own: not MLPerf's {mlperf.OFFICIAL[self.config.category].samples:,} prompts")
+        official = mlperf.OFFICIAL[self.config.category].samples
         if self.asked:
             why.append(f"the workload {self.asked.name} instead of MLPerf's {OFFICIAL}")
         elif self.samples < official:
             why.append(f"{self.samples:,} of {official:,} samples")
-        if self.min_duration_s < rules.MIN_DURATION_S and self.config.mode != "accuracy":
-            why.append(f"at least {self.min_duration_s:g} s instead of {rules.MIN_DURATION_S:g} s")
-        if not self.asked and self.config.max_new_tokens != rules.MAX_NEW_TOKENS:
-            why.append(f"{self.config.max_new_tokens} new tokens instead of {rules.MAX_NEW_TOKENS}")
+        if self.min_duration_s < mlperf.MIN_DURATION_S and self.config.mode != "accuracy":
+            why.append(f"at least {self.min_duration_s:g} s instead of {mlperf.MIN_DURATION_S:g} s")
+        if not self.asked and self.config.max_new_tokens != mlperf.MAX_NEW_TOKENS:
+            why.append(f"{self.config.max_new_tokens} new tokens instead of {mlperf.MAX_NEW_TOKENS}")
         if self.limits != self.config.scenario_rules.limits and self.limits:
             why.append(f"latency limits of its own (TTFT {self.limits.ttft_ms:g} ms, TPOT {self.limits.tpot_ms:g} ms)")
         if self.config.seed is not None:
@@ -253,9 +254,9 @@ def resolve(
             f"tensor parallel {tensor}, data parallel {data}"
         )
     model_len = context(config, asked)
-    seeds = rules.SEEDS[config.version]
+    seeds = mlperf.SEEDS[config.version]
     if config.seed is not None:
-        seeds = rules.Seeds(config.seed, config.seed, config.seed)
+        seeds = mlperf.Seeds(config.seed, config.seed, config.seed)
     together = max(config.batches) if config.batches else int(config.samples_per_query)  # type: ignore[arg-type]
     if config.scenario_rules.several and together > samples:
         raise UsageError(f"--samples-per-query {together}: this run has {samples:,} samples.")

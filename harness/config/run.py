@@ -10,7 +10,7 @@ from harness.common.coerce import as_flag, require
 from harness.common.errors import UsageError
 from harness.common.system import cores
 from harness.config import endpoint as endpoints
-from harness.config import profile, rules
+from harness.config import mlperf, profile
 from harness.config import workload as workloads
 from harness.config.engine import EngineConfig, affecting
 from harness.config.flags import ACCURACY, BENCHMARK, DATA, ENGINE, MODEL, OUTPUT, RATE, Auto, flag
@@ -89,7 +89,7 @@ class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
         "One of MLPerf's compliance tests after the others: test06, logged outputs match what was reported to LoadGen; "
         "test04, a repeated sample is not answered from a cache.",
     )
-    max_new_tokens: int = flag(rules.MAX_NEW_TOKENS, BENCHMARK, "work", "Longest answer, in tokens. MLPerf: 128.")
+    max_new_tokens: int = flag(mlperf.MAX_NEW_TOKENS, BENCHMARK, "work", "Longest answer, in tokens. MLPerf: 128.")
     total_sample_count: int | Auto = flag(
         "auto",
         BENCHMARK,
@@ -185,7 +185,7 @@ class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
         object.__setattr__(self, "endpoint", endpoints.checked(self.endpoint))
         self.check_workload(self.mode, given)
         self.take_concurrency(given)
-        allowed = rules.SCENARIOS[self.category]
+        allowed = mlperf.SCENARIOS[self.category]
         if self.scenario not in allowed:
             raise UsageError(f"--category {self.category} takes --scenario {', '.join(allowed)}; not {self.scenario}.")
         require(self.seed is None or 0 <= self.seed < 2**32, "--seed", "a whole number from 0 to 4294967295")
@@ -221,9 +221,9 @@ class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
         if self.scenario_rules.streaming and (self.batch_size or self.sort_by_length):
             raise UsageError("--batch-size and --sort-by-length are for --scenario offline only.")
         timed = self.scenario_rules.streaming and self.mode != "accuracy" and self.official_workload
-        if timed and self.max_new_tokens < rules.STREAMED_LEAST:
+        if timed and self.max_new_tokens < mlperf.STREAMED_LEAST:
             raise UsageError(
-                f"--max-new-tokens {self.max_new_tokens}: answers of less than {rules.STREAMED_LEAST} tokens have no "
+                f"--max-new-tokens {self.max_new_tokens}: answers of less than {mlperf.STREAMED_LEAST} tokens have no "
                 f"time per output token, which is a result of --scenario {self.scenario}."
             )
         if self.compliance == "test04" and (self.mode == "accuracy" or self.scenario_rules.fixed_rate):
@@ -234,7 +234,7 @@ class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
 
     def take_concurrency(self, given: Collection[str]) -> None:
         """--concurrency and its scenario imply each other. Raises UsageError where another one is given."""
-        capped = next(row.name for row in rules.SCENARIO.values() if row.capped)
+        capped = next(row.name for row in mlperf.SCENARIO.values() if row.capped)
         if self.concurrency is not None and "scenario" not in given:
             object.__setattr__(self, "scenario", capped)
         if self.concurrency is not None and not self.scenario_rules.capped:
@@ -282,9 +282,9 @@ class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
         return endpoints.client_processes(len(cores())) if asked == "auto" else asked
 
     @property
-    def scenario_rules(self) -> rules.Scenario:
+    def scenario_rules(self) -> mlperf.Scenario:
         """The scenario with all that MLPerf fixes of it."""
-        return rules.SCENARIO[self.scenario]
+        return mlperf.SCENARIO[self.scenario]
 
     @property
     def work(self) -> dict[str, object]:
@@ -293,6 +293,6 @@ class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
         return {name: getattr(self, name) for name in affecting(RunConfig, "work")} | {"dataset_path": data}
 
     @property
-    def task(self) -> rules.Task:
+    def task(self) -> mlperf.Task:
         """What is asked, and what the answers are held against."""
         return self.model_spec.task(self.category, self.scenario)

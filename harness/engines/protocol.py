@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from harness.config import rules
+from harness.config import mlperf
 from harness.config.engine_state import EngineState
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ class Sampling:
     `exact`: as many tokens as a request allows, whatever the model says.
     """
 
-    max_new_tokens: int = rules.MAX_NEW_TOKENS
-    min_new_tokens: int = rules.MIN_NEW_TOKENS
+    max_new_tokens: int = mlperf.MAX_NEW_TOKENS
+    min_new_tokens: int = mlperf.MIN_NEW_TOKENS
     temperature: float = 0.0
     exact: bool = False
 

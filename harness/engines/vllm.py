@@ -126,9 +126,10 @@ def extra_args(config: EngineConfig) -> dict[str, object]:
 def unknown(arguments: Iterable[str], variables: Iterable[str]) -> str:
     """Which engine arguments and VLLM_ variables the installed vLLM does not have, in words; empty if it has all."""
     logging.disable()  # what vLLM says of the machine while it is imported does not matter here
-    from vllm import AsyncEngineArgs, envs
-
-    logging.disable(logging.NOTSET)
+    try:
+        from vllm import AsyncEngineArgs, envs
+    finally:
+        logging.disable(logging.NOTSET)
     known = {item.name for item in fields(AsyncEngineArgs)}
     missing = [f"no engine argument {name}" for name in arguments if name not in known]
     settable = envs.environment_variables

@@ -8,7 +8,7 @@ from typing import Any
 import mlperf_loadgen as lg
 
 from harness.common.errors import LoadGenError, first_line
-from harness.config import rules
+from harness.config import mlperf
 from harness.config.plan import Plan
 from harness.loadgen.sut import SUT
 from harness.runs.folder import Test
@@ -33,7 +33,7 @@ def changing(plan: Plan) -> dict[str, int | float]:
     }
     if plan.config.scenario_rules.several:
         values["samples_per_query"] = plan.samples_per_query
-    if plan.samples != rules.OFFICIAL[plan.config.category].samples or plan.config.scenario_rules.capped:
+    if plan.samples != mlperf.OFFICIAL[plan.config.category].samples or plan.config.scenario_rules.capped:
         values["performance_sample_count_override"] = plan.samples
         values["min_query_count"] = plan.min_queries
     elif plan.min_queries != plan.samples:
@@ -48,7 +48,7 @@ def user_conf(plan: Plan) -> str:
         key: f"{value:.6g}" if isinstance(value, float) else str(value) for key, value in changing(plan).items()
     }
     if plan.config.scenario_rules.several:
-        settings["target_latency_percentile"] = f"{100 * rules.MULTISTREAM_PERCENTILE:g}"
+        settings["target_latency_percentile"] = f"{100 * mlperf.MULTISTREAM_PERCENTILE:g}"
     if plan.limits and plan.limits != plan.config.scenario_rules.limits and plan.config.scenario_rules.reported:
         settings["ttft_latency"] = f"{plan.limits.ttft_ms:.6g}"
         settings["tpot_latency"] = f"{plan.limits.tpot_ms:.6g}"

@@ -10,7 +10,7 @@ from typing import Any, NoReturn, TypeVar
 
 from harness.common import disk, files, system
 from harness.common.errors import EmptyAnswerError, EngineError
-from harness.common.progress import Display
+from harness.common.progress import Display, Kind
 from harness.config.plan import Plan
 from harness.engines.protocol import Engine
 from harness.loadgen import driver as loadgen
@@ -64,7 +64,8 @@ class Bench:
         folder = self.folder.sub(results.FOLDER[mode])
         if audit:
             (folder / "audit.config").write_text(audit)
-        self.display.stage(f"{mode} test" if mode in ("accuracy", "performance") else mode.upper())
+        kind: Kind = mode if mode in ("accuracy", "performance") else "load"
+        self.display.stage(mode.upper() if kind == "load" else f"{mode} test", kind)
         if mode == "performance" and plan.length:
             self.display.say(f"         {plan.length}")
         return self.drive(mode, plan, folder)
@@ -85,7 +86,7 @@ class Bench:
         """A short performance test: `short` is the run's plan with a load of its own, and less of everything else."""
         load = described(short)
         folder = probe_folder(self.folder.sub("Probes"), load.partition(" ")[0])
-        self.display.stage(f"probe at {load}, {short.length}")
+        self.display.stage(f"probe at {load}, {short.length}", "load")
         tested = self.drive("performance", short, folder)
         found = self.point(tested, short, token_times.read(folder, short.limits, short.asked is not None))
         self.display.done(f"{load}: {'VALID' if found.valid else 'INVALID'}{found.why and f' ({found.why})'}")
@@ -136,6 +137,7 @@ class Bench:
         files.write_json(folder / token_times.TOKENS, tested.new_tokens)
         lengths = [len(self.library.prompts[index]) for index in tested.indices]
         files.write_json(folder / "prompt_tokens.json", lengths)
+        files.write_json(folder / request_times.ISSUED, tested.indices)
         if isinstance(tested, sut.CappedSUT):
             times = (tested.issued_at, tested.first_token_at, tested.completed_at)
             request_times.write(folder, list(zip(tested.indices, lengths, tested.new_tokens, *times, strict=True)))

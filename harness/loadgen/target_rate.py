@@ -9,7 +9,7 @@ from itertools import cycle, islice, starmap
 from typing import Any, Literal
 
 from harness.common.errors import NotAcceptedError
-from harness.config import rules
+from harness.config import mlperf
 from harness.config.plan import Plan
 from harness.config.run import RunConfig
 from harness.engines.protocol import Engine
@@ -86,7 +86,7 @@ class Known:
 
 def known_offline(plan: Plan, gpus: list[str], history: Iterable[Mapping[str, Any]]) -> Known | None:
     """What the history tells of the speed of this set-up on `gpus`; None where it tells nothing."""
-    offline = next(row.name for row in rules.SCENARIO.values() if row.pace == "all at once")
+    offline = next(row.name for row in mlperf.SCENARIO.values() if row.pace == "all at once")
     mine = {"gpus": gpus, "category": plan.config.category, "scenario": offline, "valid": True, "setup": plan.setup}
     last = None
     for line in history:
@@ -247,7 +247,7 @@ def corrected(plan: Plan, result: TestResult, tests: Sequence[Probe] = ()) -> Pl
 
     `tests` are the probes and, last, the test of this result.
     """
-    unsure = "early_stopping" in result.failed and (result.queries or 0) >= rules.SURE_QUERIES  # else it was too short
+    unsure = "early_stopping" in result.failed and (result.queries or 0) >= mlperf.SURE_QUERIES  # else it was too short
     if plan.config.tries_rates and plan.target_qps:
         return lowered(plan, result, tests) if unsure or "latency" in result.failed else None
     if not (result.ran_short and result.samples_per_sec) or needed(plan.config) not in (

@@ -32,7 +32,7 @@ Requests = Sequence[Request]
 
 def run(plan: Plan, bench: Bench) -> Profile:
     """Profiles the engine and keeps what came of it, a failure too: the measured results stand in any case."""
-    bench.display.stage("profiling")
+    bench.display.stage("profiling", "load")
     folder = bench.folder.sub(traces.FOLDER)
     measured = loadgen_log.read(bench.folder.path / results.FOLDER["performance"])
     ramp = ramp_s(plan, measured, bench.engine.concurrency)

@@ -8,7 +8,7 @@ from typing import Any
 
 from harness.common import files
 from harness.config import endpoint as endpoints
-from harness.config import rules
+from harness.config import mlperf, models
 from harness.config.plan import Plan
 from harness.loadgen import log as loadgen_log
 from harness.loadgen import request_times, token_times
@@ -123,7 +123,7 @@ def leaves(data: Any, name: str = "") -> Iterator[tuple[str, float]]:
         yield name, data
 
 
-def slo_attainment(folder: Path, tokens: Sequence[int], limits: rules.Limits | None) -> float | None:
+def slo_attainment(folder: Path, tokens: Sequence[int], limits: mlperf.Limits | None) -> float | None:
     """Percent of the requests that kept both limits; an answer of one token has no time per output token to keep.
 
     None where there are no limits, or LoadGen left no trace.
@@ -191,7 +191,7 @@ def near_peak(
     return roofline.shares(
         roofline.Load(
             gpus=facts.system.gpus[: plan.tensor_parallel_size * plan.data_parallel_size],
-            bits=roofline.bits(running.quantization, rules.in_eight_bits(plan.config.model)),
+            bits=roofline.bits(running.quantization, models.in_eight_bits(plan.config.model)),
             kv_cache_dtype=running.kv_cache_dtype,
             replicas=plan.data_parallel_size,
             concurrency=facts.concurrency or 1,
@@ -207,8 +207,8 @@ def capacity(plan: Plan, rate: float | None) -> Capacity | None:
     if not rate:
         return None
     official = plan.official_data and not plan.asked and not plan.config.model_spec.reservation
-    official = official and plan.max_new_tokens == rules.MAX_NEW_TOKENS
-    full = rules.OFFICIAL[plan.config.category].samples / rate if official else None
+    official = official and plan.max_new_tokens == mlperf.MAX_NEW_TOKENS
+    full = mlperf.OFFICIAL[plan.config.category].samples / rate if official else None
     return Capacity(requests_per_hour=3600 * rate, requests_per_day=86400 * rate, full_set_s=full)
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AliasChoices, ConfigDict, Field, JsonValue
 
+from harness.common.progress import Stage
 from harness.common.schema import File, Model
 from harness.common.system import System
 from harness.config.plan import Plan
@@ -54,7 +55,7 @@ class RunFacts(Facts):
     checkpoint: str | None = None  # where it came quantized
     data: str | None = None
     mean_prompt_tokens: float | None = None
-    stages: list[tuple[str, float]] = []
+    stages: list[Stage] = []
     in_process: InProcess | None = None
 
     def adopt(self, plan: Plan) -> None:
