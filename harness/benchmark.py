@@ -16,7 +16,7 @@ from harness.config.plan import Plan, resolve
 from harness.config.run import MOST, RunConfig
 from harness.evaluation import accuracy, compliance
 from harness.evaluation.accuracy import Evaluation
-from harness.loadgen import levels, search
+from harness.loadgen import levels, outlook, search
 from harness.loadgen import target_rate as rates
 from harness.loadgen.probes import goal
 from harness.loadgen.session import Bench, Tested
@@ -98,13 +98,33 @@ def run(config: RunConfig, folder: RunFolder, display: Display) -> int:
     return exit_code(config, evaluation, report(run))
 
 
-def planned(config: RunConfig, tokenizer: Any, folder: RunFolder, display: Display) -> tuple[Run, samples.Library]:
-    """The run with every setting known that needs no engine, and its samples."""
+def dry_run(config: RunConfig, say: Callable[[str], None]) -> int:
+    """Says what a run would do, and reads all that it would read but the engine; returns the exit code.
+
+    Raises BenchmarkError where the run would, before its engine starts.
+    """
+    say(config.headline)
+    tokenizer = model.load_tokenizer(config)
+    plan, library = prepared(config, tokenizer)
+    library = library or official_samples(plan, tokenizer)
+    for line in outlook.lines(replace(plan, official_data=library.official), library, system.gpus()):
+        say(line)
+    return DONE
+
+
+def prepared(config: RunConfig, tokenizer: Any) -> tuple[Plan, samples.Library | None]:
+    """The plan as far as it needs no engine, and the samples of a workload; None where they are MLPerf's."""
     workload = workload_samples.load(config, tokenizer)
     asked, random = workload.asked if workload else None, model.has_random_weights(config)
     plan = resolve(config, system.gpus(), model.weight_bytes(config), model.is_reference(config), asked, random)
-    run = Run.begin(plan, folder, display)
     checkpoints.title(config)  # a damaged one ends the run here
+    return plan, workload
+
+
+def planned(config: RunConfig, tokenizer: Any, folder: RunFolder, display: Display) -> tuple[Run, samples.Library]:
+    """The run with every setting known that needs no engine, and its samples."""
+    plan, workload = prepared(config, tokenizer)
+    run = Run.begin(plan, folder, display)
     library = workload or official_samples(plan, tokenizer)
     run.facts.data, run.facts.mean_prompt_tokens = library.source, round(library.mean_prompt_tokens, 1)
     run.adopt(replace(plan, official_data=library.official))

@@ -71,7 +71,7 @@ def run(folder: Path, system: dict[str, Any] | None = None, prompts: bool = True
 
 def record(run: RunFolder, plan: Any, **about: Any) -> None:
     """config.json of a run with this plan."""
-    known = {"command": "c", "started": "s", "system": {}, "deviations": plan.deviations, "schema_version": SCHEMA}
+    known = {"command": "c", "started": "s", "system": SYSTEM, "deviations": plan.deviations, "schema_version": SCHEMA}
     facts = RunFacts(plan=plan, **(known | about))
     facts.adopt(plan)
     results.record(run, facts)

@@ -169,6 +169,18 @@ class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
     label: str = flag(
         "", OUTPUT, "nothing", "A name for this run, shown wherever it is; report.py takes it for the run's path."
     )
+    dry_run: bool = flag(
+        False,
+        OUTPUT,
+        "nothing",
+        "Say what would be run, on what and for how long, and run nothing; exit code 2 if it could not begin.",
+    )
+    json: bool = flag(
+        False,
+        OUTPUT,
+        "nothing",
+        "Print summary.json alone on standard output; all else on standard error.",
+    )
     results_dir: Path = flag(Path("results"), OUTPUT, "nothing", "Where run folders go.")
     keep_all: Literal[0, 1] = flag(1, OUTPUT, "nothing", "0: delete older run folders once this one is finished.")
     extra_metrics: bool = flag(
