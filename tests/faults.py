@@ -82,7 +82,7 @@ def shares(prompts: list[list[int]], share: float) -> list[list[int]]:
 
 
 def shuffled(prompts: list[list[int]]) -> list[list[int]]:
-    order = samples.shuffled([samples.Record(str(index), "") for index in range(len(prompts))])
+    order = samples.shuffled([samples.Article(str(index), "") for index in range(len(prompts))])
     return [prompts[int(record.article)] for record in order]
 
 
@@ -137,7 +137,7 @@ class Laboratory:
         self.library: Library = samples.load(config, self.tokenizer, self.plan.samples)
         self.engine = Remembering(args_for(self.plan))
         self.engine.start()
-        self.settings = driver.Settings()
+        self.settings = driver.LoadGenSettings()
 
     def score(self, fault: Fault) -> Evaluation:
         """Runs LoadGen's accuracy test with the fault in place and judges what comes out."""

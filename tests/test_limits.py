@@ -17,7 +17,7 @@ from harness.config.plan import Plan, resolve
 from harness.config.run import RunConfig
 from harness.loadgen import log as loadgen_log
 from harness.loadgen import target_rate as rates
-from harness.loadgen.driver import Settings, user_conf
+from harness.loadgen.driver import LoadGenSettings, user_conf
 from harness.loadgen.log import LogError, Sample
 from harness.reporting import labels
 from harness.reporting import load_curves as curves
@@ -45,7 +45,7 @@ def test_own_limits_take_the_place_of_mlperfs_and_are_said() -> None:
 
 def held(folder: Path, end: Any) -> None:
     own = plan(scenario="interactive", ttft_limit=800, tpot_limit=12, server_target_qps=5)
-    settings = Settings().of(own, folder)
+    settings = LoadGenSettings().of(own, folder)
     end.put((settings.ttft_latency, settings.tpot_latency))
 
 

@@ -150,7 +150,7 @@ def test_what_is_wrong_with_the_data_is_said_in_one_line(demo: Data, tmp_path: P
     assert mmlu_data.load(tmp_path, ["anatomy"], 3, None, 0) == found
     for choices in ("abcd", 4, [1, 2, 3, 4]):
         with pytest.raises(UsageError, match="row 1 does not have four choices"):
-            mmlu_data.checked(mmlu_data.Row("row 1", "anatomy", "What?", choices, 0), 0)  # type: ignore[arg-type]
+            mmlu_data.checked(mmlu_data.QuestionRow("row 1", "anatomy", "What?", choices, 0), 0)  # type: ignore[arg-type]
 
 
 def test_subjects_and_domains_by_name() -> None:
@@ -253,7 +253,7 @@ def test_overall_weighs_questions_and_the_macro_average_subjects() -> None:
 
 def test_a_tie_goes_to_the_first_letter() -> None:
     prompt = prompts.Prompt(Question("anatomy", 0, "?", ("a", "b", "c", "d"), 1), [1], 0)
-    tied = mmlu_scores.scored(ask.Answer(prompt, (-2.0, -1.0, -1.0, -3.0), 0, 0.1), 2)
+    tied = mmlu_scores.scored(ask.ChoiceAnswer(prompt, (-2.0, -1.0, -1.0, -3.0), 0, 0.1), 2)
     assert (tied.prediction, tied.tied, tied.correct, tied.dropped) == ("B", True, True, (1, 2))
 
 

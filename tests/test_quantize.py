@@ -185,7 +185,7 @@ def test_a_quantized_demo_is_the_demo_with_other_weights(folder: Path) -> None:
 @pytest.mark.parametrize("text", ["", "[]", '{"model": 3}', '{"model": "nothing known"}', "{}"])
 def test_any_other_folder_is_a_model_of_its_own(tmp_path: Path, text: str) -> None:
     (tmp_path / models.QUANTIZE_JSON).write_text(text)
-    assert models.model(str(tmp_path)) == models.Model(str(tmp_path))
+    assert models.model(str(tmp_path)) == models.ModelSpec(str(tmp_path))
 
 
 @pytest.mark.parametrize("name", models.QUANTIZED)

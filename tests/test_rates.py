@@ -21,7 +21,7 @@ from harness.loadgen import driver as loadgen
 from harness.loadgen import log as loadgen_log
 from harness.loadgen import target_rate as rates
 from harness.loadgen import validity
-from harness.loadgen.driver import Settings, user_conf
+from harness.loadgen.driver import LoadGenSettings, user_conf
 from harness.loadgen.log import TestResult
 from harness.loadgen.target_rate import (
     Trial,
@@ -345,7 +345,7 @@ Held = tuple[str, dict[str, Any], dict[str, Any], dict[str, Any], dict[str, Any]
 
 def heard(target: Plan, folder: Path, ends: Any) -> None:
     """What real LoadGen holds for a plan, for half its rate, for a short test of it, and for the plan once more."""
-    settings = Settings()
+    settings = LoadGenSettings()
     slower = from_trial(target, replace(TRIAL, seconds=2 * TRIAL.seconds))
     short = replace(target, samples=100, min_duration_s=3.0)
 

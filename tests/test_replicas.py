@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from harness.common.errors import UsageError
 from harness.results import replicas
-from harness.results.replicas import Point
+from harness.results.replicas import CurvePoint
 from tests.conftest import ROOT
 from tests.test_input import ended
 
 CURVE = [
-    Point("5", 5.0, 100.0, 20.0, True),
-    Point("10", 10.0, 300.0, 40.0, True),
-    Point("20", 19.0, 9000.0, 90.0, False),
+    CurvePoint("5", 5.0, 100.0, 20.0, True),
+    CurvePoint("10", 10.0, 300.0, 40.0, True),
+    CurvePoint("20", 19.0, 9000.0, 90.0, False),
 ]
 
 

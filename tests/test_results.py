@@ -424,7 +424,7 @@ def test_an_index_that_cannot_be_written_takes_nothing_from_a_run(tmp_path: Path
     screen = Console(file=io.StringIO(), width=200)
     display = Display(screen)
     display.stage("performance test")
-    run = benchmark.Run(RunFolder(tmp_path, "run"), display, results.facts_of(folder))
+    run = benchmark.BenchmarkRun(RunFolder(tmp_path, "run"), display, results.facts_of(folder))
     assert benchmark.report(run).run.performance
     assert "index.md could not be written: Is a directory" in screen.file.getvalue()  # type: ignore[attr-defined]
 

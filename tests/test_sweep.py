@@ -31,7 +31,7 @@ from harness.sweep import experiment, loop, plots
 from harness.sweep import file as sweep_file
 from harness.sweep import report as sweep_report
 from harness.sweep.choice import Choice
-from harness.sweep.experiment import Outcome, Record
+from harness.sweep.experiment import ExperimentOutcome, ExperimentRecord
 from harness.sweep.file import BASELINE, Experiment, Sweep
 from harness.sweep.knob import Knob, knob
 from harness.sweep.loop import opened, reopened
@@ -285,12 +285,12 @@ def test_ctrl_c_ends_the_experiment_too_and_the_sweep_goes_on_later(tmp_path: Pa
 def test_the_next_one_waits_for_the_gpus_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = [9 << 30, 9 << 30, 2 << 30]
     monkeypatch.setattr(system, "gpu_memory_used", lambda _: taken.pop(0) if len(taken) > 1 else taken[0])
-    record = Record("one", 0, "failed", "no room")
+    record = ExperimentRecord("one", 0, "failed", "no room")
     assert experiment.wait_for_gpu_memory(record, 2 << 30) == record
     assert taken == [2 << 30]
     monkeypatch.setattr(experiment, "MEMORY_WAIT_S", 0.1)
     assert experiment.wait_for_gpu_memory(record, 0).reason == "no room; GPU memory was still taken 0.1 s after its end"
-    assert experiment.wait_for_gpu_memory(Record("one", 0, "complete"), 0).reason.startswith("GPU memory")
+    assert experiment.wait_for_gpu_memory(ExperimentRecord("one", 0, "complete"), 0).reason.startswith("GPU memory")
 
 
 def test_an_interruption_while_memory_is_waited_for_costs_no_record(
@@ -298,7 +298,7 @@ def test_an_interruption_while_memory_is_waited_for_costs_no_record(
 ) -> None:
     few = sweep_file.load(written(tmp_path, SHORT + "isolation:\n  - {name: a, set: {seed: 1}}\n"))
     going = opened(few, tmp_path)
-    monkeypatch.setattr(experiment, "run", lambda *_, **__: Record(BASELINE, 0, "complete"))
+    monkeypatch.setattr(experiment, "run", lambda *_, **__: ExperimentRecord(BASELINE, 0, "complete"))
     monkeypatch.setattr(experiment, "wait_for_gpu_memory", Mock(side_effect=KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt), Display(Console()) as display:
         loop.rounds(list(few.experiments), Choice(), going, 0, display)
@@ -326,7 +326,7 @@ def test_a_full_disk_ends_a_sweep_in_one_line(
 # What the report says.
 
 
-def state(*records: Record) -> sweep_report.State:
+def state(*records: ExperimentRecord) -> sweep_report.State:
     names = dict.fromkeys(record.experiment for record in records)
     kinds = {BASELINE: "baseline"}
     items = tuple(Experiment(name, "", kinds.get(name, "stacked"), {}, {}, {}) for name in names)  # type: ignore[arg-type]
@@ -334,10 +334,10 @@ def state(*records: Record) -> sweep_report.State:
     return sweep_report.State("python sweep.py", "2026-01-31T10:00:00+0000", system, Sweep("s", "", items), records)
 
 
-def ran(name: str, speed: float, turn: int = 0, **more: object) -> Record:
+def ran(name: str, speed: float, turn: int = 0, **more: object) -> ExperimentRecord:
     known = {"tokens_per_sec": speed, "valid": True, "verdict": "PASS", "rouge1": 40.0, "duration_s": 10.0, **more}
     verdicts = {key: known.pop(key) for key in ("valid", "verdict")}
-    return Record(name, turn, "complete", outcome=Outcome(known, **verdicts))
+    return ExperimentRecord(name, turn, "complete", outcome=ExperimentOutcome(known, **verdicts))
 
 
 def test_the_words_follow_from_the_numbers(tmp_path: Path) -> None:
@@ -350,7 +350,7 @@ def test_the_words_follow_from_the_numbers(tmp_path: Path) -> None:
         ran("unsure", 110, verdict="INCONCLUSIVE"),
         ran("short", 200, valid=False),
         ran("brief", 200, duration_s=4.9),
-        Record("broken", 0, "failed", "no memory"),
+        ExperimentRecord("broken", 0, "failed", "no memory"),
     )
     (tmp_path / "sweep.json").write_text(json.dumps(asdict(given)))
     report = sweep_report.build(tmp_path)
@@ -437,7 +437,7 @@ def test_speeds_known_from_elsewhere_are_drawn_and_told(tmp_path: Path) -> None:
     }
 
 
-def busy(record: Record) -> Record:
+def busy(record: ExperimentRecord) -> ExperimentRecord:
     return replace(record, outcome=replace(record.outcome, others=("other programs used 1.9 of 2 CPU cores",)))
 
 

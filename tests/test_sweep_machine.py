@@ -18,7 +18,7 @@ from harness.sweep import choice, experiment, lanes, loop, same
 from harness.sweep import file as sweep_file
 from harness.sweep import report as sweep_report
 from harness.sweep.choice import Choice
-from harness.sweep.experiment import Outcome, Record
+from harness.sweep.experiment import ExperimentOutcome, ExperimentRecord
 from harness.sweep.file import BASELINE, Sweep
 from harness.sweep.lanes import Lane
 from harness.sweep.rows import interval, rows
@@ -108,7 +108,7 @@ def test_one_gpu_is_nothing_to_run_side_by_side_on(monkeypatch: pytest.MonkeyPat
     assert lanes.lanes(False) == [Lane()]
 
 
-def work(found: Sweep, folder: Path, wanted: Choice, run: object, patch: pytest.MonkeyPatch) -> list[Record]:
+def work(found: Sweep, folder: Path, wanted: Choice, run: object, patch: pytest.MonkeyPatch) -> list[ExperimentRecord]:
     """What a sweep records if `run` stands for its processes."""
     patch.setattr(experiment, "run", run)
     going = loop.opened(found, folder)
@@ -155,7 +155,7 @@ def test_a_failure_on_one_gpu_ends_the_others(tmp_path: Path, monkeypatch: pytes
         until = time.monotonic() + 20
         while not watch("going"):
             assert time.monotonic() < until
-        return Record(item.name, turn, "interrupted", gpu=lane.gpu)
+        return ExperimentRecord(item.name, turn, "interrupted", gpu=lane.gpu)
 
     monkeypatch.setattr(lanes, "visible", lambda: ["0", "1"])
     with pytest.raises(OSError, match="full"):
@@ -193,7 +193,7 @@ def test_what_runs_at_the_time_limit_is_ended_and_runs_again_later(
         until = time.monotonic() + 20
         while not watch("going"):
             assert time.monotonic() < until
-        return Record(item.name, turn, "interrupted", "interrupted")
+        return ExperimentRecord(item.name, turn, "interrupted", "interrupted")
 
     found = loaded(tmp_path, "  - {name: a, set: {seed: 1}}\n")
     (record,) = work(found, tmp_path, Choice(time_limit=0.05), run, monkeypatch)
@@ -210,7 +210,9 @@ def test_finalists_run_without_what_shortens_them(tmp_path: Path, monkeypatch: p
         return replace(
             ran(item.name, speed, turn),
             final=final,
-            outcome=Outcome(ran(item.name, speed).outcome.values, True, ran_out=("the CPU was busy: buy more",)),
+            outcome=ExperimentOutcome(
+                ran(item.name, speed).outcome.values, True, ran_out=("the CPU was busy: buy more",)
+            ),
         )
 
     names = "".join(f"  - {{name: {n}, set: {{seed: {s}}}}}\n" for s, n in enumerate(("fast", "faster", "slow")))

@@ -17,7 +17,7 @@ from mlflow import MlflowClient
 
 from harness.common.files import write_json
 from harness.common.paths import ROOT
-from harness.sweep.experiment import Record, outcome
+from harness.sweep.experiment import ExperimentRecord, outcome
 from harness.sweep.file import BASELINE, Experiment, Sweep
 from harness.sweep.report import State
 from harness.tracking import launch as launching
@@ -110,9 +110,12 @@ def test_a_sweep_is_a_parent_with_children(folder: Path, tmp_path: Path, send: S
     summary = json.loads((folder / "summary.json").read_text())
     items = tuple(Experiment(name, "", "isolation", {}, {}, {}) for name in (BASELINE, "a", "b", "c"))
     records = (
-        *(Record(n, 0, "complete", run=f"{n}/{folder.name}", outcome=outcome(folder)) for n in (BASELINE, "a")),
-        Record("b", 0, "failed", "no memory"),
-        Record("c", 0, "skipped", "no such flag"),
+        *(
+            ExperimentRecord(n, 0, "complete", run=f"{n}/{folder.name}", outcome=outcome(folder))
+            for n in (BASELINE, "a")
+        ),
+        ExperimentRecord("b", 0, "failed", "no memory"),
+        ExperimentRecord("c", 0, "skipped", "no such flag"),
     )
     state = State("python sweep.py", summary["meta"]["started"], summary["system"], Sweep("s", "", items), records)
     write_json(runs / "sweep.json", asdict(state))

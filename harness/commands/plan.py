@@ -13,7 +13,7 @@ from harness.common.markdown import number
 from harness.common.reading import read_text
 from harness.config.cli import prepare
 from harness.results import replicas
-from harness.results.replicas import Fleet, Point
+from harness.results.replicas import CurvePoint, Fleet
 from harness.results.summary import Summary
 from harness.runs import names
 
@@ -78,7 +78,7 @@ def by_minute(path: Path) -> list[float]:
     return found
 
 
-def page(curve: list[Point], fleet: Fleet) -> str:
+def page(curve: list[CurvePoint], fleet: Fleet) -> str:
     """The plan as Markdown."""
     lines = ["| load | requests/s | TTFT p99, ms | TPOT p99, ms | within the limits |", "|---|---|---|---|---|"]
     lines += [
@@ -105,7 +105,7 @@ def page(curve: list[Point], fleet: Fleet) -> str:
     return "\n".join(lines)
 
 
-def latency(point: Point | None) -> str:
+def latency(point: CurvePoint | None) -> str:
     if point is None:
         return "more than a replica answers within the limits"
     return f"TTFT p99 at most {number(point.ttft_p99)} ms, TPOT p99 {number(point.tpot_p99)} ms ({point.load})"

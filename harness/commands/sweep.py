@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 import typer
 
 from harness.common.errors import DONE, ends_in_one_line
-from harness.config.cli import HELP, Command, prepare
+from harness.config.cli import HELP, FlagCommand, prepare
 from harness.sweep import choice, file
 from harness.sweep.choice import Choice
 
@@ -74,5 +74,5 @@ def run(path: Path, wanted: Choice, *, resume: bool, dry_run: bool, results_dir:
 def main() -> None:
     prepare()
     app = typer.Typer(add_completion=False, context_settings=HELP)
-    app.command(cls=Command, help=ABOUT)(command)
+    app.command(cls=FlagCommand, help=ABOUT)(command)
     app(prog_name=os.path.basename(sys.argv[0]))

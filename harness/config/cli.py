@@ -76,7 +76,7 @@ def prepare() -> None:
     take_token()
 
 
-class Command(TyperCommand):
+class FlagCommand(TyperCommand):
     """A command whose help does not print a type for the flags that take no value."""
 
     def get_params(self, ctx: Any) -> list[Any]:
@@ -101,7 +101,7 @@ def run_command(kind: type[Config], main: Callable[[Config], NoReturn], about: s
     command.__annotations__ = {p.name: p.annotation for p in command.__signature__.parameters.values()}  # type: ignore[attr-defined]
     command.__doc__ = about
     app = typer.Typer(add_completion=False, rich_markup_mode="rich", context_settings=HELP)
-    app.command(cls=Command)(command)
+    app.command(cls=FlagCommand)(command)
     app(with_values(sys.argv[1:], switches(kind)), prog_name=os.path.basename(sys.argv[0]))
 
 

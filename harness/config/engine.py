@@ -106,7 +106,7 @@ class EngineConfig:
                 raise UsageError(f"--engine-arg takes what has no flag of its own; {name} has {as_flag(flags[name])}.")
 
     @property
-    def model_spec(self) -> models.Model:
+    def model_spec(self) -> models.ModelSpec:
         """What belongs to the model: path, context, data."""
         return models.model(self.model)
 

@@ -47,7 +47,7 @@ class Small:
 
 
 @dataclass(frozen=True)
-class Model:
+class ModelSpec:
     """A model with its data: what `--model` names in short.
 
     `data` and `mmlu` are local files and folders, None where they come from the hub; `context` and `mmlu_context` are
@@ -76,8 +76,8 @@ class Model:
 
 DEFAULT_MODEL = "llama3.1-8b-instruct"
 MODELS = {
-    DEFAULT_MODEL: Model("meta-llama/Llama-3.1-8B-Instruct"),
-    "demo": Model(
+    DEFAULT_MODEL: ModelSpec("meta-llama/Llama-3.1-8B-Instruct"),
+    "demo": ModelSpec(
         str(DEMO / "model"),
         context=1024,
         mmlu_context=1024,
@@ -102,11 +102,11 @@ QUANTIZE_JSON = "quantize.json"  # in a folder that `python -m harness.quantize`
 
 
 @cache
-def model(name: str) -> Model:
+def model(name: str) -> ModelSpec:
     """The row of a short name, or of the model that a quantized folder was made of; any other name is a hub
     repository or a folder with MLPerf's own data."""
     row = MODELS.get(name) or MODELS.get(made_of(name))
-    return Model(name) if row is None else row if name in MODELS else replace(row, path=name)
+    return ModelSpec(name) if row is None else row if name in MODELS else replace(row, path=name)
 
 
 def made_of(name: str) -> str:

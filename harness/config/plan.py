@@ -13,7 +13,7 @@ from harness.config import mlperf, models
 from harness.config.engine import EngineConfig, affecting
 from harness.config.engine_state import EngineState
 from harness.config.run import MOST, RunConfig
-from harness.config.workload import OFFICIAL, Asked
+from harness.config.workload import OFFICIAL, RequestSet
 
 RESOLVED = ("max_model_len", "tensor_parallel_size", "data_parallel_size")  # flags whose `auto` a plan resolves
 WAVES = 8  # of requests, at least, in a test at fixed concurrency: the first and the last are its ramps
@@ -39,7 +39,7 @@ class Plan:
     expected_latency_ms: float | None = None  # of a query: SingleStream, MultiStream
     samples_per_query: int = 1
     concurrency: int | None = None  # requests in flight at most; None: no such limit, or not known yet
-    asked: Asked | None = None  # where it is not MLPerf's samples
+    asked: RequestSet | None = None  # where it is not MLPerf's samples
     official_data: bool = True  # whether the samples are MLPerf's, once they are read
 
     @property
@@ -225,7 +225,7 @@ def resolve(
     gpus: Sequence[GPU],
     weight_bytes: int,
     reference_model: bool = True,
-    asked: Asked | None = None,
+    asked: RequestSet | None = None,
     random_weights: bool = False,
 ) -> Plan:
     """Fills in every `auto` but the rates, which only a loaded engine can tell. `asked`: in place of MLPerf's samples.
@@ -285,7 +285,7 @@ def resolve(
     )
 
 
-def context(config: RunConfig, asked: Asked | None) -> int:
+def context(config: RunConfig, asked: RequestSet | None) -> int:
     """The longest prompt plus answer. Raises UsageError where the model or a request asks for another."""
     known, given = config.model_spec.positions, config.max_model_len
     if given != "auto" and known and given > known:

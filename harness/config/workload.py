@@ -54,7 +54,7 @@ class Lengths:
 
 
 @dataclass(frozen=True)
-class Asked:
+class RequestSet:
     """What a run asks instead of MLPerf's samples. Lengths are in tokens.
 
     `longest` is that of a prompt and its answer at most, `longest_at` where it comes from. `exact`: answers end at

@@ -38,7 +38,7 @@ class Setup:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class WireRequest:
     """One request on its way to a client's process, by number."""
 
     number: int
@@ -131,7 +131,7 @@ class RemoteClient:
         try:
             if self.failure:
                 raise EngineError(self.failure)
-            self._channel.send(Request(number, address, prompt, max_new_tokens, stream))
+            self._channel.send(WireRequest(number, address, prompt, max_new_tokens, stream))
             while not (reply := await parts.get()).last:
                 if reply.error:
                     raise reply.error
@@ -177,7 +177,7 @@ async def answer_all(client: Client, theirs: socket.socket) -> None:
         await client.session.close()
 
 
-async def answer(client: Client, request: Request, channel: Channel) -> None:
+async def answer(client: Client, request: WireRequest, channel: Channel) -> None:
     """Sends the parts of one answer on as they come."""
     number = request.number
     try:

@@ -47,7 +47,7 @@ AMX_LOST = (
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ChoiceLogprobs:
     """The log-probability of each token allowed, and how many tokens of the prompt came from the prefix cache."""
 
     logprobs: tuple[float, ...]
@@ -242,7 +242,7 @@ class VLLM(LoopThread):
         async for output in self._outputs(prompt, self._delta(max_new_tokens)):
             yield output.outputs[0].token_ids
 
-    async def choose(self, prompt: list[int], choices: list[int]) -> "Choice":
+    async def choose(self, prompt: list[int], choices: list[int]) -> "ChoiceLogprobs":
         """The next token, restricted to the ids in `choices` (at most 20). Raises EngineError when the engine is dead.
 
         Takes an engine started with `choosing_args`.
@@ -263,7 +263,7 @@ class VLLM(LoopThread):
         logprobs = tuple(found[token].logprob if token in found else math.nan for token in choices)
         if any(map(math.isnan, logprobs)):
             raise EngineError("the model's probabilities are not numbers (NaN): broken weights, or too coarse a format")
-        return Choice(logprobs, output.num_cached_tokens or 0)
+        return ChoiceLogprobs(logprobs, output.num_cached_tokens or 0)
 
     async def _outputs(self, prompt: list[int], params: Any) -> AsyncIterator[Any]:
         try:

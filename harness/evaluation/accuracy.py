@@ -156,7 +156,7 @@ WORST = 10
 
 
 @dataclass(frozen=True)
-class Check:
+class GateCheck:
     """One score against what it must keep to. `interval` is the bootstrap's, and only where not all samples ran."""
 
     name: str
@@ -183,7 +183,7 @@ def intervals(values: Any, seed: int = 0) -> Any:
     return np.percentile(weights @ values, [tail, 100 - tail], axis=0).T
 
 
-def judge(rows: Sequence[tuple[float, ...]], task: mlperf.Task, high_accuracy: bool = False) -> list[Check]:
+def judge(rows: Sequence[tuple[float, ...]], task: mlperf.Task, high_accuracy: bool = False) -> list[GateCheck]:
     """Each score against its bounds: by the official rule on the whole set, by its bootstrap interval on a part."""
     scores, bounds = totals(rows), mlperf.bounds(task.reference, high_accuracy)
     part = len(rows) / task.samples
@@ -199,7 +199,7 @@ def judge(rows: Sequence[tuple[float, ...]], task: mlperf.Task, high_accuracy: b
         value = getattr(scores, name)
         interval = (value, value) if spread is None else (float(spread[column][0]), float(spread[column][1]))
         found = verdict(interval, low, high) if whole or len(rows) >= mlperf.FEW else "INCONCLUSIVE"
-        checks.append(Check(name, value, reference, low, high, None if whole else interval, found))
+        checks.append(GateCheck(name, value, reference, low, high, None if whole else interval, found))
     return checks
 
 
@@ -217,7 +217,7 @@ class Evaluation:
     """The accuracy of one run, as `rouge.json` keeps it."""
 
     verdict: Verdict
-    checks: list[Check]
+    checks: list[GateCheck]
     samples: int
     full_set: bool
     high_accuracy: bool
@@ -243,7 +243,7 @@ class Evaluation:
         return [] if self.splitter == "nltk punkt_tab" else ["rougeLsum", "gen_len"]
 
 
-def overall(checks: Sequence[Check]) -> Verdict:
+def overall(checks: Sequence[GateCheck]) -> Verdict:
     """The worst verdict of all."""
     return max((check.verdict for check in checks), key=("PASS", "INCONCLUSIVE", "FAIL").index)
 

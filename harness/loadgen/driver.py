@@ -59,7 +59,7 @@ def user_conf(plan: Plan) -> str:
     return "".join(f"{plan.loadgen_model}.{scenario}.{key} = {value}\n" for key, value in settings.items())
 
 
-class Settings:
+class LoadGenSettings:
     """LoadGen's settings of a run, for the plan of the test that comes.
 
     LoadGen reads a user.conf once in a process and calls a second one an error: the tests of a run share what was read

@@ -20,7 +20,7 @@ HALF = 2
 
 
 @dataclass(frozen=True)
-class Steady:
+class SteadyPart:
     """The part of a test in which the engine had all its work: after as many answers as it takes at once, and before as
     few are left. `trend`: the rate of its second half over that of the first."""
 
@@ -121,7 +121,7 @@ def spread(times: Sequence[float]) -> Latency | None:
     return Latency(ranked[0], sum(ranked) / len(ranked), ranked[-1], *points)
 
 
-def steady(found: Sequence[Sample], counts: Sequence[int], at_once: int) -> Steady | None:
+def steady(found: Sequence[Sample], counts: Sequence[int], at_once: int) -> SteadyPart | None:
     """The steady part of a test that computes `at_once` requests at a time; None where there are too few for one."""
     if len(found) != len(counts) or len(found) < 4 * at_once:
         return None
@@ -139,10 +139,10 @@ def steady(found: Sequence[Sample], counts: Sequence[int], at_once: int) -> Stea
     ]
     if not halves[0]:
         return None
-    return Steady(begin, end, sum(halves) / HALF, halves[1] / halves[0])
+    return SteadyPart(begin, end, sum(halves) / HALF, halves[1] / halves[0])
 
 
-def within(found: Sequence[Sample], counts: Sequence[int], part: Steady) -> tuple[list[Sample], list[int]]:
+def within(found: Sequence[Sample], counts: Sequence[int], part: SteadyPart) -> tuple[list[Sample], list[int]]:
     """The requests that were sent and answered in the steady part, and the tokens of each."""
     chosen = [
         (sample, count)

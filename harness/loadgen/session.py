@@ -54,7 +54,7 @@ class Bench:
     watchdog: Watchdog
     make_sut: sut.Make = sut.create
     taken_gpus: list[int] = field(default_factory=list)  # by other programs, before the engine started
-    settings: loadgen.Settings = field(default_factory=loadgen.Settings, init=False)
+    settings: loadgen.LoadGenSettings = field(default_factory=loadgen.LoadGenSettings, init=False)
 
     def test(self, mode: results.Test, plan: Plan, audit: str = "") -> Tested:
         """Runs one test to its end. Raises EngineError, BenchmarkError.

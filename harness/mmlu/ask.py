@@ -18,7 +18,7 @@ CHECK_S = 1.0
 
 
 @dataclass(frozen=True)
-class Answer:
+class ChoiceAnswer:
     """What the model chose: log-probabilities of the four letters, which sum to 1 as probabilities."""
 
     prompt: Prompt
@@ -28,10 +28,10 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Asked:
+class AskedQuestions:
     """Every answer, in the order of the questions, and the seconds from the first question to the last answer."""
 
-    answers: list[Answer]
+    answers: list[ChoiceAnswer]
     seconds: float
 
 
@@ -48,7 +48,7 @@ def warm_up(engine: VLLM, letters: list[int], display: Display, watchdog: Watchd
 
 def ask(
     engine: VLLM, prompts: Sequence[Prompt], letters: list[int], display: Display, folder: Path, watchdog: Watchdog
-) -> Asked:
+) -> AskedQuestions:
     """Puts every prompt to the engine, in order. Raises EngineError, or BenchmarkError when the disk is full."""
     counters = Counters(issued=len(prompts))
     looked = begin = time.perf_counter()
@@ -65,18 +65,20 @@ def ask(
 
     watchdog.rest()
     answers = engine.wait(engine.spawn(answer_all(engine, prompts, letters, counters)), watch)
-    return Asked(answers, time.perf_counter() - begin)
+    return AskedQuestions(answers, time.perf_counter() - begin)
 
 
-async def answer_all(engine: VLLM, prompts: Sequence[Prompt], letters: list[int], counters: Counters) -> list[Answer]:
+async def answer_all(
+    engine: VLLM, prompts: Sequence[Prompt], letters: list[int], counters: Counters
+) -> list[ChoiceAnswer]:
     gate = asyncio.Semaphore(QUEUED * engine.concurrency)
 
-    async def answer(prompt: Prompt) -> Answer:
+    async def answer(prompt: Prompt) -> ChoiceAnswer:
         async with gate:
             begin = time.perf_counter()
             choice = await engine.choose(prompt.tokens, letters)
             counters.completed += 1
             counters.tokens += len(prompt.tokens)
-            return Answer(prompt, choice.logprobs, choice.cached_tokens, time.perf_counter() - begin)
+            return ChoiceAnswer(prompt, choice.logprobs, choice.cached_tokens, time.perf_counter() - begin)
 
     return await asyncio.gather(*map(answer, prompts))

@@ -62,7 +62,7 @@ class Data:
 
 
 @dataclass(frozen=True)
-class Row:
+class QuestionRow:
     """A question as it is stored, not looked at yet; `where` names its place in an error message."""
 
     where: str
@@ -122,7 +122,7 @@ def spread(test: dict[str, list[Question]], limit: int, seed: int) -> list[Quest
     return sorted((question for _, question in places[:limit]), key=lambda q: (q.subject, q.number))
 
 
-def by_subject(found: Iterable[Row], subjects: Sequence[str]) -> dict[str, list[Question]]:
+def by_subject(found: Iterable[QuestionRow], subjects: Sequence[str]) -> dict[str, list[Question]]:
     """Checked questions of each subject, in the order they are stored."""
     questions: dict[str, list[Question]] = {subject: [] for subject in subjects}
     for row in found:
@@ -131,7 +131,7 @@ def by_subject(found: Iterable[Row], subjects: Sequence[str]) -> dict[str, list[
     return questions
 
 
-def checked(row: Row, number: int) -> Question:
+def checked(row: QuestionRow, number: int) -> Question:
     """Raises UsageError, naming the row, unless it has a question, four choices and one of them as the answer."""
     if not isinstance(row.text, str) or not row.text.strip():
         raise UsageError(f"{row.where} has no question.")
@@ -147,7 +147,7 @@ def checked(row: Row, number: int) -> Question:
     return Question(row.subject, number, row.text, tuple(row.choices), answer)
 
 
-def rows(path: Path | None, split: str, subjects: Sequence[str]) -> Iterator[Row]:
+def rows(path: Path | None, split: str, subjects: Sequence[str]) -> Iterator[QuestionRow]:
     """The rows of a split, from whichever form the folder `path` has, or from the hub where it is None."""
     if path is None:
         yield from from_hub(split)
@@ -173,7 +173,7 @@ def rows(path: Path | None, split: str, subjects: Sequence[str]) -> Iterator[Row
     )
 
 
-def from_csv(tables: Sequence[Path], split: str) -> Iterator[Row]:
+def from_csv(tables: Sequence[Path], split: str) -> Iterator[QuestionRow]:
     """The original files: no header; question, four choices, letter."""
     for table in tables:
         subject = table.name.removesuffix(f"_{split}.csv")
@@ -183,7 +183,7 @@ def from_csv(tables: Sequence[Path], split: str) -> Iterator[Row]:
                     where = f"{table}: row {number}"
                     if len(cells) != 6:
                         raise UsageError(f"{where} has {len(cells)} columns, not 6.")
-                    yield Row(where, subject, cells[0], cells[1:5], cells[5].strip())
+                    yield QuestionRow(where, subject, cells[0], cells[1:5], cells[5].strip())
         except (OSError, UnicodeDecodeError, csv.Error) as error:
             raise UsageError(f"{table}: cannot be read as CSV: {error}.") from None
 
@@ -194,7 +194,7 @@ def parquet_files(root: Path, split: str, subjects: Sequence[str]) -> list[Path]
     return together or [table for subject in subjects for table in sorted(root.glob(f"{subject}/{split}-*.parquet"))]
 
 
-def from_parquet(tables: Sequence[Path]) -> Iterator[Row]:
+def from_parquet(tables: Sequence[Path]) -> Iterator[QuestionRow]:
     from pyarrow import ArrowException, parquet  # type: ignore[import-untyped]
 
     for table in tables:
@@ -209,7 +209,7 @@ def from_parquet(tables: Sequence[Path]) -> Iterator[Row]:
         yield from from_records(records, str(table), table.parent.name)
 
 
-def from_saved(folder: Path, split: str) -> Iterator[Row]:
+def from_saved(folder: Path, split: str) -> Iterator[QuestionRow]:
     """A dictionary of splits saved by `datasets`: of every subject, or of the one the folder is named after."""
     from datasets import load_from_disk
 
@@ -222,7 +222,7 @@ def from_saved(folder: Path, split: str) -> Iterator[Row]:
     yield from from_records(data[split].to_list(), f"{folder}/{split}", folder.name)
 
 
-def from_hub(split: str) -> Iterator[Row]:
+def from_hub(split: str) -> Iterator[QuestionRow]:
     """cais/mmlu from the Hugging Face hub (or its local cache)."""
     from datasets import load_dataset
 
@@ -235,7 +235,7 @@ def from_hub(split: str) -> Iterator[Row]:
     yield from from_records(data.to_list(), "/".join(HUB_DATASET), "")
 
 
-def from_records(records: Sequence[Mapping[str, Any]], source: str, folder: str) -> Iterator[Row]:
+def from_records(records: Sequence[Mapping[str, Any]], source: str, folder: str) -> Iterator[QuestionRow]:
     """Rows with the columns `question`, `choices`, `answer`, and `subject` where one folder holds several."""
     for number, record in enumerate(records):
         where = f"{source}: row {number}"
@@ -243,4 +243,4 @@ def from_records(records: Sequence[Mapping[str, Any]], source: str, folder: str)
             if column not in record:
                 raise UsageError(f"{where} has no column {column!r}; it has {', '.join(record)}.")
         subject = record.get("subject") or folder
-        yield Row(where, subject, record["question"], record["choices"] or (), record["answer"])
+        yield QuestionRow(where, subject, record["question"], record["choices"] or (), record["answer"])

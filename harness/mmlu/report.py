@@ -11,10 +11,10 @@ from pydantic import JsonValue
 from harness.common import files
 from harness.common.markdown import number, render
 from harness.common.progress import as_said
-from harness.mmlu.ask import Asked
+from harness.mmlu.ask import AskedQuestions
 from harness.mmlu.config import MMLUConfig
 from harness.mmlu.data import DOMAIN_OF, DOMAINS, LETTERS, Data
-from harness.mmlu.scores import BINS, Change, Score, Scored, bins, grouped, overall, score, to_csv
+from harness.mmlu.scores import BINS, Score, ScoreChange, Scored, bins, grouped, overall, score, to_csv
 from harness.mmlu.summary import MMLUFacts, MMLUHistory, Overall
 from harness.reporting import index
 from harness.reporting import style as figures
@@ -32,9 +32,9 @@ def write(
     run: results.RunFolder,
     config: MMLUConfig,
     data: Data,
-    asked: Asked,
+    asked: AskedQuestions,
     rows: Sequence[Scored],
-    changes: Sequence[Change],
+    changes: Sequence[ScoreChange],
     before: Path | None,
 ) -> Overall:
     """Writes every result into the run's folder, all or none of them; returns what overall.json holds.
@@ -109,7 +109,7 @@ def caveats(config: MMLUConfig, data: Data, rows: Sequence[Scored]) -> list[str]
     return why
 
 
-def details(data: Data, asked: Asked, rows: Sequence[Scored]) -> str:
+def details(data: Data, asked: AskedQuestions, rows: Sequence[Scored]) -> str:
     """details.jsonl: each question with its text, beside what was answered."""
     lines = []
     for answer, row in zip(asked.answers, rows, strict=True):
@@ -141,7 +141,7 @@ def write_index(results_dir: Path) -> None:
     index.write_index(results_dir, "mmlu_index.md.j2", MMLUHistory)
 
 
-def table(config: MMLUConfig, summary: Overall, rows: Sequence[Scored], changes: Sequence[Change]) -> "Table":
+def table(config: MMLUConfig, summary: Overall, rows: Sequence[Scored], changes: Sequence[ScoreChange]) -> "Table":
     """The result as one table for the terminal; every subject with `--details 1`."""
     from rich.table import Table
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from harness.common.errors import UsageError
 from harness.common.reading import opened
 from harness.common.schema import SCHEMA
-from harness.mmlu.ask import Answer
+from harness.mmlu.ask import ChoiceAnswer
 from harness.mmlu.data import DOMAINS, LETTERS, Question
 from harness.mmlu.summary import Answered, Shortened
 
@@ -71,7 +71,7 @@ class Score:
     high: float
 
 
-def scored(answer: Answer, shots: int) -> Scored:
+def scored(answer: ChoiceAnswer, shots: int) -> Scored:
     prompt, question = answer.prompt, answer.prompt.question
     return Scored(
         question.subject,
@@ -198,7 +198,7 @@ def from_csv(folder: Path) -> list[Scored]:
 
 
 @dataclass(frozen=True)
-class Change:
+class ScoreChange:
     """Accuracy before and after on the same questions, and McNemar's test on those that changed sides."""
 
     name: str
@@ -225,7 +225,7 @@ def check_comparable(before: Sequence[Scored], questions: Sequence[Question]) ->
             )
 
 
-def compare(before: Sequence[Scored], after: Sequence[Scored]) -> list[Change]:
+def compare(before: Sequence[Scored], after: Sequence[Scored]) -> list[ScoreChange]:
     """Overall and by domain, on the questions in both runs."""
     earlier = {row.key: row for row in before}
     pairs = [(earlier[row.key], row) for row in after if row.key in earlier]
@@ -233,13 +233,13 @@ def compare(before: Sequence[Scored], after: Sequence[Scored]) -> list[Change]:
     return [change(name, group) for name, group in groups.items() if group]
 
 
-def change(name: str, pairs: Sequence[tuple[Scored, Scored]]) -> Change:
+def change(name: str, pairs: Sequence[tuple[Scored, Scored]]) -> ScoreChange:
     n = len(pairs)
     before, after = (sum(pair[side].correct for pair in pairs) / n for side in (0, 1))
     lost = sum(old.correct and not new.correct for old, new in pairs)
     gained = sum(new.correct and not old.correct for old, new in pairs)
     error = math.sqrt(lost + gained - (gained - lost) ** 2 / n) / n
-    return Change(name, n, before, after, after - before, error, lost, gained, mcnemar(lost, gained))
+    return ScoreChange(name, n, before, after, after - before, error, lost, gained, mcnemar(lost, gained))
 
 
 def mcnemar(lost: int, gained: int) -> float:

@@ -9,7 +9,7 @@ from harness.common.coerce import read_given
 from harness.common.errors import UsageError
 from harness.common.paths import ROOT
 from harness.workloads import cnn_dailymail as samples
-from harness.workloads.cnn_dailymail import Library, Record
+from harness.workloads.cnn_dailymail import Article, Library
 
 # 1,000 ids of CNN/DailyMail 3.0.0's training split, one a line; in the submodule.
 LIST = ROOT / "third_party" / "inference" / "calibration" / "CNNDailyMail" / "calibration-list.txt"
@@ -41,7 +41,7 @@ def near_path(path: Path) -> str:
     return str(whole.relative_to(Path.cwd()) if whole.is_relative_to(Path.cwd()) else path)
 
 
-def from_list(path: Path) -> tuple[list[Record], str]:
+def from_list(path: Path) -> tuple[list[Article], str]:
     """The articles of MLPerf's list, in its order, from the Hugging Face hub (or its local cache)."""
     ids = read_given("--data", path, "a list of ids", ids_in)
     return picked(samples.from_hub(SPLIT, "--data"), ids), f"MLPerf's calibration list ({SPLIT} split of CNN/DailyMail)"
@@ -56,7 +56,7 @@ def ids_in(text: str) -> list[str]:
     return ids
 
 
-def picked(data: Any, ids: Sequence[str]) -> list[Record]:
+def picked(data: Any, ids: Sequence[str]) -> list[Article]:
     """The records of a data set with these ids. Raises UsageError where one is missing."""
     rows = {id: row for row, id in enumerate(data["id"])}
     if missing := [id for id in ids if id not in rows]:

@@ -37,7 +37,7 @@ VERDICTS: tuple[tuple[str, str, Tell], ...] = (
 
 
 @dataclass(frozen=True)
-class Column:
+class RunColumn:
     """One property of every run: a value each, in the order of the runs."""
 
     name: str
@@ -49,15 +49,19 @@ class Column:
         return value if isinstance(value, str) else number(value, 6)
 
 
-def columns(runs: Sequence[Compared]) -> list[Column]:
+def columns(runs: Sequence[Compared]) -> list[RunColumn]:
     """The properties of the runs; settings only where they differ, metrics only where one has them."""
     settings = [run.settings for run in runs]
     names = dict.fromkeys(name for each in settings for name in each)
     found = [
-        *(Column(name, label, tuple(map(tell, runs))) for name, label, tell in ABOUT),
-        *(Column(name, name, tuple(each.get(name) for each in settings)) for name in names if differ(name, settings)),
-        *(Column(name, label, tuple(map(tell, runs))) for name, label, tell in VERDICTS),
-        *(Column(m.name, m.label, tuple(m.of(run.summary) for run in runs), m) for m in compared_metrics()),
+        *(RunColumn(name, label, tuple(map(tell, runs))) for name, label, tell in ABOUT),
+        *(
+            RunColumn(name, name, tuple(each.get(name) for each in settings))
+            for name in names
+            if differ(name, settings)
+        ),
+        *(RunColumn(name, label, tuple(map(tell, runs))) for name, label, tell in VERDICTS),
+        *(RunColumn(m.name, m.label, tuple(m.of(run.summary) for run in runs), m) for m in compared_metrics()),
     ]
     return [column for column in found if any(value is not None for value in column.values)]
 
@@ -171,7 +175,7 @@ def refusal(a: Compared, b: Compared) -> str:
     return a.speed.differences(replace(b.speed, machine=a.speed.machine))
 
 
-def ratios_of(column: Column, refusals: Sequence[str]) -> list[str]:
+def ratios_of(column: RunColumn, refusals: Sequence[str]) -> list[str]:
     """Each value over the first, of a measurement that can be better or worse; empty where that says nothing."""
     if not column.metric or not column.metric.better or column.metric.name in mlperf.SCORES:
         return [""] * len(refusals)

@@ -34,7 +34,7 @@ class Panel:
 
 
 @dataclass(frozen=True)
-class Load:
+class LoadAxis:
     """What differs between the tests of a curve."""
 
     name: str
@@ -45,12 +45,12 @@ class Load:
 
 
 TOKENS = (Panel("ttft", "p50", "p99"), Panel("tpot", "p50", "p99"))
-RATE = Load("rate", "queries/s", TOKENS, doubling=False)
-BATCH = Load("batch", "samples per query", (Panel("latency", "p50", "p90"), Panel("tpot", "p50", "p99")))
-CONCURRENCY = Load("concurrency", "requests in flight", TOKENS, step=True)
+RATE = LoadAxis("rate", "queries/s", TOKENS, doubling=False)
+BATCH = LoadAxis("batch", "samples per query", (Panel("latency", "p50", "p90"), Panel("tpot", "p50", "p99")))
+CONCURRENCY = LoadAxis("concurrency", "requests in flight", TOKENS, step=True)
 
 
-def load_of(probe: Probe) -> Load:
+def load_of(probe: Probe) -> LoadAxis:
     return RATE if probe.qps is not None else BATCH if probe.concurrency is None else CONCURRENCY
 
 

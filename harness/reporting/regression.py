@@ -69,7 +69,7 @@ class Judgement:
 
 
 @dataclass(frozen=True)
-class Change:
+class AnswerChange:
     """A change in percent, and the 95 % interval; the change itself where it has none."""
 
     percent: float
@@ -190,7 +190,7 @@ def judged(sides: Sides, one: Condition) -> Judgement:
     return Judgement(one.text, verdict, ", ".join(before), ", ".join(after), change.words, why)
 
 
-def change_of(before: Sequence[float], after: Sequence[float]) -> Change:
+def change_of(before: Sequence[float], after: Sequence[float]) -> AnswerChange:
     """The change of the geometric mean, with its interval where a side has several runs."""
     logs = [[math.log(value) for value in side] for side in (before, after)]
     middle = statistics.fmean(logs[1]) - statistics.fmean(logs[0])
@@ -199,7 +199,7 @@ def change_of(before: Sequence[float], after: Sequence[float]) -> Change:
     if freedom:
         squares = sum(sum((value - statistics.fmean(side)) ** 2 for value in side) for side in logs)
         half = student(freedom) * math.sqrt(squares / freedom * (1 / len(before) + 1 / len(after)))
-    return Change(*(100 * math.expm1(value) for value in (middle, middle - half, middle + half)))
+    return AnswerChange(*(100 * math.expm1(value) for value in (middle, middle - half, middle + half)))
 
 
 def student(freedom: int) -> float:
@@ -207,7 +207,7 @@ def student(freedom: int) -> float:
     return STUDENT[freedom - 1] if freedom <= len(STUDENT) else NORMAL
 
 
-def told(one: Condition, change: Change) -> tuple[Verdict, str]:
+def told(one: Condition, change: AnswerChange) -> tuple[Verdict, str]:
     """FAIL where the whole interval is beyond the bound, PASS where it is wholly within."""
     beyond = [end > one.bound if one.above else end < one.bound for end in (change.low, change.high)]
     if beyond[0] != beyond[1]:
@@ -245,7 +245,7 @@ def rescored(one: Condition, pair: Pair) -> Judgement:
     if not one.change:
         worse = row.b > one.bound if one.above else row.b < one.bound
         return Judgement(one.text, "FAIL" if worse else "PASS", number(row.a, 6), number(row.b, 6))
-    change = Change(*(100 * value / row.a for value in (row.difference, row.low, row.high)))
+    change = AnswerChange(*(100 * value / row.a for value in (row.difference, row.low, row.high)))
     verdict, why = told(one, change)
     return Judgement(one.text, verdict, number(row.a, 6), number(row.b, 6), change.words, why)
 

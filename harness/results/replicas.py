@@ -17,7 +17,7 @@ GREW = 1.0 + 1e-9
 
 
 @dataclass(frozen=True)
-class Point:
+class CurvePoint:
     """One load of a curve: requests/s that a replica answered, its p99 latencies in ms, and whether they kept the
     limits with a steady queue."""
 
@@ -41,11 +41,11 @@ class Hour:
 class Fleet:
     """What the traffic needs of replicas that answer `rate` requests/s each within the limits."""
 
-    best: Point
+    best: CurvePoint
     rate: float  # of it, after the headroom
     hours: tuple[Hour, ...]
-    at_peak: Point | None  # the measured point whose latencies the busiest minute stays under
-    without_one: Point | None  # the same, with one replica fewer; None: more than was measured within the limits
+    at_peak: CurvePoint | None  # the measured point whose latencies the busiest minute stays under
+    without_one: CurvePoint | None  # the same, with one replica fewer; None: more than was measured within the limits
     month: float | None  # in the currency of --price-per-hour
 
     @property
@@ -57,12 +57,12 @@ class Fleet:
         return sum(hour.replicas for hour in self.hours)
 
 
-def points(summary: Summary) -> list[Point]:
+def points(summary: Summary) -> list[CurvePoint]:
     """The loads of a run that were tested, by rate: its probes and its own test. Raises UsageError where none was."""
     test = summary.run.performance
     fell = test.target_qps if test and not test.valid else None
     found = [
-        Point(
+        CurvePoint(
             f"{probe.load:g} {'queries/s' if probe.qps is not None else 'in flight'}",
             probe.samples_per_sec,
             probe.ttft_p99,
@@ -74,7 +74,7 @@ def points(summary: Summary) -> list[Point]:
     ]
     if test and test.samples_per_sec and not test.concurrency:
         tails = (test.ttft_ms.p99 if test.ttft_ms else None, test.tpot_ms.p99 if test.tpot_ms else None)
-        found.append(Point("the run's own test", test.samples_per_sec, *tails, test.valid))
+        found.append(CurvePoint("the run's own test", test.samples_per_sec, *tails, test.valid))
     if not found:
         raise UsageError(
             f"{summary.meta.run}: no load was tested; take a run with --server-target-qps 5,10,20 or --concurrency."
@@ -89,7 +89,7 @@ def held(probe: Probe, fell: float | None) -> bool:
     return probe.held and not (probe.concurrency is not None and probe.why)
 
 
-def fleet(curve: Sequence[Point], minutes: Sequence[float], headroom: float, price: float | None) -> Fleet:
+def fleet(curve: Sequence[CurvePoint], minutes: Sequence[float], headroom: float, price: float | None) -> Fleet:
     """The replicas for each hour of `minutes`, which are requests/s by minute from the first hour on.
 
     `headroom` is the share of a replica's rate that is kept free, `price` that of a replica's hour. Raises UsageError
@@ -109,6 +109,6 @@ def fleet(curve: Sequence[Point], minutes: Sequence[float], headroom: float, pri
     return Fleet(best, rate, hours, above(kept, busiest.peak / busiest.replicas), above(kept, fewer), month)
 
 
-def above(kept: Sequence[Point], rate: float) -> Point | None:
+def above(kept: Sequence[CurvePoint], rate: float) -> CurvePoint | None:
     """The lowest measured point, within the limits, at this rate or a higher one."""
     return next((point for point in kept if point.rate * GREW >= rate), None)

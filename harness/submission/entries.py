@@ -29,7 +29,7 @@ SHARED = [name for name in affecting(RunConfig, "work", "answers", "speed") if n
 
 
 @dataclass(frozen=True)
-class Run:
+class SubmittedRun:
     """A finished run's folder, and its config.json."""
 
     path: Path
@@ -67,9 +67,9 @@ class Run:
 class Entry:
     """One result of a submission: an accuracy and a performance test, often of one run, and TEST06 where it was run."""
 
-    accuracy: Run
-    performance: Run
-    test06: Run | None
+    accuracy: SubmittedRun
+    performance: SubmittedRun
+    test06: SubmittedRun | None
 
     @property
     def config(self) -> RunConfig:
@@ -94,15 +94,15 @@ class Entry:
         return SCENARIO[self.config.scenario]
 
     @property
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[SubmittedRun]:
         """The runs it rests on, each once."""
         runs = [self.accuracy, self.performance, *([self.test06] if self.test06 else [])]
         return [run for n, run in enumerate(runs) if run not in runs[:n]]
 
 
-def read_run(path: Path) -> Run:
+def read_run(path: Path) -> SubmittedRun:
     """Raises UsageError for a folder that holds no finished run, LogError for logs that are not its own."""
-    run = Run(path, facts_of(path))
+    run = SubmittedRun(path, facts_of(path))
     status = status_of(path)
     if status is None or status.status != "complete":
         raise UsageError(
@@ -119,7 +119,7 @@ def collect(paths: Sequence[Path]) -> list[Entry]:
 
     An entry's accuracy and performance test may come from two runs of the same settings.
     """
-    groups: dict[tuple[str, str], list[Run]] = {}
+    groups: dict[tuple[str, str], list[SubmittedRun]] = {}
     for run in map(read_run, paths):
         groups.setdefault((run.config.category, run.config.scenario), []).append(run)
     entries = [join(runs, f"{category} {scenario}") for (category, scenario), runs in groups.items()]
@@ -129,10 +129,10 @@ def collect(paths: Sequence[Path]) -> list[Entry]:
     return entries
 
 
-def join(runs: Sequence[Run], label: str) -> Entry:
+def join(runs: Sequence[SubmittedRun], label: str) -> Entry:
     """One entry out of the runs of its scenario."""
     names = " and ".join(str(run.path) for run in runs)
-    found: dict[Test, list[Run]] = {
+    found: dict[Test, list[SubmittedRun]] = {
         test: [run for run in runs if run.has(test)] for test in ("accuracy", "performance", "test06")
     }
     for test, having in found.items():

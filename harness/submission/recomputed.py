@@ -12,7 +12,7 @@ from harness.common.errors import BenchmarkError
 from harness.config.checkpoint import load_tokenizer
 from harness.evaluation import accuracy
 from harness.loadgen.log import TestResult
-from harness.submission.entries import Entry, Run
+from harness.submission.entries import Entry, SubmittedRun
 from harness.workloads import cnn_dailymail as samples
 
 LEAST = 1e-3  # by which scores may differ, which are rounded to four digits
@@ -30,7 +30,7 @@ def differences(entry: Entry) -> Iterator[str]:
         yield f"TEST06 was judged with the end-of-text token {entry.test06.test06[1]}, not {tokenizer.eos_token_id}"
 
 
-def other_scores(run: Run, tokenizer: Any) -> Iterator[str]:
+def other_scores(run: SubmittedRun, tokenizer: Any) -> Iterator[str]:
     """Where rouge.json says something else than the accuracy log, decoded and scored against the data set."""
     kept = run.scores
     splitter = accuracy.sentence_splitter()[0]

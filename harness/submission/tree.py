@@ -19,7 +19,7 @@ from harness.common.paths import ROOT
 from harness.config import mlperf
 from harness.evaluation.accuracy import accuracy_txt, digest
 from harness.runs.folder import FOLDER
-from harness.submission.entries import Entry, Run
+from harness.submission.entries import Entry, SubmittedRun
 
 IMPLEMENTATION = "vllm"
 LOGS = ("mlperf_log_summary.txt", "mlperf_log_detail.txt")
@@ -114,7 +114,7 @@ def put_results(entry: Entry, folder: Path) -> None:
     copy(entry.performance.folder("performance"), folder / "performance" / "run_1", LOGS)
 
 
-def scores_of(run: Run) -> mlperf.Scores:
+def scores_of(run: SubmittedRun) -> mlperf.Scores:
     """Raises UsageError where rouge.json lacks one."""
     try:
         return mlperf.Scores(**run.scores.scores)

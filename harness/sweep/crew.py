@@ -11,7 +11,7 @@ from harness.common import disk, processes
 from harness.common.progress import Display
 from harness.sweep import experiment, report
 from harness.sweep.choice import Choice
-from harness.sweep.experiment import Record
+from harness.sweep.experiment import ExperimentRecord
 from harness.sweep.file import Experiment
 from harness.sweep.lanes import Lane
 from harness.sweep.schedule import Job, Schedule
@@ -24,7 +24,7 @@ class Crew:
     plan: Schedule
     choice: Choice
     place: Path
-    keep: Callable[[Record], None]
+    keep: Callable[[ExperimentRecord], None]
     lock: int
     display: Display
     turn: threading.RLock = field(default_factory=threading.RLock)  # for schedule, records and display
@@ -79,10 +79,10 @@ class Crew:
         self.plan.out_of_time |= time.monotonic() > self.plan.deadline
         return self.stop.is_set() or (self.plan.out_of_time and time.monotonic() > self.plan.deadline)
 
-    def once(self, job: Job, lane: Lane) -> Record:
+    def once(self, job: Job, lane: Lane) -> ExperimentRecord:
         """One experiment once; it has ended when its GPUs' memory is free again."""
         if why := self.choice.reasons.get(job.item.name):
-            record = Record(job.item.name, job.turn, "skipped", why)
+            record = ExperimentRecord(job.item.name, job.turn, "skipped", why)
         else:
             disk.check_space(self.place)
             taken, limit = lane.memory_used(), self.choice.timeout
@@ -94,6 +94,6 @@ class Crew:
         self.put(record)
         return record
 
-    def put(self, record: Record) -> None:
+    def put(self, record: ExperimentRecord) -> None:
         with self.turn:
             self.keep(record)

@@ -31,7 +31,7 @@ MACHINE = Lane()
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ExperimentOutcome:
     """What a run came to: the metrics of a sweep's table by name, None where not measured, and the two verdicts."""
 
     values: dict[str, float | None] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Record:
+class ExperimentRecord:
     """One experiment run once. `run` is its run folder, relative to the sweep's; `reason` one line where it failed.
 
     `gpu` is the one it ran on side by side with others; a `final` ran at full length after all rounds.
@@ -58,7 +58,7 @@ class Record:
     reason: str = ""
     seconds: float = 0.0
     run: str | None = None
-    outcome: Outcome = Outcome()
+    outcome: ExperimentOutcome = ExperimentOutcome()
     gpu: str = ""
     final: bool = False
 
@@ -80,7 +80,7 @@ def run(
     watch: Watch,
     lane: Lane = MACHINE,
     final: bool = False,
-) -> Record:
+) -> ExperimentRecord:
     """Runs `item` in `place`/<name>, for at most `timeout` seconds; `watch` gets the last line it printed, and says
     whether it shall be ended.
 
@@ -96,7 +96,7 @@ def run(
             process = started(item, folder, screen, lock, lane)
         except (OSError, ValueError) as error:  # a variable's value that none can have, say
             reason = f"run.py could not be started: {error}"
-            return Record(item.name, turn, "failed", reason, gpu=lane.gpu, final=final)
+            return ExperimentRecord(item.name, turn, "failed", reason, gpu=lane.gpu, final=final)
     stopped = watched(process, folder / SCREEN, begin + timeout, watch)
     seconds = round(time.monotonic() - begin, 1)
     left = run_folder(folder, before)
@@ -107,8 +107,8 @@ def run(
     if left and known and known.status == "running":
         results.RunFolder(folder, left.name).set_status("failed", reason)
     made = str(left.relative_to(place)) if left else None
-    found = outcome(left) if left else Outcome()
-    return Record(item.name, turn, status, reason, seconds, made, found, lane.gpu, final)
+    found = outcome(left) if left else ExperimentOutcome()
+    return ExperimentRecord(item.name, turn, status, reason, seconds, made, found, lane.gpu, final)
 
 
 def started(item: Experiment, folder: Path, screen: IO[str], lock: int, lane: Lane) -> "subprocess.Popen[bytes]":
@@ -173,7 +173,7 @@ def end(process: "subprocess.Popen[bytes]") -> None:
     process.wait()
 
 
-def wait_for_gpu_memory(record: Record, before: int, lane: Lane = MACHINE) -> Record:
+def wait_for_gpu_memory(record: ExperimentRecord, before: int, lane: Lane = MACHINE) -> ExperimentRecord:
     """The record, once no more GPU memory is taken than the bytes `before` its run; it says so if that stays."""
     until = time.monotonic() + MEMORY_WAIT_S
     while lane.memory_used() > before + MEMORY_SLACK:
@@ -192,15 +192,15 @@ def last_line(path: Path) -> str:
     return lines[-1].removeprefix("error: ") if lines else ""
 
 
-def outcome(folder: Path) -> Outcome:
+def outcome(folder: Path) -> ExperimentOutcome:
     """What the run in a folder came to; nothing where it has no summary."""
     path = folder / "summary.json"
-    return from_summary(files.read(path, Summary)) if path.exists() else Outcome()
+    return from_summary(files.read(path, Summary)) if path.exists() else ExperimentOutcome()
 
 
-def from_summary(summary: Summary) -> Outcome:
+def from_summary(summary: Summary) -> ExperimentOutcome:
     test, score = summary.run.performance, summary.run.accuracy
-    return Outcome(
+    return ExperimentOutcome(
         values=metrics.values(summary, "sweep"),
         valid=test.valid if test else None,
         invalid_reasons=tuple(test.invalid_reasons) if test else (),

@@ -15,7 +15,7 @@ from harness.runs import folder as results
 from harness.sweep import report
 from harness.sweep.choice import Choice
 from harness.sweep.crew import Crew
-from harness.sweep.experiment import Record
+from harness.sweep.experiment import ExperimentRecord
 from harness.sweep.file import BASELINE, Experiment, Sweep
 from harness.sweep.lanes import lanes
 from harness.sweep.schedule import Schedule
@@ -28,9 +28,9 @@ class Going:
     """A sweep that is being run: its folder, and the records of what has ended."""
 
     folder: results.RunFolder
-    records: list[Record] = field(default_factory=list)
+    records: list[ExperimentRecord] = field(default_factory=list)
 
-    def put(self, record: Record) -> None:
+    def put(self, record: ExperimentRecord) -> None:
         """Keeps a record in place of an earlier one of the same run."""
         self.records = [*(known for known in self.records if known.key != record.key), record]
         self.keep("records", [asdict(known) for known in self.records])

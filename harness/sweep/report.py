@@ -16,7 +16,7 @@ from harness.results import metrics
 from harness.results.metrics import Metric
 from harness.runs import folder as results
 from harness.sweep import plots
-from harness.sweep.experiment import Record
+from harness.sweep.experiment import ExperimentRecord
 from harness.sweep.file import BASELINE
 from harness.sweep.knob import Knob, knob
 from harness.sweep.lanes import SHARED
@@ -117,7 +117,7 @@ def change(ratio: float) -> str:
     return f"{100 * (ratio - 1):+.1f} %"
 
 
-def line(record: Record) -> str:
+def line(record: ExperimentRecord) -> str:
     """One experiment's outcome in one line."""
     run = record.outcome
     if record.status != "complete":
@@ -221,7 +221,7 @@ def loss(row: Row, base: Row | None) -> str:
     return f"{mlperf.SCORES[SCORE]} {lost - start:+.2f}"
 
 
-def deviations(folder: Path, records: Sequence[Record]) -> dict[str, object]:
+def deviations(folder: Path, records: Sequence[ExperimentRecord]) -> dict[str, object]:
     """Why the numbers are not MLPerf's: `shared` by all runs, and each run's `own`."""
     runs = [record.run for record in records if record.run and record.status == "complete"]
     paths = {run: folder / run / "config.json" for run in runs}

@@ -13,7 +13,7 @@ from harness.config import mlperf
 from harness.config.engine import affecting
 from harness.config.run import RunConfig
 from harness.results import metrics
-from harness.sweep.experiment import Outcome, Record
+from harness.sweep.experiment import ExperimentOutcome, ExperimentRecord
 from harness.sweep.file import BASELINE, Experiment, Sweep
 
 # From ENOUGH rounds on the verdict is that of a 95 % interval of the rounds' changes (Student's t of their logarithms):
@@ -39,7 +39,7 @@ class State:
     started: str
     system: System
     sweep: Sweep
-    records: tuple[Record, ...]
+    records: tuple[ExperimentRecord, ...]
     note: str = ""  # of the sweep as a whole: what its time limit left out
     schema_version: int = SCHEMA
 
@@ -61,7 +61,7 @@ class Row:
     """One experiment over all its rounds; `numbers` are means of the complete ones, by metric."""
 
     experiment: Experiment
-    records: tuple[Record, ...]
+    records: tuple[ExperimentRecord, ...]
     numbers: dict[str, float | None]
     ratio: Ratio | None = None
     baseline_others: tuple[str, ...] = ()
@@ -71,7 +71,7 @@ class Row:
         return self.experiment.name
 
     @property
-    def complete(self) -> list[Outcome]:
+    def complete(self) -> list[ExperimentOutcome]:
         return [record.outcome for record in self.records if record.status == "complete"]
 
     @property
@@ -188,7 +188,7 @@ def fixed_rate(item: Experiment) -> bool:
     return scenario(item).fixed_rate and item.settings.get("server_target_qps") != "max"
 
 
-def means(records: Sequence[Record]) -> dict[str, float | None]:
+def means(records: Sequence[ExperimentRecord]) -> dict[str, float | None]:
     done = [record.outcome for record in records if record.status == "complete"]
     return {metric.name: average([run.get(metric.name) for run in done]) for metric in metrics.shown("sweep")}
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from statistics import mean
 
 from harness.sweep.choice import Choice
-from harness.sweep.experiment import ENDED, Record
+from harness.sweep.experiment import ENDED, ExperimentRecord
 from harness.sweep.file import BASELINE, Experiment
 from harness.sweep.lanes import Lane
 
@@ -39,7 +39,7 @@ class Schedule:
 
     chosen: Sequence[Experiment]
     choice: Choice
-    records: Callable[[], Sequence[Record]]
+    records: Callable[[], Sequence[ExperimentRecord]]
     began: float = field(default_factory=lambda: time.monotonic())
     taken: set[tuple[str, int, bool, str]] = field(default_factory=set)
     out_of_time: bool = False

@@ -48,7 +48,7 @@ class TrackingError(BenchmarkError):
 
 
 @dataclass(frozen=True)
-class Entry:
+class TrackedRun:
     """One MLflow run: what is logged, and where its files lie. `key` tells it from others of the same folder."""
 
     key: str
@@ -60,7 +60,7 @@ class Entry:
     tags: dict[str, str] = field(default_factory=dict)
     folder: Path | None = None
     finished: bool = True
-    children: tuple["Entry", ...] = ()
+    children: tuple["TrackedRun", ...] = ()
 
 
 def send(folder: Path, results_dir: Path) -> str:
@@ -101,7 +101,7 @@ class Store:
         files = None if uri else (local / "mlflow").as_uri()
         self.experiment = known.experiment_id if known else self.client.create_experiment(name, artifact_location=files)
 
-    def log(self, item: Entry, ledger: Path, parent: str | None = None) -> str:
+    def log(self, item: TrackedRun, ledger: Path, parent: str | None = None) -> str:
         """Logs an entry and its children; run ids are noted before anything else is sent."""
         from mlflow.entities import Metric, Param, RunTag
 
@@ -124,7 +124,7 @@ class Store:
         self.client.set_terminated(run, "FINISHED" if item.finished else "FAILED", end)
         return f"logged {item.name} to {self.place}"
 
-    def run(self, item: Entry, ledger: Path, at: int) -> str:
+    def run(self, item: TrackedRun, ledger: Path, at: int) -> str:
         """The id of the entry's run: the one of an earlier try, if this store has it, or a new one."""
         from mlflow.exceptions import MlflowException
 
@@ -152,7 +152,7 @@ def kept_files(folder: Path) -> Iterator[Path]:
         yield from (path for path in sorted(folder.glob(pattern)) if path.is_file() and path.name not in LEFT_OUT)
 
 
-def entry(folder: Path) -> Entry:
+def entry(folder: Path) -> TrackedRun:
     """A folder of run.py, mmlu.py or sweep.py as an entry. Raises UsageError for any other, or one not finished."""
     known = results.status_of(folder)
     status = known.status if known else "no run folder"
@@ -165,7 +165,7 @@ def entry(folder: Path) -> Entry:
     return mmlu(folder) if (folder / "overall.json").exists() else benchmark(folder)
 
 
-def benchmark(folder: Path) -> Entry:
+def benchmark(folder: Path) -> TrackedRun:
     facts, summary = results.facts_of(folder), files.read(folder / "summary.json", Summary)
     meta, test, score = summary.meta, summary.run.performance, summary.run.accuracy
     numbers: dict[str, float | None] = metrics.values(summary, "mlflow")
@@ -189,14 +189,14 @@ def benchmark(folder: Path) -> Entry:
     return made(folder, meta.started, params, numbers, tags | machine(summary.system))
 
 
-def mmlu(folder: Path) -> Entry:
+def mmlu(folder: Path) -> TrackedRun:
     facts, summary = files.read(folder / "config.json", MMLUFacts), files.read(folder / "overall.json", Overall)
     numbers = {key: value for key, value in summary if isinstance(value, int | float) and key != "schema_version"}
     params = flat(facts.config) | flat(facts.engine_args, "engine.")
     return made(folder, facts.started, params, numbers, {"kind": "mmlu"} | machine(facts.system))
 
 
-def sweep(folder: Path) -> Entry:
+def sweep(folder: Path) -> TrackedRun:
     """A sweep: one entry for the whole, a child for every experiment that was run."""
     from harness.sweep import report as sweep_report
     from harness.sweep.rows import rows
@@ -210,7 +210,7 @@ def sweep(folder: Path) -> Entry:
             child = entry(folder / record.run)
             known = replace(child, key=key, name=key, tags=child.tags | tags)
         else:
-            known = Entry(key, key, state.started, tags=tags, finished=False)
+            known = TrackedRun(key, key, state.started, tags=tags, finished=False)
         if record.status != "skipped":
             children.append(known)
     params = {"sweep": state.sweep.name, "experiments": str(len(state.sweep.experiments))}
@@ -227,12 +227,12 @@ def made(
     params: dict[str, str],
     numbers: Mapping[str, float | None],
     tags: Mapping[str, object],
-) -> Entry:
+) -> TrackedRun:
     kept = {key: float(value) for key, value in numbers.items() if value is not None}
     words = {key: str(value) for key, value in tags.items()}
     known = results.status_of(folder)
     finished, ended = known is not None and known.status == "complete", known.time if known else None
-    return Entry("run", folder.resolve().name, started, ended, params, kept, words, folder, finished)
+    return TrackedRun("run", folder.resolve().name, started, ended, params, kept, words, folder, finished)
 
 
 def machine(system: System) -> dict[str, str]:

@@ -12,7 +12,7 @@ from harness.common.coerce import read_given
 from harness.common.errors import UsageError
 from harness.config import mlperf
 from harness.config.run import RunConfig
-from harness.config.workload import Asked
+from harness.config.workload import RequestSet
 
 HUB_DATASET, SPLIT = ("abisee/cnn_dailymail", "3.0.0"), "validation"
 
@@ -29,7 +29,7 @@ class Library:
     articles: list[str]
     source: str
     new_tokens: list[int] | None = None
-    asked: Asked | None = None
+    asked: RequestSet | None = None
     official: bool = True  # MLPerf's own samples, as far as their number and lengths tell
 
     @property
@@ -46,7 +46,7 @@ class Library:
 
 
 @dataclass(frozen=True)
-class Record:
+class Article:
     """One sample as it is stored; `tokens` only where the prompt came encoded."""
 
     article: str
@@ -85,12 +85,12 @@ def is_official(library: Library, stored: int, category: str) -> bool:
     )
 
 
-def stored(path: Path, flag: str) -> list[Record]:
+def stored(path: Path, flag: str) -> list[Article]:
     """The records of a file or folder that the user named with `flag`. Raises UsageError where it cannot be read."""
     return from_folder(path, flag) if path.is_dir() else from_json(path, flag)
 
 
-def encoded(records: Sequence[Record], tokenizer: Any, source: str) -> Library:
+def encoded(records: Sequence[Article], tokenizer: Any, source: str) -> Library:
     """The records with their prompts as token ids. Raises UsageError for ids that the model does not know."""
     prompts = [record.tokens or tokenizer.encode(mlperf.PROMPT.format(input=record.article)) for record in records]
     limit = len(tokenizer)
@@ -112,7 +112,7 @@ def check_lengths(library: Library, max_model_len: int, max_new_tokens: int) -> 
         )
 
 
-def shuffled(records: Sequence[Record]) -> list[Record]:
+def shuffled(records: Sequence[Article]) -> list[Article]:
     """The order of the edge category: as `datasets` shuffles with seed 42."""
     from datasets import Dataset
 
@@ -120,7 +120,7 @@ def shuffled(records: Sequence[Record]) -> list[Record]:
     return [records[index] for index in order["index"]]
 
 
-def from_json(path: Path, flag: str = "--dataset-path") -> list[Record]:
+def from_json(path: Path, flag: str = "--dataset-path") -> list[Article]:
     """The MLCommons file: a JSON array of records with `input`, `tok_input` and `output`."""
     data = read_given(flag, path, "JSON", json.loads)
     if not isinstance(data, list) or not data:
@@ -128,7 +128,7 @@ def from_json(path: Path, flag: str = "--dataset-path") -> list[Record]:
     return [record(item, f"{path}: record {number}") for number, item in enumerate(data)]
 
 
-def record(item: Any, where: str) -> Record:
+def record(item: Any, where: str) -> Article:
     if not isinstance(item, dict):
         raise UsageError(f"{where} is not an object.")
     for key in ("input", "output"):
@@ -139,10 +139,10 @@ def record(item: Any, where: str) -> Record:
     tokens = item.get("tok_input")
     if tokens is not None and not (isinstance(tokens, list) and tokens and all(type(t) is int for t in tokens)):
         raise UsageError(f"{where}: 'tok_input' is not a list of token ids.")
-    return Record(item["input"], item["output"], tokens)
+    return Article(item["input"], item["output"], tokens)
 
 
-def from_folder(path: Path, flag: str = "--dataset-path") -> list[Record]:
+def from_folder(path: Path, flag: str = "--dataset-path") -> list[Article]:
     """A folder written by `datasets`' save_to_disk: one split, or a dictionary with a validation split."""
     from datasets import DatasetDict, load_from_disk
 
@@ -170,11 +170,11 @@ def from_hub(split: str, flag: str = "--dataset-path") -> Any:
         ) from None
 
 
-def from_columns(data: Any, source: str) -> list[Record]:
+def from_columns(data: Any, source: str) -> list[Article]:
     for column in ("article", "highlights"):
         if column not in data.column_names:
             raise UsageError(f"{source}: no column {column!r}; it has {', '.join(data.column_names)}.")
-    records = [Record(*pair) for pair in zip(data["article"], data["highlights"], strict=True)]
+    records = [Article(*pair) for pair in zip(data["article"], data["highlights"], strict=True)]
     for number, item in enumerate(records):
         if not (isinstance(item.article, str) and isinstance(item.reference, str)):
             raise UsageError(f"{source}: record {number} has no text under 'article' or 'highlights'.")

@@ -18,7 +18,7 @@ from harness.config import mlperf
 from harness.config.checkpoint import load_tokenizer
 from harness.config.engine import EngineConfig
 from harness.config.run import RunConfig
-from harness.config.workload import OFFICIAL, SYNTHETIC_COUNT, WORKLOADS, Asked, Workload, lengths
+from harness.config.workload import OFFICIAL, SYNTHETIC_COUNT, WORKLOADS, RequestSet, Workload, lengths
 from harness.runs.records import Spread
 from harness.workloads import requests_file
 from harness.workloads.cnn_dailymail import Library
@@ -108,7 +108,7 @@ def library(
 ) -> Library:
     """The samples of a file; `new` holds the most tokens of each answer, `places` where each request stands."""
     longest = max(range(len(prompts)), key=lambda index: len(prompts[index]) + new[index])
-    asked = Asked(
+    asked = RequestSet(
         name=workload.name,
         about=workload.imitates,
         samples=len(found.requests),
@@ -158,7 +158,7 @@ def synthetic(config: RunConfig, tokenizer: Any) -> Library:
     prompts = [source.choices(words, k=read.draw(source)) for _ in range(count)]
     new = [write.draw(source) for _ in range(count)]
     longest = max(len(prompt) + answer for prompt, answer in zip(prompts, new, strict=True))
-    asked = Asked(
+    asked = RequestSet(
         name=config.workload_name,
         about="random prompts, and answers of exact lengths",
         samples=count,
