@@ -70,7 +70,12 @@ class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
     version: Literal["5.1", "6.0", "6.1"] = flag(
         "5.1", BENCHMARK, "answers", "MLPerf Inference round: its seeds and rules."
     )
-    category: Literal["datacenter", "edge"] = flag("datacenter", BENCHMARK, "work", "Which sample set and scenarios.")
+    category: Literal["auto", "datacenter", "edge"] = flag(
+        "auto",
+        BENCHMARK,
+        "work",
+        "Which sample set and scenarios. auto: datacenter, or edge for singlestream, which it alone has.",
+    )
     scenario: Literal["offline", "server", "interactive", "singlestream", "multistream", "concurrency"] = flag(
         "offline",
         BENCHMARK,
@@ -197,6 +202,8 @@ class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
         object.__setattr__(self, "endpoint", endpoints.checked(self.endpoint))
         self.check_workload(self.mode, given)
         self.take_concurrency(given)
+        if self.category == "auto":
+            object.__setattr__(self, "category", self.scenario_rules.categories[0])
         allowed = mlperf.SCENARIOS[self.category]
         if self.scenario not in allowed:
             raise UsageError(f"--category {self.category} takes --scenario {', '.join(allowed)}; not {self.scenario}.")
