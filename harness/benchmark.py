@@ -55,6 +55,7 @@ class BenchmarkRun:
             command=processes.command_line(),
             started=results.now(),
             system=system.detect(),
+            installed=system.installed(),
         )
         run = cls(folder, display, facts)
         run.adopt(plan)

@@ -1,10 +1,6 @@
 """What an engine makes of its arguments and the checkpoint."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)
@@ -17,4 +13,7 @@ class EngineState:
     kv_cache_dtype: str = "auto"
     prefix_caching: bool | None = False  # None: cannot be seen
     speculation: str | None = None  # the method
+    effective_max_num_seqs: int | None = None  # what `auto` came to; None: not known
+    effective_max_num_batched_tokens: int | None = None
+    block_size: int | None = None
     kv_connector: str | None = None  # what else may hold attention caches, or make them up

@@ -5,14 +5,10 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from harness.config import mlperf
 from harness.config.engine_state import EngineState
-
-if TYPE_CHECKING:
-    pass
-
 
 Result = TypeVar("Result")
 

@@ -288,6 +288,9 @@ class VLLM(LoopThread):
             kv_cache_dtype=setup.cache_config.cache_dtype,
             prefix_caching=bool(setup.cache_config.enable_prefix_caching),
             speculation=str(speculation.method) if speculation else None,
+            effective_max_num_seqs=setup.scheduler_config.max_num_seqs,
+            effective_max_num_batched_tokens=setup.scheduler_config.max_num_batched_tokens,
+            block_size=setup.cache_config.block_size,
             kv_connector=str(setup.kv_transfer_config.kv_connector) if setup.kv_transfer_config else None,
         )
 

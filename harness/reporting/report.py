@@ -20,7 +20,7 @@ from harness.loadgen import log as loadgen_log
 from harness.profiling import traces
 from harness.reporting import answer, html, index, plots
 from harness.results import endpoint_overhead as beside
-from harness.results import metrics, performance
+from harness.results import metrics, performance, requests_table
 from harness.results import telemetry as usage
 from harness.results.advice import findings
 from harness.results.history import History
@@ -45,6 +45,9 @@ def build(folder: Path) -> Summary:
         why = f" ({status.reason})" if status and status.reason else ""
         raise UsageError(f"{folder}: no test came to its end{why}; nothing to render.")
     summary = summary.model_copy(update={"plots": summary.plots | plots.draw(folder, summary)})
+    if summary.run.performance:
+        requests_table.write(folder / FOLDER["performance"])
+        summary = summary.model_copy(update={"logs": logs(folder)})
     page = render(
         "report.md.j2",
         few=mlperf.FEW,

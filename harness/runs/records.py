@@ -30,6 +30,8 @@ class Facts(File):
     started: str
     command: str
     system: System
+    installed: dict[str, str] = {}
+    """Every package of the environment, with its version."""
     engine: str | None = None  # with its version; None: an older record, or one that did not start
     engine_start_s: float | None = None
     engine_args: dict[str, JsonValue] = {}

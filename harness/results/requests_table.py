@@ -1,0 +1,55 @@
+"""Each request of a performance test as a line of a table: when it came, how long it took, how long it was."""
+
+from pathlib import Path
+
+from harness.common.files import write_text
+from harness.loadgen import log as loadgen_log
+from harness.loadgen import request_times, token_times
+from harness.results.performance import prompt_counts
+
+TABLE = "request_times.csv"
+COLUMNS = ("arrival_s", "sample", "prompt_tokens", "output_tokens", "ttft_ms", "tpot_ms", "latency_ms")
+
+
+def write(folder: Path) -> None:
+    """Leaves `request_times.csv` beside the logs of a test: a line a request, in the order of issue; a cell is empty
+    where its time or its tokens are not known. Arrivals are seconds since the first. Nothing without LoadGen's trace.
+
+    Raises LogError, UsageError, OSError.
+    """
+    if not token_times.traced(folder):
+        return
+    samples, counts, prompts = request_times.samples(folder), token_times.token_counts(folder), prompt_counts(folder)
+    begin = min((sample.scheduled_ms for sample in samples), default=0.0)
+    lines = [",".join(COLUMNS)]
+    for place, sample in enumerate(samples):
+        count = counts[place] if len(counts) == len(samples) else None
+        prompt = prompts[place] if len(prompts) == len(samples) else None
+        lines.append(
+            ",".join(
+                map(
+                    cell,
+                    (
+                        (sample.scheduled_ms - begin) / 1e3,
+                        sample.index,
+                        prompt,
+                        count,
+                        sample.ttft_ms,
+                        tpot(sample, count),
+                        sample.latency_ms,
+                    ),
+                )
+            )
+        )
+    write_text(folder / TABLE, "\n".join(lines) + "\n")
+
+
+def tpot(sample: loadgen_log.Sample, count: int | None) -> float | None:
+    """Milliseconds per output token after the first; None for an answer of one token, or if its TTFT is not known."""
+    if sample.ttft_ms is None or count is None or count < 2:
+        return None
+    return (sample.latency_ms - sample.ttft_ms) / (count - 1)
+
+
+def cell(value: float | None) -> str:
+    return "" if value is None else str(value) if isinstance(value, int) else f"{value:.6g}"
