@@ -27,6 +27,7 @@ from harness.config import endpoint as endpoints
 from harness.config.checkpoint import load_tokenizer
 from harness.config.plan import resolve
 from harness.config.run import RunConfig
+from harness.engines import openai
 from harness.engines.completions import events
 from harness.engines.openai import OpenAI
 from harness.engines.protocol import Sampling
@@ -503,6 +504,24 @@ def test_a_run_ends_in_one_line(tmp_path: Path, fault: str, said: str) -> None:
 
 
 @pytest.mark.slow
+def test_a_server_that_loads_is_waited_for(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(openai, "READY_S", 0.05)
+    fake = Fake(models=())
+    threading.Timer(0.5, lambda: setattr(fake, "models", ("demo",))).start()
+    with client(fake, wait_ready=60.0) as engine:
+        assert engine.servers[0].model == "demo"
+    assert "until it is ready: status 200, no model listed" in capsys.readouterr().out
+
+
+def test_a_server_that_never_comes_is_not_waited_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(openai, "READY_S", 0.05)
+    config = RunConfig(model="demo", endpoint=("http://127.0.0.1:9/v1",), wait_ready=0.3)
+    engine = OpenAI(config, 1024, load_tokenizer(config))
+    with pytest.raises(UsageError, match="no server there"):
+        engine.start()
+    engine.close()
+
+
 def test_a_run_without_a_server_ends_at_once(tmp_path: Path) -> None:
     done = run(tmp_path, "--endpoint", "http://127.0.0.1:9/v1", *SHORT, start=cold)
     assert done.code == 2, done.output

@@ -26,6 +26,7 @@ MOST = {  # what LoadGen can plan for: beyond, its counters overflow without a w
     "offline_expected_qps": 10**6,
     "stall_timeout": 30 * 24 * 3600,
     "request_timeout": 30 * 24 * 3600,
+    "wait_ready": 24 * 3600,
     "client_processes": 1024,
     "max_in_flight": 50_000,  # a connection each, and a client's ports end at about 60,000
 }
@@ -55,6 +56,9 @@ class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
     )
     request_timeout: float = flag(
         600.0, ENGINE, "nothing", "With --endpoint: seconds after which a request without a whole answer ends the run."
+    )
+    wait_ready: float | None = flag(
+        None, ENGINE, "nothing", "With --endpoint: seconds to wait for a server that is still loading. Unset: none."
     )
     max_in_flight: int = flag(
         1024, ENGINE, "speed", "With --endpoint: most requests at once at each; more wait in the client."

@@ -32,6 +32,7 @@ from harness.engines.loop import LoopThread
 from harness.engines.protocol import Sampling
 
 ANSWER_S = 10.0  # for what a server tells of itself
+READY_S = 1.0  # between two tries of a server that loads
 METRICS_S = 1.0  # for its metrics, once a second; for a page that it need not have
 SPARE_FILES = 256
 SHORT = 60  # characters of what a server calls itself
@@ -95,6 +96,9 @@ class OpenAI(LoopThread):
     async def _start(self) -> None:
         self._client.open()
         self._places = asyncio.Semaphore(self.config.max_in_flight * len(self.config.endpoint))
+        until = time.monotonic() + (self.config.wait_ready or 0.0)
+        for address in self.config.endpoint:
+            await self._ready(address, until)
         self.servers = [await self._discover(address) for address in self.config.endpoint]
         for server in self.servers:
             server.form = await self._probe(server)
@@ -115,6 +119,22 @@ class OpenAI(LoopThread):
 
     async def _open(self) -> None:
         await asyncio.gather(*(client.open() for client in self._remote))
+
+    async def _ready(self, address: str, until: float) -> None:
+        """Waits, no longer than `until`, for a server that loads: it refuses connections, answers 503 or lists no model.
+
+        Each try is a line in the run's engine.log. What is wrong after that, `_discover` says.
+        """
+        while time.monotonic() < until:
+            try:
+                status, listed, _ = await self._get(address, "/models")
+                if listed.get("data") or status in (401, 403):
+                    return
+                said = f"status {status}, no model listed"
+            except UsageError as error:
+                said = str(error)
+            print(f"waiting for {address} until it is ready: {said}", flush=True)
+            await asyncio.sleep(READY_S)
 
     async def _discover(self, address: str) -> Server:
         """What a server tells of itself. Raises UsageError where there is none, or it serves too short a context."""
