@@ -121,7 +121,7 @@ class OpenAI(LoopThread):
         await asyncio.gather(*(client.open() for client in self._remote))
 
     async def _ready(self, address: str, until: float) -> None:
-        """Waits, no longer than `until`, for a server that loads: it refuses connections, answers 503 or lists no model.
+        """Waits, until then at most, for a server that loads: it refuses connections, answers 503 or lists no model.
 
         Each try is a line in the run's engine.log. What is wrong after that, `_discover` says.
         """
