@@ -44,6 +44,7 @@ class Fake:
     delay_s: float = 0.0
     address: str = ""
     asked: list[dict[str, Any]] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)  # of all completions
     busy: int = 0
     most_busy: int = 0
     stop: Any = None
@@ -86,6 +87,7 @@ class Fake:
 
     async def complete(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
+        self.headers.append(dict(request.headers))
         if not self.token_ids and not isinstance(body["prompt"], str):
             return web.json_response({"detail": "prompt must be a string."}, status=400)
         if not self.extras and {"return_token_ids", "min_tokens"} & set(body):

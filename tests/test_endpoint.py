@@ -23,6 +23,7 @@ import pytest
 from aiohttp import web
 
 from harness.common.errors import BenchmarkError, EndpointError, EngineError, UsageError
+from harness.common.secrets import hide_known
 from harness.config import endpoint as endpoints
 from harness.config.checkpoint import load_tokenizer
 from harness.config.plan import resolve
@@ -504,6 +505,22 @@ def test_a_run_ends_in_one_line(tmp_path: Path, fault: str, said: str) -> None:
 
 
 @pytest.mark.slow
+def test_headers_of_the_environment_reach_the_server(processes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ENDPOINT_HEADERS", "X-Team: search-quality\n\nX-Route:blue-green")
+    with client(fake := Fake(), client_processes=processes) as engine:
+        answer(engine, stream=True)
+    for headers in fake.headers:
+        assert (headers["X-Team"], headers["X-Route"]) == ("search-quality", "blue-green")
+    assert fake.headers and "search-quality" not in hide_known("sent search-quality")
+
+
+@pytest.mark.parametrize("given", ["X-Team", "X Team: a", "X-Team: a\tb", "Host: elsewhere", ": a"])
+def test_what_is_no_header_is_refused(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ENDPOINT_HEADERS", given)
+    with pytest.raises(UsageError, match="ENDPOINT_HEADERS: line 1"), client(Fake()):
+        pass
+
+
 def test_a_server_that_loads_is_waited_for(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(openai, "READY_S", 0.05)
     fake = Fake(models=())

@@ -12,6 +12,7 @@ from harness.common.coerce import from_yaml
 
 HIDDEN = "***"
 FOLDERS = ("PWD", "OLDPWD")  # a shell's, and no passwords
+HEADERS = "ENDPOINT_HEADERS"  # in the environment: what every request to an endpoint carries beside its own
 SHORTEST = 8  # characters of a secret in the environment: shorter ones are words, such as EMPTY
 
 
@@ -90,6 +91,8 @@ def hide_known(text: str) -> str:
 def in_environment() -> set[str]:
     """The values of environment variables whose names say that they are secret."""
     named = {name: value for name, value in os.environ.items() if name not in FOLDERS and is_secret(name)}
+    for number, line in enumerate(os.environ.get(HEADERS, "").splitlines()):
+        named[f"{HEADERS} {number}"] = line.partition(":")[2].strip()
     return {value for value in named.values() if len(value) >= SHORTEST}
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
@@ -12,16 +13,37 @@ from urllib.request import getproxies
 import aiohttp
 
 from harness.common.errors import EndpointError, UsageError
+from harness.common.secrets import HEADERS
 from harness.config.run import RunConfig
 from harness.engines.completions import BYTES_PER_TOKEN, FORMS, MOST_BYTES, Form, Piece, bounded, events, excerpt, piece
 from harness.engines.protocol import Sampling
 
 KEY = "OPENAI_API_KEY"
+TOKEN = re.compile(r"[-!#$%&'*+.^_`|~0-9A-Za-z]+")  # a header's name, by RFC 9110
+REFUSED = {"accept-encoding", "content-type", "content-length", "host", "transfer-encoding", "connection"}
 # Servers close idle connections (uvicorn, so vLLM: after 5 s). One that is reused at that moment breaks the request.
 IDLE_S = 2.0
 MOST_REFUSAL = 2**16  # bytes of what a server says beside an error
 SPARE_MESSAGES = 1000  # of an answer: a server may send some without a token
 ALIVE_S = 1.0  # an answer that goes on says so this often
+
+
+def extra_headers() -> dict[str, str]:
+    """The headers that every request gets beside those of its own: lines such as `X-Team: search` in the environment.
+
+    Raises UsageError, which never shows a value.
+    """
+    found = {}
+    for number, line in enumerate(os.environ.get(HEADERS, "").splitlines(), 1):
+        name, colon, value = (part.strip() for part in line.partition(":"))
+        if not line.strip():
+            continue
+        if not (colon and TOKEN.fullmatch(name) and value.isascii() and value.isprintable()):
+            raise UsageError(f"{HEADERS}: line {number}: a header is a line such as X-Team: search.")
+        if name.lower() in REFUSED:
+            raise UsageError(f"{HEADERS}: line {number}: {name} is for this program to set.")
+        found[name] = value
+    return found
 
 
 class Client:
@@ -43,9 +65,10 @@ class Client:
         key = os.environ.get(KEY, "")
         if not (key.isascii() and key.isprintable()):
             raise UsageError(f"{KEY} holds what no header may, such as a line break: set it again.")
+        own = {"Authorization": f"Bearer {key}"} if key else {}
         self.session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_S),
-            headers={"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {key}"} if key else {}),
+            headers={"Accept-Encoding": "identity"} | own | extra_headers(),
             timeout=aiohttp.ClientTimeout(total=self.config.request_timeout),
         )
 
