@@ -9,6 +9,13 @@ from harness.config.cli import run_command
 from harness.config.run import RunConfig
 
 ABOUT = "Benchmark Llama-3.1-8B with MLPerf's LoadGen on vLLM: accuracy, then performance."
+EXAMPLES = (
+    "python run.py --model demo",
+    "python run.py --scenario server --server-target-qps max",
+    "python run.py --endpoint http://localhost:8000/v1 --concurrency 1,4,16,64",
+    "python run.py --quantization fp8 --total-sample-count 1000 --min-duration 60",
+    "python run.py --scenario singlestream --dry-run",
+)
 
 
 def benchmark_run(config: RunConfig) -> NoReturn:
@@ -43,4 +50,4 @@ def benchmark_run(config: RunConfig) -> NoReturn:
 
 
 def main() -> None:
-    run_command(RunConfig, benchmark_run, ABOUT)
+    run_command(RunConfig, benchmark_run, ABOUT, EXAMPLES)

@@ -22,11 +22,14 @@ from harness.common.coerce import as_flag, near, read_given
 from harness.common.errors import BAD_INPUT, UsageError, ends_in_one_line
 from harness.common.interrupts import interruptible
 from harness.common.reading import load_yaml
+from harness.config import help
 from harness.config.engine import EngineConfig
+from harness.config.flags import OUTPUT, PANELS
 
 Config = TypeVar("Config", bound=EngineConfig)
 LARGEST_FILE = 4 * 2**20  # bytes of a --config file
 ON_OFF = ("0", "1")
+SHOWN = {int: "N", float: "X", Path: "PATH"}  # what a flag of this type takes, in the help
 HELP = {"help_option_names": ["-h", "--help"]}
 LONGEST_GIVEN = 2**13  # characters of one word of a command line: twice what a path may have
 
@@ -77,17 +80,18 @@ def prepare() -> None:
 
 
 class FlagCommand(TyperCommand):
-    """A command whose help does not print a type for the flags that take no value."""
+    """A command whose help is a page of this program's own."""
 
-    def get_params(self, ctx: Any) -> list[Any]:
-        found: list[Any] = super().get_params(ctx)
-        for option in found:
-            if getattr(option, "is_flag", False):
-                option.display_type_rich = lambda ctx: None
-        return found
+    examples: Sequence[str] = ()
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        usage = f"usage: {ctx.command_path} {' '.join(self.collect_usage_pieces(ctx))}"
+        formatter.write(help.page(usage, self.help or "", self.get_params(ctx), PANELS, self.examples))
 
 
-def run_command(kind: type[Config], main: Callable[[Config], NoReturn], about: str) -> None:
+def run_command(
+    kind: type[Config], main: Callable[[Config], NoReturn], about: str, examples: Sequence[str] = ()
+) -> None:
     """Reads the command line into a `kind` and runs `main` with it; what the user did wrong ends with one line."""
     prepare()
 
@@ -101,7 +105,7 @@ def run_command(kind: type[Config], main: Callable[[Config], NoReturn], about: s
     command.__annotations__ = {p.name: p.annotation for p in command.__signature__.parameters.values()}  # type: ignore[attr-defined]
     command.__doc__ = about
     app = typer.Typer(add_completion=False, rich_markup_mode="rich", context_settings=HELP)
-    app.command(cls=FlagCommand)(command)
+    app.command(cls=type("Command", (FlagCommand,), {"examples": examples}))(command)
     app(with_values(sys.argv[1:], switches(kind)), prog_name=os.path.basename(sys.argv[0]))
 
 
@@ -128,9 +132,7 @@ def parameters(kind: type[EngineConfig]) -> list[inspect.Parameter]:
     hints = get_type_hints(kind)
     path = Annotated[
         str | None,
-        typer.Option(
-            help="YAML file with any of these settings; flags win.", rich_help_panel="Results", metavar="FILE"
-        ),
+        typer.Option(help="YAML file with any of these settings; flags win.", rich_help_panel=OUTPUT, metavar="FILE"),
     ]
     return [
         *(parameter(item.name, hints[item.name], item.default, item.metadata) for item in fields(kind)),
@@ -147,6 +149,7 @@ def parameter(name: str, hint: Any, default: Any, metadata: Any) -> inspect.Para
         option["metavar"] = "[0|1]"
     elif get_origin(hint) is Literal:
         hint, default = Literal[tuple(str(choice) for choice in members)], str(default)
+        option["metavar"] = "|".join(str(choice) for choice in members)
     elif get_origin(hint) is tuple:
         hint, default = list[str], list(default)
         option["metavar"] = metadata["metavar"]
@@ -154,6 +157,7 @@ def parameter(name: str, hint: Any, default: Any, metadata: Any) -> inspect.Para
         hint, default = str, str(default)
         words = [str(word) for arg in members if get_origin(arg) is Literal for word in get_args(arg)]
         option["metavar"] = "|".join(["N" if int in members else "X", *words]) if words else metadata["metavar"]
+    option.setdefault("metavar", next((SHOWN[arg] for arg in (hint, *members) if arg in SHOWN), "TEXT"))
     annotation = Annotated[hint, typer.Option(as_flag(name), **option)]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 

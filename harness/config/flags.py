@@ -7,6 +7,8 @@ Auto = Literal["auto"]
 Affects = Literal["work", "answers", "speed", "nothing"]  # what else than the report may change with a flag
 MODEL, ENGINE, PARALLEL = "Model", "Engine", "Parallelism"
 BENCHMARK, DATA, RATE, ACCURACY, OUTPUT = "Benchmark", "Data", "Load", "Accuracy", "Results"
+SERVER = "A running server"
+PANELS = (BENCHMARK, RATE, MODEL, SERVER, ENGINE, PARALLEL, DATA, ACCURACY, OUTPUT)  # in the order of the help
 
 
 def flag(default: Any, panel: str, affects: Affects, text: str, metavar: str = "KEY=VALUE") -> Any:

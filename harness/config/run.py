@@ -13,7 +13,7 @@ from harness.config import endpoint as endpoints
 from harness.config import mlperf, profile
 from harness.config import workload as workloads
 from harness.config.engine import EngineConfig, affecting
-from harness.config.flags import ACCURACY, BENCHMARK, DATA, ENGINE, MODEL, OUTPUT, RATE, Auto, flag
+from harness.config.flags import ACCURACY, BENCHMARK, DATA, MODEL, OUTPUT, RATE, SERVER, Auto, flag
 
 MOST = {  # what LoadGen can plan for: beyond, its counters overflow without a word
     "max_new_tokens": 10**6,
@@ -48,24 +48,24 @@ class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
     )
     endpoint: tuple[str, ...] = flag(
         (),
-        ENGINE,
+        SERVER,
         "answers",
         "Address of a running server, as in http://host:8000/v1 (repeatable: they share the load). Its key, if any, is "
         "OPENAI_API_KEY in the environment.",
         metavar="URL",
     )
     request_timeout: float = flag(
-        600.0, ENGINE, "nothing", "With --endpoint: seconds after which a request without a whole answer ends the run."
+        600.0, SERVER, "nothing", "With --endpoint: seconds after which a request without a whole answer ends the run."
     )
     wait_ready: float | None = flag(
-        None, ENGINE, "nothing", "With --endpoint: seconds to wait for a server that is still loading. Unset: none."
+        None, SERVER, "nothing", "With --endpoint: seconds to wait for a server that is still loading. Unset: none."
     )
     max_in_flight: int = flag(
-        1024, ENGINE, "speed", "With --endpoint: most requests at once at each; more wait in the client."
+        1024, SERVER, "speed", "With --endpoint: most requests at once at each; more wait in the client."
     )
     client_processes: int | Auto = flag(
         "auto",
-        ENGINE,
+        SERVER,
         "speed",
         "With --endpoint: processes that ask it, a core each. auto: half of the cores, at most 8; with one, this "
         "process itself.",

@@ -1,0 +1,58 @@
+"""The help of a command: a line or two a flag, topic by topic, what is needed first, first; examples and exit codes."""
+
+import re
+import shutil
+import textwrap
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+LEFT, WIDEST = 30, 100  # columns of the flags, and of all at most
+EXIT_CODES = (
+    "Exit codes: 0 done, 1 not accepted, 2 wrong usage or input, 3 the engine or LoadGen failed, 130 interrupted."
+)
+SENTENCE = re.compile(r"(?<=[a-z)0-9])\.\s")
+
+
+def page(usage: str, about: str, parameters: Iterable[Any], order: Sequence[str], examples: Sequence[str]) -> str:
+    """The whole help. `parameters` are click's, with a panel each; panels in `order` come first."""
+    width = min(WIDEST, shutil.get_terminal_size().columns)
+    panels: dict[str, list[Any]] = {name: [] for name in order}
+    for each in parameters:
+        panels.setdefault(getattr(each, "rich_help_panel", None) or "Options", []).append(each)
+    blocks = [textwrap.fill(usage, width), textwrap.fill(about, width)]
+    blocks += [f"{name}:\n{lines(found, width)}" for name, found in panels.items() if found]
+    if examples:
+        blocks.append("Examples:\n" + "\n".join(f"  {example}" for example in examples))
+    return "\n\n".join([*blocks, textwrap.fill(EXIT_CODES, width, break_on_hyphens=False)]) + "\n"
+
+
+def lines(parameters: Sequence[Any], width: int) -> str:
+    return "\n".join(line for each in parameters for line in entry(each, width))
+
+
+def entry(parameter: Any, width: int) -> list[str]:
+    """A flag and the first sentence of what it is for; the docs have the others."""
+    name = f"  {', '.join(sorted(parameter.opts, key=len))}" if parameter.param_type_name == "option" else "  "
+    name = f"{name} {value(parameter)}".rstrip() if parameter.param_type_name == "option" else f"  {value(parameter)}"
+    said = SENTENCE.split(getattr(parameter, "help", None) or "", 1)[0].rstrip(".")
+    if default := shown_default(parameter):
+        said += f" [{default}]"
+    text = textwrap.wrap(said, width - LEFT, break_on_hyphens=False, break_long_words=False)
+    if len(name) >= LEFT - 1:
+        return [name, *(" " * LEFT + line for line in text)]
+    return [f"{name:{LEFT}}{text[0] if text else ''}", *(" " * LEFT + line for line in text[1:])]
+
+
+def value(parameter: Any) -> str:
+    """What a flag takes, in short; nothing for a switch."""
+    if getattr(parameter, "is_flag", False):
+        return ""
+    return str(parameter.metavar or "")
+
+
+def shown_default(parameter: Any) -> str:
+    """The default where it says something: not of a switch that is off, a list that is empty, or None."""
+    default = getattr(parameter, "default", None)
+    if getattr(parameter, "is_flag", False) or callable(default) or default in (None, "0", [], (), "None"):
+        return ""
+    return str(default)
