@@ -1,6 +1,6 @@
 """Writes docs/metrics.md: every metric as `METRICS` declares it, with what its field in the summary says of it.
 
-    python -m docs.metrics
+python -m docs.metrics
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,8 +19,8 @@ HEAD = """# Metrics
 
 Made by `python -m docs.metrics` from `METRICS` in `harness/results/metrics.py` and the fields' own descriptions in
 `harness/results/summary.py`; not written by hand. *Name* is the column of `--csv`, the key in MLflow and the metric of
-[`--fail-if`](regression.md); *in summary.json* is the path to the value, absent or null where a run has none. Terms are in
-the [glossary](glossary.md).
+[`--fail-if`](regression.md); *in summary.json* is the path to the value, absent or null where a run has none. Terms are
+in the [glossary](glossary.md).
 
 | name | label | in summary.json | better | meaning |
 |---|---|---|---|---|

@@ -43,9 +43,9 @@ def shape(text: str) -> list[str]:
     return [kind.strip() for kind in kinds]
 
 
-@pytest.mark.parametrize("part", [blocks, code, shape])
-def test_the_languages_keep_step(part: object) -> None:
-    assert part(KOREAN) == part(ENGLISH)  # type: ignore[operator]
+@pytest.mark.parametrize("aspect", [blocks, code, shape])
+def test_the_languages_keep_step(aspect: object) -> None:
+    assert aspect(KOREAN) == aspect(ENGLISH)  # type: ignore[operator]
 
 
 def test_the_links_are_the_same() -> None:
@@ -140,7 +140,9 @@ def test_the_flags_exist() -> None:
     table = re.findall(r"^\| (`--.*?) \|", FLAGS, re.M)
     named = {flag for cell in table for flag in re.findall(r"--[a-z0-9-]+", cell)}
     named |= {
-        flag for line in re.findall(r"python run\.py.*", ENGLISH + FLAGS) for flag in re.findall(r" (--[a-z0-9-]+)", line)
+        flag
+        for line in re.findall(r"python run\.py.*", ENGLISH + FLAGS)
+        for flag in re.findall(r" (--[a-z0-9-]+)", line)
     }
     assert len(named) > 20
     assert named <= own | {"--help"}

@@ -57,7 +57,7 @@ class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
         600.0, ENGINE, "nothing", "With --endpoint: seconds after which a request without a whole answer ends the run."
     )
     max_in_flight: int = flag(
-        1024, ENGINE, "speed", "With --endpoint: most requests at once at each; more wait in the client."
+        1024, ENGINE, "speed", "With --endpoint: maximum concurrent requests per endpoint; others wait in the client."
     )
     client_processes: int | Auto = flag(
         "auto",

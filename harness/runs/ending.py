@@ -55,7 +55,7 @@ def fail(error: BaseException, run: RunFolder, errors: "Console") -> int:
     with contextlib.suppress(OSError):  # a full disk must not keep the process alive
         run.fail("interrupted" if interrupted else "failed", line)
     errors.print(line if interrupted else f"error: {line}", style="red", markup=False, soft_wrap=True)
-    errors.print(f"what there is so far: {run.path}", markup=False, soft_wrap=True)
+    errors.print(f"partial results: {run.path}", markup=False, soft_wrap=True)
     return code
 
 
