@@ -16,9 +16,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from harness.config import rules
+from harness.config import models
 
-VOCABULARY = rules.SHAPE["vocab_size"]
+VOCABULARY = models.SHAPE["vocab_size"]
 DEVIATION = 0.02  # of the weights, as Llama's are initialized
 CALIBRATION = 8  # prompts
 MARK = "random_weights"  # in config.json: reports say so
@@ -26,7 +26,7 @@ FP8_MOST = 448.0  # the largest number of float8_e4m3fn
 SHAPE = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
-    **rules.SHAPE,
+    **models.SHAPE,
     "head_dim": 128,
     "rms_norm_eps": 1e-5,
     "hidden_act": "silu",

@@ -11,7 +11,7 @@ import random
 import time
 from pathlib import Path
 
-from harness.config import rules
+from harness.config import mlperf
 from harness.evaluation import accuracy
 
 SAMPLES = 13368
@@ -34,13 +34,13 @@ def plain(texts: list[tuple[str, str]]) -> list[tuple[float, ...]]:
     """What most people write."""
     from rouge_score.rouge_scorer import RougeScorer
 
-    scorer = RougeScorer(list(rules.ROUGE), use_stemmer=True)
+    scorer = RougeScorer(list(mlperf.ROUGE), use_stemmer=True)
     _, split = accuracy.sentence_splitter()
     rows = []
     for answer, reference in texts:
         text = "\n".join(split(answer.strip()))
         scores = scorer.score("\n".join(split(reference.strip())), text)
-        rows.append((*(100 * scores[name].fmeasure for name in rules.ROUGE), len(text)))
+        rows.append((*(100 * scores[name].fmeasure for name in mlperf.ROUGE), len(text)))
     return rows
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.config.rules import SCENARIO
+from harness.config.mlperf import SCENARIO
 from harness.loadgen import queueing, search
 from harness.loadgen import target_rate as rates
 from harness.loadgen.search import Goal

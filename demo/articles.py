@@ -42,7 +42,7 @@ def generate(seed: int | Random) -> tuple[str, str]:
 class Story:
     def __init__(self, rng: Random, topic: Topic) -> None:
         self.rng, self.topic = rng, topic
-        self.known: dict[str, str] = {}
+        self.model_spec: dict[str, str] = {}
 
     def article(self) -> str:
         told = [self.tell(self.rng.choice(fact.article)) for fact in self.topic.facts]
@@ -88,12 +88,12 @@ class Story:
     def fill(self, slot: str, fresh: bool) -> str:
         if fresh:
             return self.draw(slot)
-        if slot not in self.known:
+        if slot not in self.model_spec:
             value = self.draw(slot)
-            while value in self.known.values():  # two slots of one story are never the same
+            while value in self.model_spec.values():  # two slots of one story are never the same
                 value = self.draw(slot)
-            self.known[slot] = value
-        return self.known[slot]
+            self.model_spec[slot] = value
+        return self.model_spec[slot]
 
     def draw(self, slot: str) -> str:
         kind = slot.rstrip("0123456789")

@@ -25,6 +25,7 @@ class Command:
 COMMANDS = {
     "run": Command("harness.commands.run", "one run of the benchmark: accuracy, performance, report"),
     "report": Command("harness.commands.report", "a run rendered again; runs side by side; a gate for regressions"),
+    "plan": Command("harness.commands.plan", "machines for a day's traffic, from the measured curve of one"),
     "logs": Command("harness.commands.logs", "what a LoadGen log says, as JSON"),
     "sweep": Command("harness.commands.sweep", "a list of settings, run and compared"),
     "mmlu": Command("harness.commands.mmlu", "an MMLU evaluation on the same engine"),

@@ -16,7 +16,7 @@ from harness.config.plan import Plan, resolve
 from harness.config.run import MOST, RunConfig
 from harness.evaluation import accuracy, compliance
 from harness.evaluation.accuracy import Evaluation
-from harness.loadgen import levels, search
+from harness.loadgen import levels, outlook, search
 from harness.loadgen import target_rate as rates
 from harness.loadgen.probes import goal
 from harness.loadgen.session import Bench, Tested
@@ -86,6 +86,7 @@ class Run:
 
 def run(config: RunConfig, folder: RunFolder, display: Display) -> int:
     """One run of the benchmark in its folder; returns the exit code. Raises BenchmarkError."""
+    display.stage("loading model, tokenizer and data")
     model.weight_bytes(config)  # a model that cannot be had is found first
     tokenizer = model.load_tokenizer(config)
     run, library = planned(config, tokenizer, folder, display)
@@ -97,15 +98,33 @@ def run(config: RunConfig, folder: RunFolder, display: Display) -> int:
     return exit_code(config, evaluation, report(run))
 
 
-def planned(config: RunConfig, tokenizer: Any, folder: RunFolder, display: Display) -> tuple[Run, samples.Library]:
-    """The run with every setting known that needs no engine, and its samples."""
-    if not config.official_workload:
-        display.stage("reading the workload")
+def dry_run(config: RunConfig, say: Callable[[str], None]) -> int:
+    """Says what a run would do, and reads all that it would read but the engine; returns the exit code.
+
+    Raises BenchmarkError where the run would, before its engine starts.
+    """
+    say(config.headline)
+    tokenizer = model.load_tokenizer(config)
+    plan, library = prepared(config, tokenizer)
+    library = library or official_samples(plan, tokenizer)
+    for line in outlook.lines(replace(plan, official_data=library.official), library, system.gpus()):
+        say(line)
+    return DONE
+
+
+def prepared(config: RunConfig, tokenizer: Any) -> tuple[Plan, samples.Library | None]:
+    """The plan as far as it needs no engine, and the samples of a workload; None where they are MLPerf's."""
     workload = workload_samples.load(config, tokenizer)
     asked, random = workload.asked if workload else None, model.has_random_weights(config)
     plan = resolve(config, system.gpus(), model.weight_bytes(config), model.is_reference(config), asked, random)
-    run = Run.begin(plan, folder, display)
     checkpoints.title(config)  # a damaged one ends the run here
+    return plan, workload
+
+
+def planned(config: RunConfig, tokenizer: Any, folder: RunFolder, display: Display) -> tuple[Run, samples.Library]:
+    """The run with every setting known that needs no engine, and its samples."""
+    plan, workload = prepared(config, tokenizer)
+    run = Run.begin(plan, folder, display)
     library = workload or official_samples(plan, tokenizer)
     run.facts.data, run.facts.mean_prompt_tokens = library.source, round(library.mean_prompt_tokens, 1)
     run.adopt(replace(plan, official_data=library.official))
@@ -157,7 +176,7 @@ def known_offline(plan: Plan) -> rates.Known | None:
 
 def calibrate(plan: Plan, bench: Bench) -> rates.Trial:
     """A short trial on the loaded engine."""
-    bench.display.stage("calibrating")
+    bench.display.stage("calibrating", "load")
     requests = rates.trial_samples(plan, bench.library.requests, bench.engine.concurrency)
     return bench.measure(rates.trial(bench.engine, requests, rates.trial_batch(plan)))
 
@@ -233,13 +252,13 @@ def most_in_flight(run: Run, bench: Bench) -> Plan:
 
 def at_level(plan: Plan, bench: Bench, level: int) -> Plan:
     """The plan of a test with so many requests in flight, after a short trial."""
-    bench.display.stage("calibrating")
+    bench.display.stage("calibrating", "load")
     return levels.at_level(plan, level, bench.measure(levels.trial(bench.engine, bench.library.requests, level)))
 
 
 def start_rate(plan: Plan, bench: Bench) -> float:
     """Where a search begins: at a share of the Offline rate, known or from a short trial."""
-    row, known = plan.config.row, known_offline(plan)
+    row, known = plan.config.scenario_rules, known_offline(plan)
     if known is None:
         return (row.offline_share or 1.0) * calibrate(plan, bench).samples_per_sec
     return (row.search_share or 1.0) * known.requests_per_sec
@@ -293,7 +312,7 @@ def measure_performance(run: Run, bench: Bench) -> Tested:
         attempts.append(bench.set_aside(attempt, len(attempts) + 1))
         run.display.done(better.notes[-1])
         run.adopt(better)
-    if run.config.row.capped:  # a point of the curve as the others
+    if run.config.scenario_rules.capped:  # a point of the curve as the others
         run.facts.probes.append(attempt)
     speed = f"{result.tokens_per_sec:,.0f} output tokens/s" if result.tokens_per_sec else "no tokens"
     run.display.done(f"performance: {'VALID' if result.valid else 'INVALID'}, {speed}")

@@ -91,13 +91,13 @@ class Remembering(VLLM):
 
     def __init__(self, args: dict[str, Any]) -> None:
         super().__init__(args)
-        self.known: dict[tuple[Sampling, tuple[int, ...]], Sequence[int]] = {}
+        self.model_spec: dict[tuple[Sampling, tuple[int, ...]], Sequence[int]] = {}
 
     async def generate(self, prompt: list[int], max_new_tokens: int | None = None) -> Sequence[int]:
         asked = (self.sampling.of(max_new_tokens), tuple(prompt))
-        if asked not in self.known or self.sampling.temperature:
-            self.known[asked] = await super().generate(prompt, max_new_tokens)
-        return self.known[asked]
+        if asked not in self.model_spec or self.sampling.temperature:
+            self.model_spec[asked] = await super().generate(prompt, max_new_tokens)
+        return self.model_spec[asked]
 
 
 @dataclass(frozen=True)

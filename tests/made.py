@@ -6,7 +6,7 @@ from typing import Any
 
 from harness.common import files
 from harness.common.schema import SCHEMA
-from harness.config import rules
+from harness.config import mlperf
 from harness.config.plan import resolve
 from harness.config.run import RunConfig
 from harness.reporting import report as rendering
@@ -28,13 +28,13 @@ def log(plan: Any, **values: Any) -> str:
     """The detail log of a VALID performance test: 64 samples in 8 s, 1,024 tokens/s, every latency 20 ms."""
     entries: dict[str, Any] = {
         "loadgen_version": "6.0.17",
-        "effective_scenario": rules.SCENARIO[plan.config.scenario].loadgen,
+        "effective_scenario": mlperf.SCENARIO[plan.config.scenario].loadgen,
         "effective_test_mode": "PerformanceOnly",
         "effective_min_duration_ms": round(1000 * plan.min_duration_s),
         "effective_target_qps": 8.5,
         **{f"effective_{name}_rng_seed": seed for name, seed in vars(plan.seeds).items()},
         "result_validity": "VALID",
-        "result_query_count": 64 if plan.config.row.streaming else 1,
+        "result_query_count": 64 if plan.config.scenario_rules.streaming else 1,
         "generated_samples_per_query": 64,
         "result_samples_per_second": 8.0,
         "result_completed_samples_per_sec": 7.875,
@@ -46,7 +46,7 @@ def log(plan: Any, **values: Any) -> str:
     for edge, percentile in FAMILIES.items():
         entries |= {edge.format(name): 20e6 for name in ("min", "mean", "max")}
         entries |= {percentile.format(share): 20e6 for share in PERCENTILES}
-    if not plan.config.row.streaming:
+    if not plan.config.scenario_rules.streaming:
         entries["result_max_latency_ns"] = 8e9
     lines = (json.dumps({"key": key, "value": value, "metadata": {}}) for key, value in (entries | values).items())
     return "".join(f":::MLLOG {line}\n" for line in lines)
@@ -71,7 +71,7 @@ def run(folder: Path, system: dict[str, Any] | None = None, prompts: bool = True
 
 def record(run: RunFolder, plan: Any, **about: Any) -> None:
     """config.json of a run with this plan."""
-    known = {"command": "c", "started": "s", "system": {}, "deviations": plan.deviations, "schema_version": SCHEMA}
+    known = {"command": "c", "started": "s", "system": SYSTEM, "deviations": plan.deviations, "schema_version": SCHEMA}
     facts = RunFacts(plan=plan, **(known | about))
     facts.adopt(plan)
     results.record(run, facts)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from rouge_score.rouge_scorer import RougeScorer
 
 from harness.common.errors import LoadGenError
-from harness.config import rules
+from harness.config import mlperf
 from harness.evaluation import accuracy
 from harness.evaluation.accuracy import intervals, judge, overall, read_log, rouge, sentence_splitter, totals
 from tests.conftest import ROOT
@@ -98,13 +98,13 @@ def muddled(seed: int) -> list[str]:
 
 
 def test_scores_are_those_of_a_plain_loop_over_rouge_score():
-    scorer = RougeScorer(list(rules.ROUGE), use_stemmer=True)
+    scorer = RougeScorer(list(mlperf.ROUGE), use_stemmer=True)
     _, split = sentence_splitter()
     texts = muddled(1)
     for row, text, reference in zip(rouge(list(zip(texts, REFERENCES, strict=True))), texts, REFERENCES, strict=True):
         lines = "\n".join(split(text.strip()))
         plain = scorer.score("\n".join(split(reference.strip())), lines)
-        assert row == (*(100 * plain[name].fmeasure for name in rules.ROUGE), len(lines))
+        assert row == (*(100 * plain[name].fmeasure for name in mlperf.ROUGE), len(lines))
 
 
 def test_gen_len_counts_one_newline_between_sentences_as_officially():
@@ -127,7 +127,7 @@ def test_the_order_of_samples_changes_nothing(order: list[int]):
     texts = [texts[index] for index in order]
     mixed = totals(rouge([(text, REFERENCES[index]) for text, index in zip(texts, order, strict=True)]))
     assert mixed.gen_len == straight.gen_len
-    for name in rules.ROUGE:
+    for name in mlperf.ROUGE:
         assert getattr(mixed, name) == pytest.approx(getattr(straight, name), abs=2e-4)
 
 
@@ -135,10 +135,10 @@ def scored(texts: list[str], references: list[str]) -> list[tuple[float, ...]]:
     return rouge(list(zip(texts, references, strict=True)))
 
 
-def a_task(samples: int, rows: list[tuple[float, ...]]) -> rules.Task:
+def a_task(samples: int, rows: list[tuple[float, ...]]) -> mlperf.Task:
     """A task whose reference is exactly what these answers score, for `samples` samples."""
     scores = totals(rows)
-    return rules.Task(samples, replace(scores, gen_len=scores.gen_len * samples / len(rows)))
+    return mlperf.Task(samples, replace(scores, gen_len=scores.gen_len * samples / len(rows)))
 
 
 def scaled(rows: list[tuple[float, ...]], share: float) -> list[tuple[float, ...]]:
@@ -161,7 +161,7 @@ def test_the_whole_set_is_judged_by_the_official_rule_alone():
 @pytest.mark.parametrize("share", [0.5, 1.0, 1.5])
 def test_few_samples_decide_nothing(share: float):
     rows = scored(muddled(5), REFERENCES)
-    few = scaled(rows, share)[: rules.FEW - 1]
+    few = scaled(rows, share)[: mlperf.FEW - 1]
     assert {check.verdict for check in judge(few, a_task(10_000, rows))} == {"INCONCLUSIVE"}
 
 

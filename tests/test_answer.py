@@ -120,7 +120,7 @@ def test_how_near_a_rate_came_to_its_limits(tmp_path: Path, limits: dict[str, in
 def test_the_html_page_holds_all_it_shows(tmp_path: Path) -> None:
     folder = made.run(tmp_path / "run", scenario="server", server_target_qps="4,8.5", label="<script>alert(1)</script>")
     probes = [Probe(qps, True, 10 * qps, qps, 5 * qps, qps / 2, 128 * qps, qps) for qps in (4.0, 8.5)]
-    results.note(RunFolder(tmp_path, "run"), probes=[asdict(probe) for probe in probes])
+    made.note(RunFolder(tmp_path, "run"), probes=[asdict(probe) for probe in probes])
     (folder / "Performance" / "machine.csv").write_text("seconds,cpu_percent\n1,5\n2,6\n")
     rendering.build(folder)
     page = (folder / "report.html").read_text()
@@ -135,7 +135,7 @@ def test_the_html_page_holds_all_it_shows(tmp_path: Path) -> None:
 def test_points_of_the_curves_say_what_they_are(tmp_path: Path) -> None:
     folder = made.run(tmp_path / "run", scenario="server", server_target_qps="4,8.5")
     probes = [Probe(qps, True, 10 * qps, qps, 5 * qps, qps / 2, 128 * qps, qps) for qps in (4.0, 8.5)]
-    results.note(RunFolder(tmp_path, "run"), probes=[asdict(probe) for probe in probes])
+    made.note(RunFolder(tmp_path, "run"), probes=[asdict(probe) for probe in probes])
     rendering.build(folder)
     drawing = html.drawing(folder / "plots" / "search.svg")
     ElementTree.fromstring(drawing.replace("xlink:href", "href"))

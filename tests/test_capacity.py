@@ -9,7 +9,7 @@ import pytest
 
 from harness.common.coerce import as_flag
 from harness.common.paths import ROOT
-from harness.config import rules
+from harness.config import models
 from harness.config.run import RunConfig
 from harness.reporting import report as rendering
 from harness.results import roofline
@@ -34,7 +34,7 @@ LOAD: dict[str, Any] = {
 
 def test_the_weights_are_those_of_the_model() -> None:
     embedding = roofline.OUTPUT_LAYER
-    norms = (2 * rules.SHAPE["num_hidden_layers"] + 1) * rules.SHAPE["hidden_size"]
+    norms = (2 * models.SHAPE["num_hidden_layers"] + 1) * models.SHAPE["hidden_size"]
     assert roofline.LINEAR + 2 * embedding + norms == 8_030_261_248  # parameters, as the model's card has them
 
 

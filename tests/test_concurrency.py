@@ -15,10 +15,18 @@ from harness.config.run import RunConfig
 from harness.loadgen import levels, request_times
 from harness.loadgen import log as loadgen_log
 from harness.loadgen.log import Sample
+from harness.results import advice
+from harness.results.summary import Performance, Steady
 from harness.runs.probe import Probe
 from tests.test_input import ended
 
 ECHO = ("--model", "demo", "--backend", "echo", "--engine-arg", "first_token_s=0.02", "--engine-arg", "token_s=0.001")
+
+
+TRACE = """{"traceEvents": [
+{"name":"Sample","ph":"b","ts":1,"args":{"sample_seq":0,"sample_idx":7,"issue_start_ns":0,"complete_ns":5000000}},
+{"name":"LastTrace"}]}
+"""
 
 
 def config(**flags: Any) -> RunConfig:
@@ -102,6 +110,15 @@ def test_the_steady_part_has_no_ramps() -> None:
     assert len(chosen) == len(counts) == 64
 
 
+def test_a_trace_of_another_test_is_found(tmp_path: Path) -> None:
+    (tmp_path / loadgen_log.TRACE).write_text(TRACE)
+    (tmp_path / request_times.ISSUED).write_text("[7]")
+    assert [sample.index for sample in request_times.samples(tmp_path)] == [7]
+    (tmp_path / request_times.ISSUED).write_text("[8]")
+    with pytest.raises(loadgen_log.LogError, match="are of different tests"):
+        request_times.samples(tmp_path)
+
+
 @given(
     st.lists(
         st.tuples(st.integers(0, 9), st.floats(0, 1e4), st.floats(0, 1e3), st.floats(0, 1e3)), min_size=1, max_size=20
@@ -115,6 +132,15 @@ def test_times_are_kept_as_they_were(tmp_path_factory: pytest.TempPathFactory, r
     for sample, (_, _, first, rest) in zip(found, rows, strict=True):
         assert sample.ttft_ms == pytest.approx(1e3 * first, abs=0.01)
         assert sample.latency_ms == pytest.approx(1e3 * (first + rest), abs=0.01)
+
+
+@pytest.mark.parametrize(("trend", "said"), [(1.05, False), (0.8, True), (2.0, True)])
+def test_a_speed_that_changes_is_said(trend: float, said: bool) -> None:
+    part = Steady(seconds=5, share_percent=60, tokens_per_sec=9, trend=trend)
+    test = Performance(
+        scenario="concurrency", valid=True, duration_s=9, samples=9, tokens_per_sec=9, samples_per_sec=1, steady=part
+    )
+    assert bool(advice.unsteady(test)) == said
 
 
 def run(folder: Path, *flags: str) -> Path:

@@ -20,20 +20,20 @@ from harness.common.errors import BAD_INPUT, UsageError
 from harness.common.paths import ROOT
 from harness.common.system import GPU
 from harness.config import checkpoint as model
-from harness.config import rules
+from harness.config import mlperf
 from harness.config.cli import load_file, run_command, take_token
 from harness.config.engine import affecting
-from harness.config.engine_state import Running
+from harness.config.engine_state import EngineState
+from harness.config.models import DEMO
 from harness.config.plan import parallelism, resolve
-from harness.config.rules import DEMO
 from harness.config.run import RunConfig
 from tests.conftest import ASCII
 
 GIB = 2**30
 HEAVY = {"vllm", "torch", "transformers", "datasets", "matplotlib", "numpy", "mlperf_loadgen"}
 PLAIN = {**os.environ, "COLUMNS": "160", "TERMINAL_WIDTH": "160", "NO_COLOR": "1", "TERM": "dumb"}
-PAIRS = [(category, scenario) for category in rules.SCENARIOS for scenario in rules.SCENARIO]
-ALLOWED = [(category, scenario) for category, scenario in PAIRS if scenario in rules.SCENARIOS[category]]
+PAIRS = [(category, scenario) for category in mlperf.SCENARIOS for scenario in mlperf.SCENARIO]
+ALLOWED = [(category, scenario) for category, scenario in PAIRS if scenario in mlperf.SCENARIOS[category]]
 
 
 def run_py(*words: str | Path, python: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
@@ -117,7 +117,7 @@ def test_a_wrong_scenario_ends_with_the_allowed_ones(category: str, scenario: st
     ended = run_py("--category", category, "--scenario", scenario)
     assert ended.returncode == BAD_INPUT
     assert ended.stderr == (
-        f"error: --category {category} takes --scenario {', '.join(rules.SCENARIOS[category])}; not {scenario}.\n"
+        f"error: --category {category} takes --scenario {', '.join(mlperf.SCENARIOS[category])}; not {scenario}.\n"
     )
 
 
@@ -412,7 +412,7 @@ def test_a_full_run_has_no_deviations_and_official_settings():
     full = plan(version="6.0")
     assert full.deviations == [] and full.full
     assert (full.samples, full.min_duration_s, full.max_model_len) == (13368, 600, 2668)
-    assert full.seeds == rules.SEEDS["6.0"]
+    assert full.seeds == mlperf.SEEDS["6.0"]
     assert full.target_qps is None
 
 
@@ -438,10 +438,10 @@ def test_each_deviation_is_named(flags: dict[str, Any], message: str):
 
 def test_what_the_engine_makes_of_its_arguments_counts():
     assert plan(engine_arg=("enable_prefix_caching=false",)).deviations == []
-    caching = replace(plan(), running=Running(prefix_caching=True, quantized_checkpoint=True, quantization="fp8"))
+    caching = replace(plan(), running=EngineState(prefix_caching=True, quantized_checkpoint=True, quantization="fp8"))
     assert caching.deviations == ["prefix caching: LoadGen repeats its samples, and would measure the cache"]
-    assert replace(plan(), running=Running(speculation="ngram")).deviations == ["speculative decoding"]
-    elsewhere = replace(plan(), running=Running(kv_connector="OffloadingConnector"))
+    assert replace(plan(), running=EngineState(speculation="ngram")).deviations == ["speculative decoding"]
+    elsewhere = replace(plan(), running=EngineState(kv_connector="OffloadingConnector"))
     assert elsewhere.deviations == ["OffloadingConnector: answers may rest on what was not computed in the test"]
 
 
@@ -474,7 +474,7 @@ def test_more_samples_than_there_are_is_refused():
 
 
 def test_a_seed_replaces_all_three():
-    assert plan(seed=7).seeds == rules.Seeds(7, 7, 7)
+    assert plan(seed=7).seeds == mlperf.Seeds(7, 7, 7)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.common.errors import UsageError
-from harness.config import rules
+from harness.config import mlperf
 from harness.config.plan import Plan, resolve
 from harness.config.run import RunConfig
 from harness.loadgen import log as loadgen_log
@@ -35,10 +35,10 @@ def plan(**flags: Any) -> Plan:
 
 def test_own_limits_take_the_place_of_mlperfs_and_are_said() -> None:
     own = plan(ttft_limit=800)
-    assert own.limits == rules.Limits(800, 100)
+    assert own.limits == mlperf.Limits(800, 100)
     assert own.deviations == ["custom latency limits (TTFT 800 ms, TPOT 100 ms)"]
     assert "llama3_1-8b.Server.ttft_latency = 800\n" in user_conf(own)
-    assert plan().limits == rules.SERVER_LIMITS
+    assert plan().limits == mlperf.SERVER_LIMITS
     assert plan(ttft_limit=2000).deviations == []
     assert "latency = " not in user_conf(plan())
 
@@ -75,7 +75,7 @@ def test_wrong_limits_and_prices_are_refused(flags: dict[str, Any], message: str
 def share(monkeypatch: pytest.MonkeyPatch, folder: Path, samples: list[Sample], tokens: list[int]) -> float | None:
     (folder / loadgen_log.TRACE).touch()
     monkeypatch.setattr(loadgen_log, "read_trace", lambda _: samples)
-    return performance.slo_attainment(folder, tokens, rules.Limits(100, 10))
+    return performance.slo_attainment(folder, tokens, mlperf.Limits(100, 10))
 
 
 def test_goodput_counts_requests_that_keep_both(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_goodput_counts_requests_that_keep_both(monkeypatch: pytest.MonkeyPatch,
     assert share(monkeypatch, tmp_path, samples, [11, 11, 11, 1]) == 50.0
     assert share(monkeypatch, tmp_path, samples, [11]) is None
     assert performance.slo_attainment(tmp_path, [11], None) is None
-    assert performance.slo_attainment(tmp_path / "none", [11], rules.Limits(1, 1)) is None
+    assert performance.slo_attainment(tmp_path / "none", [11], mlperf.Limits(1, 1)) is None
 
 
 @given(st.floats(0.01, 1000), st.floats(1, 1e6))

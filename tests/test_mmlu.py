@@ -18,7 +18,7 @@ import pytest
 
 from harness.common import files
 from harness.common.errors import UsageError
-from harness.config.rules import DEMO
+from harness.config.models import DEMO
 from harness.mmlu import ask, prompts
 from harness.mmlu import config as mmlu_config
 from harness.mmlu import data as mmlu_data

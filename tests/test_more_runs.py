@@ -48,7 +48,7 @@ def test_the_profile_of_a_run_says_what_the_time_went_to(interactive: Finished) 
     assert 0 < profile["seconds"] < 60
     assert all((interactive.folder / path).stat().st_size > 1000 for path in profile["traces"])
     assert interactive.summary["plots"]["profile"]
-    stages = [name for name, _ in interactive.summary["meta"]["stages"]]
+    stages = [name for name, *_ in interactive.summary["meta"]["stages"]]
     assert stages.index("profiling") > stages.index("performance test")
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from harness.common.errors import UsageError
-from harness.config import rules
+from harness.config import mlperf
 from harness.config.plan import Plan, resolve
 from harness.config.run import RunConfig
 from harness.loadgen import driver as loadgen
@@ -62,7 +62,7 @@ def test_loadgen_is_told_the_batch_and_the_percentile() -> None:
     settings = dict(line.removeprefix("llama3_1-8b.MultiStream.").split(" = ") for line in lines)
     assert settings["samples_per_query"] == "4"
     assert settings["target_latency_percentile"] == "90"
-    assert settings["min_query_count"] == str(rules.SURE_P90_QUERIES)
+    assert settings["min_query_count"] == str(mlperf.SURE_P90_QUERIES)
 
 
 def test_the_expected_latency_is_that_of_a_query() -> None:

@@ -13,7 +13,7 @@ from harness.common import files
 from harness.common.errors import BAD_INPUT, UsageError
 from harness.common.paths import ROOT
 from harness.common.schema import SCHEMA
-from harness.config import rules
+from harness.config import mlperf, models
 from harness.config.checkpoint import is_reference, load_shape, load_tokenizer
 from harness.config.engine import EngineConfig
 from harness.config.plan import resolve
@@ -35,7 +35,7 @@ MADE = {
 def forgotten() -> Any:
     """Rows of models are remembered by name; folders of tests change."""
     yield
-    rules.model.cache_clear()
+    models.model.cache_clear()
     load_shape.cache_clear()
 
 
@@ -118,7 +118,7 @@ def test_the_list_is_read_in_its_order(tmp_path: Path, monkeypatch: pytest.Monke
     tokenizer = load_tokenizer(EngineConfig(model="demo"))
     library = calibration.load(path, tokenizer, 2)
     assert library.articles == ["article 3", "article 1"]
-    assert library.prompts[0] == tokenizer.encode(rules.PROMPT.format(input="article 3"))
+    assert library.prompts[0] == tokenizer.encode(mlperf.PROMPT.format(input="article 3"))
     assert library.source == "MLPerf's calibration list (train split of CNN/DailyMail)"
     monkeypatch.setattr(calibration.samples, "from_hub", lambda split, flag: train([0, 1, 3]))
     with pytest.raises(UsageError, match=f"1 articles of the calibration list .*{IDS[4]}"):
@@ -151,13 +151,13 @@ def folder(installed: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_the_folder_holds_all_that_an_engine_needs(folder: Path) -> None:
     names = {path.name for path in folder.iterdir()}
     own = {path.name for path in DEMO.iterdir()}
-    assert names == own | {rules.QUANTIZE_JSON}
+    assert names == own | {models.QUANTIZE_JSON}
     assert json.loads((folder / "config.json").read_text()) == {
         **json.loads((DEMO / "config.json").read_text()),
         "quantization_config": QUANTIZED,
     }
     assert all(path.stat().st_mode & 0o777 == 0o644 for path in folder.iterdir())
-    told = files.read(folder / rules.QUANTIZE_JSON, checkpoints.Quantized)
+    told = files.read(folder / models.QUANTIZE_JSON, checkpoints.Quantized)
     assert (told.model, told.samples, told.data) == ("demo", 16, "demo/cnn_eval.json")
     assert set(told.versions) == set(quantize.PACKAGES)
     assert list(folder.parent.glob(".fp8-*")) == []
@@ -175,8 +175,8 @@ def test_a_failure_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_quantized_demo_is_the_demo_with_other_weights(folder: Path) -> None:
-    row = rules.model(str(folder))
-    assert row == replace(rules.MODELS["demo"], path=str(folder))
+    row = models.model(str(folder))
+    assert row == replace(models.MODELS["demo"], path=str(folder))
     plan = resolve(RunConfig(model=str(folder)), [], 0, is_reference(EngineConfig(model=str(folder))))
     assert plan.deviations[0] == "the demo model"
     assert (plan.samples, plan.max_model_len) == (256, 1024)
@@ -184,11 +184,11 @@ def test_a_quantized_demo_is_the_demo_with_other_weights(folder: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "[]", '{"model": 3}', '{"model": "nothing known"}', "{}"])
 def test_any_other_folder_is_a_model_of_its_own(tmp_path: Path, text: str) -> None:
-    (tmp_path / rules.QUANTIZE_JSON).write_text(text)
-    assert rules.model(str(tmp_path)) == rules.Model(str(tmp_path))
+    (tmp_path / models.QUANTIZE_JSON).write_text(text)
+    assert models.model(str(tmp_path)) == models.Model(str(tmp_path))
 
 
-@pytest.mark.parametrize("name", rules.QUANTIZED)
+@pytest.mark.parametrize("name", models.QUANTIZED)
 def test_published_checkpoints_are_named_as_what_they_are(name: str) -> None:
     assert checkpoints.title(EngineConfig(model=name)) == (
         f"quantized checkpoint {name} (of Llama-3.1-8B-Instruct, published)"
@@ -196,7 +196,7 @@ def test_published_checkpoints_are_named_as_what_they_are(name: str) -> None:
 
 
 def test_a_checkpoint_with_the_references_shape_is_the_reference_model(tmp_path: Path) -> None:
-    config = EngineConfig(model=str(demo_copy(tmp_path / "model", quantization_config=QUANTIZED, **rules.SHAPE)))
+    config = EngineConfig(model=str(demo_copy(tmp_path / "model", quantization_config=QUANTIZED, **models.SHAPE)))
     assert is_reference(config)
     assert checkpoints.title(config) == f"quantized checkpoint {tmp_path}/model"
     plan = resolve(RunConfig(model=config.model), [], 0, is_reference(config))
@@ -222,7 +222,7 @@ def made_report(folder: Path) -> str:
 
 
 def test_a_damaged_quantize_json_is_refused_by_name(tmp_path: Path) -> None:
-    (tmp_path / rules.QUANTIZE_JSON).write_text(json.dumps(MADE | {"samples": "many"}))
+    (tmp_path / models.QUANTIZE_JSON).write_text(json.dumps(MADE | {"samples": "many"}))
     with pytest.raises(UsageError, match=r"quantize\.json: samples"):
         checkpoints.title(EngineConfig(model=str(tmp_path)))
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.common.errors import LoadGenError
-from harness.config import rules
+from harness.config import mlperf
 from harness.config.plan import Plan, resolve
 from harness.config.run import RunConfig
 from harness.loadgen import driver as loadgen
@@ -247,10 +247,10 @@ def test_singlestream_expects_more_than_the_mean_latency():
 
 def ended(scenario: str, duration_met: bool = False, seconds: float = 4) -> TestResult:
     """A performance test of 100 samples at 25 samples/s."""
-    rate = loadgen_log.SCENARIOS[rules.SCENARIO[scenario].loadgen].samples
+    rate = loadgen_log.SCENARIOS[mlperf.SCENARIO[scenario].loadgen].samples
     values = {
         "loadgen_version": "6.0.17",
-        "effective_scenario": rules.SCENARIO[scenario].loadgen,
+        "effective_scenario": mlperf.SCENARIO[scenario].loadgen,
         "effective_test_mode": "PerformanceOnly",
         "effective_min_duration_ms": 10_000,
         "result_validity": "VALID" if duration_met else "INVALID",
@@ -301,7 +301,7 @@ def test_what_is_tried():
 
 def settings_of(target: Plan) -> dict[str, str]:
     """user.conf as key -> value; every line must be of the plan's own model and scenario."""
-    mark = f"{target.loadgen_model}.{target.config.row.loadgen}."
+    mark = f"{target.loadgen_model}.{target.config.scenario_rules.loadgen}."
     lines = [line.partition(" = ") for line in user_conf(target).splitlines()]
     assert all(key.startswith(mark) for key, _, _ in lines)
     return {key.removeprefix(mark): value for key, _, value in lines}
@@ -370,13 +370,13 @@ def held(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Held]:
 @pytest.mark.parametrize("scenario", CATEGORY)
 def test_loadgen_holds_its_settings(held: dict[str, Held], scenario: str):
     name, values, *_ = held[scenario]
-    assert name == rules.SCENARIO[scenario].loadgen
+    assert name == mlperf.SCENARIO[scenario].loadgen
     assert (values["min_duration_ms"], values["min_query_count"]) == (7000, 500)
     assert values["performance_sample_count_override"] == 500
     assert values["use_token_latencies"]
-    seeds = rules.SEEDS["6.0"]
+    seeds = mlperf.SEEDS["6.0"]
     assert [values[f"{seed}_rng_seed"] for seed in vars(seeds)] == list(vars(seeds).values())
-    if limits := rules.SCENARIO[scenario].limits:
+    if limits := mlperf.SCENARIO[scenario].limits:
         assert (values["ttft_latency"], values["tpot_latency"]) == (limits.ttft_ms * 1e6, limits.tpot_ms * 1e6)
 
 

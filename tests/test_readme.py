@@ -7,7 +7,7 @@ import pytest
 
 from harness.common.coerce import as_flag
 from harness.common.paths import ROOT
-from harness.config import rules
+from harness.config import mlperf
 from harness.config.run import RunConfig
 
 ENGLISH, KOREAN = ((ROOT / name).read_text() for name in ("README.md", "README.ko.md"))
@@ -121,14 +121,14 @@ def test_the_readme_names_two_commands_that_set_a_machine_up(text: str) -> None:
 def test_the_scores_and_limits_are_those_of_the_rules() -> None:
     text = (ROOT / "docs" / "accuracy.md").read_text()
     for category in ("datacenter", "edge"):
-        task = rules.OFFICIAL[category]
-        bounds = rules.bounds(task.reference)
+        task = mlperf.OFFICIAL[category]
+        bounds = mlperf.bounds(task.reference)
         assert f"{task.samples:,}" in text
-        for name in rules.ROUGE:
+        for name in mlperf.ROUGE:
             assert f"{getattr(task.reference, name):.4f}" in text and f"{bounds.floor[name]:.4f}" in text
         for length in (task.reference.gen_len, *bounds.gen_len):
             assert f"{length:,.0f}" in text
-    for row in rules.SCENARIO.values():
+    for row in mlperf.SCENARIO.values():
         if row.limits:
             assert f"| TTFT {row.limits.ttft_ms:,} ms, TPOT {row.limits.tpot_ms:,} ms |" in text
         if row.offline_share:

@@ -14,7 +14,6 @@ from harness.common.paths import ROOT
 from harness.reporting import compare, compare_page, compare_plot, regression, style
 from harness.reporting import report as rendering
 from harness.reporting.paired import Difference, Divergence, Pair
-from harness.runs import folder as results
 from harness.runs import names
 from harness.runs.folder import RunFolder
 from harness.runs.probe import Probe
@@ -241,7 +240,7 @@ def test_a_comparison_shows_probes_and_why_speeds_differ(tmp_path: Path) -> None
     for name in ("a", "b"):
         folder = made.run(tmp_path / name, scenario="server", server_target_qps="4,8.5")
         probe = Probe(4.0, True, 40.0, 4.0, 20.0, 2.0, 512.0, 4.0)
-        results.note(RunFolder(tmp_path, name), probes=[json.loads(json.dumps(probe.__dict__))])
+        made.note(RunFolder(tmp_path, name), probes=[json.loads(json.dumps(probe.__dict__))])
         (folder / "Performance" / "machine.csv").write_text("seconds,requests_waiting,requests_running\n1,7,9\n")
         rendering.build(folder)
         runs.append(compare.read(folder))
@@ -257,7 +256,7 @@ def test_curves_of_several_runs_are_one_picture(tmp_path: Path) -> None:
             tmp_path / name, scenario="server", server_target_qps="4,8.5", label="night" if n == 2 else ""
         )
         probes = [Probe(qps, True, 10 * qps, qps, 5 * qps, qps / 2, 128 * qps, qps) for qps in (4.0, 8.5)]
-        results.note(RunFolder(tmp_path, name), probes=[probe.__dict__ for probe in probes])
+        made.note(RunFolder(tmp_path, name), probes=[probe.__dict__ for probe in probes])
         rendering.build(folder)
         runs.append(compare.read(folder))
     assert compare_plot.names(runs) == ["datacenter-server (1)", "datacenter-server (2)", "night"]

@@ -17,7 +17,7 @@ from rich.console import Console
 from harness import benchmark
 from harness.common.errors import BAD_INPUT, UsageError
 from harness.common.files import read_json, write_json, write_text
-from harness.common.progress import Display
+from harness.common.progress import Display, Stage
 from harness.common.secrets import hide_word
 from harness.config.plan import resolve
 from harness.config.run import RunConfig
@@ -362,11 +362,11 @@ def test_a_fact_noted_later_leaves_the_plan_as_it_is(tmp_path: Path):
     plan = resolve(RunConfig(), [], 0)
     made.record(run, plan.noted("a lower rate", target_qps=5.0))
     kept = results.facts_of(run.path)
-    kept.stages = [("calibrating", 1.5)]
+    kept.stages = [Stage("calibrating", 1.5, "load")]
     results.record(run, kept)
     facts = read_json(run.path / "config.json")
     assert (facts["plan"]["target_qps"], facts["plan"]["notes"][-1]) == (5.0, "a lower rate")
-    assert facts["stages"] == [["calibrating", 1.5]]
+    assert facts["stages"] == [["calibrating", 1.5, "load"]]
 
 
 def test_a_run_without_a_finished_test_has_no_report(tmp_path: Path) -> None:

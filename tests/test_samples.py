@@ -11,9 +11,9 @@ import pytest
 
 from harness.common.errors import UsageError
 from harness.common.paths import ROOT
-from harness.config import rules
+from harness.config import mlperf
 from harness.config.checkpoint import load_tokenizer
-from harness.config.rules import DEMO
+from harness.config.models import DEMO
 from harness.config.run import RunConfig
 from harness.workloads.cnn_dailymail import Library, check_lengths, from_json, is_official, load
 
@@ -216,7 +216,7 @@ def test_prompts_that_do_not_fit_name_the_longest_and_what_it_needs():
 
 
 def test_the_demo_fits_its_own_model(tokenizer: Any):
-    check_lengths(load(config(), tokenizer, 256), 1024, rules.MAX_NEW_TOKENS)
+    check_lengths(load(config(), tokenizer, 256), 1024, mlperf.MAX_NEW_TOKENS)
 
 
 OFFLINE = """

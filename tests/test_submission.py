@@ -16,7 +16,7 @@ import pytest
 from harness.common.errors import UsageError
 from harness.common.system import System
 from harness.common.system import facts as detect
-from harness.config import rules
+from harness.config import mlperf, models
 from harness.config.engine import affecting
 from harness.config.run import RunConfig
 from harness.loadgen import log as loadgen_log
@@ -75,11 +75,11 @@ def submission(*words: object) -> subprocess.CompletedProcess[str]:
 
 
 # What closed submissions are scored with again: here the demo's model and data stand for the real ones.
-AS_REAL = "rules.MODELS['llama3.1-8b-instruct'] = replace(rules.MODELS['demo'], reservation='')"
+AS_REAL = "models.MODELS['llama3.1-8b-instruct'] = replace(models.MODELS['demo'], reservation='')"
 PATCHED = f"""
 import sys
 from dataclasses import replace
-from harness.config import rules
+from harness.config import mlperf, models
 {AS_REAL}
 from harness.submission.__main__ import main
 sys.exit(main())
@@ -97,8 +97,8 @@ def of_version(run: Path, version: str, target: Path) -> Path:
     shutil.copytree(run, target)
     for path in target.rglob("mlperf_log_detail.txt"):
         text = path.read_text()
-        for name, seed in vars(rules.SEEDS["5.1"]).items():
-            text = text.replace(str(seed), str(getattr(rules.SEEDS[version], name)))
+        for name, seed in vars(mlperf.SEEDS["5.1"]).items():
+            text = text.replace(str(seed), str(getattr(mlperf.SEEDS[version], name)))
         path.write_text(text)
     change(target / "config.json", lambda facts: facts["plan"]["config"].update(version=version))
     return target
@@ -210,7 +210,7 @@ def rewrite(folder: Path, **values: Any) -> None:
     path.write_text("".join(lines))
 
 
-OFFICIAL = rules.OFFICIAL["datacenter"].samples
+OFFICIAL = mlperf.OFFICIAL["datacenter"].samples
 VALID = {"result_validity": "VALID", **dict.fromkeys(validity.ENTRY.values(), True)}
 FAST = {
     "result_first_token_99.00_percentile_latency_ns": 400_000_000,
@@ -223,8 +223,8 @@ def acceptable(
     offline: Finished, server: Finished, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[list[Path]]:
     """Copies of the two demo runs that say of themselves what runs of the real model and length would say."""
-    monkeypatch.setitem(rules.MODELS, "llama3.1-8b-instruct", replace(rules.MODELS["demo"], reservation=""))
-    rules.model.cache_clear()
+    monkeypatch.setitem(models.MODELS, "llama3.1-8b-instruct", replace(models.MODELS["demo"], reservation=""))
+    models.model.cache_clear()
     runs = []
     for done in (offline, server):
         run = tmp_path / "runs" / done.folder.name
@@ -248,7 +248,7 @@ def acceptable(
         rewrite(run / "Performance", **query)
         runs.append(run)
     yield runs
-    rules.model.cache_clear()
+    models.model.cache_clear()
 
 
 def of_config(**flags: Any) -> Callable[[Path], None]:
@@ -289,7 +289,7 @@ REASONS: list[tuple[Callable[[Path], None], str]] = [
     (of_rouge(verdict="NOT JUDGED"), "the accuracy gate says NOT JUDGED"),
     (of_rouge(approximate=["rougeLsum"]), "ROUGE-Lsum and gen_len are approximate"),
     (in_log("Performance", '"value": "VALID"', '"value": "INVALID"'), "INVALID"),
-    (in_log("Performance", str(rules.SEEDS["5.1"].schedule), "7"), "seeds other than those of v5.1"),
+    (in_log("Performance", str(mlperf.SEEDS["5.1"].schedule), "7"), "seeds other than those of v5.1"),
     (in_log("Accuracy", '"is_error": false', '"is_error": true'), "LoadGen error"),
     (lambda run: shutil.rmtree(run / "Compliance"), "no TEST06"),
     (

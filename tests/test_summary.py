@@ -15,7 +15,7 @@ from harness.common import files
 from harness.common.errors import UsageError
 from harness.common.paths import ROOT
 from harness.common.schema import SCHEMA, gpu_names
-from harness.config import rules
+from harness.config import mlperf
 from harness.reporting import compare, compare_page
 from harness.reporting import report as rendering
 from harness.results import metrics
@@ -32,7 +32,7 @@ SCORE = {"score": 38.0, "reference": 38.7792, "low": 38.391408, "high": None, "i
 ACCURACY = {
     **{"verdict": "FAIL", "note": "", "samples": 100, "full_set": True, "high_accuracy": False},
     **{"generated_tokens": 12000, "characters": 60000, "at_token_limit": 3, "splitter": "built-in", "approximate": []},
-    "checks": [SCORE | {"name": name} for name in (*rules.ROUGE, "gen_len")],
+    "checks": [SCORE | {"name": name} for name in (*mlperf.ROUGE, "gen_len")],
 }
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from harness.common.early_stopping import least_queries
 from harness.common.files import read_json
-from harness.config.rules import Limits
+from harness.config.mlperf import Limits
 from harness.loadgen import token_times
 from harness.loadgen.log import LogError
 from harness.results import performance

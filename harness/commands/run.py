@@ -17,18 +17,26 @@ def benchmark_run(config: RunConfig) -> NoReturn:
     from harness.runs import ending
     from harness.runs import folder as results
 
+    if config.dry_run:
+        from harness import benchmark
+
+        raise SystemExit(benchmark.dry_run(config, print))
     processes.install_signal_handlers()
     run = results.open_run(config.results_dir, f"{config.category}-{config.scenario}")
     log = run.path / "engine.log"
     with progress.screen(log) as (console, errors):
         try:
-            with progress.Display(console) as display:
+            with progress.Display(errors if config.json else console) as display:
                 display.say(config.headline)
+                display.say(f"results: {run.path}")
                 from harness import benchmark
                 from harness.tracking import launch
 
                 code = benchmark.run(config, run, display)
                 launch.after(run.path, config.mlflow, config.results_dir, display.done)
+            if config.json:
+                console.file.write((run.path / "summary.json").read_text())
+                console.file.flush()
         except (Exception, KeyboardInterrupt) as error:
             code = ending.fail(error, run, errors)
         ending.exit(code, log, secrets.values(config.engine_args))

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, NamedTuple
 
 from rich.console import Console
 from rich.live import Live
@@ -20,6 +21,7 @@ from harness.common.errors import plain
 from harness.common.secrets import hide_known
 
 PLAIN_EVERY_S = 15.0
+Kind = Literal["other", "load", "accuracy", "performance"]
 RECENT_S = 60.0  # what is left is told by the answers of this time
 
 
@@ -34,6 +36,15 @@ class Counters:
     first_token_s: float = 0.0  # summed over `started`
 
 
+class Stage(NamedTuple):
+    """A part of a run: what it is called, the seconds from the start to its beginning, and whether the engine answers
+    in it: in one of LoadGen's two tests, or to something else."""
+
+    name: str
+    start_s: float
+    kind: Kind = "other"
+
+
 class Display:
     """Shows the stage of a run. `tick` costs next to nothing and may be called as often as one likes."""
 
@@ -42,7 +53,7 @@ class Display:
         self._stage = ""
         self._start = self._began = self._shown = time.monotonic()
         self._seen = deque([(0.0, 0)])  # seconds of the stage and answers until then
-        self.stages: list[tuple[str, float]] = []  # each with the seconds from the start to its beginning
+        self.stages: list[Stage] = []
         self._live = None
         if console.is_terminal:  # not to be redirected: what others print belongs in the log, not on the screen
             self._live = Live(
@@ -58,13 +69,13 @@ class Display:
         if self._live:
             self._live.stop()
 
-    def stage(self, text: str) -> None:
+    def stage(self, text: str, kind: Kind = "other") -> None:
         """Announces what happens now."""
         self._stage = text
         self._began = time.monotonic()
         self._shown = -math.inf if self._live else self._began
         self._seen = deque([(0.0, 0)])
-        self.stages.append((text, round(self._began - self._start, 1)))
+        self.stages.append(Stage(text, round(self._began - self._start, 1), kind))
         if self._live:
             self.tick()
         else:

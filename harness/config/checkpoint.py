@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.common.errors import UsageError
-from harness.config import rules
+from harness.config import models
 from harness.config.engine import BYTES_PER_WEIGHT, EngineConfig
 
 MOST_BYTES = 2**46  # of weights: 64 TiB
@@ -39,7 +39,7 @@ def weight_bytes(config: EngineConfig) -> int:
 def is_reference(config: EngineConfig) -> bool:
     """Whether the model has Llama-3.1-8B's shape."""
     shape = load_shape(config)
-    return all(getattr(shape, key) == value for key, value in rules.SHAPE.items())
+    return all(getattr(shape, key) == value for key, value in models.SHAPE.items())
 
 
 def has_random_weights(config: EngineConfig) -> bool:
@@ -56,7 +56,7 @@ def load_shape(config: EngineConfig) -> Any:
         shape = AutoConfig.from_pretrained(config.model_path, trust_remote_code=config.trust_remote_code)
     except Exception as error:
         raise UsageError(why_not_loaded(config, error)) from None
-    if missing := [key for key in rules.SHAPE if not hasattr(shape, key)]:
+    if missing := [key for key in models.SHAPE if not hasattr(shape, key)]:
         raise UsageError(f"--model {config.model}: not a Llama-like model: its config has no {missing[0]}.")
     return shape
 

@@ -6,7 +6,7 @@ from typing import Literal
 from harness.common.coerce import as_flag, check_types, from_yaml, require
 from harness.common.errors import UsageError
 from harness.common.reading import TooLargeError
-from harness.config import rules
+from harness.config import models
 from harness.config.flags import ENGINE, MODEL, OUTPUT, PARALLEL, Affects, Auto, flag
 
 GPU_MEMORY_SHARE = 0.9
@@ -18,7 +18,7 @@ class EngineConfig:
     """The model and how vLLM runs it: the flags that `run.py` and `mmlu.py` share."""
 
     model: str = flag(
-        rules.DEFAULT_MODEL,
+        models.DEFAULT_MODEL,
         MODEL,
         "answers",
         "Hugging Face repository, local folder, or alias: llama3.1-8b-instruct, or demo (a tiny model in this "
@@ -106,9 +106,9 @@ class EngineConfig:
                 raise UsageError(f"--engine-arg takes what has no flag of its own; {name} has {as_flag(flags[name])}.")
 
     @property
-    def known(self) -> rules.Model:
+    def model_spec(self) -> models.Model:
         """What belongs to the model: path, context, data."""
-        return rules.model(self.model)
+        return models.model(self.model)
 
     @property
     def memory_share(self) -> float:
@@ -117,7 +117,7 @@ class EngineConfig:
     @property
     def model_path(self) -> str:
         """What Hugging Face loaders take: a repository name or a folder."""
-        return self.known.path
+        return self.model_spec.path
 
     @property
     def engine_args(self) -> dict[str, object]:

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Running:
+class EngineState:
     """What the engine makes of its arguments and the checkpoint; only the engine itself knows."""
 
     precision: str | None = None  # None: as configured

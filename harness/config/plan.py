@@ -9,12 +9,13 @@ from harness.common.errors import UsageError
 from harness.common.secrets import hide_word
 from harness.common.system import GPU
 from harness.config import endpoint as endpoints
-from harness.config import rules
+from harness.config import mlperf, models
 from harness.config.engine import EngineConfig, affecting
-from harness.config.engine_state import Running
+from harness.config.engine_state import EngineState
 from harness.config.run import MOST, RunConfig
 from harness.config.workload import OFFICIAL, Asked
 
+RESOLVED = ("max_model_len", "tensor_parallel_size", "data_parallel_size")  # flags whose `auto` a plan resolves
 WAVES = 8  # of requests, at least, in a test at fixed concurrency: the first and the last are its ramps
 
 
@@ -23,16 +24,16 @@ class Plan:
     """A run with every setting known. `notes` says how each `auto` was resolved, for the report."""
 
     config: RunConfig
-    task: rules.Task
+    task: mlperf.Task
     samples: int
     min_duration_s: float
     max_model_len: int
     tensor_parallel_size: int
     data_parallel_size: int
-    seeds: rules.Seeds
+    seeds: mlperf.Seeds
     reference_model: bool = True  # whether the model has Llama-3.1-8B's shape
     random_weights: bool = False  # whether its weights were drawn at random
-    running: Running = Running()  # once the engine is up
+    running: EngineState = EngineState()  # once the engine is up
     notes: tuple[str, ...] = ()
     target_qps: float | None = None  # Offline: samples/s expected; Server, Interactive: queries/s sent
     expected_latency_ms: float | None = None  # of a query: SingleStream, MultiStream
@@ -43,7 +44,7 @@ class Plan:
 
     @property
     def loadgen_model(self) -> str:
-        return rules.loadgen_model(self.config.category, self.config.scenario)
+        return mlperf.loadgen_model(self.config.category, self.config.scenario)
 
     @property
     def max_new_tokens(self) -> int:
@@ -51,12 +52,12 @@ class Plan:
         return self.asked.max_new_tokens if self.asked else self.config.max_new_tokens
 
     @property
-    def limits(self) -> rules.Limits | None:
+    def limits(self) -> mlperf.Limits | None:
         """The latency limits of the run: MLPerf's, or the user's own in their place."""
-        official, config = self.config.row.limits, self.config
+        official, config = self.config.scenario_rules.limits, self.config
         if official is None:
             return None
-        return rules.Limits(config.ttft_limit or official.ttft_ms, config.tpot_limit or official.tpot_ms)
+        return mlperf.Limits(config.ttft_limit or official.ttft_ms, config.tpot_limit or official.tpot_ms)
 
     @property
     def watched_gpus(self) -> int | None:
@@ -72,7 +73,7 @@ class Plan:
         Follows from what each flag affects; what `auto` came to stands for it.
         """
         flags = {name: getattr(self.config, name) for name in affecting(EngineConfig, "answers", "speed")}
-        flags |= {name: getattr(self, name) for name in flags if hasattr(self, name)}
+        flags |= {name: getattr(self, name) for name in RESOLVED}
         flags |= {"endpoint": list(self.config.endpoint)} if self.config.endpoint else {}
         flags |= {"quantization": self.running.quantization, "kv_cache_dtype": self.running.kv_cache_dtype}
         flags |= {"workload": self.asked.key} if self.asked else {}
@@ -98,22 +99,22 @@ class Plan:
         A minimum duration of the user's own is kept to, whatever comes of it. Where queries hold several samples, it is
         the percentile alone.
         """
-        if self.config.row.several:
-            return rules.SURE_P90_QUERIES
-        if self.config.row.capped:
-            return max(WAVES * (self.concurrency or 1), rules.SURE_P90_QUERIES)
+        if self.config.scenario_rules.several:
+            return mlperf.SURE_P90_QUERIES
+        if self.config.scenario_rules.capped:
+            return max(WAVES * (self.concurrency or 1), mlperf.SURE_P90_QUERIES)
         own = self.config.min_duration != "auto"
-        if self.asked and own and self.config.row.fixed_rate:
+        if self.asked and own and self.config.scenario_rules.fixed_rate:
             return 1
-        sure = self.config.row.fixed_rate and not own
-        return max(self.samples, rules.SURE_QUERIES) if sure else self.samples
+        sure = self.config.scenario_rules.fixed_rate and not own
+        return max(self.samples, mlperf.SURE_QUERIES) if sure else self.samples
 
     @property
     def queries(self) -> int | None:
         """About how many samples LoadGen will issue in all, most often in whole permutations; None where it issues all
         at once, or where its rate is not known yet."""
-        pace = self.config.row.pace
-        if self.config.row.several:  # as long as a query takes less than expected
+        pace = self.config.scenario_rules.pace
+        if self.config.scenario_rules.several:  # as long as a query takes less than expected
             lasting = 1000 * self.min_duration_s / (self.expected_latency_ms or math.inf)
             return self.samples_per_query * max(self.min_queries, math.ceil(lasting))
         if pace == "one by one":  # up to the next whole permutation, also from the end of one
@@ -121,7 +122,7 @@ class Plan:
             return (queries // self.samples + 1) * self.samples
         if pace == "all at once" or self.target_qps is None:
             return None
-        if self.config.row.capped:  # with LoadGen's own reserve
+        if self.config.scenario_rules.capped:  # with LoadGen's own reserve
             return max(self.min_queries, math.ceil(1.1 * self.min_duration_s * self.target_qps))
         wanted = max(self.min_queries, self.min_duration_s * self.target_qps)
         if self.asked:
@@ -132,7 +133,7 @@ class Plan:
     def length(self) -> str:
         """How many queries a performance test has and how long it takes at least, in words; empty where the rate is not
         known yet. LoadGen takes whole passes of the samples."""
-        rate, row = self.target_qps, self.config.row
+        rate, row = self.target_qps, self.config.scenario_rules
         if row.planned_by_rate and rate:
             least = 1.1 * self.min_duration_s * rate  # LoadGen's own reserve, where it sends all at once
             queries = self.queries or math.ceil(max(least, self.samples) / self.samples) * self.samples
@@ -147,13 +148,14 @@ class Plan:
     @property
     def too_short(self) -> str | None:
         """Why the performance test cannot be VALID at its rate, in words; None where it can."""
-        if not (self.config.row.fixed_rate and self.queries and self.target_qps) or self.config.mode == "accuracy":
+        rated = self.config.scenario_rules.fixed_rate and self.config.mode != "accuracy"
+        if not (rated and self.queries and self.target_qps):
             return None
-        if self.queries >= rules.SURE_QUERIES:
+        if self.queries >= mlperf.SURE_QUERIES:
             return None
         return (
-            f"{self.queries:,} queries cannot be VALID: LoadGen needs {rules.SURE_QUERIES}, "
-            f"{rules.SURE_QUERIES / self.target_qps:.0f} s at {self.target_qps:.4g} queries/s; "
+            f"{self.queries:,} queries cannot be VALID: LoadGen needs {mlperf.SURE_QUERIES}, "
+            f"{mlperf.SURE_QUERIES / self.target_qps:.0f} s at {self.target_qps:.4g} queries/s; "
             "leave --min-duration on auto"
         )
 
@@ -166,8 +168,8 @@ class Plan:
     def deviations(self) -> list[str]:
         """Why the result cannot stand beside MLPerf's; empty for a run of official length on the real model."""
         why = []
-        if self.config.known.reservation:
-            why.append(self.config.known.reservation)
+        if self.config.model_spec.reservation:
+            why.append(self.config.model_spec.reservation)
         elif not self.reference_model:
             why.append("another model than Llama-3.1-8B")
         if self.config.dummy_weights:
@@ -176,24 +178,24 @@ class Plan:
             why.append(
                 "random weights, N(0, 0.02), which take the time and energy of trained ones; answers mean nothing"
             )
-        if changed := sorted(set(self.config.engine_args) - rules.SPEED_ARGS):
+        if changed := sorted(set(self.config.engine_args) - models.SPEED_ARGS):
             why.append(f"--engine-arg {', '.join(changed)}: not known to leave the model as it is")
-        if self.config.row.unofficial:
-            why.append(self.config.row.unofficial)
-        if self.config.backend in rules.UNOFFICIAL_BACKENDS:
-            why.append(rules.UNOFFICIAL_BACKENDS[self.config.backend])
+        if self.config.scenario_rules.unofficial:
+            why.append(self.config.scenario_rules.unofficial)
+        if self.config.backend in mlperf.UNOFFICIAL_BACKENDS:
+            why.append(mlperf.UNOFFICIAL_BACKENDS[self.config.backend])
         if not self.official_data:
-            why.append(f"data of its own: not MLPerf's {rules.OFFICIAL[self.config.category].samples:,} prompts")
-        official = rules.OFFICIAL[self.config.category].samples
+            why.append(f"data of its own: not MLPerf's {mlperf.OFFICIAL[self.config.category].samples:,} prompts")
+        official = mlperf.OFFICIAL[self.config.category].samples
         if self.asked:
             why.append(f"the workload {self.asked.name} instead of MLPerf's {OFFICIAL}")
         elif self.samples < official:
             why.append(f"{self.samples:,} of {official:,} samples")
-        if self.min_duration_s < rules.MIN_DURATION_S and self.config.mode != "accuracy":
-            why.append(f"at least {self.min_duration_s:g} s instead of {rules.MIN_DURATION_S:g} s")
-        if not self.asked and self.config.max_new_tokens != rules.MAX_NEW_TOKENS:
-            why.append(f"{self.config.max_new_tokens} new tokens instead of {rules.MAX_NEW_TOKENS}")
-        if self.limits != self.config.row.limits and self.limits:
+        if self.min_duration_s < mlperf.MIN_DURATION_S and self.config.mode != "accuracy":
+            why.append(f"at least {self.min_duration_s:g} s instead of {mlperf.MIN_DURATION_S:g} s")
+        if not self.asked and self.config.max_new_tokens != mlperf.MAX_NEW_TOKENS:
+            why.append(f"{self.config.max_new_tokens} new tokens instead of {mlperf.MAX_NEW_TOKENS}")
+        if self.limits != self.config.scenario_rules.limits and self.limits:
             why.append(f"custom latency limits (TTFT {self.limits.ttft_ms:g} ms, TPOT {self.limits.tpot_ms:g} ms)")
         if self.config.seed is not None:
             why.append("seeds of its own")
@@ -239,7 +241,7 @@ def resolve(
         min_duration = config.min_duration
     else:
         min_duration = task.min_duration_s
-        if samples < task.samples and not asked and not config.row.capped:  # others repeat, however few they are
+        if samples < task.samples and not (asked or config.scenario_rules.capped):  # others repeat, however few
             min_duration = max(1.0, round(task.min_duration_s * samples / task.samples, 1))
             notes.append(
                 f"minimum duration: {min_duration:g} s = {task.min_duration_s:g} s x {samples:,} / {task.samples:,}"
@@ -252,15 +254,16 @@ def resolve(
             f"tensor parallel {tensor}, data parallel {data}"
         )
     model_len = context(config, asked)
-    seeds = rules.SEEDS[config.version]
+    seeds = mlperf.SEEDS[config.version]
     if config.seed is not None:
-        seeds = rules.Seeds(config.seed, config.seed, config.seed)
+        seeds = mlperf.Seeds(config.seed, config.seed, config.seed)
     together = max(config.batches) if config.batches else int(config.samples_per_query)  # type: ignore[arg-type]
-    if config.row.several and together > samples:
+    if config.scenario_rules.several and together > samples:
         raise UsageError(f"--samples-per-query {together}: this run has {samples:,} samples.")
-    rate = {"all at once": config.offline_expected_qps, "fixed rate": config.server_target_qps}.get(config.row.pace)
+    rates = {"all at once": config.offline_expected_qps, "fixed rate": config.server_target_qps}
+    rate = rates.get(config.scenario_rules.pace)
     slowest = min(rate) if isinstance(rate, tuple) else rate
-    if config.row.fixed_rate and isinstance(slowest, float) and samples / slowest > MOST["min_duration"]:
+    if config.scenario_rules.fixed_rate and isinstance(slowest, float) and samples / slowest > MOST["min_duration"]:
         days = samples / slowest / 86400
         raise UsageError(f"--server-target-qps {slowest:g}: {samples:,} queries would take {days:,.0f} days.")
     return Plan(
@@ -276,7 +279,7 @@ def resolve(
         random_weights,
         notes=tuple(notes),
         target_qps=rate if isinstance(rate, float) else None,
-        samples_per_query=together if config.row.several else 1,
+        samples_per_query=together if config.scenario_rules.several else 1,
         concurrency=max(config.levels, default=None),
         asked=asked,
     )
@@ -284,14 +287,14 @@ def resolve(
 
 def context(config: RunConfig, asked: Asked | None) -> int:
     """The longest prompt plus answer. Raises UsageError where the model or a request asks for another."""
-    known, given = config.known.positions, config.max_model_len
+    known, given = config.model_spec.positions, config.max_model_len
     if given != "auto" and known and given > known:
         raise UsageError(f"--max-model-len {given}: the {config.model} model knows contexts of {known} tokens at most.")
     if asked and given != "auto":
         asked.check_context(given, f"--max-model-len is {given:,}")
     if asked and known:
         asked.check_context(known, f"the {config.model} model knows {known:,} at most")
-    return max(config.known.context, asked.longest if asked else 0) if given == "auto" else given
+    return max(config.model_spec.context, asked.longest if asked else 0) if given == "auto" else given
 
 
 def parallelism(config: EngineConfig, gpus: Sequence[GPU], weight_bytes: int) -> tuple[int, int]:

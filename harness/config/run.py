@@ -10,7 +10,7 @@ from harness.common.coerce import as_flag, require
 from harness.common.errors import UsageError
 from harness.common.system import cores
 from harness.config import endpoint as endpoints
-from harness.config import profile, rules
+from harness.config import mlperf, profile
 from harness.config import workload as workloads
 from harness.config.engine import EngineConfig, affecting
 from harness.config.flags import ACCURACY, BENCHMARK, DATA, ENGINE, MODEL, OUTPUT, RATE, Auto, flag
@@ -89,7 +89,7 @@ class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
         "One of MLPerf's compliance tests after the others: test06, logged outputs match what was reported to LoadGen; "
         "test04, a repeated sample is not answered from a cache.",
     )
-    max_new_tokens: int = flag(rules.MAX_NEW_TOKENS, BENCHMARK, "work", "Longest answer, in tokens. MLPerf: 128.")
+    max_new_tokens: int = flag(mlperf.MAX_NEW_TOKENS, BENCHMARK, "work", "Longest answer, in tokens. MLPerf: 128.")
     total_sample_count: int | Auto = flag(
         "auto",
         BENCHMARK,
@@ -169,6 +169,18 @@ class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
     label: str = flag(
         "", OUTPUT, "nothing", "A name for this run, shown wherever it is; report.py takes it for the run's path."
     )
+    dry_run: bool = flag(
+        False,
+        OUTPUT,
+        "nothing",
+        "Say what would be run, on what and for how long, and run nothing; exit code 2 if it could not begin.",
+    )
+    json: bool = flag(
+        False,
+        OUTPUT,
+        "nothing",
+        "Print summary.json alone on standard output; all else on standard error.",
+    )
     results_dir: Path = flag(Path("results"), OUTPUT, "nothing", "Where run folders go.")
     keep_all: Literal[0, 1] = flag(1, OUTPUT, "nothing", "0: delete older run folders once this one is finished.")
     extra_metrics: bool = flag(
@@ -185,7 +197,7 @@ class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
         object.__setattr__(self, "endpoint", endpoints.checked(self.endpoint))
         self.check_workload(self.mode, given)
         self.take_concurrency(given)
-        allowed = rules.SCENARIOS[self.category]
+        allowed = mlperf.SCENARIOS[self.category]
         if self.scenario not in allowed:
             raise UsageError(f"--category {self.category} takes --scenario {', '.join(allowed)}; not {self.scenario}.")
         require(self.seed is None or 0 <= self.seed < 2**32, "--seed", "a whole number from 0 to 4294967295")
@@ -199,33 +211,34 @@ class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
             require(
                 value is None or 0 < value <= MOST_MS, as_flag(name), f"whole milliseconds above 0, at most {MOST_MS:,}"
             )
-            if value is not None and not self.row.limits:
+            if value is not None and not self.scenario_rules.limits:
                 raise UsageError(f"{as_flag(name)} is for scenarios with limits: server, interactive, concurrency.")
-        if self.row.unofficial and self.compliance != "none":
-            raise UsageError(f"--compliance {self.compliance} is for MLPerf's scenarios; {self.row.unofficial}.")
+        if self.scenario_rules.unofficial and self.compliance != "none":
+            why = self.scenario_rules.unofficial
+            raise UsageError(f"--compliance {self.compliance} is for MLPerf's scenarios; {why}.")
         price = self.price_per_hour
         require(price is None or 0 <= price < math.inf, "--price-per-hour", "a number of 0 or more")
-        if "samples_per_query" in given and not self.row.several:
+        if "samples_per_query" in given and not self.scenario_rules.several:
             raise UsageError("--samples-per-query is for --scenario multistream only.")
         if self.batches and self.mode == "accuracy":
             raise UsageError(
                 "--samples-per-query with several numbers tests speeds: it takes --mode performance or both."
             )
-        if self.tries_rates and (self.mode == "accuracy" or not self.row.fixed_rate):
+        if self.tries_rates and (self.mode == "accuracy" or not self.scenario_rules.fixed_rate):
             raise UsageError(
                 "--server-target-qps max, or several rates, tests speeds: it takes --scenario server or interactive, "
                 "and --mode performance or both."
             )
         self.check_profile(self.mode, self.engine_args)
-        if self.row.streaming and (self.batch_size or self.sort_by_length):
+        if self.scenario_rules.streaming and (self.batch_size or self.sort_by_length):
             raise UsageError("--batch-size and --sort-by-length are for --scenario offline only.")
-        timed = self.row.streaming and self.mode != "accuracy" and self.official_workload
-        if timed and self.max_new_tokens < rules.STREAMED_LEAST:
+        timed = self.scenario_rules.streaming and self.mode != "accuracy" and self.official_workload
+        if timed and self.max_new_tokens < mlperf.STREAMED_LEAST:
             raise UsageError(
-                f"--max-new-tokens {self.max_new_tokens}: answers of less than {rules.STREAMED_LEAST} tokens have no "
+                f"--max-new-tokens {self.max_new_tokens}: answers of less than {mlperf.STREAMED_LEAST} tokens have no "
                 f"time per output token, which is a result of --scenario {self.scenario}."
             )
-        if self.compliance == "test04" and (self.mode == "accuracy" or self.row.fixed_rate):
+        if self.compliance == "test04" and (self.mode == "accuracy" or self.scenario_rules.fixed_rate):
             raise UsageError(
                 "--compliance test04 compares speeds: it takes --mode performance or both, and --scenario offline or "
                 "singlestream, where LoadGen does not set the pace."
@@ -233,12 +246,12 @@ class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
 
     def take_concurrency(self, given: Collection[str]) -> None:
         """--concurrency and its scenario imply each other. Raises UsageError where another one is given."""
-        capped = next(row.name for row in rules.SCENARIO.values() if row.capped)
+        capped = next(row.name for row in mlperf.SCENARIO.values() if row.capped)
         if self.concurrency is not None and "scenario" not in given:
             object.__setattr__(self, "scenario", capped)
-        if self.concurrency is not None and not self.row.capped:
+        if self.concurrency is not None and not self.scenario_rules.capped:
             raise UsageError(f"--concurrency is a scenario of its own: leave out --scenario {self.scenario}.")
-        if self.row.capped and self.concurrency is None:
+        if self.scenario_rules.capped and self.concurrency is None:
             object.__setattr__(self, "concurrency", "auto")
         most = self.max_in_flight * len(self.endpoint)
         if self.endpoint and max(self.levels, default=0) > most:
@@ -281,17 +294,17 @@ class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
         return endpoints.client_processes(len(cores())) if asked == "auto" else asked
 
     @property
-    def row(self) -> rules.Scenario:
+    def scenario_rules(self) -> mlperf.Scenario:
         """The scenario with all that MLPerf fixes of it."""
-        return rules.SCENARIO[self.scenario]
+        return mlperf.SCENARIO[self.scenario]
 
     @property
     def work(self) -> dict[str, object]:
         """What is asked of the engine, by flag: speeds at other work are not compared."""
-        data = str(self.dataset_path or self.known.data or "hub")
+        data = str(self.dataset_path or self.model_spec.data or "hub")
         return {name: getattr(self, name) for name in affecting(RunConfig, "work")} | {"dataset_path": data}
 
     @property
-    def task(self) -> rules.Task:
+    def task(self) -> mlperf.Task:
         """What is asked, and what the answers are held against."""
-        return self.known.task(self.category, self.scenario)
+        return self.model_spec.task(self.category, self.scenario)

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 from harness.common.errors import EngineError, UsageError
-from harness.config.engine_state import Running
+from harness.config.engine_state import EngineState
 from harness.config.plan import Plan
 from harness.engines import sampling_of
 from harness.engines.loop import LoopThread
@@ -34,7 +34,7 @@ class Echo(LoopThread):
     """Answers with as many tokens as are allowed: the prompt's own, from its first one on, over and over."""
 
     name, version = "echo", ""
-    running = Running()
+    running = EngineState()
     concurrency = 256
     failure = None
 

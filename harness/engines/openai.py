@@ -21,7 +21,7 @@ import uvloop
 
 from harness.common.errors import EndpointError, UsageError
 from harness.config import checkpoint as model
-from harness.config.engine_state import Running
+from harness.config.engine_state import EngineState
 from harness.config.plan import Plan
 from harness.config.run import RunConfig
 from harness.engines import sampling_of
@@ -185,7 +185,7 @@ class OpenAI(LoopThread):
     @property
     def _ways(self) -> tuple[bool, ...]:
         """Whether the run's requests are streamed: a trial's never are."""
-        return (False, True) if self.config.row.streaming else (False,)
+        return (False, True) if self.config.scenario_rules.streaming else (False,)
 
     async def _tried(self, server: Server, form: Form, stream: bool) -> bool:
         """Whether a small answer comes with its token ids. Raises Refused, or UsageError where no other form helps."""
@@ -252,15 +252,15 @@ class OpenAI(LoopThread):
         raise UsageError("--profile: a server's own profiler cannot be read from here.")
 
     @property
-    def running(self) -> Running:
+    def running(self) -> EngineState:
         """What a client cannot see is unknown."""
         unknown = "unknown"
-        return Running(precision=unknown, quantization=unknown, kv_cache_dtype=unknown, prefix_caching=None)
+        return EngineState(precision=unknown, quantization=unknown, kv_cache_dtype=unknown, prefix_caching=None)
 
     @property
     def concurrency(self) -> int:
         """Requests in one full load, for a trial: what may be in flight; fewer for a model that is a small one."""
-        small = self.config.known.small
+        small = self.config.model_spec.small
         return len(self.config.endpoint) * min(
             self.config.max_in_flight, small.sequences if small else self.config.max_in_flight
         )

@@ -7,8 +7,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from harness.config import rules
-from harness.config.engine_state import Running
+from harness.config import mlperf
+from harness.config.engine_state import EngineState
 
 if TYPE_CHECKING:
     pass
@@ -24,8 +24,8 @@ class Sampling:
     `exact`: as many tokens as a request allows, whatever the model says.
     """
 
-    max_new_tokens: int = rules.MAX_NEW_TOKENS
-    min_new_tokens: int = rules.MIN_NEW_TOKENS
+    max_new_tokens: int = mlperf.MAX_NEW_TOKENS
+    min_new_tokens: int = mlperf.MIN_NEW_TOKENS
     temperature: float = 0.0
     exact: bool = False
 
@@ -72,7 +72,7 @@ class Engine(Protocol):
         """Turns the engine's own profiler on, or off, which writes its trace. Raises EngineError."""
 
     @property
-    def running(self) -> Running:
+    def running(self) -> EngineState:
         """What the engine made of its arguments and the checkpoint."""
 
     @property

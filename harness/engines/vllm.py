@@ -23,7 +23,7 @@ from harness.common.errors import BenchmarkError, EngineError, UsageError, first
 from harness.common.processes import adopt_orphans, end_children
 from harness.common.system import gpus, has_amx
 from harness.config.engine import EngineConfig
-from harness.config.engine_state import Running
+from harness.config.engine_state import EngineState
 from harness.config.plan import Plan
 from harness.engines import profiler, sampling_of
 from harness.engines.hosts import LOST, Links
@@ -62,7 +62,7 @@ def args_for(plan: Plan) -> dict[str, object]:
     """
     args = base_args(plan.config, plan.max_model_len, plan.tensor_parallel_size, plan.data_parallel_size)
     args |= {"enable_prefix_caching": False, "disable_log_stats": not plan.config.extra_metrics}
-    if (small := plan.config.known.small) and not gpus():
+    if (small := plan.config.model_spec.small) and not gpus():
         args["enforce_eager"] = True  # compiling so small a model for a CPU takes longer than the run
         args.setdefault("max_num_seqs", small.sequences)
     if plan.config.seed is not None:
@@ -79,7 +79,7 @@ def choosing_args(config: EngineConfig, max_model_len: int, parallel: tuple[int,
     args |= {"enable_prefix_caching": True, "logprobs_mode": "processed_logprobs", "seed": seed}
     if not gpus():
         args["block_size"] = CPU_BLOCK  # only whole blocks are shared, and vLLM's own choice on a CPU is 128 tokens
-        if config.known.small:
+        if config.model_spec.small:
             args["enforce_eager"] = True
     return args | extra_args(config)
 
@@ -102,7 +102,7 @@ def base_args(config: EngineConfig, max_model_len: int, tensor_parallel: int, da
     if not gpus() and config.gpu_memory_utilization == "auto" and "VLLM_CPU_KVCACHE_SPACE" not in os.environ:
         # vLLM would take this share of main memory, which other programs need too.
         args["kv_cache_memory_bytes"] = (
-            small.cache_bytes if (small := config.known.small) else psutil.virtual_memory().available // 4
+            small.cache_bytes if (small := config.model_spec.small) else psutil.virtual_memory().available // 4
         )
     for name in ("max_num_seqs", "max_num_batched_tokens"):
         if (value := getattr(config, name)) is not None:
@@ -126,9 +126,10 @@ def extra_args(config: EngineConfig) -> dict[str, object]:
 def unknown(arguments: Iterable[str], variables: Iterable[str]) -> str:
     """Which engine arguments and VLLM_ variables the installed vLLM does not have, in words; empty if it has all."""
     logging.disable()  # what vLLM says of the machine while it is imported does not matter here
-    from vllm import AsyncEngineArgs, envs
-
-    logging.disable(logging.NOTSET)
+    try:
+        from vllm import AsyncEngineArgs, envs
+    finally:
+        logging.disable(logging.NOTSET)
     known = {item.name for item in fields(AsyncEngineArgs)}
     missing = [f"no engine argument {name}" for name in arguments if name not in known]
     settable = envs.environment_variables
@@ -139,7 +140,7 @@ def unknown(arguments: Iterable[str], variables: Iterable[str]) -> str:
 def create(plan: Plan, traces: Path) -> "VLLM":
     """The engine of a benchmark run; with --profile, one that leaves its profiler's traces in that folder."""
     args = args_for(plan) | (profiler.args(traces) if plan.config.profile else {})
-    return VLLM(args, sampling_of(plan), plan.config.row.streaming)
+    return VLLM(args, sampling_of(plan), plan.config.scenario_rules.streaming)
 
 
 class VLLM(LoopThread):
@@ -277,11 +278,11 @@ class VLLM(LoopThread):
             raise EngineError(f"vLLM failed while answering: {first_line(error)}") from error
 
     @property
-    def running(self) -> Running:
+    def running(self) -> EngineState:
         """What vLLM made of its arguments and the checkpoint."""
         setup = self._llm.vllm_config
         speculation = setup.speculative_config
-        return Running(
+        return EngineState(
             quantization=setup.model_config.quantization or "none",
             quantized_checkpoint=setup.model_config.is_quantized,
             kv_cache_dtype=setup.cache_config.cache_dtype,

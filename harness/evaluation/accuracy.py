@@ -23,11 +23,11 @@ from harness.common.markdown import render
 from harness.common.reading import read_text
 from harness.common.schema import SCHEMA
 from harness.common.system import cores
-from harness.config import rules
+from harness.config import mlperf
 from harness.config.checkpoint import load_tokenizer
 from harness.config.engine import EngineConfig
+from harness.config.models import DEFAULT_MODEL
 from harness.config.plan import Plan
-from harness.config.rules import DEFAULT_MODEL
 from harness.results.summary import ScoresFile
 from harness.workloads.cnn_dailymail import Library, from_json
 
@@ -117,7 +117,7 @@ def rouge(pairs: Sequence[tuple[str, str]]) -> list[tuple[float, ...]]:
 
     default = tokenizers.DefaultTokenizer(use_stemmer=True)
     default._stemmer.stem = lru_cache(maxsize=None)(default._stemmer.stem)
-    scorer = rouge_scorer.RougeScorer(list(rules.ROUGE), tokenizer=default)
+    scorer = rouge_scorer.RougeScorer(list(mlperf.ROUGE), tokenizer=default)
     _, split = sentence_splitter()
 
     def lines(text: str) -> str:
@@ -127,7 +127,7 @@ def rouge(pairs: Sequence[tuple[str, str]]) -> list[tuple[float, ...]]:
     for answer, reference in pairs:
         text = lines(answer)
         scores = scorer.score(lines(reference), text)
-        rows.append((*(100 * scores[name].fmeasure for name in rules.ROUGE), len(text)))
+        rows.append((*(100 * scores[name].fmeasure for name in mlperf.ROUGE), len(text)))
     return rows
 
 
@@ -143,11 +143,11 @@ def score(texts: Sequence[str], references: Sequence[str], workers: int | None =
         return [row for rows in pool.map(rouge, chunks) for row in rows]
 
 
-def totals(rows: Sequence[tuple[float, ...]]) -> rules.Scores:
+def totals(rows: Sequence[tuple[float, ...]]) -> mlperf.Scores:
     """The means over samples, rounded as the official evaluation does, and the characters in all."""
     *columns, characters = zip(*rows, strict=True)
-    means = {name: round(sum(column) / len(rows), 4) for name, column in zip(rules.ROUGE, columns, strict=True)}
-    return rules.Scores(**means, gen_len=sum(characters))
+    means = {name: round(sum(column) / len(rows), 4) for name, column in zip(mlperf.ROUGE, columns, strict=True)}
+    return mlperf.Scores(**means, gen_len=sum(characters))
 
 
 RESAMPLES = 1000
@@ -183,22 +183,22 @@ def intervals(values: Any, seed: int = 0) -> Any:
     return np.percentile(weights @ values, [tail, 100 - tail], axis=0).T
 
 
-def judge(rows: Sequence[tuple[float, ...]], task: rules.Task, high_accuracy: bool = False) -> list[Check]:
+def judge(rows: Sequence[tuple[float, ...]], task: mlperf.Task, high_accuracy: bool = False) -> list[Check]:
     """Each score against its bounds: by the official rule on the whole set, by its bootstrap interval on a part."""
-    scores, bounds = totals(rows), rules.bounds(task.reference, high_accuracy)
+    scores, bounds = totals(rows), mlperf.bounds(task.reference, high_accuracy)
     part = len(rows) / task.samples
     whole = len(rows) == task.samples
     spread = None
     if not whole:
         spread = intervals([(*found, characters * len(rows)) for *found, characters in rows])
     checks = []
-    for column, name in enumerate((*rules.ROUGE, "gen_len")):
+    for column, name in enumerate((*mlperf.ROUGE, "gen_len")):
         low, high, reference = bounds.floor.get(name), None, getattr(task.reference, name)
         if low is None:
             low, high, reference = bounds.gen_len[0] * part, bounds.gen_len[1] * part, reference * part
         value = getattr(scores, name)
         interval = (value, value) if spread is None else (float(spread[column][0]), float(spread[column][1]))
-        found = verdict(interval, low, high) if whole or len(rows) >= rules.FEW else "INCONCLUSIVE"
+        found = verdict(interval, low, high) if whole or len(rows) >= mlperf.FEW else "INCONCLUSIVE"
         checks.append(Check(name, value, reference, low, high, None if whole else interval, found))
     return checks
 
@@ -233,7 +233,7 @@ class Evaluation:
         rouge = ", ".join(
             f"{check.name} {check.score:.2f}{' (approximate)' if check.name in self.approximate else ''}"
             for check in self.checks
-            if check.name in rules.ROUGE
+            if check.name in mlperf.ROUGE
         )
         return f"{self.verdict}{f' ({self.note})' if self.note else ''}: {rouge}"
 
@@ -283,11 +283,11 @@ def evaluate(folder: Path, plan: Plan, library: Library, tokenizer: Any) -> Eval
     lengths = [len(prompt) for prompt in library.prompts]
     with (folder / "samples.csv").open("w", newline="") as file:
         table = csv.writer(file)
-        table.writerow(["index", "prompt_tokens", "new_tokens", "stop", *rules.ROUGE, "characters"])
+        table.writerow(["index", "prompt_tokens", "new_tokens", "stop", *mlperf.ROUGE, "characters"])
         for answer, length, stop, (*shares, characters) in zip(answers, lengths, stops, rows, strict=True):
             scores = [f"{value:.4f}" for value in shares]
             table.writerow([answer.index, length, len(answer.tokens), stop, *scores, characters])
-    worst = sorted(range(len(rows)), key=lambda index: rows[index][rules.ROUGE.index("rougeL")])[:WORST]
+    worst = sorted(range(len(rows)), key=lambda index: rows[index][mlperf.ROUGE.index("rougeL")])[:WORST]
     cases = [
         {
             "index": index,
@@ -309,9 +309,9 @@ def digest(log: Path) -> str:
     return hashlib.sha256(log.read_bytes()).hexdigest()
 
 
-def accuracy_txt(scores: rules.Scores, samples: int, sha256: str) -> str:
+def accuracy_txt(scores: mlperf.Scores, samples: int, sha256: str) -> str:
     """What the official submission checker reads: the scores as its evaluation prints them, and the log's hash."""
-    rouge = {name: f"{getattr(scores, name)}" for name in rules.ROUGE}
+    rouge = {name: f"{getattr(scores, name)}" for name in mlperf.ROUGE}
     return f"\nResults\n\n{rouge | {'gen_len': int(scores.gen_len), 'gen_num': samples}}\nhash={sha256}\n"
 
 

@@ -19,6 +19,7 @@ from harness.common.reading import read_text
 from harness.config.plan import Plan
 from harness.evaluation.accuracy import LARGEST_LOG, decode_hex
 from harness.loadgen import log as loadgen_log
+from harness.loadgen import request_times
 from harness.runs.folder import FOLDER
 
 if TYPE_CHECKING:
@@ -57,7 +58,8 @@ def run(bench: "Bench", plan: Plan, test: Test, eos: int, loaded: Sequence[int])
     the verification's text beside the logs.
     """
     if test == "test06":
-        outcome, text = judge_test06(bench.test(test, plan, consistency_audit()).folder, eos, plan.config.row.reported)
+        folder = bench.test(test, plan, consistency_audit()).folder
+        outcome, text = judge_test06(folder, eos, plan.config.scenario_rules.reported)
         name = "verify_accuracy.txt"
     else:
         reference = bench.folder.path / FOLDER["performance"]
@@ -147,7 +149,7 @@ def ordinary_sample(folder: Path, prompts: Sequence[int]) -> int:
 
     `prompts` holds each sample's prompt length, in tokens.
     """
-    order = [sample.index for sample in loadgen_log.read_trace(folder)]
+    order = [sample.index for sample in request_times.samples(folder)]
     answers: dict[int, int] = dict(zip(order, read_json(folder / "tokens.json"), strict=True))
     mean_prompt = sum(prompts[index] for index in answers) / len(answers)
     mean_answer = sum(answers.values()) / len(answers)

@@ -8,7 +8,7 @@ from typing import Any
 import mlperf_loadgen as lg
 
 from harness.common.errors import LoadGenError, first_line
-from harness.config import rules
+from harness.config import mlperf
 from harness.config.plan import Plan
 from harness.loadgen.sut import SUT
 from harness.runs.folder import Test
@@ -31,9 +31,9 @@ def changing(plan: Plan) -> dict[str, int | float]:
         "target_qps": plan.target_qps,
         "target_latency": plan.expected_latency_ms,
     }
-    if plan.config.row.several:
+    if plan.config.scenario_rules.several:
         values["samples_per_query"] = plan.samples_per_query
-    if plan.samples != rules.OFFICIAL[plan.config.category].samples or plan.config.row.capped:
+    if plan.samples != mlperf.OFFICIAL[plan.config.category].samples or plan.config.scenario_rules.capped:
         values["performance_sample_count_override"] = plan.samples
         values["min_query_count"] = plan.min_queries
     elif plan.min_queries != plan.samples:
@@ -43,17 +43,17 @@ def changing(plan: Plan) -> dict[str, int | float]:
 
 def user_conf(plan: Plan) -> str:
     """LoadGen's settings beyond its built-in `mlperf.conf`: rates, and the counts of a short run."""
-    scenario = plan.config.row.loadgen
+    scenario = plan.config.scenario_rules.loadgen
     settings = {
         key: f"{value:.6g}" if isinstance(value, float) else str(value) for key, value in changing(plan).items()
     }
-    if plan.config.row.several:
-        settings["target_latency_percentile"] = f"{100 * rules.MULTISTREAM_PERCENTILE:g}"
-    if plan.limits and plan.limits != plan.config.row.limits and plan.config.row.reported:
+    if plan.config.scenario_rules.several:
+        settings["target_latency_percentile"] = f"{100 * mlperf.MULTISTREAM_PERCENTILE:g}"
+    if plan.limits and plan.limits != plan.config.scenario_rules.limits and plan.config.scenario_rules.reported:
         settings["ttft_latency"] = f"{plan.limits.ttft_ms:.6g}"
         settings["tpot_latency"] = f"{plan.limits.tpot_ms:.6g}"
     if (
-        plan.asked or plan.config.row.capped
+        plan.asked or plan.config.scenario_rules.capped
     ):  # of many requests no more than the duration takes, rather than whole rounds of all
         settings["sample_concatenate_permutation"] = "0"
     return "".join(f"{plan.loadgen_model}.{scenario}.{key} = {value}\n" for key, value in settings.items())
@@ -85,7 +85,7 @@ class Settings:
 
     def read(self, plan: Plan, conf: Path) -> lg.TestSettings:
         """LoadGen's settings from `mlperf.conf` and the user.conf at `conf`. Raises LoadGenError."""
-        scenario = plan.config.row.loadgen
+        scenario = plan.config.scenario_rules.loadgen
         settings = lg.TestSettings()
         settings.scenario = getattr(lg.TestScenario, scenario)
         settings.FromConfig("", plan.loadgen_model, scenario, 0)  # mlperf.conf, which LoadGen itself reads only once

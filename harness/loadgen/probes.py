@@ -20,10 +20,10 @@ def goal(plan: Plan) -> Goal:
 def measured(result: TestResult, plan: Plan, queue: Queue | None, folder: str) -> Probe:
     """What a test came to: `plan` is the test's own, `folder` that of its logs within the run's."""
     first, each, whole = result.ttft_ms, result.tpot_ms, result.latency_ms
-    rated = plan.config.row.fixed_rate
+    rated = plan.config.scenario_rules.fixed_rate
     sent = result.scheduled_qps if rated else None
     return Probe(
-        qps=None if plan.config.row.capped else plan.target_qps,
+        qps=None if plan.config.scenario_rules.capped else plan.target_qps,
         concurrency=plan.concurrency,
         samples_per_query=plan.samples_per_query,
         valid=bool(result.valid),

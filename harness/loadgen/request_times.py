@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from harness.common.files import read_columns
+from harness.common.files import read, read_columns
 from harness.loadgen import log as loadgen_log
-from harness.loadgen.log import Latency, Sample, TestResult
+from harness.loadgen.log import Latency, LogError, Sample, TestResult
 
-REQUESTS = "requests.csv"
+REQUESTS, ISSUED = "requests.csv", "issued.json"
 COLUMNS = ("sample", "prompt_tokens", "output_tokens", "sent_s", "first_token_s", "done_s")
 HALF = 2
 
@@ -44,8 +44,17 @@ def write(folder: Path, rows: Sequence[tuple[int, int, int, float, float, float]
 
 
 def samples(folder: Path) -> list[Sample]:
-    """Every request of a test in the order of issue, its latencies since it was sent. Raises LogError, UsageError."""
-    return own(folder) if (folder / REQUESTS).exists() else loadgen_log.read_trace(folder)
+    """Every request of a test in the order of issue, its latencies since it was sent.
+
+    `issued.json` has the samples that LoadGen asked for in this order, as tokens.json has the answers' lengths: what is
+    joined by place is of the same test. Raises LogError, UsageError.
+    """
+    if (folder / REQUESTS).exists():
+        return own(folder)
+    found = loadgen_log.read_trace(folder)
+    if (folder / ISSUED).exists() and read(folder / ISSUED, list[int]) != [sample.index for sample in found]:
+        raise LogError(f"{folder}: {loadgen_log.TRACE} and {ISSUED} are of different tests: their samples differ.")
+    return found
 
 
 def own(folder: Path) -> list[Sample]:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from harness.config.rules import SURE_QUERIES
+from harness.config.mlperf import SURE_QUERIES
 from harness.loadgen.queueing import shared, sustainable, telling_s
 from harness.runs.probe import SETTLED, Probe, Queue
 

@@ -10,7 +10,7 @@ from typing import Any, NoReturn, TypeVar
 
 from harness.common import disk, files, system
 from harness.common.errors import EmptyAnswerError, EngineError
-from harness.common.progress import Display
+from harness.common.progress import Display, Kind
 from harness.config.plan import Plan
 from harness.engines.protocol import Engine
 from harness.loadgen import driver as loadgen
@@ -64,7 +64,8 @@ class Bench:
         folder = self.folder.sub(results.FOLDER[mode])
         if audit:
             (folder / "audit.config").write_text(audit)
-        self.display.stage(f"{mode} test" if mode in ("accuracy", "performance") else mode.upper())
+        kind: Kind = mode if mode in ("accuracy", "performance") else "load"
+        self.display.stage(mode.upper() if kind == "load" else f"{mode} test", kind)
         if mode == "performance" and plan.length:
             self.display.say(f"         {plan.length}")
         return self.drive(mode, plan, folder)
@@ -85,7 +86,7 @@ class Bench:
         """A short performance test: `short` is the run's plan with a load of its own, and less of everything else."""
         load = described(short)
         folder = probe_folder(self.folder.sub("Probes"), load.partition(" ")[0])
-        self.display.stage(f"probe at {load}, {short.length}")
+        self.display.stage(f"probe at {load}, {short.length}", "load")
         tested = self.drive("performance", short, folder)
         found = self.point(tested, short, token_times.read(folder, short.limits, short.asked is not None))
         self.display.done(f"{load}: {'VALID' if found.valid else 'INVALID'}{found.why and f' ({found.why})'}")
@@ -95,7 +96,7 @@ class Bench:
         """A test as a point of a curve; at fixed concurrency without its ramps, where it is long enough."""
         where, trend = str(tested.folder.relative_to(self.folder.path)), None
         joules = tested.joules / tokens if tested.joules and (tokens := sum(tested.new_tokens)) else None
-        if plan.config.row.capped and plan.concurrency:
+        if plan.config.scenario_rules.capped and plan.concurrency:
             result, trend = request_times.without_ramps(result, tested.folder, tested.new_tokens, plan.concurrency)
         found = measured(result, plan, tested.queue, where)
         return replace(found, joules_per_token=joules, trend=trend)
@@ -109,7 +110,8 @@ class Bench:
         if plan.running.prefix_caching:  # what one test computed is not to serve the next
             self.engine.wait(self.engine.spawn(self.engine.reset_prefix_cache()), lambda: self.check(folder))
         total = loadgen.expected_queries(plan, mode)
-        least_s = total / plan.target_qps if total and plan.target_qps and plan.config.row.fixed_rate else 0.0
+        rated = plan.config.scenario_rules.fixed_rate
+        least_s = total / plan.target_qps if total and plan.target_qps and rated else 0.0
         self.watchdog.rest()
 
         def watch() -> None:
@@ -135,10 +137,10 @@ class Bench:
         files.write_json(folder / token_times.TOKENS, tested.new_tokens)
         lengths = [len(self.library.prompts[index]) for index in tested.indices]
         files.write_json(folder / "prompt_tokens.json", lengths)
+        files.write_json(folder / request_times.ISSUED, tested.indices)
         if isinstance(tested, sut.CappedSUT):
             times = (tested.issued_at, tested.first_token_at, tested.completed_at)
             request_times.write(folder, list(zip(tested.indices, lengths, tested.new_tokens, *times, strict=True)))
-        rated = plan.config.row.fixed_rate
         queue = queueing.observed(tested.issued_at, tested.completed_at) if rated else None
         return Tested(folder, loaded, tested.new_tokens, queue, used)
 
@@ -187,9 +189,9 @@ class Bench:
 
 def described(plan: Plan) -> str:
     """The load of a test: its number, and of what."""
-    if plan.config.row.several:
+    if plan.config.scenario_rules.several:
         return f"{plan.samples_per_query} samples per query"
-    if plan.config.row.capped:
+    if plan.config.scenario_rules.capped:
         return f"{plan.concurrency} in flight"
     return f"{plan.target_qps:.4g} queries/s"
 

@@ -178,9 +178,9 @@ Make = Callable[[Engine, list[list[int]], Plan], SUT]
 def create(engine: Engine, prompts: list[list[int]], plan: Plan) -> SUT:
     """The system under test of a scenario."""
     config = plan.config
-    if config.row.capped:
+    if config.scenario_rules.capped:
         return CappedSUT(engine, prompts, at_once=plan.concurrency)
-    if config.row.streaming:
+    if config.scenario_rules.streaming:
         return StreamingSUT(engine, prompts)
     return BatchSUT(engine, prompts, batch_size=config.batch_size, sort_by_length=config.sort_by_length)
 

@@ -9,7 +9,7 @@ from itertools import cycle, islice, starmap
 from typing import Any, Literal
 
 from harness.common.errors import NotAcceptedError
-from harness.config import rules
+from harness.config import mlperf
 from harness.config.plan import Plan
 from harness.config.run import RunConfig
 from harness.engines.protocol import Engine
@@ -53,13 +53,13 @@ def unused(config: RunConfig) -> list[str]:
     return [
         f"{name} is not used: --scenario {config.scenario} does not send at a rate of that kind"
         for name, pace in flags.items()
-        if given[name] != "auto" and config.row.pace != pace
+        if given[name] != "auto" and config.scenario_rules.pace != pace
     ]
 
 
 def needed(config: RunConfig) -> Need:
     """Which rate is `auto` and will be wanted. LoadGen sets the pace even of a Server accuracy test."""
-    pace, accuracy_only = config.row.pace, config.mode == "accuracy"
+    pace, accuracy_only = config.scenario_rules.pace, config.mode == "accuracy"
     if pace == "all at once":
         return "nothing" if accuracy_only or config.offline_expected_qps != "auto" else "offline"
     if pace == "one by one":
@@ -86,7 +86,7 @@ class Known:
 
 def known_offline(plan: Plan, gpus: list[str], history: Iterable[Mapping[str, Any]]) -> Known | None:
     """What the history tells of the speed of this set-up on `gpus`; None where it tells nothing."""
-    offline = next(row.name for row in rules.SCENARIO.values() if row.pace == "all at once")
+    offline = next(row.name for row in mlperf.SCENARIO.values() if row.pace == "all at once")
     mine = {"gpus": gpus, "category": plan.config.category, "scenario": offline, "valid": True, "setup": plan.setup}
     last = None
     for line in history:
@@ -108,7 +108,7 @@ def requested(work: Mapping[str, object]) -> dict[str, object]:
 
 def from_history(plan: Plan, known: Known) -> Plan:
     """The plan with a share of the rate that an Offline run reached."""
-    share = plan.config.row.offline_share or 1.0
+    share = plan.config.scenario_rules.offline_share or 1.0
     qps = share * known.requests_per_sec
     return plan.noted(
         f"server_target_qps = {qps:.4g} queries/s ({share} x {known.tokens_per_sec:,.1f} tokens/s / "
@@ -125,7 +125,7 @@ def max_attempts(config: RunConfig) -> int:
 
 def trial_samples(plan: Plan, samples: list[Item], concurrency: int) -> list[Item]:
     """Which samples to try: one full load of the engine, or a few queries one after the other."""
-    if not plan.config.row.planned_by_rate:
+    if not plan.config.scenario_rules.planned_by_rate:
         return list(islice(cycle(samples), STREAM_TRIAL * plan.samples_per_query))
     if plan.config.batch_size:
         return samples[: plan.config.batch_size]
@@ -133,7 +133,7 @@ def trial_samples(plan: Plan, samples: list[Item], concurrency: int) -> list[Ite
 
 
 def trial_batch(plan: Plan) -> int | None:
-    return plan.config.batch_size if plan.config.row.planned_by_rate else plan.samples_per_query
+    return plan.config.batch_size if plan.config.scenario_rules.planned_by_rate else plan.samples_per_query
 
 
 async def trial(engine: Engine, requests: Sequence[tuple[list[int], int | None]], batch_size: int | None) -> Trial:
@@ -169,12 +169,12 @@ async def within(work: Sequence[Coroutine[Any, Any, Any]], seconds: float) -> in
 
 def from_trial(plan: Plan, trial: Trial) -> Plan:
     """The plan with its rate, and a note that says where the rate comes from."""
-    row = plan.config.row
+    row = plan.config.scenario_rules
     if not row.planned_by_rate:
         queries = trial.samples // plan.samples_per_query
         mean = 1000 * trial.seconds / queries
         expected = LATENCY_MARGIN * mean
-        each = f" of {plan.samples_per_query} samples" if plan.config.row.several else ""
+        each = f" of {plan.samples_per_query} samples" if plan.config.scenario_rules.several else ""
         return plan.noted(
             f"expected latency = {expected:.4g} ms ({LATENCY_MARGIN} x {mean:.4g} ms, the mean of {queries} "
             f"{'queries' if each else 'samples'}{each})",
@@ -247,7 +247,7 @@ def corrected(plan: Plan, result: TestResult, tests: Sequence[Probe] = ()) -> Pl
 
     `tests` are the probes and, last, the test of this result.
     """
-    unsure = "early_stopping" in result.failed and (result.queries or 0) >= rules.SURE_QUERIES  # else it was too short
+    unsure = "early_stopping" in result.failed and (result.queries or 0) >= mlperf.SURE_QUERIES  # else it was too short
     if plan.config.tries_rates and plan.target_qps:
         return lowered(plan, result, tests) if unsure or "latency" in result.failed else None
     if not (result.ran_short and result.samples_per_sec) or needed(plan.config) not in (
@@ -259,7 +259,7 @@ def corrected(plan: Plan, result: TestResult, tests: Sequence[Probe] = ()) -> Pl
     ):
         return None
     ended = f"the test ended after {result.duration_s:.1f} s; retrying"
-    if not plan.config.row.planned_by_rate:
+    if not plan.config.scenario_rules.planned_by_rate:
         expected = LATENCY_MARGIN * 1000 * plan.samples_per_query / result.samples_per_sec
         return plan.noted(
             f"the expected latency was too high: {ended} with {expected:.4g} ms", expected_latency_ms=expected

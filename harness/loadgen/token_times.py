@@ -10,7 +10,7 @@ from pathlib import Path
 
 from harness.common import files
 from harness.common.early_stopping import least_queries
-from harness.config.rules import LIMIT_PERCENTILE, Limits
+from harness.config.mlperf import LIMIT_PERCENTILE, Limits
 from harness.loadgen import log as loadgen_log
 from harness.loadgen import request_times
 from harness.loadgen.log import TestResult

@@ -62,12 +62,12 @@ class MMLUConfig(EngineConfig):
     @property
     def context(self) -> int:
         """Longest prompt plus answer, in tokens."""
-        return self.known.mmlu_context if self.max_model_len == "auto" else self.max_model_len
+        return self.model_spec.mmlu_context if self.max_model_len == "auto" else self.max_model_len
 
     @property
     def folder(self) -> Path | None:
         """Where the questions are; None for the hub."""
-        return self.data or self.known.mmlu
+        return self.data or self.model_spec.mmlu
 
     @property
     def runs(self) -> Path:

@@ -94,9 +94,9 @@ def settings_of(folder: Path) -> dict[str, JsonValue]:
 def caveats(config: MMLUConfig, data: Data, rows: Sequence[Scored]) -> list[str]:
     """Why the number is not the model's MMLU score; empty where it is."""
     why = []
-    if config.known.reservation:
-        why.append(config.known.reservation)
-    if config.known.mmlu and config.data is None:
+    if config.model_spec.reservation:
+        why.append(config.model_spec.reservation)
+    if config.model_spec.mmlu and config.data is None:
         why.append("the demo's own questions")
     if config.dummy_weights:
         why.append("dummy weights")

@@ -32,7 +32,7 @@ Requests = Sequence[Request]
 
 def run(plan: Plan, bench: Bench) -> Profile:
     """Profiles the engine and keeps what came of it, a failure too: the measured results stand in any case."""
-    bench.display.stage("profiling")
+    bench.display.stage("profiling", "load")
     folder = bench.folder.sub(traces.FOLDER)
     measured = loadgen_log.read(bench.folder.path / results.FOLDER["performance"])
     ramp = ramp_s(plan, measured, bench.engine.concurrency)
@@ -53,7 +53,7 @@ def ramp_s(plan: Plan, measured: TestResult, concurrency: int) -> float:
 
     By Little's law, from the measured test: requests in flight over their rate.
     """
-    if plan.config.row.streaming:
+    if plan.config.scenario_rules.streaming:
         return min(measured.latency_ms.mean / 1000, LONGEST_RAMP_S) if measured.latency_ms else 0.0
     in_flight = plan.config.batch_size or concurrency
     return min(in_flight / measured.samples_per_sec, LONGEST_RAMP_S) if measured.samples_per_sec else 0.0
@@ -86,7 +86,7 @@ def load(plan: Plan, bench: Bench) -> Load:
     requests = bench.library.requests
     if plan.config.sort_by_length:
         requests = sorted(requests, key=lambda request: len(request[0]), reverse=True)
-    return LOADS[plan.config.row.pace](plan, bench.engine, requests)
+    return LOADS[plan.config.scenario_rules.pace](plan, bench.engine, requests)
 
 
 async def all_at_once(plan: Plan, engine: Engine, requests: Requests) -> None:

@@ -4,10 +4,10 @@ from pathlib import Path
 
 from harness.common import files
 from harness.common.schema import File
-from harness.config import rules
+from harness.config import models
 from harness.config.engine import EngineConfig
 
-MADE = rules.QUANTIZE_JSON
+MADE = models.QUANTIZE_JSON
 
 
 class Quantized(File):
@@ -27,7 +27,7 @@ def title(config: EngineConfig) -> str:
     Raises UsageError for a damaged quantize.json.
     """
     name = f"quantized checkpoint {config.model}"
-    if config.model in rules.QUANTIZED:
+    if config.model in models.QUANTIZED:
         return f"{name} (of Llama-3.1-8B-Instruct, published)"
     if (path := Path(config.model_path) / MADE).is_file():
         made = files.read(path, Quantized)

@@ -19,7 +19,7 @@ from harness.common.coerce import require
 from harness.common.errors import DONE, Arguments, UsageError, ends_in_one_line, why
 from harness.common.schema import SCHEMA
 from harness.config import checkpoint as model
-from harness.config import rules
+from harness.config import models
 from harness.config.engine import EngineConfig
 from harness.quantization import calibration
 from harness.quantization.checkpoints import Quantized
@@ -39,7 +39,7 @@ def main(words: Sequence[str] | None = None) -> int:
         config = EngineConfig(model=arguments.model)
         check_out(arguments.out)
         require(arguments.samples is None or arguments.samples > 0, "--samples", "a number above 0")
-        data = calibration.find(arguments.data or config.known.data)
+        data = calibration.find(arguments.data or config.model_spec.data)
         check_installed()
         if getattr(model.load_shape(config), "quantization_config", None) is not None:
             raise UsageError(f"--model {config.model}: already quantized.")
@@ -52,7 +52,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     flags = Arguments(prog="python -m harness.quantize", description=(__doc__ or "").splitlines()[0])
-    flags.add_argument("--model", default=rules.DEFAULT_MODEL, help="as in run.py: alias, Hugging Face name, folder")
+    flags.add_argument("--model", default=models.DEFAULT_MODEL, help="as in run.py: alias, Hugging Face name, folder")
     flags.add_argument("--out", type=Path, required=True, help="folder for the checkpoint: new, or empty")
     flags.add_argument(
         "--data",
@@ -100,7 +100,7 @@ def make(config: EngineConfig, library: Library, out: Path) -> None:
             versions={name: version(name) for name in PACKAGES},
             date=results.now(),
         )
-        files.write_json(fresh / rules.QUANTIZE_JSON, made.model_dump(mode="json"))
+        files.write_json(fresh / models.QUANTIZE_JSON, made.model_dump(mode="json"))
         for path in fresh.iterdir():
             path.chmod(0o644)  # safetensors writes for its user alone
         fresh.replace(out)

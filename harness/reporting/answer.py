@@ -3,7 +3,7 @@
 from pathlib import PurePath
 
 from harness.common.markdown import number
-from harness.config import rules
+from harness.config import models
 from harness.config.workload import OFFICIAL
 from harness.results.summary import Performance, Summary
 
@@ -51,7 +51,7 @@ def subject(summary: Summary) -> str:
 def model(summary: Summary) -> str:
     """The model as people name it: a repository or a folder by its last name."""
     asked = summary.meta.model
-    known = asked in (rules.DEFAULT_MODEL, rules.MODELS[rules.DEFAULT_MODEL].path)
+    known = asked in (models.DEFAULT_MODEL, models.MODELS[models.DEFAULT_MODEL].path)
     return NAME if known else PurePath(asked).name or asked
 
 

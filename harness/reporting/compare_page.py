@@ -11,7 +11,7 @@ from pathlib import Path
 from harness.common.files import write_text
 from harness.common.markdown import cell, number, render, sentence
 from harness.common.schema import gpu_names
-from harness.config import rules
+from harness.config import mlperf
 from harness.reporting.compare import Compared
 from harness.results import metrics
 
@@ -173,7 +173,7 @@ def refusal(a: Compared, b: Compared) -> str:
 
 def ratios_of(column: Column, refusals: Sequence[str]) -> list[str]:
     """Each value over the first, of a measurement that can be better or worse; empty where that says nothing."""
-    if not column.metric or not column.metric.better or column.metric.name in rules.SCORES:
+    if not column.metric or not column.metric.better or column.metric.name in mlperf.SCORES:
         return [""] * len(refusals)
     first = column.values[0]
     known = [

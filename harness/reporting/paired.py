@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.common import files
-from harness.config import rules
+from harness.config import mlperf
 from harness.evaluation.accuracy import intervals, read_log
 
 SAMPLES = "samples.csv"
@@ -51,24 +51,24 @@ def answers(a: Path, b: Path, same_splitter: bool) -> Pair | None:
     not the same."""
     import numpy as np
 
-    tables = [files.read_columns(run / SAMPLES, ("index", "prompt_tokens", *rules.SAMPLE_SCORES)) for run in (a, b)]
+    tables = [files.read_columns(run / SAMPLES, ("index", "prompt_tokens", *mlperf.SAMPLE_SCORES)) for run in (a, b)]
     if tables[0]["prompt_tokens"] != tables[1]["prompt_tokens"]:
         return None
-    each = [np.array([table[name] for name in rules.SAMPLE_SCORES], dtype=float).T for table in tables]
+    each = [np.array([table[name] for name in mlperf.SAMPLE_SCORES], dtype=float).T for table in tables]
     spread = intervals(each[1] - each[0])
     means = [scores.mean(axis=0) for scores in each]
     scores = [
         Difference(
             name, float(means[0][n]), float(means[1][n]), float(means[1][n] - means[0][n]), *map(float, spread[n])
         )
-        for n, name in enumerate(rules.SAMPLE_SCORES)
+        for n, name in enumerate(mlperf.SAMPLE_SCORES)
     ]
     return Pair(len(each[0]), scores, same_splitter, divergences(a, b, tables))
 
 
 def divergences(a: Path, b: Path, tables: Sequence[dict[str, list[float | None]]]) -> list[Divergence]:
     """The samples that A and B answered differently."""
-    count, score = len(tables[0]["prompt_tokens"]), rules.SHORT_SCORES[-1]
+    count, score = len(tables[0]["prompt_tokens"]), mlperf.SHORT_SCORES[-1]
     logs = [read_log(run / "mlperf_log_accuracy.json", count) for run in (a, b)]
     found = []
     for n, (one, other) in enumerate(zip(*logs, strict=True)):

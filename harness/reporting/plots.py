@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.common.files import read, read_columns
 from harness.common.markdown import number
-from harness.config import rules
+from harness.config import mlperf
 from harness.loadgen import log as loadgen_log
 from harness.loadgen import request_times
 from harness.reporting import answer, profile_plot, timelines
@@ -80,7 +80,7 @@ def by_length(path: Path) -> Any:
     import numpy as np
     from matplotlib import pyplot
 
-    score = rules.SHORT_SCORES[0]
+    score = mlperf.SHORT_SCORES[0]
     columns = read_columns(path, ("prompt_tokens", score))
     lengths, scores = np.array(columns["prompt_tokens"], dtype=float), np.array(columns[score], dtype=float)
     figure, axes = pyplot.subplots(figsize=(8, 3.4))
@@ -88,7 +88,7 @@ def by_length(path: Path) -> Any:
     groups = np.array_split(np.argsort(lengths, kind="stable"), min(10, len(scores)))
     means = [(lengths[group].mean(), scores[group].mean()) for group in groups]
     axes.plot(*zip(*means, strict=True), "o-", color=ORANGE, label="mean of each tenth")
-    axes.set(xlabel="prompt tokens", ylabel=rules.SCORES[score], title="Score by prompt length", ylim=(-3, 103))
+    axes.set(xlabel="prompt tokens", ylabel=mlperf.SCORES[score], title="Score by prompt length", ylim=(-3, 103))
     thousands(axes.xaxis)
     axes.legend(loc="lower right", framealpha=0.9)
     return figure

@@ -15,7 +15,7 @@ from typing import Literal
 from harness.common.coerce import near
 from harness.common.errors import BAD_INPUT, DONE, NOT_ACCEPTED, UsageError
 from harness.common.markdown import number, render
-from harness.config import rules
+from harness.config import mlperf
 from harness.config.engine import affecting
 from harness.config.run import RunConfig
 from harness.reporting.compare import Compared
@@ -53,7 +53,7 @@ class Condition:
 
     @property
     def of_answers(self) -> bool:
-        return self.metric is None or self.metric.name in rules.SCORES
+        return self.metric is None or self.metric.name in mlperf.SCORES
 
 
 @dataclass(frozen=True)

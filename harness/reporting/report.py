@@ -13,7 +13,7 @@ from harness.common.files import write_json, write_text
 from harness.common.markdown import number, render
 from harness.common.progress import as_said
 from harness.common.schema import SCHEMA
-from harness.config import rules
+from harness.config import mlperf
 from harness.config.workload import OFFICIAL
 from harness.evaluation.compliance import RESULT
 from harness.loadgen import log as loadgen_log
@@ -47,7 +47,7 @@ def build(folder: Path) -> Summary:
     summary = summary.model_copy(update={"plots": summary.plots | plots.draw(folder, summary)})
     page = render(
         "report.md.j2",
-        rules=rules,
+        few=mlperf.FEW,
         config=facts.plan.config,
         asked=facts.plan.asked,
         summary=summary,

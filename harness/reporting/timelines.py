@@ -8,9 +8,10 @@ from textwrap import wrap
 from typing import Any
 
 from harness.common.markdown import sentence
+from harness.common.progress import Stage
 from harness.reporting.style import BLUE, GREEN, GREY, ORANGE, RED, thousands
 from harness.results import telemetry as usage
-from harness.runs.folder import FOLDER
+from harness.runs.folder import FOLDER, Test
 
 PANELS: tuple[tuple[str, tuple[str, ...], float | None], ...] = (  # label, quantities, top of the axis
     ("requests", ("requests_running", "requests_waiting"), None),
@@ -110,27 +111,28 @@ def filled(values: Sequence[float | None]) -> list[float]:
     return [math.nan if value is None else value for value in values]
 
 
-def stages(folder: Path, times: Sequence[tuple[str, float]]) -> Any:
+TESTS: tuple[Test, ...] = ("accuracy", "performance")
+
+
+def stages(folder: Path, times: Sequence[Stage]) -> Any:
     """The time line of a run: its stages with their starts; the machine's load, where a test recorded it.
 
     The last stage ends the picture.
     """
     from matplotlib import pyplot
 
-    tests = {"accuracy test": FOLDER["accuracy"], "performance test": FOLDER["performance"]}
-    last = dict(times)  # of a test that was run again, the recording is the last one's
-    loads = [(start, folder / tests[name] / "machine.csv") for name, start in last.items() if name in tests]
+    last = {stage.kind: stage.start_s for stage in times}  # of a test that was run again, the recording is the last's
+    loads = [(last[kind], folder / FOLDER[kind] / "machine.csv") for kind in TESTS if kind in last]
     loads = [(start, path) for start, path in loads if path.exists()]
     figure, panels = pyplot.subplots(
         1 + bool(loads), 1, figsize=(8, 0.3 * len(times) + 1.2 + 1.8 * bool(loads)), sharex=True, squeeze=False
     )
     axes = panels[0, 0]
-    ends = [start for _, start in times[1:]]
-    for row, ((name, start), end) in enumerate(zip(times, ends, strict=False)):
-        works = name.endswith("test") or name.startswith(("calibrating", "probe", "TEST", "profiling"))
-        axes.barh(row, end - start, left=start, color=BLUE if works else GREY, height=0.6)
+    ends = [stage.start_s for stage in times[1:]]
+    for row, ((_, start, kind), end) in enumerate(zip(times, ends, strict=False)):
+        axes.barh(row, end - start, left=start, color=GREY if kind == "other" else BLUE, height=0.6)
         axes.annotate(f"{end - start:,.0f} s", (end, row), (4, 0), textcoords="offset points", va="center", fontsize=8)
-    axes.set_yticks(range(len(ends)), [name for name, _ in times[:-1]])
+    axes.set_yticks(range(len(ends)), [stage.name for stage in times[:-1]])
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)
     axes.set_xlim(0, 1.07 * ends[-1])

@@ -1,10 +1,12 @@
 """What bounds a test, and what to try, from its numbers: in words."""
 
 from harness.common.markdown import number, sentence
+from harness.loadgen.log import Latency
 from harness.results.roofline import CARDS
 from harness.results.summary import Performance, Summary
 from harness.results.telemetry import QUEUED
 
+DRIFT = 0.1  # of the speed, between the halves of a test
 NEAR = 0.9  # of a limit: beyond, a higher rate will hardly keep it
 
 
@@ -13,7 +15,7 @@ def findings(summary: Summary) -> list[str]:
     test = summary.run.performance
     if test is None:
         return []
-    broken = [f"What to try: {said}." for said in advice(test)]
+    broken = [f"What to try: {said}." for said in (*advice(test), *unsteady(test))]
     steady = [*room(test), *formats(summary)] if test.valid else []
     return [*broken, *bounds(test), *(f"{sentence(said)}." for said in steady)]
 
@@ -30,13 +32,35 @@ def bounds(test: Performance) -> list[str]:
     return [f"**What ran out first**: {first}.", *(f"{sentence(said)}." for said in others)]
 
 
+def unsteady(test: Performance) -> list[str]:
+    """A speed that changed while the engine had all its work: the mean is not what a longer test would give."""
+    if test.steady is None or abs(test.steady.trend - 1) <= DRIFT:
+        return []
+    return [
+        f"the second half of the test was {number(test.steady.trend, 3)} times as fast as the first, without ramps: "
+        "a longer test, or an idle machine"
+    ]
+
+
+def tails(test: Performance) -> tuple[Latency | None, Latency | None]:
+    """TTFT and TPOT as they are held against limits: at fixed concurrency without the ramps, if they are known so."""
+    part = test.steady
+    return (part.ttft_ms, part.tpot_ms) if part and part.ttft_ms else (test.ttft_ms, test.tpot_ms)
+
+
+def less(test: Performance) -> str:
+    return "fewer in flight" if test.concurrency else "a lower rate"
+
+
 def room(test: Performance) -> list[str]:
     """How near a VALID test came to its limits; nothing where it has none."""
-    limits, first, each = test.limits_ms, test.ttft_ms, test.tpot_ms
+    limits, first, each = test.limits_ms, *tails(test)
     if not (limits and first and each):
         return []
     shares = {"TTFT": first.p99 / limits.ttft, "TPOT": each.p99 / limits.tpot}
     name, nearest = max(shares.items(), key=lambda item: item[1])
+    if nearest > 1:  # at fixed concurrency, where LoadGen judges no limit: `advice` says what to try
+        return []
     said = f"{name} p99 is the nearer to its limit, at {number(100 * nearest, 3)} % of it"
     load, flag = ("concurrency", "--concurrency") if test.concurrency else ("rate", "--server-target-qps")
     if nearest < NEAR:
@@ -62,7 +86,7 @@ def formats(summary: Summary) -> list[str]:
 
 def advice(test: Performance) -> list[str]:
     """What to change, a sentence each; nothing for a test that kept its limits, or has none."""
-    limits, first, each = test.limits_ms, test.ttft_ms, test.tpot_ms
+    limits, first, each = test.limits_ms, *tails(test)
     late = bool(limits and first and first.p99 > limits.ttft)
     slow = bool(limits and each and each.p99 > limits.tpot)
     if late and slow:
@@ -77,7 +101,7 @@ def flight(test: Performance) -> str:
 def both(test: Performance) -> str:
     """Neither limit is kept: what would help one by the size of steps costs the other."""
     return (
-        f"TTFT and TPOT are both over their limits{flight(test)}: a lower rate; if that does not do, a faster set-up "
+        f"TTFT and TPOT are both over their limits{flight(test)}: {less(test)}; if that does not do, a faster set-up "
         "(fewer bits, more GPUs), since larger or smaller steps help the one and cost the other"
     )
 
@@ -85,7 +109,7 @@ def both(test: Performance) -> str:
 def slow_tokens(test: Performance) -> str:
     """TPOT over its limit: each step of the engine takes too long."""
     return (
-        f"TPOT is over its limit{flight(test)}: a lower rate, or shorter steps (a lower --max-num-batched-tokens, so "
+        f"TPOT is over its limit{flight(test)}: {less(test)}, or shorter steps (a lower --max-num-batched-tokens, so "
         "that prompts hold up running answers less; a lower --max-num-seqs, so that fewer share a step)"
     )
 
@@ -98,9 +122,9 @@ def late_starts(test: Performance) -> str:
     if waiting.mean >= QUEUED:
         return (
             f"TTFT is over its limit because requests queue ({waiting.mean:,.0f} waited on average, {waiting.max:,.0f} "
-            "at most): a lower rate, or whatever ran out first"
+            f"at most): {less(test)}, or whatever ran out first"
         )
     return (
         "TTFT is over its limit though hardly a request waited: prompts take too long, beside running answers or by "
-        "themselves; a lower rate, or a higher --max-num-batched-tokens if prompts are longer than a step"
+        f"themselves; {less(test)}, or a higher --max-num-batched-tokens if prompts are longer than a step"
     )

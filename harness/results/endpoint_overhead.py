@@ -33,7 +33,7 @@ def alike(plan: Plan, line: History) -> bool:
     """Whether a run in this process asked the same model for the same as an endpoint run."""
     same = line.work == plan.work and (line.model, line.batch_size) == (plan.config.model, plan.config.batch_size)
     rate = line.metric("target_qps") or 0.0
-    other_rate = plan.config.row.fixed_rate and abs(rate / (plan.target_qps or 1.0) - 1) > SAME_RATE
+    other_rate = plan.config.scenario_rules.fixed_rate and abs(rate / (plan.target_qps or 1.0) - 1) > SAME_RATE
     return same and bool(line.valid) and (line.setup or {}).get("backend") == "vllm" and not other_rate
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from harness.common.markdown import number
-from harness.config import rules
+from harness.config import mlperf
 from harness.results.summary import Summary
 from harness.results.telemetry import QUANTITIES
 
@@ -60,7 +60,7 @@ def latency(kind: str, label: str, point: str, *more: Place) -> Metric:
 
 
 def score(name: str, label: str) -> Metric:
-    shown: tuple[Place, ...] = ("compare", "mlflow", *(("sweep",) if name in rules.SHORT_SCORES else ()))  # type: ignore[assignment]
+    shown: tuple[Place, ...] = ("compare", "mlflow", *(("sweep",) if name in mlperf.SHORT_SCORES else ()))  # type: ignore[assignment]
     return Metric(name, label, f"run.accuracy.scores.{name}", "higher", shown, digits=6)
 
 
@@ -155,7 +155,7 @@ METRICS: tuple[Metric, ...] = (
         for how in ("mean", "max")
     ),
     Metric("engine_start_s", "engine start, s", "meta.engine_start_s", "lower", (*PLACES, "sweep"), in_process=True),
-    *(score(name, label) for name, label in rules.SCORES.items()),
+    *(score(name, label) for name, label in mlperf.SCORES.items()),
 )
 BY_NAME = {metric.name: metric for metric in METRICS}
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from harness.common import files
 from harness.config import endpoint as endpoints
-from harness.config import rules
+from harness.config import mlperf, models
 from harness.config.plan import Plan
 from harness.loadgen import log as loadgen_log
 from harness.loadgen import request_times, token_times
@@ -26,7 +26,7 @@ def read(folder: Path, facts: RunFacts) -> Performance:
     Raises LogError for the log of another run.
     """
     plan = facts.plan
-    scenario = plan.config.row
+    scenario = plan.config.scenario_rules
     log = token_times.read(folder, plan.limits, plan.asked is not None, scenario.loadgen, "PerformanceOnly")
     for name, found, planned in (
         ("seeds", log.seeds, asdict(plan.seeds)),
@@ -123,7 +123,7 @@ def leaves(data: Any, name: str = "") -> Iterator[tuple[str, float]]:
         yield name, data
 
 
-def slo_attainment(folder: Path, tokens: Sequence[int], limits: rules.Limits | None) -> float | None:
+def slo_attainment(folder: Path, tokens: Sequence[int], limits: mlperf.Limits | None) -> float | None:
     """Percent of the requests that kept both limits; an answer of one token has no time per output token to keep.
 
     None where there are no limits, or LoadGen left no trace.
@@ -144,7 +144,7 @@ def slo_attainment(folder: Path, tokens: Sequence[int], limits: rules.Limits | N
 
 def steady(folder: Path, facts: RunFacts, tokens: Sequence[int], seconds: float | None) -> Steady | None:
     """What a test came to without its ramps; None of a scenario that sends by time, or one query after the other."""
-    scenario, at_once = facts.plan.config.row, facts.plan.concurrency or facts.concurrency
+    scenario, at_once = facts.plan.config.scenario_rules, facts.plan.concurrency or facts.concurrency
     if (
         scenario.reported
         or facts.plan.config.batch_size
@@ -183,7 +183,7 @@ def near_peak(
     """The shares of arithmetic and bandwidth of an Offline test of the reference model, all of it computed as the
     formula has it, on the GPUs of this host; else None."""
     plan, known = facts.plan, facts.concurrency and seconds and len(prompts) == len(answers)
-    if not known or plan.config.row.streaming or not plan.reference_model or plan.config.spans_hosts:
+    if not known or plan.config.scenario_rules.streaming or not plan.reference_model or plan.config.spans_hosts:
         return None
     running = plan.running
     if running.prefix_caching is not False or running.speculation or plan.config.precision == "fp32":
@@ -191,7 +191,7 @@ def near_peak(
     return roofline.shares(
         roofline.Load(
             gpus=facts.system.gpus[: plan.tensor_parallel_size * plan.data_parallel_size],
-            bits=roofline.bits(running.quantization, rules.in_eight_bits(plan.config.model)),
+            bits=roofline.bits(running.quantization, models.in_eight_bits(plan.config.model)),
             kv_cache_dtype=running.kv_cache_dtype,
             replicas=plan.data_parallel_size,
             concurrency=facts.concurrency or 1,
@@ -206,9 +206,9 @@ def capacity(plan: Plan, rate: float | None) -> Capacity | None:
     """What a rate of samples/s comes to; for MLPerf's whole set where the samples were MLPerf's."""
     if not rate:
         return None
-    official = plan.official_data and not plan.asked and not plan.config.known.reservation
-    official = official and plan.max_new_tokens == rules.MAX_NEW_TOKENS
-    full = rules.OFFICIAL[plan.config.category].samples / rate if official else None
+    official = plan.official_data and not plan.asked and not plan.config.model_spec.reservation
+    official = official and plan.max_new_tokens == mlperf.MAX_NEW_TOKENS
+    full = mlperf.OFFICIAL[plan.config.category].samples / rate if official else None
     return Capacity(requests_per_hour=3600 * rate, requests_per_day=86400 * rate, full_set_s=full)
 
 

@@ -9,7 +9,7 @@ weights, of which there are at least as many as output tokens, divided by the re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.config.rules import SHAPE
+from harness.config.models import SHAPE
 
 
 @dataclass(frozen=True)

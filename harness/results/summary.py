@@ -11,9 +11,10 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AliasChoices, ConfigDict, Field, JsonValue, computed_field, field_validator, model_validator
 
 from harness.common.paths import ROOT
+from harness.common.progress import Stage
 from harness.common.schema import File, Model, absent
 from harness.common.system import System
-from harness.config import rules
+from harness.config import mlperf
 from harness.config import workload as workloads
 from harness.loadgen.log import DETAIL, Latency
 from harness.profiling.traces import Profile
@@ -36,11 +37,11 @@ class Meta(Model):
     """What the user calls it; several runs may share a label."""
     started: str
     command: str
-    mlperf_version: str = Field(json_schema_extra={"enum": [*rules.SEEDS]})
+    mlperf_version: str = Field(json_schema_extra={"enum": [*mlperf.SEEDS]})
     model: str
-    category: str = Field(json_schema_extra={"enum": [*rules.SCENARIOS]})
+    category: str = Field(json_schema_extra={"enum": [*mlperf.SCENARIOS]})
     workload: str = workloads.OFFICIAL
-    scenario: str = Field(json_schema_extra={"enum": [*rules.SCENARIO]})
+    scenario: str = Field(json_schema_extra={"enum": [*mlperf.SCENARIO]})
     mode: Literal["accuracy", "performance", "both"]
     samples: Annotated[int, Field(ge=1)]
     comparable: bool
@@ -64,7 +65,7 @@ class Meta(Model):
     data: str | None = None
     mean_prompt_tokens: float | None = None
     engine_start_s: float | None = None
-    stages: list[tuple[str, float]] = []
+    stages: list[Stage] = []
     """Each stage of the run, and the second it began."""
     engine: str | None = None
     """The engine and its version; null in summaries of older versions."""
@@ -115,7 +116,7 @@ class Accuracy(Model):
     @property
     def rouge(self) -> dict[str, float]:
         """F1 x100."""
-        return {name: score for name, score in self.scores.items() if name in rules.ROUGE}
+        return {name: score for name, score in self.scores.items() if name in mlperf.ROUGE}
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -152,7 +153,7 @@ class ScoresFile(Accuracy, File):
         return self.model_dump(mode="json") | {
             **self.rouge,
             "baseline": {name: check.reference for name, check in floors.items()},
-            "gate_multiplier": rules.GATE[self.high_accuracy],
+            "gate_multiplier": mlperf.GATE[self.high_accuracy],
             **{f"threshold_{name}": floors[name].low for name in self.rouge},
         }
 
@@ -338,8 +339,8 @@ class Summary(File):
     """Name and path, relative to the run folder; tokens_per_sec and latency_cdf are null where not drawn."""
 
     @property
-    def scenario(self) -> rules.Scenario:
-        return rules.SCENARIO[self.meta.scenario]
+    def scenario(self) -> mlperf.Scenario:
+        return mlperf.SCENARIO[self.meta.scenario]
 
     @property
     def gpus(self) -> int:

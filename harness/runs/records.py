@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AliasChoices, ConfigDict, Field, JsonValue
 
+from harness.common.progress import Stage
 from harness.common.schema import File, Model
 from harness.common.system import System
 from harness.config.plan import Plan
@@ -54,13 +55,13 @@ class RunFacts(Facts):
     checkpoint: str | None = None  # where it came quantized
     data: str | None = None
     mean_prompt_tokens: float | None = None
-    stages: list[tuple[str, float]] = []
+    stages: list[Stage] = []
     in_process: InProcess | None = None
 
     def adopt(self, plan: Plan) -> None:
         """Takes the plan as it is known now, and what follows from it."""
         self.plan, self.deviations = plan, plan.deviations
-        self.loadgen = {"model": plan.loadgen_model, "scenario": plan.config.row.loadgen}
+        self.loadgen = {"model": plan.loadgen_model, "scenario": plan.config.scenario_rules.loadgen}
 
     @property
     def settings(self) -> dict[str, object]:

@@ -18,7 +18,7 @@ from harness.common.errors import (
 )
 from harness.common.files import write_json
 from harness.common.system import System, facts
-from harness.config import rules
+from harness.config import mlperf
 from harness.submission import checker, description, entries, refusals, tree
 
 
@@ -55,7 +55,7 @@ def parser() -> argparse.ArgumentParser:
 
     check = commands.add_parser("check", help="run MLPerf's submission checker on a submission")
     check.add_argument("tree", type=Path, metavar="DIR")
-    check.add_argument("--version", choices=sorted(rules.SEEDS), help="default: the round whose seeds the logs have")
+    check.add_argument("--version", choices=sorted(mlperf.SEEDS), help="default: the round whose seeds the logs have")
     check.set_defaults(command=run_checker)
     return top
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from harness.common.errors import UsageError
 from harness.common.paths import ROOT
-from harness.config import rules
+from harness.config import mlperf
 from harness.loadgen import log as loadgen_log
 
 TOOLS = ROOT / "third_party" / "inference" / "tools" / "submission"
@@ -67,7 +67,7 @@ def version_of(tree: Path) -> str:
     if not logs:
         raise UsageError(f"{tree}: no performance logs in it; not a submission.")
     seeds = loadgen_log.read(logs[0].parent).seeds
-    for version, known in rules.SEEDS.items():
+    for version, known in mlperf.SEEDS.items():
         if seeds == vars(known):
             return version
     raise UsageError(f"{logs[0]}: its seeds are of no round this program knows; name one with --version.")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from harness.common.errors import UsageError
 from harness.common.files import parsed, read
-from harness.config import rules
+from harness.config import mlperf
 from harness.config.engine import affecting
 from harness.config.run import RunConfig
 from harness.evaluation import compliance
@@ -16,7 +16,7 @@ from harness.runs.folder import FOLDER, Test, facts_of, status_of
 from harness.runs.records import RunFacts
 
 BENCHMARK = {"datacenter": "llama3.1-8b", "edge": "llama3.1-8b-edge"}
-SCENARIO = {name: row.loadgen for name, row in rules.SCENARIO.items()} | {"interactive": "Interactive"}
+SCENARIO = {name: row.loadgen for name, row in mlperf.SCENARIO.items()} | {"interactive": "Interactive"}
 
 MODE: dict[Test, str] = {"accuracy": "AccuracyOnly", "performance": "PerformanceOnly", "test06": "PerformanceOnly"}
 
@@ -49,7 +49,7 @@ class Run:
 
     def log(self, test: Test) -> loadgen_log.TestResult:
         """What LoadGen's log says of the test. Raises LogError."""
-        return loadgen_log.read(self.folder(test), self.config.row.loadgen, MODE[test])
+        return loadgen_log.read(self.folder(test), self.config.scenario_rules.loadgen, MODE[test])
 
     @property
     def scores(self) -> ScoresFile:

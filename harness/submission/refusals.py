@@ -7,7 +7,7 @@ Sources: the checks and constants of the official submission checker (tools/subm
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from harness.config import rules
+from harness.config import mlperf, models
 from harness.evaluation import compliance
 from harness.loadgen.log import TestResult
 from harness.submission import recomputed
@@ -19,7 +19,7 @@ REQUIRED = {
     "edge": ({"offline"}, {"singlestream"}),
 }
 # The checker goes by LoadGen's scenario, and LoadGen runs Interactive as Server: these limits hold for both.
-CHECKED_LIMITS = rules.SERVER_LIMITS
+CHECKED_LIMITS = mlperf.SERVER_LIMITS
 ONE_QUERY = {"offline"}  # scenarios that issue all their samples as one query
 TARGET_LATENCY_NS = 20e9  # at most, of the same scenarios
 
@@ -61,9 +61,9 @@ def labelled(entry: Entry, *parts: Iterator[str]) -> list[str]:
 
 def refused(entry: Entry) -> Iterator[str]:
     """What the checker refuses in any division."""
-    if entry.config.row.unofficial:
-        yield entry.config.row.unofficial
-    official = rules.OFFICIAL[entry.category].samples
+    if entry.config.scenario_rules.unofficial:
+        yield entry.config.scenario_rules.unofficial
+    official = mlperf.OFFICIAL[entry.category].samples
     accuracy, performance = entry.accuracy.log("accuracy"), entry.performance.log("performance")
     if accuracy.errors:
         yield f"{len(accuracy.errors)} LoadGen errors in the accuracy test, the first: {accuracy.errors[0]}"
@@ -71,14 +71,14 @@ def refused(entry: Entry) -> Iterator[str]:
         yield f"{answered:,} samples in the accuracy test; the checker asks for {official:,}"
     if (held := number(performance, "performance_sample_count")) < official:
         yield f"a set of {held:,} samples in the performance test; the checker asks for {official:,}"
-    if (duration := number(performance, "min_duration_ms") / 1000) < rules.MIN_DURATION_S:
-        yield f"a minimum duration of {duration:g} s; the checker asks for {rules.MIN_DURATION_S:g} s"
+    if (duration := number(performance, "min_duration_ms") / 1000) < mlperf.MIN_DURATION_S:
+        yield f"a minimum duration of {duration:g} s; the checker asks for {mlperf.MIN_DURATION_S:g} s"
     yield from foreign_seeds(entry, performance)
     if performance.early_stopping.get("early_stopping_met") is not True:
         yield "too few queries for its percentile (early stopping)"
     if not performance.token_latencies:
         yield "use_token_latencies is off in the performance test"
-    if entry.config.row.fixed_rate:
+    if entry.config.scenario_rules.fixed_rate:
         yield from over(performance, CHECKED_LIMITS)
         if (target := number(performance, "target_latency_ns")) > TARGET_LATENCY_NS:
             yield f"a target_latency of {target / 1e9:g} s; the checker allows {TARGET_LATENCY_NS / 1e9:g} s"
@@ -87,7 +87,7 @@ def refused(entry: Entry) -> Iterator[str]:
         yield "an empty user.conf"
 
 
-def over(result: TestResult, limits: rules.Limits) -> Iterator[str]:
+def over(result: TestResult, limits: mlperf.Limits) -> Iterator[str]:
     """The 99th percentiles that are not below their limit."""
     for name, found, limit in (
         ("TTFT", result.ttft_ms, limits.ttft_ms),
@@ -100,7 +100,7 @@ def over(result: TestResult, limits: rules.Limits) -> Iterator[str]:
 
 
 def foreign_seeds(entry: Entry, result: TestResult) -> Iterator[str]:
-    if result.seeds != vars(rules.SEEDS[entry.version]):
+    if result.seeds != vars(mlperf.SEEDS[entry.version]):
         yield f"seeds other than those of v{entry.version}"
 
 
@@ -114,7 +114,7 @@ def settings(entry: Entry) -> Iterator[str]:
     for run in entry.runs:
         yield from run.facts.deviations
         yield from run.facts.plan.deviations
-        if Path(run.config.model).resolve() == Path(rules.MODELS["demo"].path):
+        if Path(run.config.model).resolve() == Path(models.MODELS["demo"].path):
             yield "the demo model"
 
 
@@ -134,14 +134,14 @@ def accuracy_log(entry: Entry) -> Iterator[str]:
 def performance(entry: Entry) -> Iterator[str]:
     """LoadGen's verdict, the limits of the scenario itself, and the size of an Offline query."""
     result = entry.performance.log("performance")
-    official = rules.OFFICIAL[entry.category].samples
+    official = mlperf.OFFICIAL[entry.category].samples
     if not result.valid:
         yield f"LoadGen calls the performance run INVALID: {'; '.join(result.invalid_reasons)}"
     yield from (f"LoadGen error: {error}" for error in result.errors)
     yield from recomputed.summary_text(entry.performance.folder("performance"), result)
     if any(result.effective.get(f"performance_issue_{which}") is True for which in ("same", "unique")):
         yield "LoadGen issued one sample again and again (performance_issue_same or _unique)"
-    if limits := entry.config.row.limits:
+    if limits := entry.config.scenario_rules.limits:
         yield from over(result, limits)
     if entry.config.scenario in ONE_QUERY and (size := number(result, "samples_per_query")) < official:
         yield f"a query of {size:,} samples; closed asks for {official:,}"
@@ -155,7 +155,7 @@ def test06(entry: Entry) -> Iterator[str]:
         yield "no TEST06 (run it with --compliance test06)"
         return
     folder, (recorded, eos) = entry.test06.folder("test06"), entry.test06.test06
-    outcome, text = compliance.judge_test06(folder, eos, entry.config.row.streaming)
+    outcome, text = compliance.judge_test06(folder, eos, entry.config.scenario_rules.streaming)
     verdict = folder / "verify_accuracy.txt"
     if not (recorded.passed and outcome.passed):
         yield "TEST06 failed"

@@ -16,7 +16,7 @@ from harness.common.errors import UsageError, why
 from harness.common.files import write_json, write_text
 from harness.common.markdown import render
 from harness.common.paths import ROOT
-from harness.config import rules
+from harness.config import mlperf
 from harness.evaluation.accuracy import accuracy_txt, digest
 from harness.runs.folder import FOLDER
 from harness.submission.entries import Entry, Run
@@ -114,12 +114,12 @@ def put_results(entry: Entry, folder: Path) -> None:
     copy(entry.performance.folder("performance"), folder / "performance" / "run_1", LOGS)
 
 
-def scores_of(run: Run) -> rules.Scores:
+def scores_of(run: Run) -> mlperf.Scores:
     """Raises UsageError where rouge.json lacks one."""
     try:
-        return rules.Scores(**run.scores.scores)
+        return mlperf.Scores(**run.scores.scores)
     except TypeError:
-        wanted = ", ".join((*rules.ROUGE, "gen_len"))
+        wanted = ", ".join((*mlperf.ROUGE, "gen_len"))
         raise UsageError(f"{run.folder('accuracy')}/rouge.json: its scores are not {wanted}.") from None
 
 

@@ -189,8 +189,7 @@ def last_line(path: Path) -> str:
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - 2000))
         lines = [line.strip() for line in file.read().decode(errors="replace").splitlines() if line.strip()]
-    said = [line for line in lines if not line.startswith("partial results:")]
-    return said[-1].removeprefix("error: ") if said else ""
+    return lines[-1].removeprefix("error: ") if lines else ""
 
 
 def outcome(folder: Path) -> Outcome:

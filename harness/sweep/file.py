@@ -192,7 +192,7 @@ def refused(experiments: Sequence[tuple[str, Experiment]]) -> Iterator[str]:
         names.add(item.name)
         try:
             config = RunConfig(**item.settings)
-            if config.row.fixed_rate and config.mode != "accuracy" and config.server_target_qps == "auto":
+            if config.scenario_rules.fixed_rate and config.mode != "accuracy" and config.server_target_qps == "auto":
                 yield (
                     f"{where}: {item.name}: the speed of a Server test is its target rate: give server_target_qps, "
                     "as max (the highest rate that is VALID) or as one number for all, to compare TTFT and TPOT"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from harness.common.errors import UsageError
-from harness.config import rules
+from harness.config import mlperf
 from harness.evaluation.accuracy import intervals
 from harness.sweep.file import BASELINE
 from harness.sweep.rows import Row
@@ -33,7 +33,7 @@ class Paired:
 
     @property
     def said(self) -> str:
-        name = rules.SCORES[rules.SHORT_SCORES[0]]
+        name = mlperf.SCORES[mlperf.SHORT_SCORES[0]]
         return f"{name} {self.change:+.2f} against the baseline, {self.low:+.2f} to {self.high:+.2f}: {self.verdict}"
 
 
@@ -64,6 +64,6 @@ def scores(folder: Path, row: Row) -> Iterator[dict[str, float]]:
         if record.run and path.exists():
             try:
                 with path.open() as file:
-                    yield {line["index"]: float(line[rules.SHORT_SCORES[0]]) for line in csv.DictReader(file)}
+                    yield {line["index"]: float(line[mlperf.SHORT_SCORES[0]]) for line in csv.DictReader(file)}
             except (KeyError, ValueError, TypeError) as error:
                 raise UsageError(f"{path}: not a table of scores: {error}.") from None

@@ -6,7 +6,7 @@ from itertools import cycle
 from statistics import mean
 from typing import Any
 
-from harness.config import rules
+from harness.config import mlperf
 from harness.reporting.style import BLUE, GREY, ORANGE, RED, style
 
 TAILS = {"latency": "latency", "ttft": "TTFT", "tpot": "TPOT"}
@@ -126,7 +126,7 @@ def trade_off(points: Sequence[tuple[str, float, float, bool, bool]]) -> Any:
     axes.margins(0.15)
     axes.set(
         xlabel="output tokens/s",
-        ylabel=rules.SCORES[rules.SHORT_SCORES[0]],
+        ylabel=mlperf.SCORES[mlperf.SHORT_SCORES[0]],
         title="Speed against accuracy"
         + crosses([p[3] for p in points])
         + ("" if all(p[4] for p in points) else " (hollow: machine busy)"),

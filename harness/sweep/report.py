@@ -11,7 +11,7 @@ from harness.common.coerce import as_flag
 from harness.common.errors import UsageError
 from harness.common.files import write_text
 from harness.common.markdown import number, render
-from harness.config import rules
+from harness.config import mlperf
 from harness.results import metrics
 from harness.results.metrics import Metric
 from harness.runs import folder as results
@@ -107,7 +107,7 @@ def value(row: Row, metric: Metric, base: Row | None) -> str:
     if metric.name == SPEED and not row.usable:
         return f"~~{number(found)}~~ not usable"
     start = base.numbers.get(metric.name) if base else None
-    if metric.name in rules.SCORES and start is not None and row.name != BASELINE:
+    if metric.name in mlperf.SCORES and start is not None and row.name != BASELINE:
         return f"{number(found)} ({found - start:+.2f})"
     return number(found)
 
@@ -125,7 +125,7 @@ def line(record: Record) -> str:
     speed, score = run.get(SPEED), run.get(SCORE)
     parts = [f"{number(speed)} output tokens/s, {'VALID' if run.valid else 'INVALID'}"] if speed else []
     if run.verdict:
-        parts.append(f"{WORDS[run.verdict]}, {rules.SCORES[SCORE]} {number(score)}")
+        parts.append(f"{WORDS[run.verdict]}, {mlperf.SCORES[SCORE]} {number(score)}")
     return "; ".join([*parts, f"{record.seconds:.0f} s"])
 
 
@@ -218,7 +218,7 @@ def loss(row: Row, base: Row | None) -> str:
     lost, start = row.score, base.score if base else None
     if lost is None or start is None or row is base:
         return "the gate fails"
-    return f"{rules.SCORES[SCORE]} {lost - start:+.2f}"
+    return f"{mlperf.SCORES[SCORE]} {lost - start:+.2f}"
 
 
 def deviations(folder: Path, records: Sequence[Record]) -> dict[str, object]:

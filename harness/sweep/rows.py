@@ -9,7 +9,7 @@ from typing import Literal
 from harness.common.coerce import as_flag
 from harness.common.schema import SCHEMA
 from harness.common.system import System
-from harness.config import rules
+from harness.config import mlperf
 from harness.config.engine import affecting
 from harness.config.run import RunConfig
 from harness.results import metrics
@@ -27,7 +27,7 @@ LEAST, ENOUGH = 0.005, 3
 STUDENT = (4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)  # t, 97.5 %, of 3 rounds to 10
 NORMAL = 2.1  # of more rounds, rounded up
 WORDS = {"FAIL": "UNSAFE", "INCONCLUSIVE": "INCONCLUSIVE", "NOT JUDGED": "not judged", "PASS": "SAFE"}  # worst first
-SPEED, SCORE = "tokens_per_sec", rules.SHORT_SCORES[0]
+SPEED, SCORE = "tokens_per_sec", mlperf.SHORT_SCORES[0]
 Effect = Literal["helped", "hurt", "no difference", "unclear", "too short", "busy machine", "unknown"]
 
 
@@ -172,8 +172,8 @@ def rows(state: State, final: bool = False) -> list[Row]:
     return [replace(row, ratio=against(row, base), baseline_others=tuple(base.others)) for row in found]
 
 
-def scenario(item: Experiment) -> rules.Scenario:
-    return rules.SCENARIO[str(item.settings.get("scenario", "offline"))]
+def scenario(item: Experiment) -> mlperf.Scenario:
+    return mlperf.SCENARIO[str(item.settings.get("scenario", "offline"))]
 
 
 def other_work(item: Experiment, base: Experiment) -> list[str]:

@@ -32,12 +32,12 @@ def effective(item: Experiment, gpus: Sequence[system.GPU] = ()) -> dict[str, ob
     config = RunConfig(**item.settings)
     found = {name: value for name, value in asdict(config).items() if name not in UNHEARD}
     if config.max_model_len == "auto":
-        found["max_model_len"] = config.known.context
+        found["max_model_len"] = config.model_spec.context
     if config.gpu_memory_utilization == "auto":
         found["gpu_memory_utilization"] = config.memory_share
     if gpus and gpus[0].memory >= LARGE_GIB * 2**30 and "a100" not in gpus[0].name.lower():
         found["max_num_seqs"] = config.max_num_seqs or LARGE_SEQS
-        found["max_num_batched_tokens"] = config.max_num_batched_tokens or LARGE_TOKENS[config.row.streaming]
+        found["max_num_batched_tokens"] = config.max_num_batched_tokens or LARGE_TOKENS[config.scenario_rules.streaming]
     arguments = BY_ITSELF | {"stream_interval": config.max_new_tokens} | dict(flat(config.engine_args))
     level = arguments["optimization_level"]
     arguments["optimization_level"] = NO_LEVEL_OF_ITS_OWN.get(level, level)  # type: ignore[call-overload]

@@ -10,7 +10,7 @@ from typing import Any
 
 from harness.common.coerce import read_given
 from harness.common.errors import UsageError
-from harness.config import rules
+from harness.config import mlperf
 from harness.config.run import RunConfig
 from harness.config.workload import Asked
 
@@ -56,7 +56,7 @@ class Record:
 
 def load(config: RunConfig, tokenizer: Any, count: int) -> Library:
     """The first `count` samples of the run's category. Raises UsageError where the data cannot serve."""
-    path = config.dataset_path or config.known.data
+    path = config.dataset_path or config.model_spec.data
     if path is None:
         records, source = from_columns(from_hub(SPLIT), HUB_DATASET[0]), "/".join((*HUB_DATASET, SPLIT))
     else:
@@ -73,14 +73,16 @@ def load(config: RunConfig, tokenizer: Any, count: int) -> Library:
 def is_official(library: Library, stored: int, category: str) -> bool:
     """Whether a file of the user's own holds MLPerf's samples, by their number and, where all are used, the lengths of
     the prompts: the file has no published checksum."""
-    official = rules.OFFICIAL[category].samples
-    if stored not in (official, rules.OFFICIAL["datacenter"].samples):
+    official = mlperf.OFFICIAL[category].samples
+    if stored not in (official, mlperf.OFFICIAL["datacenter"].samples):
         return False
     if len(library) < official:
         return True
     longest = max(map(len, library.prompts))
-    whole = len(library) < rules.OFFICIAL["datacenter"].samples or longest == rules.LONGEST_PROMPT
-    return whole and longest <= rules.LONGEST_PROMPT and abs(library.mean_prompt_tokens / rules.MEAN_PROMPT - 1) < 0.02
+    whole = len(library) < mlperf.OFFICIAL["datacenter"].samples or longest == mlperf.LONGEST_PROMPT
+    return (
+        whole and longest <= mlperf.LONGEST_PROMPT and abs(library.mean_prompt_tokens / mlperf.MEAN_PROMPT - 1) < 0.02
+    )
 
 
 def stored(path: Path, flag: str) -> list[Record]:
@@ -90,7 +92,7 @@ def stored(path: Path, flag: str) -> list[Record]:
 
 def encoded(records: Sequence[Record], tokenizer: Any, source: str) -> Library:
     """The records with their prompts as token ids. Raises UsageError for ids that the model does not know."""
-    prompts = [record.tokens or tokenizer.encode(rules.PROMPT.format(input=record.article)) for record in records]
+    prompts = [record.tokens or tokenizer.encode(mlperf.PROMPT.format(input=record.article)) for record in records]
     limit = len(tokenizer)
     for number, prompt in enumerate(prompts):
         if not all(0 <= token < limit for token in prompt):
@@ -114,7 +116,7 @@ def shuffled(records: Sequence[Record]) -> list[Record]:
     """The order of the edge category: as `datasets` shuffles with seed 42."""
     from datasets import Dataset
 
-    order = Dataset.from_dict({"index": list(range(len(records)))}).shuffle(seed=rules.EDGE_SHUFFLE_SEED)
+    order = Dataset.from_dict({"index": list(range(len(records)))}).shuffle(seed=mlperf.EDGE_SHUFFLE_SEED)
     return [records[index] for index in order["index"]]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from harness.common.coerce import near
 from harness.common.errors import BAD_INPUT, Arguments, BenchmarkError, UsageError, first_line, line_of, plain
 from harness.common.markdown import number
-from harness.config import rules
+from harness.config import mlperf
 from harness.config.checkpoint import load_tokenizer
 from harness.config.engine import EngineConfig
 from harness.config.run import RunConfig
@@ -54,7 +54,7 @@ def from_file(config: RunConfig, tokenizer: Any, workload: Workload) -> Library:
     """The requests of a workload's file."""
     found = requests_file.read("--workload", workload.path or Path())
     requests = found.requests if config.total_sample_count == "auto" else found.requests[: config.total_sample_count]
-    if config.max_new_tokens != rules.MAX_NEW_TOKENS and (found.sharegpt or all(each.max_tokens for each in requests)):
+    if config.max_new_tokens != mlperf.MAX_NEW_TOKENS and (found.sharegpt or all(each.max_tokens for each in requests)):
         raise UsageError(
             f"--max-new-tokens: every {found.unit} of {found.path} says how long its answer is: leave it out."
         )
@@ -69,7 +69,7 @@ def from_file(config: RunConfig, tokenizer: Any, workload: Workload) -> Library:
 
 def sharegpt(config: RunConfig, tokenizer: Any, found: Requests, workload: Workload) -> Library:
     """The first conversations of a usual length; an answer is as long as the published one at most."""
-    context = config.known.context if config.max_model_len == "auto" else config.max_model_len
+    context = config.model_spec.context if config.max_model_len == "auto" else config.max_model_len
     whole = min(SHAREGPT_WHOLE, context)
     most = len(found.requests) if config.total_sample_count == "auto" else config.total_sample_count
     prompts: list[list[int]] = []

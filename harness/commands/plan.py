@@ -1,0 +1,111 @@
+"""Machines for a day's traffic, from the measured curve of one: `python -m harness plan RUN --peak 120`."""
+
+import harness.common.environment  # noqa: F401
+
+# isort: split
+import csv
+import math
+from pathlib import Path
+
+from harness.common import files
+from harness.common.errors import DONE, Arguments, UsageError, ends_in_one_line, why
+from harness.common.markdown import number
+from harness.common.reading import read_text
+from harness.config.cli import prepare
+from harness.results import replicas
+from harness.results.replicas import Fleet, Point
+from harness.results.summary import Summary
+from harness.runs import names
+
+LARGEST_FILE = 2**26  # bytes of a traffic file: some years by minute
+MOST_MINUTES = 60 * 24 * 366
+
+
+def main() -> int:
+    prepare()
+    flags = Arguments(prog="llama31-mlperf plan", description=(__doc__ or "").partition(":")[0] + ".")
+    flags.add_argument("run", metavar="RUN", help="a run with a curve: a path, latest, a run's id or label")
+    traffic = flags.add_mutually_exclusive_group(required=True)
+    traffic.add_argument("--peak", type=float, metavar="N", help="requests/s in the busiest minute of every hour")
+    traffic.add_argument(
+        "--traffic", type=Path, metavar="FILE.csv", help="a line a minute, its last column the requests in it"
+    )
+    flags.add_argument("--headroom", type=float, default=0.1, metavar="SHARE", help="of a replica's rate, kept free")
+    flags.add_argument("--price-per-hour", type=float, metavar="X", help="of one replica, in any currency")
+    flags.add_argument("--results-dir", type=Path, default=Path("results"), help="where RUN is looked for")
+    asked = flags.parse_args()
+    with ends_in_one_line():
+        if not 0 <= asked.headroom < 1:
+            raise UsageError("--headroom takes a share from 0 to below 1, as in 0.1.")
+        if asked.price_per_hour is not None and not 0 <= asked.price_per_hour < math.inf:
+            raise UsageError("--price-per-hour takes a number of 0 or more.")
+        minutes = by_minute(asked.traffic) if asked.traffic else [positive(asked.peak)]
+        (folder, *_) = names.named(asked.run, asked.results_dir)
+        curve = replicas.points(files.read(folder / "summary.json", Summary))
+        print(page(curve, replicas.fleet(curve, minutes, asked.headroom, asked.price_per_hour)))
+    return DONE
+
+
+def positive(rate: float) -> float:
+    if not 0 < rate < math.inf:
+        raise UsageError("--peak takes requests/s above 0.")
+    return rate
+
+
+def by_minute(path: Path) -> list[float]:
+    """The requests/s of each minute. Raises UsageError, naming the line."""
+    try:
+        lines = read_text(path, LARGEST_FILE, encoding="utf-8").splitlines()
+    except OSError as error:
+        raise UsageError(f"--traffic {path}: {why(error)}.") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"--traffic {path}: not a text file.") from None
+    found = []
+    for line, row in enumerate(csv.reader(lines), 1):
+        try:
+            requests = float(row[-1]) if row else 0.0
+        except ValueError:
+            if line == 1:  # names of columns
+                continue
+            requests = -1.0
+        if not 0 <= requests < math.inf:
+            raise UsageError(f"--traffic {path}: line {line}: no number of requests in its last column.")
+        if row:
+            found.append(requests / 60)
+    if not any(found) or len(found) > MOST_MINUTES:
+        said = f"it has {len(found):,} lines"
+        raise UsageError(f"--traffic {path}: from one minute with requests to a year of them; {said}.")
+    return found
+
+
+def page(curve: list[Point], fleet: Fleet) -> str:
+    """The plan as Markdown."""
+    lines = ["| load | requests/s | TTFT p99, ms | TPOT p99, ms | within the limits |", "|---|---|---|---|---|"]
+    lines += [
+        f"| {p.load} | {number(p.rate)} | {number(p.ttft_p99)} | {number(p.tpot_p99)} | {'yes' if p.kept else 'no'} |"
+        for p in curve
+    ]
+    lines += [
+        "",
+        f"A replica answers {number(fleet.best.rate)} requests/s within the limits ({fleet.best.load}); "
+        f"{number(fleet.rate)} with the headroom.",
+        "",
+        "| hour | busiest minute, requests/s | replicas |",
+        "|---|---|---|",
+        *(f"| {hour.hour} | {number(hour.peak)} | {hour.replicas} |" for hour in fleet.hours),
+        "",
+        f"Replicas at most: {fleet.most}; {fleet.replica_hours} replica-hours"
+        + (f"; {number(fleet.month)} a month of 730 hours." if fleet.month is not None else "."),
+        f"In the busiest minute: {latency(fleet.at_peak)}.",
+        f"With one replica lost in it: {latency(fleet.without_one)}.",
+        "",
+        "Latencies are measured ones, of the next load above; nothing is interpolated. Replicas are taken to share the "
+        "load evenly.",
+    ]
+    return "\n".join(lines)
+
+
+def latency(point: Point | None) -> str:
+    if point is None:
+        return "more than a replica answers within the limits"
+    return f"TTFT p99 at most {number(point.ttft_p99)} ms, TPOT p99 {number(point.tpot_p99)} ms ({point.load})"

@@ -1,0 +1,122 @@
+"""The models known by a short name, the published checkpoints, and what changes a model."""
+
+import json
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+
+from harness.common.paths import ROOT
+from harness.config import mlperf
+
+DEMO = ROOT / "demo"
+
+SHAPE = {  # Llama-3.1-8B, from its config.json
+    **{"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "vocab_size": 128256},
+    **{"num_attention_heads": 32, "num_key_value_heads": 8, "max_position_embeddings": 131072},
+}
+# vLLM's arguments that decide how fast it computes, and not what: any other makes a result another model's.
+SPEED_ARGS = {
+    *("aggregate_engine_logging", "async_scheduling", "attention_backend", "attention_config", "block_size"),
+    *("compilation_config", "cpu_distributed_timeout_seconds", "cpu_offload_gb", "cudagraph_capture_sizes"),
+    *("cudagraph_metrics", "data_parallel_address", "data_parallel_backend", "data_parallel_rpc_port"),
+    *("data_parallel_size_local", "device_ids", "disable_cascade_attn", "disable_custom_all_reduce"),
+    *("disable_hybrid_kv_cache_manager", "disable_log_stats", "disable_nccl_for_dp_synchronization"),
+    *("distributed_executor_backend", "distributed_timeout_seconds", "download_dir", "enable_chunked_prefill"),
+    *("enable_flashinfer_autotune", "enable_layerwise_nvtx_tracing", "enable_log_requests", "enable_mfu_metrics"),
+    *("enable_prefix_caching", "enable_shm_tensor_arena", "enforce_eager", "gpu_memory_utilization"),
+    *("ir_op_priority", "jit_monitor_mode", "jit_monitor_verbose", "kernel_config", "kv_cache_memory_bytes"),
+    *("kv_cache_metrics", "kv_cache_metrics_sample", "kv_transfer_config", "linear_backend", "log_config_file"),
+    *("log_level", "logging_config", "long_prefill_token_threshold", "long_prefill_token_threshold_adaptive"),
+    *("master_addr", "master_port", "max_cudagraph_capture_size", "max_num_scheduled_tokens"),
+    *("max_parallel_loading_workers", "model_impl", "nnodes", "node_rank", "num_gpu_blocks_override", "numa_bind"),
+    *("numa_bind_cpus", "numa_bind_nodes", "optimization_level", "otlp_traces_endpoint", "performance_mode"),
+    *("pipeline_parallel_size", "prefill_schedule_interval", "prefix_caching_hash_algo", "profiler_config"),
+    *("pt_load_map_location", "ray_workers_use_nsight", "safetensors_load_strategy"),
+    *("safetensors_prefetch_block_size", "safetensors_prefetch_num_threads", "scheduler_reserve_full_isl"),
+    *("scheduling_policy", "shutdown_timeout", "speculative_config", "stream_interval", "use_tqdm_on_load"),
+    *("watermark", "worker_extension_cls"),
+}
+
+
+@dataclass(frozen=True)
+class Small:
+    """vLLM's settings on a CPU for a model so small that its defaults make no sense."""
+
+    cache_bytes: int
+    sequences: int
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model with its data: what `--model` names in short.
+
+    `data` and `mmlu` are local files and folders, None where they come from the hub; `context` and `mmlu_context` are
+    the longest prompt plus answer, in tokens; `reservation` says why results of it are no results of Llama-3.1-8B.
+    """
+
+    path: str
+    context: int = mlperf.LONGEST_PROMPT + mlperf.MAX_NEW_TOKENS
+    mmlu_context: int = 4096
+    positions: int | None = None  # the longest context the model knows, where that is less than a user may ask for
+    data: Path | None = None
+    mmlu: Path | None = None
+    small: Small | None = None
+    reservation: str = ""
+    references: Path | None = None  # scores and sample counts by category, as OFFICIAL has them
+    min_duration_s: dict[str, float] = field(default_factory=dict, hash=False)  # by scenario
+
+    def task(self, category: str, scenario: str) -> mlperf.Task:
+        """What is asked of this model in a category, and what it is held against."""
+        if self.references is None:
+            return replace(mlperf.OFFICIAL[category], min_duration_s=mlperf.SCENARIO[scenario].min_duration_s)
+        measured = json.loads(self.references.read_text())[category]
+        scores = mlperf.Scores(**{name: measured[name] for name in (*mlperf.ROUGE, "gen_len")})
+        return mlperf.Task(measured["samples"], scores, self.min_duration_s[scenario])
+
+
+DEFAULT_MODEL = "llama3.1-8b-instruct"
+MODELS = {
+    DEFAULT_MODEL: Model("meta-llama/Llama-3.1-8B-Instruct"),
+    "demo": Model(
+        str(DEMO / "model"),
+        context=1024,
+        mmlu_context=1024,
+        positions=1024,
+        data=DEMO / "cnn_eval.json",
+        mmlu=DEMO / "mmlu",
+        small=Small(cache_bytes=2**30, sequences=64),  # a CPU is as fast with 64 as with more, and shows several rounds
+        reservation="the demo model",
+        references=DEMO / "reference.json",
+        min_duration_s={name: 20.0 if row.streaming else 10.0 for name, row in mlperf.SCENARIO.items()},
+    ),
+}
+# Published checkpoints of the reference model, quantized by their makers.
+QUANTIZED = (
+    "RedHatAI/Meta-Llama-3.1-8B-Instruct-FP8",
+    "RedHatAI/Meta-Llama-3.1-8B-Instruct-FP8-dynamic",
+    "nvidia/Llama-3.1-8B-Instruct-FP8",
+)
+
+
+QUANTIZE_JSON = "quantize.json"  # in a folder that `python -m harness.quantize` made
+
+
+@cache
+def model(name: str) -> Model:
+    """The row of a short name, or of the model that a quantized folder was made of; any other name is a hub
+    repository or a folder with MLPerf's own data."""
+    row = MODELS.get(name) or MODELS.get(made_of(name))
+    return Model(name) if row is None else row if name in MODELS else replace(row, path=name)
+
+
+def made_of(name: str) -> str:
+    """The model that a quantized folder was made of; empty for anything else."""
+    try:
+        return str(json.loads((Path(name) / QUANTIZE_JSON).read_text())["model"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return ""
+
+
+def in_eight_bits(name: str) -> bool:
+    """Whether a checkpoint is known to hold 8-bit weights for 8-bit arithmetic: a published one, or one made here."""
+    return name in QUANTIZED or bool(made_of(name))
