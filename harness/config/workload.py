@@ -104,7 +104,7 @@ class WorkloadFlags:
         "standard deviation of their logarithm (512~0.5).",
     )
     output_len: str | None = flag(
-        None, BENCHMARK, "work", "With --input-len: answers of exactly N tokens, or N~S, whatever the model says."
+        None, BENCHMARK, "work", "With --input-len: answers of exactly N tokens, or N~S, past any end of text."
     )
 
     @property
