@@ -126,7 +126,8 @@ class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
         RATE,
         "speed",
         "Requests in flight; the next is sent as soon as one is answered. Implies --scenario concurrency. 1,4,16: a "
-        "test at each; auto: powers of 4 up to what the engine computes at once; max: the highest that keeps both limits.",
+        "test at each; auto: powers of 4 up to what the engine computes at once; max: the highest that keeps both "
+        "limits.",
     )
     ttft_limit: int | None = flag(
         None,
