@@ -100,7 +100,7 @@ def test_a_valid_run_says_what_bounds_it(tmp_path: Path) -> None:
     assert busy == "The GPU was busy 99 % of the time."
     assert bits.startswith("--quantization fp8 halves the weights")
     idle = "seconds,cpu_percent\n1,5\n2,5\n"
-    assert findings(summary(tmp_path / "idle", idle))[0].startswith("Nothing ran out")
+    assert findings(summary(tmp_path / "idle", idle))[0].startswith("No resource was saturated")
     assert "What ran out first" in (tmp_path / "capped" / "report.md").read_text()
 
 

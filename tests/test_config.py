@@ -15,6 +15,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.commands.run import EXAMPLES
 from harness.common.coerce import as_flag
 from harness.common.errors import BAD_INPUT, UsageError
 from harness.common.paths import ROOT
@@ -97,12 +98,27 @@ def test_help_lists_every_flag_in_its_panel():
     panels: dict[str, str] = {}
     panel = ""
     for line in run_py("--help").stdout.splitlines():
-        if title := re.match(r"╭─ (\w+) ", line):
+        if title := re.match(r"(\w[\w ]+):$", line):
             panel = title[1]
-        elif flag := re.match(r"│ \*? *(--[\w-]+)", line):
+        elif flag := re.match(r"  (--[\w-]+)", line):
             panels[flag[1]] = panel
     expected = {as_flag(item.name): item.metadata["panel"] for item in fields(RunConfig)}
-    assert panels == {**expected, "--config": "Results", "--help": "Options"}
+    assert panels == {**expected, "--config": "Results"}
+
+
+def test_help_is_short_and_its_examples_run():
+    narrow = PLAIN | {"COLUMNS": "80"}
+    page = subprocess.run(
+        [sys.executable, "run.py", "-h"], cwd=ROOT, env=narrow, capture_output=True, text=True
+    ).stdout.splitlines()
+    assert len(page) < 150 and max(map(len, page)) <= 80
+    assert page[-1].endswith("interrupted.")
+    assert [line.strip() for line in page if line.startswith("  python run.py ")] == list(EXAMPLES)
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_the_examples_of_the_help_are_commands(parse, example: str):
+    parse(*example.split()[2:])
 
 
 def test_help_imports_no_heavy_library():

@@ -477,7 +477,7 @@ def test_a_run_says_who_answered_and_what_http_costs(
     ("before", "said"),
     [
         (1280.0, "**HTTP costs 20.0 %** of the output tokens/s of a,"),
-        (960.0, "**HTTP costs nothing that shows**: 6.7 %"),
+        (960.0, "**No measurable HTTP overhead**: 6.7 %"),
     ],
 )
 def test_what_http_costs_is_never_negative(tmp_path: Path, before: float, said: str) -> None:

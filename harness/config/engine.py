@@ -7,7 +7,7 @@ from harness.common.coerce import as_flag, check_types, from_yaml, require
 from harness.common.errors import UsageError
 from harness.common.reading import TooLargeError
 from harness.config import models
-from harness.config.flags import ENGINE, MODEL, OUTPUT, PARALLEL, Affects, Auto, flag
+from harness.config.flags import ENGINE, MODEL, OUTPUT, Affects, Auto, flag
 
 GPU_MEMORY_SHARE = 0.9
 BYTES_PER_WEIGHT = {"fp16": 2, "bf16": 2, "fp32": 4}
@@ -38,17 +38,17 @@ class EngineConfig:
         "auto", MODEL, "answers", "fp8 halves the memory of each request's attention cache, so that more fit at once."
     )
     load_format: str = flag(
-        "auto", MODEL, "answers", "How vLLM loads weights; dummy: none, but nearly zeros, which flatter the speed."
+        "auto", MODEL, "answers", "How vLLM loads weights. dummy: near-zero weights, which overstate the speed."
     )
     trust_remote_code: bool = flag(
         False, MODEL, "answers", "Run Python code that comes with the model. Off unless given."
     )
 
     tensor_parallel_size: int | Auto = flag(
-        "auto", PARALLEL, "speed", "GPUs one copy of the model is split over. auto: as few as hold the model."
+        "auto", ENGINE, "speed", "GPUs one copy of the model is split over. auto: as few as hold the model."
     )
     data_parallel_size: int | Auto = flag(
-        "auto", PARALLEL, "speed", "Copies of the model that share the load. auto: as many as the visible GPUs hold."
+        "auto", ENGINE, "speed", "Copies of the model that share the load. auto: as many as the visible GPUs hold."
     )
 
     max_model_len: int | Auto = flag(
@@ -60,22 +60,22 @@ class EngineConfig:
         "speed",
         "Share of each GPU's memory that vLLM may take. auto: 0.9; on a CPU a quarter of what is free.",
     )
-    max_num_seqs: int | None = flag(None, ENGINE, "speed", "Most requests computed at once. Unset: vLLM decides.")
+    max_num_seqs: int | None = flag(None, ENGINE, "speed", "Maximum requests computed at once. Unset: vLLM decides.")
     max_num_batched_tokens: int | None = flag(
-        None, ENGINE, "speed", "Most tokens in one engine step. Unset: vLLM decides."
+        None, ENGINE, "speed", "Maximum tokens in one engine step. Unset: vLLM decides."
     )
     engine_arg: tuple[str, ...] = flag(
         (),
         ENGINE,
         "answers",
-        "KEY=VALUE, anything else vLLM's engine takes (repeatable), as in enable_prefix_caching=false.",
+        "KEY=VALUE, any other argument of vLLM's engine (repeatable), as in enable_prefix_caching=false.",
     )
 
     stall_timeout: float = flag(
         300.0,
         ENGINE,
         "nothing",
-        "Seconds without any answer after which a run is given up; 20 times the longest wait so far, if longer.",
+        "Seconds without any answer after which a run ends; 20 times the longest wait so far if that is longer.",
     )
 
     mlflow: bool = flag(

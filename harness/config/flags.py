@@ -5,10 +5,10 @@ from typing import Any, Literal
 
 Auto = Literal["auto"]
 Affects = Literal["work", "answers", "speed", "nothing"]  # what else than the report may change with a flag
-MODEL, ENGINE, PARALLEL = "Model", "Engine", "Parallelism"
+MODEL, ENGINE = "Model", "Engine and GPUs"
 BENCHMARK, DATA, RATE, ACCURACY, OUTPUT = "Benchmark", "Data", "Load", "Accuracy", "Results"
 SERVER = "A running server"
-PANELS = (BENCHMARK, RATE, MODEL, SERVER, ENGINE, PARALLEL, DATA, ACCURACY, OUTPUT)  # in the order of the help
+PANELS = (BENCHMARK, RATE, MODEL, SERVER, ENGINE, DATA, ACCURACY, OUTPUT)  # in the order of the help
 
 
 def flag(default: Any, panel: str, affects: Affects, text: str, metavar: str = "KEY=VALUE") -> Any:

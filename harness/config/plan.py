@@ -196,7 +196,7 @@ class Plan:
         if not self.asked and self.config.max_new_tokens != mlperf.MAX_NEW_TOKENS:
             why.append(f"{self.config.max_new_tokens} new tokens instead of {mlperf.MAX_NEW_TOKENS}")
         if self.limits != self.config.scenario_rules.limits and self.limits:
-            why.append(f"latency limits of its own (TTFT {self.limits.ttft_ms:g} ms, TPOT {self.limits.tpot_ms:g} ms)")
+            why.append(f"custom latency limits (TTFT {self.limits.ttft_ms:g} ms, TPOT {self.limits.tpot_ms:g} ms)")
         if self.config.seed is not None:
             why.append("seeds of its own")
         if self.running.speculation:

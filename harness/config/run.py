@@ -55,19 +55,19 @@ class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
         metavar="URL",
     )
     request_timeout: float = flag(
-        600.0, SERVER, "nothing", "With --endpoint: seconds after which a request without a whole answer ends the run."
+        600.0, SERVER, "nothing", "With --endpoint: seconds after which an unfinished request ends the run."
     )
     wait_ready: float | None = flag(
         None, SERVER, "nothing", "With --endpoint: seconds to wait for a server that is still loading. Unset: none."
     )
     max_in_flight: int = flag(
-        1024, SERVER, "speed", "With --endpoint: most requests at once at each; more wait in the client."
+        1024, SERVER, "speed", "With --endpoint: maximum concurrent requests per endpoint; others wait in the client."
     )
     client_processes: int | Auto = flag(
         "auto",
         SERVER,
         "speed",
-        "With --endpoint: processes that ask it, a core each. auto: half of the cores, at most 8; with one, this "
+        "With --endpoint: client processes, one core each. auto: half of the cores, at most 8; with one, this "
         "process itself.",
     )
 
@@ -126,7 +126,7 @@ class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
         8,
         RATE,
         "work",
-        "MultiStream: samples that are asked at once, the next when all are answered. 1,2,4,8: test each, then run "
+        "MultiStream: samples sent at once, the next when all are answered. 1,2,4,8: test each, then run "
         "with the most.",
         metavar="N[,N...]",
     )
@@ -134,26 +134,27 @@ class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
         None,
         RATE,
         "speed",
-        "Requests in flight, the next as soon as one is answered; implies --scenario concurrency. 1,4,16: a test at "
-        "each; auto: powers of 4 up to what the engine computes at once; max: the most that keep both limits.",
+        "Requests in flight; the next is sent as soon as one is answered. Implies --scenario concurrency. 1,4,16: a "
+        "test at each; auto: powers of 4 up to what the engine computes at once; max: the highest that keeps both "
+        "limits.",
     )
     ttft_limit: int | None = flag(
         None,
         RATE,
         "speed",
-        "Server, Interactive, concurrency: most milliseconds to the first token (TTFT), p99. Unset: MLPerf's.",
+        "Server, Interactive, concurrency: limit on the time to first token (TTFT), p99, in ms. Unset: MLPerf's.",
     )
     tpot_limit: int | None = flag(
         None,
         RATE,
         "speed",
-        "Server, Interactive, concurrency: most milliseconds per output token (TPOT), p99. Unset: MLPerf's.",
+        "Server, Interactive, concurrency: limit on the time per output token (TPOT), p99, in ms. Unset: MLPerf's.",
     )
     offline_expected_qps: float | Auto = flag(
-        "auto", RATE, "speed", "Samples per second LoadGen shall plan for. auto: measured on the loaded engine first."
+        "auto", RATE, "speed", "Samples per second that LoadGen plans for. auto: measured on the loaded engine first."
     )
     min_duration: float | Auto = flag(
-        "auto", RATE, "speed", "Least seconds of a performance run. auto: 600 as MLPerf asks, less for a short run."
+        "auto", RATE, "speed", "Minimum seconds of a performance run. auto: MLPerf's 600, less for a short run."
     )
     batch_size: int | None = flag(
         None, RATE, "speed", "Offline in fixed batches of N, one after the other. Unset: continuous batching."
@@ -161,28 +162,28 @@ class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
     sort_by_length: bool = flag(False, RATE, "speed", "Offline: hand samples to the engine longest prompt first.")
 
     high_accuracy: bool = flag(False, ACCURACY, "nothing", "Gate at 99.9 % of the reference scores instead of 99 %.")
-    disable_accuracy_gate: bool = flag(False, ACCURACY, "nothing", "Report the scores, judge nothing.")
+    disable_accuracy_gate: bool = flag(False, ACCURACY, "nothing", "Report the scores without a verdict.")
     no_exit_on_accuracy_fail: bool = flag(
-        False, ACCURACY, "nothing", "Go on to performance, and exit with 0, when the gate fails."
+        False, ACCURACY, "nothing", "Continue with performance, and exit with 0, if the gate fails."
     )
     exit_on_invalid: bool = flag(
-        False, ACCURACY, "nothing", "Exit with 1 when LoadGen calls the performance run INVALID, or logs errors in it."
+        False, ACCURACY, "nothing", "Exit with 1 if LoadGen calls the performance run INVALID, or logs errors in it."
     )
 
     price_per_hour: float | None = flag(
         None,
         OUTPUT,
         "nothing",
-        "What the whole machine costs an hour, in any currency: the report says what tokens cost.",
+        "Price of the whole machine per hour, in any currency: the report gives the cost of tokens.",
     )
     label: str = flag(
-        "", OUTPUT, "nothing", "A name for this run, shown wherever it is; report.py takes it for the run's path."
+        "", OUTPUT, "nothing", "A name for this run, shown in reports; report.py takes it instead of the run's path."
     )
     dry_run: bool = flag(
         False,
         OUTPUT,
         "nothing",
-        "Say what would be run, on what and for how long, and run nothing; exit code 2 if it could not begin.",
+        "Print what would be run, on what and for how long, and run nothing; exit code 2 if it could not begin.",
     )
     json: bool = flag(
         False,
@@ -196,7 +197,7 @@ class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
         False,
         OUTPUT,
         "nothing",
-        "Also record once a second what engine and machine do: requests, KV cache, tokens; GPU, CPU, memory.",
+        "Record engine and machine telemetry once a second: requests, KV cache, tokens; GPU, CPU, memory.",
     )
 
     def __post_init__(self) -> None:

@@ -93,18 +93,18 @@ class WorkloadFlags:
         OFFICIAL,
         BENCHMARK,
         "work",
-        f"{', '.join(WORKLOADS)}; or the path of a file: JSON lines with prompt, messages or prompt_token_ids, and "
-        "max_tokens; or ShareGPT's JSON. All but summarization: --mode performance, never comparable with MLPerf.",
+        f"{', '.join(WORKLOADS)}; or the path of a file of JSON lines or of ShareGPT's. A line has prompt, messages or "
+        "prompt_token_ids, and max_tokens. All but summarization: --mode performance, never comparable with MLPerf.",
     )
     input_len: str | None = flag(
         None,
         BENCHMARK,
         "work",
-        "With --output-len: random prompts of N tokens, or of N~S: log-normal lengths with median N and S as the "
-        "standard deviation of their logarithm (512~0.5).",
+        "With --output-len: random prompts of N tokens, or of N~S. N~S, as in 512~0.5: log-normal lengths with median N "
+        "and S as the standard deviation of their logarithm.",
     )
     output_len: str | None = flag(
-        None, BENCHMARK, "work", "With --input-len: answers of exactly N tokens, or N~S, whatever the model says."
+        None, BENCHMARK, "work", "With --input-len: answers of exactly N tokens, or N~S, past any end of text."
     )
 
     @property

@@ -25,7 +25,9 @@ def bounds(test: Performance) -> list[str]:
     if not test.usage:
         return ["What bounds it was not recorded: --extra-metrics records once a second what engine and machine do."]
     if not test.ran_out:
-        return ["Nothing ran out in the performance test: the load, or work between the steps, set the speed."]
+        return [
+            "No resource was saturated in the performance test: the load, or work between the steps, set the speed."
+        ]
     first, *others = test.ran_out
     return [f"**What ran out first**: {first}.", *(f"{sentence(said)}." for said in others)]
 

@@ -109,6 +109,7 @@ class Accuracy(Model):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def scores(self) -> dict[str, Annotated[float, Field(ge=0)]]:
+        """ROUGE is F1 x100, the mean over samples; gen_len is characters, summed over samples."""
         return {check.name: check.score for check in self.checks}
 
     @computed_field  # type: ignore[prop-decorator]
@@ -164,7 +165,7 @@ class Steady(Model):
     share_percent: float
     """Of the test's duration."""
     tokens_per_sec: float
-    """Output tokens of the answers that ended in it."""
+    """Output tokens per second of the answers that ended in the steady part."""
     trend: float
     """The rate of its second half over that of the first."""
     latency_ms: Latency | None = None
@@ -172,7 +173,7 @@ class Steady(Model):
     ttft_ms: Latency | None = None
     tpot_ms: Latency | None = None
     tokens_per_sec_per_user: float | None = None
-    """1,000 / TPOT p90."""
+    """1,000 / TPOT p90 in ms, over the steady part."""
 
 
 class Performance(Model):
@@ -182,6 +183,7 @@ class Performance(Model):
     valid: bool
     invalid_reasons: list[str] = []
     duration_s: Annotated[float, Field(gt=0)] | None
+    """Of the performance test, as LoadGen measured."""
     samples: int | None
     samples_per_query: int = 1
     """More than one in MultiStream alone, where latencies are those of whole queries."""
@@ -196,7 +198,7 @@ class Performance(Model):
     input_tokens_per_sec: float | None = None
     """Prompt tokens over LoadGen's duration."""
     total_tokens_per_sec: float | None = None
-    """Input and output."""
+    """Prompt and output tokens over LoadGen's duration."""
     samples_per_sec: float | None
     target_qps: float | None = None
     """Offline: samples/s expected; Server, Interactive: queries/s sent; else null."""
@@ -240,12 +242,13 @@ class Performance(Model):
     gpu_joules: float | None = None
     """Energy that the GPUs took during the test, by their own counters."""
     joules_per_output_token: float | None = None
+    """`gpu_joules` over the output tokens."""
     cost: Cost | None = None
     capacity: Capacity | None = None
     mfu_percent: float | None = Field(default=None, validation_alias=AliasChoices("mfu_percent", "arithmetic_percent"))
-    """Model FLOPs utilization: Offline, of the GPUs' peak; null where the model or the card is not known."""
+    """Model FLOPs utilization: Offline, of the GPUs' peak; null where the model or the GPU is not known."""
     mbu_percent: float | None = Field(default=None, validation_alias=AliasChoices("mbu_percent", "bandwidth_percent"))
-    """Model bandwidth utilization, at least, of the GPUs' memory; as above."""
+    """Model bandwidth utilization: at least this share of the GPUs' memory bandwidth; null as for MFU."""
     seeds: dict[str, int] = {}
     loadgen_version: str = ""
     errors: list[str] = []
