@@ -8,7 +8,7 @@ from typing import NoReturn
 from harness.config.cli import run_command
 from harness.config.run import RunConfig
 
-ABOUT = "Benchmark Llama-3.1-8B with MLPerf's LoadGen on vLLM: accuracy, then performance."
+ABOUT = "Benchmark Llama-3.1-8B with MLPerf's LoadGen: accuracy, then performance."
 EXAMPLES = (
     "python run.py --model demo",
     "python run.py --scenario server --server-target-qps max",

@@ -100,8 +100,8 @@ class WorkloadFlags:
         None,
         BENCHMARK,
         "work",
-        "With --output-len: random prompts of N tokens, or of N~S. N~S, as in 512~0.5: log-normal lengths with median N "
-        "and S as the standard deviation of their logarithm.",
+        "With --output-len: random prompts of N tokens, or of N~S. N~S, as in 512~0.5: log-normal lengths with median "
+        "N and S as the standard deviation of their logarithm.",
     )
     output_len: str | None = flag(
         None, BENCHMARK, "work", "With --input-len: answers of exactly N tokens, or N~S, past any end of text."
