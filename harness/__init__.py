@@ -29,6 +29,7 @@ FLOORS = (
     ("evaluation",),
     ("reporting",),
     ("benchmark", "submission", "sweep", "mmlu"),
+    ("endpoints",),
     ("tracking",),
     ("commands",),
 )

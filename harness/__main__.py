@@ -30,6 +30,7 @@ COMMANDS = {
     "sweep": SubCommand("harness.commands.sweep", "a list of settings, run and compared"),
     "mmlu": SubCommand("harness.commands.mmlu", "an MMLU evaluation on the same engine"),
     "submission": SubCommand("harness.submission.__main__", "finished runs as an MLPerf submission, and its check"),
+    "endpoints": SubCommand("harness.commands.endpoints", "MLPerf Endpoints: the official client, submission, check"),
     "quantize": SubCommand("harness.quantization.quantize", "an fp8 checkpoint with calibrated scales"),
     "accuracy": SubCommand("harness.evaluation.accuracy", "the scores of another program's accuracy log"),
     "workloads": SubCommand("harness.workloads.custom", "the token statistics of workloads"),

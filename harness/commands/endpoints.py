@@ -1,0 +1,216 @@
+"""MLPerf Endpoints: `llama31-mlperf endpoints {plan,rehearse,describe,run,build,check} --help`."""
+
+import harness.common.environment  # noqa: F401
+
+# isort: split
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from harness.common import files
+from harness.common.errors import DONE, NOT_ACCEPTED, Arguments, UsageError, ends_in_one_line
+from harness.common.markdown import number
+from harness.common.paths import ROOT
+from harness.common.system import System, facts
+from harness.config.cli import prepare
+from harness.endpoints import campaign, client, disclosure, official, rehearsal, tree
+from harness.endpoints.campaign import Campaign
+from harness.endpoints.official import Point
+from harness.results.summary import Summary
+from harness.runs import names
+from harness.workloads import cnn_dailymail
+from harness.workloads.cnn_dailymail import Article
+
+HIGHEST = 1024
+DEMO = "demo"
+
+
+def main() -> int:
+    prepare()
+    asked, rest = parser().parse_known_args()
+    if rest and asked.command is not rehearse:
+        parser().error(f"unrecognized arguments: {' '.join(rest)}")
+    with ends_in_one_line():
+        asked.rest = rest
+        code: int = asked.command(asked)
+        return code
+    return DONE
+
+
+def parser() -> argparse.ArgumentParser:
+    top = Arguments(prog="llama31-mlperf endpoints", description="MLPerf Endpoints v1.0 from its points to its check.")
+    commands = top.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(name: str, about: str, does: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
+        found: argparse.ArgumentParser = commands.add_parser(name, help=about, description=about)
+        found.set_defaults(command=does)
+        return found
+
+    add = command("plan", "the points, their regions and least minutes", plan)
+    curve(add)
+    add = command("rehearse", "this runner's curve, and the rules it would break; other flags go to run.py", rehearse)
+    curve(add)
+    add.add_argument("--run", metavar="RUN", help="judge this finished run instead: a path, latest, an id or a label")
+    add.add_argument("--seconds", type=float, help="of each level; default: what the rules ask for")
+    add.add_argument("--results-dir", type=Path, default=Path("results"))
+    add = command("describe", "a description of this machine for the submission, to be completed", describe)
+    add.add_argument("--out", type=Path, default=Path("endpoints-system.yaml"), metavar="FILE.yaml")
+    add.add_argument("--framework", default="vLLM", help="the server's name and version")
+    add = command("run", "the official client at each point; what is measured already stays", measure)
+    add.add_argument("folder", type=Path, metavar="DIR")
+    curve(add)
+    add.add_argument("--endpoint", required=True, action="append", metavar="URL", help="of a running server")
+    add.add_argument("--model", required=True, help="as the server names it")
+    add.add_argument("--tokenizer", help="a folder or a name, for token counts [--model]")
+    add.add_argument("--dataset-path", type=Path, metavar="FILE", help="MLPerf's cnn_eval.json [the client's own]")
+    add.add_argument("--seconds", type=float, help="of each point, for a rehearsal; default: what the rules ask for")
+    add.add_argument("--seed-set", metavar="ID", help="a published one [the last]")
+    add.add_argument("--client", default="inference-endpoint", metavar="PROGRAM", help=client.INSTALL)
+    add = command("build", "the measured points as a submission", build)
+    add.add_argument("folder", type=Path, metavar="DIR")
+    add.add_argument("--system", type=Path, required=True, metavar="FILE.yaml", help="of `describe`, completed")
+    add.add_argument("--out", type=Path, required=True, metavar="DIR")
+    add = command("check", "the official checker on a submission", check)
+    add.add_argument("folder", type=Path, metavar="DIR")
+    return top
+
+
+def curve(flags: argparse.ArgumentParser) -> None:
+    flags.add_argument("--c-min", type=int, default=1, metavar="N", help="lowest concurrency, 1 to 32 [1]")
+    flags.add_argument("--c-max", type=int, default=HIGHEST, metavar="N", help=f"highest, above 32 [{HIGHEST}]")
+    flags.add_argument("--points", type=int, default=official.FEWEST + 1, metavar="N", help="7 to 32 [8]")
+
+
+def plan(asked: argparse.Namespace) -> int:
+    points = official.points(asked.c_min, asked.c_max, asked.points)
+    print(table(points))
+    return DONE
+
+
+def table(points: list[Point]) -> str:
+    """The points as people read them."""
+    rows = ["concurrency  region            at least  accuracy"]
+    for point in points:
+        gate = "yes" if point.accuracy else ""
+        rows.append(f"{point.concurrency:>11,}  {point.region:16}  {point.seconds / 60:>4.0f} min  {gate}".rstrip())
+    minutes = sum(point.seconds for point in points) / 60
+    scored = sum(point.accuracy for point in points)
+    rows += [
+        "",
+        f"{minutes:,.0f} minutes at least, more where {official.SAMPLES:,} requests, the least of a point, take longer;",
+        f"{len(points) + scored} x {official.SAMPLES:,} requests or more, at most 128 output tokens each; "
+        f"{points[-1].concurrency:,} is the Offline result by election.",
+    ]
+    return "\n".join(rows)
+
+
+def rehearse(asked: argparse.Namespace) -> int:
+    run = asked.run or curve_of_ours(asked)
+    (folder, *_) = names.named(run, asked.results_dir)
+    summary = files.read(folder / "summary.json", Summary)
+    levels = rehearsal.tested(summary)
+    print(
+        f"{folder}: MLPerf Endpoints takes the official client's measurements alone. Of this curve its rules would say:"
+    )
+    found = list(rehearsal.breaches(summary, levels))
+    print("\n".join(f"  {line}" for line in found) or "  nothing")
+    for probe in levels:
+        user = number(probe.tokens_per_sec_per_user) if probe.tokens_per_sec_per_user else "unknown"
+        print(
+            f"  r{probe.concurrency}: system_tps {number(probe.tokens_per_sec or 0.0)}, tps_per_user {user}, "
+            f"TTFT p90 {number(probe.ttft_p90 or 0.0)} ms"
+        )
+    return DONE
+
+
+def curve_of_ours(asked: argparse.Namespace) -> str:
+    """Runs the benchmark at the points; the finished run."""
+    points = official.points(asked.c_min, asked.c_max, asked.points)
+    seconds = asked.seconds or max(point.seconds for point in points)
+    levels = ",".join(str(point.concurrency) for point in points)
+    command = [sys.executable, "-m", "harness", "run", "--concurrency", levels, "--min-duration", f"{seconds:g}"]
+    command += ["--results-dir", str(asked.results_dir), *asked.rest]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    ended = subprocess.run(command, env=environment)
+    if ended.returncode:
+        raise SystemExit(ended.returncode)
+    return "latest"
+
+
+def describe(asked: argparse.Namespace) -> int:
+    if asked.out.exists():
+        raise UsageError(f"--out {asked.out} is already there, maybe completed by hand: choose another.")
+    machine = System.model_validate(facts())
+    files.write_text(asked.out, disclosure.drafted(machine, asked.framework, official.seeds().cohorts[-1]))
+    print(f"{asked.out}: complete what is empty in it.")
+    return DONE
+
+
+def measure(asked: argparse.Namespace) -> int:
+    seeds = official.seeds(asked.seed_set)
+    articles = stored(asked.dataset_path)
+    given = Campaign(
+        endpoints=[url.rstrip("/").removesuffix("/v1") for url in asked.endpoint],
+        model=asked.model,
+        tokenizer=asked.tokenizer or asked.model,
+        dataset=str(asked.dataset_path.resolve()) if asked.dataset_path else None,
+        samples=len(articles) or official.SAMPLES,
+        c_min=asked.c_min,
+        c_max=asked.c_max,
+        points=asked.points,
+        seconds=asked.seconds,
+        seed_set=seeds.name,
+        client=client.program(asked.client),
+    )
+    points = given.levels
+    campaign.opened(asked.folder, given)
+    prompts = None
+    if articles:
+        prompts = (asked.folder / "prompts.jsonl").resolve()
+        client.write_prompts(prompts, articles)
+    for number_of, point in enumerate(points, 1):
+        folder = campaign.folder_of(asked.folder, point)
+        left = client.left_in(folder)
+        there = left is not None and client.long_enough(given, point, left)
+        shown = f"{number_of} of {len(points)}: concurrency {point.concurrency:,}"
+        if not there:
+            print(f"{shown}: at least {given.length(point):,.0f} s", flush=True)
+            left = client.measure(given, point, seeds, folder, prompts)
+        assert left is not None
+        failed = f", {left.n_samples_failed:,} FAILED" if left.n_samples_failed else ""
+        print(f"{shown}: {left.n_samples_completed:,} requests in {left.seconds:,.1f} s{failed}", flush=True)
+    return DONE
+
+
+def stored(path: Path | None) -> list[Article]:
+    return cnn_dailymail.stored(path, "--dataset-path") if path else []
+
+
+def build(asked: argparse.Namespace) -> int:
+    found = campaign.read(asked.folder)
+    about = disclosure.read(asked.system)
+    articles = stored(Path(found.dataset) if found.dataset else None)
+    base = tree.build(asked.folder, found, about, official.seeds(found.seed_set), articles, asked.out)
+    print(f"{base}: {len(found.levels)} points; `endpoints check {base}` is next")
+    return DONE
+
+
+def check(asked: argparse.Namespace) -> int:
+    if not asked.folder.is_dir():
+        raise UsageError(f"{asked.folder}: no such folder.")
+    found = official.check(asked.folder)
+    shown = [each for each in found if each.severity != "info"]
+    for each in sorted(shown, key=lambda each: each.severity):
+        print(f"{each.severity}: {each.rule}: {each.text}")
+    errors = sum(each.severity == "error" for each in found)
+    passed = len(found) - len(shown)
+    verdict = f"not accepted: {errors} errors" if errors else "accepted, no error"
+    print(f"{asked.folder}: {passed} checks passed, {len(shown) - errors} warnings; {verdict}")
+    return NOT_ACCEPTED if errors else DONE
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,144 @@
+"""The official client at one point: its configuration, its run, and what it left."""
+
+import contextlib
+import json
+import math
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel
+
+from harness.common import files
+from harness.common.errors import EndpointError, UsageError
+from harness.config import mlperf
+from harness.endpoints.campaign import Campaign
+from harness.endpoints.official import Point, Seeds
+from harness.workloads.cnn_dailymail import Article
+
+COMMIT = "ea332753"  # of mlcommons/endpoints: the one this was tried with
+INSTALL = f"pip install 'git+https://github.com/mlcommons/endpoints@{COMMIT}' evaluate nltk rouge_score (Python 3.12)"
+SUMMARY = Path("performance") / "result_summary.json"
+EVENTS, INDEX, LOG, CONFIG = "events.jsonl", "sample_idx_map.json", "client.log", "config.yaml"
+PRESET = "::llama3_8b"  # the client's own prompts of CNN/DailyMail
+SCORED = "articles"  # the set that is scored
+WAVES = 4  # of a trial: requests over the concurrency
+MARGIN = 1.1  # more samples than the speed asks for: the seconds count without ramp and drain
+ATTEMPTS = 3
+
+
+class Measured(BaseModel):
+    """result_summary.json, as far as it is judged here."""
+
+    n_samples_issued: int
+    n_samples_completed: int
+    n_samples_failed: int
+    duration_ns: float | None
+    complete: bool
+
+    @property
+    def seconds(self) -> float:
+        return (self.duration_ns or 0.0) / 1e9
+
+    @property
+    def rate(self) -> float:
+        """Requests/s."""
+        return self.n_samples_completed / self.seconds if self.seconds else 0.0
+
+
+def program(given: str) -> str:
+    """The client's path. Raises UsageError with what installs it."""
+    found = shutil.which(given)
+    if found is None:
+        raise UsageError(f"--client {given}: no such program; {INSTALL}.")
+    return found
+
+
+def write_prompts(path: Path, articles: list[Article]) -> None:
+    """MLPerf's prompts as text with their references, as the client reads them."""
+    rows = [{"prompt": mlperf.PROMPT.format(input=a.article), "highlights": a.reference} for a in articles]
+    files.write_text(path, "".join(json.dumps(row) + "\n" for row in rows))
+
+
+def config(campaign: Campaign, point: Point, seeds: Seeds, samples: int, folder: Path, prompts: Path | None) -> Any:
+    """The client's configuration of a point, with so many samples to issue."""
+    source: dict[str, Any] = {"path": str(prompts)} if prompts else {}
+    name = "" if prompts else campaign.dataset_name + PRESET
+    sets = [{"name": name or "performance_articles", "type": "performance", "parser": {"prompt": "prompt"}, **source}]
+    if point.accuracy:
+        gate = {"eval_method": "rouge", "ground_truth": "highlights", "extractor": "identity_extractor"}
+        scored = {"name": name or SCORED, "type": "accuracy", "samples": campaign.samples, **source}
+        sets.append({**scored, "parser": {"prompt": "prompt"}, "accuracy_config": {**gate, "num_repeats": 1}})
+    warm_up = {"enabled": True, "n_requests": 2 * point.concurrency, "salt": True, "drain": True}
+    return {
+        "name": f"r{point.concurrency}",
+        "version": "1.0",
+        "type": "online",
+        "model_params": {
+            **{"name": campaign.model, "temperature": 0.0, "top_p": 1.0, "max_new_tokens": mlperf.MAX_NEW_TOKENS},
+            **{"streaming": "on", "tokenizer_name": campaign.tokenizer},
+        },
+        "datasets": sets,
+        "settings": {
+            "runtime": {
+                "min_duration_ms": round(1000 * campaign.length(point)),
+                "max_duration_ms": 0,
+                "n_samples_to_issue": samples,
+                "scheduler_random_seed": seeds.scheduler_rng_seed,
+                "dataloader_random_seed": seeds.sample_index_rng_seed,
+            },
+            "load_pattern": {"type": "concurrency", "target_concurrency": point.concurrency},
+            "client": {"warmup_connections": min(point.concurrency, 256)},
+            "warmup": {**warm_up, "warmup_random_seed": seeds.model_seed},
+        },
+        "endpoint_config": {"endpoints": campaign.endpoints, "api_type": "openai"},
+        "report_dir": str(folder.resolve()),
+    }
+
+
+def run(client: str, settings: Any, folder: Path) -> Measured:
+    """One run of the client into a fresh folder.
+
+    A client that fails after its measurements, as where its scorer cannot be loaded, has measured; what is missing is
+    then seen where it is needed. Raises EndpointError with its last words where there are none.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    given = folder / "given.yaml"
+    files.write_text(given, yaml.safe_dump(settings, sort_keys=False))
+    with (folder / LOG).open("wb") as log:
+        subprocess.run([client, "benchmark", "from-config", "-c", str(given)], stdout=log, stderr=log, cwd=folder)
+    measured = left_in(folder)
+    if measured is None:
+        words = [line for line in (folder / LOG).read_text(errors="replace").splitlines() if "ERROR" in line]
+        raise EndpointError(f"the client left no result: {(words or ['no error in its log'])[-1]} ({folder / LOG}).")
+    return measured
+
+
+def left_in(folder: Path) -> Measured | None:
+    """What a whole run of the client measured; None where there is none."""
+    with contextlib.suppress(OSError, UsageError):
+        measured = files.read(folder / SUMMARY, Measured)
+        return measured if measured.complete and measured.n_samples_completed else None
+    return None
+
+
+def long_enough(campaign: Campaign, point: Point, measured: Measured) -> bool:
+    return measured.seconds >= campaign.length(point)
+
+
+def measure(campaign: Campaign, point: Point, seeds: Seeds, folder: Path, prompts: Path | None) -> Measured:
+    """A point measured for as long as it has to be: the client is told how many samples, so a trial finds its speed."""
+    short = Point(point.concurrency, point.region, point.seconds)
+    trial = config(campaign, short, seeds, max(WAVES * point.concurrency, 16), folder, prompts)
+    measured = run(campaign.client, trial, folder)
+    for _ in range(ATTEMPTS):
+        samples = math.ceil(MARGIN * measured.rate * campaign.length(point)) + point.concurrency
+        if campaign.seconds is None:
+            samples = max(samples, campaign.samples)
+        measured = run(campaign.client, config(campaign, point, seeds, samples, folder, prompts), folder)
+        if long_enough(campaign, point, measured):
+            return measured
+    raise EndpointError(f"{folder}: {measured.seconds:.0f} s after {ATTEMPTS} attempts: the server's speed changes.")

@@ -1,0 +1,103 @@
+"""What the official package says: regions of concurrency, least durations, published seeds, and its verdict."""
+
+import itertools
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.common.errors import UsageError
+
+PACKAGE = "endpoints-submission-cli==1.5.3.0"
+MODEL, DATASET, SAMPLES = "llama3_1-8b", "cnn_dailymail", 13368
+FEWEST, MOST = 7, 32  # points, where the highest is elected as the Offline result
+BANDS = ("low_latency", "low_concurrency", "med_concurrency", "high_concurrency")
+
+
+@dataclass(frozen=True)
+class Point:
+    """A concurrency that is measured; its region; the seconds that its steady part has to last."""
+
+    concurrency: int
+    region: str
+    seconds: float
+    accuracy: bool = False  # all samples are scored at it, too
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What the official checker says of a submission, for one rule and file."""
+
+    rule: str
+    severity: str  # error | warning | info
+    text: str
+    where: str
+
+
+def package() -> Any:
+    """The official package. Raises UsageError where it is not installed."""
+    try:
+        import submission_checker.checker
+        import submission_checker.models
+        import submission_checker.models.regions
+        import submission_checker.seed_sets
+    except ImportError:
+        raise UsageError(f"MLPerf Endpoints' own package is not installed: pip install {PACKAGE!r}.") from None
+    return submission_checker
+
+
+def points(lowest: int, highest: int, count: int = FEWEST + 1) -> list[Point]:
+    """`count` levels from the lowest to the highest, at about equal ratios, and at least one in each region.
+
+    The highest is the Offline result by election, so FEWEST suffice. Raises UsageError for what the rules do not take.
+    """
+    checker = package()
+    if not FEWEST <= count <= MOST:
+        raise UsageError(f"--points takes {FEWEST} to {MOST}; got {count}.")
+    try:
+        regions = checker.models.compute_regions(highest, lowest)
+    except ValueError as error:
+        raise UsageError(f"--c-min {lowest}, --c-max {highest}: {error}.") from None
+    ends = [getattr(regions, band).end for band in BANDS]
+    levels = sorted({level for level in ends if lowest <= level <= highest})
+    while len(levels) < count:
+        gaps = [(after / before, before, after) for before, after in itertools.pairwise(levels)]
+        _, before, after = max(gap for gap in gaps if gap[2] - gap[1] > 1)
+        levels = sorted({*levels, min(max(before + 1, round((before * after) ** 0.5)), after - 1)})
+    scored = set(ends)  # one of each region; the highest is Offline's, too
+    return [Point(level, *placed(level, regions), level in scored) for level in levels]
+
+
+def placed(level: int, regions: Any) -> tuple[str, float]:
+    """The region of a level, and the seconds of its test, by the official library."""
+    library = package().models.regions
+    region = library.classify_concurrency(level, regions) or ""
+    return region, library.min_duration_ms(region, level, agentic=False) / 1000
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """A published set of seeds, and the cohorts that may take it."""
+
+    name: str
+    scheduler_rng_seed: int
+    sample_index_rng_seed: int
+    model_seed: int
+    cohorts: tuple[str, ...]
+
+
+def seeds(name: str | None = None) -> Seeds:
+    """The published set of that name, or the last. Raises UsageError where there is none of it."""
+    published = package().seed_sets.load_seed_sets()
+    if name is not None and name not in published:
+        raise UsageError(f"--seed-set {name}: published are {', '.join(published)}.")
+    found = published[name] if name is not None else list(published.values())[-1]
+    return Seeds(name=found.id, cohorts=found.cohorts, **found.seeds)
+
+
+def check(tree: Path) -> list[Finding]:
+    """All that the official checker says of a submission."""
+    report = package().checker.SubmissionChecker(tree).run()
+    return [
+        Finding(found.rule, str(found.severity.value).lower(), found.message, str(found.path or ""))
+        for found in report.results
+    ]

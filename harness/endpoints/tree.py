@@ -1,0 +1,170 @@
+"""A campaign's points as a submission: the tree of §8.1 of the rules."""
+
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from harness.common import files
+from harness.common.errors import UsageError
+from harness.endpoints import client, official, scores
+from harness.endpoints.campaign import Campaign, folder_of
+from harness.endpoints.client import CONFIG, EVENTS, Measured
+from harness.endpoints.disclosure import Disclosure
+from harness.endpoints.official import Point, Seeds
+from harness.workloads.cnn_dailymail import Article
+
+IMPLEMENTATION = "llama31-mlperf"
+
+
+@dataclass(frozen=True)
+class Done:
+    """A point that was measured, and where."""
+
+    point: Point
+    folder: Path
+    measured: Measured
+
+    @property
+    def tokens_per_sec(self) -> float:
+        lengths = summary(self.folder)["output_sequence_lengths"]
+        return float(lengths["total"]) / self.measured.seconds
+
+
+def summary(folder: Path) -> Any:
+    return json.loads((folder / client.SUMMARY).read_text())
+
+
+def done(root: Path, campaign: Campaign) -> list[Done]:
+    """The measured points of a campaign. Raises UsageError with those that are missing."""
+    found = [(point, folder_of(root, point)) for point in campaign.levels]
+    measured = [(point, folder, client.left_in(folder)) for point, folder in found]
+    if missing := [str(point.concurrency) for point, _, left in measured if left is None]:
+        raise UsageError(f"{root}: not measured yet: concurrency {', '.join(missing)}; `endpoints run` goes on.")
+    return [Done(point, folder, left) for point, folder, left in measured if left is not None]
+
+
+def build(
+    root: Path, campaign: Campaign, about: Disclosure, seeds: Seeds, articles: Sequence[Article], out: Path
+) -> Path:
+    """Writes the submission below `out`; its folder. Raises UsageError where that is there already."""
+    base = out / about.submission.organisation / about.submission.submission_id
+    if base.exists():
+        raise UsageError(f"--out {out}: {base} is already there: take another folder or submission_id.")
+    points = done(root, campaign)
+    most = max(each.tokens_per_sec for each in points)
+    system = base / "results" / str(about.system["shortened_system_name"]).replace(" ", "_")
+    for each in points:
+        target = system / official.MODEL / f"r{each.point.concurrency}"
+        target.mkdir(parents=True)
+        shutil.copyfile(each.folder / client.SUMMARY, target / "result_summary.json")
+        shutil.copyfile(each.folder / CONFIG, target / CONFIG)
+        files.write_text(
+            target / "point.yaml", yaml.safe_dump(disclosed(campaign, about, seeds, each), sort_keys=False)
+        )
+        described = described_system(campaign, about, each.tokens_per_sec / most)
+        files.write_json(target / "system_desc.json", described)
+        if each.point.accuracy:
+            scored = scores.results(each.folder, articles, campaign.dataset_name)
+            files.write_json(target / "accuracy_results.json", scored)
+    if about.power:
+        files.write_json(system / "system_power.json", about.power)
+    write_notes(base, campaign)
+    return base
+
+
+def described_system(campaign: Campaign, about: Disclosure, share: float) -> dict[str, Any]:
+    """system_desc.json of a point: the system, and its speed over the highest of the curve."""
+    known = {"max_supported_concurrency": campaign.c_max, "division": about.submission.division}
+    return {name: value for name, value in about.system.items() if value != ""} | known | {"tps_utilization": share}
+
+
+def disclosed(campaign: Campaign, about: Disclosure, seeds: Seeds, each: Done) -> dict[str, Any]:
+    """point.yaml of a point."""
+    point, told = each.point, about.submission
+    return {
+        "concurrency": point.concurrency,
+        "region": point.region,
+        "dataset": campaign.dataset_name,
+        "offline": "elected" if point.concurrency == campaign.c_max else "none",
+        "division": told.division,
+        "max_supported_concurrency": campaign.c_max,
+        "model_name": official.MODEL,
+        **{name: getattr(told, name) for name in ("model_precision", "link_to_model", "model_notes")},
+        "link_to_model_transformation": told.link_to_model_transformation,
+        "dataset_name": campaign.dataset_name,
+        "dataset_type": "Accuracy + Performance" if point.accuracy else "Performance",
+        "dataset_link": told.dataset_link,
+        "shared_src": f"src/{IMPLEMENTATION}",
+        "shared_docs": "docs",
+        "seed_set": seeds.name,
+        "target_cohort": told.target_cohort,
+        "warmup": warm_up(each.folder, point.concurrency),
+        "runtime_settings": {
+            "load_pattern": "concurrency",
+            "min_duration_ms": round(1000 * campaign.length(point)),
+            "stream_all_chunks": False,
+            "runtime": {
+                "scheduler_rng_seed": seeds.scheduler_rng_seed,
+                "sample_index_rng_seed": seeds.sample_index_rng_seed,
+                "model_seed": seeds.model_seed,
+            },
+            "warmup": {"salt": True},
+        },
+    }
+
+
+def warm_up(folder: Path, concurrency: int) -> dict[str, Any]:
+    """What the client's log says of the time before its measurements."""
+    begin = end = issued = completed = 0
+    with (folder / EVENTS).open() as lines:
+        for line in lines:
+            event = json.loads(line)
+            kind = event["event_type"]
+            begin = begin or event["timestamp_ns"]
+            end = event["timestamp_ns"]
+            if kind == "session.start_performance_tracking":
+                break
+            issued += kind == "sample.issued"
+            completed += kind == "sample.complete"
+    return {
+        "duration_s": round((end - begin) / 1e9, 3),
+        "requests_issued": issued,
+        "requests_completed": completed,
+        "data_source": "the performance data set, each prompt with a salt",
+        "concurrency": concurrency,
+        "logs_retained": True,
+    }
+
+
+def write_notes(base: Path, campaign: Campaign) -> None:
+    """src/ and docs/: how a point is reproduced, and what the client at this commit does not do."""
+    source, docs = base / "src" / IMPLEMENTATION, base / "docs"
+    source.mkdir(parents=True)
+    docs.mkdir()
+    files.write_text(source / "README.md", REPRODUCE.format(install=client.INSTALL, **campaign.model_dump()))
+    files.write_text(docs / "README.md", DISCLOSED.format(commit=client.COMMIT))
+
+
+REPRODUCE = """\
+# How a point is reproduced
+
+1. The official client: `{install}`.
+2. The server: an OpenAI endpoint that serves `{model}` with streaming at /v1/chat/completions, its chat template
+   one that adds nothing to the prompt.
+3. `llama31-mlperf endpoints run DIR --endpoint URL --model {model} --c-min {c_min} --c-max {c_max} --points {points}`
+   runs the client at each point with the config.yaml that lies beside its results.
+"""
+
+DISCLOSED = """\
+# Disclosures
+
+- Client: mlcommons/endpoints at {commit}, unchanged. It salts the prompts of the warm-up; it has no salt for those of the
+  measurements, and no steady-state window: `point.yaml` claims neither.
+- `model_seed` seeds the order of the warm-up; answers are greedy, so no seed of the model changes them.
+- The Offline result is the point of the highest concurrency, by election.
+"""
