@@ -100,7 +100,7 @@ def table(points: list[Point]) -> str:
     scored = sum(point.accuracy for point in points)
     rows += [
         "",
-        f"{minutes:,.0f} minutes at least, more where {official.SAMPLES:,} requests, the least of a point, take longer;",
+        f"{minutes:,.0f} minutes at least, more where the {official.SAMPLES:,} requests of a point take longer;",
         f"{len(points) + scored} x {official.SAMPLES:,} requests or more, at most 128 output tokens each; "
         f"{points[-1].concurrency:,} is the Offline result by election.",
     ]

@@ -163,8 +163,8 @@ REPRODUCE = """\
 DISCLOSED = """\
 # Disclosures
 
-- Client: mlcommons/endpoints at {commit}, unchanged. It salts the prompts of the warm-up; it has no salt for those of the
-  measurements, and no steady-state window: `point.yaml` claims neither.
+- Client: mlcommons/endpoints at {commit}, unchanged. It salts the prompts of the warm-up; it has no salt for those of
+  the measurements, and no steady-state window: `point.yaml` claims neither.
 - `model_seed` seeds the order of the warm-up; answers are greedy, so no seed of the model changes them.
 - The Offline result is the point of the highest concurrency, by election.
 """

@@ -1,0 +1,219 @@
+"""MLPerf Endpoints: points, the official client's configuration, the submission, what the official checker says."""
+
+import json
+import stat
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.common.errors import UsageError
+from harness.endpoints import disclosure, official, rehearsal, tree
+from harness.endpoints.campaign import Campaign
+from harness.endpoints.official import BANDS
+from harness.runs.probe import Probe
+from tests.conftest import ROOT
+
+# What the official client leaves of a run, as it was seen at the pinned commit; 50 requests/s for each in flight.
+CLIENT = """#!{python}
+import json, pathlib, sys, yaml
+given = yaml.safe_load(open(sys.argv[-1]))
+folder = pathlib.Path(given["report_dir"])
+settings = given["settings"]
+level, samples = settings["load_pattern"]["target_concurrency"], settings["runtime"]["n_samples_to_issue"]
+with (folder / "calls").open("a") as calls:
+    calls.write(f"{{samples}}\\n")
+with (folder.parent / "calls").open("a") as calls:
+    calls.write(f"r{{level}} {{samples}}\\n")
+events, index = [], {{"performance": {{}}}}
+def event(kind, at, uuid="", data=None):
+    events.append({{"event_type": kind, "timestamp_ns": at, "sample_uuid": uuid, "data": data}})
+event("session.started", 10**9)
+event("sample.issued", 10**9, "w")
+event("sample.complete", 3 * 10**9, "w")
+event("session.start_performance_tracking", 4 * 10**9)
+for dataset in given["datasets"]:
+    if dataset["type"] == "accuracy":
+        rows = [json.loads(line) for line in open(dataset["path"])]
+        index[dataset["name"]] = {{f"u{{n}}": n for n in range(len(rows))}}
+        for n, row in enumerate(rows):
+            text = row["highlights"]
+            event("sample.complete", 5 * 10**9, f"u{{n}}", ["TextModelOutput", [text[:3], text[3:]]])
+(folder / "events.jsonl").write_text("".join(json.dumps(line) + "\\n" for line in events))
+(folder / "sample_idx_map.json").write_text(json.dumps(index))
+(folder / "config.yaml").write_text(yaml.safe_dump(given))
+(folder / "performance").mkdir()
+spread = {{"total": 8e6 * samples, "percentiles": {{"50.0": 7e6, "90.0": 8e6}}}}
+(folder / "performance" / "result_summary.json").write_text(json.dumps({{
+    "n_samples_issued": samples, "n_samples_completed": samples, "n_samples_failed": 0, "complete": True,
+    "duration_ns": int(samples / (50 * level) * 1e9), "ttft": spread, "tpot": spread, "latency": spread,
+    "output_sequence_lengths": {{"total": 100 * samples, "percentiles": {{}}}},
+}}))
+sys.exit(1)  # its scorer wants the hub
+"""
+ARTICLES = [{"input": f"Article {n}.", "output": f"Summary number {n} of an article."} for n in range(5)]
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("client") / "inference-endpoint"
+    path.write_text(CLIENT.format(python=sys.executable))
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path
+
+
+@pytest.fixture(scope="module")
+def campaign(client: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A whole campaign of the demo's length, measured by the stand-in."""
+    root = tmp_path_factory.mktemp("campaign")
+    (root / "articles.json").write_text(json.dumps(ARTICLES))
+    ended = run(root, client)
+    assert ended.returncode == 0, ended.stderr
+    return root
+
+
+def command(*words: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, timeout=120)
+
+
+def run(root: Path, client: Path, *more: str) -> "subprocess.CompletedProcess[str]":
+    return command(
+        *("-m", "harness", "endpoints", "run", str(root / "camp"), "--endpoint", "http://127.0.0.1:1/v1"),
+        *("--model", "demo/model", "--dataset-path", str(root / "articles.json"), "--c-max", "48", "--seconds", "2"),
+        *("--client", str(client), *more),
+    )
+
+
+def described(**changes: object) -> dict[str, object]:
+    """A completed description."""
+    data = yaml.safe_load(
+        disclosure.drafted(disclosure.System(cpu="AMD EPYC", cores=2, memory_gib=24), "vLLM", "2026-11-C1")
+    )
+    filled = {name: "none" for name in disclosure.About.model_fields if not data["submission"][name]}
+    data["submission"] |= filled | {"organisation": "acme", "submission_id": "acme-1"} | changes
+    data["system"] |= {"system_name": "a CPU"}
+    for node in data["system"]["node_types"]:
+        node |= {name: "none" for name, value in node.items() if value == ""}
+    return data
+
+
+@given(lowest=st.integers(1, 32), highest=st.integers(33, 20_000), count=st.integers(7, 32))
+def test_points_cover_every_region_and_end_at_both_ends(lowest: int, highest: int, count: int) -> None:
+    if highest - lowest < 64:
+        return
+    points = official.points(lowest, highest, count)
+    levels = [point.concurrency for point in points]
+    assert len(points) == count and levels == sorted(set(levels))
+    assert (levels[0], levels[-1]) == (lowest, highest)
+    assert {point.region for point in points} == set(BANDS)
+    assert {point.region for point in points if point.accuracy} == set(BANDS)
+    assert all(point.seconds == (600 if point.concurrency <= 32 else 1200) for point in points)
+
+
+def test_levels_lie_at_about_equal_ratios() -> None:
+    levels = [point.concurrency for point in official.points(1, 1024, 12)]
+    assert max(after / before for before, after in pairwise(levels)) <= 4
+
+
+@pytest.mark.parametrize(("lowest", "highest", "count"), [(0, 64, 8), (33, 64, 8), (1, 32, 8), (1, 64, 6), (1, 64, 33)])
+def test_a_curve_against_the_rules_is_refused(lowest: int, highest: int, count: int) -> None:
+    with pytest.raises(UsageError):
+        official.points(lowest, highest, count)
+
+
+def test_a_campaign_is_measured_once_and_long_enough(campaign: Path, client: Path) -> None:
+    calls = (campaign / "camp" / "points" / "calls").read_text().splitlines()
+    levels = [point.concurrency for point in official.points(1, 48, 8)]
+    assert [int(line.split()[0][1:]) for line in calls] == [level for level in levels for _ in range(2)]
+    for level, line in zip(levels, calls[1::2], strict=True):
+        assert int(line.split()[1]) >= 2 * 50 * level  # samples of two seconds
+    again = run(campaign, client)
+    assert again.returncode == 0 and (campaign / "camp" / "points" / "calls").read_text().splitlines() == calls
+    other = run(campaign, client, "--points", "9")
+    assert other.returncode == 2 and "points" in other.stderr
+
+
+def test_seeds_of_the_client_are_the_published_ones(campaign: Path) -> None:
+    runtime = yaml.safe_load((campaign / "camp/points/r1/config.yaml").read_text())["settings"]["runtime"]
+    seeds = official.seeds()
+    assert runtime["scheduler_random_seed"] == seeds.scheduler_rng_seed
+    assert runtime["dataloader_random_seed"] == seeds.sample_index_rng_seed
+
+
+def built(campaign: Path, out: Path, **changes: object) -> Path:
+    system = out / "system.yaml"
+    system.write_text(yaml.safe_dump(described(**changes)))
+    ended = command(
+        *("-m", "harness", "endpoints", "build", str(campaign / "camp"), "--system", str(system), "--out", str(out)),
+    )
+    assert ended.returncode == 0, ended.stderr
+    return out / "acme" / "acme-1"
+
+
+def test_the_official_checker_names_the_accuracy_alone(campaign: Path, tmp_path: Path) -> None:
+    """Five made-up articles keep no gate over 13,368; all else of the submission is accepted."""
+    base = built(campaign, tmp_path)
+    found = official.check(base)
+    errors = {each.rule for each in found if each.severity == "error"}
+    assert errors == {"accuracy-gate", "accuracy-sample-count"}
+    passed = {each.rule for each in found if each.severity == "info"}
+    assert {"seed-runtime-match", "metric-consistency-accounting", "accuracy-coverage", "tps-utilization"} <= passed
+    checked = command("-m", "harness", "endpoints", "check", str(base))
+    assert checked.returncode == 1 and "accuracy-gate" in checked.stdout
+
+
+def test_a_wrong_file_is_found_by_the_checker(campaign: Path, tmp_path: Path) -> None:
+    base = built(campaign, tmp_path)
+    point = next(base.rglob("r48/point.yaml"))
+    told = yaml.safe_load(point.read_text())
+    told["runtime_settings"]["runtime"]["scheduler_rng_seed"] = 42
+    point.write_text(yaml.safe_dump(told))
+    assert "seed-runtime-match" in {each.rule for each in official.check(base) if each.severity == "error"}
+
+
+def test_scores_are_of_the_clients_answers(campaign: Path, tmp_path: Path) -> None:
+    base = built(campaign, tmp_path)
+    (entry,) = json.loads(next(base.rglob("r1/accuracy_results.json")).read_text())["accuracy_scores"]
+    assert entry["num_samples"] == len(ARTICLES) and "llama31-mlperf" in entry["scored_by"]
+    assert entry["score"]["rouge1"] == 100 and entry["score"]["gen_len"] == sum(len(a["output"]) for a in ARTICLES)
+
+
+def test_what_is_empty_in_a_description_is_named(campaign: Path, tmp_path: Path) -> None:
+    path = tmp_path / "system.yaml"
+    assert command("-m", "harness", "endpoints", "describe", "--out", str(path)).returncode == 0
+    ended = command(
+        *("-m", "harness", "endpoints", "build", str(campaign / "camp"), "--system", str(path), "--out", str(tmp_path))
+    )
+    assert ended.returncode == 2
+    assert "submission.organisation" in ended.stderr and "system.node_types.filesystem" in ended.stderr
+
+
+def test_no_client_is_one_line_with_what_installs_it(tmp_path: Path) -> None:
+    (tmp_path / "articles.json").write_text(json.dumps(ARTICLES))
+    ended = run(tmp_path, tmp_path / "none")
+    assert ended.returncode == 2 and "pip install" in ended.stderr and "Traceback" not in ended.stderr
+
+
+def test_points_that_are_missing_are_named(tmp_path: Path) -> None:
+    shared = {"endpoints": ["http://h"], "model": "m", "tokenizer": "t", "client": "c", "seed_set": "A"}
+    with pytest.raises(UsageError, match="1, 2, 3"):
+        tree.done(tmp_path, Campaign(**shared, c_min=1, c_max=48))  # type: ignore[arg-type]
+
+
+def test_what_a_short_curve_would_break() -> None:
+    levels = [Probe(None, True, 1, 1, concurrency=n, tpot_p90=1, samples_per_sec=9, seconds=10) for n in (1, 64)]
+
+    class Run:
+        accuracy = None
+
+    class Summary:
+        run = Run()
+
+    said = list(rehearsal.breaches(Summary(), levels))  # type: ignore[arg-type]
+    assert any("7" in line for line in said) and any("low_concurrency" in line for line in said)
+    assert sum("600" in line or "1,200" in line for line in said) == 2
