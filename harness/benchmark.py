@@ -14,6 +14,7 @@ from harness.common.secrets import hide_settings
 from harness.config import checkpoint as model
 from harness.config.plan import Plan, resolve
 from harness.config.run import MOST, RunConfig
+from harness.engines import shared_memory
 from harness.evaluation import accuracy, compliance
 from harness.evaluation.accuracy import Evaluation
 from harness.loadgen import levels, outlook, search
@@ -119,6 +120,8 @@ def prepared(config: RunConfig, tokenizer: Any) -> tuple[Plan, samples.Library |
     asked, random = workload.asked if workload else None, model.has_random_weights(config)
     plan = resolve(config, system.gpus(), model.weight_bytes(config), model.is_reference(config), asked, random)
     checkpoints.title(config)  # a damaged one ends the run here
+    if config.backend == "vllm" and config.computes:
+        shared_memory.check(plan.data_parallel_size, plan.tensor_parallel_size, bool(system.gpus()))
     return plan, workload
 
 

@@ -90,7 +90,7 @@ def config(campaign: Campaign, point: Point, seeds: Seeds, samples: int, folder:
                 "dataloader_random_seed": seeds.sample_index_rng_seed,
             },
             "load_pattern": {"type": "concurrency", "target_concurrency": point.concurrency},
-            "client": {"warmup_connections": min(point.concurrency, 256)},
+            "client": {"warmup_connections": min(point.concurrency, 256), "worker_initialization_timeout": 300.0},
             "warmup": {**warm_up, "warmup_random_seed": seeds.model_seed},
         },
         "endpoint_config": {"endpoints": campaign.endpoints, "api_type": "openai"},
