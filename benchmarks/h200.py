@@ -182,7 +182,7 @@ def best(path: Path) -> Experiment:
     found: list[Row] = [row for row in rows(state) if row.usable and row.ratio and row.ratio.mean > 1]
     fastest = max(found, key=lambda row: row.ratio.mean if row.ratio else 0.0, default=None)
     name = fastest.name if fastest else BASELINE
-    return next(item for item in state.sweep.experiments if item.name == name)
+    return next(item for item in state.experiments if item.name == name)
 
 
 def within(folder: Path, most: int) -> list[str]:

@@ -14,7 +14,7 @@ from harness.common import files, system
 from harness.common.errors import UsageError
 from harness.common.paths import ROOT
 from harness.common.progress import Display
-from harness.sweep import choice, experiment, lanes, loop, same
+from harness.sweep import choice, combine, experiment, lanes, loop, same
 from harness.sweep import file as sweep_file
 from harness.sweep import report as sweep_report
 from harness.sweep.choice import Choice
@@ -226,6 +226,42 @@ def test_finalists_run_without_what_shortens_them(tmp_path: Path, monkeypatch: p
     page = (folder / "report.md").read_text()
     assert "## At full length" in page and "| the CPU was busy |" in page
     assert "The fastest at full length: faster, 140 output tokens/s." in page
+
+
+def test_what_helped_is_combined_once_and_goes_on_to_the_finals(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, dict[str, object]]] = []
+    speeds = {BASELINE: 100.0, "seqs-4": 120.0, "seqs-8": 130.0, "block": 110.0, "slow": 50.0, combine.NAME: 150.0}
+
+    def run(item, turn, place, limit, lock, watch, lane, final):  # type: ignore[no-untyped-def]
+        asked.append((item.name, item.settings | {"engine": item.engine}))
+        return replace(ran(item.name, speeds[item.name], turn), final=final)
+
+    found = loaded(
+        tmp_path,
+        "  - {name: seqs-4, set: {max_num_seqs: 4}}\n  - {name: seqs-8, set: {max_num_seqs: 8}}\n"
+        "  - {name: block, engine: {block_size: 32}}\n  - {name: slow, set: {seed: 3}}\n",
+    )
+    wanted = Choice(combine=True, finalists=1)
+    work(found, tmp_path, wanted, run, monkeypatch)
+    names = [name for name, _ in asked]
+    assert names == [BASELINE, "seqs-4", "seqs-8", "block", "slow", combine.NAME, BASELINE, combine.NAME]
+    settings = dict(asked)[combine.NAME]
+    assert (settings["max_num_seqs"], settings["engine"]) == (8, {"block_size": 32})
+    (folder,) = (tmp_path / "sweeps").glob("2*")
+    assert "all that helped together: seqs-8, block" in str(files.read_json(folder / "sweep.json"))
+    assert sweep_report.build(folder).row(combine.NAME) is not None
+    with Display(Console(quiet=True)) as display:  # nothing is left to do when it is resumed
+        loop.rounds(list(found.experiments), wanted, loop.reopened(found, tmp_path), 0, display)
+    assert len(asked) == 8
+
+
+def test_one_change_that_helped_is_nothing_to_combine(tmp_path: Path) -> None:
+    found = loaded(tmp_path, "  - {name: seqs-4, set: {max_num_seqs: 4}}\n  - {name: slow, set: {seed: 3}}\n")
+    speeds = {BASELINE: 100.0, "seqs-4": 120.0, "slow": 90.0}
+    made = replace(state(*(ran(name, speed) for name, speed in speeds.items())), sweep=found)
+    assert combine.best(rows(made)) is None
 
 
 # Several rounds.

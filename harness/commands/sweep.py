@@ -38,6 +38,9 @@ def command(
         typer.Option(min=0.1, metavar="MINUTES", help="Begin, and run, nothing beyond it; --resume goes on later."),
     ] = None,
     finalists: Annotated[int, typer.Option(min=0, help="Run the N fastest once more at full length.")] = 0,
+    combine: Annotated[
+        bool, typer.Option("--combine", help="Run, after all others, the changes that helped together.")
+    ] = False,
     results_dir: Annotated[Path, typer.Option(help="Sweeps go to its folder sweeps/.")] = Path("results"),
     mlflow: Annotated[
         bool, typer.Option("--mlflow", help="Log to MLflow: MLFLOW_TRACKING_URI, or a file in the results.")
@@ -46,7 +49,7 @@ def command(
     with ends_in_one_line():
         limit = None if time_limit is None else 60 * time_limit
         beside = gpus == "side-by-side"
-        chosen = Choice(tuple(only), start, repeat, timeout, {}, limit, beside, finalists)
+        chosen = Choice(tuple(only), start, repeat, timeout, {}, limit, beside, finalists, combine)
         raise SystemExit(run(path, chosen, resume=resume, dry_run=dry_run, results_dir=results_dir, mlflow=mlflow))
 
 

@@ -25,6 +25,7 @@ class Choice:
     time_limit: float | None = None  # seconds
     side_by_side: bool = False
     finalists: int = 0  # so many of the fastest run again at full length
+    combine: bool = False  # the changes that helped run together, after all others
 
 
 def pick(sweep: Sweep, choice: Choice) -> list[Experiment]:

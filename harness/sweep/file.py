@@ -32,12 +32,12 @@ from harness.config.run import RunConfig
 BASELINE = "baseline"
 LARGEST_FILE = 4 * MIB
 MOST_EXPERIMENTS = 1000
-Kind = Literal["baseline", "isolation", "stacked", "grid"]
+Kind = Literal["baseline", "isolation", "stacked", "grid", "combined"]
 Part = Literal["set", "engine", "env"]
 PARTS: tuple[Part, ...] = ("set", "engine", "env")
 OWN = ("results_dir", "keep_all", "mlflow", "no_exit_on_accuracy_fail")  # the sweep's own business
 NAME, LONGEST_NAME = r"^[A-Za-z0-9][A-Za-z0-9.,=_+-]*$", 100
-RESERVED = {"plots", "report.md", "sweep.json", "status.json", "mlflow.json", BASELINE}
+RESERVED = {"best-combined", "plots", "report.md", "sweep.json", "status.json", "mlflow.json", BASELINE}
 ALWAYS: dict[str, bool] = {"no_exit_on_accuracy_fail": True, "extra_metrics": True}
 Parts = dict[Part, dict[str, Any]]
 Lines = dict[tuple[str | int, ...], int]

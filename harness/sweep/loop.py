@@ -12,12 +12,13 @@ from harness.common.errors import DONE, ENGINE_FAILED, INTERRUPTED, BenchmarkErr
 from harness.common.progress import Display
 from harness.common.schema import SCHEMA
 from harness.runs import folder as results
-from harness.sweep import report
+from harness.sweep import combine, report
 from harness.sweep.choice import Choice
 from harness.sweep.crew import Crew
 from harness.sweep.experiment import ExperimentRecord
 from harness.sweep.file import BASELINE, Experiment, Sweep
 from harness.sweep.lanes import lanes
+from harness.sweep.rows import rows
 from harness.sweep.schedule import Schedule
 
 SAME = ("gpus", "cpu", "cores", "python", "packages", "variables")  # of the machine, for a sweep to be resumed
@@ -70,6 +71,9 @@ def rounds(chosen: list[Experiment], choice: Choice, going: Going, lock: int, di
     plan = Schedule(chosen, choice, lambda: going.records)
     crew = Crew(plan, choice, going.folder.path, going.put, lock, display)
     interrupted = crew.work(places)
+    if not interrupted and choice.combine and (item := made_of_all(going)):
+        plan.chosen = chosen = [*chosen, item]
+        interrupted = crew.work(places)
     if not interrupted and choice.finalists:
         names = report.finalists(report.read(going.folder.path), choice.finalists)
         interrupted = crew.work(places, [item for item in chosen if item.name in names])
@@ -77,6 +81,15 @@ def rounds(chosen: list[Experiment], choice: Choice, going: Going, lock: int, di
         rest = ", ".join(plan.left()) or "finalists"
         going.say(f"the time limit of {(choice.time_limit or 0) / 60:g} min left no time for {rest}")
     return interrupted
+
+
+def made_of_all(going: Going) -> Experiment | None:
+    """The changes that helped together, kept with the sweep; the one that is kept already, if any."""
+    state = report.read(going.folder.path)
+    made = state.combined or combine.best(rows(state))
+    if made and state.combined is None:
+        going.keep("combined", asdict(made))
+    return made
 
 
 def finish(going: Going, interrupted: bool, display: Display) -> int:

@@ -41,7 +41,13 @@ class State:
     sweep: Sweep
     records: tuple[ExperimentRecord, ...]
     note: str = ""  # of the sweep as a whole: what its time limit left out
+    combined: Experiment | None = None  # made of what helped
     schema_version: int = SCHEMA
+
+    @property
+    def experiments(self) -> tuple[Experiment, ...]:
+        """Those of the file, and the one that was made of them."""
+        return (*self.sweep.experiments, *([self.combined] if self.combined else []))
 
 
 @dataclass(frozen=True)
@@ -162,7 +168,7 @@ def rows(state: State, final: bool = False) -> list[Row]:
     `final`: of the runs at full length alone, else of all others.
     """
     found = []
-    for item in state.sweep.experiments:
+    for item in state.experiments:
         records = tuple(r for r in state.records if r.experiment == item.name and r.final == final)
         if records:
             found.append(Row(item, records, means(records)))

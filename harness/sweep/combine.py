@@ -1,0 +1,51 @@
+"""The experiment that a sweep makes of its own results: the baseline with every single change that helped."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from harness.sweep.file import BASELINE, Experiment, Part, Parts, experiment
+from harness.sweep.rows import Row
+
+NAME = "best-combined"
+Change = dict[tuple[Part, str], Any]  # None: the setting is taken away
+
+
+def best(found: Sequence[Row]) -> Experiment | None:
+    """The baseline with the changes of all isolated experiments that helped and count; None with fewer than two.
+
+    Of changes to the same setting, that of the faster experiment is taken whole.
+    """
+    base = next((row.experiment for row in found if row.name == BASELINE), None)
+    helped = [row for row in found if row.experiment.kind == "isolation" and row.effect == "helped" and row.usable]
+    if base is None:
+        return None
+    taken: Change = {}
+    names: list[str] = []
+    for row in sorted(helped, key=lambda row: row.ratio.mean if row.ratio else 0.0, reverse=True):
+        change = dict(changes(row.experiment, base))
+        if not change.keys() & taken.keys():
+            taken |= change
+            names.append(row.name)
+    return applied(taken, names, base) if len(names) > 1 else None
+
+
+def parts(item: Experiment) -> Parts:
+    """Its settings as a sweep file has them."""
+    given = {key: value for key, value in item.settings.items() if key != "engine_arg"}
+    return {"set": given, "engine": dict(item.engine), "env": dict(item.env)}
+
+
+def changes(item: Experiment, base: Experiment) -> Iterator[tuple[tuple[Part, str], Any]]:
+    mine, theirs = parts(item), parts(base)
+    for part in mine:
+        for key in {**theirs[part], **mine[part]}:
+            if mine[part].get(key) != theirs[part].get(key):
+                yield (part, key), mine[part].get(key)
+
+
+def applied(taken: Change, names: Sequence[str], base: Experiment) -> Experiment:
+    start, settings = parts(base), parts(base)
+    for (part, key), value in taken.items():
+        settings[part][key] = value
+    kept: Parts = {part: {k: v for k, v in values.items() if v is not None} for part, values in settings.items()}
+    return experiment(NAME, f"all that helped together: {', '.join(names)}", "combined", kept, start)
