@@ -93,7 +93,7 @@ class Programme:
     def done(self, step: Step) -> bool:
         """Whether it ended well and what it made is there: weights may be lost with a host."""
         if step.kind == "checkpoint":
-            return self.rehearse or (self.model / "model.safetensors.index.json").exists()
+            return any(self.model.glob("model.safetensors*"))
         path = self.record(step)
         return path.exists() and bool(files.read_json(path)["ok"])
 
@@ -104,7 +104,8 @@ class Programme:
         return {"checkpoint": self.checkpoint, "sweep": self.sweep, "full": self.full}[step.kind](step)
 
     def checkpoint(self, step: Step) -> tuple[list[str], dict[str, str]]:
-        return ["-m", "benchmarks.random_llama", str(self.work / "llama"), "--format", "fp8-static"], {}
+        small = ["--shape", "small", "--samples", "64"] if self.rehearse else []
+        return ["-m", "benchmarks.random_llama", str(self.work / "llama"), "--format", "fp8-static", *small], {}
 
     def sweep(self, step: Step) -> tuple[list[str], dict[str, str]]:
         """The shipped sweep with this checkpoint; the last of its kind goes on where a host was lost."""
@@ -112,6 +113,7 @@ class Programme:
         files.write_json(path, self.rehearsal(step) if self.rehearse else self.real(step))  # JSON is YAML
         words = ["sweep.py", str(path), "--results-dir", str(place), "--time-limit", str(step.minutes)]
         words += ["--gpus", "side-by-side"] if len(gpus()) > 1 else []
+        words += ["--combine"]
         return words + (["--resume"] if any(place.glob("sweeps/2*/sweep.json")) else []), {}
 
     def real(self, step: Step) -> dict[str, object]:
