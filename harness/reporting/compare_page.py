@@ -12,6 +12,7 @@ from harness.common.files import write_text
 from harness.common.markdown import cell, number, render, sentence
 from harness.common.schema import gpu_names
 from harness.config import mlperf
+from harness.reporting import profiles
 from harness.reporting.compare import Compared
 from harness.results import metrics
 
@@ -62,6 +63,7 @@ def columns(runs: Sequence[Compared]) -> list[RunColumn]:
         ),
         *(RunColumn(name, label, tuple(map(tell, runs))) for name, label, tell in VERDICTS),
         *(RunColumn(m.name, m.label, tuple(m.of(run.summary) for run in runs), m) for m in compared_metrics()),
+        *(RunColumn(*line) for line in profiles.side_by_side([run.summary.run.profile for run in runs])),
     ]
     return [column for column in found if any(value is not None for value in column.values)]
 

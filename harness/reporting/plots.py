@@ -9,7 +9,7 @@ from harness.common.markdown import number
 from harness.config import mlperf
 from harness.loadgen import log as loadgen_log
 from harness.loadgen import request_times
-from harness.reporting import answer, profile_plot, timelines
+from harness.reporting import answer, profiles, timelines
 from harness.reporting import load_curves as curves
 from harness.reporting.style import BLUE, FAR, GREY, ORANGE, RED, TITLES, save, style, thousands
 from harness.results.summary import Accuracy, Performance, Summary
@@ -42,7 +42,7 @@ def draw(folder: Path, summary: Summary) -> dict[str, str]:
     if run.performance and (logs / "machine.csv").exists():
         drawn["machine"] = timelines.machine(logs / "machine.csv", run.performance.ran_out)
     if run.profile and run.profile.kinds:
-        drawn["profile"] = profile_plot.kinds(run.profile)
+        drawn["profile"] = profiles.kinds(run.profile)
     if summary.meta.stages:
         drawn["timeline"] = timelines.stages(folder, summary.meta.stages)
     return save(drawn, folder / "plots", answer.footer(summary))
