@@ -1,8 +1,10 @@
 """What a person sees, and what happens where nobody can see it any more."""
 
+import io
 import math
 import os
 import pty
+import re
 import shlex
 import shutil
 import subprocess
@@ -17,7 +19,7 @@ from rich.table import Table
 from harness.common import disk, processes
 from harness.common.errors import ENGINE_FAILED, INTERRUPTED, BenchmarkError, EngineError
 from harness.common.files import read_json
-from harness.common.progress import Display, describe, lasting_console
+from harness.common.progress import Display, bar, describe, lasting_console
 from harness.loadgen.sut import Counters
 from harness.runs import ending
 from harness.runs.folder import RunFolder, open_run
@@ -115,3 +117,27 @@ def test_a_full_disk_is_named_whatever_it_breaks(tmp_path: Path, monkeypatch: py
     run = open_run(tmp_path, "one")
     assert ending.fail(EngineError("vLLM did not start"), run, Console(quiet=True)) == ENGINE_FAILED
     assert "is full" in read_json(run.path / "status.json")["reason"]
+
+
+def test_what_matters_fits_eighty_columns() -> None:
+    counters = Counters(issued=40_104, started=6_546, completed=5_734, tokens=733_952, first_token_s=1374.0)
+    line = "performance test  10:12" + describe(counters, 40_104, 612.0, 600.0, 9.4)
+    assert "TTFT 210 ms" in line[:80] and "left" in line[:80]
+    assert re.search(r" (\d+) % ", line)[1] == "14"  # type: ignore[index]
+
+
+@pytest.mark.parametrize(("share", "full"), [(0.0, 0), (0.5, 5), (1.0, 10)])
+def test_the_bar(share: float, full: int) -> None:
+    assert bar(share, 10).count("━") == full and len(bar(share, 10)) == 11
+    assert bar(share, 0) == ""
+
+
+def test_on_a_terminal_a_line_of_each_stage_stays() -> None:
+    text = io.StringIO()
+    with Display(Console(file=text, force_terminal=True, width=120)) as display:
+        display.stage("calibrating")
+        display.stage("accuracy test")
+        display.done("accuracy: PASS")
+        display.stage("performance test")
+    said = text.getvalue()
+    assert "calibrating, 0:00" in said and "accuracy test, 0:00" not in said

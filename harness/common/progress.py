@@ -23,6 +23,7 @@ from harness.common.secrets import hide_known
 PLAIN_EVERY_S = 15.0
 Kind = Literal["other", "load", "accuracy", "performance"]
 RECENT_S = 60.0  # what is left is told by the answers of this time
+BAR, WIDE = 20, 110  # characters of the bar, and of a terminal that has room for it
 
 
 @dataclass
@@ -51,6 +52,7 @@ class Display:
     def __init__(self, console: Console) -> None:
         self.console = console
         self._stage = ""
+        self._told = True  # a line of the stage stays on the screen
         self._start = self._began = self._shown = time.monotonic()
         self._seen = deque([(0.0, 0)])  # seconds of the stage and answers until then
         self.stages: list[Stage] = []
@@ -70,8 +72,11 @@ class Display:
             self._live.stop()
 
     def stage(self, text: str, kind: Kind = "other") -> None:
-        """Announces what happens now."""
-        self._stage = text
+        """Announces what happens now; on a terminal, a line of what ended stays."""
+        ended = f"{self._stage}, {clock(time.monotonic() - self._began)}"
+        if self._live and not self._told:
+            self.say(f"{time.strftime('%H:%M:%S')} {ended}", style="dim")
+        self._stage, self._told = text, False
         self._began = time.monotonic()
         self._shown = -math.inf if self._live else self._began
         self._seen = deque([(0.0, 0)])
@@ -83,10 +88,12 @@ class Display:
 
     def done(self, text: str) -> None:
         """Leaves one line behind for the stage that just ended."""
+        self._told = True
         self.say(f"{time.strftime('%H:%M:%S')} {text}", style="green")
 
     def say(self, text: str, style: str = "") -> None:
-        self.console.print(Text(plain(hide_known(text)), style=style), soft_wrap=True)
+        text = plain(hide_known(text))
+        self.console.print(Text(text, style=style), soft_wrap=not self.console.is_terminal)  # words stay whole
 
     def tick(
         self, counters: Counters | None = None, total: int | None = None, note: str = "", least_s: float = 0.0
@@ -102,7 +109,8 @@ class Display:
         elapsed = at - self._began
         line = plain(f"{self._stage}  {clock(elapsed)}{'  ' if note else ''}{note}")
         if counters is not None:
-            line += describe(counters, total, elapsed, least_s, self.recent(elapsed, counters.completed))
+            room = BAR if self._live and self.console.width >= WIDE else 0
+            line += describe(counters, total, elapsed, least_s, self.recent(elapsed, counters.completed), room)
         if self._live:
             self._live.update(Text(line, no_wrap=True, overflow="ellipsis"), refresh=True)
         else:
@@ -126,23 +134,39 @@ def as_said(text: str) -> str:
 
 
 def describe(
-    counters: Counters, total: int | None, elapsed: float, least_s: float = 0.0, rate: float | None = None
+    counters: Counters,
+    total: int | None,
+    elapsed: float,
+    least_s: float = 0.0,
+    rate: float | None = None,
+    room: int = 0,
 ) -> str:
-    """How far a test is: samples done, tokens a second, time left; in flight and first token where it streams.
+    """How far a test is, the most important first, since a terminal cuts the end: share and time left, samples done,
+    first token where it streams, tokens a second, in flight.
 
-    `rate`: answers a second of late, by which the rest is told; without it, those since the start.
+    `rate`: answers a second of late, by which the rest is told; without it, those since the start. `room`: characters
+    for a bar.
     """
     total = max(total or 0, counters.issued)
-    parts = [f"{counters.completed:,}/{total:,} samples" if total else "waiting"]
+    parts = []
+    if counters.completed and elapsed and total:
+        left = max((total - counters.completed) / (rate or counters.completed / elapsed), least_s - elapsed)
+        share = elapsed / (elapsed + left)
+        parts += [f"{bar(share, room)}{math.floor(100 * share)} %", f"{clock(left)} left"]
+    parts.append(f"{counters.completed:,}/{total:,} samples" if total else "waiting")
+    if counters.started:
+        parts.append(f"TTFT {1000 * counters.first_token_s / counters.started:.0f} ms")
     if counters.completed and elapsed:
         parts.append(f"{counters.tokens / elapsed:,.0f} tok/s")
-        if total:
-            left = (total - counters.completed) / (rate or counters.completed / elapsed)
-            parts.append(f"{clock(max(left, least_s - elapsed))} left")
     if counters.started:
         parts.append(f"{counters.issued - counters.completed:,} in flight")
-        parts.append(f"TTFT {1000 * counters.first_token_s / counters.started:.0f} ms so far")
     return "  " + "  ".join(parts)
+
+
+def bar(share: float, room: int) -> str:
+    """So much of a line of so many characters; nothing without room."""
+    full = round(share * room)
+    return f"{'━' * full}{'─' * (room - full)} " if room else ""
 
 
 def clock(seconds: float) -> str:
