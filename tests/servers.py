@@ -55,6 +55,7 @@ class Fake:
         app.router.add_get("/version", self.version)
         app.router.add_get("/metrics", self.metrics)
         app.router.add_post("/v1/completions", self.complete)
+        app.router.add_post("/v1/chat/completions", self.complete)
         return app
 
     @web.middleware
@@ -88,7 +89,9 @@ class Fake:
     async def complete(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
         self.headers.append(dict(request.headers))
-        if not self.token_ids and not isinstance(body["prompt"], str):
+        if ("messages" in body) != request.path.endswith("/chat/completions"):
+            return web.json_response({"detail": "prompt or messages"}, status=400)
+        if not self.token_ids and not isinstance(body.get("prompt", ""), str):
             return web.json_response({"detail": "prompt must be a string."}, status=400)
         if not self.extras and {"return_token_ids", "min_tokens"} & set(body):
             return web.json_response({"detail": "unexpected fields"}, status=422)
@@ -171,7 +174,10 @@ class Fake:
         return response
 
     def message(self, body: dict[str, Any], tokens: list[Any], text: str, end: str | None) -> bytes:
-        choice = {"index": 0, "text": text, "finish_reason": end}
+        choice: dict[str, Any] = {"index": 0, "text": text, "finish_reason": end}
+        if "messages" in body:
+            kind = "delta" if body.get("stream") else "message"
+            choice = {"index": 0, kind: {"role": "assistant", "content": text}, "finish_reason": end}
         if body.get("return_token_ids") and (self.stream_ids or not body.get("stream")):
             choice["token_ids"] = tokens if body["max_tokens"] == PROBE or self.fault != "no ids" else None
         counted = {"usage": self.counts(body)} if self.usage and not body.get("stream") else {}

@@ -22,13 +22,15 @@ import psutil
 import pytest
 from aiohttp import web
 
+from harness.commands.run import with_served_model
 from harness.common.errors import BenchmarkError, EndpointError, EngineError, UsageError
 from harness.common.secrets import hide_known
 from harness.config import endpoint as endpoints
 from harness.config.checkpoint import load_tokenizer
+from harness.config.models import DEFAULT_MODEL
 from harness.config.plan import resolve
 from harness.config.run import RunConfig
-from harness.engines import openai
+from harness.engines import discovery
 from harness.engines.completions import events
 from harness.engines.openai import OpenAI
 from harness.engines.protocol import Sampling
@@ -522,7 +524,7 @@ def test_what_is_no_header_is_refused(given: str, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_server_that_loads_is_waited_for(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(openai, "READY_S", 0.05)
+    monkeypatch.setattr(discovery, "READY_S", 0.05)
     fake = Fake(models=())
     threading.Timer(0.5, lambda: setattr(fake, "models", ("demo",))).start()
     with client(fake, wait_ready=60.0) as engine:
@@ -531,7 +533,7 @@ def test_a_server_that_loads_is_waited_for(monkeypatch: pytest.MonkeyPatch, caps
 
 
 def test_a_server_that_never_comes_is_not_waited_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(openai, "READY_S", 0.05)
+    monkeypatch.setattr(discovery, "READY_S", 0.05)
     config = RunConfig(model="demo", endpoint=("http://127.0.0.1:9/v1",), wait_ready=0.3)
     engine = OpenAI(config, 1024, load_tokenizer(config))
     with pytest.raises(UsageError, match="no server there"):
@@ -608,3 +610,72 @@ def test_errors_of_a_server_are_no_errors_of_ours() -> None:
 def test_an_engine_that_ended_is_named_with_its_address(name: str, failure: str, said: str) -> None:
     bench: Any = SimpleNamespace(engine=SimpleNamespace(name=name, failure=failure))
     assert Bench.ended.fget(bench) == said  # type: ignore[attr-defined]
+
+
+# Chat, proxies, which server, which model.
+
+
+def test_a_chat_takes_messages_and_gives_their_text(processes: int) -> None:
+    with client(
+        fake := Fake(token_ids=False, extras=False), endpoint_api="chat", scenario="server", client_processes=processes
+    ) as engine:
+        first, rest = answer(engine, stream=True)
+        assert (
+            engine.tokenizer.decode([*first, *rest]) == engine.tokenizer.decode(answer(engine, stream=False)[0]) == TEXT
+        )
+        assert engine.args["exchange"].startswith("chat messages in, text out")
+        text = engine.tokenizer.decode(PROMPT, skip_special_tokens=True)
+    assert [body["messages"] for body in fake.asked] == [[{"role": "user", "content": text}]] * 2
+
+
+def test_a_chat_is_not_comparable() -> None:
+    config = RunConfig(model="demo", endpoint=("http://h/v1",), endpoint_api="chat")
+    assert any("chat messages" in why for why in resolve(config, [], 1).deviations)
+
+
+def test_a_proxy_of_ones_own_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(fake := Fake()) as proxy:
+        monkeypatch.setenv("ENDPOINT_PROXY", proxy.address.removesuffix("/v1"))
+        config = RunConfig(model="demo", endpoint=("http://nowhere.invalid/v1",))
+        engine = OpenAI(config, 1024, load_tokenizer(config))
+        try:
+            engine.start()
+            assert answer(engine, stream=False) == [TOKENS]
+        finally:
+            engine.close()
+    assert fake.headers[-1]["Host"] == "nowhere.invalid"
+
+
+def test_a_proxy_that_is_none_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ENDPOINT_PROXY", "proxy:3128")
+    with pytest.raises(UsageError, match="ENDPOINT_PROXY"), client(Fake()):
+        pass
+
+
+def test_a_request_without_a_first_token_weighs_more() -> None:
+    streaming, loading = (discovery.Server("", "", "", "", in_flight=5), discovery.Server("", "", "", "", in_flight=1))
+    assert min((streaming, loading), key=lambda server: server.load) is loading
+    loading.unstarted = 1
+    assert min((streaming, loading), key=lambda server: server.load) is streaming
+
+
+def test_what_ended_before_its_first_token_weighs_nothing_any_more() -> None:
+    with client(Fake(fault="500"), Fake(), scenario="server") as engine:
+        with pytest.raises(EndpointError):
+            answer(engine, stream=True)
+        assert [server.load for server in engine.servers] == [0, 0]
+
+
+def test_the_model_is_the_servers() -> None:
+    with serving(Fake(models=("demo",))) as fake:
+        assert with_served_model(RunConfig(endpoint=(fake.address,))).model == "demo"
+        assert with_served_model(RunConfig(model="demo", endpoint=(fake.address,))).model == "demo"
+    with serving(Fake(models=("an-alias",))) as fake:  # nothing can be loaded from it
+        assert with_served_model(RunConfig(endpoint=(fake.address,))).model == DEFAULT_MODEL
+    with (
+        serving(Fake(models=("demo-8b", "other"))) as fake,
+        pytest.raises(UsageError, match=r"demo-8b, other.*demo-8b\?"),
+    ):
+        with_served_model(RunConfig(model="demo-8", endpoint=(fake.address,)))
+    with pytest.raises(UsageError, match="no server there"):
+        with_served_model(RunConfig(endpoint=("http://127.0.0.1:9/v1",)))

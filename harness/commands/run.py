@@ -3,9 +3,13 @@
 import harness.common.interrupts  # noqa: F401
 
 # isort: split
+from dataclasses import replace
 from typing import NoReturn
 
+from harness.common.coerce import near
+from harness.common.errors import UsageError
 from harness.config.cli import run_command
+from harness.config.models import DEFAULT_MODEL, MODELS
 from harness.config.run import RunConfig
 
 ABOUT = "Benchmark Llama-3.1-8B with MLPerf's LoadGen: accuracy, then performance."
@@ -29,6 +33,7 @@ def benchmark_run(config: RunConfig) -> NoReturn:
 
         raise SystemExit(benchmark.dry_run(config, print))
     processes.install_signal_handlers()
+    config = with_served_model(config)
     run = results.open_run(config.results_dir, f"{config.category}-{config.scenario}")
     log = run.path / "engine.log"
     with progress.screen(log) as (console, errors):
@@ -47,6 +52,32 @@ def benchmark_run(config: RunConfig) -> NoReturn:
         except (Exception, KeyboardInterrupt) as error:
             code = ending.fail(error, run, errors)
         ending.exit(code, log, secrets.values(config.engine_args))
+
+
+def with_served_model(config: RunConfig) -> RunConfig:
+    """The configuration with the model that the endpoints serve, where --model names none. Raises UsageError.
+
+    A name that the server goes by, but nothing can be loaded from, leaves the default: its tokenizer has to do.
+    """
+    if not config.endpoint:
+        return config
+    from harness.config import checkpoint
+    from harness.engines import discovery
+
+    names = discovery.served(config)
+    if {config.model, config.model_path} & set(names):
+        return config
+    if len(names) > 1:
+        asked = near(config.model, names)
+        raise UsageError(f"--model {config.model}: the server has {', '.join(names)}{asked}.")
+    if config.model != DEFAULT_MODEL or not names or not ("/" in names[0] or names[0] in MODELS):
+        return config
+    served = replace(config, model=names[0])
+    try:
+        checkpoint.load_shape(served)
+    except UsageError:
+        return config
+    return served
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ IN_PROCESS = (
     *("gpu_memory_utilization", "max_num_seqs", "max_num_batched_tokens", "engine_arg", "profile"),
 )
 MOST_CLIENTS = 8  # a client asks some 1,000 requests a second or more (docs/serving.md)
-ENDPOINT_ONLY = ("request_timeout", "wait_ready", "max_in_flight", "client_processes")
+ENDPOINT_ONLY = ("request_timeout", "wait_ready", "max_in_flight", "client_processes", "endpoint_api")
 
 
 def backend(asked: str, addresses: Sequence[str], given: Collection[str]) -> str:

@@ -75,7 +75,7 @@ class EngineConfig:
         300.0,
         ENGINE,
         "nothing",
-        "Seconds without any answer after which a run ends; 20 times the longest wait so far if that is longer.",
+        "Seconds without any answer after which a run ends. 20 times the longest wait so far if that is longer.",
     )
 
     mlflow: bool = flag(

@@ -182,6 +182,8 @@ class Plan:
             why.append(f"--engine-arg {', '.join(changed)}: not known to leave the model as it is")
         if self.config.scenario_rules.unofficial:
             why.append(self.config.scenario_rules.unofficial)
+        if self.config.endpoint_api == "chat":
+            why.append("prompts as chat messages: the server's template adds to MLPerf's")
         if self.config.backend in mlperf.UNOFFICIAL_BACKENDS:
             why.append(mlperf.UNOFFICIAL_BACKENDS[self.config.backend])
         if not self.official_data:

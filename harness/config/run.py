@@ -54,21 +54,24 @@ class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
         "OPENAI_API_KEY in the environment.",
         metavar="URL",
     )
-    request_timeout: float = flag(
-        600.0, SERVER, "nothing", "With --endpoint: seconds after which an unfinished request ends the run."
+    endpoint_api: Literal["completions", "chat"] = flag(
+        "completions",
+        SERVER,
+        "answers",
+        "chat sends each prompt as a user's message. The server's chat template adds to it.",
     )
+    request_timeout: float = flag(600.0, SERVER, "nothing", "Seconds after which an unfinished request ends the run.")
     wait_ready: float | None = flag(
-        None, SERVER, "nothing", "With --endpoint: seconds to wait for a server that is still loading. Unset: none."
+        None, SERVER, "nothing", "Seconds to wait for a server that is still loading. Unset: none."
     )
     max_in_flight: int = flag(
-        1024, SERVER, "speed", "With --endpoint: maximum concurrent requests per endpoint; others wait in the client."
+        1024, SERVER, "speed", "Maximum concurrent requests per endpoint; others wait in the client."
     )
     client_processes: int | Auto = flag(
         "auto",
         SERVER,
         "speed",
-        "With --endpoint: client processes, one core each. auto: half of the cores, at most 8; with one, this "
-        "process itself.",
+        "Client processes, one core each. auto: half of the cores, at most 8; with one, this process itself.",
     )
 
     version: Literal["5.1", "6.0", "6.1"] = flag(

@@ -14,11 +14,12 @@ import aiohttp
 
 from harness.common.errors import EndpointError, UsageError
 from harness.common.secrets import HEADERS
+from harness.config.endpoint import usable
 from harness.config.run import RunConfig
-from harness.engines.completions import BYTES_PER_TOKEN, FORMS, MOST_BYTES, Form, Piece, bounded, events, excerpt, piece
+from harness.engines.completions import BYTES_PER_TOKEN, MOST_BYTES, Form, Piece, bounded, events, excerpt, forms, piece
 from harness.engines.protocol import Sampling
 
-KEY = "OPENAI_API_KEY"
+KEY, PROXY = "OPENAI_API_KEY", "ENDPOINT_PROXY"
 TOKEN = re.compile(r"[-!#$%&'*+.^_`|~0-9A-Za-z]+")  # a header's name, by RFC 9110
 REFUSED = {"accept-encoding", "content-type", "content-length", "host", "transfer-encoding", "connection"}
 # Servers close idle connections (uvicorn, so vLLM: after 5 s). One that is reused at that moment breaks the request.
@@ -46,6 +47,26 @@ def extra_headers() -> dict[str, str]:
     return found
 
 
+def connected(timeout_s: float) -> aiohttp.ClientSession:
+    """A session with key, headers and proxy of the environment; to be called on a loop.
+
+    Raises UsageError for a key, a header or a proxy that cannot be used.
+    """
+    key = os.environ.get(KEY, "")
+    if not (key.isascii() and key.isprintable()):
+        raise UsageError(f"{KEY} holds what no header may, such as a line break: set it again.")
+    own = {"Authorization": f"Bearer {key}"} if key else {}
+    proxy = os.environ.get(PROXY) or None
+    if proxy and not usable(proxy):
+        raise UsageError(f"{PROXY}: takes an address such as http://proxy:3128.")
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_S),
+        headers={"Accept-Encoding": "identity"} | own | extra_headers(),
+        timeout=aiohttp.ClientTimeout(total=timeout_s),
+        proxy=proxy,
+    )
+
+
 class Client:
     """HTTP to servers that serve the same `model` and take prompts in the same `form`."""
 
@@ -55,22 +76,14 @@ class Client:
         self.tokenizer = tokenizer
         self.vocabulary = vocabulary
         self.model = config.model_path
-        self.form: Form = FORMS[0]
+        self.form: Form = forms(config.endpoint_api)[0]
         self.in_flight = 0
         self.told: Counter[str] = Counter()  # the servers' own counts of all answers so far
         self.failure: str | None = None  # a server that is gone shows in its requests
 
     def open(self) -> None:
         """To be called on the loop. Raises UsageError for a key that cannot be sent."""
-        key = os.environ.get(KEY, "")
-        if not (key.isascii() and key.isprintable()):
-            raise UsageError(f"{KEY} holds what no header may, such as a line break: set it again.")
-        own = {"Authorization": f"Bearer {key}"} if key else {}
-        self.session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_S),
-            headers={"Accept-Encoding": "identity"} | own | extra_headers(),
-            timeout=aiohttp.ClientTimeout(total=self.config.request_timeout),
-        )
+        self.session = connected(self.config.request_timeout)
 
     async def answer(
         self, address: str, prompt: list[int], max_new_tokens: int | None, stream: bool
@@ -161,7 +174,7 @@ class Client:
     async def posted(self, address: str, body: bytes) -> AsyncIterator[aiohttp.ClientResponse]:
         """A completion request's response, whatever its status. Raises EndpointError where the connection fails."""
         try:
-            url, kind = f"{address}/completions", {"Content-Type": "application/json"}
+            url, kind = address + self.form.path, {"Content-Type": "application/json"}
             async with self.session.post(url, data=body, headers=kind, allow_redirects=False) as response:
                 yield response
         except TimeoutError:
@@ -197,5 +210,6 @@ def unreached(error: aiohttp.ClientError, address: str) -> str:
         said = excerpt(error.certificate_error)
         return f"its certificate is not trusted: {said}; SSL_CERT_FILE names a file of authorities that are"
     proxy = getproxies().get(urlsplit(address).scheme)
-    hint = "; a proxy is set in the environment, and not used: requests go straight to the server" if proxy else ""
+    unused = f"; a proxy is set in the environment, and not used: {PROXY} names one that is"
+    hint = unused if proxy and not os.environ.get(PROXY) else ""
     return f"no server there: {excerpt(error)}{hint}"

@@ -4,7 +4,7 @@ themselves."""
 import json
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -28,13 +28,18 @@ class Form:
     ids_out: bool
     min_tokens: bool  # taken; whether it is obeyed only the server knows
     usage: bool  # at the end of streams, too
+    chat: bool = False  # the prompt as a user's message, which the server puts into its chat template
     switches: tuple[tuple[str, bool], ...] = ()  # fields that only this server has
+
+    @property
+    def path(self) -> str:
+        return "/chat/completions" if self.chat else "/completions"
 
     def body(self, prompt: Sequence[int] | str, model: str, sampling: Any, stream: bool) -> bytes:
         """A request's JSON: the prompt as this form has it, greedy at temperature 0."""
         fields: dict[str, Any] = {
             "model": model,
-            "prompt": prompt,
+            **({"messages": [{"role": "user", "content": prompt}]} if self.chat else {"prompt": prompt}),
             "max_tokens": sampling.max_new_tokens,
             "temperature": sampling.temperature,
         }
@@ -52,7 +57,7 @@ class Form:
         return to_json(fields)  # ten times as fast as json for a prompt of 800 ids
 
     def __str__(self) -> str:
-        into = "token ids in" if self.ids_in else "text in"
+        into = "chat messages in" if self.chat else "token ids in" if self.ids_in else "text in"
         out = "token ids out" if self.ids_out else "text out, its tokens counted with the model's tokenizer"
         least = "" if self.min_tokens else "; the server does not take min_tokens"
         counts = "" if self.usage else "; the server does not take stream_options"
@@ -61,6 +66,7 @@ class Form:
 
 
 FORMS = tuple(Form(*row) for row in product((True, False), (True, False), (True, False), (True, False)))  # best first
+CHAT_FORMS = tuple(replace(form, chat=True) for form in FORMS if not form.ids_in)
 # What asks a server, by its name, not to answer from what it computed before.
 NO_CACHE = {"llama.cpp": (("cache_prompt", False),)}
 
@@ -85,7 +91,7 @@ def piece(data: bytes | str, address: str) -> Piece:
         if not choices:  # a message about usage
             return Piece(usage=told)
         first = choices[0]
-        found = Piece(first.get("text") or "", first.get("token_ids"), first.get("finish_reason"), told)
+        found = Piece(spoken(first), first.get("token_ids"), first.get("finish_reason"), told)
         if not all(type(token) is int and 0 <= token < MOST_ID for token in found.ids or ()):
             raise ValueError
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError):
@@ -93,6 +99,18 @@ def piece(data: bytes | str, address: str) -> Piece:
     if found.end is not None and found.end not in WHOLE:
         raise EndpointError(f"{address} broke an answer off: finish_reason {excerpt(found.end)!r}")
     return found
+
+
+def forms(api: str) -> tuple[Form, ...]:
+    """The forms of `--endpoint-api`, best first."""
+    return CHAT_FORMS if api == "chat" else FORMS
+
+
+def spoken(choice: Any) -> str:
+    """The text of a choice: a completion's, or a chat's, what a model thinks before it answers included."""
+    said = choice.get("delta") or choice.get("message") or {}
+    texts = (choice.get("text"), said.get("reasoning"), said.get("reasoning_content"), said.get("content"))
+    return "".join(text for text in texts if isinstance(text, str))
 
 
 def usage(told: Any) -> Counter[str] | None:

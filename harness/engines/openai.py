@@ -1,18 +1,17 @@
 """Any engine behind an OpenAI completions API: vLLM, SGLang, llama.cpp, transformers; one server or several.
 
-Requests go to the server with the fewest in flight, by way of a client in this process or of several in processes of
+Requests go to the server with the least load, by way of a client in this process or of several in processes of
 their own. A request that fails, in whatever way, ends the run: no part of its answer reaches LoadGen, and none is sent
 again.
 """
 
 import asyncio
 import contextlib
-import json
 import resource
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,17 +24,15 @@ from harness.config.engine_state import EngineState
 from harness.config.plan import Plan
 from harness.config.run import RunConfig
 from harness.engines import sampling_of
-from harness.engines.client import IDLE_S, KEY, Client, refusal, unreached, whole
+from harness.engines.client import IDLE_S, KEY, Client, refusal, whole
 from harness.engines.client_processes import RemoteClient, Setup
-from harness.engines.completions import FORMS, NAMES, NO_CACHE, VERSIONS, Form, bounded, events, excerpt, piece
+from harness.engines.completions import NO_CACHE, Form, bounded, events, excerpt, forms, piece
+from harness.engines.discovery import Discovery, Server
 from harness.engines.loop import LoopThread
 from harness.engines.protocol import Sampling
 
-ANSWER_S = 10.0  # for what a server tells of itself
-READY_S = 1.0  # between two tries of a server that loads
-METRICS_S = 1.0  # for its metrics, once a second; for a page that it need not have
+METRICS_S = 1.0  # for its metrics, once a second
 SPARE_FILES = 256
-SHORT = 60  # characters of what a server calls itself
 PROBE_TOKENS = 2
 GREETING = "Summarize: the quick brown fox jumps over the lazy dog."
 
@@ -47,18 +44,6 @@ class Refused(Exception):
 def create(plan: Plan, traces: Path) -> "OpenAI":
     """The client of a benchmark run; `traces` stays empty, since a server's profiler cannot be reached."""
     return OpenAI(plan.config, plan.max_model_len, model.load_tokenizer(plan.config), sampling_of(plan))
-
-
-@dataclass
-class Server:
-    """One endpoint: its address, what it reports of itself, and how many requests it is answering."""
-
-    address: str
-    model: str
-    name: str
-    version: str
-    form: Form | None = None
-    in_flight: int = 0
 
 
 class OpenAI(LoopThread):
@@ -96,16 +81,17 @@ class OpenAI(LoopThread):
     async def _start(self) -> None:
         self._client.open()
         self._places = asyncio.Semaphore(self.config.max_in_flight * len(self.config.endpoint))
+        asked = Discovery(self.config, self._client.session)
         until = time.monotonic() + (self.config.wait_ready or 0.0)
         for address in self.config.endpoint:
-            await self._ready(address, until)
-        self.servers = [await self._discover(address) for address in self.config.endpoint]
+            await asked.ready(address, until)
+        self.servers = [await asked.discover(address, self.max_model_len) for address in self.config.endpoint]
         for server in self.servers:
             server.form = await self._probe(server)
         same(self.servers, "serve different models", lambda server: server.model)
         same(self.servers, "take prompts differently", lambda server: str(server.form))
         first = self.servers[0]
-        self._client.form, self._client.model = first.form or FORMS[0], first.model
+        self._client.form, self._client.model = first.form or self._client.form, first.model
         versions = sorted({f"{server.name} {server.version}".strip() for server in self.servers})
         self.name = f"the client of {', '.join(versions)} at {', '.join(self.config.endpoint)}"
         self.args = {
@@ -120,76 +106,10 @@ class OpenAI(LoopThread):
     async def _open(self) -> None:
         await asyncio.gather(*(client.open() for client in self._remote))
 
-    async def _ready(self, address: str, until: float) -> None:
-        """Waits, until then at most, for a server that loads: it refuses connections, answers 503 or lists no model.
-
-        Each try is a line in the run's engine.log. What is wrong after that, `_discover` says.
-        """
-        while time.monotonic() < until:
-            try:
-                status, listed, _ = await self._get(address, "/models")
-                if listed.get("data") or status in (401, 403):
-                    return
-                said = f"status {status}, no model listed"
-            except UsageError as error:
-                said = str(error)
-            print(f"waiting for {address} until it is ready: {said}", flush=True)
-            await asyncio.sleep(READY_S)
-
-    async def _discover(self, address: str) -> Server:
-        """What a server tells of itself. Raises UsageError where there is none, or it serves too short a context."""
-        status, listed, header = await self._get(address, "/models")
-        if status in (401, 403):
-            raise UsageError(f"--endpoint {address} asks for a key ({status}): set {KEY} in the environment.")
-        found = [item for item in listed.get("data") or [] if isinstance(item, dict) and "id" in item]
-        wanted = (self.config.model, self.config.model_path)
-        chosen: dict[str, Any] = next((item for item in found if item["id"] in wanted), {})
-        if not chosen and len(found) == 1:
-            chosen = found[0]
-        most = chosen.get("max_model_len")
-        if isinstance(most, int) and most < self.max_model_len:
-            raise UsageError(
-                f"--endpoint {address} serves contexts of {most:,} tokens; this run needs {self.max_model_len:,}: "
-                "start the server with a longer one, or give --max-model-len."
-            )
-        name = NAMES.get(str(chosen.get("owned_by")), f"unknown engine (Server: {header})" if header else "unknown")
-        return Server(address, str(chosen.get("id", self.config.model_path)), name, await self._version(address))
-
-    async def _version(self, address: str) -> str:
-        """The engine's version where the server tells, else empty."""
-        root = address.removesuffix("/v1")
-        for path, key in VERSIONS:
-            with contextlib.suppress(UsageError):  # a page that it need not have
-                status, reply, _ = await self._get(root, path, METRICS_S)
-                if status == 200 and isinstance(reply.get(key), str):
-                    return excerpt(reply[key], SHORT)
-        return ""
-
-    async def _get(self, address: str, path: str, limit_s: float = ANSWER_S) -> tuple[int, dict[str, Any], str]:
-        """Status, JSON object (empty where there is none) and Server header. Raises UsageError without an answer."""
-        try:
-            async with self._client.session.get(
-                address + path, timeout=aiohttp.ClientTimeout(total=limit_s), allow_redirects=False
-            ) as response:
-                if path == "/models" and 300 <= response.status < 400:
-                    raise UsageError(f"--endpoint {address} answers {response.status}: {await refusal(response)}.")
-                header = response.headers.get("Server", "")
-                try:
-                    reply = json.loads(await whole(response, address + path))
-                except (ValueError, RecursionError):
-                    reply = None
-                return response.status, reply if isinstance(reply, dict) else {}, excerpt(header, SHORT)
-        except TimeoutError:
-            raise UsageError(f"--endpoint {address}: no answer within {limit_s:g} s.") from None
-        except EndpointError as error:
-            raise UsageError(f"--endpoint {error}.") from None
-        except aiohttp.ClientError as error:
-            raise UsageError(f"--endpoint {address}: {unreached(error, address)}.") from None
-
     async def _probe(self, server: Server) -> Form:
         """The best form that the server takes, tried as the run will ask. Raises UsageError."""
         refused: object = ""
-        for form in (replace(form, switches=NO_CACHE.get(server.name, ())) for form in FORMS):
+        for form in (replace(each, switches=NO_CACHE.get(server.name, ())) for each in forms(self.config.endpoint_api)):
             try:
                 with_ids = [await self._tried(server, form, stream) for stream in self._ways]
             except Refused as error:
@@ -212,6 +132,7 @@ class OpenAI(LoopThread):
         prompt = self.tokenizer.encode(GREETING)
         content = prompt if form.ids_in else self._client.text(prompt)
         body = form.body(content, server.model, self.sampling.of(PROBE_TOKENS), stream)
+        self._client.form = form
         async with self._client.posted(server.address, body) as response:
             status = response.status
             if status != 200:
@@ -251,18 +172,23 @@ class OpenAI(LoopThread):
     async def _answer(
         self, prompt: list[int], max_new_tokens: int | None, stream: bool
     ) -> AsyncIterator[Sequence[int]]:
-        """What the server with the fewest requests in flight answers, by way of the client with the fewest."""
+        """What the server with the least load answers, by way of the client with the fewest requests."""
         async with self._places:
-            server = min(self.servers, key=lambda server: server.in_flight)
+            server = min(self.servers, key=lambda server: server.load)
             client = min(self._clients, key=lambda client: client.in_flight)
             server.in_flight += 1
+            server.unstarted += 1
             client.in_flight += 1
+            started = False
             try:
                 async for tokens in client.answer(server.address, prompt, max_new_tokens, stream):
                     self.heard_at = time.monotonic()
+                    server.unstarted -= not started
+                    started = True
                     yield tokens
             finally:
                 server.in_flight -= 1
+                server.unstarted -= not started
                 client.in_flight -= 1
 
     async def reset_prefix_cache(self) -> None:

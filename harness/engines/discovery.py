@@ -1,0 +1,137 @@
+"""What servers tell of themselves before a run: whether they are ready, which model they serve, their engine."""
+
+import asyncio
+import contextlib
+import json
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+
+from harness.common.errors import EndpointError, UsageError
+from harness.config.run import RunConfig
+from harness.engines.client import KEY, connected, refusal, unreached, whole
+from harness.engines.completions import NAMES, VERSIONS, Form, excerpt
+
+ANSWER_S = 10.0  # for what a server tells of itself
+READY_S = 1.0  # between two tries of a server that loads
+PAGE_S = 1.0  # for a page that it need not have
+UNSTARTED = 8  # further requests that one without a first token weighs as: AMD's of MLPerf v6.1; benchmarks.balance
+SHORT = 60  # characters of what a server calls itself
+
+
+@dataclass
+class Server:
+    """One endpoint: its address, what it reports of itself, and how many requests it is answering."""
+
+    address: str
+    model: str
+    name: str
+    version: str
+    form: Form | None = None
+    in_flight: int = 0
+    unstarted: int = 0  # of them, those without a first token
+
+    @property
+    def load(self) -> int:
+        """A request that waits for its first token weighs as much as several that stream theirs."""
+        return self.in_flight + UNSTARTED * self.unstarted
+
+
+@dataclass(frozen=True)
+class Discovery:
+    """Asks the servers of a run, over its session."""
+
+    config: RunConfig
+    session: aiohttp.ClientSession
+
+    async def ready(self, address: str, until: float) -> None:
+        """Waits, until then at most, for a server that loads: it refuses connections, answers 503 or lists no model.
+
+        Each try is a line in the run's engine.log. What is wrong after that, `discover` says.
+        """
+        while time.monotonic() < until:
+            try:
+                status, listed, _ = await self.get(address, "/models")
+                if listed.get("data") or status in (401, 403):
+                    return
+                said = f"status {status}, no model listed"
+            except UsageError as error:
+                said = str(error)
+            print(f"waiting for {address} until it is ready: {said}", flush=True)
+            await asyncio.sleep(READY_S)
+
+    async def discover(self, address: str, max_model_len: int) -> Server:
+        """What a server tells of itself. Raises UsageError where there is none, or it serves too short a context."""
+        found, header = await self.models(address)
+        wanted = (self.config.model, self.config.model_path)
+        chosen: dict[str, Any] = next((item for item in found if item["id"] in wanted), {})
+        if not chosen and len(found) == 1:
+            chosen = found[0]
+        most = chosen.get("max_model_len")
+        if isinstance(most, int) and most < max_model_len:
+            raise UsageError(
+                f"--endpoint {address} serves contexts of {most:,} tokens; this run needs {max_model_len:,}: "
+                "start the server with a longer one, or give --max-model-len."
+            )
+        name = NAMES.get(str(chosen.get("owned_by")), f"unknown engine (Server: {header})" if header else "unknown")
+        return Server(address, str(chosen.get("id", self.config.model_path)), name, await self.version(address))
+
+    async def models(self, address: str) -> tuple[list[dict[str, Any]], str]:
+        """The models that a server lists, and its Server header. Raises UsageError where it wants a key."""
+        status, listed, header = await self.get(address, "/models")
+        if status in (401, 403):
+            raise UsageError(f"--endpoint {address} asks for a key ({status}): set {KEY} in the environment.")
+        return [item for item in listed.get("data") or [] if isinstance(item, dict) and "id" in item], header
+
+    async def version(self, address: str) -> str:
+        """The engine's version where the server tells, else empty."""
+        root = address.removesuffix("/v1")
+        for path, key in VERSIONS:
+            with contextlib.suppress(UsageError):  # a page that it need not have
+                status, reply, _ = await self.get(root, path, PAGE_S)
+                if status == 200 and isinstance(reply.get(key), str):
+                    return excerpt(reply[key], SHORT)
+        return ""
+
+    async def get(self, address: str, path: str, limit_s: float = ANSWER_S) -> tuple[int, dict[str, Any], str]:
+        """Status, JSON object (empty where there is none) and Server header. Raises UsageError without an answer."""
+        try:
+            async with self.session.get(
+                address + path, timeout=aiohttp.ClientTimeout(total=limit_s), allow_redirects=False
+            ) as response:
+                if path == "/models" and 300 <= response.status < 400:
+                    raise UsageError(f"--endpoint {address} answers {response.status}: {await refusal(response)}.")
+                header = response.headers.get("Server", "")
+                try:
+                    reply = json.loads(await whole(response, address + path))
+                except (ValueError, RecursionError):
+                    reply = None
+                return response.status, reply if isinstance(reply, dict) else {}, excerpt(header, SHORT)
+        except TimeoutError:
+            raise UsageError(f"--endpoint {address}: no answer within {limit_s:g} s.") from None
+        except EndpointError as error:
+            raise UsageError(f"--endpoint {error}.") from None
+        except aiohttp.ClientError as error:
+            raise UsageError(f"--endpoint {address}: {unreached(error, address)}.") from None
+
+
+def served(config: RunConfig) -> list[str]:
+    """The models that all servers of a run serve, asked before anything is loaded. Raises UsageError.
+
+    A server that loads is waited for, as --wait-ready says; one that is not there ends the run here.
+    """
+
+    async def ask() -> list[str]:
+        async with connected(config.request_timeout) as session:
+            asked = Discovery(config, session)
+            until = time.monotonic() + (config.wait_ready or 0.0)
+            found: list[str] = []
+            for number, address in enumerate(config.endpoint):
+                await asked.ready(address, until)
+                listed = [str(item["id"]) for item in (await asked.models(address))[0]]
+                found = listed if number == 0 else [name for name in found if name in listed]
+            return found
+
+    return asyncio.run(ask())
