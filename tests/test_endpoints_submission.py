@@ -1,12 +1,16 @@
 """MLPerf Endpoints: points, the official client's configuration, the submission, what the official checker says."""
 
 import json
+import os
+import signal
 import stat
 import subprocess
 import sys
+import time
 from itertools import pairwise
 from pathlib import Path
 
+import psutil
 import pytest
 import yaml
 from hypothesis import given
@@ -191,6 +195,28 @@ def test_what_is_empty_in_a_description_is_named(campaign: Path, tmp_path: Path)
     )
     assert ended.returncode == 2
     assert "submission.organisation" in ended.stderr and "system.node_types.filesystem" in ended.stderr
+
+
+def test_an_interrupted_campaign_leaves_no_client_behind(tmp_path: Path) -> None:
+    """Neither the client nor what it started; a second start goes on."""
+    (tmp_path / "articles.json").write_text(json.dumps(ARTICLES))
+    slow = tmp_path / "slow-client"
+    slow.write_text(f"#!/bin/sh\n{sys.executable} -c 'import time; time.sleep(300)' slow-{tmp_path.name} &\nwait\n")
+    slow.chmod(0o755)
+    words = ("-m", "harness", "endpoints", "run", "camp", "--endpoint", "http://127.0.0.1:1", "--model", "m")
+    more = ("--dataset-path", "articles.json", "--client", str(slow), "--c-max", "48", "--seconds", "1")
+    given = os.environ | {"PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen([sys.executable, *words, *more], cwd=tmp_path, env=given, stderr=subprocess.PIPE)
+
+    def alive() -> bool:
+        return any(f"slow-{tmp_path.name}" in (each.info["cmdline"] or []) for each in psutil.process_iter(["cmdline"]))
+
+    until = time.monotonic() + 60
+    while not alive() and time.monotonic() < until:
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == 130
+    assert not alive()
 
 
 def test_no_client_is_one_line_with_what_installs_it(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from harness.common import files
+from harness.common import files, processes
 from harness.common.errors import DONE, NOT_ACCEPTED, Arguments, UsageError, ends_in_one_line
 from harness.common.markdown import number
 from harness.common.paths import ROOT
@@ -150,6 +150,7 @@ def describe(asked: argparse.Namespace) -> int:
 
 
 def measure(asked: argparse.Namespace) -> int:
+    processes.install_signal_handlers()  # the client does not outlive this command
     seeds = official.seeds(asked.seed_set)
     articles = stored(asked.dataset_path)
     given = Campaign(

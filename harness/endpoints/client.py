@@ -16,6 +16,7 @@ from harness.common.errors import EndpointError, UsageError
 from harness.config import mlperf
 from harness.endpoints.campaign import Campaign
 from harness.endpoints.official import Point, Seeds
+from harness.sweep.experiment import end
 from harness.workloads.cnn_dailymail import Article
 
 COMMIT = "ea332753"  # of mlcommons/endpoints: the one this was tried with
@@ -109,7 +110,12 @@ def run(client: str, settings: Any, folder: Path) -> Measured:
     given = folder / "given.yaml"
     files.write_text(given, yaml.safe_dump(settings, sort_keys=False))
     with (folder / LOG).open("wb") as log:
-        subprocess.run([client, "benchmark", "from-config", "-c", str(given)], stdout=log, stderr=log, cwd=folder)
+        words = [client, "benchmark", "from-config", "-c", str(given)]
+        process = subprocess.Popen(words, stdout=log, stderr=log, cwd=folder, start_new_session=True)
+        try:
+            process.wait()
+        finally:
+            end(process)  # its workers, too, however this ends
     measured = left_in(folder)
     if measured is None:
         words = [line for line in (folder / LOG).read_text(errors="replace").splitlines() if "ERROR" in line]
