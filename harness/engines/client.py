@@ -17,7 +17,7 @@ from harness.common.secrets import HEADERS
 from harness.config.endpoint import usable
 from harness.config.run import RunConfig
 from harness.engines.completions import BYTES_PER_TOKEN, MOST_BYTES, Form, Piece, bounded, events, excerpt, forms, piece
-from harness.engines.protocol import Sampling
+from harness.engines.protocol import ON_SENT, Sampling
 
 KEY, PROXY = "OPENAI_API_KEY", "ENDPOINT_PROXY"
 TOKEN = re.compile(r"[-!#$%&'*+.^_`|~0-9A-Za-z]+")  # a header's name, by RFC 9110
@@ -64,6 +64,7 @@ def connected(timeout_s: float) -> aiohttp.ClientSession:
         headers={"Accept-Encoding": "identity"} | own | extra_headers(),
         timeout=aiohttp.ClientTimeout(total=timeout_s),
         proxy=proxy,
+        trace_configs=[tell_sent()],
     )
 
 
@@ -175,7 +176,9 @@ class Client:
         """A completion request's response, whatever its status. Raises EndpointError where the connection fails."""
         try:
             url, kind = address + self.form.path, {"Content-Type": "application/json"}
-            async with self.session.post(url, data=body, headers=kind, allow_redirects=False) as response:
+            async with self.session.post(
+                url, data=body, headers=kind, allow_redirects=False, trace_request_ctx=ON_SENT.get()
+            ) as response:
                 yield response
         except TimeoutError:
             limit = f"{self.config.request_timeout:g} s (--request-timeout)"
@@ -185,6 +188,17 @@ class Client:
             raise EndpointError(f"{address} broke the connection off in the middle of an answer") from None
         except (aiohttp.ClientError, ConnectionError) as error:
             raise EndpointError(f"{address} broke the connection off: {excerpt(error)}") from None
+
+
+def tell_sent() -> aiohttp.TraceConfig:
+    """Tells whoever asks (ON_SENT) when a request is written to a connection."""
+
+    async def sent(session: aiohttp.ClientSession, context: Any, params: Any) -> None:
+        context.trace_request_ctx(time.perf_counter())
+
+    trace = aiohttp.TraceConfig()
+    trace.on_request_chunk_sent.append(sent)
+    return trace
 
 
 async def refusal(response: aiohttp.ClientResponse) -> str:

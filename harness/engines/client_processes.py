@@ -19,7 +19,7 @@ from harness.config import checkpoint as model
 from harness.config.run import RunConfig
 from harness.engines.client import Client
 from harness.engines.completions import Form
-from harness.engines.protocol import Sampling
+from harness.engines.protocol import ON_SENT, Sampling
 
 ENDED = "a client process ended unexpectedly"
 READY = "ready"
@@ -50,13 +50,15 @@ class WireRequest:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A part of its answer on the way back; with `error`, or `last`, nothing follows. `told`: as in Client, by then."""
+    """A part of its answer on the way back; with `error`, or `last`, nothing follows. `told`: as in Client, by then;
+    `sent_at`: when the request was sent."""
 
     number: int
     tokens: Sequence[int] = ()
     last: bool = False
     error: Exception | None = None
     told: Counter[str] | None = None
+    sent_at: float | None = None
 
 
 class Channel:
@@ -135,6 +137,9 @@ class RemoteClient:
             while not (reply := await parts.get()).last:
                 if reply.error:
                     raise reply.error
+                if reply.sent_at is not None:
+                    ON_SENT.get()(reply.sent_at)
+                    continue
                 yield reply.tokens
         finally:
             del self._parts[number]
@@ -180,6 +185,7 @@ async def answer_all(client: Client, theirs: socket.socket) -> None:
 async def answer(client: Client, request: WireRequest, channel: Channel) -> None:
     """Sends the parts of one answer on as they come."""
     number = request.number
+    ON_SENT.set(lambda at: channel.send(Reply(number, sent_at=at)))
     try:
         parts = client.answer(request.address, request.prompt, request.max_new_tokens, request.stream)
         async for tokens in parts:

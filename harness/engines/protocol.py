@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import Future
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
@@ -32,6 +33,15 @@ class Sampling:
 
 
 GREEDY = Sampling()
+
+
+def unheard(at: float) -> None:
+    """Where nobody asks when a request was sent."""
+
+
+# Whom an engine that sends requests on tells, in the task that asks, when one is sent: by time.perf_counter, which the
+# processes of a machine share. Of an engine that says nothing, a request is sent when it is asked.
+ON_SENT: ContextVar[Callable[[float], None]] = ContextVar("on_sent", default=unheard)
 
 
 class Engine(Protocol):

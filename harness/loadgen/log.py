@@ -309,6 +309,7 @@ class Sample:
     scheduled_ms: float
     ttft_ms: float | None
     latency_ms: float
+    delay_ms: float = 0.0  # from its scheduled time until LoadGen issued it
 
 
 def read_trace(folder: Path) -> list[Sample]:
@@ -338,7 +339,8 @@ def read_trace(folder: Path) -> list[Sample]:
                         by_number[number] = done
                         continue
                     first = by_time.pop((event["ts"], about["issue_start_ns"]), by_number.pop(number, None))
-                    samples.append(Sample(number, int(about["sample_idx"]), event["ts"] / 1e3, first, done))
+                    index, delay = int(about["sample_idx"]), about["issue_start_ns"] / 1e6
+                    samples.append(Sample(number, index, event["ts"] / 1e3, first, done, delay))
     except OSError as error:
         raise LogError(f"{path}: {why(error)}.") from None
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):

@@ -13,8 +13,8 @@ from harness.common.errors import EmptyAnswerError, EngineError
 from harness.common.progress import Display, Kind
 from harness.config.plan import Plan
 from harness.engines.protocol import Engine
+from harness.loadgen import client_delay, queueing, request_times, sut, token_times
 from harness.loadgen import driver as loadgen
-from harness.loadgen import queueing, request_times, sut, token_times
 from harness.loadgen.log import TestResult
 from harness.loadgen.probes import measured
 from harness.monitoring import background_load as others
@@ -99,7 +99,8 @@ class Bench:
         if plan.config.scenario_rules.capped and plan.concurrency:
             result, trend = request_times.without_ramps(result, tested.folder, tested.new_tokens, plan.concurrency)
         found = measured(result, plan, tested.queue, where)
-        return replace(found, joules_per_token=joules, trend=trend)
+        delay = client_delay.of(tested.folder)
+        return replace(found, joules_per_token=joules, trend=trend, client_delay_p99=delay.p99 if delay else None)
 
     def drive(self, mode: results.Test, plan: Plan, folder: Path) -> Tested:
         """One LoadGen test on the engine, watched."""
@@ -141,6 +142,8 @@ class Bench:
         if isinstance(tested, sut.CappedSUT):
             times = (tested.issued_at, tested.first_token_at, tested.completed_at)
             request_times.write(folder, list(zip(tested.indices, lengths, tested.new_tokens, *times, strict=True)))
+        if rated:
+            client_delay.write(folder, tested.issued_at, tested.sent_at)
         queue = queueing.observed(tested.issued_at, tested.completed_at) if rated else None
         return Tested(folder, loaded, tested.new_tokens, queue, used)
 

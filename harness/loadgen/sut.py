@@ -12,7 +12,7 @@ import mlperf_loadgen as lg
 from harness.common.errors import EmptyAnswerError
 from harness.common.progress import Counters
 from harness.config.plan import Plan
-from harness.engines.protocol import Engine
+from harness.engines.protocol import ON_SENT, Engine
 
 Item = TypeVar("Item")
 
@@ -20,7 +20,8 @@ Item = TypeVar("Item")
 @dataclass
 class SUT:
     """Answers every query with the engine; in the order of issue, `indices` holds the samples asked for, and
-    `new_tokens` each answer's length, `issued_at` and `completed_at` when it came and left.
+    `new_tokens` each answer's length, `issued_at` and `completed_at` when it came and left, `sent_at`
+    when it was sent to the engine.
 
     `failure` is set to the first exception: from then on LoadGen waits for answers that never come.
     """
@@ -32,6 +33,7 @@ class SUT:
     new_tokens: list[int] = field(default_factory=list)
     issued_at: list[float] = field(default_factory=list)  # seconds of the process's clock, in the order of issue
     completed_at: list[float] = field(default_factory=list)
+    sent_at: list[float] = field(default_factory=list)
     most_new_tokens: Sequence[int] | None = None  # of each sample's answer; None: as many as in every answer
     timed: bool = True  # whether LoadGen measures; in an accuracy test an empty answer is a bad answer
     failure: BaseException | None = None
@@ -42,6 +44,7 @@ class SUT:
         self.new_tokens.extend([0] * len(ids))
         self.issued_at.extend([time.perf_counter()] * len(ids))
         self.completed_at.extend([0.0] * len(ids))
+        self.sent_at.extend([0.0] * len(ids))
         self.indices.extend(indices)
         self.counters.issued += len(ids)
         queries = [Query(id, index, first + n) for n, (id, index) in enumerate(zip(ids, indices, strict=True))]
@@ -67,6 +70,12 @@ class SUT:
 
     async def answer(self, query: "Query") -> None:
         raise NotImplementedError
+
+    def sending(self, query: "Query") -> float:
+        """Notes that a query goes to the engine now, or later, if the engine says so; returns the time."""
+        ON_SENT.set(lambda at: self.sent_at.__setitem__(query.order, at))
+        now = self.sent_at[query.order] = time.perf_counter()
+        return now
 
     def request(self, query: "Query") -> tuple[list[int], int | None]:
         """What the engine is asked: the prompt, and the most tokens of its answer."""
@@ -129,7 +138,7 @@ class StreamingSUT(SUT):
     """Server, Interactive, SingleStream: LoadGen hears of the first token when it is there."""
 
     async def answer(self, query: Query) -> None:
-        begin = time.perf_counter()
+        begin = self.sending(query)
         tokens: list[int] = []
         async for new in self.engine.stream(*self.request(query)):
             if not tokens and new:

@@ -22,7 +22,7 @@ from harness.reporting import answer, html, index, plots
 from harness.results import endpoint_overhead as beside
 from harness.results import metrics, performance, requests_table
 from harness.results import telemetry as usage
-from harness.results.advice import findings
+from harness.results.advice import client, findings
 from harness.results.history import History
 from harness.results.summary import SCORES_FILE, Audit, Compliance, Logs, Meta, Performance, Run, ScoresFile, Summary
 from harness.runs import folder as results
@@ -63,6 +63,7 @@ def build(folder: Path) -> Summary:
         title=answer.title(summary),
         facts=answer.facts(summary),
         findings=findings(summary),
+        late=client(summary.run.performance),
         **dict(summary),
     )
     write_json(folder / "summary.json", summary.model_dump(mode="json"))

@@ -7,6 +7,7 @@ from harness.results.summary import Performance, Summary
 from harness.results.telemetry import QUEUED
 
 DRIFT = 0.1  # of the speed, between the halves of a test
+SHOWS = 0.05  # of TTFT p99: a client's delay beyond it is a part of the result worth a warning
 NEAR = 0.9  # of a limit: beyond, a higher rate will hardly keep it
 
 
@@ -18,6 +19,18 @@ def findings(summary: Summary) -> list[str]:
     broken = [f"What to try: {said}." for said in (*advice(test), *unsteady(test))]
     steady = [*room(test), *formats(summary)] if test.valid else []
     return [*broken, *bounds(test), *(f"{sentence(said)}." for said in steady)]
+
+
+def client(test: Performance | None) -> str:
+    """That the client's own delay shows in TTFT, where it does; else empty."""
+    delay, first = (test.client_delay_ms, test.ttft_ms) if test else (None, None)
+    if not (delay and first and delay.p99 > SHOWS * first.p99):
+        return ""
+    return (
+        f"the client was late: p99 {number(delay.p99, 3)} ms from LoadGen's schedule until a request was sent, "
+        f"{number(100 * delay.p99 / first.p99, 3)} % of TTFT p99 (a warning above {100 * SHOWS:g} %), which LoadGen "
+        "counts as the engine's"
+    )
 
 
 def bounds(test: Performance) -> list[str]:

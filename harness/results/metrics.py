@@ -95,6 +95,14 @@ METRICS: tuple[Metric, ...] = (
     latency("ttft", "TTFT", "p99", "sweep", "index"),
     latency("tpot", "TPOT", "p50", "sweep"),
     latency("tpot", "TPOT", "p99", "sweep", "index"),
+    *(
+        Metric(
+            *(f"client_delay_{point}_ms", f"client delay {point}, ms", f"{TEST}client_delay_ms.{point}", "lower"),
+            ("report", "compare", "mlflow"),
+            load_pattern="fixed rate",
+        )
+        for point in ("p50", "p99")
+    ),
     Metric(
         "slo_attainment", "SLO attainment (requests within both limits), %", TEST + "slo_attainment", "higher", PLACES
     ),

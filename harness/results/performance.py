@@ -10,8 +10,8 @@ from harness.common import files
 from harness.config import endpoint as endpoints
 from harness.config import mlperf, models
 from harness.config.plan import Plan
+from harness.loadgen import client_delay, request_times, token_times
 from harness.loadgen import log as loadgen_log
-from harness.loadgen import request_times, token_times
 from harness.results import roofline
 from harness.results import telemetry as usage
 from harness.results.summary import Performance, Steady
@@ -65,6 +65,7 @@ def read(folder: Path, facts: RunFacts) -> Performance:
         latency_ms=log.latency_ms,
         ttft_ms=log.ttft_ms,
         tpot_ms=log.tpot_ms,
+        client_delay_ms=client_delay.of(folder),
         single_token=log.single_token,
         tpot_judged=log.tpot_judged,
         limits_ms=LimitsMs(ttft=limits.ttft_ms, tpot=limits.tpot_ms) if limits else None,

@@ -209,6 +209,9 @@ class Performance(Model):
     """Time to the first token."""
     tpot_ms: Latency | None = None
     """Time per output token after the first."""
+    client_delay_ms: Latency | None = None
+    """Server, Interactive: from the time for which LoadGen scheduled a query until this client handed it to the engine,
+    or wrote it to a connection. A part of each latency and TTFT, which LoadGen counts from the scheduled time."""
     single_token: Count = 0
     """Answers of one token, which have no time per output token; `tpot_ms` is that of the others."""
     tpot_judged: bool = True

@@ -59,6 +59,7 @@ class Probe:
     ttft_min: float | None = None
     sent: float | None = None  # queries/s that were scheduled in fact: random gaps add up to a rate of their own
     seconds: float | None = None  # of issue
+    client_delay_p99: float | None = None  # from LoadGen's schedule until a request was sent
     more: int | None = None  # queries that early stopping alone wants beyond those of the probe
     queue: Queue | None = None
     why: str = ""  # it is INVALID, or too fast for a full test
