@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.common.files import named
+from harness.common.schema import gpu_names
 from harness.reporting import answer
 from harness.reporting.compare import Compared
 from harness.reporting.load_curves import HEAD, measured
@@ -83,8 +84,13 @@ def bars(part: Any, runs: Sequence[Compared], shown: dict[str, list[float | None
 
 
 def names(runs: Sequence[Compared]) -> list[str]:
-    """Each run's label, or what its folder is called without the time; numbered where that is not enough."""
+    """Each run's label, or what its folder is called without the time, after its machine where they have several;
+    numbered where that is not enough."""
     said = [run.summary.meta.label or short(run.folder.name) for run in runs]
+    machines = [gpu_names(run.summary.system.gpus or [run.summary.system.cpu]) for run in runs]
+    if len(set(machines)) > 1:  # what tells the runs apart stands first
+        short_names = [machine.replace("NVIDIA ", "") for machine in machines]
+        said = [f"{machine}: {name}" for machine, name in zip(short_names, said, strict=True)]
     again = [f"{name} ({said[: n + 1].count(name)})" if said.count(name) > 1 else name for n, name in enumerate(said)]
     return [name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}\N{HORIZONTAL ELLIPSIS}" for name in again]
 

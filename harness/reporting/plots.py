@@ -11,7 +11,7 @@ from harness.loadgen import log as loadgen_log
 from harness.loadgen import request_times
 from harness.reporting import answer, profiles, timelines
 from harness.reporting import load_curves as curves
-from harness.reporting.style import BLUE, FAR, GREY, ORANGE, RED, TITLES, save, style, thousands
+from harness.reporting.style import BLUE, FAR, GREY, ORANGE, RED, TITLES, overview, save, style, thousands
 from harness.results.summary import Accuracy, Performance, Summary
 from harness.runs.folder import FOLDER
 
@@ -45,7 +45,12 @@ def draw(folder: Path, summary: Summary) -> dict[str, str]:
         drawn["profile"] = profiles.kinds(run.profile)
     if summary.meta.stages:
         drawn["timeline"] = timelines.stages(folder, summary.meta.stages)
-    return save(drawn, folder / "plots", answer.footer(summary))
+    pictures = save(drawn, folder / "plots", answer.footer(summary))
+    if len(pictures) > 1:
+        overview(
+            [folder / path for path in pictures.values()], folder / "plots" / "overview.png", answer.title(summary)
+        )
+    return pictures
 
 
 def scores(accuracy: Accuracy) -> Any:

@@ -1,6 +1,7 @@
 """What all pictures have in common: colours, style, numbers on axes, the footer, and how they are written."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ BLUE, ORANGE, GREY, RED, GREEN = "#2f6db5", "#e07b39", "#8a8f98", "#c0392b", "#3
 TITLES = {"latency": "latency", "TTFT": "time to first token (TTFT)", "TPOT": "time per output token (TPOT)"}
 FAR = 3  # times the largest value: a limit beyond is named at the edge instead of squeezing the curve
 TIP = "tip:"  # how the name of what is pointed at begins
+COLUMNS, PANEL_INCHES, HEADING = 2, 7.0, 0.5  # of the overview
 UNSEEN = 0.01  # opacity of what is only there to be pointed at
 
 
@@ -67,6 +69,28 @@ def save(drawn: "dict[str, Figure]", folder: Path, words: str = "") -> dict[str,
             write_drawing(figure, folder / f"{name}.svg")
     pyplot.close("all")
     return {name: f"{folder.name}/{name}.png" for name in drawn}
+
+
+def overview(pictures: Sequence[Path], target: Path, title: str) -> None:
+    """All pictures of a run in one, in columns, to be sent around."""
+    from matplotlib import pyplot
+
+    images = [pyplot.imread(path) for path in pictures]
+    tops, places = [HEADING] * COLUMNS, []  # inches from the top, a column each
+    for image in images:
+        column = tops.index(min(tops))
+        tall = PANEL_INCHES * len(image) / len(image[0])
+        places.append((column, tops[column], tall))
+        tops[column] += tall
+    wide, high = COLUMNS * PANEL_INCHES, max(tops)
+    figure = pyplot.figure(figsize=(wide, high))
+    for image, (column, top, tall) in zip(images, places, strict=True):
+        panel = figure.add_axes((column / COLUMNS, 1 - (top + tall) / high, 1 / COLUMNS, tall / high))
+        panel.imshow(image)
+        panel.set_axis_off()
+    figure.suptitle(title, fontsize=14, y=1 - 0.15 / high)
+    figure.savefig(target, dpi=110)
+    pyplot.close(figure)
 
 
 def write_drawing(figure: "Figure", path: Path) -> None:
