@@ -19,6 +19,7 @@ from harness.evaluation import accuracy, compliance
 from harness.evaluation.accuracy import Evaluation
 from harness.loadgen import levels, outlook, search
 from harness.loadgen import target_rate as rates
+from harness.loadgen.failures import Sparing
 from harness.loadgen.probes import goal
 from harness.loadgen.session import Bench, Tested
 from harness.monitoring import background_load as others
@@ -184,7 +185,8 @@ def calibrate(plan: Plan, bench: Bench) -> rates.Trial:
     """A short trial on the loaded engine."""
     bench.display.stage("calibrating", "load")
     requests = rates.trial_samples(plan, bench.library.requests, bench.engine.concurrency)
-    return bench.measure(rates.trial(bench.engine, requests, rates.trial_batch(plan)))
+    engine = Sparing.of(bench.engine, plan.config.max_failed, len(requests))
+    return bench.measure(rates.trial(engine, requests, rates.trial_batch(plan)))
 
 
 def probed(run: BenchmarkRun, bench: Bench, short: Plan) -> Probe:
@@ -259,7 +261,8 @@ def most_in_flight(run: BenchmarkRun, bench: Bench) -> Plan:
 def at_level(plan: Plan, bench: Bench, level: int) -> Plan:
     """The plan of a test with so many requests in flight, after a short trial."""
     bench.display.stage("calibrating", "load")
-    return levels.at_level(plan, level, bench.measure(levels.trial(bench.engine, bench.library.requests, level)))
+    engine = Sparing.of(bench.engine, plan.config.max_failed, levels.trial_requests(level))
+    return levels.at_level(plan, level, bench.measure(levels.trial(engine, bench.library.requests, level)))
 
 
 def start_rate(plan: Plan, bench: Bench) -> float:

@@ -102,9 +102,10 @@ class Fake:
         try:
             if body["max_tokens"] != PROBE:
                 self.asked.append(body)
+            count = len(self.asked)
             await asyncio.sleep(self.delay_s)
             meets = self.probe_too or body["max_tokens"] != PROBE
-            due = len(self.asked) > self.after and len(self.asked) % self.every == 0
+            due = count > self.after and count % self.every == 0
             faulty = self.fault and meets and (self.probe_too or due)
             return await self.answer(request, body, self.fault if faulty else "")
         finally:

@@ -113,7 +113,7 @@ def test_every_metric_leads_to_a_number(tmp_path: Path) -> None:
     full = summary.run.model_copy(
         update={
             "accuracy": Accuracy(**ACCURACY),
-            "performance": test.model_copy(update=MEASURED | {"client_delay_ms": test.ttft_ms}),
+            "performance": test.model_copy(update=MEASURED | {"client_delay_ms": test.ttft_ms, "failed_requests": 1}),
         }
     )
     summary = summary.model_copy(update={"run": full})

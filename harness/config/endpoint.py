@@ -14,7 +14,7 @@ IN_PROCESS = (
     *("gpu_memory_utilization", "max_num_seqs", "max_num_batched_tokens", "engine_arg", "profile"),
 )
 MOST_CLIENTS = 8  # a client asks some 1,000 requests a second or more (docs/serving.md)
-ENDPOINT_ONLY = ("request_timeout", "wait_ready", "max_in_flight", "client_processes", "endpoint_api")
+ENDPOINT_ONLY = ("endpoint_api", "request_timeout", "wait_ready", "max_in_flight", "client_processes", "max_failed")
 
 
 def backend(asked: str, addresses: Sequence[str], given: Collection[str]) -> str:
@@ -32,6 +32,20 @@ def backend(asked: str, addresses: Sequence[str], given: Collection[str]) -> str
             else f"{flags}: only with --endpoint."
         )
     return asked if asked != AUTO else "openai" if addresses else "vllm"
+
+
+def may_fail(most: str, requests: int) -> int:
+    """How many of a test's requests --max-failed lets fail. Raises UsageError for what is neither N nor N%."""
+    number, percent = most.removesuffix("%"), most.endswith("%")
+    try:
+        value = float(number) if percent else int(number)
+    except ValueError:
+        value = -1
+    if not 0 <= value <= (100 if percent else 2**40):
+        raise UsageError(
+            f"--max-failed takes a number of requests, as in 5, or a share of them, as in 1%; got {most!r}."
+        )
+    return int(requests * value / 100) if percent else int(value)
 
 
 def client_processes(cores: int) -> int:

@@ -186,6 +186,8 @@ class Plan:
             why.append("prompts as chat messages: the server's template adds to MLPerf's")
         if self.config.backend in mlperf.UNOFFICIAL_BACKENDS:
             why.append(mlperf.UNOFFICIAL_BACKENDS[self.config.backend])
+        if endpoints.may_fail(self.config.max_failed, 10**9):
+            why.append(f"--max-failed {self.config.max_failed}: requests that fail do not end the run")
         if not self.official_data:
             why.append(f"data of its own: not MLPerf's {mlperf.OFFICIAL[self.config.category].samples:,} prompts")
         official = mlperf.OFFICIAL[self.config.category].samples

@@ -60,7 +60,14 @@ class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
         "answers",
         "chat sends each prompt as a user's message. The server's chat template adds to it.",
     )
-    request_timeout: float = flag(600.0, SERVER, "nothing", "Seconds after which an unfinished request ends the run.")
+    request_timeout: float = flag(600.0, SERVER, "nothing", "Seconds after which an unfinished request fails.")
+    max_failed: str = flag(
+        "0",
+        SERVER,
+        "nothing",
+        "N or N%: requests of a test that may fail. They are counted and left out of latencies and "
+        "tokens; never comparable with MLPerf. 0: the first failure ends the run.",
+    )
     wait_ready: float | None = flag(
         None, SERVER, "nothing", "Seconds to wait for a server that is still loading. Unset: none."
     )
@@ -162,7 +169,7 @@ class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
     batch_size: int | None = flag(
         None, RATE, "speed", "Offline in fixed batches of N, one after the other. Unset: continuous batching."
     )
-    sort_by_length: bool = flag(False, RATE, "speed", "Offline: hand samples to the engine longest prompt first.")
+    sort_by_length: bool = flag(False, RATE, "speed", "Offline: longest prompt first.")
 
     high_accuracy: bool = flag(False, ACCURACY, "nothing", "Gate at 99.9 % of the reference scores instead of 99 %.")
     disable_accuracy_gate: bool = flag(False, ACCURACY, "nothing", "Report the scores without a verdict.")
@@ -195,7 +202,7 @@ class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
         "Print summary.json alone on standard output; all else on standard error.",
     )
     results_dir: Path = flag(Path("results"), OUTPUT, "nothing", "Where run folders go.")
-    keep_all: Literal[0, 1] = flag(1, OUTPUT, "nothing", "0: delete older run folders once this one is finished.")
+    keep_all: Literal[0, 1] = flag(1, OUTPUT, "nothing", "0: delete older run folders at the end.")
     extra_metrics: bool = flag(
         False,
         OUTPUT,
@@ -244,6 +251,8 @@ class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
                 "--server-target-qps max, or several rates, tests speeds: it takes --scenario server or interactive, "
                 "and --mode performance or both."
             )
+        if endpoints.may_fail(self.max_failed, 10**9) and self.compliance != "none":
+            raise UsageError(f"--compliance {self.compliance} takes every answer: leave out --max-failed.")
         self.check_profile(self.mode, self.engine_args)
         if self.scenario_rules.streaming and (self.batch_size or self.sort_by_length):
             raise UsageError("--batch-size and --sort-by-length are for --scenario offline only.")

@@ -9,6 +9,7 @@ from itertools import cycle, islice
 
 from harness.config.plan import Plan
 from harness.engines.protocol import Engine
+from harness.loadgen.failures import Sparing
 from harness.loadgen.search import PROBE_S
 from harness.loadgen.target_rate import OFFLINE_MARGIN, STREAM_TRIAL, TRIAL_S, Trial
 from harness.runs.probe import Probe
@@ -27,10 +28,10 @@ def chosen(given: Sequence[int], concurrency: int) -> list[int]:
     return [*powers, concurrency]
 
 
-async def trial(engine: Engine, requests: Sequence[Request], at_once: int) -> Trial:
+async def trial(engine: Engine | Sparing, requests: Sequence[Request], at_once: int) -> Trial:
     """The engine's speed with so many requests in flight, on two waves of them; ends after `TRIAL_S` with the answers
     that came by then, or with the first."""
-    left = islice(cycle(requests), max(2 * at_once, STREAM_TRIAL))
+    left = islice(cycle(requests), trial_requests(at_once))
     begin = time.perf_counter()
     answered = 0
 
@@ -43,10 +44,18 @@ async def trial(engine: Engine, requests: Sequence[Request], at_once: int) -> Tr
             if time.perf_counter() - begin > TRIAL_S:
                 break
 
-    async with asyncio.TaskGroup() as group:
-        for _ in range(at_once):
-            group.create_task(one_after_the_other())
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(at_once):
+                group.create_task(one_after_the_other())
+    except ExceptionGroup as failed:
+        raise failed.exceptions[0] from None
     return Trial(answered, time.perf_counter() - begin)
+
+
+def trial_requests(at_once: int) -> int:
+    """How many requests a trial has."""
+    return max(2 * at_once, STREAM_TRIAL)
 
 
 def at_level(plan: Plan, level: int, found: Trial) -> Plan:

@@ -310,6 +310,7 @@ class Sample:
     ttft_ms: float | None
     latency_ms: float
     delay_ms: float = 0.0  # from its scheduled time until LoadGen issued it
+    failed: bool = False  # its times are those of its failure
 
 
 def read_trace(folder: Path) -> list[Sample]:

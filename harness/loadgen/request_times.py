@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.common.files import read, read_columns
+from harness.loadgen import failures
 from harness.loadgen import log as loadgen_log
 from harness.loadgen.log import Latency, LogError, Sample, TestResult
 
@@ -54,29 +55,46 @@ def samples(folder: Path) -> list[Sample]:
     found = loadgen_log.read_trace(folder)
     if (folder / ISSUED).exists() and read(folder / ISSUED, list[int]) != [sample.index for sample in found]:
         raise LogError(f"{folder}: {loadgen_log.TRACE} and {ISSUED} are of different tests: their samples differ.")
-    return found
+    return marked(found, folder)
+
+
+def marked(found: list[Sample], folder: Path) -> list[Sample]:
+    """The same, with those that failed told as such."""
+    failed = failures.of(folder)
+    return [replace(sample, failed=place in failed) for place, sample in enumerate(found)] if failed else found
 
 
 def own(folder: Path) -> list[Sample]:
     """Those of `requests.csv`. Raises UsageError for a damaged file."""
     columns = read_columns(folder / REQUESTS, COLUMNS)
     rows = zip(*(columns[name] for name in ("sample", "sent_s", "first_token_s", "done_s")), strict=True)
-    return [
+    found = [
         Sample(order, int(index), 1e3 * sent, 1e3 * (first - sent), 1e3 * (done - sent))
         for order, (index, sent, first, done) in enumerate(tuple(map(float, row)) for row in rows)
     ]
+    return marked(found, folder)
 
 
 def with_own_times(result: TestResult, folder: Path, counts: Sequence[int]) -> TestResult:
-    """LoadGen's result of a test at fixed concurrency with the times that were measured here."""
-    found = own(folder)
+    """LoadGen's result with the times of each request: at fixed concurrency, which were measured here, and where some
+    failed, which are left out."""
+    found, counts = answered(samples(folder), counts)
+    ttft = [sample.ttft_ms for sample in found if sample.ttft_ms is not None]
     return replace(
         result,
         latency_ms=spread([sample.latency_ms for sample in found]),
-        ttft_ms=spread([sample.ttft_ms or 0.0 for sample in found]),
+        ttft_ms=spread(ttft),
         tpot_ms=spread(per_token(found, counts)),
         mean_sample_latency_ms=sum(sample.latency_ms for sample in found) / len(found) if found else None,
     )
+
+
+def answered(found: Sequence[Sample], counts: Sequence[int]) -> tuple[list[Sample], list[int]]:
+    """The requests that did not fail, and the tokens of each; no tokens where `counts` are of others."""
+    kept = [sample for sample in found if not sample.failed]
+    if len(found) != len(counts):
+        return kept, []
+    return kept, [count for sample, count in zip(found, counts, strict=True) if not sample.failed]
 
 
 def without_ramps(
@@ -147,6 +165,8 @@ def within(found: Sequence[Sample], counts: Sequence[int], part: SteadyPart) -> 
     chosen = [
         (sample, count)
         for sample, count in zip(found, counts, strict=True)
-        if sample.scheduled_ms / 1e3 >= part.begin_s and (sample.scheduled_ms + sample.latency_ms) / 1e3 <= part.end_s
+        if not sample.failed
+        and sample.scheduled_ms / 1e3 >= part.begin_s
+        and (sample.scheduled_ms + sample.latency_ms) / 1e3 <= part.end_s
     ]
     return [sample for sample, _ in chosen], [count for _, count in chosen]

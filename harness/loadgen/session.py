@@ -13,7 +13,7 @@ from harness.common.errors import EmptyAnswerError, EngineError
 from harness.common.progress import Display, Kind
 from harness.config.plan import Plan
 from harness.engines.protocol import Engine
-from harness.loadgen import client_delay, queueing, request_times, sut, token_times
+from harness.loadgen import client_delay, failures, queueing, request_times, sut, token_times
 from harness.loadgen import driver as loadgen
 from harness.loadgen.log import TestResult
 from harness.loadgen.probes import measured
@@ -107,10 +107,11 @@ class Bench:
         settings = self.settings.of(plan, folder)
         tested = self.make_sut(self.engine, self.library.prompts, plan)
         tested.most_new_tokens = self.library.new_tokens
-        tested.timed = mode != "accuracy"
+        tested.timed, tested.max_failed = mode != "accuracy", plan.config.max_failed
         if plan.running.prefix_caching:  # what one test computed is not to serve the next
             self.engine.wait(self.engine.spawn(self.engine.reset_prefix_cache()), lambda: self.check(folder))
         total = loadgen.expected_queries(plan, mode)
+        tested.expected = total or 0
         rated = plan.config.scenario_rules.fixed_rate
         least_s = total / plan.target_qps if total and plan.target_qps and rated else 0.0
         self.watchdog.rest()
@@ -133,8 +134,10 @@ class Bench:
         facts = {"others_cpu_cores": load.cpu_cores, "others": load.said, "gpu_joules": used}
         files.write_json(folder / "machine.json", facts)
         if counted := self.engine.told() - told:
-            by_server = ServerUse.of(counted, tested.counters.completed)
+            by_server = ServerUse.of(counted, tested.counters.completed - len(tested.failed))
             files.write_json(folder / "server.json", by_server.model_dump())
+        if tested.failed:
+            failures.write(folder, tested.failed)
         files.write_json(folder / token_times.TOKENS, tested.new_tokens)
         lengths = [len(self.library.prompts[index]) for index in tested.indices]
         files.write_json(folder / "prompt_tokens.json", lengths)

@@ -9,10 +9,12 @@ from typing import Any, TypeVar
 
 import mlperf_loadgen as lg
 
-from harness.common.errors import EmptyAnswerError
+from harness.common.errors import EmptyAnswerError, EndpointError
 from harness.common.progress import Counters
+from harness.config.endpoint import may_fail
 from harness.config.plan import Plan
 from harness.engines.protocol import ON_SENT, Engine
+from harness.loadgen.failures import PLACEHOLDER
 
 Item = TypeVar("Item")
 
@@ -37,6 +39,9 @@ class SUT:
     most_new_tokens: Sequence[int] | None = None  # of each sample's answer; None: as many as in every answer
     timed: bool = True  # whether LoadGen measures; in an accuracy test an empty answer is a bad answer
     failure: BaseException | None = None
+    max_failed: str = "0"  # as the flag has it
+    expected: int = 0  # queries, about, where LoadGen does not issue all at once
+    failed: dict[int, str] = field(default_factory=dict)  # what was said, by place in the order of issue
 
     def issue(self, ids: Sequence[int], indices: Sequence[int]) -> None:
         """LoadGen's IssueQuery: one thread-safe call hands the whole query over to the engine's loop."""
@@ -53,7 +58,7 @@ class SUT:
     def start(self, queries: "list[Query]") -> None:
         """Sets every query going at once; runs on the engine's loop."""
         for query in queries:
-            self.run(self.answer(query))
+            self.run(self.attempt(query))
 
     def run(self, work: Any) -> None:
         task = self.engine.loop.create_task(work)
@@ -68,8 +73,30 @@ class SUT:
         if not task.cancelled() and (error := task.exception()) and self.failure is None:
             self.failure = error
 
+    async def attempt(self, query: "Query") -> None:
+        """Answers a query, or counts it as failed. Raises EndpointError for one that failed beyond --max-failed."""
+        try:
+            await self.answer(query)
+        except EndpointError as error:
+            self.failed[query.order] = str(error)
+            total = max(self.expected, self.counters.issued)
+            most = may_fail(self.max_failed, total)
+            if len(self.failed) <= most:
+                self.give_up(query)
+            elif not most:
+                raise
+            else:
+                said = f"request {most + 1:,} of about {total:,} to fail; --max-failed {self.max_failed}"
+                raise EndpointError(f"{error} ({said})") from error
+
     async def answer(self, query: "Query") -> None:
         raise NotImplementedError
+
+    def give_up(self, query: "Query") -> None:
+        """Tells LoadGen, which waits for every answer, of one where a request failed: empty where it is scored."""
+        self.completed_at[query.order] = time.perf_counter()
+        self.counters.completed += 1
+        self.send(lg.QuerySamplesComplete, query.id, [0] * PLACEHOLDER if self.timed else [])
 
     def sending(self, query: "Query") -> float:
         """Notes that a query goes to the engine now, or later, if the engine says so; returns the time."""
@@ -127,7 +154,7 @@ class BatchSUT(SUT):
     async def in_batches(self, queries: list[Query], size: int) -> None:
         """Fixed batches, one after the other: the next starts when the last answer of the one before is there."""
         for batch in batched(queries, size):
-            await asyncio.gather(*(self.answer(query) for query in batch))
+            await asyncio.gather(*(self.attempt(query) for query in batch))
 
     async def answer(self, query: Query) -> None:
         self.complete(query, await self.engine.generate(*self.request(query)))
@@ -137,16 +164,25 @@ class BatchSUT(SUT):
 class StreamingSUT(SUT):
     """Server, Interactive, SingleStream: LoadGen hears of the first token when it is there."""
 
+    started: set[int] = field(default_factory=set)  # by place: answers of which LoadGen has heard the first token
+
     async def answer(self, query: Query) -> None:
         begin = self.sending(query)
         tokens: list[int] = []
         async for new in self.engine.stream(*self.request(query)):
             if not tokens and new:
                 self.send(lg.FirstTokenComplete, query.id, new[:1])
+                self.started.add(query.order)
                 self.counters.started += 1
                 self.counters.first_token_s += time.perf_counter() - begin
             tokens.extend(new)
         self.complete(query, tokens)
+        self.started.discard(query.order)
+
+    def give_up(self, query: Query) -> None:
+        if self.timed and query.order not in self.started:
+            self.send(lg.FirstTokenComplete, query.id, [0])
+        super().give_up(query)
 
 
 @dataclass
@@ -166,7 +202,7 @@ class CappedSUT(SUT):
 
     async def one_after_the_other(self, left: Iterator[Query]) -> None:
         for query in left:
-            await self.answer(query)
+            await self.attempt(query)
 
     async def answer(self, query: Query) -> None:
         self.counters.issued += 1

@@ -14,6 +14,7 @@ from harness.config.plan import Plan
 from harness.config.run import RunConfig
 from harness.engines.protocol import Engine
 from harness.loadgen import probes, search
+from harness.loadgen.failures import Sparing
 from harness.loadgen.log import TestResult
 from harness.loadgen.search import highest
 from harness.loadgen.sut import Item, batched
@@ -136,7 +137,9 @@ def trial_batch(plan: Plan) -> int | None:
     return plan.config.batch_size if plan.config.scenario_rules.planned_by_rate else plan.samples_per_query
 
 
-async def trial(engine: Engine, requests: Sequence[tuple[list[int], int | None]], batch_size: int | None) -> Trial:
+async def trial(
+    engine: Engine | Sparing, requests: Sequence[tuple[list[int], int | None]], batch_size: int | None
+) -> Trial:
     """Warms up on a few requests, then answers all of them: together, or in batches as the run itself will.
 
     After `TRIAL_S` it ends with the answers that came by then, or with the first.

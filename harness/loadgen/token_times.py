@@ -11,8 +11,8 @@ from pathlib import Path
 from harness.common import files
 from harness.common.early_stopping import least_queries
 from harness.config.mlperf import LIMIT_PERCENTILE, Limits
+from harness.loadgen import failures, request_times
 from harness.loadgen import log as loadgen_log
-from harness.loadgen import request_times
 from harness.loadgen.log import TestResult
 from harness.loadgen.request_times import per_token, spread
 
@@ -27,17 +27,20 @@ def read(folder: Path, limits: Limits | None, expected: bool, scenario: str = ""
     none. Raises LogError for logs that cannot be trusted, or are of another scenario or mode than given.
     """
     result, counts = loadgen_log.read(folder, scenario, mode), token_counts(folder)
-    if (folder / request_times.REQUESTS).exists():
+    failed = failures.of(folder)
+    if (folder / request_times.REQUESTS).exists() or (failed and traced(folder)):
         result = request_times.with_own_times(result, folder, counts)
-    single = sum(count < 2 for count in counts)
+    if failed:
+        result = failures.judged(failures.left_out(result, counts, len(failed)), limits)
+    single = sum(count < 2 for count in counts) - len(failed)
     if not single or not result.token_latencies:
         return result
-    mended = with_all_tokens(result, counts)
+    mended = result if failed else with_all_tokens(result, counts)
     if expected:
         mended = replace(mended, errors=[error for error in mended.errors if ONE_TOKEN not in error])
     if result.ttft_ms is None:
         return mended
-    times = per_token(request_times.samples(folder), counts) if traced(folder) else []
+    times = per_token(*request_times.answered(request_times.samples(folder), counts)) if traced(folder) else []
     return judged(replace(mended, tpot_ms=spread(times), single_token=single), times, limits)
 
 

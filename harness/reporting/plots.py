@@ -31,8 +31,8 @@ def draw(folder: Path, summary: Summary) -> dict[str, str]:
         if (table := folder / FOLDER["accuracy"] / "samples.csv").exists():
             drawn["length"] = by_length(table)
     if run.performance and (logs / loadgen_log.TRACE).exists():
-        samples = request_times.samples(logs)
         tokens = read(logs / "tokens.json", list[int]) if (logs / "tokens.json").exists() else []
+        samples, tokens = request_times.answered(request_times.samples(logs), tokens)
         if summary.scenario.streaming:
             drawn["latency_cdf"] = latencies(samples, tokens, run.performance, summary.scenario.headline)
         else:

@@ -184,6 +184,8 @@ def reservations(run: Run, mode: str) -> Iterator[str]:
     if test and test.server and test.server.cached_tokens:
         share = number(test.server.cached_percent, 3)
         yield f"the server took {share} % of the prompt tokens from its cache"
+    if test and test.failed_requests:
+        yield f"{number(test.failed_requests)} requests failed, which LoadGen's verdict counts as answered"
     if test and test.errors:
         yield "LoadGen logged errors"
     yield from (f"{name.upper()} failed" for name, found in (run.compliance or {}).items() if not found.passed)

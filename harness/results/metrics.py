@@ -150,6 +150,7 @@ METRICS: tuple[Metric, ...] = (
         )
     ),
     Metric("duration_s", "duration, s", TEST + "duration_s", None, (*PLACES, "sweep")),
+    Metric("failed_requests", "failed requests", TEST + "failed_requests", "lower", PLACES),
     Metric("tested_samples", "samples", TEST + "samples", None, ("report", "terminal")),
     Metric("total_new_tokens", "output tokens", TEST + "total_new_tokens", None, ("report",)),
     Metric("total_input_tokens", "input tokens", TEST + "total_input_tokens", None, ("report",)),

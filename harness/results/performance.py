@@ -10,7 +10,7 @@ from harness.common import files
 from harness.config import endpoint as endpoints
 from harness.config import mlperf, models
 from harness.config.plan import Plan
-from harness.loadgen import client_delay, request_times, token_times
+from harness.loadgen import client_delay, failures, request_times, token_times
 from harness.loadgen import log as loadgen_log
 from harness.results import roofline
 from harness.results import telemetry as usage
@@ -40,11 +40,13 @@ def read(folder: Path, facts: RunFacts) -> Performance:
     here = endpoints.here(plan.config.endpoint)
     peak = recorded.get("gpu_memory_gib") if here else None
     joules = used.gpu_joules if here and not plan.config.spans_hosts else None
-    new, prompts = token_times.token_counts(folder), prompt_counts(folder)
+    failed = failures.of(folder)
+    every, new, prompts = token_times.token_counts(folder), *answered(folder, failed)
     read_in = sum(prompts) / log.duration_s if prompts and log.duration_s else None
     shares = near_peak(facts, prompts, new, log.duration_s)
     total = read_in + log.tokens_per_sec if read_in and log.tokens_per_sec else None
-    kept = slo_attainment(folder, new, limits)
+    kept = slo_attainment(folder, every, limits)
+    sent = len(every) / len(new) if new else 1.0  # requests for each that was answered
     found = Performance(
         scenario=plan.config.scenario,
         valid=bool(log.valid),
@@ -71,15 +73,17 @@ def read(folder: Path, facts: RunFacts) -> Performance:
         limits_ms=LimitsMs(ttft=limits.ttft_ms, tpot=limits.tpot_ms) if limits else None,
         early_stopping=log.early_stopping,
         peak_memory_gib=peak.max if peak else None,
+        failed_requests=len(failed) if endpoints.may_fail(plan.config.max_failed, 10**9) else None,
+        failures=counted(list(failed.values())),
         longer=sum(count > plan.max_new_tokens for count in new),
         usage=recorded,
         ran_out=list(usage.ran_out(recorded, facts.concurrency, client=bool(plan.config.endpoint))),
         server=files.read(folder / SERVER, ServerUse) if (folder / SERVER).exists() else None,
         **used.model_dump(),
         concurrency=plan.concurrency,
-        steady=steady(folder, facts, new, log.duration_s),
+        steady=steady(folder, facts, every, log.duration_s),
         slo_attainment=kept,
-        goodput=log.samples_per_sec * kept / 100 if kept is not None and log.samples_per_sec else None,
+        goodput=log.samples_per_sec * sent * kept / 100 if kept is not None and log.samples_per_sec else None,
         requests_in_flight=log.samples_per_sec * log.mean_sample_latency_ms / 1000
         if scenario.streaming and log.samples_per_sec and log.mean_sample_latency_ms
         else None,
@@ -125,7 +129,8 @@ def leaves(data: Any, name: str = "") -> Iterator[tuple[str, float]]:
 
 
 def slo_attainment(folder: Path, tokens: Sequence[int], limits: mlperf.Limits | None) -> float | None:
-    """Percent of the requests that kept both limits; an answer of one token has no time per output token to keep.
+    """Percent of the requests that kept both limits, which failed ones did not; an answer of one token has no time per
+    output token to keep.
 
     None where there are no limits, or LoadGen left no trace.
     """
@@ -136,6 +141,8 @@ def slo_attainment(folder: Path, tokens: Sequence[int], limits: mlperf.Limits | 
         return None
     kept = 0
     for sample, count in zip(samples, tokens, strict=True):
+        if sample.failed:
+            continue
         if sample.ttft_ms is None:
             return None
         tpot = (sample.latency_ms - sample.ttft_ms) / (count - 1) if count > 1 else 0.0
@@ -224,6 +231,12 @@ def cost(price_per_hour: float | None, output: float | None, total: float | None
         per_million_tokens=1e6 * second / total if total else None,
         per_thousand_requests=1e3 * second / rate if rate else None,
     )
+
+
+def answered(folder: Path, failed: Mapping[int, str]) -> tuple[list[int], list[int]]:
+    """The tokens of each answer and of its prompt, of the requests that did not fail."""
+    new, prompts = token_times.token_counts(folder), prompt_counts(folder)
+    return tuple([n for place, n in enumerate(counts) if place not in failed] for counts in (new, prompts))  # type: ignore[return-value]
 
 
 def prompt_counts(folder: Path) -> list[int]:

@@ -13,7 +13,8 @@ COLUMNS = ("arrival_s", "sample", "prompt_tokens", "output_tokens", "ttft_ms", "
 
 def write(folder: Path) -> None:
     """Leaves `request_times.csv` beside the logs of a test: a line a request, in the order of issue; a cell is empty
-    where its time or its tokens are not known. Arrivals are seconds since the first. Nothing without LoadGen's trace.
+    where its time or its tokens are not known, or it failed. Arrivals are seconds since the first. Nothing without
+    LoadGen's trace.
 
     Raises LogError, UsageError, OSError.
     """
@@ -34,9 +35,9 @@ def write(folder: Path) -> None:
                         sample.index,
                         prompt,
                         count,
-                        sample.ttft_ms,
+                        None if sample.failed else sample.ttft_ms,
                         tpot(sample, count),
-                        sample.latency_ms,
+                        None if sample.failed else sample.latency_ms,
                     ),
                 )
             )

@@ -238,6 +238,10 @@ class Performance(Model):
     """Percent of the requests that kept both limits, from LoadGen's trace; null where there are none."""
     goodput: float | None = None
     """Requests that kept both limits, a second."""
+    failed_requests: Count | None = None
+    """Requests that failed, left out of everything but `slo_attainment` and `valid`; null without --max-failed."""
+    failures: list[str] = []
+    """What was said of them."""
     longer: int = 0
     """Answers that are longer than the run allowed."""
     requests_in_flight: float | None = None
