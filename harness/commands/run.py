@@ -33,12 +33,12 @@ def benchmark_run(config: RunConfig) -> NoReturn:
 
         raise SystemExit(benchmark.dry_run(config, print))
     processes.install_signal_handlers()
-    config = with_served_model(config)
     run = results.open_run(config.results_dir, f"{config.category}-{config.scenario}")
     log = run.path / "engine.log"
     with progress.screen(log) as (console, errors):
         try:
             with progress.Display(errors if config.json else console) as display:
+                config = with_served_model(config)  # a server that is not there is found first
                 display.say(config.headline)
                 display.say(f"results: {run.path}")
                 from harness import benchmark
