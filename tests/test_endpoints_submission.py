@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -232,7 +233,8 @@ def test_points_that_are_missing_are_named(tmp_path: Path) -> None:
 
 
 def test_what_a_short_curve_would_break() -> None:
-    levels = [Probe(None, True, 1, 1, concurrency=n, tpot_p90=1, samples_per_sec=9, seconds=10) for n in (1, 64)]
+    levels = [Probe(None, True, 1, 1, concurrency=n, tpot_p90=1) for n in (1, 64)]
+    tests = [rehearsal.Length(10.0, 90), rehearsal.Length(1300.0, 20_000)]
 
     class Run:
         accuracy = None
@@ -240,6 +242,22 @@ def test_what_a_short_curve_would_break() -> None:
     class Summary:
         run = Run()
 
-    said = list(rehearsal.breaches(Summary(), levels))  # type: ignore[arg-type]
+    said = list(rehearsal.breaches(Summary(), levels, tests))  # type: ignore[arg-type]
     assert any("7" in line for line in said) and any("low_concurrency" in line for line in said)
-    assert sum("600" in line or "1,200" in line for line in said) == 2
+    assert [line for line in said if "concurrency" in line and "region" not in line] == [
+        "concurrency 1: 10 s measured; 600 s are the least",
+        "concurrency 1: 90 requests; 13,368 are the least",
+    ]
+
+
+@pytest.mark.slow
+def test_a_rehearsal_runs_the_curve_and_judges_it(tmp_path: Path) -> None:
+    more = ("--backend", "echo", "--model", "demo", "--mode", "performance", "--engine-arg", "token_s=0.001")
+    ended = command(
+        *("-m", "harness", "endpoints", "rehearse", "--c-max", "34", "--points", "7", "--seconds", "1"),
+        *("--results-dir", str(tmp_path), *more),
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert re.search(r"concurrency 1: [1-9] s measured; 600 s are the least", ended.stdout)
+    assert re.search(r"concurrency 34: \d+ s measured; 1,200 s are the least", ended.stdout)
+    assert "no accuracy test" in ended.stdout and ended.stdout.count("tps_per_user") == 7

@@ -115,7 +115,7 @@ def rehearse(asked: argparse.Namespace) -> int:
     print(
         f"{folder}: MLPerf Endpoints takes the official client's measurements alone. Of this curve its rules would say:"
     )
-    found = list(rehearsal.breaches(summary, levels))
+    found = list(rehearsal.breaches(summary, levels, rehearsal.lengths(folder, levels)))
     print("\n".join(f"  {line}" for line in found) or "  nothing")
     for probe in levels:
         user = number(probe.tokens_per_sec_per_user) if probe.tokens_per_sec_per_user else "unknown"

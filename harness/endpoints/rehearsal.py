@@ -1,10 +1,13 @@
 """A curve of this runner beside the rules of MLPerf Endpoints: what a submission of it would break, in words."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 from harness.common.errors import UsageError
 from harness.endpoints import official
 from harness.endpoints.official import BANDS, Point
+from harness.loadgen import log as loadgen_log
 from harness.results.summary import Summary
 from harness.runs.probe import Probe
 
@@ -17,7 +20,21 @@ def tested(summary: Summary) -> list[Probe]:
     return sorted(found, key=lambda probe: probe.concurrency or 0)
 
 
-def breaches(summary: Summary, levels: Sequence[Probe]) -> Iterator[str]:
+@dataclass(frozen=True)
+class Length:
+    """How long a level was tested, and with how many requests, by LoadGen's log."""
+
+    seconds: float
+    requests: int
+
+
+def lengths(run: Path, levels: Sequence[Probe]) -> list[Length]:
+    """Of each level, from the logs in the run's folder. Raises LogError where they are gone."""
+    logs = [loadgen_log.read(run / probe.folder) for probe in levels]
+    return [Length(log.duration_s or 0.0, log.samples or 0) for log in logs]
+
+
+def breaches(summary: Summary, levels: Sequence[Probe], tests: Sequence[Length]) -> Iterator[str]:
     """What the rules would reject or warn of; the official client alone can submit, so this is a rehearsal."""
     tried = [probe.concurrency or 0 for probe in levels]
     if len(levels) < official.FEWEST:
@@ -29,15 +46,14 @@ def breaches(summary: Summary, levels: Sequence[Probe]) -> Iterator[str]:
         return
     for band in [band for band in BANDS if band not in {point.region for point in points}]:
         yield f"no level in the region {band}"
-    for point, probe in zip(points, levels, strict=True):
-        seconds = probe.seconds or 0.0
-        if seconds < point.seconds:
-            yield f"concurrency {point.concurrency}: {seconds:,.0f} s measured; {point.seconds:,.0f} s are the least"
+    for point, probe, test in zip(points, levels, tests, strict=True):
+        at = f"concurrency {point.concurrency}"
+        if test.seconds < point.seconds:
+            yield f"{at}: {test.seconds:,.0f} s measured; {point.seconds:,.0f} s are the least"
         if not probe.tpot_p90:
-            yield f"concurrency {point.concurrency}: no TPOT p90, so no tokens/s per user"
-        answers = (probe.samples_per_sec or 0.0) * seconds
-        if answers < official.SAMPLES:
-            yield f"concurrency {point.concurrency}: about {answers:,.0f} requests; {official.SAMPLES:,} are the least"
+            yield f"{at}: no TPOT p90, so no tokens/s per user"
+        if test.requests < official.SAMPLES:
+            yield f"{at}: {test.requests:,} requests; {official.SAMPLES:,} are the least"
     gate = summary.run.accuracy
     if gate is None:
         yield "no accuracy test: one is needed in each region and at Offline"
