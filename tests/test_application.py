@@ -5,7 +5,8 @@ from importlib import import_module
 
 import pytest
 
-from harness.__main__ import COMMANDS, NAME, VERSION
+from harness.__main__ import COMMANDS
+from harness.common.system import NAME, VERSION
 from tests.conftest import ROOT
 from tests.test_input import ended
 
@@ -40,6 +41,7 @@ def test_no_command_is_wrong_usage() -> None:
 def test_the_version_names_loadgen() -> None:
     done = ended("-m", "harness", "--version")
     assert done.stdout.startswith(f"{NAME} {VERSION}") and "mlcommons-loadgen 6" in done.stdout
+    assert ended("run.py", "--version").stdout == done.stdout
 
 
 def test_what_is_installed() -> None:

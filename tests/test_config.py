@@ -222,10 +222,15 @@ def test_no_flags_means_the_defaults(parse):
 
 
 def test_flags_win_over_the_file(parse, file):
-    path = file("model: demo\nmax-num-seqs: 8\nmode: accuracy\nengine_arg: [a=1, b=2]\nversion: 6.1\n")
+    path = file("model: demo\nmax-num-seqs: 8\nmode: accuracy\nengine_arg: [a=1, b=2]\nround: 6.1\n")
     config = parse("--config", path, "--max-num-seqs", "9", "--mode", "both")
     assert (config.model, config.max_num_seqs, config.mode) == ("demo", 9, "both")
-    assert (config.engine_arg, config.version) == (("a=1", "b=2"), "6.1")
+    assert (config.engine_arg, config.round) == (("a=1", "b=2"), "6.1")
+
+
+def test_the_round_by_its_older_name(parse, file):
+    words = [("--version", "6.1"), ("--version=6.1",), ("--config", file("version: 6.1\n"))]
+    assert [parse(*each).round for each in words] == ["6.1"] * 3
 
 
 def test_a_flag_given_with_its_default_still_wins(parse, file):
@@ -296,7 +301,7 @@ SETTINGS = st.fixed_dictionaries(
         "model": st.sampled_from(["demo", "a/b", "5", "llama3.1-8b-instruct"]),
         "precision": st.sampled_from(["fp16", "bf16", "fp32"]),
         "quantization": st.sampled_from(["none", "fp8"]),
-        "version": st.sampled_from(["5.1", "6.0", 6.0, 6.1]),
+        "round": st.sampled_from(["5.1", "6.0", 6.0, 6.1]),
         "keep_all": st.sampled_from([0, 1]),
         "tensor_parallel_size": NUMBERS,
         "max_model_len": NUMBERS,
@@ -333,7 +338,7 @@ def test_a_file_and_the_command_line_agree(tmp_path_factory: pytest.TempPathFact
 @pytest.mark.parametrize(
     ("name", "value", "held"),
     [
-        ("version", 6.0, "6.0"),
+        ("round", 6.0, "6.0"),
         ("keep_all", "0", 0),
         ("max_num_seqs", "8", 8),
         ("max_model_len", 1024.0, 1024),
@@ -425,7 +430,7 @@ def test_every_shipped_config_is_sound(path: Path):
 
 
 def test_a_full_run_has_no_deviations_and_official_settings():
-    full = plan(version="6.0")
+    full = plan(round="6.0")
     assert full.deviations == [] and full.full
     assert (full.samples, full.min_duration_s, full.max_model_len) == (13368, 600, 2668)
     assert full.seeds == mlperf.SEEDS["6.0"]

@@ -82,7 +82,7 @@ def test_a_worker_that_dies_by_a_signal(tmp_path: Path) -> None:
     done = run(tmp_path, when="accuracy test", then=kill)
     check(done, 3, "failed", "worker 0 died by SIGILL (illegal instruction) in ", "engine.log")
     assert "cancelled" not in done.status["reason"]
-    assert "Injected <class 'harness.engines.amx.Extension'>" in (done.folder / "engine.log").read_text()
+    assert "Injected <class 'harness.engines.worker.Extension'>" in (done.folder / "engine.log").read_text()
     assert "worker_extension_cls" not in (done.folder / "config.json").read_text()
 
 

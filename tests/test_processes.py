@@ -88,5 +88,5 @@ def test_what_ended_an_engine(log: list[str], cause: str | None, tmp_path: Path)
 
 
 def test_workers_on_a_cpu_ask_for_amx() -> None:
-    asked = "import torch; torch.cpu._init_amx = lambda: print('asked'); import harness.engines.amx"
+    asked = "import torch; torch.cpu._init_amx = lambda: print('asked'); import harness.engines.worker"
     assert subprocess.run([sys.executable, "-c", asked], cwd=ROOT, capture_output=True).stdout == b"asked\n"

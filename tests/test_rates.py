@@ -362,7 +362,7 @@ def held(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Held]:
     spawn = multiprocessing.get_context("spawn")
     ends = {scenario: spawn.Queue() for scenario in CATEGORY}
     for scenario, end in ends.items():
-        short = from_trial(plan(scenario, total_sample_count=500, min_duration=7, version="6.0"), TRIAL)
+        short = from_trial(plan(scenario, total_sample_count=500, min_duration=7, round="6.0"), TRIAL)
         spawn.Process(target=heard, args=(short, tmp_path_factory.mktemp(scenario), end)).start()
     return {scenario: end.get(timeout=60) for scenario, end in ends.items()}
 

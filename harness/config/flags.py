@@ -10,6 +10,14 @@ BENCHMARK, DATA, RATE, ACCURACY, OUTPUT = "Benchmark", "Data", "Load", "Accuracy
 SERVER = "A running server"
 PANELS = (BENCHMARK, RATE, MODEL, SERVER, ENGINE, DATA, ACCURACY, OUTPUT)  # in the order of the help
 
+RENAMED = {"version": "round"}  # older names of settings, which are still taken
+
+
+def setting(key: str) -> str:
+    """The setting that a key of a file names, written with '-' or '_', or by an older name."""
+    name = key.replace("-", "_")
+    return RENAMED.get(name, name)
+
 
 def flag(default: Any, panel: str, affects: Affects, text: str, metavar: str = "KEY=VALUE") -> Any:
     """A setting that is a command-line flag, a key of `--config` files and a field of `config.json` at once.

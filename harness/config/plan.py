@@ -258,7 +258,7 @@ def resolve(
             f"tensor parallel {tensor}, data parallel {data}"
         )
     model_len = context(config, asked)
-    seeds = mlperf.SEEDS[config.version]
+    seeds = mlperf.SEEDS[config.round]
     if config.seed is not None:
         seeds = mlperf.Seeds(config.seed, config.seed, config.seed)
     together = max(config.batches) if config.batches else int(config.samples_per_query)  # type: ignore[arg-type]

@@ -81,7 +81,7 @@ class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
         "Client processes, one core each. auto: half of the cores, at most 8; with one, this process itself.",
     )
 
-    version: Literal["5.1", "6.0", "6.1"] = flag(
+    round: Literal["5.1", "6.0", "6.1"] = flag(
         "5.1", BENCHMARK, "answers", "MLPerf Inference round: its seeds and rules."
     )
     category: Literal["auto", "datacenter", "edge"] = flag(
@@ -294,7 +294,7 @@ class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
     @property
     def headline(self) -> str:
         work = "" if self.official_workload else f", {self.workload_name}"
-        return f"{self.model}, {self.category} {self.scenario}{work}, {self.mode}, MLPerf v{self.version}"
+        return f"{self.model}, {self.category} {self.scenario}{work}, {self.mode}, MLPerf v{self.round}"
 
     @property
     def tries_rates(self) -> bool:

@@ -17,6 +17,7 @@ class LoopThread:
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
         self.cautions: list[str] = []
+        self.kernels: dict[str, str] = {}
         self._thread = threading.Thread(target=self._serve, name="engine", daemon=True)
 
     def _serve(self) -> None:

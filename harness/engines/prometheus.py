@@ -15,14 +15,15 @@ from prometheus_client.parser import text_string_to_metric_families
 class Column:
     """A column of the table: `sources` are the metrics it is made of, by whichever name an engine has for it.
 
-    sum, mean: of all replicas, now; rate: the increase since the last time, a second; share: the increase of the
-    first source in percent of that of the second.
+    sum, mean: of all replicas, now; rate: the increase since the last time, a second; ratio: the increase in percent,
+    or whatever `scale` says, of that of the metrics `over`.
     """
 
     name: str
-    how: Literal["sum", "mean", "rate", "share"]
+    how: Literal["sum", "mean", "rate", "ratio"]
     sources: tuple[str, ...]
     scale: float = 1.0
+    over: tuple[str, ...] = ()
 
 
 COLUMNS = (
@@ -42,7 +43,20 @@ COLUMNS = (
         ("vllm:kv_cache_usage_perc", "sglang:token_usage", "llamacpp:kv_cache_usage_ratio"),
         scale=100,
     ),
-    Column("prefix_hit_percent", "share", ("vllm:prefix_cache_hits_total", "vllm:prefix_cache_queries_total")),
+    Column(
+        "prefix_hit_percent",
+        "ratio",
+        ("vllm:prefix_cache_hits_total",),
+        scale=100,
+        over=("vllm:prefix_cache_queries_total",),
+    ),
+    Column(
+        "inter_token_ms",
+        "ratio",
+        ("vllm:inter_token_latency_seconds_sum", "sglang:inter_token_latency_seconds_sum"),
+        scale=1000,
+        over=("vllm:inter_token_latency_seconds_count", "sglang:inter_token_latency_seconds_count"),
+    ),
     Column("preemptions", "rate", ("vllm:num_preemptions_total",)),
     Column(
         "prompt_tokens_per_sec",
@@ -55,7 +69,7 @@ COLUMNS = (
         ("vllm:generation_tokens_total", "sglang:generation_tokens_total", "llamacpp:tokens_predicted_total"),
     ),
 )
-SOURCES = frozenset(source for column in COLUMNS for source in column.sources)
+SOURCES = frozenset(source for column in COLUMNS for source in (*column.sources, *column.over))
 
 
 class Reader:
@@ -73,9 +87,9 @@ class Reader:
         return row
 
     def _value(self, column: Column, now: dict[str, list[float]], seconds: float) -> float | None:
-        if column.how == "share":
-            part, whole = (self._increase(now, (source,)) for source in column.sources)
-            return round(100 * part / whole, 2) if part is not None and whole else None
+        if column.how == "ratio":
+            part, whole = self._increase(now, column.sources), self._increase(now, column.over)
+            return round(column.scale * part / whole, 2) if part is not None and whole else None
         if column.how in ("sum", "mean"):
             values = [value for source in column.sources for value in now.get(source, [])]
             over: float = len(values) if column.how == "mean" else 1

@@ -53,6 +53,7 @@ class Engine(Protocol):
     sampling: Sampling
     start_s: float
     heard_at: float  # when it last answered anything, by time.monotonic
+    kernels: dict[str, str]  # once started: its attention backend and linear kernel, as far as it tells
     cautions: list[str]  # once started: what its user should know of its settings
     loop: asyncio.AbstractEventLoop
 

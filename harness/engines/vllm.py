@@ -39,7 +39,8 @@ GRACE_S = 3.0
 ENDED = "vLLM's engine process ended unexpectedly"
 CPU_BLOCK = 32
 EXTENSION = "worker_extension_cls"  # of --engine-arg: a class whose module each worker imports
-AMX = "harness.engines.amx.Extension"
+WORKER = "harness.engines.worker.Extension"
+RPC_S = 10.0
 AMX_LOST = (
     f"{EXTENSION} is yours, so nobody asks Linux for AMX: bf16 may end in SIGILL on this CPU unless your class's "
     "module calls torch.cpu._init_amx()"
@@ -187,9 +188,8 @@ class VLLM(LoopThread):
         self._prompt = tokens_input
         # Between the first token and the end nobody looks: one output each is enough.
         args: dict[str, Any] = {"stream_interval": self.sampling.max_new_tokens, **self.args}
-        if current_platform.is_cpu():
-            self.cautions += [AMX_LOST] if EXTENSION in args and has_amx() else []
-            args = {EXTENSION: AMX, **args}
+        self.cautions += [AMX_LOST] if current_platform.is_cpu() and EXTENSION in args and has_amx() else []
+        args = {EXTENSION: WORKER, **args}
         if isinstance(settings := args.get("profiler_config"), dict):
             args["profiler_config"] = ProfilerConfig(**settings)
         try:
@@ -199,6 +199,7 @@ class VLLM(LoopThread):
             check_quantization(settings.model_config)
             quiet = self.args["disable_log_stats"]
             self._llm = AsyncLLM.from_vllm_config(settings, usage_context=usage, disable_log_stats=quiet)
+            self.kernels = await self._kernels()
         except BenchmarkError:
             raise
         except (TimeoutError, ConnectionError) as error:
@@ -208,6 +209,17 @@ class VLLM(LoopThread):
             raise UsageError(f"vLLM refuses these settings: {refusal(error)}") from error
         except Exception as error:
             raise EngineError(f"vLLM did not start: {first_line(error)}") from error
+
+    async def _kernels(self) -> dict[str, str]:
+        """What the workers say that they run; nothing with other hosts, or a class of the user's."""
+        if "data_parallel_size_local" in self.args or EXTENSION in self.args:
+            return {}
+        try:
+            told = await self._llm.collective_rpc("chosen_kernels", timeout=RPC_S)
+        except Exception as error:  # a name for the record: no run fails for want of it
+            traceback.print_exception(error)  # to engine.log
+            return {}
+        return dict(told[0]) if told else {}
 
     def sample_with(self, sampling: Sampling) -> None:
         """How answers are generated from now on."""

@@ -17,7 +17,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Literal
 
-from harness.common.errors import BAD_INPUT, Arguments, BenchmarkError, LoadGenError, line_of, plain, why
+from harness.common.errors import Arguments, LoadGenError, ends_in_one_line, reads_and_writes, why
 from harness.common.files import write_json, write_text
 from harness.common.markdown import render
 from harness.common.reading import read_text
@@ -323,7 +323,7 @@ def main() -> int:
     parser.add_argument("--model", default=DEFAULT_MODEL, help="whose tokenizer decodes the answers")
     parser.add_argument("--dtype", choices=("int32", "int64"), default="int32", help="of the token ids in the log")
     arguments = parser.parse_args()
-    try:
+    with ends_in_one_line(), reads_and_writes():
         records = from_json(arguments.dataset)
         tokenizer = load_tokenizer(EngineConfig(model=arguments.model))
         answers = read_log(arguments.log, len(records), {"int32": 4, "int64": 8}[arguments.dtype])
@@ -331,12 +331,6 @@ def main() -> int:
         scores = totals(score(texts, [record.reference for record in records]))
         text = accuracy_txt(scores, len(answers), digest(arguments.log))
         write_text(arguments.log.parent / "accuracy.txt", text)
-    except BenchmarkError as error:
-        print(f"error: {plain(line_of(str(error)))}", file=sys.stderr)
-        return BAD_INPUT
-    except OSError as error:
-        print(f"error: {arguments.log.parent}: cannot write accuracy.txt: {why(error)}.", file=sys.stderr)
-        return BAD_INPUT
     if sentence_splitter()[0] != "nltk punkt_tab":
         print("NLTK's punkt_tab data are not installed, or damaged: rougeLsum is approximate.", file=sys.stderr)
     print(text.strip())

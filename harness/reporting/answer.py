@@ -113,6 +113,7 @@ def setting(summary: Summary) -> list[tuple[str, str]]:
         ("precision", f"{meta.precision}, quantization {meta.quantization}"),
         ("KV cache", "" if meta.endpoints else meta.kv_cache_dtype),
         ("engine", engine(summary)),
+        ("kernels", ", ".join(f"{name} {kernel}" for name, kernel in meta.kernels.items())),
         ("date", meta.started[:10]),
         ("cost", f"{money} at {number(cost.price_per_hour)} an hour" if cost and money else ""),
     ]

@@ -28,6 +28,8 @@ ABOUT: tuple[tuple[str, str, Tell], ...] = (
     ("category", "category", lambda run: run.summary.meta.category),
     ("scenario", "scenario", lambda run: run.summary.meta.scenario),
     ("gpus", "GPU", lambda run: gpu_names(run.summary.system.gpus)),
+    ("attention", "attention backend", lambda run: run.summary.meta.kernels.get("attention")),
+    ("linear", "linear kernel", lambda run: run.summary.meta.kernels.get("linear")),
 )
 VERDICTS: tuple[tuple[str, str, Tell], ...] = (
     ("verdict", "accuracy", lambda run: run.verdict),

@@ -16,6 +16,7 @@ from harness.runs.folder import FOLDER, Test
 PANELS: tuple[tuple[str, tuple[str, ...], float | None], ...] = (  # label, quantities, top of the axis
     ("requests", ("requests_running", "requests_waiting"), None),
     ("KV cache, %", ("kv_cache_percent", "prefix_hit_percent"), 105),
+    ("ITL, ms", ("inter_token_ms",), None),
     ("generated\ntokens/s", ("generation_tokens_per_sec",), None),
     ("prompt\ntokens/s", ("prompt_tokens_per_sec",), None),
     ("load, %", ("gpu_load_percent", "cpu_percent"), 105),
@@ -25,7 +26,13 @@ PANELS: tuple[tuple[str, tuple[str, ...], float | None], ...] = (  # label, quan
     ("temperature, \N{DEGREE SIGN}C", ("gpu_temperature_c",), None),
 )
 BRIEF = ("generation_tokens_per_sec", "gpu_load_percent", "gpu_power_w", "cpu_percent")  # of a test in one glance
-SMOOTH = ("requests_running", "requests_waiting", "generation_tokens_per_sec", "prompt_tokens_per_sec")
+SMOOTH = (
+    "requests_running",
+    "requests_waiting",
+    "inter_token_ms",
+    "generation_tokens_per_sec",
+    "prompt_tokens_per_sec",
+)
 WINDOW, LEAST_WINDOW = 60, 5  # a running mean is over the test's lines / WINDOW, and no fewer than these
 UNDER = 0.04  # of an axis, below its zero and above its highest line: one that is flat is not cut
 WIDEST = 90  # characters of a title

@@ -71,6 +71,8 @@ class Meta(Model):
     """The engine and its version; null in summaries of older versions."""
     engine_args: dict[str, JsonValue] = {}
     """What the engine was given; with an endpoint, what the server reports of itself and how it takes prompts."""
+    kernels: dict[str, str] = {}
+    """What the engine says that it runs: its attention backend, and the kernel of its linear layers."""
     endpoints: list[str] = []
     in_process: InProcess | None = None
     setup: dict[str, Any] = {}

@@ -53,6 +53,7 @@ QUANTITIES = (
     Quantity("requests_waiting", "requests_waiting", "requests waiting", ""),
     Quantity("kv_cache_percent", "kv_cache_percent", "KV cache in use", "%"),
     Quantity("prefix_hit_percent", "prefix_hit_percent", "prompt tokens from the prefix cache", "%"),
+    Quantity("inter_token_ms", "inter_token_ms", "inter-token latency (ITL)", "ms"),
     Quantity("preemptions", "preemptions", "preemptions a second", ""),
     Quantity("prompt_tokens_per_sec", "prompt_tokens_per_sec", "prompt tokens/s", "", digits=5),
     Quantity("generation_tokens_per_sec", "generation_tokens_per_sec", "generated tokens/s", "", digits=5),

@@ -3,13 +3,14 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AliasChoices, ConfigDict, Field, JsonValue
+from pydantic import AliasChoices, ConfigDict, Field, JsonValue, model_validator
 
 from harness.common.progress import Stage
 from harness.common.schema import File, Model
 from harness.common.system import System
+from harness.config.flags import setting
 from harness.config.plan import Plan
 from harness.runs.probe import Probe
 
@@ -35,6 +36,8 @@ class Facts(File):
     engine: str | None = None  # with its version; None: an older record, or one that did not start
     engine_start_s: float | None = None
     engine_args: dict[str, JsonValue] = {}
+    kernels: dict[str, str] = {}
+    """What the engine says that it runs: its attention backend, and the kernel of its linear layers."""
 
 
 class InProcess(Model):
@@ -59,6 +62,15 @@ class RunFacts(Facts):
     mean_prompt_tokens: float | None = None
     stages: list[Stage] = []
     in_process: InProcess | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def renamed(cls, data: Any) -> Any:
+        """The settings by today's names."""
+        match data:
+            case {"plan": {"config": {**config}} as plan}:
+                return data | {"plan": plan | {"config": {setting(str(name)): value for name, value in config.items()}}}
+        return data
 
     def adopt(self, plan: Plan) -> None:
         """Takes the plan as it is known now, and what follows from it."""

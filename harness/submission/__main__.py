@@ -1,37 +1,30 @@
 """Finished runs -> an MLPerf submission: `python -m harness.submission {system,build,check} --help`."""
 
 import argparse
-import signal
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 from harness.common.errors import (
-    BAD_INPUT,
     DONE,
     NOT_ACCEPTED,
     Arguments,
-    BenchmarkError,
     UsageError,
-    line_of,
-    plain,
-    why,
+    ends_in_one_line,
+    reads_and_writes,
 )
 from harness.common.files import write_json
 from harness.common.system import System, facts
 from harness.config import mlperf
+from harness.config.cli import prepare
 from harness.submission import checker, description, entries, refusals, tree
 
 
-def main() -> int:
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # as in `... | head`
+def main() -> NoReturn:
+    prepare()
     arguments = parser().parse_args()
-    try:
-        return int(arguments.command(arguments))
-    except BenchmarkError as error:
-        print(f"error: {plain(line_of(str(error)))}", file=sys.stderr)
-    except OSError as error:  # --out cannot be written
-        print(f"error: {error.filename or 'cannot write'}: {why(error)}.", file=sys.stderr)
-    return BAD_INPUT
+    with ends_in_one_line(), reads_and_writes():
+        raise SystemExit(arguments.command(arguments))
 
 
 def parser() -> argparse.ArgumentParser:
@@ -88,7 +81,7 @@ def build_tree(arguments: argparse.Namespace) -> int:
         (entry.category for entry in found),
     )
     base = tree.build(found, filled, arguments.system.stem, arguments.out)
-    print(f"{base}: {', '.join(f'{entry.benchmark} {entry.scenario}' for entry in found)}, MLPerf v{found[0].version}")
+    print(f"{base}: {', '.join(f'{entry.benchmark} {entry.scenario}' for entry in found)}, MLPerf v{found[0].round}")
     if any(entry.performance.facts.plan.running.quantized_checkpoint for entry in found):
         print(f"to be filled in: {base / tree.NOTES}: how the checkpoint was quantized")
     for reason in refusals.official(found):
@@ -106,4 +99,4 @@ def run_checker(arguments: argparse.Namespace) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -80,8 +80,8 @@ class Entry:
         return self.config.category
 
     @property
-    def version(self) -> str:
-        return self.config.version
+    def round(self) -> str:
+        return self.config.round
 
     @property
     def benchmark(self) -> str:
@@ -123,7 +123,7 @@ def collect(paths: Sequence[Path]) -> list[Entry]:
     for run in map(read_run, paths):
         groups.setdefault((run.config.category, run.config.scenario), []).append(run)
     entries = [join(runs, f"{category} {scenario}") for (category, scenario), runs in groups.items()]
-    versions = sorted({entry.version for entry in entries})
+    versions = sorted({entry.round for entry in entries})
     if len(versions) > 1:
         raise UsageError(f"these runs are of MLPerf v{' and v'.join(versions)}; a submission is of one round.")
     return entries

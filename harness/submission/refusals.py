@@ -100,8 +100,8 @@ def over(result: TestResult, limits: mlperf.Limits) -> Iterator[str]:
 
 
 def foreign_seeds(entry: Entry, result: TestResult) -> Iterator[str]:
-    if result.seeds != vars(mlperf.SEEDS[entry.version]):
-        yield f"seeds other than those of v{entry.version}"
+    if result.seeds != vars(mlperf.SEEDS[entry.round]):
+        yield f"seeds other than those of v{entry.round}"
 
 
 def number(result: TestResult, name: str) -> float:

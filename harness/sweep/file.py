@@ -27,6 +27,7 @@ from harness.common.coerce import as_flag, near
 from harness.common.errors import UsageError, why
 from harness.common.reading import MIB, load_yaml, read_text
 from harness.common.secrets import is_secret
+from harness.config.flags import setting
 from harness.config.run import RunConfig
 
 BASELINE = "baseline"
@@ -296,7 +297,7 @@ def misnamed(source: Source) -> Iterator[str]:
             if path[: len(where)] in around and is_secret(str(path[-1])):
                 yield f"{source.at(*path)}: no secrets in a sweep file: set {path[-1]} in the environment instead"
         for key in settings:
-            name = key.replace("-", "_")
+            name = setting(key)
             if name != key and name in settings:
                 yield f"{source.at(*where, key)}: {name!r} is given twice"
             if name in OWN:
@@ -311,7 +312,7 @@ def merged(start: Parts, change: Settings) -> Parts:
     """`start` with the change's values on top; null takes a value away."""
     result: Parts = {}
     for part in PARTS:
-        new = {key.replace("-", "_") if part == "set" else key: value for key, value in getattr(change, part).items()}
+        new = {setting(key) if part == "set" else key: value for key, value in getattr(change, part).items()}
         result[part] = {key: value for key, value in {**start[part], **new}.items() if value is not None}
     return result
 

@@ -6,7 +6,6 @@ What was sent is noted in the folder's mlflow.json, so that sending twice update
 
 import json
 import os
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -21,9 +20,8 @@ from harness.common.errors import (
     Arguments,
     BenchmarkError,
     UsageError,
+    ends_in_one_line,
     first_line,
-    line_of,
-    plain,
     why,
 )
 from harness.common.files import write_json
@@ -266,9 +264,6 @@ def main() -> int:
         "--results-dir", type=Path, default=Path("results"), help="where mlflow.db is, without a server"
     )
     arguments = parser.parse_args()
-    try:
+    with ends_in_one_line():
         print(send(arguments.folder, arguments.results_dir))
-    except BenchmarkError as error:
-        print(f"error: {plain(line_of(str(error)))}", file=sys.stderr)
-        return error.exit_code
     return DONE

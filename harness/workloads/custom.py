@@ -5,14 +5,13 @@
 
 import hashlib
 import random
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from harness.common.coerce import near
-from harness.common.errors import BAD_INPUT, Arguments, BenchmarkError, UsageError, first_line, line_of, plain
+from harness.common.errors import DONE, Arguments, UsageError, ends_in_one_line, first_line
 from harness.common.markdown import number
 from harness.config import mlperf
 from harness.config.checkpoint import load_tokenizer
@@ -197,9 +196,6 @@ def main() -> int:
     parser.add_argument("workload", nargs="*", default=[name for name in WORKLOADS if name != OFFICIAL])
     parser.add_argument("--model", default="demo", help="whose tokenizer counts")
     arguments = parser.parse_args()
-    try:
+    with ends_in_one_line():
         print(table(arguments.workload, arguments.model))
-    except BenchmarkError as error:
-        print(f"error: {plain(line_of(str(error)))}", file=sys.stderr)
-        return BAD_INPUT
-    return 0
+    return DONE

@@ -1,0 +1,40 @@
+"""Imported by each of vLLM's worker processes: asks Linux for AMX, and tells which kernels the worker runs.
+
+vLLM's bf16 attention on a CPU uses AMX tiles without asking. Linux ends a process by SIGILL that uses tile registers
+before `arch_prctl(ARCH_REQ_XCOMP_PERM, 18)` (the kernel's Documentation/arch/x86/xstate.rst). oneDNN makes that request
+at the first large matrix product; vLLM's attention kernel does not, and a short prompt comes to it first. Permission
+is lost at exec, so each worker asks for itself: vLLM imports the module of `worker_extension_cls` in every one. Where a
+CPU has no AMX, the call does nothing.
+"""
+
+from collections import Counter
+from typing import Any
+
+import torch
+
+torch.cpu._init_amx()
+
+KERNELS = "vllm.model_executor.kernels"  # the package of vLLM's classes that are one kernel each
+
+
+class Extension:
+    """Methods that vLLM adds to its worker class (`worker_extension_cls`), to be called by name."""
+
+    def chosen_kernels(self: Any) -> dict[str, str]:
+        """The attention backend and the kernel of most linear layers, by vLLM's names; without what it does not say."""
+        config = self.vllm_config.compilation_config
+        backends = (getattr(layer, "attn_backend", None) for layer in config.static_forward_context.values())
+        attention = Counter(backend.get_name() for backend in backends if backend)
+        linear = Counter(
+            linear_kernel(module) for module in self.get_model().modules() if hasattr(module, "quant_method")
+        )
+        found = {"attention": attention, "linear": linear}
+        return {name: names.most_common(1)[0][0] for name, names in found.items() if names}
+
+
+def linear_kernel(module: Any) -> str:
+    """The kernel class that a layer's method holds, or, where it holds none, the method's own class."""
+    holders = [holder for holder in (module.quant_method, getattr(module, "scheme", None)) if holder is not None]
+    held = (value for holder in holders for value in vars(holder).values())
+    kernels = [type(value).__name__ for value in held if type(value).__module__.startswith(KERNELS)]
+    return kernels[0] if kernels else type(holders[-1]).__name__ if holders else "none"
