@@ -4,38 +4,12 @@ import harness.common.environment  # noqa: F401
 
 # isort: split
 import sys
-from dataclasses import dataclass
 from importlib import import_module
 
+from harness.commands import COMMANDS
 from harness.common.coerce import near
 from harness.common.errors import BAD_INPUT, DONE
 from harness.common.system import NAME, program
-
-
-@dataclass(frozen=True)
-class SubCommand:
-    """A sub-command: the module whose `main` reads the rest of the command line."""
-
-    module: str
-    about: str
-
-
-COMMANDS = {
-    "run": SubCommand("harness.commands.run", "one run of the benchmark: accuracy, performance, report"),
-    "report": SubCommand("harness.commands.report", "a run rendered again; runs side by side; a gate for regressions"),
-    "plan": SubCommand("harness.commands.plan", "machines for a day's traffic, from the measured curve of one"),
-    "crosscheck": SubCommand("harness.commands.crosscheck", "the same server under the same load by several tools"),
-    "logs": SubCommand("harness.commands.logs", "what a LoadGen log says, as JSON"),
-    "sweep": SubCommand("harness.commands.sweep", "a list of settings, run and compared"),
-    "mmlu": SubCommand("harness.commands.mmlu", "an MMLU evaluation on the same engine"),
-    "submission": SubCommand("harness.submission.__main__", "finished runs as an MLPerf submission, and its check"),
-    "endpoints": SubCommand("harness.commands.endpoints", "MLPerf Endpoints: the official client, submission, check"),
-    "quantize": SubCommand("harness.quantization.quantize", "an fp8 checkpoint with calibrated scales"),
-    "accuracy": SubCommand("harness.evaluation.accuracy", "the scores of another program's accuracy log"),
-    "workloads": SubCommand("harness.workloads.custom", "the token statistics of workloads"),
-    "completion": SubCommand("harness.commands.completion", "a shell's completion of all this: bash, zsh, fish"),
-    "mlflow": SubCommand("harness.tracking.send", "a finished run, evaluation or sweep to MLflow"),
-}
 
 
 def main() -> int | None:

@@ -76,7 +76,7 @@ def accepted(program: str, words: list[str], monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(sys, "argv", [program, *words])
     with pytest.raises(SystemExit):
         cli.run_command(CONFIGS[program], lambda config: made.append("made"), "")  # type: ignore[arg-type,return-value]
-    return made or ["help"] * ("--help" in words)
+    return made or ["help"] * (words in (["--help"], ["--version"]))
 
 
 @cache

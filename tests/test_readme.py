@@ -145,4 +145,4 @@ def test_the_flags_exist() -> None:
         for flag in re.findall(r" (--[a-z0-9-]+)", line)
     }
     assert len(named) > 20
-    assert named <= own | {"--help"}
+    assert named <= own | {"--help", "--version"}

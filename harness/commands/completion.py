@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import PurePath
 
+from harness.commands import COMMANDS
 from harness.common.errors import DONE, Arguments
 from harness.common.system import NAME
 from harness.config.cli import prepare
@@ -44,8 +45,6 @@ def main() -> int:
         "shell", choices=[*SHIM, "fish"], default="bash", nargs="?", help="whose script is printed [bash]"
     )
     shell = parser.parse_args().shell
-    from harness.__main__ import COMMANDS
-
     with ThreadPoolExecutor() as pool:
         found = dict(zip(COMMANDS, pool.map(flags_of, COMMANDS), strict=True))
     about = {name: command.about for name, command in COMMANDS.items()}
