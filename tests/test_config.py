@@ -154,6 +154,8 @@ def test_the_table_of_scenarios():
         ("edge", "singlestream"),
         ("datacenter", "concurrency"),
         ("edge", "concurrency"),
+        ("datacenter", "arrivals"),
+        ("edge", "arrivals"),
     }
 
 

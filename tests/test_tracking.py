@@ -44,7 +44,11 @@ def send(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
 
     def sent(folder: Path, results_dir: Path) -> tuple[int, str]:
         monkeypatch.setattr(sys, "argv", words(folder, results_dir))
-        return tracking.main(), capsys.readouterr().err
+        try:
+            code: Any = tracking.main()
+        except SystemExit as ended:
+            code = ended.code
+        return code, capsys.readouterr().err
 
     return sent
 

@@ -167,8 +167,11 @@ def parameter(name: str, hint: Any, default: Any, metadata: Any) -> inspect.Para
     elif any(get_origin(arg) in (Literal, tuple) for arg in members):
         hint, default = str, str(default)
         words = [str(word) for arg in members if get_origin(arg) is Literal for word in get_args(arg)]
-        option["metavar"] = "|".join(["N" if int in members else "X", *words]) if words else metadata["metavar"]
-    option.setdefault("metavar", next((SHOWN[arg] for arg in (hint, *members) if arg in SHOWN), "TEXT"))
+        number = ["N"] if int in members else ["X"] if float in members else []
+        option["metavar"] = "|".join([*number, *words]) if words else metadata["metavar"]
+    option.setdefault(
+        "metavar", metadata["metavar"] or next((SHOWN[arg] for arg in (hint, *members) if arg in SHOWN), "TEXT")
+    )
     annotation = Annotated[hint, typer.Option(as_flag(name), **option)]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 

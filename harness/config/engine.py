@@ -21,8 +21,7 @@ class EngineConfig:
         models.DEFAULT_MODEL,
         MODEL,
         "answers",
-        "Hugging Face repository, local folder, or alias: llama3.1-8b-instruct, or demo (a tiny model in this "
-        "repository that needs no GPU, token or download).",
+        "Hugging Face repository, local folder, llama3.1-8b-instruct, or demo (tiny; no GPU, token or download).",
     )
     backend: Literal["vllm"] = flag("vllm", MODEL, "answers", "The inference engine.")
     precision: Literal["fp16", "bf16", "fp32"] = flag(
@@ -68,7 +67,8 @@ class EngineConfig:
         (),
         ENGINE,
         "answers",
-        "KEY=VALUE, any other argument of vLLM's engine (repeatable), as in enable_prefix_caching=false.",
+        "Any other argument of vLLM's engine (repeatable), as in enable_prefix_caching=false.",
+        metavar="KEY=VALUE",
     )
 
     stall_timeout: float = flag(

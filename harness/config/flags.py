@@ -19,7 +19,7 @@ def setting(key: str) -> str:
     return RENAMED.get(name, name)
 
 
-def flag(default: Any, panel: str, affects: Affects, text: str, metavar: str = "KEY=VALUE") -> Any:
+def flag(default: Any, panel: str, affects: Affects, text: str, metavar: str = "") -> Any:
     """A setting that is a command-line flag, a key of `--config` files and a field of `config.json` at once.
 
     `work` is what is asked of the engine; speeds at other work are not compared. A flag that affects answers may affect

@@ -40,8 +40,16 @@ def entry(parameter: Any, width: int) -> list[str]:
         said += f" [{default}]"
     text = textwrap.wrap(said, width - LEFT, break_on_hyphens=False, break_long_words=False)
     if len(name) >= LEFT - 1:
-        return [name, *(" " * LEFT + line for line in text)]
+        return [*broken(name, width), *(" " * LEFT + line for line in text)]
     return [f"{name:{LEFT}}{text[0] if text else ''}", *(" " * LEFT + line for line in text[1:])]
+
+
+def broken(name: str, width: int) -> list[str]:
+    """A flag with what it takes, its choices in two lines where one is too short."""
+    if len(name) <= width:
+        return [name]
+    at = name.rfind("|", 0, width) + 1
+    return [name[:at], *broken(" " * LEFT + name[at:], width)]
 
 
 def value(parameter: Any) -> str:

@@ -40,15 +40,15 @@ class Scenario:
     """One scenario of the benchmark.
 
     `pace` says who decides when a query is sent: LoadGen sends all of them at once, at random times at a fixed mean
-    rate, or each when the one before is answered; at fixed concurrency it hands over all of them at once, and so many
-    are sent on at a time. `several`: a query may hold several samples. `unofficial` says why
-    the benchmark has no such scenario.
+    rate, or each when the one before is answered; at fixed concurrency, and where the schedule is our own, it hands
+    over all of them at once, and each is sent on when a place is free, or at its time. `several`: a query may hold
+    several samples. `unofficial` says why the benchmark has no such scenario.
     """
 
     name: str
     loadgen: str  # LoadGen's name of it: Interactive is its Server under another model name, with tighter limits
     categories: tuple[str, ...]
-    pace: Literal["all at once", "fixed rate", "one by one", "fixed concurrency"]
+    pace: Literal["all at once", "fixed rate", "one by one", "fixed concurrency", "own schedule"]
     headline: str  # the metric that is its result
     limits: Limits | None = None
     offline_share: float | None = None  # of the Offline rate that `auto` sends
@@ -65,8 +65,12 @@ class Scenario:
 
     @property
     def fixed_rate(self) -> bool:
-        """Whether LoadGen sends queries at a given rate, so that the speed follows from the rate."""
-        return self.pace == "fixed rate"
+        """Whether requests are sent at a given rate, so that the speed follows from the rate."""
+        return self.pace in ("fixed rate", "own schedule")
+
+    def sends(self, pace: str) -> bool:
+        """Whether requests are sent in this way; our own schedule has a rate, too."""
+        return self.pace == pace or (self.scheduled and pace == "fixed rate")
 
     @property
     def capped(self) -> bool:
@@ -74,9 +78,19 @@ class Scenario:
         return self.pace == "fixed concurrency"
 
     @property
+    def scheduled(self) -> bool:
+        """Whether each request is sent at a time of our own schedule."""
+        return self.pace == "own schedule"
+
+    @property
+    def timed_here(self) -> bool:
+        """Whether requests are sent and timed by the system under test, of one query that LoadGen issues."""
+        return self.capped or self.scheduled
+
+    @property
     def reported(self) -> bool:
         """Whether each first token is reported to LoadGen."""
-        return self.streaming and not self.capped
+        return self.streaming and not self.timed_here
 
     @property
     def planned_by_rate(self) -> bool:
@@ -104,6 +118,11 @@ SCENARIO = {
         Scenario(
             *("concurrency", "Offline", ("datacenter", "edge"), "fixed concurrency", "tokens_per_sec", SERVER_LIMITS),
             unofficial="a fixed concurrency is no scenario of this benchmark",
+            min_duration_s=120.0,
+        ),
+        Scenario(
+            *("arrivals", "Offline", ("datacenter", "edge"), "own schedule", "tokens_per_sec", SERVER_LIMITS, 0.8),
+            unofficial="arrivals of one's own are no scenario of this benchmark",
             min_duration_s=120.0,
         ),
     )

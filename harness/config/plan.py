@@ -8,8 +8,8 @@ from typing import Any
 from harness.common.errors import UsageError
 from harness.common.secrets import hide_word
 from harness.common.system import GPU
+from harness.config import arrivals, mlperf, models
 from harness.config import endpoint as endpoints
-from harness.config import mlperf, models
 from harness.config.engine import EngineConfig, affecting
 from harness.config.engine_state import EngineState
 from harness.config.run import MOST, RunConfig
@@ -93,6 +93,22 @@ class Plan:
         }
 
     @property
+    def schedule(self) -> tuple[float, ...]:
+        """When each query is due, in seconds since the first, where the schedule is our own and no trace's: up to the
+        first that is not before the minimum duration, in whole rounds of samples that belong together."""
+        name, rate = self.config.arrivals, self.target_qps
+        if name is None or rate is None or (self.asked and self.asked.replay):
+            return ()
+        together = self.samples if self.asked and self.asked.whole_rounds else 1
+        return arrivals.times(name, rate, self.min_duration_s, self.seeds.schedule, together)
+
+    @property
+    def scheduled(self) -> int:
+        """How many queries a schedule of our own has."""
+        replay = self.asked.replay if self.asked else None
+        return replay.requests if replay else len(self.schedule)
+
+    @property
     def min_queries(self) -> int:
         """The fewest queries of a performance test: each sample once, and enough for LoadGen to judge a percentile.
 
@@ -101,6 +117,8 @@ class Plan:
         """
         if self.config.scenario_rules.several:
             return mlperf.SURE_P90_QUERIES
+        if self.config.scenario_rules.scheduled:
+            return self.scheduled
         if self.config.scenario_rules.capped:
             return max(WAVES * (self.concurrency or 1), mlperf.SURE_P90_QUERIES)
         own = self.config.min_duration != "auto"
@@ -122,6 +140,8 @@ class Plan:
             return (queries // self.samples + 1) * self.samples
         if pace == "all at once" or self.target_qps is None:
             return None
+        if self.config.scenario_rules.scheduled:
+            return self.scheduled
         if self.config.scenario_rules.capped:  # with LoadGen's own reserve
             return max(self.min_queries, math.ceil(1.1 * self.min_duration_s * self.target_qps))
         wanted = max(self.min_queries, self.min_duration_s * self.target_qps)
@@ -148,8 +168,8 @@ class Plan:
     @property
     def too_short(self) -> str | None:
         """Why the performance test cannot be VALID at its rate, in words; None where it can."""
-        rated = self.config.scenario_rules.fixed_rate and self.config.mode != "accuracy"
-        if not (rated and self.queries and self.target_qps):
+        rated = self.config.scenario_rules.fixed_rate and self.config.scenario_rules.reported
+        if not (rated and self.config.mode != "accuracy" and self.queries and self.target_qps):
             return None
         if self.queries >= mlperf.SURE_QUERIES:
             return None
@@ -241,11 +261,13 @@ def resolve(
     samples = task.samples if config.total_sample_count == "auto" else config.total_sample_count
     if samples > task.samples:
         raise UsageError(f"--total-sample-count {samples}: this data set has {task.samples:,} samples.")
-    if config.min_duration != "auto":
+    if asked and asked.replay:
+        min_duration = asked.replay.least_s(None if config.min_duration == "auto" else config.min_duration)
+    elif config.min_duration != "auto":
         min_duration = config.min_duration
     else:
         min_duration = task.min_duration_s
-        if samples < task.samples and not (asked or config.scenario_rules.capped):  # others repeat, however few
+        if samples < task.samples and not (asked or config.scenario_rules.timed_here):  # others repeat, however few
             min_duration = max(1.0, round(task.min_duration_s * samples / task.samples, 1))
             notes.append(
                 f"minimum duration: {min_duration:g} s = {task.min_duration_s:g} s x {samples:,} / {task.samples:,}"
@@ -264,7 +286,8 @@ def resolve(
     together = max(config.batches) if config.batches else int(config.samples_per_query)  # type: ignore[arg-type]
     if config.scenario_rules.several and together > samples:
         raise UsageError(f"--samples-per-query {together}: this run has {samples:,} samples.")
-    rates = {"all at once": config.offline_expected_qps, "fixed rate": config.server_target_qps}
+    rates: dict[str, Any] = {"all at once": config.offline_expected_qps, "fixed rate": config.server_target_qps}
+    rates["own schedule"] = asked.replay.rate if asked and asked.replay else config.arrival_rate
     rate = rates.get(config.scenario_rules.pace)
     slowest = min(rate) if isinstance(rate, tuple) else rate
     if config.scenario_rules.fixed_rate and isinstance(slowest, float) and samples / slowest > MOST["min_duration"]:

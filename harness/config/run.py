@@ -9,8 +9,8 @@ from typing import Literal
 from harness.common.coerce import as_flag, require
 from harness.common.errors import UsageError
 from harness.common.system import cores
+from harness.config import arrivals, mlperf, profile
 from harness.config import endpoint as endpoints
-from harness.config import mlperf, profile
 from harness.config import workload as workloads
 from harness.config.engine import EngineConfig, affecting
 from harness.config.flags import ACCURACY, BENCHMARK, DATA, MODEL, OUTPUT, RATE, SERVER, Auto, flag
@@ -32,6 +32,7 @@ MOST = {  # what LoadGen can plan for: beyond, its counters overflow without a w
 }
 
 
+ScenarioName = Literal["offline", "server", "interactive", "singlestream", "multistream", "concurrency", "arrivals"]
 MOST_MS = 10**6  # of a latency limit, which LoadGen holds in whole milliseconds
 
 
@@ -90,13 +91,13 @@ class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
         "work",
         "Which sample set and scenarios. auto: datacenter, or edge for singlestream, which it alone has.",
     )
-    scenario: Literal["offline", "server", "interactive", "singlestream", "multistream", "concurrency"] = flag(
+    scenario: ScenarioName = flag(
         "offline",
         BENCHMARK,
         "work",
-        "offline: everything at once; server: random arrivals within latency limits; interactive: the same with "
-        "tighter limits; singlestream: one request at a time; multistream, concurrency: N at a time, no scenarios of "
-        "this benchmark. datacenter takes all but singlestream; edge takes all but server and interactive.",
+        "offline: all at once; server: random arrivals within latency limits; interactive: the same, tighter; "
+        "singlestream: one at a time; multistream, concurrency: N at a time; arrivals: at times of your own. "
+        "datacenter takes all but singlestream; edge takes all but server and interactive.",
     )
     mode: Literal["accuracy", "performance", "both"] = flag(
         "both", BENCHMARK, "nothing", "Check the answers, measure the speed, or one after the other on one engine."
@@ -105,8 +106,8 @@ class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
         "none",
         BENCHMARK,
         "nothing",
-        "One of MLPerf's compliance tests after the others: test06, logged outputs match what was reported to LoadGen; "
-        "test04, a repeated sample is not answered from a cache.",
+        "One of MLPerf's compliance tests after the others. test06: logged outputs match what was reported to LoadGen; "
+        "test04: a repeated sample is not answered from a cache.",
     )
     max_new_tokens: int = flag(mlperf.MAX_NEW_TOKENS, BENCHMARK, "work", "Longest answer, in tokens. MLPerf: 128.")
     total_sample_count: int | Auto = flag(
@@ -128,7 +129,7 @@ class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
         "auto",
         RATE,
         "speed",
-        "Queries per second to send (server, interactive). auto: 0.8 (server) or 0.6 (interactive) of the Offline "
+        "Queries/s (server, interactive, arrivals). auto: 0.8 (server) or 0.6 (interactive) of the Offline "
         "rate; max: search for the highest rate that is VALID, then run at it; 5,10,20: test each rate, then run at "
         "the highest that is VALID.",
     )
@@ -152,13 +153,13 @@ class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
         None,
         RATE,
         "speed",
-        "Server, Interactive, concurrency: limit on the time to first token (TTFT), p99, in ms. Unset: MLPerf's.",
+        "Limit on TTFT p99 (time to first token), ms. Of server, interactive, concurrency, arrivals. Unset: MLPerf's.",
     )
     tpot_limit: int | None = flag(
         None,
         RATE,
         "speed",
-        "Server, Interactive, concurrency: limit on the time per output token (TPOT), p99, in ms. Unset: MLPerf's.",
+        "Limit on TPOT p99 (time per output token), ms. As --ttft-limit. Unset: MLPerf's.",
     )
     offline_expected_qps: float | Auto = flag(
         "auto", RATE, "speed", "Samples per second that LoadGen plans for. auto: measured on the loaded engine first."
@@ -171,7 +172,7 @@ class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
     )
     sort_by_length: bool = flag(False, RATE, "speed", "Offline: longest prompt first.")
 
-    high_accuracy: bool = flag(False, ACCURACY, "nothing", "Gate at 99.9 % of the reference scores instead of 99 %.")
+    high_accuracy: bool = flag(False, ACCURACY, "nothing", "Gate at 99.9 % of the reference, not 99 %.")
     disable_accuracy_gate: bool = flag(False, ACCURACY, "nothing", "Report the scores without a verdict.")
     no_exit_on_accuracy_fail: bool = flag(
         False, ACCURACY, "nothing", "Continue with performance, and exit with 0, if the gate fails."
@@ -184,11 +185,9 @@ class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
         None,
         OUTPUT,
         "nothing",
-        "Price of the whole machine per hour, in any currency: the report gives the cost of tokens.",
+        "The machine's price per hour, in any currency. The report gives the cost of tokens.",
     )
-    label: str = flag(
-        "", OUTPUT, "nothing", "A name for this run, shown in reports; report.py takes it instead of the run's path."
-    )
+    label: str = flag("", OUTPUT, "nothing", "A name for this run, in reports. report.py takes it instead of a path.")
     dry_run: bool = flag(
         False,
         OUTPUT,
@@ -217,6 +216,7 @@ class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
         object.__setattr__(self, "endpoint", endpoints.checked(self.endpoint))
         self.check_workload(self.mode, given)
         self.take_concurrency(given)
+        self.take_arrivals(given)
         if self.category == "auto":
             object.__setattr__(self, "category", self.scenario_rules.categories[0])
         allowed = mlperf.SCENARIOS[self.category]
@@ -246,6 +246,8 @@ class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
             raise UsageError(
                 "--samples-per-query with several numbers tests speeds: it takes --mode performance or both."
             )
+        if self.tries_rates and self.scenario_rules.scheduled:
+            raise UsageError("--arrivals takes one rate: --server-target-qps X, or auto.")
         if self.tries_rates and (self.mode == "accuracy" or not self.scenario_rules.fixed_rate):
             raise UsageError(
                 "--server-target-qps max, or several rates, tests speeds: it takes --scenario server or interactive, "
@@ -283,6 +285,24 @@ class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
                 f"--concurrency {max(self.levels):,}: {len(self.endpoint)} endpoint(s) take {most:,} at once; raise "
                 "--max-in-flight."
             )
+
+    def take_arrivals(self, given: Collection[str]) -> None:
+        """--arrivals and its scenario imply each other. Raises UsageError for what does not go together."""
+        if self.arrivals is not None and self.concurrency is not None:
+            raise UsageError("--arrivals and --concurrency both say when requests are sent: give one.")
+        if self.arrivals is not None and "scenario" not in given:
+            object.__setattr__(self, "scenario", arrivals.SCENARIO)
+        if self.scenario == arrivals.SCENARIO and self.arrivals is None:
+            object.__setattr__(self, "arrivals", "poisson")
+        self.check_arrivals(self.scenario)
+
+    @property
+    def arrival_rate(self) -> float | str:
+        """Requests a second on average, where this program sends them: what was asked for, else a ramp's own."""
+        shape, asked = self.asked_arrivals, self.server_target_qps
+        if asked == "auto" and shape and shape.ends:
+            return sum(shape.ends) / 2
+        return asked if isinstance(asked, float) else "auto"
 
     @property
     def levels(self) -> tuple[int, ...]:

@@ -8,10 +8,12 @@ import random
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal, get_args
 
-from harness.common.coerce import as_flag
+from harness.common.coerce import as_flag, require
 from harness.common.errors import UsageError
 from harness.common.paths import ROOT
+from harness.config.arrivals import ArrivalFlags, Replay
 from harness.config.flags import BENCHMARK, flag
 
 FOLDER = ROOT / "workloads"
@@ -37,20 +39,100 @@ WORKLOADS = {
         Workload("chat", FOLDER / "chat.jsonl", "users of an assistant: short questions, some in mid-conversation"),
         Workload("classification", FOLDER / "classification.jsonl", "labelling of reviews and tickets: short answers"),
         Workload("code", FOLDER / "code.jsonl", "a programming assistant: complete, explain, repair, test"),
+        Workload(
+            "long-chat", FOLDER / "long-chat.yaml", "conversations of four turns that grow, under one system prompt"
+        ),
+        Workload(
+            *("long-classification", FOLDER / "long-classification.yaml"),
+            "labelling of whole documents, 3,000 to 12,000 tokens under the same instructions",
+        ),
     )
 }
 
 
 @dataclass(frozen=True)
 class Lengths:
-    """Lengths in tokens: fixed, or log-normal with this median and the standard deviation `sigma` of the logarithm."""
+    """Lengths in tokens: fixed; log-normal with this median and, as `sigma`, the standard deviation of the logarithm;
+    or, for a `sigma` above `MOST_SIGMA`, normal with that standard deviation in tokens. What is drawn out of the
+    bounds is drawn again."""
 
     median: int
     sigma: float = 0.0
+    low: int = 1
+    high: int | None = None
 
     def draw(self, source: random.Random) -> int:
         """One length, at least 1."""
+        while True:
+            found = self.anywhere(source)
+            if self.low <= found <= (self.high or math.inf):
+                return found
+
+    def anywhere(self, source: random.Random) -> int:
+        if self.sigma > MOST_SIGMA:
+            return round(source.gauss(self.median, self.sigma))
         return max(1, round(self.median * math.exp(source.gauss(0.0, self.sigma))))
+
+    def __str__(self) -> str:
+        spread = f"~{self.sigma:g}" if self.sigma else ""
+        return f"{self.median}{spread}{f':{self.low}-{self.high}' if self.high else ''}"
+
+
+SaltAt = Literal["none", "start", "after-prefix"]
+SALT_TOKENS = 8
+MOST_SHARED = {"prefix_len": MOST_TOKENS, "prefixes": 10**5, "turns": 1000}
+PROFILE_KEYS = ("about", "input_len", "output_len", "prefix_len", "prefixes", "turns", "salt")
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What prompts share: one of `prefixes` beginnings of `prefix_len` tokens, and the turns before in a conversation
+    of `turns`. Where `salt` is put in, prompts share nothing, or nothing but that."""
+
+    prefix_len: int = 0
+    prefixes: int = 1
+    turns: int = 1
+    salt: SaltAt = "none"
+
+    @property
+    def plain(self) -> bool:
+        return not self.prefix_len and self.turns == 1
+
+    @property
+    def salt_tokens(self) -> int:
+        return 0 if self.salt == "none" else SALT_TOKENS
+
+    @property
+    def said(self) -> str:
+        """In words, for the report."""
+        parts = []
+        if self.prefix_len:
+            parts.append(f"one of {self.prefixes:,} beginnings of {self.prefix_len:,} tokens")
+        if self.turns > 1:
+            parts.append(f"conversations of {self.turns:,} turns")
+        if self.salt != "none":
+            parts.append(
+                f"{SALT_TOKENS} tokens of salt {'at the start' if self.salt == 'start' else 'after the prefix'}"
+            )
+        return "".join(f"; {part}" for part in parts)
+
+
+def shared(where: str, **values: Any) -> Shared:
+    """What a profile or flags say that prompts share; `where` stands before a name in messages. Raises UsageError."""
+    for name, value in values.items():
+        shown = where + (name.replace("_", "-") if where == "--" else name)
+        if name == "salt":
+            require(value in get_args(SaltAt), shown, " or ".join(get_args(SaltAt)), value)
+        else:
+            least, most = int(name != "prefix_len"), MOST_SHARED[name]
+            ok = type(value) is int and least <= value <= most
+            require(ok, shown, f"a whole number from {least} to {most:,}", value)
+    found = Shared(**values)
+    if found.prefixes > 1 and not found.prefix_len:
+        raise UsageError(
+            f"{where}prefixes: beginnings have a length: give {where}prefix{'-' if where == '--' else '_'}len."
+        )
+    return found
 
 
 @dataclass(frozen=True)
@@ -70,6 +152,8 @@ class RequestSet:
     exact: bool
     digest: str
     notes: tuple[str, ...] = ()
+    whole_rounds: bool = False  # each is asked as often as any other, since they belong together
+    replay: Replay | None = None  # where they come at the times of a trace
 
     @property
     def key(self) -> str:
@@ -86,35 +170,66 @@ class RequestSet:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WorkloadFlags:
+class WorkloadFlags(ArrivalFlags):
     """The flags of `run.py` that say what is asked."""
 
     workload: str = flag(
         OFFICIAL,
         BENCHMARK,
         "work",
-        f"{', '.join(WORKLOADS)}; or the path of a file of JSON lines or of ShareGPT's. A line has prompt, messages or "
-        "prompt_token_ids, and max_tokens. All but summarization: --mode performance, never comparable with MLPerf.",
+        f"{', '.join(WORKLOADS)}; or a file of requests, a profile (YAML) or hf:NAME of the hub. Files are JSON lines, "
+        "each with prompt, messages or prompt_token_ids, and max_tokens, or ShareGPT's. All but summarization: "
+        "--mode performance, never comparable with MLPerf.",
+    )
+    prompt_column: str | None = flag(
+        None, BENCHMARK, "work", "The key or column with the prompt's text. Unset: prompt."
     )
     input_len: str | None = flag(
         None,
         BENCHMARK,
         "work",
-        "With --output-len: random prompts of N tokens, or of N~S. N~S, as in 512~0.5: log-normal lengths with median "
-        "N and S as the standard deviation of their logarithm.",
+        "With --output-len: random prompts of N, N~S or N~S:LOW-HIGH tokens. N~S, as in 512~0.5: log-normal lengths "
+        "with median N and S as the standard deviation of their logarithm; S above 3, as in 6000~1500: normal, in "
+        "tokens.",
     )
     output_len: str | None = flag(
         None, BENCHMARK, "work", "With --input-len: answers of exactly N tokens, or N~S, past any end of text."
+    )
+    prefix_len: int | None = flag(None, BENCHMARK, "work", "Tokens of a beginning that random prompts share.")
+    prefixes: int | None = flag(None, BENCHMARK, "work", "How many such beginnings there are. Unset: 1.")
+    turns: int | None = flag(None, BENCHMARK, "work", "Turns of each conversation of random prompts. Unset: 1.")
+    salt: Literal["none", "start", "after-prefix"] | None = flag(
+        None,
+        BENCHMARK,
+        "work",
+        "Unique tokens in each prompt: nothing, or only the prefix, is shared. Unset: none.",
     )
 
     @property
     def official_workload(self) -> bool:
         """Whether MLPerf's own samples are asked."""
-        return self.workload == OFFICIAL and self.input_len is None
+        return self.workload == OFFICIAL and self.input_len is None and not self.replays
+
+    @property
+    def replays_lengths(self) -> bool:
+        """Whether a trace says how long requests are."""
+        return self.replays and self.workload == OFFICIAL and self.input_len is None
+
+    @property
+    def given_shared(self) -> dict[str, Any]:
+        """What flags say that prompts share."""
+        values = {name: getattr(self, name) for name in ("prefix_len", "prefixes", "turns", "salt")}
+        return {name: value for name, value in values.items() if value is not None}
+
+    @property
+    def shared(self) -> Shared:
+        return shared("--", **self.given_shared)
 
     @property
     def workload_name(self) -> str:
         """What is asked, in a word or two."""
+        if self.replays_lengths:
+            return f"trace {self.trace.name}"
         return self.workload if self.input_len is None else f"input {self.input_len}, output {self.output_len}"
 
     def check_workload(self, mode: str, given: Collection[str]) -> None:
@@ -128,9 +243,21 @@ class WorkloadFlags:
             raise UsageError("--workload is a set of prompts; --input-len and --output-len make others: give one.")
         if synthetic and "max_new_tokens" in given:
             raise UsageError("--max-new-tokens: --output-len says how long answers are.")
+        drawn = bool(synthetic) or is_profile(self.workload)
+        if "max_new_tokens" in given and (drawn or self.replays_lengths):
+            raise UsageError(
+                f"--max-new-tokens: the {'trace' if self.replays else 'profile'} says how long answers are."
+            )
+        if not drawn and (self.replays_lengths or set(self.given_shared) - {"salt"} or self.official_workload):
+            for name in self.given_shared:
+                raise UsageError(f"{as_flag(name)} is for random prompts: --input-len, or a profile as --workload.")
+        self.shared  # noqa: B018  # raises what is wrong with it
+        if "prompt_column" in given and (drawn or self.official_workload or self.replays_lengths):
+            raise UsageError("--prompt-column is for a file of requests, or hf:NAME, as --workload.")
         if self.official_workload:
             return
         asked = f"--workload {self.workload}" if not synthetic else "--input-len"
+        asked = f"--arrivals {self.arrivals}" if self.replays_lengths else asked
         if mode != "performance":
             raise UsageError(f"{asked} has no reference answers, so speed alone is measured: add --mode performance.")
         for name in ("compliance", "dataset_path"):
@@ -138,16 +265,26 @@ class WorkloadFlags:
                 raise UsageError(f"{as_flag(name)} is for MLPerf's own samples; not with {asked}.")
 
 
+def is_profile(workload: str) -> bool:
+    """Whether a workload is a profile: lengths to draw, rather than requests."""
+    path = WORKLOADS[workload].path if workload in WORKLOADS else Path(workload)
+    return path is not None and path.suffix in (".yaml", ".yml")
+
+
 def lengths(name: str, text: str) -> Lengths:
-    """What --input-len or --output-len gives: N or N~S. Raises UsageError."""
-    median, tilde, sigma = text.partition("~")
+    """What --input-len or --output-len gives: N, N~S or N~S:LOW-HIGH. Raises UsageError."""
+    drawn, colon, bounds = text.partition(":")
+    median, tilde, sigma = drawn.partition("~")
+    low, _, high = bounds.partition("-")
     try:
-        found = Lengths(int(median), float(sigma) if tilde else 0.0)
+        within = (int(low), int(high)) if colon else (1, None)
+        found = Lengths(int(median), float(sigma) if tilde else 0.0, *within)
     except ValueError:
         found = Lengths(0)
-    if not 0 < found.median <= MOST_TOKENS or not 0 <= found.sigma <= MOST_SIGMA:
+    inside = found.low >= 1 and found.low <= found.median <= (found.high or MOST_TOKENS) <= MOST_TOKENS
+    if not found.median or not inside or not 0 <= found.sigma <= MOST_TOKENS:
         raise UsageError(
-            f"{name} takes N tokens from 1 to {MOST_TOKENS:,}, or N~S with S from 0 to {MOST_SIGMA:g}, as in 512 or "
-            f"512~0.5; got {text!r}."
+            f"{name} takes N tokens from 1 to {MOST_TOKENS:,}, N~S, as in 512~0.5 (log-normal) or 6000~1500 (normal), "
+            f"or N~S:LOW-HIGH with N in these bounds; got {text!r}."
         )
     return found

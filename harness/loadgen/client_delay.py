@@ -1,4 +1,4 @@
-"""How late this client sends: from the time for which LoadGen scheduled a query until it is on its way to the engine.
+"""How late this client sends: from the time for which a query was scheduled until it is on its way to the engine.
 
 LoadGen counts latencies from the scheduled time, so the client's own delay is a part of each TTFT. It has three parts:
 until LoadGen issued the query, which its trace has; until this program's code had it, by two clocks, whose difference
@@ -18,10 +18,11 @@ from harness.loadgen.request_times import spread
 FILE = "client_times.json"
 
 
-def write(folder: Path, issued: Sequence[float], sent: Sequence[float]) -> None:
-    """Keeps when each query came and was sent, in the order of issue, in seconds since the first came."""
+def write(folder: Path, issued: Sequence[float], sent: Sequence[float], due: Sequence[float] = ()) -> None:
+    """Keeps when each query came and was sent, in the order of issue, in seconds since the first came; and when it was
+    due, where the schedule was our own."""
     begin = min(issued, default=0.0)
-    columns = {"issued_s": issued, "sent_s": sent}
+    columns = {"issued_s": issued, "sent_s": sent} | ({"due_s": due} if due else {})
     write_json(folder / FILE, {name: [round(time - begin, 6) for time in times] for name, times in columns.items()})
 
 
@@ -31,6 +32,8 @@ def of(folder: Path) -> Latency | None:
         return None
     times, samples = read(folder / FILE, dict[str, list[float]]), request_times.samples(folder)
     issued, sent = times.get("issued_s", []), times.get("sent_s", [])
+    if times.get("due_s"):  # arrivals of one's own, by one clock
+        return spread([1e3 * (at - due) for at, due in zip(sent, times["due_s"], strict=True)])
     if not samples or not len(samples) == len(issued) == len(sent):
         return None
     apart = min(1e3 * at - sample.scheduled_ms - sample.delay_ms for sample, at in zip(samples, issued, strict=True))

@@ -28,17 +28,23 @@ def changing(plan: Plan) -> dict[str, int | float]:
     """By the keys of `CHANGING`, what the plan sets; the rest stays as MLPerf has it."""
     values: dict[str, int | float | None] = {
         "min_duration": round(plan.min_duration_s * 1000),
-        "target_qps": plan.target_qps,
+        "target_qps": offline_rate(plan) if plan.config.scenario_rules.scheduled else plan.target_qps,
         "target_latency": plan.expected_latency_ms,
     }
     if plan.config.scenario_rules.several:
         values["samples_per_query"] = plan.samples_per_query
-    if plan.samples != mlperf.OFFICIAL[plan.config.category].samples or plan.config.scenario_rules.capped:
+    if plan.samples != mlperf.OFFICIAL[plan.config.category].samples or plan.config.scenario_rules.timed_here:
         values["performance_sample_count_override"] = plan.samples
         values["min_query_count"] = plan.min_queries
     elif plan.min_queries != plan.samples:
         values["min_query_count"] = plan.min_queries
     return {key: value for key, value in values.items() if value is not None}
+
+
+def offline_rate(plan: Plan) -> float:
+    """The rate at which LoadGen issues the queries of our own schedule and no more: it takes 1.1 x rate x duration of
+    them, or the fewest that it is told, `min_query_count`."""
+    return 0.9 * plan.scheduled / (1.1 * plan.min_duration_s)
 
 
 def user_conf(plan: Plan) -> str:
@@ -52,9 +58,8 @@ def user_conf(plan: Plan) -> str:
     if plan.limits and plan.limits != plan.config.scenario_rules.limits and plan.config.scenario_rules.reported:
         settings["ttft_latency"] = f"{plan.limits.ttft_ms:.6g}"
         settings["tpot_latency"] = f"{plan.limits.tpot_ms:.6g}"
-    if (
-        plan.asked or plan.config.scenario_rules.capped
-    ):  # of many requests no more than the duration takes, rather than whole rounds of all
+    many = plan.asked or plan.config.scenario_rules.timed_here
+    if many and not (plan.asked and plan.asked.whole_rounds):  # no more than the duration takes, not all of them
         settings["sample_concatenate_permutation"] = "0"
     return "".join(f"{plan.loadgen_model}.{scenario}.{key} = {value}\n" for key, value in settings.items())
 

@@ -1,8 +1,9 @@
-"""The times of each request: LoadGen's, or at fixed concurrency our own, which LoadGen does not know.
+"""The times of each request: LoadGen's, or our own, which LoadGen does not know.
 
-At fixed concurrency LoadGen issues one Offline query; it logs when each sample is answered, but not when it was sent.
-So the system under test notes when each is sent, when its first token and when its last one is there. `requests.csv`
-keeps that: seconds since the first was sent, of the process's own clock.
+At fixed concurrency and with arrivals of one's own LoadGen issues one Offline query; it logs when each sample is
+answered, but not when it was sent. So the system under test notes when each is sent, when its first token and when its
+last one is there. `requests.csv` keeps that: seconds since the first was sent, of the process's own clock; of arrivals
+also when each was due, from which its latencies count, as LoadGen's do in Server.
 """
 
 import csv
@@ -17,6 +18,7 @@ from harness.loadgen.log import Latency, LogError, Sample, TestResult
 
 REQUESTS, ISSUED = "requests.csv", "issued.json"
 COLUMNS = ("sample", "prompt_tokens", "output_tokens", "sent_s", "first_token_s", "done_s")
+DUE = "due_s"
 HALF = 2
 
 
@@ -35,13 +37,15 @@ class SteadyPart:
         return self.end_s - self.begin_s
 
 
-def write(folder: Path, rows: Sequence[tuple[int, int, int, float, float, float]]) -> None:
-    """Keeps `COLUMNS` of each request, in the order of issue; times by any one clock, in seconds."""
-    begin = min((row[3] for row in rows), default=0.0)
+def write(folder: Path, rows: Sequence[tuple[int, int, int, float, float, float]], due: Sequence[float] = ()) -> None:
+    """Keeps `COLUMNS` of each request, in the order of issue, and when each was `due`, if there was such a time; times
+    by any one clock, in seconds."""
+    begin = min(due or [row[3] for row in rows], default=0.0)
     with (folder / REQUESTS).open("w", newline="") as file:
         table = csv.writer(file)
-        table.writerow(COLUMNS)
-        table.writerows([*row[:3], *(f"{time - begin:.6f}" for time in row[3:])] for row in rows)
+        table.writerow([*COLUMNS, *([DUE] if due else [])])
+        for row, *more in zip(rows, *([due] if due else []), strict=True):
+            table.writerow([*row[:3], *(f"{time - begin:.6f}" for time in (*row[3:], *more))])
 
 
 def samples(folder: Path) -> list[Sample]:
@@ -67,12 +71,19 @@ def marked(found: list[Sample], folder: Path) -> list[Sample]:
 def own(folder: Path) -> list[Sample]:
     """Those of `requests.csv`. Raises UsageError for a damaged file."""
     columns = read_columns(folder / REQUESTS, COLUMNS)
-    rows = zip(*(columns[name] for name in ("sample", "sent_s", "first_token_s", "done_s")), strict=True)
+    begin: Sequence[float | None] = dues(folder) or columns["sent_s"]
+    rows = zip(columns["sample"], begin, columns["first_token_s"], columns["done_s"], strict=True)
     found = [
         Sample(order, int(index), 1e3 * sent, 1e3 * (first - sent), 1e3 * (done - sent))
-        for order, (index, sent, first, done) in enumerate(tuple(map(float, row)) for row in rows)
+        for order, (index, sent, first, done) in enumerate(tuple(float(cell or 0.0) for cell in row) for row in rows)
     ]
     return marked(found, folder)
+
+
+def dues(folder: Path) -> list[float]:
+    """When each request of `requests.csv` was due, in the order of issue; none where there was no such time."""
+    known = read_columns(folder / REQUESTS).get(DUE, [])
+    return [due for due in known if due is not None]
 
 
 def with_own_times(result: TestResult, folder: Path, counts: Sequence[int]) -> TestResult:

@@ -107,6 +107,9 @@ class Bench:
         settings = self.settings.of(plan, folder)
         tested = self.make_sut(self.engine, self.library.prompts, plan)
         tested.most_new_tokens = self.library.new_tokens
+        tested.conversations, tested.salt = self.library.conversations, self.library.salt
+        if isinstance(tested, sut.ScheduledSUT) and self.library.arrivals:
+            tested.schedule = self.library.arrivals
         tested.timed, tested.max_failed = mode != "accuracy", plan.config.max_failed
         if plan.running.prefix_caching:  # what one test computed is not to serve the next
             self.engine.wait(self.engine.spawn(self.engine.reset_prefix_cache()), lambda: self.check(folder))
@@ -142,11 +145,13 @@ class Bench:
         lengths = [len(self.library.prompts[index]) for index in tested.indices]
         files.write_json(folder / "prompt_tokens.json", lengths)
         files.write_json(folder / request_times.ISSUED, tested.indices)
-        if isinstance(tested, sut.CappedSUT):
+        if isinstance(tested, sut.TimedSUT):
             times = (tested.issued_at, tested.first_token_at, tested.completed_at)
-            request_times.write(folder, list(zip(tested.indices, lengths, tested.new_tokens, *times, strict=True)))
+            rows = list(zip(tested.indices, lengths, tested.new_tokens, *times, strict=True))
+            request_times.write(folder, rows, tested.due_at)
         if rated:
-            client_delay.write(folder, tested.issued_at, tested.sent_at)
+            due = tested.due_at if isinstance(tested, sut.TimedSUT) else ()
+            client_delay.write(folder, tested.issued_at, tested.sent_at, due)
         queue = queueing.observed(tested.issued_at, tested.completed_at) if rated else None
         return Tested(folder, loaded, tested.new_tokens, queue, used)
 

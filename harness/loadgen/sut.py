@@ -3,18 +3,20 @@
 import asyncio
 import time
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import mlperf_loadgen as lg
 
-from harness.common.errors import EmptyAnswerError, EndpointError
+from harness.common.errors import EmptyAnswerError, EndpointError, LoadGenError
 from harness.common.progress import Counters
 from harness.config.endpoint import may_fail
 from harness.config.plan import Plan
 from harness.engines.protocol import ON_SENT, Engine
 from harness.loadgen.failures import PLACEHOLDER
+from harness.workloads.salt import Salt
 
 Item = TypeVar("Item")
 
@@ -37,6 +39,8 @@ class SUT:
     completed_at: list[float] = field(default_factory=list)
     sent_at: list[float] = field(default_factory=list)
     most_new_tokens: Sequence[int] | None = None  # of each sample's answer; None: as many as in every answer
+    conversations: Sequence[int] | None = None  # of each sample, where several are turns of one, in order
+    salt: Salt | None = None
     timed: bool = True  # whether LoadGen measures; in an accuracy test an empty answer is a bad answer
     failure: BaseException | None = None
     max_failed: str = "0"  # as the flag has it
@@ -52,7 +56,10 @@ class SUT:
         self.sent_at.extend([0.0] * len(ids))
         self.indices.extend(indices)
         self.counters.issued += len(ids)
-        queries = [Query(id, index, first + n) for n, (id, index) in enumerate(zip(ids, indices, strict=True))]
+        queries = []
+        for order, (id, index) in enumerate(zip(ids, indices, strict=True), start=first):
+            queries.append(Query(id, index, order, self._issues[index]))
+            self._issues[index] += 1
         self.engine.loop.call_soon_threadsafe(self.start, queries)
 
     def start(self, queries: "list[Query]") -> None:
@@ -67,6 +74,7 @@ class SUT:
 
     def __post_init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps only weak references
+        self._issues: Counter[int] = Counter()  # of each sample so far
 
     def _finished(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
@@ -107,7 +115,13 @@ class SUT:
     def request(self, query: "Query") -> tuple[list[int], int | None]:
         """What the engine is asked: the prompt, and the most tokens of its answer."""
         most = None if self.most_new_tokens is None else self.most_new_tokens[query.index]
-        return self.prompts[query.index], most
+        prompt = self.prompts[query.index]
+        if self.salt:
+            prompt = self.salt.salted(prompt, query.order, self.conversation(query.index), query.round)
+        return prompt, most
+
+    def conversation(self, index: int) -> int:
+        return self.conversations[index] if self.conversations else index
 
     def complete(self, query: "Query", tokens: Sequence[int]) -> None:
         """Reports a whole answer. Raises EmptyAnswerError for one without tokens where it is timed: it cannot be."""
@@ -134,6 +148,7 @@ class Query:
     id: int
     index: int
     order: int
+    round: int = 0  # how often its sample was issued before
 
 
 @dataclass
@@ -186,27 +201,24 @@ class StreamingSUT(SUT):
 
 
 @dataclass
-class CappedSUT(SUT):
-    """Fixed concurrency: `at_once` requests in flight, the next as soon as one is answered. LoadGen issues all at the
-    start, so `issued_at` is when each is sent here, and `first_token_at` when its first token is there."""
+class TimedSUT(SUT):
+    """LoadGen issues all queries at the start, and each is sent on when the time has come for it: `issued_at` is when
+    it is sent here, `first_token_at` when its first token is there, `due_at` when it should have been sent."""
 
-    at_once: int | None = None  # None: all
     first_token_at: list[float] = field(default_factory=list)
+    due_at: list[float] = field(default_factory=list)
 
     def start(self, queries: list[Query]) -> None:
         self.counters.issued -= len(queries)  # counted again, each when it is sent
         self.first_token_at.extend([0.0] * len(queries))
-        left = iter(queries)
-        for _ in range(min(self.at_once or len(queries), len(queries))):
-            self.run(self.one_after_the_other(left))
+        self.begin(queries)
 
-    async def one_after_the_other(self, left: Iterator[Query]) -> None:
-        for query in left:
-            await self.attempt(query)
+    def begin(self, queries: list[Query]) -> None:
+        raise NotImplementedError
 
     async def answer(self, query: Query) -> None:
         self.counters.issued += 1
-        begin = self.issued_at[query.order] = time.perf_counter()
+        begin = self.issued_at[query.order] = self.sending(query)
         tokens: list[int] = []
         async for new in self.engine.stream(*self.request(query)):
             if not tokens and new:
@@ -216,6 +228,74 @@ class CappedSUT(SUT):
             tokens.extend(new)
         self.complete(query, tokens)
 
+    def talks(self, queries: Sequence[Query]) -> list[list[Query]]:
+        """What is asked one after the other: the turns of a conversation in their order; else each query alone."""
+        if not self.conversations:
+            return [[query] for query in queries]
+        found: dict[tuple[int, int], list[Query]] = {}
+        for query in queries:
+            found.setdefault((query.round, self.conversation(query.index)), []).append(query)
+        return [sorted(turns, key=lambda query: query.index) for turns in found.values()]
+
+
+@dataclass
+class CappedSUT(TimedSUT):
+    """Fixed concurrency: `at_once` requests in flight, the next as soon as one is answered; of conversations, as many
+    at a time."""
+
+    at_once: int | None = None  # None: all
+
+    def begin(self, queries: list[Query]) -> None:
+        talks = self.talks(queries)
+        left = iter(talks)
+        for _ in range(min(self.at_once or len(talks), len(talks))):
+            self.run(self.one_after_the_other(left))
+
+    async def one_after_the_other(self, left: Iterator[list[Query]]) -> None:
+        for talk in left:
+            for query in talk:
+                await self.attempt(query)
+
+
+@dataclass
+class ScheduledSUT(TimedSUT):
+    """Arrivals of one's own: each query is sent at its time in `schedule`, in seconds since the first, answered or not
+    those before it. `by_sample`: the times are those of the samples, else of the queries in order of issue."""
+
+    schedule: Sequence[float] = ()
+    by_sample: bool = False
+
+    def begin(self, queries: list[Query]) -> None:
+        if not self.timed:  # the speed does not count
+            self.schedule = [0.0] * len(queries)
+        ordered = self.ordered(queries)
+        if len(ordered) != len(self.schedule):
+            self.failure = LoadGenError(
+                f"LoadGen issued {len(ordered):,} samples; the schedule has {len(self.schedule):,}."
+            )
+            return
+        self.due_at = [0.0] * len(ordered)
+        self.run(self.released(ordered))
+
+    def ordered(self, queries: list[Query]) -> list[Query]:
+        """The queries in the order of their times: of conversations, all first turns before all second ones."""
+        if self.by_sample:
+            return sorted(queries, key=lambda query: query.index)
+        if not self.conversations:
+            return queries
+        talks = self.talks(queries)
+        turns = [(query.round, turn, query) for talk in talks for turn, query in enumerate(talk)]
+        return [query for *_, query in sorted(turns, key=lambda item: item[:2])]
+
+    async def released(self, queries: list[Query]) -> None:
+        """Sends each at its time."""
+        zero = time.perf_counter()
+        for query, due in zip(queries, self.schedule, strict=True):
+            self.due_at[query.order] = zero + due
+            if (left := zero + due - time.perf_counter()) > 0:
+                await asyncio.sleep(left)
+            self.run(self.attempt(query))
+
 
 Make = Callable[[Engine, list[list[int]], Plan], SUT]
 
@@ -223,6 +303,9 @@ Make = Callable[[Engine, list[list[int]], Plan], SUT]
 def create(engine: Engine, prompts: list[list[int]], plan: Plan) -> SUT:
     """The system under test of a scenario."""
     config = plan.config
+    if config.scenario_rules.scheduled:
+        replay = plan.asked.replay if plan.asked else None
+        return ScheduledSUT(engine, prompts, schedule=plan.schedule, by_sample=bool(replay and replay.each_its_own))
     if config.scenario_rules.capped:
         return CappedSUT(engine, prompts, at_once=plan.concurrency)
     if config.scenario_rules.streaming:

@@ -54,7 +54,7 @@ def unused(config: RunConfig) -> list[str]:
     return [
         f"{name} is not used: --scenario {config.scenario} does not send at a rate of that kind"
         for name, pace in flags.items()
-        if given[name] != "auto" and config.scenario_rules.pace != pace
+        if given[name] != "auto" and not config.scenario_rules.sends(pace)
     ]
 
 
@@ -67,6 +67,8 @@ def needed(config: RunConfig) -> Need:
         return "nothing" if accuracy_only else "batches" if config.batches else "latency"
     if pace == "fixed concurrency":
         return "nothing" if accuracy_only else "most" if config.concurrency == "max" else "levels"
+    if config.scenario_rules.scheduled and (accuracy_only or config.own_rate):
+        return "nothing"
     if config.tries_rates:
         return "max" if config.server_target_qps == "max" else "curve"
     return "nothing" if config.server_target_qps != "auto" else "server"

@@ -141,6 +141,7 @@ async def streamed(engine: Engine, request: Request) -> None:
 LOADS: dict[str, Callable[[Plan, Engine, Requests], Load]] = {
     "all at once": all_at_once,
     "fixed rate": at_a_rate,
+    "own schedule": at_a_rate,  # random at its mean rate
     "one by one": one_by_one,
     "fixed concurrency": in_flight,
 }

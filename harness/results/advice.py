@@ -27,8 +27,8 @@ def client(test: Performance | None) -> str:
     if not (delay and first and delay.p99 > SHOWS * first.p99):
         return ""
     return (
-        f"the client was late: p99 {number(delay.p99, 3)} ms from LoadGen's schedule until a request was sent, "
-        f"{number(100 * delay.p99 / first.p99, 3)} % of TTFT p99 (a warning above {100 * SHOWS:g} %), which LoadGen "
+        f"the client was late: p99 {number(delay.p99, 3)} ms from its schedule until a request was sent, "
+        f"{number(100 * delay.p99 / first.p99, 3)} % of TTFT p99 (a warning above {100 * SHOWS:g} %), which "
         "counts as the engine's"
     )
 
@@ -77,7 +77,8 @@ def room(test: Performance) -> list[str]:
     said = f"{name} p99 is the nearer to its limit, at {number(100 * nearest, 3)} % of it"
     load, flag = ("concurrency", "--concurrency") if test.concurrency else ("rate", "--server-target-qps")
     if nearest < NEAR:
-        return [f"{said}: a higher {load} may hold; {flag} max searches for the highest that does"]
+        search = "" if test.arrivals else f"; {flag} max searches for the highest that does"
+        return [f"{said}: a higher {load} may hold{search}"]
     return [f"{said}: this is about the highest {load} of these settings; {FASTER[name]}"]
 
 

@@ -38,7 +38,7 @@ class Metric:
             return None
         if self.in_process and summary.meta.endpoints:
             return None
-        if self.load_pattern not in ("", summary.scenario.pace):
+        if self.load_pattern and not summary.scenario.sends(self.load_pattern):
             return None
         value: Any = summary
         for step in self.path.split("."):

@@ -9,6 +9,7 @@ from typing import Any
 from harness.common import files
 from harness.config import endpoint as endpoints
 from harness.config import mlperf, models
+from harness.config.arrivals import variation
 from harness.config.plan import Plan
 from harness.loadgen import client_delay, failures, request_times, token_times
 from harness.loadgen import log as loadgen_log
@@ -62,11 +63,13 @@ def read(folder: Path, facts: RunFacts) -> Performance:
         input_tokens_per_sec=read_in,
         total_tokens_per_sec=total,
         samples_per_sec=log.samples_per_sec,
-        target_qps=log.target_qps if scenario.planned_by_rate else None,
+        target_qps=plan.target_qps if scenario.scheduled else log.target_qps if scenario.planned_by_rate else None,
         achieved_qps=log.samples_per_sec and log.samples_per_sec / plan.samples_per_query,
         latency_ms=log.latency_ms,
         ttft_ms=log.ttft_ms,
         tpot_ms=log.tpot_ms,
+        arrivals=plan.config.arrivals,
+        arrivals_cv=variation(request_times.dues(folder)) if scenario.scheduled else None,
         client_delay_ms=client_delay.of(folder),
         single_token=log.single_token,
         tpot_judged=log.tpot_judged,
@@ -155,6 +158,7 @@ def steady(folder: Path, facts: RunFacts, tokens: Sequence[int], seconds: float 
     scenario, at_once = facts.plan.config.scenario_rules, facts.plan.concurrency or facts.concurrency
     if (
         scenario.reported
+        or scenario.scheduled
         or facts.plan.config.batch_size
         or not at_once
         or not seconds

@@ -211,9 +211,13 @@ class Performance(Model):
     """Time to the first token."""
     tpot_ms: Latency | None = None
     """Time per output token after the first."""
+    arrivals: str | None = None
+    """How requests came, where not as LoadGen has it: as `--arrivals` was given."""
+    arrivals_cv: float | None = None
+    """The coefficient of variation of the times between them: 0 is clockwork, 1 pure chance, more is bursts."""
     client_delay_ms: Latency | None = None
-    """Server, Interactive: from the time for which LoadGen scheduled a query until this client handed it to the engine,
-    or wrote it to a connection. A part of each latency and TTFT, which LoadGen counts from the scheduled time."""
+    """Server, Interactive, arrivals: from the time for which a query was scheduled until this client handed it to the
+    engine, or wrote it to a connection. A part of each latency and TTFT, which count from the scheduled time."""
     single_token: Count = 0
     """Answers of one token, which have no time per output token; `tpot_ms` is that of the others."""
     tpot_judged: bool = True

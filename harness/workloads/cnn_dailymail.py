@@ -13,6 +13,7 @@ from harness.common.errors import UsageError
 from harness.config import mlperf
 from harness.config.run import RunConfig
 from harness.config.workload import RequestSet
+from harness.workloads.salt import Salt
 
 HUB_DATASET, SPLIT = ("abisee/cnn_dailymail", "3.0.0"), "validation"
 
@@ -31,6 +32,9 @@ class Library:
     new_tokens: list[int] | None = None
     asked: RequestSet | None = None
     official: bool = True  # MLPerf's own samples, as far as their number and lengths tell
+    conversations: list[int] | None = None  # of each sample, where several are turns of one: consecutive, in order
+    salt: Salt | None = None
+    arrivals: list[float] | None = None  # seconds to each request of a trace, in order
 
     @property
     def requests(self) -> list[tuple[list[int], int | None]]:

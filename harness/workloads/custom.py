@@ -1,10 +1,9 @@
-"""A workload as samples: requests of a file, or synthetic lengths, as token ids with the length of each answer.
+"""A workload as samples: a file's requests, a data set's, drawn lengths, a trace's; as token ids, with the length of
+each answer.
 
 `python -m harness.workload_samples [NAME OR FILE ...]` prints the token statistics of workloads.
 """
 
-import hashlib
-import random
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,15 +16,15 @@ from harness.config import mlperf
 from harness.config.checkpoint import load_tokenizer
 from harness.config.engine import EngineConfig
 from harness.config.run import RunConfig
-from harness.config.workload import OFFICIAL, SYNTHETIC_COUNT, WORKLOADS, RequestSet, Workload, lengths
+from harness.config.workload import OFFICIAL, WORKLOADS, RequestSet, Workload, is_profile
 from harness.runs.records import Spread
-from harness.workloads import requests_file
+from harness.workloads import arrival_traces, hub, requests_file, synthetic
 from harness.workloads.cnn_dailymail import Library
 from harness.workloads.requests_file import Request, Requests
+from harness.workloads.salt import Salt
 
 # Which of ShareGPT's conversations count, in tokens: as in the sampling of vLLM's own benchmark (vllm bench serve).
 SHAREGPT_LEAST, SHAREGPT_PROMPT, SHAREGPT_WHOLE = 4, 1024, 2048
-MOST_SYNTHETIC = 10**8  # tokens of all prompts: about a GiB
 NO_TEMPLATE = "the tokenizer has no chat template: messages are lines such as `User: ...`, the last is `Assistant:`"
 
 
@@ -36,7 +35,29 @@ def load(config: RunConfig, tokenizer: Any) -> Library | None:
     """
     if config.official_workload:
         return None
-    return synthetic(config, tokenizer) if config.input_len else from_file(config, tokenizer, row(config.workload))
+    if config.replays_lengths:
+        return synthetic.traced(config, tokenizer)
+    found = asked(config, tokenizer)
+    if not config.replays:
+        return found
+    replay, due = synthetic.replayed(config, arrival_traces.read(config.trace), lengths=False)
+    assert found.asked is not None
+    return replace(
+        found, arrivals=due, conversations=None, asked=replace(found.asked, replay=replay, whole_rounds=False)
+    )
+
+
+def asked(config: RunConfig, tokenizer: Any) -> Library:
+    """The requests of --workload, or of lengths."""
+    if config.input_len:
+        return synthetic.drawn(config, tokenizer, synthetic.of_flags(config))
+    if config.workload.startswith(hub.MARK):
+        return from_requests(config, tokenizer, Workload(config.workload, None, hub.ABOUT), hub.read(config))
+    workload = row(config.workload)
+    if is_profile(config.workload):
+        return synthetic.drawn(config, tokenizer, synthetic.of_file(config, workload))
+    found = requests_file.read("--workload", workload.path or Path(), config.prompt_column or "")
+    return from_requests(config, tokenizer, workload, found)
 
 
 def row(name: str) -> Workload:
@@ -49,21 +70,34 @@ def row(name: str) -> Workload:
     return Workload(name, Path(name), "requests of the user's own")
 
 
-def from_file(config: RunConfig, tokenizer: Any, workload: Workload) -> Library:
-    """The requests of a workload's file."""
-    found = requests_file.read("--workload", workload.path or Path())
+def from_requests(config: RunConfig, tokenizer: Any, workload: Workload, found: Requests) -> Library:
+    """The requests of a workload's file, or of a data set."""
     requests = found.requests if config.total_sample_count == "auto" else found.requests[: config.total_sample_count]
-    if config.max_new_tokens != mlperf.MAX_NEW_TOKENS and (found.sharegpt or all(each.max_tokens for each in requests)):
+    if config.max_new_tokens != mlperf.MAX_NEW_TOKENS and (
+        found.sharegpt or all(each.max_tokens or each.answer for each in requests)
+    ):
         raise UsageError(
             f"--max-new-tokens: every {found.unit} of {found.path} says how long its answer is: leave it out."
         )
     if found.sharegpt:
         return sharegpt(config, tokenizer, found, workload)
     prompts = [encode(request, tokenizer, found.where(request)) for request in requests]
-    new = [request.max_tokens or config.max_new_tokens for request in requests]
+    new = [longest(request, config, tokenizer) for request in requests]
     plain = not tokenizer.chat_template and any(request.kind == "messages" for request in requests)
     notes = (NO_TEMPLATE,) if plain else ()
-    return library(prompts, new, [found.where(request) for request in requests], workload, found, config, notes)
+    places = [found.where(request) for request in requests]
+    made = library(prompts, new, places, workload, found, config, notes)
+    if found.turns and config.scenario_rules.timed_here:  # else LoadGen's random order is the order
+        made = replace(made, conversations=[each.number for each in requests])
+        made = replace(made, asked=replace(made.asked, whole_rounds=True))  # type: ignore[type-var]
+    return salted(made, config, tokenizer)
+
+
+def longest(request: Request, config: RunConfig, tokenizer: Any) -> int:
+    """The most tokens of an answer: what the request says, the length of the one that it got, or --max-new-tokens."""
+    if request.max_tokens or not request.answer:
+        return request.max_tokens or config.max_new_tokens
+    return max(1, len(tokenizer.encode(request.answer, add_special_tokens=False)))
 
 
 def sharegpt(config: RunConfig, tokenizer: Any, found: Requests, workload: Workload) -> Library:
@@ -93,7 +127,23 @@ def sharegpt(config: RunConfig, tokenizer: Any, found: Requests, workload: Workl
         f"are not of {SHAREGPT_LEAST} to {SHAREGPT_PROMPT:,} tokens, {whole:,} with the answer"
     )
     fitting = replace(found, requests=found.requests[: len(found.requests) - unfit])
-    return library(prompts, new, places, workload, fitting, config, (note,))
+    return salted(library(prompts, new, places, workload, fitting, config, (note,)), config, tokenizer)
+
+
+def salted(found: Library, config: RunConfig, tokenizer: Any) -> Library:
+    """The samples with the salt of --salt, if any; after the token that begins every text, where there is one."""
+    sharing = config.shared
+    if sharing.salt == "none" or found.asked is None:
+        return found
+    begins = bool(tokenizer.bos_token_id is not None and all(p[0] == tokenizer.bos_token_id for p in found.prompts))
+    salt = Salt(synthetic.words_of(tokenizer), int(begins), sharing.salt == "start")
+    longer = replace(
+        found.asked,
+        longest=found.asked.longest + sharing.salt_tokens,
+        digest=synthetic.digest(found.asked.digest, sharing),
+        notes=(*found.asked.notes, sharing.said.removeprefix("; ")),
+    )
+    return replace(found, asked=longer, salt=salt)
 
 
 def library(
@@ -115,7 +165,7 @@ def library(
         longest_at=places[longest],
         max_new_tokens=max(new),
         exact=False,
-        digest=digest(found.requests, config.max_new_tokens),
+        digest=synthetic.digest(found.requests, config.max_new_tokens),
         notes=notes,
     )
     return Library(prompts, [], [], str(found.path), new, asked)
@@ -142,36 +192,6 @@ def chat(messages: list[dict[str, str]], tokenizer: Any, where: str) -> list[int
     except Exception as error:  # whatever the template's author raises
         raise UsageError(f"{where}: the model's chat template refuses it: {first_line(error)}.") from None
     return list(tokenizer.encode(text, add_special_tokens=False))  # the template's own are in it
-
-
-def synthetic(config: RunConfig, tokenizer: Any) -> Library:
-    """Random prompts and exact answers of the lengths of --input-len and --output-len."""
-    inputs, outputs = config.input_len or "", config.output_len or ""
-    read, write = lengths("--input-len", inputs), lengths("--output-len", outputs)
-    count = SYNTHETIC_COUNT if config.total_sample_count == "auto" else config.total_sample_count
-    if count * read.median > MOST_SYNTHETIC:
-        raise UsageError(f"--input-len: {count:,} prompts of {read.median:,} tokens; use fewer (--total-sample-count).")
-    source = random.Random(config.seed or 0)
-    special = set(tokenizer.all_special_ids) | set(tokenizer.added_tokens_decoder)
-    words = [token for token in range(len(tokenizer)) if token not in special]
-    prompts = [source.choices(words, k=read.draw(source)) for _ in range(count)]
-    new = [write.draw(source) for _ in range(count)]
-    longest = max(len(prompt) + answer for prompt, answer in zip(prompts, new, strict=True))
-    asked = RequestSet(
-        name=config.workload_name,
-        about="random prompts, and answers of exact lengths",
-        samples=count,
-        longest=longest,
-        longest_at=f"--input-len {inputs} --output-len {outputs}",
-        max_new_tokens=max(new),
-        exact=True,
-        digest=digest(inputs, outputs, config.seed or 0),
-    )
-    return Library(prompts, [], [], "random token ids", new, asked)
-
-
-def digest(*content: object) -> str:
-    return hashlib.sha256(repr(content).encode()).hexdigest()[:12]
 
 
 def table(names: Sequence[str], model: str) -> str:

@@ -1,4 +1,4 @@
-"""A file of requests that the user named: JSON lines, or ShareGPT's published JSON."""
+"""A file of requests that the user named: JSON lines, ShareGPT's JSON, or conversations of role and content."""
 
 import json
 import re
@@ -16,6 +16,8 @@ MOST_BYTES = 2**30  # ShareGPT's published file has 0.64 GiB
 Kind = Literal["prompt", "messages", "prompt_token_ids"]
 # The longest answer by the names that OpenAI (the second since 2024) and vLLM's benchmarks have for it.
 LONGEST = ("max_tokens", "max_completion_tokens", "output_tokens")
+KINDS: tuple[Kind, ...] = get_args(Kind)
+CHATS = ("conversations", "messages")  # what a conversation of role and content is called
 ROLES = ("system", "user", "assistant")
 ASKS, ANSWERS = ("human", "user"), ("gpt", "chatgpt", "bard", "bing", "assistant")  # in ShareGPT's `from`
 HALF = re.compile(r"[\ud800-\udfff]")
@@ -23,7 +25,8 @@ HALF = re.compile(r"[\ud800-\udfff]")
 
 @dataclass(frozen=True)
 class Request:
-    """One request; `number` is its line, counted from 1. `kind` says what `prompt` holds: text, messages or token ids.
+    """One request; `number` is its line, counted from 1, of turns of one conversation the same. `kind` says what
+    `prompt` holds: text, messages or token ids.
 
     `max_tokens` is the longest answer; None where the file does not say. `answer` is the one that was once given.
     """
@@ -44,40 +47,91 @@ class Requests:
     requests: tuple[Request, ...]
     unit: str = "line"
     passed_over: int = 0
+    turns: bool = False  # whether several requests may be of one conversation
 
     def where(self, request: Request) -> str:
         return f"{self.path}: {self.unit} {request.number}"
 
     @property
     def sharegpt(self) -> bool:
-        return self.unit == "conversation"
+        return self.unit == "conversation" and not self.turns
 
 
-def read(flag: str, path: Path) -> Requests:
-    """The requests of a file. Raises UsageError in one line that names the file and the line."""
+def read(flag: str, path: Path, column: str = "") -> Requests:
+    """The requests of a file; `column` is the key of a line's prompt, where it is not one of `KINDS`. Raises
+    UsageError in one line that names the file and the line."""
     text = read_given(flag, path, "text", str, most=MOST_BYTES)
-    found = sharegpt(path, text) if text.lstrip().startswith("[") else json_lines(path, text)
+    found = json_array(path, text, column) if text.lstrip().startswith("[") else json_lines(path, text, column)
     if not found.requests:
         what = "conversation has a question with an answer" if found.sharegpt else "request is in it"
         raise UsageError(f"{path}: no {what}.")
     return found
 
 
-def json_lines(path: Path, text: str) -> Requests:
+def json_lines(path: Path, text: str, column: str = "") -> Requests:
     """One object a line; empty lines are passed over."""
     lines = ((number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip())
-    return Requests(path, tuple(request(line, number, f"{path}: line {number}") for number, line in lines))
+    places = ((number, line, f"{path}: line {number}") for number, line in lines)
+    return Requests(path, tuple(request(parsed(line, where), number, where, column) for number, line, where in places))
 
 
-def request(line: str, number: int, where: str) -> Request:
-    """Raises UsageError for a line that is no request."""
-    item = parsed(line, where)
+def json_array(path: Path, text: str, column: str) -> Requests:
+    """A list: of conversations of role and content, of objects with a prompt's column, or ShareGPT's."""
+    data = parsed(text, str(path))
+    if column or any(conversation(item) is not None for item in data[:1]):
+        return of_items(path, data, "record" if column else "conversation", column)
+    return sharegpt(path, data)
+
+
+def of_items(path: Path, items: list[Any], unit: str, column: str = "") -> Requests:
+    """Requests of objects that came parsed: one each, or one for each turn of a conversation."""
+    found: list[Request] = []
+    turned = False
+    for number, item in enumerate(items, start=1):
+        where = f"{path}: {unit} {number}"
+        said = None if column else conversation(item)
+        if said is None:
+            if unit == "conversation":
+                raise UsageError(f"{where} has no list of role and content.")
+            found.append(request(item, number, where, column))
+        else:
+            turned = True
+            found += chat_turns(said, number, where)
+    return Requests(path, tuple(found), unit, turns=turned)
+
+
+def conversation(item: Any) -> list[Any] | None:
+    """The messages of an item that is a conversation of role and content, or holds one; else None."""
+    held = [item] if isinstance(item, list) else [item.get(name) for name in CHATS] if isinstance(item, dict) else []
+    for said in held:
+        if isinstance(said, list) and said and all(isinstance(one, dict) and "role" in one for one in said):
+            return said
+    return None
+
+
+def chat_turns(said: list[Any], number: int, where: str) -> Iterator[Request]:
+    """A request for each of the user's messages, with all before it; the answer that follows says how long it is."""
+    for place, message in enumerate(said):
+        if message.get("role") not in ROLES:
+            raise UsageError(f"{where}: role {short(message.get('role'))}; known are {', '.join(ROLES)}.")
+        if message["role"] == "user":
+            after = said[place + 1] if place + 1 < len(said) else {}
+            answer = after.get("content") if after.get("role") == "assistant" else None
+            history = messages(said[: place + 1], where)
+            yield Request(number, "messages", history, answer=answer if usable(answer) else None)
+
+
+def request(item: Any, number: int, where: str, column: str = "") -> Request:
+    """Raises UsageError for an object that is no request."""
     if not isinstance(item, dict):
         raise UsageError(f"{where}: not an object with a prompt.")
-    known: tuple[Kind, ...] = get_args(Kind)
-    kinds = [kind for kind in known if item.get(kind) is not None]
+    if column:
+        if column not in item:
+            raise UsageError(f"{where}: no {column!r}; it has {', '.join(map(str, item))[:200]}.")
+        return Request(number, "prompt", words(item[column], where, column), longest(item, where))
+    kinds = [kind for kind in KINDS if item.get(kind) is not None]
     if len(kinds) != 1:
-        raise UsageError(f"{where}: {'more than one' if kinds else 'none'} of {', '.join(known)}; it takes one.")
+        raise UsageError(f"{where}: {'more than one' if kinds else 'none'} of {', '.join(KINDS)}; it takes one.")
     kind = kinds[0]
     return Request(number, kind, READ[kind](item[kind], where), longest(item, where))
 
@@ -134,9 +188,8 @@ READ: dict[Kind, Callable[[Any, str], Any]] = {
 }
 
 
-def sharegpt(path: Path, text: str) -> Requests:
+def sharegpt(path: Path, data: list[Any]) -> Requests:
     """The first question with its answer of each conversation; those without are passed over."""
-    data = parsed(text, str(path))
     for number, item in enumerate(data, start=1):
         if not (isinstance(item, dict) and isinstance(item.get("conversations"), list)):
             raise UsageError(f"{path}: conversation {number} has no list of 'conversations', as ShareGPT's JSON has.")

@@ -1,0 +1,218 @@
+"""How requests arrive where LoadGen does not set the pace: shapes with a rate, or the times of a recorded trace.
+
+LoadGen's Server knows Poisson arrivals alone. Here the system under test sends each request at its time.
+"""
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from pathlib import Path
+
+from harness.common.errors import UsageError
+from harness.config.flags import RATE, flag
+
+MOST_REQUESTS = 10**7  # of one test
+MOST_RATE = 10**6  # requests a second
+MOST_CV, LEAST_CV = 20.0, 0.05
+
+Numbers = tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Random or regular arrivals. `gap` draws the time to the next in units of the mean; `ends` are the rates at the
+    beginning and at the end, where the shape has them; else both are the rate that is asked for."""
+
+    name: str
+    form: str
+    about: str
+    gap: Callable[[random.Random, Numbers], float]
+    read: Callable[[str], Numbers]  # of what stands after the colon; raises ValueError
+    ends: Callable[[Numbers], tuple[float, float]] | None = None
+
+
+def nothing(text: str) -> Numbers:
+    if text:
+        raise ValueError
+    return ()
+
+
+def one(text: str) -> Numbers:
+    number = float(text)
+    if not LEAST_CV <= number <= MOST_CV:
+        raise ValueError
+    return (number,)
+
+
+def two(text: str) -> Numbers:
+    first, last = map(float, text.split("-"))
+    if not (0 < first <= MOST_RATE and 0 < last <= MOST_RATE):
+        raise ValueError
+    return first, last
+
+
+def exponential(source: random.Random, numbers: Numbers) -> float:
+    return source.expovariate(1.0)
+
+
+def even(source: random.Random, numbers: Numbers) -> float:
+    return 1.0
+
+
+def bursts(source: random.Random, numbers: Numbers) -> float:
+    (cv,) = numbers
+    return source.gammavariate(cv**-2, cv**2)  # mean 1, standard deviation cv
+
+
+SHAPES = {
+    row.name: row
+    for row in (
+        Shape("poisson", "poisson", "users who know nothing of each other: exponential gaps", exponential, nothing),
+        Shape("constant", "constant", "clockwork: equal gaps", even, nothing),
+        Shape(
+            *("gamma", "gamma:CV", "gaps of a gamma distribution with this coefficient of variation"),
+            bursts,
+            one,
+        ),
+        Shape(
+            *("ramp", "ramp:A-B", "exponential gaps, at a rate that goes linearly from A to B requests/s"),
+            exponential,
+            two,
+            lambda numbers: (numbers[0], numbers[1]),
+        ),
+    )
+}
+FORMS = "|".join((*(row.form for row in SHAPES.values()), "FILE"))
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What --arrivals says: a shape with its numbers, or the file of a trace."""
+
+    shape: Shape | None
+    numbers: Numbers = ()
+    path: Path | None = None
+
+    @property
+    def ends(self) -> tuple[float, float] | None:
+        """The rates of its own at beginning and end; None where the rate is given apart, or by a trace."""
+        return self.shape.ends(self.numbers) if self.shape and self.shape.ends else None
+
+
+def asked(text: str) -> Asked:
+    """What a value of --arrivals means; what is no shape is a file. Raises UsageError."""
+    name, _, rest = text.partition(":")
+    if name not in SHAPES:
+        return Asked(None, path=Path(text))
+    shape = SHAPES[name]
+    try:
+        return Asked(shape, shape.read(rest))
+    except ValueError:
+        raise UsageError(
+            f"--arrivals {text}: it is {shape.form}, with CV from {LEAST_CV:g} to {MOST_CV:g}, and rates A and B above "
+            f"0, at most {MOST_RATE:,}, in requests/s."
+        ) from None
+
+
+@lru_cache(maxsize=4)
+def times(text: str, rate: float, seconds: float, seed: int, together: int = 1) -> tuple[float, ...]:
+    """When each request of a shape arrives, in seconds: from 0 on, at this mean rate, up to the first that is not
+    before `seconds`, in whole rounds of `together`. Raises UsageError for more than `MOST_REQUESTS`."""
+    found = asked(text)
+    if found.shape is None:
+        raise ValueError(f"{text} is no shape")
+    if rate * seconds > MOST_REQUESTS:
+        raise UsageError(f"--arrivals {text}: {rate * seconds:,.0f} requests; {MOST_REQUESTS:,} at most.")
+    first, last = found.ends or (1.0, 1.0)
+    scale = rate / ((first + last) / 2)
+    source, due, work = random.Random(seed), [0.0], 0.0
+    while due[-1] < seconds or len(due) % together:
+        work += found.shape.gap(source, found.numbers)
+        due.append(when(work, scale * first, scale * last, seconds))
+    return tuple(due)
+
+
+def when(count: float, first: float, last: float, seconds: float) -> float:
+    """After how many seconds so many requests have come, at a rate that goes linearly from `first` to `last` within
+    `seconds` and stays."""
+    whole = (first + last) / 2 * seconds
+    if count > whole:
+        return seconds + (count - whole) / last
+    return 2 * count / (first + math.sqrt(first**2 + 2 * (last - first) * count / seconds)) if count else 0.0
+
+
+def variation(due: Sequence[float]) -> float | None:
+    """The coefficient of variation of the gaps: 0 is clockwork, 1 pure chance, more comes in bursts."""
+    gaps = [after - before for before, after in pairwise(sorted(due))]
+    if not gaps or not (mean := sum(gaps) / len(gaps)):
+        return None
+    return math.sqrt(sum((gap - mean) ** 2 for gap in gaps) / len(gaps)) / mean
+
+
+@dataclass(frozen=True)
+class Replay:
+    """The arrivals of a trace as a run has them: `seconds` to the last one. `each_its_own`: the requests are of the
+    trace's lengths, so that each comes at its own time."""
+
+    format: str
+    requests: int
+    seconds: float
+    each_its_own: bool
+
+    @property
+    def rate(self) -> float:
+        """Requests a second, on average."""
+        return (self.requests - 1) / self.seconds
+
+    def least_s(self, given: float | None) -> float:
+        """The minimum duration of its test: what was given, else up to the last arrival, in whole milliseconds."""
+        return given if given is not None else max(1, math.floor(1000 * self.seconds)) / 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArrivalFlags:
+    """The flags of `run.py` that say when requests come."""
+
+    arrivals: str | None = flag(
+        None,
+        RATE,
+        "speed",
+        "When requests come, at times of your own instead of LoadGen's: a shape, or a trace's file. Implies --scenario "
+        "arrivals. poisson, constant and gamma:CV (bursts with this coefficient of variation) take their rate from "
+        "--server-target-qps; ramp:A-B goes from A to B requests/s; a trace of Mooncake (JSONL), BurstGPT or Azure "
+        "(CSV) is replayed, with requests of its lengths "
+        "unless --workload gives others. --server-target-qps scales ramps and traces to another mean rate.",
+        metavar=FORMS,
+    )
+
+    @property
+    def asked_arrivals(self) -> Asked | None:
+        return None if self.arrivals is None else asked(self.arrivals)
+
+    @property
+    def trace(self) -> Path:
+        """The file of the trace that is replayed."""
+        found = self.asked_arrivals
+        assert found is not None and found.path is not None
+        return found.path
+
+    @property
+    def replays(self) -> bool:
+        """Whether requests come at the times of a trace."""
+        return self.asked_arrivals is not None and self.asked_arrivals.path is not None
+
+    @property
+    def own_rate(self) -> bool:
+        """Whether the arrivals bring a rate of their own."""
+        return self.replays or bool(self.asked_arrivals and self.asked_arrivals.ends)
+
+    def check_arrivals(self, scenario: str) -> None:
+        """Raises UsageError for what does not go together."""
+        if self.arrivals is not None and scenario != SCENARIO:
+            raise UsageError(f"--arrivals is a scenario of its own: leave out --scenario {scenario}.")
+
+
+SCENARIO = "arrivals"  # its row is in `mlperf`

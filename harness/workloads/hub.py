@@ -1,0 +1,51 @@
+"""A data set of the Hugging Face hub, or of a folder that `datasets` reads, as requests: `hf:NAME@CONFIG:SPLIT`."""
+
+from pathlib import Path
+from typing import Any
+
+from harness.common.errors import UsageError, first_line
+from harness.config.run import RunConfig
+from harness.workloads import requests_file
+from harness.workloads.requests_file import KINDS, Requests
+
+MARK = "hf:"
+ABOUT = "a data set, as `datasets` loads it"
+
+
+def read(config: RunConfig) -> Requests:
+    """The requests of a data set: one a row, or one a turn of a conversation. Raises UsageError in one line."""
+    name, settings, split = parts(config.workload)
+    data = loaded(config.workload, name, settings, split)
+    if config.total_sample_count != "auto":
+        data = data.select(range(min(config.total_sample_count, len(data))))
+    column = config.prompt_column or ""
+    known = [column] if column else [*KINDS, *requests_file.CHATS]
+    if not set(known) & set(data.column_names):
+        wanted = "" if column else "; --prompt-column names the one with the prompt"
+        there = ", ".join(data.column_names)
+        raise UsageError(f"--workload {config.workload}: no column {' or '.join(known)}; it has {there}{wanted}.")
+    return requests_file.of_items(Path(config.workload), list(data), "row", column)
+
+
+def parts(workload: str) -> tuple[str, str | None, str | None]:
+    """hf:NAME, hf:NAME@CONFIG, hf:NAME:SPLIT or hf:NAME@CONFIG:SPLIT."""
+    name, _, split = workload.removeprefix(MARK).partition(":")
+    name, _, settings = name.partition("@")
+    if not name:
+        raise UsageError(f"--workload {workload}: it is hf:NAME, hf:NAME:SPLIT or hf:NAME@CONFIG:SPLIT.")
+    return name, settings or None, split or None
+
+
+def loaded(workload: str, name: str, settings: str | None, split: str | None) -> Any:
+    """The rows of one split. Raises UsageError where it cannot be had, or is one of several and none is named."""
+    from datasets import DatasetDict, load_dataset
+
+    try:
+        data = load_dataset(name, settings, split=split)
+    except Exception as error:  # whatever the library raises of a network, a name, a file
+        raise UsageError(f"--workload {workload}: `datasets` cannot load it: {first_line(error)}.") from None
+    if isinstance(data, DatasetDict):
+        if len(data) > 1:
+            raise UsageError(f"--workload {workload}: which split? {', '.join(f'{workload}:{one}' for one in data)}.")
+        (data,) = data.values()
+    return data

@@ -1,0 +1,217 @@
+"""Samples of random tokens: lengths that are drawn, beginnings that are shared, turns of conversations, traces."""
+
+import hashlib
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from harness.common.coerce import read_given
+from harness.common.errors import UsageError
+from harness.common.reading import load_yaml
+from harness.config.arrivals import Replay
+from harness.config.run import RunConfig
+from harness.config.workload import (
+    PROFILE_KEYS,
+    SYNTHETIC_COUNT,
+    Lengths,
+    RequestSet,
+    Shared,
+    Workload,
+    lengths,
+    shared,
+)
+from harness.workloads import arrival_traces
+from harness.workloads.arrival_traces import BLOCK, Recorded, Trace
+from harness.workloads.cnn_dailymail import Library
+from harness.workloads.salt import Salt
+
+MOST_SYNTHETIC = 10**8  # tokens of all prompts: about a GiB
+LARGEST_PROFILE = 2**16  # bytes of a profile's file
+ABOUT = "random prompts, and answers of exact lengths"
+
+
+def digest(*content: object) -> str:
+    return hashlib.sha256(repr(content).encode()).hexdigest()[:12]
+
+
+def words_of(tokenizer: Any) -> list[int]:
+    """The token ids that prompts are made of: all but the special ones."""
+    special = set(tokenizer.all_special_ids) | set(tokenizer.added_tokens_decoder)
+    return [token for token in range(len(tokenizer)) if token not in special]
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Which lengths are drawn, and what prompts share."""
+
+    name: str
+    about: str
+    read: Lengths
+    write: Lengths
+    shared: Shared
+    said: str  # where its lengths stand
+
+
+def of_flags(config: RunConfig) -> Profile:
+    inputs, outputs = config.input_len or "", config.output_len or ""
+    read, write = lengths("--input-len", inputs), lengths("--output-len", outputs)
+    said = f"--input-len {inputs} --output-len {outputs}"
+    return Profile(config.workload_name, ABOUT, read, write, config.shared, said)
+
+
+def of_file(config: RunConfig, workload: Workload) -> Profile:
+    """A profile's YAML file; what flags say of shared beginnings wins. Raises UsageError."""
+    import yaml
+
+    path = workload.path or Path()
+    data = read_given("--workload", path, "YAML", load_yaml, yaml.YAMLError, LARGEST_PROFILE)
+    if not isinstance(data, dict) or not {"input_len", "output_len"} <= set(data) or not set(data) <= set(PROFILE_KEYS):
+        raise UsageError(f"--workload {path}: it takes input_len and output_len, and of {', '.join(PROFILE_KEYS)}.")
+    read, write = (lengths(f"{path}: {name}", str(data[name])) for name in ("input_len", "output_len"))
+    own = {name: value for name, value in data.items() if name not in ("about", "input_len", "output_len")}
+    given = shared(f"{path}: ", **own) if own else Shared()
+    together = replace(given, **config.given_shared)
+    about = str(data.get("about", "")) or workload.imitates
+    return Profile(workload.name, about, read, write, together, f"{path}: input_len {read}, output_len {write}")
+
+
+def drawn(config: RunConfig, tokenizer: Any, profile: Profile) -> Library:
+    """The samples of a profile: conversations of some turns each, of which one is a request without history."""
+    sharing, source, words = profile.shared, random.Random(config.seed or 0), words_of(tokenizer)
+    count = SYNTHETIC_COUNT if config.total_sample_count == "auto" else config.total_sample_count
+    if sharing.turns > 1 and not config.scenario_rules.timed_here:
+        raise UsageError("turns follow each other: they take --concurrency or --arrivals, not LoadGen's random order.")
+    if sharing.turns > 1 and count < sharing.turns:
+        raise UsageError(f"--total-sample-count {count}: a conversation has {sharing.turns} turns.")
+    mean = sharing.prefix_len + profile.read.median * (sharing.turns + 1) / 2
+    mean += profile.write.median * (sharing.turns - 1) / 2
+    if count * mean > MOST_SYNTHETIC:
+        raise UsageError(f"{profile.said}: {count:,} prompts of {mean:,.0f} tokens; use fewer (--total-sample-count).")
+    if sharing.plain:
+        prompts = [source.choices(words, k=profile.read.draw(source)) for _ in range(count)]
+        new, talks = [profile.write.draw(source) for _ in range(count)], None
+    else:
+        prompts, new, talks = conversations(profile, source, words, count)
+    longest = max(len(prompt) + answer for prompt, answer in zip(prompts, new, strict=True)) + sharing.salt_tokens
+    asked = RequestSet(
+        name=profile.name,
+        about=profile.about + sharing.said,
+        samples=count,
+        longest=longest,
+        longest_at=profile.said,
+        max_new_tokens=max(new),
+        exact=True,
+        digest=digest(profile.read, profile.write, sharing, config.seed or 0),
+        whole_rounds=talks is not None,
+    )
+    salt = Salt.of(sharing, words)
+    return Library(prompts, [], [], "random token ids", new, asked, conversations=talks, salt=salt)
+
+
+def conversations(
+    profile: Profile, source: random.Random, words: Sequence[int], count: int
+) -> tuple[list[list[int]], list[int], list[int] | None]:
+    """Prompts, lengths of answers, and which conversation each is of; None where each is one of its own.
+
+    The answers that a later turn repeats are random tokens of the same lengths: what the model says is not known yet.
+    """
+    sharing = profile.shared
+    heads = [source.choices(words, k=sharing.prefix_len) for _ in range(sharing.prefixes)]
+    prompts: list[list[int]] = []
+    new: list[int] = []
+    talks: list[int] = []
+    history: list[int] = []
+    for number in range(count):
+        talk, turn = divmod(number, sharing.turns)
+        if turn == 0:
+            history = list(source.choice(heads))
+        prompts.append([*history, *source.choices(words, k=profile.read.draw(source))])
+        new.append(profile.write.draw(source))
+        talks.append(talk)
+        history = [*prompts[-1], *source.choices(words, k=new[-1])]
+    return prompts, new, talks if sharing.turns > 1 else None
+
+
+def scaled(config: RunConfig, trace: Trace) -> list[float]:
+    """Seconds from the first request of a trace to each, at the rate that is asked for, as long as --min-duration says.
+
+    Raises UsageError where the trace is shorter than that.
+    """
+    begin, rate = trace.requests[0].at_s, (len(trace.requests) - 1) / trace.span_s
+    asked = config.server_target_qps
+    faster = asked / rate if isinstance(asked, float) else 1.0
+    due = [(one.at_s - begin) / faster for one in trace.requests]
+    if config.min_duration == "auto":
+        return due
+    if due[-1] < config.min_duration:
+        raise UsageError(
+            f"--min-duration {config.min_duration:g}: {trace.path} lasts {due[-1]:.4g} s: leave it out, or lower the "
+            "rate."
+        )
+    return due[: next(place for place, at in enumerate(due) if at >= config.min_duration) + 1]
+
+
+def replayed(config: RunConfig, trace: Trace, lengths: bool) -> tuple[Replay, list[float]]:
+    due = scaled(config, trace)
+    if len(due) < 2:
+        raise UsageError(f"--arrivals {trace.path}: fewer than two requests within --min-duration.")
+    return Replay(trace.format, len(due), due[-1], lengths), due
+
+
+def traced(config: RunConfig, tokenizer: Any) -> Library:
+    """The requests of a trace: random tokens of its lengths, and blocks that are the same where it says so."""
+    trace = arrival_traces.read(
+        config.trace, None if config.total_sample_count == "auto" else config.total_sample_count
+    )
+    most = config.model_spec.positions if config.max_model_len == "auto" else config.max_model_len
+    fitting = tuple(one for one in trace.requests if not most or one.prompt_tokens + one.output_tokens <= most)
+    unfit = len(trace.requests) - len(fitting)
+    if len(fitting) < 2:
+        raise UsageError(f"{trace.path}: none of its {unfit:,} requests fit {most:,} tokens.")
+    trace = replace(trace, requests=fitting)
+    replay, due = replayed(config, trace, lengths=True)
+    requests = trace.requests[: len(due)]
+    if (tokens := sum(one.prompt_tokens for one in requests)) > MOST_SYNTHETIC:
+        raise UsageError(f"{trace.path}: prompts of {tokens:,} tokens in all; use fewer (--total-sample-count).")
+    words, seed = words_of(tokenizer), config.seed or 0
+    prompts = [prompt_of(one, words, seed) for one in requests]
+    longest = max(requests, key=lambda one: one.prompt_tokens + one.output_tokens)
+    asked = RequestSet(
+        name=config.workload_name,
+        about=f"random prompts of the lengths of {trace.format}'s trace, and answers of exact lengths",
+        samples=len(requests),
+        longest=longest.prompt_tokens + longest.output_tokens,
+        longest_at=f"{trace.path}: line {longest.line}",
+        max_new_tokens=max(one.output_tokens for one in requests),
+        exact=True,
+        digest=digest(requests, seed),
+        notes=tuple(left_out(trace, unfit, most)),
+        whole_rounds=True,
+        replay=replay,
+    )
+    new = [one.output_tokens for one in requests]
+    return Library(prompts, [], [], str(trace.path), new, asked, arrivals=due)
+
+
+def left_out(trace: Trace, unfit: int, most: int | None) -> list[str]:
+    """What of a trace is not asked, in words."""
+    said = [f"left out {trace.empty:,} requests without a prompt or an answer, which failed"] if trace.empty else []
+    return (
+        [*said, f"left out {unfit:,} requests that are longer than {most:,} tokens with their answer"]
+        if unfit
+        else said
+    )
+
+
+def prompt_of(request: Recorded, words: Sequence[int], seed: int) -> list[int]:
+    """Random tokens of a request's length; blocks of the same name are the same tokens."""
+    prompt: list[int] = []
+    for block in request.blocks:
+        if len(prompt) < request.prompt_tokens:
+            prompt += random.Random(f"{seed} block {block}").choices(words, k=BLOCK)
+    rest = request.prompt_tokens - len(prompt)
+    if rest > 0:
+        prompt += random.Random(f"{seed} line {request.line}").choices(words, k=rest)
+    return prompt[: request.prompt_tokens]
