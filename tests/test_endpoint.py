@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import shutil
 import socket
 import ssl
@@ -502,6 +503,18 @@ def test_a_run_ends_in_one_line(tmp_path: Path, fault: str, said: str) -> None:
         done = run(tmp_path, "--endpoint", fake.address, *flags, start=cold)
     assert done.code == 3, done.output
     assert f"error: {fake.address} " in done.output and said in done.output
+    assert "Traceback" not in done.output + (done.folder / "engine.log").read_text()
+    assert done.status["status"] == "failed"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", FAULTS)
+def test_every_fault_ends_a_run_at_fixed_concurrency(fault: str, tmp_path: Path) -> None:
+    with serving(Fake(fault=fault, after=40)) as fake:
+        flags = ("--concurrency", "1,4", "--mode", "performance", "--total-sample-count", "64", "--min-duration", "2")
+        done = run(tmp_path, "--endpoint", fake.address, *flags, "--request-timeout", "1", start=cold)
+    assert done.code == 3, done.output
+    assert f"error: {fake.address}" in done.output and re.search(FAULTS[fault].rstrip("$"), done.output)
     assert "Traceback" not in done.output + (done.folder / "engine.log").read_text()
     assert done.status["status"] == "failed"
 

@@ -24,8 +24,10 @@ from harness.reporting import load_curves as curves
 from harness.reporting import report as rendering
 from harness.reporting.style import style
 from harness.results import performance
+from harness.results.summary import Performance
 from harness.runs.folder import RunFolder
 from harness.runs.probe import Probe
+from harness.runs.records import Cost
 from tests import made
 
 
@@ -206,3 +208,27 @@ def test_a_valid_load_is_labelled_before_one_that_fell() -> None:
 
     best, good, invalid = at(50, 60), at(20, 100), at(21, 201, valid=False)
     assert sorted([invalid, good, best], key=curves.worth) == [best, good, invalid]
+
+
+def test_each_point_has_its_cost_and_energy_and_the_cheapest_is_named() -> None:
+    levels = [(1, 200, 5.0, 0.5, ""), (16, 2000, 8.0, 0.09, ""), (64, 2500, 20.0, 0.1, ""), (256, 3000, 90, 0.08, "x")]
+    probes = [
+        Probe(
+            None, True, 50, tpot, 30, tpot, float(speed), concurrency=load, tpot_p90=tpot, joules_per_token=j, why=why
+        )
+        for load, speed, tpot, j, why in levels
+    ]
+    test = Performance(
+        scenario="concurrency",
+        valid=True,
+        duration_s=9,
+        samples=9,
+        tokens_per_sec=3000,
+        samples_per_sec=9,
+        concurrency=256,
+        cost=Cost(price_per_hour=3.6),
+    )
+    axes = curves.draw(probes, test, 1).axes[2]
+    said = {text.get_text() for text in axes.get_legend().get_texts()}
+    assert {"cheapest: 0.4 per million tokens", "least energy: 0.09 J per token"} <= said
+    assert "16, 0.5/M, 0.09 J" in {text.get_text() for text in axes.texts}

@@ -1,12 +1,13 @@
 """How latency grows with load: one point a test, by rate, by samples per query or by requests in flight."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from harness.common.markdown import number
 from harness.reporting import labels
-from harness.reporting.style import BLUE, GREY, ORANGE, RED, TITLES, logarithmic, thousands, tip
+from harness.reporting.style import BLUE, GREEN, GREY, ORANGE, RED, TITLES, logarithmic, thousands, tip
 from harness.results.summary import Performance
 from harness.runs.probe import Probe
 
@@ -68,9 +69,13 @@ def draw(probes: Sequence[Probe], test: Performance | None, gpus: int) -> Any:
         frame(axes, panel, probes, test)
         axes.set(title=f"{panel.title} by {varied.name}", ylabel="ms (logarithmic)")
         axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2, frameon=False)
+    price = test.cost.price_per_hour if test and test.cost else None
     speeds(panels[2], probes, max(1, gpus), "GPU" if gpus else "machine")
+    cheapest(panels[2], probes, max(1, gpus), price)
+    if panels[2].get_legend_handles_labels()[0]:
+        panels[2].legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.16), frameon=False)
     figure.tight_layout()
-    label_loads(panels[2], probes, max(1, gpus))
+    label_loads(panels[2], probes, max(1, gpus), price)
     return figure
 
 
@@ -197,7 +202,6 @@ def speeds(axes: Any, probes: Sequence[Probe], share: int, whose: str) -> None:
     if kept := [(user, speed) for user, speed, probe in known if good(probe)]:
         user, speed = max(kept, key=lambda point: point[0] * point[1])
         axes.plot(user, speed, "o", markersize=14, markerfacecolor="none", color=ORANGE, label="knee")
-        axes.legend(fontsize=8)
     highest = max((speed for _, speed, _ in known), default=1.0)
     fastest = max((user for user, *_ in known), default=1.0)
     axes.set(title="Throughput against interactivity", xlabel="interactivity: output tokens/s of one user")
@@ -205,10 +209,36 @@ def speeds(axes: Any, probes: Sequence[Probe], share: int, whose: str) -> None:
     thousands(axes.xaxis, axes.yaxis)
 
 
-def label_loads(axes: Any, probes: Sequence[Probe], share: int) -> None:
-    """The load of each point that has room for it: the VALID ones first, and of those the best."""
+def cheapest(axes: Any, probes: Sequence[Probe], share: int, price: float | None) -> None:
+    """A ring around the point that keeps the limits and costs least, by price, and by energy where that is another."""
+    kept = [point for point in measured(probes, share) if good(point[2])]
+    if price and kept:
+        user, speed, probe = max(kept, key=lambda point: point[1])
+        said = f"cheapest: {number(cost(probe, price), 3)} per million tokens"
+        axes.plot(user, speed, "s", markersize=13, markerfacecolor="none", color=GREEN, label=said, linestyle="none")
+    if counted := [point for point in kept if point[2].joules_per_token]:
+        user, speed, probe = min(counted, key=lambda point: point[2].joules_per_token or 0.0)
+        said = f"least energy: {number(probe.joules_per_token, 3)} J per token"
+        axes.plot(user, speed, "D", markersize=16, markerfacecolor="none", color=GREY, label=said, linestyle="none")
+
+
+def cost(probe: Probe, price: float) -> float:
+    """What a million output tokens cost at a price per hour."""
+    return price / 0.0036 / (probe.tokens_per_sec or math.inf)
+
+
+def label_loads(axes: Any, probes: Sequence[Probe], share: int, price: float | None) -> None:
+    """The load of each point that has room for it, with cost and energy: VALID ones first, and of those the best."""
     known = sorted(measured(probes, share), key=worth)
-    labels.beside(axes, [(user, speed, load(probe)) for user, speed, probe in known])
+    labels.beside(axes, [(user, speed, described(probe, price)) for user, speed, probe in known])
+
+
+def described(probe: Probe, price: float | None) -> str:
+    """A point in words: its load; what a million tokens cost; joules per token."""
+    parts = [load(probe)]
+    parts += [f"{number(cost(probe, price), 3)}/M"] if price else []
+    parts += [f"{number(probe.joules_per_token, 3)} J"] if probe.joules_per_token else []
+    return ", ".join(parts)
 
 
 def load(probe: Probe) -> str:
