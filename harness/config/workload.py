@@ -39,9 +39,7 @@ WORKLOADS = {
         Workload("chat", FOLDER / "chat.jsonl", "users of an assistant: short questions, some in mid-conversation"),
         Workload("classification", FOLDER / "classification.jsonl", "labelling of reviews and tickets: short answers"),
         Workload("code", FOLDER / "code.jsonl", "a programming assistant: complete, explain, repair, test"),
-        Workload(
-            "long-chat", FOLDER / "long-chat.yaml", "conversations of four turns that grow, under one system prompt"
-        ),
+        Workload("long-chat", FOLDER / "long-chat.yaml", "conversations of four turns under one system prompt"),
         Workload(
             *("long-classification", FOLDER / "long-classification.yaml"),
             "labelling of whole documents, 3,000 to 12,000 tokens under the same instructions",
