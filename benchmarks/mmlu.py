@@ -1,6 +1,6 @@
 """mmlu.py beside lm-eval on the demo model: the same answers, and how many times as many questions a second.
 
-    python -m benchmarks.mmlu answers [--shots 5]
+    python -m benchmarks.mmlu answers [--shots 5] [--model FOLDER]
     python -m benchmarks.mmlu speed [--rounds 1]
     python -m benchmarks.mmlu gpu OUT
 
@@ -181,7 +181,7 @@ def random_model(folder: Path) -> str:
 def answers(model: str, shots: int) -> None:
     """Prints how many predictions agree, how far the log-probabilities are apart, and every difference."""
     with tempfile.TemporaryDirectory() as folder:
-        path = random_model(Path(folder) / "model") if model == "random" else MODEL
+        path = random_model(Path(folder) / "model") if model == "random" else MODEL if model == "demo" else model
         rows, _, _ = run_ours(path, shots, Path(folder))
         found = {(name, number): letters for name, number, *letters in run_theirs("hf", path, shots)["answers"]}
     assert len(found) == len(rows), (len(found), len(rows))
@@ -286,7 +286,7 @@ def main() -> None:
     parser.add_argument("out", type=Path, nargs="?", help="gpu: the folder where everything goes")
     parser.add_argument("--shots", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--model", choices=("demo", "random"), default="demo", help="answers: which model")
+    parser.add_argument("--model", default="demo", help="answers: demo, random, or a model's folder")
     parser.add_argument("--backend", choices=("hf", "vllm"), help=argparse.SUPPRESS)
     parser.add_argument("--path", help=argparse.SUPPRESS)
     arguments = parser.parse_args()

@@ -7,20 +7,23 @@ import argparse
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from harness.common import files, processes
 from harness.common.errors import DONE, NOT_ACCEPTED, Arguments, UsageError, ends_in_one_line
 from harness.common.markdown import number
 from harness.common.paths import ROOT
 from harness.common.system import System, facts
+from harness.config import mlperf
 from harness.config.cli import prepare
-from harness.endpoints import campaign, client, disclosure, official, rehearsal, tree
+from harness.endpoints import campaign, client, disclosure, inference, official, rehearsal, tree
 from harness.endpoints.campaign import Campaign
 from harness.endpoints.official import Point
 from harness.results.summary import Summary
 from harness.runs import names
+from harness.submission import description
 from harness.workloads import cnn_dailymail
 from harness.workloads.cnn_dailymail import Article
 
@@ -62,13 +65,21 @@ def parser() -> argparse.ArgumentParser:
     add = command("run", "the official client at each point; what is measured already stays", measure)
     add.add_argument("folder", type=Path, metavar="DIR")
     curve(add)
-    add.add_argument("--endpoint", required=True, action="append", metavar="URL", help="of a running server")
-    add.add_argument("--model", required=True, help="as the server names it")
-    add.add_argument("--tokenizer", help="a folder or a name, for token counts [--model]")
-    add.add_argument("--dataset-path", type=Path, metavar="FILE", help="MLPerf's cnn_eval.json [the client's own]")
+    asking(add)
     add.add_argument("--seconds", type=float, help="of each point, for a rehearsal; default: what the rules ask for")
     add.add_argument("--seed-set", metavar="ID", help="a published one [the last]")
-    add.add_argument("--client", default="inference-endpoint", metavar="PROGRAM", help=client.INSTALL)
+    add = command("inference", "the official client in a scenario of MLPerf Inference v6.1", measure_scenario)
+    add.add_argument("folder", type=Path, metavar="DIR")
+    add.add_argument("--scenario", choices=list(inference.LOADS), required=True)
+    add.add_argument("--target-qps", type=float, required=True, metavar="X", help="sent; Offline: expected")
+    asking(add)
+    add.add_argument("--seconds", type=float, default=mlperf.MIN_DURATION_S, help="at least; MLPerf's 600 unless given")
+    add = command("inference-build", "those scenarios as a submission; `submission check` is next", build_inference)
+    add.add_argument("folder", type=Path, metavar="DIR")
+    add.add_argument("--system", type=Path, required=True, metavar="SYSTEM.json", help="of `submission system`")
+    add.add_argument("--submitter", required=True, metavar="NAME")
+    add.add_argument("--division", choices=("open", "closed"), default="open")
+    add.add_argument("--out", type=Path, required=True, metavar="DIR")
     add = command("build", "the measured points as a submission", build)
     add.add_argument("folder", type=Path, metavar="DIR")
     add.add_argument("--system", type=Path, required=True, metavar="FILE.yaml", help="of `describe`, completed")
@@ -82,6 +93,27 @@ def curve(flags: argparse.ArgumentParser) -> None:
     flags.add_argument("--c-min", type=int, default=1, metavar="N", help="lowest concurrency, 1 to 32 [1]")
     flags.add_argument("--c-max", type=int, default=HIGHEST, metavar="N", help=f"highest, above 32 [{HIGHEST}]")
     flags.add_argument("--points", type=int, default=official.FEWEST + 1, metavar="N", help="7 to 32 [8]")
+
+
+def asking(flags: argparse.ArgumentParser) -> None:
+    """Whom the client asks, and what."""
+    flags.add_argument("--endpoint", required=True, action="append", metavar="URL", help="of a running server")
+    flags.add_argument("--model", required=True, help="as the server names it")
+    flags.add_argument("--tokenizer", help="a folder or a name, for token counts [--model]")
+    flags.add_argument("--dataset-path", type=Path, metavar="FILE", help="MLPerf's cnn_eval.json [the client's own]")
+    flags.add_argument("--client", default="inference-endpoint", metavar="PROGRAM", help=client.INSTALL)
+
+
+def target(asked: argparse.Namespace, articles: Sequence[Article]) -> dict[str, Any]:
+    """What the flags of `asking` say, by the fields of Target."""
+    return {
+        "endpoints": [url.rstrip("/").removesuffix("/v1") for url in asked.endpoint],
+        "model": asked.model,
+        "tokenizer": asked.tokenizer or asked.model,
+        "dataset": str(asked.dataset_path.resolve()) if asked.dataset_path else None,
+        "samples": len(articles) or official.SAMPLES,
+        "client": client.program(asked.client),
+    }
 
 
 def plan(asked: argparse.Namespace) -> int:
@@ -154,17 +186,12 @@ def measure(asked: argparse.Namespace) -> int:
     seeds = official.seeds(asked.seed_set)
     articles = stored(asked.dataset_path)
     given = Campaign(
-        endpoints=[url.rstrip("/").removesuffix("/v1") for url in asked.endpoint],
-        model=asked.model,
-        tokenizer=asked.tokenizer or asked.model,
-        dataset=str(asked.dataset_path.resolve()) if asked.dataset_path else None,
-        samples=len(articles) or official.SAMPLES,
+        **target(asked, articles),
         c_min=asked.c_min,
         c_max=asked.c_max,
         points=asked.points,
         seconds=asked.seconds,
         seed_set=seeds.name,
-        client=client.program(asked.client),
     )
     points = given.levels
     campaign.opened(asked.folder, given)
@@ -183,6 +210,34 @@ def measure(asked: argparse.Namespace) -> int:
         assert left is not None
         failed = f", {left.n_samples_failed:,} FAILED" if left.n_samples_failed else ""
         print(f"{shown}: {left.n_samples_completed:,} requests in {left.seconds:,.1f} s{failed}", flush=True)
+    return DONE
+
+
+def measure_scenario(asked: argparse.Namespace) -> int:
+    processes.install_signal_handlers()
+    if not (asked.target_qps > 0 and asked.seconds > 0):
+        raise UsageError("--target-qps and --seconds take numbers above 0.")
+    articles, prompts = stored(asked.dataset_path), None
+    rates = {"scenario": asked.scenario, "target_qps": asked.target_qps, "seconds": asked.seconds}
+    test = inference.ScenarioTest(**target(asked, articles), **rates)
+    asked.folder.mkdir(parents=True, exist_ok=True)
+    if articles:
+        prompts = (asked.folder / "prompts.jsonl").resolve()
+        client.write_prompts(prompts, articles)
+    print(f"{asked.scenario}: at least {test.seconds:,.0f} s", flush=True)
+    left = inference.measure(test, asked.folder, prompts)
+    print(f"{asked.scenario}: {left.n_samples_completed:,} requests in {left.seconds:,.1f} s, {left.rate:.4g} a second")
+    return DONE
+
+
+def build_inference(asked: argparse.Namespace) -> int:
+    tests = inference.measured_in(asked.folder)
+    about = description.completed(description.read(asked.system), asked.submitter, asked.division, ["datacenter"])
+    articles = stored(Path(tests[0].dataset) if tests[0].dataset else None)
+    base = inference.build(asked.folder, tests, articles, about, asked.system.stem, asked.out)
+    print(
+        f"{base}: {', '.join(test.load.folder for test in tests)}; `submission check {asked.out} --version 6.1` is next"
+    )
     return DONE
 
 

@@ -12,8 +12,8 @@ from harness.endpoints.official import Point
 FILE = "campaign.json"
 
 
-class Campaign(BaseModel):
-    """What all points of a curve share; campaign.json of its folder."""
+class Target(BaseModel):
+    """What the client asks, and whom."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -22,16 +22,7 @@ class Campaign(BaseModel):
     tokenizer: str  # a folder or a name, of the client's token counts
     dataset: str | None = None  # MLPerf's cnn_eval.json, or one like it; None: the client's own, from the hub
     samples: int = official.SAMPLES
-    c_min: int
-    c_max: int
-    points: int = official.FEWEST + 1
-    seconds: float | None = None  # of each point: a rehearsal; None: what the rules ask for
-    seed_set: str
     client: str  # the program
-
-    @property
-    def levels(self) -> list[Point]:
-        return official.points(self.c_min, self.c_max, self.points)
 
     @property
     def dataset_name(self) -> str:
@@ -39,6 +30,20 @@ class Campaign(BaseModel):
         if self.dataset is None or self.samples == official.SAMPLES:
             return official.DATASET
         return f"{Path(self.dataset).parent.name}_{Path(self.dataset).stem}"
+
+
+class Campaign(Target):
+    """What all points of a curve share; campaign.json of its folder."""
+
+    c_min: int
+    c_max: int
+    points: int = official.FEWEST + 1
+    seconds: float | None = None  # of each point: a rehearsal; None: what the rules ask for
+    seed_set: str
+
+    @property
+    def levels(self) -> list[Point]:
+        return official.points(self.c_min, self.c_max, self.points)
 
     def length(self, point: Point) -> float:
         """The seconds that a point is measured for."""

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from harness.common import files
 from harness.common.errors import EndpointError, UsageError
 from harness.config import mlperf
-from harness.endpoints.campaign import Campaign
+from harness.endpoints.campaign import Campaign, Target
 from harness.endpoints.official import Point, Seeds
 from harness.sweep.experiment import end
 from harness.workloads.cnn_dailymail import Article
@@ -65,38 +65,53 @@ def write_prompts(path: Path, articles: list[Article]) -> None:
 
 def config(campaign: Campaign, point: Point, seeds: Seeds, samples: int, folder: Path, prompts: Path | None) -> Any:
     """The client's configuration of a point, with so many samples to issue."""
-    source: dict[str, Any] = {"path": str(prompts)} if prompts else {}
-    name = "" if prompts else campaign.dataset_name + PRESET
-    sets = [{"name": name or "performance_articles", "type": "performance", "parser": {"prompt": "prompt"}, **source}]
-    if point.accuracy:
-        gate = {"eval_method": "rouge", "ground_truth": "highlights", "extractor": "identity_extractor"}
-        scored = {"name": name or SCORED, "type": "accuracy", "samples": campaign.samples, **source}
-        sets.append({**scored, "parser": {"prompt": "prompt"}, "accuracy_config": {**gate, "num_repeats": 1}})
     warm_up = {"enabled": True, "n_requests": 2 * point.concurrency, "salt": True, "drain": True}
-    return {
-        "name": f"r{point.concurrency}",
-        "version": "1.0",
+    return asked(campaign, f"r{point.concurrency}", prompts, point.accuracy, folder) | {
         "type": "online",
-        "model_params": {
-            **{"name": campaign.model, "temperature": 0.0, "top_p": 1.0, "max_new_tokens": mlperf.MAX_NEW_TOKENS},
-            **{"streaming": "on", "tokenizer_name": campaign.tokenizer},
-        },
-        "datasets": sets,
         "settings": {
-            "runtime": {
-                "min_duration_ms": round(1000 * campaign.length(point)),
-                "max_duration_ms": 0,
-                "n_samples_to_issue": samples,
-                "scheduler_random_seed": seeds.scheduler_rng_seed,
-                "dataloader_random_seed": seeds.sample_index_rng_seed,
-            },
+            "runtime": runtime(campaign.length(point), samples, seeds.scheduler_rng_seed, seeds.sample_index_rng_seed),
             "load_pattern": {"type": "concurrency", "target_concurrency": point.concurrency},
-            "client": {"warmup_connections": min(point.concurrency, 256), "worker_initialization_timeout": 300.0},
+            "client": connections(point.concurrency),
             "warmup": {**warm_up, "warmup_random_seed": seeds.model_seed},
         },
-        "endpoint_config": {"endpoints": campaign.endpoints, "api_type": "openai"},
+    }
+
+
+def asked(target: Target, name: str, prompts: Path | None, scored: bool, folder: Path) -> dict[str, Any]:
+    """What is asked, of whom, and where the results go: the part of a configuration that no load changes."""
+    source: dict[str, Any] = {"path": str(prompts)} if prompts else {}
+    data = "" if prompts else target.dataset_name + PRESET
+    sets = [{"name": data or "performance_articles", "type": "performance", "parser": {"prompt": "prompt"}, **source}]
+    if scored:
+        gate = {"eval_method": "rouge", "ground_truth": "highlights", "extractor": "identity_extractor"}
+        whole = {"name": data or SCORED, "type": "accuracy", "samples": target.samples, **source}
+        sets.append({**whole, "parser": {"prompt": "prompt"}, "accuracy_config": {**gate, "num_repeats": 1}})
+    return {
+        "name": name,
+        "version": "1.0",
+        "model_params": {
+            **{"name": target.model, "temperature": 0.0, "top_p": 1.0, "max_new_tokens": mlperf.MAX_NEW_TOKENS},
+            **{"streaming": "on", "tokenizer_name": target.tokenizer},
+        },
+        "datasets": sets,
+        "endpoint_config": {"endpoints": target.endpoints, "api_type": "openai"},
         "report_dir": str(folder.resolve()),
     }
+
+
+def runtime(seconds: float, samples: int, scheduler_seed: int, sample_seed: int) -> dict[str, int]:
+    """How long a test lasts at least, how many samples it issues, and with which seeds."""
+    return {
+        "min_duration_ms": round(1000 * seconds),
+        "max_duration_ms": 0,
+        "n_samples_to_issue": samples,
+        "scheduler_random_seed": scheduler_seed,
+        "dataloader_random_seed": sample_seed,
+    }
+
+
+def connections(streams: int) -> dict[str, float]:
+    return {"warmup_connections": min(streams, 256), "worker_initialization_timeout": 300.0}
 
 
 def run(client: str, settings: Any, folder: Path) -> Measured:
