@@ -113,6 +113,7 @@ def build(
         write_json(target / "measurements.json", MEASUREMENTS | {"starting_weights_filename": test.model})
         settings = yaml.safe_load((source / CONFIG).read_text())
         write_text(target / "README.md", HOW.format(install=client.INSTALL, **test.model_dump(), of=settings["type"]))
+    (base / "systems").mkdir()
     write_json(base / "systems" / f"{system}.json", about)
     put_code(base / "src" / BENCHMARK)
     return base
