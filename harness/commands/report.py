@@ -8,6 +8,7 @@ import harness.common.environment  # noqa: F401
 # isort: split
 import argparse
 import shutil
+import signal
 import sys
 from pathlib import Path
 from typing import NoReturn
@@ -61,6 +62,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> NoReturn:
     prepare()
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # as in `... | head`: no exit code of 0 for what was not seen
     flags = parser()
     asked = flags.parse_args()
     check(flags, asked)

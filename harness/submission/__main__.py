@@ -1,6 +1,7 @@
 """Finished runs -> an MLPerf submission: `python -m harness.submission {system,build,check} --help`."""
 
 import argparse
+import signal
 import sys
 from pathlib import Path
 from typing import NoReturn
@@ -22,6 +23,7 @@ from harness.submission import checker, description, entries, refusals, tree
 
 def main() -> NoReturn:
     prepare()
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # as in `... | head`: no exit code of 0 for what was not seen
     arguments = parser().parse_args()
     with ends_in_one_line(), reads_and_writes():
         raise SystemExit(arguments.command(arguments))
