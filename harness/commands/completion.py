@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import PurePath
 
 from harness.commands import COMMANDS
 from harness.common.errors import DONE, Arguments
@@ -74,7 +73,7 @@ def bash(found: Mapping[str, Flags], shim: str) -> str:
     return BASH.format(
         shim=shim,
         function=NAME.replace("-", "_"),
-        name=PurePath(NAME).name,
+        name=NAME,
         names=shlex.quote(" ".join(found)),
         choices="\n".join(choices),
         flags="\n".join(flags),

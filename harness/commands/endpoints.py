@@ -195,10 +195,7 @@ def measure(asked: argparse.Namespace) -> int:
     )
     points = given.levels
     campaign.opened(asked.folder, given)
-    prompts = None
-    if articles:
-        prompts = (asked.folder / "prompts.jsonl").resolve()
-        client.write_prompts(prompts, articles)
+    prompts = prompts_in(asked.folder, articles)
     for number_of, point in enumerate(points, 1):
         folder = campaign.folder_of(asked.folder, point)
         left = client.left_in(folder)
@@ -217,15 +214,12 @@ def measure_scenario(asked: argparse.Namespace) -> int:
     processes.install_signal_handlers()
     if not (asked.target_qps > 0 and asked.seconds > 0):
         raise UsageError("--target-qps and --seconds take numbers above 0.")
-    articles, prompts = stored(asked.dataset_path), None
+    articles = stored(asked.dataset_path)
     rates = {"scenario": asked.scenario, "target_qps": asked.target_qps, "seconds": asked.seconds}
     test = inference.ScenarioTest(**target(asked, articles), **rates)
     asked.folder.mkdir(parents=True, exist_ok=True)
-    if articles:
-        prompts = (asked.folder / "prompts.jsonl").resolve()
-        client.write_prompts(prompts, articles)
     print(f"{asked.scenario}: at least {test.seconds:,.0f} s", flush=True)
-    left = inference.measure(test, asked.folder, prompts)
+    left = inference.measure(test, asked.folder, prompts_in(asked.folder, articles))
     print(f"{asked.scenario}: {left.n_samples_completed:,} requests in {left.seconds:,.1f} s, {left.rate:.4g} a second")
     return DONE
 
@@ -239,6 +233,15 @@ def build_inference(asked: argparse.Namespace) -> int:
         f"{base}: {', '.join(test.load.folder for test in tests)}; `submission check {asked.out} --version 6.1` is next"
     )
     return DONE
+
+
+def prompts_in(folder: Path, articles: Sequence[Article]) -> Path | None:
+    """The file of the prompts, left in the folder; None where the client has its own."""
+    if not articles:
+        return None
+    path = (folder / "prompts.jsonl").resolve()
+    client.write_prompts(path, articles)
+    return path
 
 
 def stored(path: Path | None) -> list[Article]:

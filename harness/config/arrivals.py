@@ -28,7 +28,6 @@ class Shape:
 
     name: str
     form: str
-    about: str
     gap: Callable[[random.Random, Numbers], float]
     read: Callable[[str], Numbers]  # of what stands after the colon; raises ValueError
     ends: Callable[[Numbers], tuple[float, float]] | None = None
@@ -70,19 +69,10 @@ def bursts(source: random.Random, numbers: Numbers) -> float:
 SHAPES = {
     row.name: row
     for row in (
-        Shape("poisson", "poisson", "users who know nothing of each other: exponential gaps", exponential, nothing),
-        Shape("constant", "constant", "clockwork: equal gaps", even, nothing),
-        Shape(
-            *("gamma", "gamma:CV", "gaps of a gamma distribution with this coefficient of variation"),
-            bursts,
-            one,
-        ),
-        Shape(
-            *("ramp", "ramp:A-B", "exponential gaps, at a rate that goes linearly from A to B requests/s"),
-            exponential,
-            two,
-            lambda numbers: (numbers[0], numbers[1]),
-        ),
+        Shape("poisson", "poisson", exponential, nothing),
+        Shape("constant", "constant", even, nothing),
+        Shape("gamma", "gamma:CV", bursts, one),
+        Shape("ramp", "ramp:A-B", exponential, two, lambda numbers: (numbers[0], numbers[1])),
     )
 }
 FORMS = "|".join((*(row.form for row in SHAPES.values()), "FILE"))
@@ -208,11 +198,6 @@ class ArrivalFlags:
     def own_rate(self) -> bool:
         """Whether the arrivals bring a rate of their own."""
         return self.replays or bool(self.asked_arrivals and self.asked_arrivals.ends)
-
-    def check_arrivals(self, scenario: str) -> None:
-        """Raises UsageError for what does not go together."""
-        if self.arrivals is not None and scenario != SCENARIO:
-            raise UsageError(f"--arrivals is a scenario of its own: leave out --scenario {scenario}.")
 
 
 SCENARIO = "arrivals"  # its row is in `mlperf`

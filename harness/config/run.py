@@ -294,7 +294,8 @@ class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
             object.__setattr__(self, "scenario", arrivals.SCENARIO)
         if self.scenario == arrivals.SCENARIO and self.arrivals is None:
             object.__setattr__(self, "arrivals", "poisson")
-        self.check_arrivals(self.scenario)
+        if self.arrivals is not None and self.scenario != arrivals.SCENARIO:
+            raise UsageError(f"--arrivals is a scenario of its own: leave out --scenario {self.scenario}.")
 
     @property
     def arrival_rate(self) -> float | str:

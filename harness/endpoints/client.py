@@ -5,6 +5,7 @@ import json
 import math
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,13 @@ from harness.common.errors import EndpointError, UsageError
 from harness.config import mlperf
 from harness.endpoints.campaign import Campaign, Target
 from harness.endpoints.official import Point, Seeds
+from harness.submission import checker
 from harness.sweep.experiment import end
 from harness.workloads.cnn_dailymail import Article
 
 COMMIT = "ea332753"  # of mlcommons/endpoints: the one this was tried with
 INSTALL = f"pip install 'git+https://github.com/mlcommons/endpoints@{COMMIT}' evaluate nltk rouge_score (Python 3.12)"
-SUMMARY = Path("performance") / "result_summary.json"
+SUMMARY = Path("performance") / checker.ENDPOINTS_SUMMARY
 EVENTS, INDEX, LOG, CONFIG = "events.jsonl", "sample_idx_map.json", "client.log", "config.yaml"
 PRESET = "::llama3_8b"  # the client's own prompts of CNN/DailyMail
 SCORED = "articles"  # the set that is scored
@@ -57,7 +59,7 @@ def program(given: str) -> str:
     return found
 
 
-def write_prompts(path: Path, articles: list[Article]) -> None:
+def write_prompts(path: Path, articles: Sequence[Article]) -> None:
     """MLPerf's prompts as text with their references, as the client reads them."""
     rows = [{"prompt": mlperf.PROMPT.format(input=a.article), "highlights": a.reference} for a in articles]
     files.write_text(path, "".join(json.dumps(row) + "\n" for row in rows))

@@ -1,6 +1,5 @@
 """How latency grows with load: one point a test, by rate, by samples per query or by requests in flight."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 from harness.common.markdown import number
 from harness.reporting import labels
 from harness.reporting.style import BLUE, GREEN, GREY, ORANGE, RED, TITLES, logarithmic, thousands, tip
+from harness.results import performance
 from harness.results.summary import Performance
 from harness.runs.probe import Probe
 
@@ -222,9 +222,10 @@ def cheapest(axes: Any, probes: Sequence[Probe], share: int, price: float | None
         axes.plot(user, speed, "D", markersize=16, markerfacecolor="none", color=GREY, label=said, linestyle="none")
 
 
-def cost(probe: Probe, price: float) -> float:
+def cost(probe: Probe, price: float) -> float | None:
     """What a million output tokens cost at a price per hour."""
-    return price / 0.0036 / (probe.tokens_per_sec or math.inf)
+    found = performance.cost(price, probe.tokens_per_sec, None, None)
+    return found.per_million_output_tokens if found else None
 
 
 def label_loads(axes: Any, probes: Sequence[Probe], share: int, price: float | None) -> None:
