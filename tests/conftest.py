@@ -29,9 +29,16 @@ SECRETS = ("--engine-arg", f"additional_config={json.dumps(NESTED)}")
 
 
 ENGINE_FIXTURES = {"offline", "server", "singlestream", "whole", "part", "place", "verdicts", "interactive"}
+SAME_RUNS = (
+    "evaluation/test_compliance",
+    "runs/test_whole_runs",
+    "submission/test_submission",
+    "tracking/test_mlflow",
+)
+LOST_ENGINES = ("runs/test_failed_runs", "mmlu/test_evaluation", "engines/test_parallel", "sweep/test_report")
 TOGETHER = {  # test files that belong into one process
-    **dict.fromkeys(("test_compliance", "test_runs", "test_submission", "test_tracking"), "look at the same runs"),
-    **dict.fromkeys(("test_ends", "test_mmlu", "test_parallel", "test_sweep"), "look for engines that lost their run"),
+    **dict.fromkeys(SAME_RUNS, "look at the same runs"),
+    **dict.fromkeys(LOST_ENGINES, "look for engines that lost their run"),
 }
 CORES = os.sched_getaffinity(0)
 
@@ -53,7 +60,7 @@ class ByFile(LoadScopeScheduling):
     """Gives a process whole files, and those that belong together."""
 
     def _split_scope(self, nodeid: str) -> str:
-        name = Path(nodeid.partition("::")[0]).stem
+        name = nodeid.partition("::")[0].removeprefix("tests/").removesuffix(".py")
         return TOGETHER.get(name, name)
 
 

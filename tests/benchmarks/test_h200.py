@@ -1,0 +1,144 @@
+"""The whole programme on GPUs: its order, what is resumed, what is kept, and its pages. No engine runs here."""
+
+import os
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from benchmarks import h200, h200_pages
+from benchmarks.h200 import Programme, Step, best, why_not, within
+from harness.common import files
+from harness.common.errors import UsageError
+from harness.runs.records import Usage
+from tests import made
+from tests.sweep.test_report import ran, state
+
+
+def test_every_scenario_has_a_sweep_before_its_full_run() -> None:
+    names = [step.name for step in Programme(Path("x"), False).steps()]
+    assert names[0] == "checkpoint"
+    for scenario in h200.SCENARIOS:
+        assert names.index(f"sweep-{scenario}") < names.index(f"{scenario}-1")
+    assert names[-3:] == ["offline-2", "server-2", "interactive-2"]
+
+
+def test_a_step_that_ended_is_not_run_again_and_a_lost_host_loses_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def stopped(words, *_):  # type: ignore[no-untyped-def]
+        asked.append(words)
+        return 3 if len(asked) == 1 else 0
+
+    monkeypatch.setattr(h200, "ended_within", stopped)
+    programme = Programme(tmp_path, True)
+    for folder in (programme.work, programme.results):
+        folder.mkdir()
+    (step,) = (step for step in programme.steps() if step.name == "sweep-offline")
+    until = h200.time.monotonic() + 3600
+    assert not h200.attempt(programme, step, until)
+    assert not programme.done(step)
+    assert h200.attempt(programme, step, until)
+    assert h200.attempt(programme, step, until)
+    assert len(asked) == 2
+    assert asked[0][1] == "sweep.py" and "--time-limit" in asked[0]
+    assert "exit code 3" not in files.read_json(programme.record(step))["reason"]
+
+
+def test_weights_that_are_gone_with_their_host_are_made_again(tmp_path: Path) -> None:
+    programme = Programme(tmp_path, False)
+    step = next(programme.steps())
+    assert not programme.done(step)
+    programme.model.mkdir(parents=True)
+    (programme.model / "model.safetensors.index.json").write_text("{}")
+    assert programme.done(step)
+
+
+def test_a_full_run_takes_the_best_setting_without_what_shortens_it(tmp_path: Path) -> None:
+    given = state(ran("baseline", 100.0), ran("fast", 130.0), ran("invalid", 200.0, valid=False))
+    items = tuple(
+        replace(item, settings={"max_num_seqs": number, "total_sample_count": 9, "min_duration": 2})
+        for number, item in enumerate(given.sweep.experiments, start=1)
+    )
+    given = replace(given, sweep=replace(given.sweep, experiments=items))
+    programme = Programme(tmp_path, False)
+    place = programme.results / "sweep-offline"
+    place.mkdir(parents=True)
+    programme.work.mkdir()
+    files.write_json(place / "sweep.json", asdict(given))
+    assert best(place / "sweep.json").name == "fast"
+    words, env = programme.full(Step("offline-2", "full", 30, "offline", 2))
+    settings = files.read_json(Path(words[2]))
+    assert settings == {
+        "max_num_seqs": 2,
+        "profile": True,
+        "data_parallel_size": 2,
+        "tensor_parallel_size": 1,
+        "model": str(programme.model),
+    }
+    assert env == {}  # no GPU here
+    with pytest.raises(UsageError, match=r"no sweep\.json"):
+        programme.full(Step("server-1", "full", 30, "server"))
+
+
+def test_a_step_that_takes_too_long_is_ended_with_all_below_it(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    words = ["bash", "-c", f"sleep 300 & echo $! > {pid}; wait"]
+    with (tmp_path / "screen").open("w") as screen:
+        assert h200.ended_within(words, os.environ, screen, 1.0) == 124
+        assert h200.ended_within(["bash", "-c", "exit 3"], os.environ, screen, 60.0) == 3
+    left = [process for process in psutil.process_iter() if process.pid == int(pid.read_text())]
+    assert all(process.status() == psutil.STATUS_ZOMBIE for process in left)
+
+
+@pytest.mark.parametrize(
+    ("step", "left", "gpus", "word"),
+    [
+        (Step("a", "full", 30, gpus=2), 1e5, 1, "2 GPUs"),
+        (Step("a", "full", 30), 60.0 * 29, 1, "30 minutes"),
+        (Step("a", "sweep", 60), 60.0, 1, "no time"),
+        (Step("a", "sweep", 60), 600.0, 1, ""),
+    ],
+)
+def test_what_is_not_begun_says_why(step: Step, left: float, gpus: int, word: str) -> None:
+    reason = why_not(step, left, gpus, False)
+    assert word in reason and bool(word) == bool(reason)
+
+
+def test_the_folder_stays_small(tmp_path: Path) -> None:
+    for name, size in (("a.png", 30), ("b.png", 50), ("machine.csv", 40), ("summary.json", 10)):
+        (tmp_path / name).write_bytes(b"x" * size)
+    assert within(tmp_path, 100) == ["b.png"]
+    assert within(tmp_path, 20) == ["a.png", "machine.csv"]
+    assert (tmp_path / "summary.json").exists()
+
+
+def test_the_pages_come_from_the_folder_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "results"
+    one = made.rendered(folder / "offline-1")
+    test = one.run.performance
+    assert test and test.tokens_per_sec
+    measured = {"joules_per_output_token": 0.085, "ran_out": ["the power limit held the clock down: remedy"]}
+    measured |= {"usage": {"gpu_clock_mhz": Usage(mean=1465, max=1980)}}
+    for name, gpus, factor in (("offline-1", 1, 1.0), ("offline-2", 2, 1.9)):
+        speed = test.model_copy(update=measured | {"tokens_per_sec": factor * test.tokens_per_sec})
+        whole = one.model_copy(update={"run": one.run.model_copy(update={"performance": speed})})
+        whole = whole.model_copy(update={"meta": one.meta.model_copy(update={"data_parallel_size": gpus})})
+        (folder / name).mkdir(exist_ok=True)
+        files.write_json(folder / name / "summary.json", whole.model_dump(mode="json"))
+    files.write_json(folder / "server-1.json", {"step": "server-1", "ok": False, "seconds": 1, "reason": "exit code 3"})
+    (folder / "sweep-offline").mkdir()
+    files.write_json(folder / "sweep-offline" / "sweep.json", asdict(state(ran("baseline", 100.0), ran("fast", 130.0))))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["h200_pages", str(folder), str(tmp_path / "docs")])
+        h200_pages.main()
+    page = (tmp_path / "docs" / "h200.md").read_text()
+    assert page.strip() == capsys.readouterr().out.strip()
+    assert "| offline-2 | 2 | VALID | 1,946 | 0.950, under 0.98 |" in page
+    assert "| 0.085 | 1,465 | 8 | the power limit held the clock down |" in page
+    assert page.index("| fast | ") < page.index("| baseline | ")
+    assert "- server-1 failed: exit code 3" in page
+    assert (tmp_path / "docs" / "h200-programme.png").exists()

@@ -1,0 +1,53 @@
+"""One application: a sub-command each, and what is installed of it."""
+
+import tomllib
+from importlib import import_module
+
+import pytest
+
+from harness.__main__ import COMMANDS
+from harness.common.system import NAME, VERSION
+from tests.commands.test_wrong_input import ended
+from tests.conftest import ROOT
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_a_way_in(name: str) -> None:
+    assert callable(import_module(COMMANDS[name].module).main)
+
+
+@pytest.mark.parametrize(
+    "words", [("-h",), ("--help",), ("run", "-h"), ("report", "-h"), ("logs", "-h"), ("sweep", "-h")]
+)
+def test_help_is_everywhere(words: tuple[str, ...]) -> None:
+    done = ended("-m", "harness", *words)
+    assert (done.returncode, done.stderr) == (0, "") and "usage" in done.stdout.lower()
+
+
+@pytest.mark.parametrize("door", ["run.py", "mmlu.py", "sweep.py", "report.py", "util_logs.py"])
+def test_the_doors_know_the_short_flag(door: str) -> None:
+    assert ended(door, "-h").returncode == 0
+
+
+def test_a_misspelt_command_is_a_line() -> None:
+    done = ended("-m", "harness", "swep")
+    assert done.returncode == 2 and "did you mean sweep?" in done.stderr
+
+
+def test_no_command_is_wrong_usage() -> None:
+    assert ended("-m", "harness").returncode == 2
+
+
+def test_the_version_names_loadgen() -> None:
+    done = ended("-m", "harness", "--version")
+    assert done.stdout.startswith(f"{NAME} {VERSION}") and "mlcommons-loadgen 6" in done.stdout
+    assert ended("run.py", "--version").stdout == done.stdout
+
+
+def test_what_is_installed() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert (project["project"]["name"], project["project"]["version"]) == (NAME, VERSION)
+    assert project["project"]["scripts"] == {NAME: "harness.__main__:main"}
+    data = project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
+    assert all((ROOT / path).exists() for path in data)
+    assert not {"torch", "vllm"} & set(project["project"]["dependencies"])

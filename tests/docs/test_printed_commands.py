@@ -1,0 +1,95 @@
+"""Every command that the pages print is one: its program, its flags, and what it makes of them."""
+
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import pytest
+
+from harness.config import cli
+from harness.config.run import RunConfig
+from harness.mmlu.config import MMLUConfig
+from tests.conftest import ROOT
+from tests.docs.test_readme import FOLDERS, PAGES
+
+CONFIGS: dict[str, Any] = {"run.py": RunConfig, "mmlu.py": MMLUConfig}
+EXAMPLES = {"URL": "http://host:8000/v1", "N": "2", "S": "2", "[NAME": "chat"}  # for what a reader puts there
+WITH_PARTS = ("-m harness", "-m harness.submission")  # programs whose first word has flags of its own
+ENVIRONMENT = re.compile(r"[A-Z_]+=")
+
+
+def printed(text: str) -> Iterator[list[str]]:
+    """The commands of this repository in a page, word by word, with the variables that a block of code sets."""
+    fenced = re.findall(r"^```\w*\n(.*?)^```$", text, re.M | re.S)
+    inline = re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S))
+    for block in [*fenced, *inline]:
+        known = dict(re.findall(r"^(\w+)=\"(.*)\"$", block, re.M))
+        lines = re.sub(r"\\\n\s*", "", block).splitlines()
+        for line in lines:
+            for name, value in known.items():
+                line = line.replace(f"${name}", value)
+            yield from commands(line.removeprefix("$ "))
+
+
+def commands(line: str) -> Iterator[list[str]]:
+    line = line.replace("llama31-mlperf run", "python run.py")  # as `pip install .` calls it
+    found = re.search(rf"\bpython3? ((?:-m (?:{FOLDERS})\b|[a-z_]+\.py\b)(?:'[^']*'|[^`|>;&)'])*)", line)
+    if found:
+        words = shlex.split(found[1].partition(" #")[0].replace("[--", "--").replace("]", "").replace("…", ""))
+        yield [word for word in words if not word.startswith("...")]
+
+
+FOUND = sorted({(page.name, shlex.join(words)) for page in PAGES for words in printed(page.read_text())})
+
+
+def test_commands_are_found() -> None:
+    assert len(FOUND) > 60
+    assert {"run.py", "mmlu.py", "sweep.py", "report.py"} <= {command.split()[0] for _, command in FOUND}
+    assert ("serving.md", "-m benchmarks.endpoint") in FOUND
+
+
+@pytest.mark.parametrize(("page", "command"), FOUND)
+def test_a_printed_command_is_one(page: str, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    program, *words = shlex.split(command)
+    if program == "-m":
+        program, words = f"-m {words[0]}", words[1:]
+    if program in CONFIGS:
+        assert accepted(program, [EXAMPLES.get(word, word) for word in words], monkeypatch) != [], command
+    elif flags := [word.partition("=")[0] for word in words if word.startswith("--")]:
+        parts = 2 if words[0] == "endpoints" else int(program in WITH_PARTS)  # which has commands of its own
+        known = help_of(program, " ".join(words[:parts]))
+        known |= help_of("run.py", "") if words[:2] == ["endpoints", "rehearse"] else set()  # which it hands on
+        assert set(flags) <= known, command
+    else:
+        name = program.removeprefix("-m ").replace(".", "/").removesuffix("/py")
+        assert (ROOT / f"{name}.py").exists() or (ROOT / name / "__main__.py").exists(), command
+
+
+def accepted(program: str, words: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What became of a command line: its settings could be made, or not."""
+    made: list[str] = []
+    monkeypatch.setattr(cli, "prepare", lambda: None)
+    monkeypatch.setattr(sys, "argv", [program, *words])
+    with pytest.raises(SystemExit):
+        cli.run_command(CONFIGS[program], lambda config: made.append("made"), "")  # type: ignore[arg-type,return-value]
+    return made or ["help"] * (words in (["--help"], ["--version"]))
+
+
+@cache
+def help_of(program: str, part: str) -> set[str]:
+    words = [*program.split(), *part.split(), "--help"]
+    said = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert said.returncode == 0, said.stderr
+    return set(re.findall(r"--[a-z][a-z-]*", said.stdout))
+
+
+@pytest.mark.slow
+def test_the_clients_benchmark_runs() -> None:
+    words = ["-m", "benchmarks.endpoint", "2", "1000", "1"]
+    done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[:3] == ["2", "1", "1,000"]

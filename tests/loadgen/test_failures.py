@@ -1,0 +1,184 @@
+"""--max-failed: requests that fail are counted and left out; one more than allowed ends the run."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.common.errors import EndpointError, UsageError
+from harness.config.endpoint import may_fail
+from harness.config.mlperf import Limits
+from harness.config.plan import resolve
+from harness.config.run import RunConfig
+from harness.loadgen import failures, levels, sut, token_times
+from harness.loadgen.failures import Sparing
+from harness.loadgen.sut import BatchSUT, CappedSUT, Query, StreamingSUT
+from harness.reporting import report as rendering
+from tests import made
+from tests.conftest import run
+from tests.engines.test_openai import PROMPT, client
+from tests.servers import TOKENS, Fake, serving
+from tests.warm import cold
+
+
+@pytest.mark.parametrize(("most", "requests", "count"), [("0", 500, 0), ("3", 9, 3), ("1%", 250, 2), ("0.5%", 99, 0)])
+def test_how_many_may_fail(most: str, requests: int, count: int) -> None:
+    assert may_fail(most, requests) == count
+
+
+@pytest.mark.parametrize("most", ["-1", "1.5", "101%", "nan%", "some", ""])
+def test_what_is_no_number_of_failures(most: str) -> None:
+    with pytest.raises(UsageError, match="--max-failed takes a number of requests"):
+        RunConfig(endpoint=("http://h/v1",), max_failed=most)
+
+
+def test_it_is_never_comparable() -> None:
+    config = RunConfig(model="demo", endpoint=("http://h/v1",), max_failed="1%")
+    assert "--max-failed 1%: requests that fail do not end the run" in resolve(config, [], 0).deviations
+    with pytest.raises(UsageError, match="--max-failed: only with --endpoint"):
+        RunConfig(max_failed="1%")
+    with pytest.raises(UsageError, match="--compliance test06 takes every answer"):
+        RunConfig(endpoint=("http://h/v1",), max_failed="1%", compliance="test06")
+
+
+def asked(kind: type[sut.SUT], engine: Any, count: int, **how: Any) -> tuple[sut.SUT, list[tuple[Any, int, list[int]]]]:
+    """A system under test after so many queries, and what LoadGen heard of each."""
+    heard: list[tuple[Any, int, list[int]]] = []
+    blank: dict[str, Any] = {name: [0.0] * count for name in ("issued_at", "sent_at", "completed_at")}
+    system = kind(engine, [PROMPT], new_tokens=[0] * count, **blank, **how)
+    system.send = lambda report, id, tokens: heard.append((report, id, list(tokens)))  # type: ignore[method-assign]
+    system.counters.issued = count
+    if isinstance(system, CappedSUT):
+        system.first_token_at = [0.0] * count
+
+    async def all_of_them() -> None:
+        for order in range(count):
+            await system.attempt(Query(order, 0, order))
+
+    engine.wait(engine.spawn(all_of_them()), lambda: None)
+    return system, heard
+
+
+@pytest.mark.parametrize("kind", [StreamingSUT, BatchSUT, CappedSUT])
+def test_what_failed_is_told_to_loadgen_as_a_short_answer(kind: type[sut.SUT]) -> None:
+    with client(Fake(fault="429", after=2), scenario="server") as engine:
+        system, heard = asked(kind, engine, 4, max_failed="50%")
+    assert {order: "answered 429: too much to do" in said for order, said in system.failed.items()} == {
+        2: True,
+        3: True,
+    }
+    assert system.new_tokens == [4, 4, 0, 0] and system.counters.completed == 4
+    whole = [tokens for report, _, tokens in heard if report is sut.lg.QuerySamplesComplete]
+    assert whole == [TOKENS, TOKENS, [0, 0], [0, 0]]
+    first = [id for report, id, _ in heard if report is sut.lg.FirstTokenComplete]
+    assert first == ([0, 1, 2, 3] if kind is StreamingSUT else [])
+
+
+def test_the_first_token_of_an_answer_that_breaks_off_is_told_once() -> None:
+    with client(Fake(fault="error"), scenario="server") as engine:
+        _, heard = asked(StreamingSUT, engine, 1, max_failed="1")
+    assert [(report is sut.lg.FirstTokenComplete, tokens) for report, _, tokens in heard] == [
+        (True, TOKENS[:1]),
+        (False, [0, 0]),
+    ]
+
+
+def test_where_answers_are_scored_it_is_empty() -> None:
+    with client(Fake(fault="429"), scenario="server") as engine:
+        _, heard = asked(StreamingSUT, engine, 1, max_failed="1", timed=False)
+    assert [tokens for _, _, tokens in heard] == [[]]
+
+
+def test_a_failure_in_a_trial_of_a_level_is_one_line() -> None:
+    with client(Fake(fault="429"), scenario="server") as engine, pytest.raises(EndpointError, match="429: too much"):
+        engine.wait(engine.spawn(levels.trial(engine, [(PROMPT, None)], 2)), lambda: None)
+
+
+def test_one_more_ends_the_run() -> None:
+    said = r"429: too much to do \(request 3 of about 200 to fail; --max-failed 1%\)"
+    with client(Fake(fault="429"), scenario="server") as engine:
+        with pytest.raises(EndpointError, match=said):
+            asked(StreamingSUT, engine, 4, max_failed="1%", expected=200)
+        with pytest.raises(EndpointError, match=r"429: too much to do$"):
+            asked(StreamingSUT, engine, 4)
+
+
+def test_trials_are_spared_one_at_least() -> None:
+    class Failing:
+        async def generate(self, *_: Any) -> list[int]:
+            raise EndpointError("it failed")
+
+    with client(Fake()) as engine:
+        for most, spared in (("0", 0), ("1%", 1), ("3", 3)):
+            sparing = Sparing.of(Failing(), most, 10)  # type: ignore[arg-type]
+            for _ in range(spared):
+                assert engine.wait(engine.spawn(sparing.generate(PROMPT)), lambda: None) == []
+            with pytest.raises(EndpointError, match="it failed"):
+                engine.wait(engine.spawn(sparing.generate(PROMPT)), lambda: None)
+
+
+def server_test(folder: Path) -> Path:
+    """64 requests of 11 tokens with a TTFT of 100 ms and 10 ms a token, but that the last two failed after 5 ms."""
+    run = made.run(folder, scenario="server", server_target_qps=8.0, endpoint="http://h/v1", max_failed="5%")
+    logs, lines = run / "Performance", []
+    for number in range(64):
+        first, done = (1, 5) if number > 61 else (100, 200)
+        about = {"sample_seq": number, "sample_idx": 0, "issue_start_ns": 0, "complete_ns": 1_000_000 * done}
+        delay = {"issue_delay": 0, "issue_to_done": 1_000_000 * first}
+        lines.append({"name": "Token_Latency", "ph": "C", "ts": 1000 * number, "args": delay})
+        lines.append({"name": "Sample", "ph": "b", "ts": 1000 * number, "args": about})
+    text = "\n".join(json.dumps(line, separators=(",", ":")) for line in lines)
+    (logs / "mlperf_log_trace.json").write_text(f'{text}\n"LastTrace"')
+    (logs / "tokens.json").write_text(json.dumps([11] * 62 + [0, 0]))
+    failures.write(logs, {62: "h answered 429: too much to do", 63: "h answered 429: too much to do"})
+    config = json.loads((run / "config.json").read_text())
+    config["engine_args"] = {"server": "vLLM 1.0", "serves": "demo", "exchange": "text in", "max_in_flight": 64}
+    (run / "config.json").write_text(json.dumps(config))
+    return run
+
+
+def test_latencies_and_tokens_are_those_of_the_others(tmp_path: Path) -> None:
+    folder = server_test(tmp_path / "run")
+    summary = rendering.build(folder)
+    test, page = summary.run.performance, (folder / "report.md").read_text()
+    assert test is not None and test.ttft_ms and test.tpot_ms and test.latency_ms
+    assert (test.ttft_ms.min, test.tpot_ms.max, test.latency_ms.min) == (100.0, 10.0, 200.0)
+    assert (test.samples, test.failed_requests, test.total_new_tokens, test.total_input_tokens) == (62, 2, 682, 31000)
+    assert test.tokens_per_sec == pytest.approx(1024 * 682 / 686)  # LoadGen counted two tokens for each failure
+    assert test.samples_per_sec == pytest.approx(7.875 * 62 / 64)
+    assert test.slo_attainment == pytest.approx(100 * 62 / 64) and test.goodput == pytest.approx(7.875 * 62 / 64)
+    assert test.valid and test.single_token == 0
+    assert "**2 of 64 requests failed**" in page and "- Failed: h answered 429: too much to do (2 times)" in page
+    assert "| failed requests | 2 |" in page
+    assert "2 requests failed, which LoadGen's verdict counts as answered" in summary.meta.deviations
+    table = (folder / "Performance" / "request_times.csv").read_text().splitlines()
+    assert table[-1].endswith(",0,,,") and table[1].endswith(",11,100,10,200")
+
+
+def test_a_limit_that_only_failures_kept_is_broken(tmp_path: Path) -> None:
+    logs = server_test(tmp_path / "run") / "Performance"
+    found = token_times.read(logs, Limits(99, 100), expected=False)
+    assert not found.valid and found.invalid_reasons[0].startswith("TTFT p99 without the failed requests was 100 ms")
+
+
+FLAGS = ("--mode", "performance", "--total-sample-count", "16", "--min-duration", "3", "--max-failed", "20%")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--scenario", "server", "--server-target-qps", "40"),
+        ("--scenario", "offline", "--offline-expected-qps", "50"),
+        ("--concurrency", "4"),
+    ],
+)
+def test_a_run_with_failures_comes_to_its_end(tmp_path: Path, flags: tuple[str, ...]) -> None:
+    with serving(Fake(fault="429", every=10, delay_s=0.02)) as fake:
+        done = run(tmp_path, "--endpoint", fake.address, *FLAGS, *flags, start=cold)
+    assert done.code == 0, done.output
+    test = done.summary["run"]["performance"]
+    assert test["failed_requests"] > 0 and test["errors"] == []
+    assert test["total_new_tokens"] == len(TOKENS) * test["samples"]
+    assert test["server"]["output_tokens"] == test["total_new_tokens"]

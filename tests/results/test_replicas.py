@@ -1,0 +1,79 @@
+"""From a measured curve to machines: what is measured, counted up, and nothing in between."""
+
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.common.errors import UsageError
+from harness.results import replicas
+from harness.results.replicas import CurvePoint
+from tests.commands.test_wrong_input import ended
+from tests.conftest import ROOT
+
+CURVE = [
+    CurvePoint("5", 5.0, 100.0, 20.0, True),
+    CurvePoint("10", 10.0, 300.0, 40.0, True),
+    CurvePoint("20", 19.0, 9000.0, 90.0, False),
+]
+
+
+def test_the_highest_load_within_the_limits_is_planned_with() -> None:
+    found = replicas.fleet(CURVE, [95.0] * 60 + [8.0] * 60, 0.0, 2.0)
+    assert found.best.load == "10" and [hour.replicas for hour in found.hours] == [10, 1]
+    assert found.month == pytest.approx(2.0 * 11 / 2 * 730)
+    assert found.at_peak is CURVE[1] and found.without_one is None  # 95 / 9 is more than 10
+
+
+def test_headroom_takes_the_loss_of_one() -> None:
+    found = replicas.fleet(CURVE, [90.0], 0.1, None)
+    assert found.most == 10 and found.month is None
+    assert found.without_one is CURVE[1]
+
+
+@given(peak=st.floats(0.01, 1e4), headroom=st.floats(0, 0.9))
+def test_no_replica_gets_more_than_it_answers(peak: float, headroom: float) -> None:
+    (hour,) = replicas.fleet(CURVE, [peak], headroom, None).hours
+    assert peak / hour.replicas <= 10 * (1 - headroom) * (1 + 1e-6)
+    assert hour.replicas == 1 or peak / (hour.replicas - 1) > 10 * (1 - headroom) * (1 - 1e-6)
+
+
+def test_no_load_within_the_limits_is_said() -> None:
+    with pytest.raises(UsageError, match="no load of this run kept the limits"):
+        replicas.fleet(CURVE[2:], [1.0], 0.0, None)
+
+
+def plan(*words: str) -> tuple[int, str, str]:
+    done = ended("-m", "harness", "plan", str(ROOT / "docs" / "runs" / "h200-server"), *words)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_a_rate_that_fell_in_the_whole_test_is_none(tmp_path: Path) -> None:
+    """62 queries/s were VALID for 30 s, and INVALID for 11 minutes."""
+    code, page, _ = plan("--peak", "500", "--price-per-hour", "3")
+    assert code == 0 and "| 62 queries/s | 58.2 | 360.4 | 58.53 | no |" in page
+    rate = 54.9885
+    assert f"| 0 | 500 | {math.ceil(500 / (0.9 * rate))} |" in page
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("minute,requests\n0,600\n1,nonsense\n", "line 3: no number of requests"),
+        ("minute,requests\n", "from one minute with requests"),
+        ("0,-5\n", "line 1"),
+    ],
+)
+def test_damaged_traffic_is_a_line(text: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(text)
+    code, _, errors = plan("--traffic", str(tmp_path / "t.csv"))
+    assert code == 2 and said in errors and errors.count("\n") == 1
+
+
+def test_a_day_by_minute(tmp_path: Path) -> None:
+    rows = "".join(f"{n},{60 * (200 if n >= 60 else 20)}\n" for n in range(120))
+    (tmp_path / "t.csv").write_text("minute,requests\n" + rows)
+    code, page, _ = plan("--traffic", str(tmp_path / "t.csv"), "--headroom", "0")
+    assert code == 0 and "| 0 | 20 | 1 |" in page and "| 1 | 200 | 4 |" in page

@@ -1,0 +1,73 @@
+"""Whole runs that no other test looks at: Interactive with a profile, edge Offline in batches, a failed gate."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from harness.config.checkpoint import load_tokenizer
+from harness.config.run import RunConfig
+from harness.loadgen import log as loadgen_log
+from harness.runs import folder as results
+from harness.workloads import custom as workload_samples
+from tests.conftest import ROOT, Finished, run
+from tests.runs.test_whole_runs import TOKENS, check
+
+pytestmark = pytest.mark.engine
+
+
+@pytest.fixture(scope="module")
+def interactive(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    work = ("--input-len", "64~0.3", "--output-len", "16~0.3", "--total-sample-count", "32", "--profile")
+    pace = ("--scenario", "interactive", "--mode", "performance", "--server-target-qps", "20")
+    return run(tmp_path_factory.mktemp("results"), *pace, *work)
+
+
+def test_interactive_performance_only(interactive: Finished) -> None:
+    """And with lengths of the user's own: what the engine was asked is what it answered."""
+    done = interactive
+    check(done, "interactive", ("performance",))
+    drawn = workload_samples.load(results.facts_of(done.folder).plan.config, load_tokenizer(RunConfig(model="demo")))
+    pairs = {(len(prompt), most) for prompt, most in drawn.requests} if drawn else set()
+    read, written = (json.loads((done.folder / "Performance" / f"{name}.json").read_text()) for name in TOKENS)
+    assert set(zip(read, written, strict=True)) == pairs and len(pairs) > 20
+    assert done.summary["meta"]["workload"] == "input 64~0.3, output 16~0.3"
+    assert done.summary["run"]["performance"]["output_lengths"]["max"] == max(most for _, most in pairs)
+    config = json.loads((done.folder / "config.json").read_text())
+    assert config["loadgen"] == {"model": "llama3_1-8b-interactive", "scenario": "Server"}
+    facts = loadgen_log.read(done.folder / "Performance")
+    assert done.summary["run"]["performance"]["limits_ms"] == {"ttft": 500, "tpot": 30}
+    assert facts.target_qps == 20
+
+
+def test_the_profile_of_a_run_says_what_the_time_went_to(interactive: Finished) -> None:
+    profile = interactive.summary["run"]["profile"]
+    assert (profile["failure"], profile["device"], profile["idle_percent"]) == ("", "CPU", None)
+    assert {"matrix products", "attention"} <= {kind["name"] for kind in profile["kinds"]}
+    assert sum(kind["percent"] for kind in profile["kinds"]) == pytest.approx(100)
+    assert 0 < profile["seconds"] < 60
+    assert all((interactive.folder / path).stat().st_size > 1000 for path in profile["traces"])
+    assert interactive.summary["plots"]["profile"]
+    stages = [name for name, *_ in interactive.summary["meta"]["stages"]]
+    assert stages.index("profiling") > stages.index("performance test")
+
+
+def test_edge_offline_from_a_datasets_folder_in_batches(tmp_path: Path) -> None:
+    from datasets import Dataset
+
+    records = json.loads((ROOT / "demo" / "cnn_eval.json").read_text())
+    columns = {"article": [r["input"] for r in records], "highlights": [r["output"] for r in records]}
+    Dataset.from_dict(columns).save_to_disk(tmp_path / "cnn")
+    flags = ("--category", "edge", "--batch-size", "16", "--sort-by-length", "--dataset-path", str(tmp_path / "cnn"))
+    done = run(tmp_path / "results", *flags)
+    check(done, "offline")
+    assert done.summary["run"]["accuracy"]["samples"] == 100
+    assert "fixed batches of 16" in (done.folder / "report.md").read_text()
+
+
+def test_a_failed_gate_ends_the_run_with_1_and_no_performance(tmp_path: Path) -> None:
+    done = run(tmp_path, "--category", "edge", "--max-new-tokens", "64", "--offline-expected-qps", "4")
+    assert done.code == 1, done.output
+    assert done.summary["run"]["accuracy"]["verdict"] == "FAIL"
+    assert not (done.folder / "Performance").exists()
+    assert "Performance was not measured" in (done.folder / "report.md").read_text()

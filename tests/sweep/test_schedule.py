@@ -1,0 +1,325 @@
+"""Sweeps as a machine: twins found, GPUs side by side, the time limit, finalists, the verdict of several rounds."""
+
+import os
+import threading
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+from random import Random
+
+import pytest
+from rich.console import Console
+
+from harness.common import files, system
+from harness.common.errors import UsageError
+from harness.common.paths import ROOT
+from harness.common.progress import Display
+from harness.sweep import choice, combine, experiment, lanes, loop, same
+from harness.sweep import file as sweep_file
+from harness.sweep import report as sweep_report
+from harness.sweep.choice import Choice
+from harness.sweep.experiment import ExperimentOutcome, ExperimentRecord
+from harness.sweep.file import BASELINE, Sweep
+from harness.sweep.lanes import Lane
+from harness.sweep.rows import interval, rows
+from tests.sweep.test_report import SHORT, ran, state, written
+
+H200 = [system.GPU("NVIDIA H200", 141 * 2**30)]
+
+
+def loaded(folder: Path, experiments: str) -> Sweep:
+    return sweep_file.load(written(folder, SHORT + "isolation:\n" + experiments))
+
+
+# Experiments that would measure the same.
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "engine: {enable_prefix_caching: false}",
+        "engine: {enable_chunked_prefill: true}",
+        "engine: {async_scheduling: true}",
+        "engine: {compilation_config: {mode: 3}}",
+        "engine: {optimization_level: 3}",
+        "engine: {stream_interval: 128}",
+        "set: {max_model_len: 1024}",
+        "set: {precision: bf16}",
+    ],
+)
+def test_an_experiment_that_measures_nothing_new_is_found(tmp_path: Path, change: str) -> None:
+    found = loaded(tmp_path, f"  - {{name: a, {change}}}\n")
+    assert same.repeated(found.experiments) == {"a": "the same effective settings as baseline"}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "engine: {enable_prefix_caching: true}",
+        "engine: {compilation_config: {mode: 0}}",
+        "set: {max_model_len: 512}",
+        "env: {A: 1}",
+        "engine: {stream_interval: 1}",
+    ],
+)
+def test_one_that_does_is_not(tmp_path: Path, change: str) -> None:
+    assert not same.repeated(loaded(tmp_path, f"  - {{name: a, {change}}}\n").experiments)
+
+
+def test_what_a_large_gpu_gets_unasked_is_known(tmp_path: Path) -> None:
+    given = "  - {name: a, set: {max_num_batched_tokens: 16384}}\n  - {name: b, set: {max_num_seqs: 1024}}\n"
+    found = loaded(tmp_path, given).experiments
+    assert not same.repeated(found)
+    assert set(same.repeated(found, H200)) == {"a", "b"}
+
+
+def test_a_twin_runs_where_it_is_asked_for_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "unsupported", lambda _: {})
+    found = loaded(tmp_path, "  - {name: a, set: {precision: bf16}}\n")
+    assert list(choice.skipped(found, Choice())) == ["a"]
+    assert not choice.skipped(found, Choice(only=("a",)))
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "sweeps").glob("*.yaml")), ids=lambda path: path.stem)
+def test_no_shipped_sweep_measures_anything_twice(path: Path) -> None:
+    found = sweep_file.load(path).experiments
+    assert not same.repeated(found)
+    assert not same.repeated(found, H200)
+
+
+# Side by side.
+
+
+def test_the_cores_are_divided_among_the_gpus() -> None:
+    both = lanes.divided(["2", "5"], range(8))
+    assert [(lane.gpu, lane.number, set(lane.cores)) for lane in both] == [
+        ("2", 0, {0, 1, 2, 3}),
+        ("5", 1, {4, 5, 6, 7}),
+    ]
+    assert both[1].env == {"CUDA_VISIBLE_DEVICES": "5"}
+    assert Lane().env == {}
+    assert [set(lane.cores) for lane in lanes.divided(list("0123"), {7, 9})] == [{7}, {7}, {9}, {9}]
+
+
+def test_one_gpu_is_nothing_to_run_side_by_side_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lanes, "visible", lambda: ["0"])
+    with pytest.raises(UsageError, match="1 visible GPU"):
+        lanes.lanes(True)
+    assert lanes.lanes(False) == [Lane()]
+
+
+def work(found: Sweep, folder: Path, wanted: Choice, run: object, patch: pytest.MonkeyPatch) -> list[ExperimentRecord]:
+    """What a sweep records if `run` stands for its processes."""
+    patch.setattr(experiment, "run", run)
+    going = loop.opened(found, folder)
+    with Display(Console(quiet=True)) as display:
+        loop.rounds(list(found.experiments), wanted, going, 0, display)
+    return going.records
+
+
+def test_side_by_side_each_gpu_has_its_own_baseline_and_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    meeting = threading.Barrier(2, timeout=20)  # broken unless two run at the same time
+    cores: dict[str, set[int]] = {}
+
+    def run(item, turn, place, limit, lock, watch, lane, final):  # type: ignore[no-untyped-def]
+        if item.name == BASELINE and turn == 0:
+            meeting.wait()
+        cores[lane.gpu] = os.sched_getaffinity(0)
+        return replace(ran(item.name, 100.0, turn), gpu=lane.gpu, final=final, seconds=1.0)
+
+    monkeypatch.setattr(lanes, "visible", lambda: ["0", "1"])
+    found = loaded(tmp_path, "".join(f"  - {{name: n{n}, set: {{max_num_seqs: {n}}}}}\n" for n in (2, 4, 8)))
+    records = work(found, tmp_path, Choice(repeat=2, side_by_side=True), run, monkeypatch)
+    assert {(r.round, r.gpu) for r in records if r.experiment == BASELINE} >= {(0, "0"), (0, "1")}
+    ran_once = sorted((r.experiment, r.round) for r in records if r.experiment != BASELINE)
+    assert ran_once == [(f"n{n}", turn) for n in (2, 4, 8) for turn in (0, 1)]
+    for record in records:  # each after the baseline of its own round and GPU
+        assert any(r.key == (BASELINE, record.round, False, record.gpu) for r in records)
+    if len(system.cores()) > 1:
+        assert not cores["0"] & cores["1"]
+
+
+def test_a_change_is_that_against_the_baseline_of_the_same_gpu() -> None:
+    base = replace(ran(BASELINE, 100), gpu="0"), replace(ran(BASELINE, 50), gpu="1")
+    given = state(*base, replace(ran("a", 55), gpu="1"))
+    (row,) = (row for row in rows(given) if row.name == "a")
+    assert row.ratio and row.ratio.mean == pytest.approx(1.1)
+    said = " ".join(sweep_report.findings(sweep_report.Report(given, tuple(rows(given)))))
+    assert "share the CPU" in said and "GPU 0 100, GPU 1 50" in said
+
+
+def test_a_failure_on_one_gpu_ends_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(item, turn, place, limit, lock, watch, lane, final):  # type: ignore[no-untyped-def]
+        if lane.gpu == "1":
+            raise OSError("full")
+        until = time.monotonic() + 20
+        while not watch("going"):
+            assert time.monotonic() < until
+        return ExperimentRecord(item.name, turn, "interrupted", gpu=lane.gpu)
+
+    monkeypatch.setattr(lanes, "visible", lambda: ["0", "1"])
+    with pytest.raises(OSError, match="full"):
+        work(loaded(tmp_path, "  - {name: a, set: {seed: 1}}\n"), tmp_path, Choice(side_by_side=True), run, monkeypatch)
+
+
+# The time limit, and what is worth most.
+
+
+def test_the_time_limit_leaves_the_least_valuable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+
+    def run(item, turn, place, limit, lock, watch, lane, final):  # type: ignore[no-untyped-def]
+        now[0] += 60
+        return replace(ran(item.name, 100.0, turn), seconds=60.0)
+
+    names = "  - {name: a, set: {seed: 1}}\n  - {name: b, set: {seed: 2}}\n  - {name: c, priority: 1, set: {seed: 3}}\n"
+    found = loaded(tmp_path, names)
+    records = work(found, tmp_path, Choice(time_limit=200.0), run, monkeypatch)
+    assert [record.experiment for record in records] == [BASELINE, "c", "a"]
+    (folder,) = (tmp_path / "sweeps").glob("2*")
+    assert sweep_report.read(folder).note == "the time limit of 3.33333 min left no time for b"
+    going = loop.reopened(found, tmp_path)
+    with Display(Console(quiet=True)) as display:
+        assert not loop.rounds(list(found.experiments), Choice(), going, 0, display)
+    assert [record.experiment for record in going.records] == [BASELINE, "c", "a", "b"]
+    assert sweep_report.read(folder).note == ""
+
+
+def test_what_runs_at_the_time_limit_is_ended_and_runs_again_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(item, turn, place, limit, lock, watch, lane, final):  # type: ignore[no-untyped-def]
+        until = time.monotonic() + 20
+        while not watch("going"):
+            assert time.monotonic() < until
+        return ExperimentRecord(item.name, turn, "interrupted", "interrupted")
+
+    found = loaded(tmp_path, "  - {name: a, set: {seed: 1}}\n")
+    (record,) = work(found, tmp_path, Choice(time_limit=0.05), run, monkeypatch)
+    assert (record.status, record.reason) == ("interrupted", "ended by the time limit")
+    assert record.status not in experiment.ENDED
+
+
+def test_finalists_run_without_what_shortens_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def run(item, turn, place, limit, lock, watch, lane, final):  # type: ignore[no-untyped-def]
+        asked.append((item.name, final, "total_sample_count" in item.settings, "min_duration" in item.settings))
+        speed = {BASELINE: 100.0, "fast": 130.0, "faster": 140.0, "slow": 50.0}[item.name]
+        return replace(
+            ran(item.name, speed, turn),
+            final=final,
+            outcome=ExperimentOutcome(
+                ran(item.name, speed).outcome.values, True, ran_out=("the CPU was busy: buy more",)
+            ),
+        )
+
+    names = "".join(f"  - {{name: {n}, set: {{seed: {s}}}}}\n" for s, n in enumerate(("fast", "faster", "slow")))
+    records = work(loaded(tmp_path, names), tmp_path, Choice(finalists=1), run, monkeypatch)
+    assert asked[4:] == [(BASELINE, True, False, False), ("faster", True, False, False)]
+    assert asked[0] == (BASELINE, False, True, True)
+    (folder,) = (tmp_path / "sweeps").glob("2*")
+    report = sweep_report.build(folder)
+    assert [row.name for row in report.finals] == [BASELINE, "faster"]
+    assert len(records) == 6
+    page = (folder / "report.md").read_text()
+    assert "## At full length" in page and "| the CPU was busy |" in page
+    assert "The fastest at full length: faster, 140 output tokens/s." in page
+
+
+def test_what_helped_is_combined_once_and_goes_on_to_the_finals(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, dict[str, object]]] = []
+    speeds = {BASELINE: 100.0, "seqs-4": 120.0, "seqs-8": 130.0, "block": 110.0, "slow": 50.0, combine.NAME: 150.0}
+
+    def run(item, turn, place, limit, lock, watch, lane, final):  # type: ignore[no-untyped-def]
+        asked.append((item.name, item.settings | {"engine": item.engine}))
+        return replace(ran(item.name, speeds[item.name], turn), final=final)
+
+    found = loaded(
+        tmp_path,
+        "  - {name: seqs-4, set: {max_num_seqs: 4}}\n  - {name: seqs-8, set: {max_num_seqs: 8}}\n"
+        "  - {name: block, engine: {block_size: 32}}\n  - {name: slow, set: {seed: 3}}\n",
+    )
+    wanted = Choice(combine=True, finalists=1)
+    work(found, tmp_path, wanted, run, monkeypatch)
+    names = [name for name, _ in asked]
+    assert names == [BASELINE, "seqs-4", "seqs-8", "block", "slow", combine.NAME, BASELINE, combine.NAME]
+    settings = dict(asked)[combine.NAME]
+    assert (settings["max_num_seqs"], settings["engine"]) == (8, {"block_size": 32})
+    (folder,) = (tmp_path / "sweeps").glob("2*")
+    assert "all that helped together: seqs-8, block" in str(files.read_json(folder / "sweep.json"))
+    assert sweep_report.build(folder).row(combine.NAME) is not None
+    with Display(Console(quiet=True)) as display:  # nothing is left to do when it is resumed
+        loop.rounds(list(found.experiments), wanted, loop.reopened(found, tmp_path), 0, display)
+    assert len(asked) == 8
+
+
+def test_one_change_that_helped_is_nothing_to_combine(tmp_path: Path) -> None:
+    found = loaded(tmp_path, "  - {name: seqs-4, set: {max_num_seqs: 4}}\n  - {name: slow, set: {seed: 3}}\n")
+    speeds = {BASELINE: 100.0, "seqs-4": 120.0, "slow": 90.0}
+    made = replace(state(*(ran(name, speed) for name, speed in speeds.items())), sweep=found)
+    assert combine.best(rows(made)) is None
+
+
+# Several rounds.
+
+
+@pytest.mark.parametrize(
+    ("speeds", "effect"),
+    [
+        ((103.0, 103.5, 102.8), "helped"),
+        ((97.0, 96.5, 97.2), "hurt"),
+        ((100.3, 99.9, 100.1), "no difference"),
+        ((100.2, 100.21, 100.19), "no difference"),  # sure, and nothing
+        ((110.0, 95.0, 104.0), "unclear"),
+    ],
+)
+def test_the_verdict_of_several_rounds_is_their_interval(speeds: tuple[float, ...], effect: str) -> None:
+    runs = [ran(BASELINE, 100, turn) for turn in range(3)] + [ran("a", speed, t) for t, speed in enumerate(speeds)]
+    given = state(*runs)
+    (row,) = (row for row in rows(given) if row.name == "a")
+    assert row.effect == effect
+    assert "95 % interval" in sweep_report.spread(row)
+
+
+def test_the_interval_is_students() -> None:
+    low, high = interval([1.01, 1.03, 1.02]) or (0, 0)
+    assert (low, high) == pytest.approx((0.9953, 1.0453), abs=2e-4)  # 1.02 times exp(+-4.303 x 0.0098 / sqrt(3))
+    assert interval([1.0, 1.1]) is None
+
+
+def test_a_sweep_of_before_is_still_read(tmp_path: Path) -> None:
+    old = asdict(state(ran(BASELINE, 100)))
+    for record in old["records"]:
+        del record["gpu"], record["final"], record["outcome"]["ran_out"]
+    del old["note"]
+    files.write_json(tmp_path / "sweep.json", old)
+    assert sweep_report.read(tmp_path).records == (ran(BASELINE, 100),)
+
+
+# Accuracy, sample by sample.
+
+
+@pytest.mark.parametrize(("change", "verdict"), [(0.0, "holds"), (-0.1, "holds"), (-2.0, "lost"), (-0.4, "not clear")])
+def test_what_the_gate_leaves_open_the_pairs_tell(tmp_path: Path, change: float, verdict: str) -> None:
+    rng = Random(1)
+    base = [rng.gauss(40, 10) for _ in range(400)]
+    for name, scores in ((BASELINE, base), ("a", [value + change + rng.gauss(0, 1) for value in base])):
+        (tmp_path / name / "Accuracy").mkdir(parents=True)
+        lines = [f"{index},{value}" for index, value in enumerate(scores)]
+        (tmp_path / name / "Accuracy" / "samples.csv").write_text("\n".join(["index,rouge1", *lines]))
+    unsure = {"verdict": "INCONCLUSIVE"}
+    given = state(*(replace(ran(name, 100, **unsure), run=name) for name in (BASELINE, "a")))
+    files.write_json(tmp_path / "sweep.json", asdict(given))
+    report = sweep_report.build(tmp_path)
+    assert {name: found.verdict for name, found in report.paired.items()} == {"a": verdict}
+    page = (tmp_path / "report.md").read_text()
+    assert f": {verdict}) |" in page
+    said = "\n".join(sweep_report.findings(report))
+    assert ("Accuracy not shown to hold: a." in said) == (verdict == "not clear")
+    (tmp_path / "a" / "Accuracy" / "samples.csv").write_text("index,rouge1\n0,x\n")
+    with pytest.raises(UsageError, match=r"samples\.csv: not a table of scores"):
+        sweep_report.build(tmp_path)

@@ -1,0 +1,217 @@
+"""Arrivals of one's own: shapes, and traces in their published formats; sent at their times by a real LoadGen test."""
+
+import csv
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.common.errors import UsageError
+from harness.config import arrivals
+from harness.config.checkpoint import load_tokenizer
+from harness.config.plan import Plan, resolve
+from harness.config.run import RunConfig
+from harness.loadgen import client_delay
+from harness.workloads import arrival_traces, custom
+from tests.commands.test_wrong_input import ended
+
+MOONCAKE = [
+    {"timestamp": 1000 * n, "input_length": 600 + n, "output_length": 4 + n, "hash_ids": [0, 1 + n]} for n in range(6)
+]
+FILES = {
+    "Mooncake": "".join(f"{json.dumps(row)}\n" for row in MOONCAKE),
+    "BurstGPT": "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
+    + "".join(f"{5 + 0.5 * n},ChatGPT,{40 + n},{3 + n},{43 + 2 * n},Conversation log\n" for n in range(6))
+    + "9,ChatGPT,40,0,40,API log\n",
+    "Azure": "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+    + "".join(f"2023-11-16 18:15:{46 + n}.6805900,{50 + n},{9 + n}\n" for n in range(6)),
+}
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    return load_tokenizer(RunConfig(model="demo"))
+
+
+@pytest.fixture
+def trace(tmp_path: Path):
+    def write(text: str) -> Path:
+        path = tmp_path / "trace.jsonl"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def config(**flags: Any) -> RunConfig:
+    return RunConfig(**{"model": "demo", "backend": "echo", "mode": "performance", **flags})
+
+
+def plan(asked: RunConfig, tokenizer: Any) -> tuple[Plan, Any]:
+    library = custom.load(asked, tokenizer)
+    return resolve(asked, [], 0, asked=library.asked if library else None), library
+
+
+@pytest.mark.parametrize(
+    ("text", "variation"), [("poisson", 1.0), ("constant", 0.0), ("gamma:4", 4.0), ("gamma:0.5", 0.5)]
+)
+def test_a_shape_has_its_rate_and_its_variation(text: str, variation: float) -> None:
+    due = arrivals.times(text, 50.0, 2000.0, 7)
+    assert due[0] == 0 and due[-1] >= 2000 > due[-2]
+    assert len(due) == pytest.approx(100_000, rel=0.05)
+    assert arrivals.variation(due) == pytest.approx(variation, abs=0.06 * variation + 1e-9)
+
+
+def test_a_ramp_goes_from_one_rate_to_the_other() -> None:
+    due = arrivals.times("ramp:10-90", 50.0, 1000.0, 7)
+    by_quarter = [sum(250 * n <= at < 250 * (n + 1) for at in due) / 250 for n in range(4)]
+    assert by_quarter == pytest.approx([20, 40, 60, 80], rel=0.06)
+
+
+@given(
+    st.sampled_from(["poisson", "constant", "gamma:3", "ramp:1-9", "ramp:9-1"]),
+    st.floats(0.1, 200),
+    st.floats(0.01, 50),
+    st.integers(0, 99),
+    st.integers(1, 7),
+)
+def test_times_go_forward_and_end_where_they_should(
+    text: str, rate: float, seconds: float, seed: int, together: int
+) -> None:
+    due = arrivals.times(text, rate, seconds, seed, together)
+    assert list(due) == sorted(due) and due[0] == 0
+    assert due[-1] >= seconds and len(due) % together == 0
+    assert len(due) <= together or due[-1 - together] < seconds
+    assert due == arrivals.times(text, rate, seconds, seed, together)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ({"arrivals": "gamma"}, "it is gamma:CV"),
+        ({"arrivals": "gamma:0"}, "CV from 0.05 to 20"),
+        ({"arrivals": "ramp:5"}, "it is ramp:A-B"),
+        ({"arrivals": "poisson:3"}, "it is poisson"),
+        ({"arrivals": "poisson", "scenario": "server"}, "leave out --scenario server"),
+        ({"arrivals": "poisson", "server_target_qps": "max"}, "takes one rate"),
+        ({"arrivals": "poisson", "concurrency": 4}, "both say when requests are sent: give one"),
+        ({"arrivals": "poisson", "compliance": "test06"}, "arrivals of one's own are no scenario"),
+        ({"arrivals": "poisson", "batch_size": 8}, "--scenario offline only"),
+    ],
+    ids=str,
+)
+def test_what_does_not_go_together(flags: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        resolve(config(**flags), [], 0)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_trace_is_told_by_its_columns(name: str, trace: Any) -> None:
+    found = arrival_traces.read(trace(FILES[name]))
+    assert (found.format, len(found.requests)) == (name, 6)
+    assert found.span_s == pytest.approx(2.5 if name == "BurstGPT" else 5)
+    assert found.empty == (name == "BurstGPT")
+    first = {"Mooncake": (600, 4), "BurstGPT": (40, 3), "Azure": (50, 9)}[name]
+    assert (found.requests[0].prompt_tokens, found.requests[0].output_tokens) == first
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a,b\n1,2\n", "its columns are of none of the known traces"),
+        ('{"timestamp": 0, "input_length": 5, "output_length": "x"}\n', "line 1: no request of Mooncake's format"),
+        ('{"timestamp": 0, "input_length": 5, "output_length": 5}\n{"a"', "line 2: not JSON"),
+        ('{"timestamp": 0, "input_length": 5, "output_length": 5}\n', "not two requests at different times"),
+        ("Timestamp,Request tokens,Response tokens\n0,5,5\nnan,5,5\n", "line 3: no request of BurstGPT's format"),
+        ("", "not two requests"),
+    ],
+)
+def test_a_file_that_is_no_trace(text: str, said: str, trace: Any) -> None:
+    with pytest.raises(UsageError, match=said):
+        arrival_traces.read(trace(text))
+
+
+def test_no_such_file_names_the_shapes() -> None:
+    with pytest.raises(UsageError, match="did you mean poisson"):
+        arrival_traces.read(Path("poison"))
+
+
+@given(st.text(max_size=200) | st.binary(max_size=200).map(lambda data: data.decode("latin-1")))
+def test_any_text_is_refused_in_one_line(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+    path = tmp_path_factory.mktemp("trace") / "trace"
+    path.write_text(text, encoding="utf-8", errors="replace")
+    with pytest.raises(UsageError) as error:
+        arrival_traces.read(path)
+    assert "\n" not in str(error.value)
+
+
+def test_a_replay_asks_for_the_lengths_and_the_shared_blocks_of_its_trace(tokenizer: Any, trace: Any) -> None:
+    found, library = plan(config(arrivals=str(trace(FILES["Mooncake"])), total_sample_count=6), tokenizer)
+    assert [len(prompt) for prompt in library.prompts] == [600, 601, 602, 603, 604, 605]
+    assert library.new_tokens == [4, 5, 6, 7, 8, 9]
+    assert library.prompts[0][:512] == library.prompts[5][:512] and library.prompts[0][512:] != library.prompts[1][512:]
+    assert library.arrivals == [0, 1, 2, 3, 4, 5]
+    assert (found.queries, found.min_duration_s, found.target_qps) == (6, 5.0, 1.0)
+    assert any(said.startswith("the workload trace trace.jsonl instead of") for said in found.deviations)
+
+
+def test_a_trace_is_scaled_to_another_rate(tokenizer: Any, trace: Any) -> None:
+    path = str(trace(FILES["BurstGPT"]))
+    found, library = plan(config(arrivals=path, server_target_qps=20.0), tokenizer)
+    assert library.arrivals == pytest.approx([0, 0.05, 0.1, 0.15, 0.2, 0.25])
+    assert found.target_qps == pytest.approx(20)
+    shorter, library = plan(config(arrivals=path, min_duration=1.4), tokenizer)
+    assert library.arrivals == [0, 0.5, 1.0, 1.5] and shorter.min_duration_s == 1.4
+    with pytest.raises(UsageError, match=r"lasts 2.5 s: leave it out, or lower the rate"):
+        plan(config(arrivals=path, min_duration=60), tokenizer)
+
+
+def test_requests_that_do_not_fit_are_left_out_and_counted(tokenizer: Any, trace: Any) -> None:
+    found, library = plan(config(arrivals=str(trace(FILES["Mooncake"])), max_model_len=610), tokenizer)
+    assert found.samples == 4 and any(
+        "left out 2 requests that are longer than 610" in said for said in library.asked.notes
+    )
+
+
+def test_other_requests_at_the_times_of_a_trace(tokenizer: Any, trace: Any) -> None:
+    found, library = plan(config(arrivals=str(trace(FILES["Azure"])), workload="chat"), tokenizer)
+    assert len(library.prompts) > 6 and (found.queries, len(library.arrivals)) == (6, 6)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--arrivals", "gamma:4", "--server-target-qps", "40", "--min-duration", "3", "--total-sample-count", "16"),
+        ("--arrivals", "BurstGPT", "--server-target-qps", "40"),
+    ],
+    ids=["gamma", "trace"],
+)
+def test_a_run_sends_each_request_at_its_time(words: tuple[str, ...], tmp_path: Path, trace: Any) -> None:
+    rows = [f"{0.025 * n * n % 3:.4f},{40 + n % 9},{3 + n % 5}" for n in range(120)]
+    path = trace("Timestamp,Request tokens,Response tokens\n" + "\n".join(rows) + "\n")
+    given = [str(path) if word == "BurstGPT" else word for word in words]
+    flags = ("--model", "demo", "--backend", "echo", "--mode", "performance", "--results-dir", tmp_path / "results")
+    done = ended("run.py", *flags, *given)
+    assert done.returncode == 0, done.stderr
+    folder = tmp_path / "results" / "latest"
+    test = json.loads((folder / "summary.json").read_text())["run"]["performance"]
+    requests = list(csv.DictReader((folder / "Performance" / "requests.csv").open()))
+    late = [float(row["sent_s"]) - float(row["due_s"]) for row in requests]
+    assert min(late) >= 0 and statistics.median(late) < 0.02
+    assert test["valid"] and test["samples"] == len(requests) and test["target_qps"] == pytest.approx(40, rel=0.5)
+    assert test["client_delay_ms"]["p99"] >= 0
+    assert client_delay.of(folder / "Performance") is not None
+    first = [float(row["first_token_s"]) - float(row["due_s"]) for row in requests]
+    assert 1e3 * max(first) == pytest.approx(test["ttft_ms"]["max"], abs=0.01)  # counted from the due time
+    page = (folder / "report.md").read_text()
+    assert f"--arrivals {test['arrivals']}" in page and "this program's own" in page
+    if "BurstGPT" in words:
+        assert sorted(int(row["sample"]) for row in requests) == list(range(120))
+        times = sorted(float(row.split(",")[0]) for row in rows)
+        scale = (times[-1] - times[0]) / max(float(row["due_s"]) for row in requests)
+        due = sorted(float(row["due_s"]) for row in requests)
+        assert due == pytest.approx([(at - times[0]) / scale for at in times], abs=1e-4)

@@ -1,0 +1,480 @@
+"""Workloads: what a run asks instead of MLPerf's samples; every file that cannot serve ends in one line."""
+
+import json
+import os
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.common.errors import EndpointError, UsageError
+from harness.common.paths import ROOT
+from harness.config.checkpoint import load_tokenizer
+from harness.config.plan import Plan, resolve
+from harness.config.run import RunConfig
+from harness.config.workload import WORKLOADS, Lengths, is_profile, lengths
+from harness.engines import sampling_of
+from harness.engines.openai import OpenAI
+from harness.engines.protocol import Sampling
+from harness.loadgen.target_rate import known_offline
+from harness.reporting import compare, compare_page
+from harness.reporting import report as rendering
+from harness.results import endpoint_overhead as beside
+from harness.results.history import History
+from harness.runs.folder import RunFolder
+from harness.runs.records import Spread
+from harness.workloads import custom as workload_samples
+from harness.workloads import requests_file
+from tests import made
+from tests.engines.test_openai import PROMPT, client
+from tests.servers import Fake, serving
+
+SHIPPED = [name for name, row in WORKLOADS.items() if row.path and not is_profile(name)]
+TEMPLATE = (
+    "{% for m in messages %}{{ '<' + m.role + '>' + m.content }}{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    return load_tokenizer(RunConfig(model="demo"))
+
+
+@pytest.fixture
+def file(tmp_path: Path):
+    """Writes a file of requests: text as it is, anything else a line each."""
+
+    def write(content: Any) -> Path:
+        path = tmp_path / "own.jsonl"
+        path.write_text(content if isinstance(content, str) else "".join(f"{json.dumps(row)}\n" for row in content))
+        return path
+
+    return write
+
+
+def config(workload: Any = "chat", **flags: Any) -> RunConfig:
+    return RunConfig(**{"model": "demo", "mode": "performance", "workload": str(workload), **flags})
+
+
+def synthetic(**flags: Any) -> RunConfig:
+    return RunConfig(**{"model": "demo", "mode": "performance", "input_len": "64~0.5", "output_len": "16", **flags})
+
+
+def load(asked: RunConfig, tokenizer: Any) -> Any:
+    library = workload_samples.load(asked, tokenizer)
+    assert library is not None
+    return library
+
+
+def plan(asked: RunConfig, tokenizer: Any) -> Plan:
+    return resolve(asked, [], 0, asked=load(asked, tokenizer).asked)
+
+
+def refusal(asked: RunConfig, tokenizer: Any) -> str:
+    with pytest.raises(UsageError) as error:
+        plan(asked, tokenizer)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_shipped_workload_runs_on_the_demo_in_every_scenario(tokenizer: Any, name: str) -> None:
+    for category, scenario in (("datacenter", "server"), ("edge", "singlestream")):
+        found = plan(config(name, category=category, scenario=scenario), tokenizer)
+        assert found.max_model_len == 1024
+        assert 30 <= found.samples <= 60
+        assert f"the workload {name} instead of MLPerf's summarization" in found.deviations
+
+
+def test_the_shipped_workloads_differ_from_line_to_line(tokenizer: Any) -> None:
+    prompts = [str(prompt) for name in SHIPPED for prompt in load(config(name), tokenizer).prompts]
+    assert len(set(prompts)) == len(prompts)
+
+
+def test_the_documented_statistics_are_those_of_the_files() -> None:
+    assert workload_samples.table(SHIPPED, "demo") in (ROOT / "docs" / "workloads.md").read_text()
+
+
+def test_the_documentation_says_what_each_imitates() -> None:
+    page = (ROOT / "docs" / "workloads.md").read_text()
+    for row in WORKLOADS.values():
+        assert f"`{row.name}`" in page and row.imitates in page
+
+
+def test_summarization_is_mlperfs_own(tokenizer: Any) -> None:
+    official = config("summarization")
+    assert workload_samples.load(official, tokenizer) is None
+    assert "workload" not in resolve(official, [], 0).setup
+
+
+def test_each_kind_of_request_becomes_token_ids(tokenizer: Any, file: Any) -> None:
+    talk = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Hello"},
+        {"role": "assistant", "content": "Hi."},
+        {"role": "user", "content": "Who?"},
+    ]
+    rows = [{"prompt": "Hello", "max_tokens": 5}, {"messages": talk}, {"prompt_token_ids": [7, 8], "max_tokens": None}]
+    library = load(config(file(rows), max_new_tokens=77), tokenizer)
+    plain = "System: Be brief.\nUser: Hello\nAssistant: Hi.\nUser: Who?\nAssistant:"
+    assert library.prompts == [tokenizer.encode("Hello"), tokenizer.encode(plain), [7, 8]]
+    assert library.new_tokens == [5, 77, 77]
+    assert library.requests == list(zip(library.prompts, [5, 77, 77], strict=True))
+    assert library.asked.notes == (workload_samples.NO_TEMPLATE,)
+    assert (library.asked.longest, library.asked.max_new_tokens) == (len(library.prompts[1]) + 77, 77)
+
+
+def test_messages_take_the_models_chat_template(file: Any) -> None:
+    tokenizer = load_tokenizer(RunConfig(model="demo"))
+    tokenizer.chat_template = TEMPLATE
+    own = config(file([{"messages": [{"role": "user", "content": "Hello"}]}]))
+    library = load(own, tokenizer)
+    assert tokenizer.decode(library.prompts[0]) == "<user>Hello<assistant>"
+    assert library.asked.notes == ()
+    tokenizer.chat_template = "{{ raise_exception('roles must alternate') }}"
+    assert refusal(own, tokenizer).endswith(
+        "own.jsonl: line 1: the model's chat template refuses it: roles must alternate."
+    )
+
+
+ONE = {"prompt": "Hello"}
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ("{", "not JSON"),
+        ("[1]" * 3, "not JSON"),
+        ('"text"', "not an object"),
+        ("7", "not an object"),
+        ({}, "none of prompt, messages, prompt_token_ids"),
+        ({"prompt": None}, "none of prompt"),
+        ({"prompt": "a", "prompt_token_ids": [1]}, "more than one of prompt"),
+        ({"prompt": ""}, "prompt is empty"),
+        ({"prompt": " \n"}, "prompt is empty"),
+        ({"prompt": ["a"]}, "prompt is not text"),
+        ({"prompt": "x \ud83d"}, "half a character"),
+        ({"messages": []}, "the last of messages must be the user's"),
+        ({"messages": "Hello"}, "messages is not a list"),
+        ({"messages": ["Hello"]}, "messages is not a list"),
+        ({"messages": [{"role": "wizard", "content": "a"}]}, "role 'wizard'; known are system, user, assistant"),
+        ({"messages": [{"content": "a"}]}, "role None"),
+        ({"messages": [{"role": "user", "content": ""}]}, "content is empty"),
+        ({"messages": [{"role": "user"}]}, "content is not text"),
+        ({"messages": [{"role": "assistant", "content": "a"}]}, "the last of messages must be the user's"),
+        ({"prompt_token_ids": []}, "prompt_token_ids is not a list of token ids"),
+        ({"prompt_token_ids": [1, True]}, "prompt_token_ids is not a list of token ids"),
+        ({"prompt_token_ids": [1, 704]}, "token ids outside the model's vocabulary of 704"),
+        ({"prompt_token_ids": [-1]}, "token ids outside"),
+        *(
+            ({**ONE, name: most}, f"{name} must be a whole number")
+            for name in ("max_tokens", "max_completion_tokens", "output_tokens")
+            for most in (0, -1, 1.5, "8", True, 10**9)
+        ),
+        ({"prompt": "word " * 2000}, "prompt and answer take"),
+        ({**ONE, "max_tokens": 1023}, "prompt and answer take"),
+        ({**ONE, "max_tokens": 5, "output_tokens": 6}, "max_tokens 5 and output_tokens 6: which one?"),
+    ],
+    ids=str,
+)
+def test_a_line_that_is_no_request_is_named(tokenizer: Any, file: Any, row: Any, said: str) -> None:
+    bad = row if isinstance(row, str) else json.dumps(row)
+    path = file(f"{json.dumps(ONE)}\n\n{bad}\n{json.dumps(ONE)}\n")
+    line = refusal(config(path), tokenizer)
+    assert line.startswith(f"{path}: line 3: ") and said in line
+    assert len(line) < 300
+
+
+@pytest.mark.parametrize(("content", "said"), [("", "no request is in it"), ("\n \n", "no request"), ("[]", "no conv")])
+def test_an_empty_file_is_named(tokenizer: Any, file: Any, content: str, said: str) -> None:
+    assert said in refusal(config(file(content)), tokenizer)
+
+
+def test_files_that_cannot_be_read_are_named(tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "--workload chatt: no such file, and none of" in refusal(config("chatt"), tokenizer)
+    assert "did you mean chat?" in refusal(config("chatt"), tokenizer)
+    assert "a directory" in refusal(config(tmp_path), tokenizer)
+    os.mkfifo(tmp_path / "pipe")
+    assert "not a regular file" in refusal(config(tmp_path / "pipe"), tokenizer)
+    (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    assert "not text" in refusal(config(tmp_path / "binary"), tokenizer)
+    monkeypatch.setattr(requests_file, "MOST_BYTES", 3)
+    (tmp_path / "large").write_text("{}{}")
+    assert "larger than" in refusal(config(tmp_path / "large"), tokenizer)
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    "prompt",
+                    "messages",
+                    "prompt_token_ids",
+                    "max_tokens",
+                    "role",
+                    "content",
+                    "conversations",
+                    "from",
+                    "value",
+                ]
+            ),
+            inner | st.sampled_from(["user", "human", "gpt", "assistant"]),
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(rows=st.lists(ANYTHING.map(json.dumps) | st.text(), max_size=4), whole=st.booleans())
+def test_any_file_is_read_or_refused_in_one_line(
+    rows: list[str], whole: bool, tokenizer: Any, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "any.jsonl"
+    path.write_text(f"[{','.join(rows)}]" if whole else "\n".join(rows), errors="surrogatepass")
+    try:
+        library = load(config(path), tokenizer)
+    except UsageError as error:
+        assert str(path) in str(error) and "\n" not in str(error)
+    else:
+        assert len(library.prompts) == len(library.new_tokens) > 0
+        assert all(map(len, library.prompts)) and min(library.new_tokens) > 0
+
+
+def said(*turns: tuple[str, str]) -> dict[str, Any]:
+    return {"id": "x", "conversations": [{"from": who, "value": text} for who, text in turns]}
+
+
+def test_sharegpts_first_question_is_asked_with_its_answers_length(tokenizer: Any, tmp_path: Path) -> None:
+    path = tmp_path / "ShareGPT.json"
+    talks = [
+        said(
+            ("human", "What is the weather like?"), ("gpt", "It rains all day."), ("human", "Again?"), ("gpt", "Yes.")
+        ),
+        said(("gpt", "A late answer."), ("human", "Where is the train?"), ("bing", "It has left already.")),
+        said(("human", "Nobody answers this.")),
+        said(),
+        said(("human", "word " * 900), ("gpt", "It is too long for this model.")),
+    ]
+    path.write_text(json.dumps(talks))
+    library = load(config(path), tokenizer)
+    assert [tokenizer.decode(prompt, skip_special_tokens=True) for prompt in library.prompts] == [
+        "What is the weather like?",
+        "Where is the train?",
+    ]
+    answers = ["It rains all day.", "It has left already."]
+    assert library.new_tokens == [len(tokenizer.encode(text, add_special_tokens=False)) for text in answers]
+    (note,) = library.asked.notes
+    assert "left out 2 conversations" in note and "and 1 that" in note
+    assert load(config(path, total_sample_count=1), tokenizer).asked.samples >= 1
+    assert "this data set has 2 samples" in refusal(config(path, total_sample_count=4), tokenizer)
+    assert "every conversation of" in refusal(config(path, max_new_tokens=64), tokenizer)
+    path.write_text(json.dumps([*talks, {"id": "y"}]))
+    assert "conversation 6 has no list of 'conversations'" in refusal(config(path), tokenizer)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ({"workload": "chat", "mode": "both"}, "--workload chat has no reference answers.*--mode performance"),
+        ({"workload": "chat", "mode": "accuracy"}, "--mode performance"),
+        ({"input_len": "8", "output_len": "8", "mode": "both"}, "--input-len has no reference answers"),
+        ({"input_len": "8"}, "--input-len and --output-len go together"),
+        ({"output_len": "8"}, "--input-len and --output-len go together"),
+        ({"workload": "chat", "input_len": "8", "output_len": "8"}, "give one"),
+        ({"input_len": "8", "output_len": "8", "max_new_tokens": 9}, "--max-new-tokens: --output-len says"),
+        ({"workload": "chat", "compliance": "test06"}, "--compliance is for MLPerf's own samples"),
+        ({"workload": "chat", "dataset_path": "x.json"}, "--dataset-path is for MLPerf's own samples"),
+        *(
+            ({"input_len": text, "output_len": "8"}, "--input-len takes N tokens")
+            for text in (
+                "",
+                "0",
+                "-1",
+                "1.5",
+                "many",
+                "8~",
+                "8~x",
+                "8~-1",
+                "8~nan",
+                "8~10000001",
+                "8:9-4",
+                "~1",
+                "10000001",
+            )
+        ),
+    ],
+    ids=str,
+)
+def test_what_does_not_go_together_ends_before_anything_starts(flags: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        RunConfig(**{"model": "demo", "mode": "performance", **flags})
+
+
+def test_lengths_are_fixed_or_log_normal(tokenizer: Any) -> None:
+    assert lengths("--input-len", "512") == Lengths(512)
+    assert lengths("--input-len", "512~0.5") == Lengths(512, 0.5)
+    library = load(synthetic(), tokenizer)
+    read = sorted(map(len, library.prompts))
+    assert (
+        len(read) == 1000
+        and read[500] == pytest.approx(64, rel=0.06)
+        and read[840] == pytest.approx(64 * 1.65, rel=0.1)
+    )
+    assert set(library.new_tokens) == {16}
+    special = set(tokenizer.all_special_ids)
+    assert not any(special & set(prompt) for prompt in library.prompts)
+    assert load(synthetic(), tokenizer).prompts == library.prompts
+    assert load(synthetic(seed=1), tokenizer).prompts != library.prompts
+    assert len(load(synthetic(total_sample_count=7), tokenizer)) == 7
+
+
+def test_lengths_beyond_the_context_say_so(tokenizer: Any) -> None:
+    line = refusal(synthetic(input_len="512~0.5"), tokenizer)
+    assert line.startswith("--input-len 512~0.5 --output-len 16: prompt and answer take")
+    assert "the demo model knows 1,024 at most: shorten the lengths, or use a smaller sigma" in line
+    assert "--max-model-len is 50" in refusal(synthetic(max_model_len=50), tokenizer)
+    assert "use fewer" in refusal(synthetic(total_sample_count=10**8), tokenizer)
+
+
+def test_a_longer_workload_gets_the_context_it_needs(tokenizer: Any, file: Any) -> None:
+    own = config(file([{"prompt_token_ids": [1] * 4000, "max_tokens": 100}]), model="some/model")
+    assert plan(own, tokenizer).max_model_len == 4100
+    assert "--max-model-len is 4,000" in refusal(replace(own, max_model_len=4000), tokenizer)
+
+
+def test_answers_of_one_token_are_measured_too(tokenizer: Any, file: Any) -> None:
+    own = file([{**ONE, "max_tokens": 1}])
+    assert load(config(own), tokenizer).new_tokens == [1]
+    assert load(config(own, scenario="server"), tokenizer).new_tokens == [1]
+
+
+def test_a_workload_repeats_for_the_whole_duration(tokenizer: Any) -> None:
+    few = plan(config(total_sample_count=16), tokenizer)
+    assert (few.samples, few.min_duration_s) == (16, 10)
+    assert "40 samples" in refusal(config(total_sample_count=41), tokenizer)
+
+
+def test_rates_and_comparisons_do_not_mix_workloads(tokenizer: Any, file: Any) -> None:
+    official = resolve(config("summarization"), [], 0)
+    own = [file([{"prompt": "Hello", "max_tokens": 128}])]
+    plans = [official, plan(config(own[0]), tokenizer), *(plan(config(name), tokenizer) for name in SHIPPED)]
+    file([{"prompt": "Hullo", "max_tokens": 128}])  # another file of the same name
+    plans += [
+        plan(config(own[0]), tokenizer),
+        plan(synthetic(), tokenizer),
+        plan(synthetic(output_len="17"), tokenizer),
+    ]
+    line = {"run": "r", "category": "datacenter", "scenario": "offline", "valid": True, "gpus": []}
+    line |= {"tokens_per_sec": 100.0, "mean_new_tokens": 10.0}
+    for n, one in enumerate(plans):
+        kept = json.loads(json.dumps(line | {"setup": one.setup}))
+        assert [known_offline(other, [], [kept]) is not None for other in plans] == [n == m for m in range(len(plans))]
+
+
+def rendered(folder: Path, tokenizer: Any, asked: RunConfig) -> Any:
+    """A finished run of a workload, made without an engine."""
+    made.run(folder)
+    found = plan(replace(asked, min_duration=5.0), tokenizer)
+    made.record(RunFolder(folder.parent, folder.name), found)
+    return rendering.build(folder)
+
+
+def test_the_report_says_what_was_asked(tokenizer: Any, tmp_path: Path) -> None:
+    summary = rendered(tmp_path / "r", tokenizer, config())
+    page = (tmp_path / "r" / "report.md").read_text()
+    assert page.startswith("# 1,024 output tokens/s: demo, Offline, chat, 2 CPU cores\n")
+    assert "the workload chat instead of MLPerf's summarization" in page
+    assert "answers of at most 384 tokens, as each request says" in page and workload_samples.NO_TEMPLATE in page
+    assert "| input | 500 | 500 | 500 | 500 | 500 |" in page and "| output | 128 | 128 | 128 | 128 | 128 |" in page
+    assert (summary.meta.workload, summary.meta.max_new_tokens) == ("chat", 384)
+    line = rendering.history_line(summary)
+    assert line["workload"] == "chat" and line["comparable"] is False
+    assert summary.meta.setup["workload"].startswith("chat ")
+
+
+def test_two_workloads_are_not_compared(tokenizer: Any, tmp_path: Path) -> None:
+    for name in ("chat", "code"):
+        rendered(tmp_path / name, tokenizer, config(name, total_sample_count=16))
+    (a, b), _ = compare.load([tmp_path / "chat", tmp_path / "code"])
+    assert a.speed and b.speed
+    assert a.speed.differences(b.speed) == "other work (--workload)"
+    assert "| workload | chat | code |" in compare_page.page([a, b])
+
+
+def test_an_endpoint_run_stands_beside_the_same_workload_alone(tokenizer: Any, tmp_path: Path) -> None:
+    chat = rendered(tmp_path / "chat", tokenizer, config())
+    line = History.model_validate(rendering.history_line(chat) | {"run": "r"})
+    endpoint = ("http://h:1/v1",)
+    assert beside.alike(plan(config(endpoint=endpoint), tokenizer), line)
+    assert not beside.alike(plan(config("code", endpoint=endpoint), tokenizer), line)
+    assert not beside.alike(resolve(config("summarization", endpoint=endpoint, total_sample_count=40), [], 0), line)
+
+
+def test_batches_of_another_size_are_no_comparison(tokenizer: Any) -> None:
+    eight = resolve(config("summarization", scenario="multistream", endpoint=("http://h:1/v1",)), [], 0)
+    known = {"run": "r", "model": "demo", "category": "datacenter", "scenario": "multistream", "valid": True}
+    known |= {"setup": {"backend": "vllm"}}
+    assert beside.alike(eight, History(**known, work=eight.work))
+    assert not beside.alike(eight, History(**known, work=eight.work | {"samples_per_query": 1}))
+    assert not beside.alike(eight, History(**known))
+
+
+@given(st.lists(st.integers(0, 5000), min_size=1, max_size=300))
+def test_percentiles_are_lengths_that_occurred(values: list[int]) -> None:
+    found = Spread.of(values)
+    assert found is not None and {found.p50, found.p99} <= set(values)
+    assert sum(v <= found.p99 for v in values) >= 0.99 * len(values) > sum(v < found.p99 for v in values)
+    assert sum(v <= found.p50 for v in values) >= 0.5 * len(values) > sum(v < found.p50 for v in values)
+    assert Spread.of([]) is None
+
+
+def test_exact_answers_have_no_other_length(tokenizer: Any) -> None:
+    assert sampling_of(plan(synthetic(), tokenizer)) == Sampling(16, exact=True)
+    assert Sampling(16, exact=True).of(9) == Sampling(9, 9, exact=True)
+    assert sampling_of(plan(config(), tokenizer)).of(9) == Sampling(9, 1)
+    assert Sampling(128).of(None) == Sampling(128)
+
+
+@pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens", "output_tokens"])
+def test_the_longest_answer_by_any_of_its_names(name: str) -> None:
+    line = json.dumps({"prompt": "Hello", name: 7, "max_tokens": 7})
+    assert requests_file.request(json.loads(line), 1, "f: line 1").max_tokens == 7
+    assert requests_file.request({"prompt": "Hello", name: 7}, 1, "f: line 1").max_tokens == 7
+
+
+def test_a_server_is_asked_for_each_answers_length() -> None:
+    fake = Fake(end="stop")
+    with client(fake) as engine:
+        engine.wait(engine.spawn(engine.generate(PROMPT, 9)), lambda: None)
+    early = r"ended an answer early \(stop\): it does not obey ignore_eos"
+    with client(fake, sampling=Sampling(16, exact=True)) as engine, pytest.raises(EndpointError, match=early):
+        engine.wait(engine.spawn(engine.generate(PROMPT, 7)), lambda: None)
+    one, exact = fake.asked
+    assert (one["max_tokens"], one["min_tokens"]) == (9, 1) and "ignore_eos" not in one
+    assert (exact["max_tokens"], exact["min_tokens"], exact["ignore_eos"]) == (7, 7, True)
+
+
+def test_special_tokens_of_a_chat_reach_a_server_that_takes_text(tokenizer: Any) -> None:
+    end = tokenizer.eos_token_id
+    with client(fake := Fake(token_ids=False)) as engine:
+        engine.wait(engine.spawn(engine.generate([tokenizer.bos_token_id, 33, end, 44])), lambda: None)
+    assert fake.asked[0]["prompt"] == tokenizer.decode([33]) + tokenizer.eos_token + tokenizer.decode([44])
+
+
+def test_exact_lengths_take_a_server_that_takes_token_ids() -> None:
+    with ExitStack() as stack:
+        address = stack.enter_context(serving(Fake(token_ids=False))).address
+        asked = RunConfig(model="demo", endpoint=(address,))
+        engine = OpenAI(asked, 1024, load_tokenizer(asked), Sampling(16, exact=True))
+        stack.callback(engine.close)
+        with pytest.raises(UsageError, match="takes prompts as text alone: --input-len could not be exact"):
+            engine.start()

@@ -1,0 +1,185 @@
+"""Prompts with shared beginnings, conversations, salt, profiles with bounds, and what data sets are read."""
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.common.errors import UsageError
+from harness.config.checkpoint import load_tokenizer
+from harness.config.plan import resolve
+from harness.config.run import RunConfig
+from harness.config.workload import SALT_TOKENS, Shared, lengths
+from harness.workloads import custom
+from harness.workloads.salt import Salt
+from tests.commands.test_wrong_input import ended
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    return load_tokenizer(RunConfig(model="demo"))
+
+
+def config(**flags: Any) -> RunConfig:
+    return RunConfig(**{"model": "demo", "backend": "echo", "mode": "performance", **flags})
+
+
+def load(tokenizer: Any, **flags: Any) -> Any:
+    asked = config(**flags)
+    library = custom.load(asked, tokenizer)
+    assert library is not None
+    resolve(asked, [], 0, asked=library.asked)
+    return library
+
+
+def test_prompts_begin_with_one_of_the_prefixes(tokenizer: Any) -> None:
+    found = load(
+        tokenizer, input_len="32", output_len="8", prefix_len=100, prefixes=3, total_sample_count=60, concurrency=4
+    )
+    heads = Counter(tuple(prompt[:100]) for prompt in found.prompts)
+    assert len(heads) == 3 and {len(prompt) for prompt in found.prompts} == {132}
+    assert len({tuple(prompt[100:]) for prompt in found.prompts}) == 60
+    assert "one of 3 beginnings of 100 tokens" in found.asked.about
+
+
+def test_a_turn_begins_with_the_turns_before_it(tokenizer: Any) -> None:
+    found = load(tokenizer, input_len="20", output_len="8", turns=4, total_sample_count=12, concurrency=2)
+    assert found.conversations == [0] * 4 + [1] * 4 + [2] * 4
+    for number in range(12):
+        turn = number % 4
+        assert len(found.prompts[number]) == 20 + turn * 28
+        if turn:
+            assert found.prompts[number][: len(found.prompts[number - 1])] == found.prompts[number - 1]
+    assert found.asked.whole_rounds
+
+
+@given(st.integers(0, 500), st.integers(0, 50), st.integers(0, 3))
+def test_salt_at_the_start_makes_every_prompt_another(order: int, talk: int, round: int) -> None:
+    words, prompt = list(range(1000, 1400)), list(range(64))
+    start, after = (Salt.of(Shared(prefix_len=16, salt=at), words) for at in ("start", "after-prefix"))
+    assert start and after
+    salted, same = start.salted(prompt, order, talk, round), after.salted(prompt, order, talk, round)
+    assert salted[SALT_TOKENS:] == prompt and len(same) == len(prompt) + SALT_TOKENS
+    assert same[:16] == prompt[:16] and same[16 + SALT_TOKENS :] == prompt[16:]
+    assert salted != start.salted(prompt, order + 1, talk, round)
+    assert same == after.salted(prompt, order + 1, talk, round)  # a conversation's own, so that its turns are shared
+    assert same != after.salted(prompt, order, talk + 1, round)
+
+
+def test_lengths_keep_their_bounds(tokenizer: Any) -> None:
+    found = load(tokenizer, input_len="300~80:200-400", output_len="16~0.9:8-32", total_sample_count=200)
+    read = [len(prompt) for prompt in found.prompts]
+    assert 200 <= min(read) < 240 and 360 < max(read) <= 400
+    assert min(found.new_tokens) >= 8 and max(found.new_tokens) <= 32
+    assert str(lengths("--input-len", "300~80:200-400")) == "300~80:200-400"
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ({"prefix_len": 64}, "--prefix-len is for random prompts"),
+        ({"input_len": "8", "output_len": "8", "prefixes": 4}, "beginnings have a length: give --prefix-len"),
+        ({"input_len": "8", "output_len": "8", "turns": 0}, "--turns takes"),
+        ({"input_len": "8", "output_len": "8", "turns": 2, "scenario": "server"}, "they take --concurrency or"),
+        ({"prompt_column": "q"}, "--prompt-column is for a file of requests"),
+    ],
+    ids=str,
+)
+def test_what_does_not_go_together(tokenizer: Any, flags: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        load(tokenizer, **flags)
+
+
+def test_the_long_profiles_have_the_lengths_of_what_they_imitate(tokenizer: Any) -> None:
+    asked = RunConfig(
+        model="llama3.1-8b-instruct", mode="performance", workload="long-classification", total_sample_count=40
+    )
+    found = custom.load(asked, tokenizer)
+    assert found is not None and found.asked
+    assert all(3000 <= len(prompt) <= 12_000 for prompt in found.prompts) and max(found.new_tokens or []) <= 20
+    assert resolve(asked, [], 0, asked=found.asked).max_model_len >= found.asked.longest
+    talks = RunConfig(
+        model="llama3.1-8b-instruct", mode="performance", workload="long-chat", total_sample_count=40, concurrency=4
+    )
+    chat = custom.load(talks, tokenizer)
+    assert chat is not None and chat.conversations and len(set(chat.conversations)) == 10
+
+
+def test_a_profile_of_ones_own(tokenizer: Any, tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("about: mine\ninput_len: 40\noutput_len: 8~0.2:4-9\nprefix_len: 16\n")
+    found = load(tokenizer, workload=str(path), total_sample_count=10)
+    assert {len(prompt) for prompt in found.prompts} == {56} and found.asked.about.startswith("mine; ")
+    path.write_text("input_len: 40\noutput: 8\n")
+    with pytest.raises(UsageError, match="it takes input_len and output_len"):
+        load(tokenizer, workload=str(path))
+
+
+ROLES = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "Who wrote it?"},
+    {"role": "assistant", "content": "She did."},
+    {"role": "user", "content": "When?"},
+    {"role": "assistant", "content": "In the spring of that year, in a small house by the sea."},
+]
+
+
+@pytest.mark.parametrize(
+    "content", [[ROLES, ROLES], [{"conversations": ROLES}, {"id": 1, "conversations": ROLES}]], ids=["bare", "named"]
+)
+def test_conversations_of_role_and_content(tokenizer: Any, content: Any, tmp_path: Path) -> None:
+    path = tmp_path / "talks.json"
+    path.write_text(json.dumps(content))
+    found = load(tokenizer, workload=str(path), concurrency=2)
+    assert len(found.prompts) == 4 and found.conversations == [1, 1, 2, 2]
+    assert "She did." in tokenizer.decode(found.prompts[1])
+    answers = [ROLES[2]["content"], ROLES[4]["content"]]
+    assert found.new_tokens[:2] == [len(tokenizer.encode(text, add_special_tokens=False)) for text in answers]
+
+
+def test_a_column_that_the_user_names(tokenizer: Any, tmp_path: Path) -> None:
+    path = tmp_path / "questions.jsonl"
+    path.write_text('{"problem": "What is 2 + 2?", "answer": 4}\n{"problem": "And 3 + 3?", "answer": 6}\n')
+    found = load(tokenizer, workload=str(path), prompt_column="problem", max_new_tokens=9)
+    assert [tokenizer.decode(prompt, skip_special_tokens=True) for prompt in found.prompts] == [
+        "What is 2 + 2?",
+        "And 3 + 3?",
+    ]
+    assert found.new_tokens == [9, 9]
+    with pytest.raises(UsageError, match="line 1: no 'question'; it has problem, answer"):
+        load(tokenizer, workload=str(path), prompt_column="question")
+
+
+def test_a_data_set_as_datasets_reads_it(tokenizer: Any, tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        (tmp_path / f"{split}.jsonl").write_text(f'{{"q": "a {split} question"}}\n' * 3)
+    name = f"hf:{tmp_path}"
+    with pytest.raises(UsageError, match="which split"):
+        load(tokenizer, workload=name, prompt_column="q")
+    found = load(tokenizer, workload=f"{name}:test", prompt_column="q")
+    assert len(found.prompts) == 3 and "a test question" in tokenizer.decode(found.prompts[0])
+    with pytest.raises(UsageError, match=r"no column prompt or .*; it has q; --prompt-column names the one"):
+        load(tokenizer, workload=f"{name}:test")
+    with pytest.raises(UsageError, match="`datasets` cannot load it"):
+        load(tokenizer, workload=f"hf:{tmp_path / 'none'}")
+
+
+def test_a_run_asks_turns_in_their_order(tmp_path: Path) -> None:
+    flags = ("--model", "demo", "--backend", "echo", "--mode", "performance", "--concurrency", "3")
+    flags += ("--input-len", "20", "--output-len", "8", "--turns", "4", "--total-sample-count", "48")
+    done = ended("run.py", *flags, "--salt", "start", "--min-duration", "1", "--results-dir", tmp_path / "results")
+    assert done.returncode == 0, done.stderr
+    table = (tmp_path / "results" / "latest" / "Performance" / "requests.csv").read_text().splitlines()
+    rows = [line.split(",") for line in table[1:]]
+    sent: dict[int, list[tuple[float, int, float]]] = {}
+    for row in rows:
+        sent.setdefault(int(row[0]) // 4, []).append((float(row[3]), int(row[0]) % 4, float(row[5])))
+    assert len(sent) == 12
+    for turns in sent.values():
+        turns.sort()
+        assert [turn for _, turn, _ in turns] == [0, 1, 2, 3] * (len(turns) // 4)
+    assert {len(rows) % 48} == {0}
