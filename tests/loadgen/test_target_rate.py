@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.common.errors import LoadGenError
+from harness.common.errors import LoadGenError, UsageError
 from harness.config import mlperf
 from harness.config.plan import Plan, resolve
 from harness.config.run import RunConfig
@@ -34,6 +34,7 @@ from harness.loadgen.target_rate import (
     trial_batch,
     trial_samples,
 )
+from harness.runs.probe import Probe
 
 MODES = ("accuracy", "performance", "both")
 CATEGORY = {"offline": "datacenter", "server": "datacenter", "interactive": "datacenter", "singlestream": "edge"}
@@ -407,3 +408,30 @@ def test_a_short_test_leaves_nothing_behind(held: dict[str, Held], scenario: str
     _, before, _, short, again = held[scenario]
     assert (short["min_duration_ms"], short["performance_sample_count_override"]) == (3000, 100)
     assert before == again
+
+
+def test_a_curve_ends_at_its_highest_valid_rate() -> None:
+    curve = plan("server", server_target_qps=(5, 10, 20))
+    assert rates.needed(curve.config) == "curve"
+    probes = [Probe(qps, qps <= 10, None, None) for qps in (5.0, 10.0, 20.0)]
+    found = rates.from_curve(curve, probes)
+    assert (found.target_qps, found.notes[-1]) == (
+        10.0,
+        "server_target_qps = 10 queries/s (the highest that is VALID of 3 rates)",
+    )
+    assert rates.from_curve(curve, [Probe(qps, False, None, None) for qps in (5.0, 10.0)]).target_qps == 5.0
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"server_target_qps": "5,x"},
+        {"server_target_qps": "5,0"},
+        {"server_target_qps": "5,10", "scenario": "offline"},
+        {"server_target_qps": "5,10", "mode": "accuracy"},
+        {"server_target_qps": (5, float("nan"))},
+    ],
+)
+def test_wrong_rates_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="--server-target-qps"):
+        plan(**{"scenario": "server"} | wrong)

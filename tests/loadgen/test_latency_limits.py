@@ -1,0 +1,56 @@
+"""Latency limits of the user's own: what LoadGen holds, and what is refused."""
+
+import multiprocessing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.common.errors import UsageError
+from harness.config import mlperf
+from harness.config.plan import Plan, resolve
+from harness.config.run import RunConfig
+from harness.loadgen.driver import LoadGenSettings, user_conf
+
+
+def plan(**flags: Any) -> Plan:
+    return resolve(RunConfig(**{"scenario": "server"} | flags), [], 0)
+
+
+def test_own_limits_take_the_place_of_mlperfs_and_are_said() -> None:
+    own = plan(ttft_limit=800)
+    assert own.limits == mlperf.Limits(800, 100)
+    assert own.deviations == ["custom latency limits (TTFT 800 ms, TPOT 100 ms)"]
+    assert "llama3_1-8b.Server.ttft_latency = 800\n" in user_conf(own)
+    assert plan().limits == mlperf.SERVER_LIMITS
+    assert plan(ttft_limit=2000).deviations == []
+    assert "latency = " not in user_conf(plan())
+
+
+def held(folder: Path, end: Any) -> None:
+    own = plan(scenario="interactive", ttft_limit=800, tpot_limit=12, server_target_qps=5)
+    settings = LoadGenSettings().of(own, folder)
+    end.put((settings.ttft_latency, settings.tpot_latency))
+
+
+def test_loadgen_holds_them(tmp_path: Path) -> None:
+    spawn = multiprocessing.get_context("spawn")
+    end = spawn.Queue()
+    spawn.Process(target=held, args=(tmp_path, end)).start()
+    assert end.get(timeout=60) == (800e6, 12e6)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"ttft_limit": 0}, "--ttft-limit takes whole milliseconds above 0"),
+        ({"tpot_limit": 12.5}, "--tpot-limit takes a whole number; got 12.5"),
+        ({"ttft_limit": 10**7}, "at most 1,000,000"),
+        ({"scenario": "offline", "tpot_limit": 10}, "--tpot-limit is for scenarios with limits"),
+        ({"price_per_hour": -1}, "--price-per-hour takes a number of 0 or more"),
+        ({"price_per_hour": float("inf")}, "--price-per-hour takes a number of 0 or more"),
+    ],
+)
+def test_wrong_limits_and_prices_are_refused(flags: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        plan(**flags)
