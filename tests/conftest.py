@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -66,6 +68,11 @@ class ByFile(LoadScopeScheduling):
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling | None:
     return ByFile(config, log) if config.getvalue("dist") == "loadscope" else None
+
+
+def ended(*words: str) -> subprocess.CompletedProcess[str]:
+    """A command of Python in a process of its own, to its end."""
+    return subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, timeout=120)
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,7 @@ import pytest
 
 from harness.__main__ import COMMANDS
 from harness.common.system import NAME, VERSION
-from tests.commands.test_wrong_input import ended
-from tests.conftest import ROOT
+from tests.conftest import ROOT, ended
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -11,7 +11,7 @@ from harness import engines
 from harness.common.errors import UsageError
 from harness.config.plan import resolve
 from harness.config.run import RunConfig
-from tests.commands.test_wrong_input import ended
+from tests.conftest import ended
 
 
 def echo(**flags: Any) -> Any:

@@ -18,7 +18,7 @@ from harness.loadgen.log import Sample
 from harness.results import advice
 from harness.results.summary import Performance, Steady
 from harness.runs.probe import Probe
-from tests.commands.test_wrong_input import ended
+from tests.conftest import ended
 
 ECHO = ("--model", "demo", "--backend", "echo", "--engine-arg", "first_token_s=0.02", "--engine-arg", "token_s=0.001")
 

@@ -11,7 +11,7 @@ from harness.common.errors import UsageError
 from harness.config.run import RunConfig
 from harness.loadgen import outlook
 from harness.loadgen.target_rate import Need
-from tests.commands.test_wrong_input import ended
+from tests.conftest import ended
 
 
 def said(**flags: Any) -> str:

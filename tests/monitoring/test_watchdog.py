@@ -12,7 +12,7 @@ import pytest
 from harness.common.errors import EngineError
 from harness.engines.loop import LoopThread
 from harness.monitoring import startup
-from harness.monitoring.watchdog import FIRST, SHARE, START, StartWatch, Watchdog
+from harness.monitoring.watchdog import FIRST, PAUSED_S, SHARE, START, StartWatch, Watchdog
 
 
 @pytest.fixture
@@ -129,3 +129,32 @@ def test_the_start_says_what_it_does(tmp_path: Path, lines: str, said: str) -> N
     log = tmp_path / "engine.log"
     log.write_text(f"before\n{lines}\rWARNING something else\n")
     assert startup.stage(log) == said
+
+
+def test_a_run_that_was_stopped_and_continued_blames_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SimpleNamespace(now=100.0)
+    monkeypatch.setattr(time, "monotonic", lambda: clock.now)
+    engine: Any = SimpleNamespace(name="vLLM", heard_at=0.0)
+    dog = Watchdog(engine, 10)
+    clock.now += 1
+    engine.heard_at = clock.now
+    dog.check()
+    clock.now += 10_000 + PAUSED_S
+    dog.check()
+    clock.now += 1
+    dog.check()
+
+
+def test_a_start_that_was_stopped_and_continued_blames_nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    clock = SimpleNamespace(now=100.0)
+    monkeypatch.setattr(time, "monotonic", lambda: clock.now)
+    watch = StartWatch(tmp_path / "engine.log", 10)
+    watch.check()
+    clock.now += 10_000
+    watch.check()
+    for _ in range(int(watch.timeout_s)):
+        clock.now += 1
+        watch.check()
+    clock.now += 1
+    with pytest.raises(EngineError, match="it hangs"):
+        watch.check()

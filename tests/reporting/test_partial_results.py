@@ -8,12 +8,17 @@ from typing import Any
 
 import pytest
 
+from harness.common import files
 from harness.common.errors import UsageError
+from harness.common.schema import SCHEMA
 from harness.loadgen.log import LogError
 from harness.reporting import report as rendering
+from harness.results.summary import ScoresFile
 from harness.runs.folder import RunFolder
 from harness.runs.probe import Probe
 from tests import made
+from tests.conftest import ended
+from tests.results.test_summary import ACCURACY
 
 
 @pytest.mark.parametrize(
@@ -55,3 +60,41 @@ def test_a_test_that_was_cut_short_is_no_result(tmp_path: Path) -> None:
     RunFolder(tmp_path, "run").set_status("interrupted")
     with pytest.raises(UsageError, match="no test came to its end"):
         rendering.build(folder)
+
+
+def test_scores_without_a_row(tmp_path: Path) -> None:
+    folder = made.run(tmp_path / "run")
+    scores = folder / "Accuracy"
+    scores.mkdir()
+    (scores / "samples.csv").write_text(
+        "index,prompt_tokens,new_tokens,stop,rouge1,rouge2,rougeL,rougeLsum,characters\n"
+    )
+    rendering.build(folder)
+
+
+@pytest.mark.parametrize("cut", [True, False])
+def test_a_run_interrupted_in_its_performance_test_has_an_accuracy_to_show(cut: bool, tmp_path: Path) -> None:
+    folder = made.run(tmp_path / "run", mode="both")
+    (folder / "Accuracy").mkdir()
+    kept = ScoresFile(**ACCURACY, schema_version=SCHEMA, log="sha")
+    files.write_json(folder / "Accuracy" / "rouge.json", kept.flat())
+    log = folder / "Performance" / "mlperf_log_detail.txt"
+    if cut:
+        log.write_text(log.read_text()[:500])
+    else:
+        log.unlink()
+    RunFolder(folder.parent, folder.name).set_status("interrupted", "interrupted")
+    done = ended("report.py", str(folder))
+    assert done.returncode == 0, done.stderr
+    page = (folder / "report.md").read_text()
+    assert f"**Accuracy: {kept.verdict}**" in page and "interrupted" in page
+    assert "Performance: VALID" not in page
+
+
+@pytest.mark.parametrize("asked", ["none", "test06"])
+def test_a_compliance_test_that_was_cut_off_has_no_verdict(asked: str, tmp_path: Path) -> None:
+    folder = made.run(tmp_path / "run", compliance=asked)
+    RunFolder(folder.parent, folder.name).set_status("failed", "the engine ended")
+    assert ended("report.py", str(folder)).returncode == 0
+    page = (folder / "report.md").read_text()
+    assert ("**TEST06: no verdict**" in page) == (asked == "test06")

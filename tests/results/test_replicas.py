@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from harness.common.errors import UsageError
 from harness.results import replicas
 from harness.results.replicas import CurvePoint
-from tests.commands.test_wrong_input import ended
-from tests.conftest import ROOT
+from tests.conftest import ROOT, ended
 
 CURVE = [
     CurvePoint("5", 5.0, 100.0, 20.0, True),

@@ -437,3 +437,12 @@ def test_a_comparison_says_which_run_ended_early(tmp_path: Path) -> None:
         build(tmp_path / name)
     page = compare_page.page(compare.load([tmp_path / "a", tmp_path / "b"])[0])
     assert "| ended early | \u2013 | interrupted at 2" in page
+
+
+def test_runs_that_began_later_are_kept(tmp_path: Path) -> None:
+    for name in ("20260101-000000-a", "20260101-000002-b", "20260101-000001-me"):
+        run = RunFolder(tmp_path, name)
+        run.path.mkdir()
+        run.set_status("complete")
+    me = RunFolder(tmp_path, "20260101-000001-me")
+    assert [path.name for path in results.older(me)] == ["20260101-000000-a"]

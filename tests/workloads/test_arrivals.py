@@ -17,7 +17,7 @@ from harness.config.plan import Plan, resolve
 from harness.config.run import RunConfig
 from harness.loadgen import client_delay
 from harness.workloads import arrival_traces, custom
-from tests.commands.test_wrong_input import ended
+from tests.conftest import ended
 
 MOONCAKE = [
     {"timestamp": 1000 * n, "input_length": 600 + n, "output_length": 4 + n, "hash_ids": [0, 1 + n]} for n in range(6)

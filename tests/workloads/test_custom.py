@@ -478,3 +478,14 @@ def test_exact_lengths_take_a_server_that_takes_token_ids() -> None:
         stack.callback(engine.close)
         with pytest.raises(UsageError, match="takes prompts as text alone: --input-len could not be exact"):
             engine.start()
+
+
+def test_a_large_workload_is_asked_no_longer_than_its_duration(tmp_path: Path) -> None:
+    path = tmp_path / "own.jsonl"
+    path.write_text('{"prompt_token_ids": [1], "max_tokens": 2}\n' * 2000)
+    asked = {"model": "demo", "mode": "performance", "workload": str(path), "scenario": "server"}
+    for more, queries in (({"min_duration": 10.0}, 100), ({}, 2000)):
+        config = RunConfig(**asked, server_target_qps=10.0, **more)
+        library = workload_samples.load(config, load_tokenizer(config))
+        assert library is not None
+        assert resolve(config, [], 0, asked=library.asked).queries == queries

@@ -16,7 +16,7 @@ from harness.config.run import RunConfig
 from harness.config.workload import SALT_TOKENS, Shared, lengths
 from harness.workloads import custom
 from harness.workloads.salt import Salt
-from tests.commands.test_wrong_input import ended
+from tests.conftest import ended
 
 
 @pytest.fixture(scope="module")

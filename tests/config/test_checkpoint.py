@@ -1,0 +1,19 @@
+"""The shape of a model, as its own config.json says it."""
+
+import pytest
+
+from harness.common.errors import UsageError
+from harness.config import checkpoint
+from harness.config.run import RunConfig
+
+
+def test_a_model_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    shape = checkpoint.load_shape(RunConfig(model="demo"))
+    monkeypatch.setattr(checkpoint, "load_shape", lambda config: shape)
+    monkeypatch.setattr(shape, "num_hidden_layers", 10**18)
+    with pytest.raises(UsageError, match="1,000,000,000,000,000,000 layers; is it damaged"):
+        checkpoint.weight_bytes(RunConfig(model="demo"))
+    monkeypatch.setattr(shape, "num_hidden_layers", 10_000)
+    monkeypatch.setattr(shape, "intermediate_size", 10**12)
+    with pytest.raises(UsageError, match="TiB of weights; is it damaged"):
+        checkpoint.weight_bytes(RunConfig(model="demo"))
