@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.common import files, secrets, system
+from harness.common.secrets import hide_word
 
 PEM = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0\n-----END PRIVATE KEY-----"
 NESTED = {
@@ -122,3 +123,40 @@ def test_the_working_folder_is_no_password(monkeypatch: pytest.MonkeyPatch) -> N
     for name in ("PWD", "OLDPWD"):
         monkeypatch.setenv(name, "/home/somebody/bench")
     assert secrets.hide_text("/home/somebody/bench/demo") == "/home/somebody/bench/demo"
+
+
+@pytest.mark.parametrize(
+    ("word", "shown"),
+    [
+        ("hf_token=hf_abcDEF1234567890", "hf_token=***"),
+        ("HF_TOKEN=xyz", "HF_TOKEN=***"),
+        ("password=a", "password=***"),
+        ("api_key=a", "api_key=***"),
+        ("apikey=a", "apikey=***"),
+        ("client_secret=a", "client_secret=***"),
+        ("--engine-arg=hf_token=a", "--engine-arg=hf_token=***"),
+        ("AWS_SECRET_ACCESS_KEY=abc", "AWS_SECRET_ACCESS_KEY=***"),
+        ("--engine-arg=tokenizer=/m/tok", "--engine-arg=tokenizer=/m/tok"),
+        ("hf_AbCdEfGhIjKlMnOpQrStUvWxYz01234567", "***"),
+        ("http://user:pw@host/x", "http://user:***@host/x"),
+        ("https://user:hf_AbCdEfGhIjKlMnOpQrStUvWxYz01234567@host", "https://user:***@host"),
+    ],
+)
+def test_secrets_are_hidden(word: str, shown: str):
+    assert hide_word(word) == shown
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "--max-new-tokens",
+        "max_num_batched_tokens=8192",
+        "tokenizer=demo/model",
+        "enable_prefix_caching=false",
+        "hf_overrides={}",
+        "hf_config_path=/models",
+        "models/hf_llama_8b_instruct",
+    ],
+)
+def test_what_is_no_secret_stays(word: str):
+    assert hide_word(word) == word

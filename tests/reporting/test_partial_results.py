@@ -11,10 +11,12 @@ import pytest
 from harness.common import files
 from harness.common.errors import UsageError
 from harness.common.schema import SCHEMA
+from harness.config.plan import resolve
+from harness.config.run import RunConfig
 from harness.loadgen.log import LogError
 from harness.reporting import report as rendering
-from harness.results.summary import ScoresFile
-from harness.runs.folder import RunFolder
+from harness.results.summary import Run, ScoresFile
+from harness.runs.folder import RunFolder, open_run
 from harness.runs.probe import Probe
 from tests import made
 from tests.conftest import ended
@@ -98,3 +100,38 @@ def test_a_compliance_test_that_was_cut_off_has_no_verdict(asked: str, tmp_path:
     assert ended("report.py", str(folder)).returncode == 0
     page = (folder / "report.md").read_text()
     assert ("**TEST06: no verdict**" in page) == (asked == "test06")
+
+
+COUNTS = dict.fromkeys(("samples", "generated_tokens", "characters", "at_token_limit"), 1)
+PASSED = COUNTS | {"verdict": "PASS", "approximate": [], "full_set": True, "high_accuracy": False}
+PASSED |= {"splitter": "built-in", "checks": []}
+RATES = dict.fromkeys(("duration_s", "samples", "tokens_per_sec", "samples_per_sec"), 1)
+TESTED = RATES | {"scenario": "offline", "valid": True, "errors": []}
+AUDIT = {"test": "any", "passed": True, "checks": {}, "facts": {}}
+
+
+def test_a_run_without_a_finished_test_has_no_report(tmp_path: Path) -> None:
+    run = open_run(tmp_path, "datacenter-offline")
+    made.record(run, resolve(RunConfig(model="demo"), [], 0), command="c", started="s", system={})
+    run.set_status("failed", "too few samples")
+    with pytest.raises(UsageError, match=r"no test came to its end \(too few samples\)"):
+        rendering.build(run.path)
+    assert not (run.path / "report.md").exists()
+
+
+@pytest.mark.parametrize(
+    ("mode", "run", "why"),
+    [
+        ("both", {"accuracy": PASSED, "performance": TESTED}, []),
+        ("accuracy", {"accuracy": PASSED}, []),
+        ("both", {"accuracy": PASSED}, ["performance was not measured"]),
+        ("performance", {"performance": TESTED}, ["accuracy was not checked"]),
+        ("accuracy", {"accuracy": PASSED | {"verdict": "FAIL"}}, ["the accuracy gate failed"]),
+        ("accuracy", {"accuracy": PASSED | {"approximate": ["rougeLsum"]}}, ["approximate rougeLsum"]),
+        ("both", {"performance": TESTED | {"valid": False}}, ["accuracy was not checked", "INVALID by LoadGen"]),
+        ("both", {"accuracy": PASSED, "performance": TESTED | {"errors": ["!"]}}, ["LoadGen logged errors"]),
+        ("accuracy", {"compliance": {"test06": AUDIT | {"passed": False}, "test04": AUDIT}}, ["TEST06 failed"]),
+    ],
+)
+def test_what_came_out_counts_as_much_as_the_settings(mode: str, run: dict[str, Any], why: list[str]) -> None:
+    assert list(rendering.reservations(Run(**run), mode)) == why

@@ -1,11 +1,9 @@
 """The typed results: what is read back, refused and declared once."""
 
 import json
-import subprocess
 import sys
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import jsonschema
 import pytest
@@ -13,7 +11,6 @@ from rich.console import Console
 
 from harness.common import files
 from harness.common.errors import UsageError
-from harness.common.paths import ROOT
 from harness.common.schema import SCHEMA, gpu_names
 from harness.config import mlperf
 from harness.reporting import compare, compare_page
@@ -27,6 +24,7 @@ from harness.runs.records import RunFacts, RunStatus, Usage
 from harness.sweep import report as sweep_report
 from harness.tracking import send as tracking
 from tests import made
+from tests.conftest import ended
 
 SCORE = {"score": 38.0, "reference": 38.7792, "low": 38.391408, "high": None, "interval": None, "verdict": "FAIL"}
 ACCURACY = {
@@ -34,11 +32,6 @@ ACCURACY = {
     **{"generated_tokens": 12000, "characters": 60000, "at_token_limit": 3, "splitter": "built-in", "approximate": []},
     "checks": [SCORE | {"name": name} for name in (*mlperf.ROUGE, "gen_len")],
 }
-
-
-def report(*arguments: str | Path) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, str(ROOT / "report.py"), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True)
 
 
 def test_the_schema_is_that_of_the_models() -> None:
@@ -175,7 +168,7 @@ def test_a_damaged_file_is_named_and_so_is_its_fault(tmp_path: Path, name: str, 
     run = made.run(tmp_path / "run")
     (run / name).parent.mkdir(parents=True, exist_ok=True)
     (run / name).write_text(text)
-    done = report(run)
+    done = ended("report.py", str(run))
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
     assert message in done.stderr
     assert not (run / "report.md").exists()
@@ -228,46 +221,6 @@ def test_gpus_as_people_name_them() -> None:
     assert gpu_names([]) == gpu_names(None) == "none"
 
 
-def both(folder: Path, **changed: Any) -> list[compare.Compared]:
-    made.rendered(folder / "a")
-    made.rendered(folder / "b", **changed)
-    return compare.load([folder / "a", folder / "b"])[0]
-
-
-def test_performance_only_runs_are_compared(tmp_path: Path) -> None:
-    page = compare_page.page(both(tmp_path, max_num_seqs=8, engine_arg=("block_size=32",)))
-    assert "| max_num_seqs | unset | 8 |" in page
-    assert "| engine_arg | none | block_size=32 |" in page
-    assert "| output tokens/s | 1,024 | 1,024 | 1.000 |" in page
-    assert "precision" not in page  # the same in both
-
-
-def test_two_at_a_fixed_rate_have_no_ratio(tmp_path: Path) -> None:
-    made.rendered(tmp_path / "a", scenario="server", server_target_qps=8.0)
-    made.rendered(tmp_path / "b", scenario="server", server_target_qps=9.0)
-    page = compare_page.page(compare.load([tmp_path / "a", tmp_path / "b"])[0])
-    assert "not comparable: the speed follows from the configured rate" in page
-    assert "| TTFT p99, ms | 20 | 20 |\n" in page and "| server_target_qps | 8.0 | 9.0 |" in page
-
-
-def test_rates_of_a_curve_were_configured_those_of_a_search_were_found(tmp_path: Path) -> None:
-    fast, slow = ({"scenario": "server", "server_target_qps": rates} for rates in ((8.0, 9.0), (4.0, 5.0)))
-    made.rendered(tmp_path / "a", **fast)
-    made.rendered(tmp_path / "b", **slow)
-    page = compare_page.page(compare.load([tmp_path / "a", tmp_path / "b"])[0])
-    assert "not comparable: the speed follows from the configured rate" in page
-    for name in "cd":
-        made.rendered(tmp_path / name, scenario="server", server_target_qps="max", max_num_seqs=ord(name))
-    assert "not comparable" not in compare_page.page(compare.load([tmp_path / "c", tmp_path / "d"])[0])
-
-
-def test_what_a_comparison_rests_on_stands_in_it(tmp_path: Path) -> None:
-    made.rendered(tmp_path / "a", price_per_hour=1.0)
-    made.rendered(tmp_path / "b", price_per_hour=10.0, max_new_tokens=16)
-    page = compare_page.page(compare.load([tmp_path / "a", tmp_path / "b"])[0])
-    assert "| price_per_hour | 1.0 | 10.0 |" in page and "| max_new_tokens | 128 | 16 |" in page
-
-
 def test_a_gpu_counts_where_the_engine_used_it(tmp_path: Path) -> None:
     system = made.SYSTEM | {"gpus": ["NVIDIA H200"] * 8}
     sizes = {"tensor_parallel_size": 1, "data_parallel_size": 2}
@@ -287,15 +240,6 @@ def test_a_gpu_counts_where_the_engine_used_it(tmp_path: Path) -> None:
     assert (here.run.performance.joules_per_output_token, here.run.performance.peak_memory_gib) == (1.0, 7.5)
 
 
-def test_a_table_that_cannot_be_written_names_where(tmp_path: Path) -> None:
-    for name in "ab":
-        made.rendered(tmp_path / name)
-    for place, why in ((tmp_path / "none" / "x.csv", "No such file or directory"), (tmp_path, "Is a directory")):
-        done = report("--compare", tmp_path / "a", tmp_path / "b", "--csv", place)
-        assert (done.returncode, done.stdout) == (2, "")
-        assert done.stderr.rstrip().endswith(f"{why}.") and "/." not in done.stderr
-
-
 def test_answers_that_are_longer_than_allowed_are_told(tmp_path: Path) -> None:
     folder = made.run(tmp_path / "run", max_new_tokens=127)
     summary = rendering.build(folder)
@@ -303,63 +247,6 @@ def test_answers_that_are_longer_than_allowed_are_told(tmp_path: Path) -> None:
     assert "64 of 64 answers are longer than the 127 tokens that were allowed" in (folder / "report.md").read_text()
     made.rendered(tmp_path / "kept")
     assert "are longer than" not in (tmp_path / "kept" / "report.md").read_text()
-
-
-def test_many_runs_are_one_table_and_a_csv_file(tmp_path: Path) -> None:
-    for name in ("20260131-a", "20260131-b", "20260131-c"):
-        made.rendered(tmp_path / name, system=made.SYSTEM | {"gpus": ["NVIDIA H200"] * 2}, max_num_seqs=len(name))
-    (tmp_path / "latest").symlink_to("20260131-c")
-    (tmp_path / "index.md").write_text("")
-    (tmp_path / "mmlu").mkdir()
-    done = report(
-        "--compare", *sorted(tmp_path.iterdir()), "--csv", tmp_path / "all.csv", "--plot", tmp_path / "all.png"
-    )
-    assert done.returncode == 0, done.stderr
-    assert f"left out: {tmp_path / 'mmlu'}: no config.json" in done.stderr
-    assert (tmp_path / "all.png").read_bytes().startswith(b"\x89PNG")
-    rows = [line for line in done.stdout.splitlines() if line.startswith("|")]
-    assert rows[0] == "|  | A: 20260131-a | B: 20260131-b | C: 20260131-c |"
-    assert "| GPU | 2x NVIDIA H200 | 2x NVIDIA H200 | 2x NVIDIA H200 |" in rows
-    assert "| output tokens/s | 1,024 | 1,024 (1.000) | 1,024 (1.000) |" in rows
-    assert len({row.count("|") for row in rows}) == 1
-    header, *lines = (line.split(",") for line in (tmp_path / "all.csv").read_text().splitlines())
-    assert [line[header.index("tokens_per_sec")] for line in lines] == ["1024.0"] * 3
-    (tmp_path / "20260131-b" / "status.json").write_text("{")
-    assert "20260131-a" in report("--last", "2", "--results-dir", tmp_path).stdout
-    (tmp_path / "20260131-b" / "status.json").write_text((tmp_path / "20260131-c" / "status.json").read_text())
-    newest = report("--last", "2", "--results-dir", tmp_path)
-    assert "20260131-c" in newest.stdout and "20260131-a" not in newest.stdout
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--compare", "{a}"], "two runs or more, not 1"),
-        (["--compare", "{a}", "{a}"], "two runs or more, not 1"),
-        (["--compare", "{a}", "{a}/nothing"], "nothing: no config.json in it"),
-        (["--last", "1"], "--last 1: a comparison takes two"),
-        (["--last", "2", "--results-dir", "{a}/nothing"], "nothing: no such folder"),
-        (["{a}", "--csv", "x.csv"], "--csv and --plot go with --compare or --last"),
-        (["--last", "2", "--plot", "x.gif"], "--plot x.gif: a name that ends with .png"),
-        (["{a}", "--last", "2"], "name one RUN_DIR, or"),
-        ([], "name one RUN_DIR, or"),
-        (["{a}/nothing"], "nothing: no config.json in it"),
-    ],
-)
-def test_what_cannot_be_compared_is_said(tmp_path: Path, arguments: list[str], message: str) -> None:
-    run = tmp_path / "a"
-    made.rendered(run)
-    done = report(*(word.format(a=run) for word in arguments))
-    assert done.returncode == 2 and message in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_a_summary_that_is_damaged_is_named(tmp_path: Path) -> None:
-    made.rendered(tmp_path / "a")
-    made.rendered(tmp_path / "b")
-    (tmp_path / "b" / "summary.json").write_text('{"meta": 1}')
-    with pytest.raises(UsageError, match=r"b/summary.json: meta: not an object"):
-        compare.load([tmp_path / "a", tmp_path / "b"])
 
 
 def test_a_summary_read_back_is_the_same(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
-"""Whole runs that no other test looks at: Interactive with a profile, edge Offline in batches, a failed gate."""
+"""A whole Interactive run with lengths of its own and a profile."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -10,7 +9,7 @@ from harness.config.run import RunConfig
 from harness.loadgen import log as loadgen_log
 from harness.runs import folder as results
 from harness.workloads import custom as workload_samples
-from tests.conftest import ROOT, Finished, run
+from tests.conftest import Finished, run
 from tests.runs.test_whole_runs import TOKENS, check
 
 pytestmark = pytest.mark.engine
@@ -50,24 +49,3 @@ def test_the_profile_of_a_run_says_what_the_time_went_to(interactive: Finished) 
     assert interactive.summary["plots"]["profile"]
     stages = [name for name, *_ in interactive.summary["meta"]["stages"]]
     assert stages.index("profiling") > stages.index("performance test")
-
-
-def test_edge_offline_from_a_datasets_folder_in_batches(tmp_path: Path) -> None:
-    from datasets import Dataset
-
-    records = json.loads((ROOT / "demo" / "cnn_eval.json").read_text())
-    columns = {"article": [r["input"] for r in records], "highlights": [r["output"] for r in records]}
-    Dataset.from_dict(columns).save_to_disk(tmp_path / "cnn")
-    flags = ("--category", "edge", "--batch-size", "16", "--sort-by-length", "--dataset-path", str(tmp_path / "cnn"))
-    done = run(tmp_path / "results", *flags)
-    check(done, "offline")
-    assert done.summary["run"]["accuracy"]["samples"] == 100
-    assert "fixed batches of 16" in (done.folder / "report.md").read_text()
-
-
-def test_a_failed_gate_ends_the_run_with_1_and_no_performance(tmp_path: Path) -> None:
-    done = run(tmp_path, "--category", "edge", "--max-new-tokens", "64", "--offline-expected-qps", "4")
-    assert done.code == 1, done.output
-    assert done.summary["run"]["accuracy"]["verdict"] == "FAIL"
-    assert not (done.folder / "Performance").exists()
-    assert "Performance was not measured" in (done.folder / "report.md").read_text()
