@@ -37,7 +37,7 @@ SAME_RUNS = (
     "submission/test_submission",
     "tracking/test_mlflow",
 )
-LOST_ENGINES = ("runs/test_failed_runs", "mmlu/test_evaluation", "engines/test_parallel", "sweep/test_report")
+LOST_ENGINES = ("runs/test_failed_runs", "mmlu/test_evaluation", "engines/test_parallel", "sweep/test_loop")
 TOGETHER = {  # test files that belong into one process
     **dict.fromkeys(SAME_RUNS, "look at the same runs"),
     **dict.fromkeys(LOST_ENGINES, "look for engines that lost their run"),

@@ -13,7 +13,7 @@ from harness.common import files
 from harness.common.errors import UsageError
 from harness.runs.records import Usage
 from tests import made
-from tests.sweep.test_report import ran, state
+from tests.sweep.made import ran, state
 
 
 def test_every_scenario_has_a_sweep_before_its_full_run() -> None:

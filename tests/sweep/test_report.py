@@ -1,343 +1,29 @@
-"""Sweeps: the file, what runs, what is recorded, what the report says."""
+"""What the report of a sweep says: effects, verdicts of several rounds, pictures."""
 
-import errno
-import fcntl
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from dataclasses import asdict, replace
 from pathlib import Path
+from random import Random
 from typing import Any
-from unittest.mock import Mock
 
-import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
 
-from harness.commands.sweep import run as run_sweep
-from harness.common import disk, files, processes, system
-from harness.common.errors import ENGINE_FAILED, BenchmarkError, UsageError
-from harness.common.paths import ROOT
-from harness.common.progress import Display
+from harness.common import files
+from harness.common.errors import UsageError
 from harness.config.plan import resolve
 from harness.config.run import RunConfig
 from harness.runs import folder as results
-from harness.sweep import experiment, loop, plots
 from harness.sweep import file as sweep_file
+from harness.sweep import plots
 from harness.sweep import report as sweep_report
-from harness.sweep.choice import Choice
-from harness.sweep.experiment import ExperimentOutcome, ExperimentRecord
+from harness.sweep.experiment import ExperimentRecord
 from harness.sweep.file import BASELINE, Experiment, Sweep
 from harness.sweep.knob import Knob, knob
-from harness.sweep.loop import opened, reopened
+from harness.sweep.rows import interval, rows
 from tests import made
-from tests.runs.test_failed_runs import engines
-
-SHORT = "baseline:\n  set: {model: demo, total_sample_count: 16, mode: performance, min_duration: 0.5}\n"
-
-
-def written(folder: Path, text: str, name: str = "mine.yaml") -> Path:
-    path = folder / name
-    path.write_text(text)
-    return path
-
-
-def sweep(*arguments: str | Path, **options: object) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"HF_HUB_OFFLINE": "1"}
-    command = [sys.executable, str(ROOT / "sweep.py"), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=500, **options)
-
-
-@pytest.mark.parametrize("path", sorted((ROOT / "sweeps").glob("*.yaml")), ids=lambda path: path.stem)
-def test_every_shipped_sweep_is_sound(path: Path) -> None:
-    found = sweep_file.load(path)
-    assert len(found.experiments) > 5
-    assert all(item.about for item in found.experiments)
-    assert all(item.changes or item.name.startswith("len-2668") for item in found.experiments[1:])
-
-
-def test_the_three_kinds(tmp_path: Path) -> None:
-    path = written(
-        tmp_path,
-        SHORT
-        + "  engine: {stream_interval: 1}\n"
-        + "isolation:\n  - {name: one, set: {max-num-seqs: 8}}\n"
-        + "stacked:\n  - {name: two, set: {max_num_seqs: 16}}\n"
-        + "  - {name: three, engine: {stream_interval: null}, env: {A: 1}}\n"
-        + "grid:\n  set: {max_num_seqs: [4, 8]}\n  engine: {block_size: [16, 32]}\n",
-    )
-    found = {item.name: item for item in sweep_file.load(path).experiments}
-    assert list(found)[:4] == [BASELINE, "one", "two", "three"]
-    assert len(found) == 8
-    assert found["one"].settings["max_num_seqs"] == 8
-    assert "max_num_seqs" not in found[BASELINE].settings
-    assert found["three"].settings["max_num_seqs"] == 16
-    assert "engine_arg" not in found["three"].settings
-    assert found["three"].env == {"A": "1"}
-    assert found["three"].changes == ("max_num_seqs=16", "no stream_interval", "A=1")
-    assert found["max_num_seqs-8+block_size-32"].settings["engine_arg"] == ["stream_interval=1", "block_size=32"]
-
-
-def test_a_file_extends_another(tmp_path: Path) -> None:
-    theirs = "isolation:\n  - {name: a, set: {max_num_seqs: 8}}\n  - {name: b, set: {seed: 1}}\n"
-    written(tmp_path, SHORT + theirs, "x.yaml")
-    path = written(tmp_path, "extends: x.yaml\nbaseline: {set: {seed: 3}}\nisolation:\n  - {name: a, set: {seed: 4}}\n")
-    found = {item.name: item.settings for item in sweep_file.load(path).experiments}
-    assert list(found) == [BASELINE, "a", "b"]
-    assert (found[BASELINE]["seed"], found["a"]["seed"], found["b"]["seed"]) == (3, 4, 1)
-    assert "max_num_seqs" not in found["a"]
-    assert all(settings["model"] == "demo" for settings in found.values())
-
-
-@pytest.mark.parametrize(
-    ("text", "line", "word"),
-    [
-        ("isolation:\n  - {name: a, set: {max_num_sex: 1}}\n", 2, "did you mean max_num_seqs"),
-        ("isolation:\n  - name: a\n    sett: {seed: 1}\n", 3, "did you mean set"),
-        ("isolation:\n  - name: a\n    set:\n      seed: -1\n", 2, "--seed"),
-        ("isolation:\n  - {name: a}\n  - {name: a}\n", 3, "second experiment"),
-        ("isolation:\n  - {set: {seed: 1}}\n", 2, "name"),
-        ("isolation:\n  - name: a\n    set: {results_dir: x}\n", 3, "sweep itself"),
-        ("isolation:\n  - name: a\n    set: {engine_arg: [x=1]}\n", 3, "under `engine:`"),
-        ("baseline:\n  set:\n    seed: 1\n    seed: 2\n", 4, "twice"),
-        ("baseline: {}\n", 1, "no experiments"),
-        ("baseline: {\n\n", 3, "not YAML"),
-        ("about: 2024-13-45\n", 1, "not YAML"),
-        (
-            "baseline: {engine: {quantization: fp8}}\nisolation:\n  - {name: a}\n",
-            1,
-            "quantization has --quantization",
-        ),
-        ("about: x\nextends: nowhere.yaml\n", 2, "nowhere.yaml"),
-        ("extends: mine.yaml\n", 1, "extends itself"),
-        ("- a\n", 1, "baseline"),
-        ("isolation:\n  - {name: report.md}\n", 2, "choose another"),
-        ("isolation:\n  - {name: max_num_seqs-8}\ngrid: {set: {max_num_seqs: [8]}}\n", 3, "second experiment"),
-        ("grid: {set: {max_num_seqs: []}}\n", 1, "at least 1"),
-        ("isolation:\n  - name: a\n    env:\n      HF_TOKEN: x\n", 4, "no secrets"),
-        ("isolation:\n  - name: a\n    engine: {hf_token: x}\n", 3, "no secrets"),
-        ("isolation:\n  - name: a\n    engine:\n      deep: [{api_key: x}]\n", 4, "no secrets"),
-        ("isolation:\n  - name: a\n    env: {A=B: x}\n", 3, "match"),
-        ("isolation:\n  - name: a\n    set: {max-num-seqs: 1, max_num_seqs: 2}\n", 3, "twice"),
-        ("baseline: {engine: &e {c: *e}}\n", 1, "itself"),
-        ("baseline: {set: {scenario: server}}\nisolation:\n  - {name: a}\n", 1, "server_target_qps"),
-        ("isolation:\n  - {name: a}\nreferences:\n  theirs: 0\n", 4, "greater than 0"),
-        ("isolation:\n  - {name: a}\nreferences: [8255]\n", 3, "references"),
-        ("baseline: {set: {seed: -1}}\nisolation:\n  - {name: a}\n", 1, "baseline: --seed"),
-    ],
-)
-def test_a_mistake_has_its_line(tmp_path: Path, text: str, line: int, word: str) -> None:
-    path = written(tmp_path, text)
-    with pytest.raises(UsageError) as caught:
-        sweep_file.load(path)
-    assert f"{path}:{line}:" in str(caught.value)
-    assert word in str(caught.value)
-
-
-def test_every_mistake_is_named_at_once(tmp_path: Path) -> None:
-    path = written(tmp_path, "isolation:\n  - {name: a, set: {x: 1}}\n  - {name: b, set: {seed: -1}}\n  - {name: a}\n")
-    done = sweep(path)
-    assert done.returncode == 2
-    assert [f"{path}:{line}:" in done.stderr for line in (2, 3, 4)] == [True] * 3
-    assert "Traceback" not in done.stderr
-
-
-@given(st.dictionaries(st.text(max_size=8), st.recursive(st.none() | st.integers() | st.text(max_size=5), st.lists)))
-def test_no_file_is_a_stack_trace(tmp_path_factory: pytest.TempPathFactory, data: dict[str, object]) -> None:
-    path = written(tmp_path_factory.mktemp("any"), json.dumps(data))
-    with pytest.raises(UsageError):
-        sweep_file.load(path)
-
-
-# What is recorded, on real runs.
-
-
-@pytest.mark.engine
-def test_a_sweep_goes_on_after_failures_and_resumes(tmp_path: Path) -> None:
-    path = written(
-        tmp_path,
-        SHORT
-        + "isolation:\n"
-        + "  - {name: refused, set: {max_model_len: 256}}\n"
-        + "  - {name: dead, set: {gpu_memory_utilization: 1.0}}\n"
-        + "  - {name: gone, engine: {use_v2_block_manager: true}}\n"
-        + "  - {name: unheard, env: {VLLM_NO_SUCH_THING: 1}}\n",
-    )
-    first = sweep(path, "--results-dir", tmp_path, "--only", "refused", "--only", "gone", "--only", "unheard")
-    assert first.returncode == 0, first.stderr
-    (folder,) = (tmp_path / "sweeps").glob("2*")
-    found = {record.experiment: record for record in sweep_report.read(folder).records}
-    assert list(found) == [BASELINE, "refused", "gone", "unheard"]
-    assert found[BASELINE].status == "complete"
-    assert found[BASELINE].outcome.get("tokens_per_sec")
-    assert found["refused"].status == "failed"
-    assert "--max-model-len" in found["refused"].reason
-    assert found["gone"].status == found["unheard"].status == "skipped"
-    assert "use_v2_block_manager" in found["gone"].reason
-    assert "VLLM_NO_SUCH_THING" in found["unheard"].reason
-    page = (folder / "report.md").read_text()
-    assert found["refused"].reason in page
-    assert (tmp_path / "sweeps" / "latest").resolve() == folder.resolve()
-
-    second = sweep(path, "--results-dir", tmp_path, "--resume")
-    assert second.returncode == 0, second.stderr
-    again = {record.experiment: record for record in sweep_report.read(folder).records}
-    assert again[BASELINE] == found[BASELINE]
-    assert again["refused"] == found["refused"]
-    assert again["dead"].status == "failed"
-    assert "memory" in again["dead"].reason
-    assert len(list((folder / BASELINE).glob("2*"))) == 1
-
-    path.write_text(path.read_text() + "  - {name: new, set: {seed: 1}}\n")
-    third = sweep(path, "--results-dir", tmp_path, "--resume")
-    assert third.returncode == 2
-    assert "another state" in third.stderr
-
-
-def test_a_sweep_is_not_resumed_with_other_software(tmp_path: Path) -> None:
-    path = written(tmp_path, SHORT + "isolation:\n  - {name: a, set: {seed: 1}}\n")
-    place = opened(sweep_file.load(path), tmp_path).folder
-    assert reopened(sweep_file.load(path), tmp_path).folder == place
-    facts = json.loads((place.path / "sweep.json").read_text())
-    facts["system"]["packages"]["torch"] = "1.0"
-    facts["system"]["cores"] += 1
-    (place.path / "sweep.json").write_text(json.dumps(facts))
-    with pytest.raises(UsageError, match="made with other cores and packages"):
-        reopened(sweep_file.load(path), tmp_path)
-
-
-@pytest.mark.engine
-def test_a_run_that_was_killed_is_called_that(tmp_path: Path) -> None:
-    path = written(tmp_path, SHORT + "isolation:\n  - {name: a, set: {seed: 1}}\n")
-    words = [sys.executable, str(ROOT / "sweep.py"), str(path), "--results-dir", str(tmp_path), "--only", "a"]
-    process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
-    while not (runs := list((tmp_path / "sweeps").glob(f"2*/{BASELINE}/2*/status.json"))):
-        time.sleep(0.1)
-    psutil.Process(process.pid).children()[0].kill()
-    while not (records := sweep_report.read(runs[0].parents[2]).records):
-        time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
-    assert process.wait(60) == 130
-    assert records[0].status == "failed"
-    assert records[0].reason.startswith("run.py was ended by SIGKILL")
-    assert json.loads(runs[0].read_text())["status"] == "failed"
-
-
-@pytest.mark.engine
-def test_what_a_run_that_died_leaves_behind_is_ended(tmp_path: Path) -> None:
-    words = f"sleep 300 & echo $! > {tmp_path}/child; kill -KILL $$"
-    process = subprocess.Popen(["bash", "-c", words], start_new_session=True)
-    process.wait()
-    child = psutil.Process(int((tmp_path / "child").read_text()))
-    experiment.end(process)
-    psutil.wait_procs([child], timeout=10)
-    assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
-
-
-@pytest.mark.slow
-def test_a_run_that_never_began_did_not_come_to_its_end(tmp_path: Path) -> None:
-    path = written(tmp_path, SHORT + "  env: {PYTHONHASHSEED: never}\nisolation:\n  - {name: a, set: {seed: 1}}\n")
-    assert sweep(path, "--results-dir", tmp_path).returncode == 3
-    (folder,) = (tmp_path / "sweeps").glob("2*")
-    assert [record.status for record in sweep_report.read(folder).records] == ["failed", "failed"]
-
-
-@pytest.mark.engine
-def test_a_hanging_experiment_is_ended(tmp_path: Path) -> None:
-    path = written(tmp_path, SHORT + "isolation:\n  - {name: a, set: {min_duration: 300}}\n")
-    done = sweep(path, "--results-dir", tmp_path, "--timeout", "8")
-    assert done.returncode == 3, done.stderr
-    (folder,) = (tmp_path / "sweeps").glob("2*")
-    assert [record.status for record in sweep_report.read(folder).records] == ["timeout", "timeout"]
-    assert "nothing to compare with" in done.stdout
-    lock = (folder / ".lock").open()
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    again = sweep(path, "--results-dir", tmp_path, "--resume")
-    assert again.returncode == 2
-    assert "still going on" in again.stderr
-    assert not engines()
-
-
-@pytest.mark.engine
-def test_ctrl_c_ends_the_experiment_too_and_the_sweep_goes_on_later(tmp_path: Path) -> None:
-    path = written(tmp_path, SHORT + "isolation:\n  - {name: a, set: {max_num_seqs: 8}}\n")
-    command = [sys.executable, str(ROOT / "sweep.py"), str(path), "--results-dir", str(tmp_path)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"})
-    screen = tmp_path / "sweeps"
-    until = time.monotonic() + 120
-    while not any("starting vLLM" in file.read_text() for file in screen.glob(f"2*/{BASELINE}/screen.txt")):
-        assert time.monotonic() < until
-        time.sleep(0.2)
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
-    assert process.returncode == 130
-    (folder,) = (tmp_path / "sweeps").glob("2*")
-    assert [record.status for record in sweep_report.read(folder).records] == ["interrupted"]
-    assert json.loads((folder / "status.json").read_text())["status"] == "interrupted"
-    assert not engines()
-
-
-def test_the_next_one_waits_for_the_gpus_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken = [9 << 30, 9 << 30, 2 << 30]
-    monkeypatch.setattr(system, "gpu_memory_used", lambda _: taken.pop(0) if len(taken) > 1 else taken[0])
-    record = ExperimentRecord("one", 0, "failed", "no room")
-    assert experiment.wait_for_gpu_memory(record, 2 << 30) == record
-    assert taken == [2 << 30]
-    monkeypatch.setattr(experiment, "MEMORY_WAIT_S", 0.1)
-    assert experiment.wait_for_gpu_memory(record, 0).reason == "no room; GPU memory was still taken 0.1 s after its end"
-    assert experiment.wait_for_gpu_memory(ExperimentRecord("one", 0, "complete"), 0).reason.startswith("GPU memory")
-
-
-def test_an_interruption_while_memory_is_waited_for_costs_no_record(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    few = sweep_file.load(written(tmp_path, SHORT + "isolation:\n  - {name: a, set: {seed: 1}}\n"))
-    going = opened(few, tmp_path)
-    monkeypatch.setattr(experiment, "run", lambda *_, **__: ExperimentRecord(BASELINE, 0, "complete"))
-    monkeypatch.setattr(experiment, "wait_for_gpu_memory", Mock(side_effect=KeyboardInterrupt))
-    with pytest.raises(KeyboardInterrupt), Display(Console()) as display:
-        loop.rounds(list(few.experiments), Choice(), going, 0, display)
-    assert [record.status for record in sweep_report.read(going.folder.path).records] == ["complete"]
-
-
-@pytest.mark.parametrize(("begun", "message"), [(False, "the disk of .* is full"), (True, "No space left on device")])
-def test_a_full_disk_ends_a_sweep_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: bool, message: str
-) -> None:
-    path = written(tmp_path, SHORT + "isolation:\n  - {name: a, set: {seed: 1}}\n")
-    ran = Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
-    monkeypatch.setattr(experiment, "run", ran)
-    if not begun:
-        monkeypatch.setattr(disk, "SPARE_BYTES", 2**62)
-    monkeypatch.setattr(processes, "install_signal_handlers", lambda: None)
-    with pytest.raises(BenchmarkError, match=f"{message}.*--resume goes on from here") as error:
-        run_sweep(path, Choice(), resume=False, dry_run=False, results_dir=tmp_path, mlflow=False)
-    assert error.value.exit_code == ENGINE_FAILED
-    assert ran.called == begun
-    (status,) = (tmp_path / "sweeps").glob("2*/status.json")
-    assert files.read_json(status)["status"] == "failed"
-
-
-# What the report says.
-
-
-def state(*records: ExperimentRecord) -> sweep_report.State:
-    names = dict.fromkeys(record.experiment for record in records)
-    kinds = {BASELINE: "baseline"}
-    items = tuple(Experiment(name, "", kinds.get(name, "stacked"), {}, {}, {}) for name in names)  # type: ignore[arg-type]
-    system = {"gpus": [], "cpu": "a CPU", "cores": 2, "packages": {"vllm": "0"}, "git_revision": None}
-    return sweep_report.State("python sweep.py", "2026-01-31T10:00:00+0000", system, Sweep("s", "", items), records)
-
-
-def ran(name: str, speed: float, turn: int = 0, **more: object) -> ExperimentRecord:
-    known = {"tokens_per_sec": speed, "valid": True, "verdict": "PASS", "rouge1": 40.0, "duration_s": 10.0, **more}
-    verdicts = {key: known.pop(key) for key in ("valid", "verdict")}
-    return ExperimentRecord(name, turn, "complete", outcome=ExperimentOutcome(known, **verdicts))
+from tests.sweep.made import SHORT, ran, state, written
 
 
 def test_the_words_follow_from_the_numbers(tmp_path: Path) -> None:
@@ -542,12 +228,6 @@ def test_what_a_busy_machine_slowed_down_is_on_no_front() -> None:
     assert "hollow: machine busy" in figure.axes[0].get_title()
 
 
-def test_an_experiment_that_cannot_be_started_is_recorded(tmp_path: Path) -> None:
-    item = Experiment("a", "", "isolation", {}, {}, {"A": "\0"})
-    record = experiment.run(item, 0, tmp_path, 10, os.open(tmp_path, os.O_RDONLY), lambda _: None)
-    assert (record.status, record.reason) == ("failed", "run.py could not be started: embedded null byte")
-
-
 def test_a_sweep_of_accuracy_alone_needs_no_speed() -> None:
     none = {"valid": None, "tokens_per_sec": None}
     given = state(ran(BASELINE, 0, **none), ran("a", 0, **none), ran("b", 0, **none, verdict="FAIL", rouge1=30.0))
@@ -597,3 +277,58 @@ def test_the_pareto_front(points: list[tuple[float, float]]) -> None:
     for point in front:
         beaten = [p for p in points if p[0] >= point[0] and p[1] >= point[1] and p != point]
         assert not beaten
+
+
+@pytest.mark.parametrize(
+    ("speeds", "effect"),
+    [
+        ((103.0, 103.5, 102.8), "helped"),
+        ((97.0, 96.5, 97.2), "hurt"),
+        ((100.3, 99.9, 100.1), "no difference"),
+        ((100.2, 100.21, 100.19), "no difference"),  # sure, and nothing
+        ((110.0, 95.0, 104.0), "unclear"),
+    ],
+)
+def test_the_verdict_of_several_rounds_is_their_interval(speeds: tuple[float, ...], effect: str) -> None:
+    runs = [ran(BASELINE, 100, turn) for turn in range(3)] + [ran("a", speed, t) for t, speed in enumerate(speeds)]
+    given = state(*runs)
+    (row,) = (row for row in rows(given) if row.name == "a")
+    assert row.effect == effect
+    assert "95 % interval" in sweep_report.spread(row)
+
+
+def test_the_interval_is_students() -> None:
+    low, high = interval([1.01, 1.03, 1.02]) or (0, 0)
+    assert (low, high) == pytest.approx((0.9953, 1.0453), abs=2e-4)  # 1.02 times exp(+-4.303 x 0.0098 / sqrt(3))
+    assert interval([1.0, 1.1]) is None
+
+
+def test_a_sweep_of_before_is_still_read(tmp_path: Path) -> None:
+    old = asdict(state(ran(BASELINE, 100)))
+    for record in old["records"]:
+        del record["gpu"], record["final"], record["outcome"]["ran_out"]
+    del old["note"]
+    files.write_json(tmp_path / "sweep.json", old)
+    assert sweep_report.read(tmp_path).records == (ran(BASELINE, 100),)
+
+
+@pytest.mark.parametrize(("change", "verdict"), [(0.0, "holds"), (-0.1, "holds"), (-2.0, "lost"), (-0.4, "not clear")])
+def test_what_the_gate_leaves_open_the_pairs_tell(tmp_path: Path, change: float, verdict: str) -> None:
+    rng = Random(1)
+    base = [rng.gauss(40, 10) for _ in range(400)]
+    for name, scores in ((BASELINE, base), ("a", [value + change + rng.gauss(0, 1) for value in base])):
+        (tmp_path / name / "Accuracy").mkdir(parents=True)
+        lines = [f"{index},{value}" for index, value in enumerate(scores)]
+        (tmp_path / name / "Accuracy" / "samples.csv").write_text("\n".join(["index,rouge1", *lines]))
+    unsure = {"verdict": "INCONCLUSIVE"}
+    given = state(*(replace(ran(name, 100, **unsure), run=name) for name in (BASELINE, "a")))
+    files.write_json(tmp_path / "sweep.json", asdict(given))
+    report = sweep_report.build(tmp_path)
+    assert {name: found.verdict for name, found in report.paired.items()} == {"a": verdict}
+    page = (tmp_path / "report.md").read_text()
+    assert f": {verdict}) |" in page
+    said = "\n".join(sweep_report.findings(report))
+    assert ("Accuracy not shown to hold: a." in said) == (verdict == "not clear")
+    (tmp_path / "a" / "Accuracy" / "samples.csv").write_text("index,rouge1\n0,x\n")
+    with pytest.raises(UsageError, match=r"samples\.csv: not a table of scores"):
+        sweep_report.build(tmp_path)

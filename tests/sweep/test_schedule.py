@@ -1,76 +1,25 @@
-"""Sweeps as a machine: twins found, GPUs side by side, the time limit, finalists, the verdict of several rounds."""
+"""Which experiment runs where and when: GPUs side by side, the time limit, what is combined, finalists."""
 
 import os
 import threading
 import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
-from random import Random
 
 import pytest
 from rich.console import Console
 
 from harness.common import files, system
 from harness.common.errors import UsageError
-from harness.common.paths import ROOT
 from harness.common.progress import Display
-from harness.sweep import choice, combine, experiment, lanes, loop, same
-from harness.sweep import file as sweep_file
+from harness.sweep import choice, combine, experiment, lanes, loop
 from harness.sweep import report as sweep_report
 from harness.sweep.choice import Choice
 from harness.sweep.experiment import ExperimentOutcome, ExperimentRecord
 from harness.sweep.file import BASELINE, Sweep
 from harness.sweep.lanes import Lane
-from harness.sweep.rows import interval, rows
-from tests.sweep.test_report import SHORT, ran, state, written
-
-H200 = [system.GPU("NVIDIA H200", 141 * 2**30)]
-
-
-def loaded(folder: Path, experiments: str) -> Sweep:
-    return sweep_file.load(written(folder, SHORT + "isolation:\n" + experiments))
-
-
-# Experiments that would measure the same.
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        "engine: {enable_prefix_caching: false}",
-        "engine: {enable_chunked_prefill: true}",
-        "engine: {async_scheduling: true}",
-        "engine: {compilation_config: {mode: 3}}",
-        "engine: {optimization_level: 3}",
-        "engine: {stream_interval: 128}",
-        "set: {max_model_len: 1024}",
-        "set: {precision: bf16}",
-    ],
-)
-def test_an_experiment_that_measures_nothing_new_is_found(tmp_path: Path, change: str) -> None:
-    found = loaded(tmp_path, f"  - {{name: a, {change}}}\n")
-    assert same.repeated(found.experiments) == {"a": "the same effective settings as baseline"}
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        "engine: {enable_prefix_caching: true}",
-        "engine: {compilation_config: {mode: 0}}",
-        "set: {max_model_len: 512}",
-        "env: {A: 1}",
-        "engine: {stream_interval: 1}",
-    ],
-)
-def test_one_that_does_is_not(tmp_path: Path, change: str) -> None:
-    assert not same.repeated(loaded(tmp_path, f"  - {{name: a, {change}}}\n").experiments)
-
-
-def test_what_a_large_gpu_gets_unasked_is_known(tmp_path: Path) -> None:
-    given = "  - {name: a, set: {max_num_batched_tokens: 16384}}\n  - {name: b, set: {max_num_seqs: 1024}}\n"
-    found = loaded(tmp_path, given).experiments
-    assert not same.repeated(found)
-    assert set(same.repeated(found, H200)) == {"a", "b"}
+from harness.sweep.rows import rows
+from tests.sweep.made import loaded, ran, state
 
 
 def test_a_twin_runs_where_it_is_asked_for_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,13 +27,6 @@ def test_a_twin_runs_where_it_is_asked_for_by_name(tmp_path: Path, monkeypatch: 
     found = loaded(tmp_path, "  - {name: a, set: {precision: bf16}}\n")
     assert list(choice.skipped(found, Choice())) == ["a"]
     assert not choice.skipped(found, Choice(only=("a",)))
-
-
-@pytest.mark.parametrize("path", sorted((ROOT / "sweeps").glob("*.yaml")), ids=lambda path: path.stem)
-def test_no_shipped_sweep_measures_anything_twice(path: Path) -> None:
-    found = sweep_file.load(path).experiments
-    assert not same.repeated(found)
-    assert not same.repeated(found, H200)
 
 
 # Side by side.
@@ -262,64 +204,3 @@ def test_one_change_that_helped_is_nothing_to_combine(tmp_path: Path) -> None:
     speeds = {BASELINE: 100.0, "seqs-4": 120.0, "slow": 90.0}
     made = replace(state(*(ran(name, speed) for name, speed in speeds.items())), sweep=found)
     assert combine.best(rows(made)) is None
-
-
-# Several rounds.
-
-
-@pytest.mark.parametrize(
-    ("speeds", "effect"),
-    [
-        ((103.0, 103.5, 102.8), "helped"),
-        ((97.0, 96.5, 97.2), "hurt"),
-        ((100.3, 99.9, 100.1), "no difference"),
-        ((100.2, 100.21, 100.19), "no difference"),  # sure, and nothing
-        ((110.0, 95.0, 104.0), "unclear"),
-    ],
-)
-def test_the_verdict_of_several_rounds_is_their_interval(speeds: tuple[float, ...], effect: str) -> None:
-    runs = [ran(BASELINE, 100, turn) for turn in range(3)] + [ran("a", speed, t) for t, speed in enumerate(speeds)]
-    given = state(*runs)
-    (row,) = (row for row in rows(given) if row.name == "a")
-    assert row.effect == effect
-    assert "95 % interval" in sweep_report.spread(row)
-
-
-def test_the_interval_is_students() -> None:
-    low, high = interval([1.01, 1.03, 1.02]) or (0, 0)
-    assert (low, high) == pytest.approx((0.9953, 1.0453), abs=2e-4)  # 1.02 times exp(+-4.303 x 0.0098 / sqrt(3))
-    assert interval([1.0, 1.1]) is None
-
-
-def test_a_sweep_of_before_is_still_read(tmp_path: Path) -> None:
-    old = asdict(state(ran(BASELINE, 100)))
-    for record in old["records"]:
-        del record["gpu"], record["final"], record["outcome"]["ran_out"]
-    del old["note"]
-    files.write_json(tmp_path / "sweep.json", old)
-    assert sweep_report.read(tmp_path).records == (ran(BASELINE, 100),)
-
-
-# Accuracy, sample by sample.
-
-
-@pytest.mark.parametrize(("change", "verdict"), [(0.0, "holds"), (-0.1, "holds"), (-2.0, "lost"), (-0.4, "not clear")])
-def test_what_the_gate_leaves_open_the_pairs_tell(tmp_path: Path, change: float, verdict: str) -> None:
-    rng = Random(1)
-    base = [rng.gauss(40, 10) for _ in range(400)]
-    for name, scores in ((BASELINE, base), ("a", [value + change + rng.gauss(0, 1) for value in base])):
-        (tmp_path / name / "Accuracy").mkdir(parents=True)
-        lines = [f"{index},{value}" for index, value in enumerate(scores)]
-        (tmp_path / name / "Accuracy" / "samples.csv").write_text("\n".join(["index,rouge1", *lines]))
-    unsure = {"verdict": "INCONCLUSIVE"}
-    given = state(*(replace(ran(name, 100, **unsure), run=name) for name in (BASELINE, "a")))
-    files.write_json(tmp_path / "sweep.json", asdict(given))
-    report = sweep_report.build(tmp_path)
-    assert {name: found.verdict for name, found in report.paired.items()} == {"a": verdict}
-    page = (tmp_path / "report.md").read_text()
-    assert f": {verdict}) |" in page
-    said = "\n".join(sweep_report.findings(report))
-    assert ("Accuracy not shown to hold: a." in said) == (verdict == "not clear")
-    (tmp_path / "a" / "Accuracy" / "samples.csv").write_text("index,rouge1\n0,x\n")
-    with pytest.raises(UsageError, match=r"samples\.csv: not a table of scores"):
-        sweep_report.build(tmp_path)

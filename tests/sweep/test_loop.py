@@ -1,0 +1,217 @@
+"""What a sweep runs and records: failures, interruptions, resumption, on real runs where it matters."""
+
+import errno
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from unittest.mock import Mock
+
+import psutil
+import pytest
+from rich.console import Console
+
+from harness.commands.sweep import run as run_sweep
+from harness.common import disk, files, processes, system
+from harness.common.errors import ENGINE_FAILED, BenchmarkError, UsageError
+from harness.common.paths import ROOT
+from harness.common.progress import Display
+from harness.sweep import experiment, loop
+from harness.sweep import file as sweep_file
+from harness.sweep import report as sweep_report
+from harness.sweep.choice import Choice
+from harness.sweep.experiment import ExperimentRecord
+from harness.sweep.file import BASELINE, Experiment
+from harness.sweep.loop import opened, reopened
+from tests.runs.test_failed_runs import engines
+from tests.sweep.made import SHORT, written
+
+
+def sweep(*arguments: str | Path, **options: object) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"HF_HUB_OFFLINE": "1"}
+    command = [sys.executable, str(ROOT / "sweep.py"), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=500, **options)
+
+
+def test_every_mistake_is_named_at_once(tmp_path: Path) -> None:
+    path = written(tmp_path, "isolation:\n  - {name: a, set: {x: 1}}\n  - {name: b, set: {seed: -1}}\n  - {name: a}\n")
+    done = sweep(path)
+    assert done.returncode == 2
+    assert [f"{path}:{line}:" in done.stderr for line in (2, 3, 4)] == [True] * 3
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.engine
+def test_a_sweep_goes_on_after_failures_and_resumes(tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        SHORT
+        + "isolation:\n"
+        + "  - {name: refused, set: {max_model_len: 256}}\n"
+        + "  - {name: dead, set: {gpu_memory_utilization: 1.0}}\n"
+        + "  - {name: gone, engine: {use_v2_block_manager: true}}\n"
+        + "  - {name: unheard, env: {VLLM_NO_SUCH_THING: 1}}\n",
+    )
+    first = sweep(path, "--results-dir", tmp_path, "--only", "refused", "--only", "gone", "--only", "unheard")
+    assert first.returncode == 0, first.stderr
+    (folder,) = (tmp_path / "sweeps").glob("2*")
+    found = {record.experiment: record for record in sweep_report.read(folder).records}
+    assert list(found) == [BASELINE, "refused", "gone", "unheard"]
+    assert found[BASELINE].status == "complete"
+    assert found[BASELINE].outcome.get("tokens_per_sec")
+    assert found["refused"].status == "failed"
+    assert "--max-model-len" in found["refused"].reason
+    assert found["gone"].status == found["unheard"].status == "skipped"
+    assert "use_v2_block_manager" in found["gone"].reason
+    assert "VLLM_NO_SUCH_THING" in found["unheard"].reason
+    page = (folder / "report.md").read_text()
+    assert found["refused"].reason in page
+    assert (tmp_path / "sweeps" / "latest").resolve() == folder.resolve()
+
+    second = sweep(path, "--results-dir", tmp_path, "--resume")
+    assert second.returncode == 0, second.stderr
+    again = {record.experiment: record for record in sweep_report.read(folder).records}
+    assert again[BASELINE] == found[BASELINE]
+    assert again["refused"] == found["refused"]
+    assert again["dead"].status == "failed"
+    assert "memory" in again["dead"].reason
+    assert len(list((folder / BASELINE).glob("2*"))) == 1
+
+    path.write_text(path.read_text() + "  - {name: new, set: {seed: 1}}\n")
+    third = sweep(path, "--results-dir", tmp_path, "--resume")
+    assert third.returncode == 2
+    assert "another state" in third.stderr
+
+
+def test_a_sweep_is_not_resumed_with_other_software(tmp_path: Path) -> None:
+    path = written(tmp_path, SHORT + "isolation:\n  - {name: a, set: {seed: 1}}\n")
+    place = opened(sweep_file.load(path), tmp_path).folder
+    assert reopened(sweep_file.load(path), tmp_path).folder == place
+    facts = json.loads((place.path / "sweep.json").read_text())
+    facts["system"]["packages"]["torch"] = "1.0"
+    facts["system"]["cores"] += 1
+    (place.path / "sweep.json").write_text(json.dumps(facts))
+    with pytest.raises(UsageError, match="made with other cores and packages"):
+        reopened(sweep_file.load(path), tmp_path)
+
+
+@pytest.mark.engine
+def test_a_run_that_was_killed_is_called_that(tmp_path: Path) -> None:
+    path = written(tmp_path, SHORT + "isolation:\n  - {name: a, set: {seed: 1}}\n")
+    words = [sys.executable, str(ROOT / "sweep.py"), str(path), "--results-dir", str(tmp_path), "--only", "a"]
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
+    while not (runs := list((tmp_path / "sweeps").glob(f"2*/{BASELINE}/2*/status.json"))):
+        time.sleep(0.1)
+    psutil.Process(process.pid).children()[0].kill()
+    while not (records := sweep_report.read(runs[0].parents[2]).records):
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 130
+    assert records[0].status == "failed"
+    assert records[0].reason.startswith("run.py was ended by SIGKILL")
+    assert json.loads(runs[0].read_text())["status"] == "failed"
+
+
+@pytest.mark.engine
+def test_what_a_run_that_died_leaves_behind_is_ended(tmp_path: Path) -> None:
+    words = f"sleep 300 & echo $! > {tmp_path}/child; kill -KILL $$"
+    process = subprocess.Popen(["bash", "-c", words], start_new_session=True)
+    process.wait()
+    child = psutil.Process(int((tmp_path / "child").read_text()))
+    experiment.end(process)
+    psutil.wait_procs([child], timeout=10)
+    assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
+
+
+@pytest.mark.slow
+def test_a_run_that_never_began_did_not_come_to_its_end(tmp_path: Path) -> None:
+    path = written(tmp_path, SHORT + "  env: {PYTHONHASHSEED: never}\nisolation:\n  - {name: a, set: {seed: 1}}\n")
+    assert sweep(path, "--results-dir", tmp_path).returncode == 3
+    (folder,) = (tmp_path / "sweeps").glob("2*")
+    assert [record.status for record in sweep_report.read(folder).records] == ["failed", "failed"]
+
+
+@pytest.mark.engine
+def test_a_hanging_experiment_is_ended(tmp_path: Path) -> None:
+    path = written(tmp_path, SHORT + "isolation:\n  - {name: a, set: {min_duration: 300}}\n")
+    done = sweep(path, "--results-dir", tmp_path, "--timeout", "8")
+    assert done.returncode == 3, done.stderr
+    (folder,) = (tmp_path / "sweeps").glob("2*")
+    assert [record.status for record in sweep_report.read(folder).records] == ["timeout", "timeout"]
+    assert "nothing to compare with" in done.stdout
+    lock = (folder / ".lock").open()
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    again = sweep(path, "--results-dir", tmp_path, "--resume")
+    assert again.returncode == 2
+    assert "still going on" in again.stderr
+    assert not engines()
+
+
+@pytest.mark.engine
+def test_ctrl_c_ends_the_experiment_too_and_the_sweep_goes_on_later(tmp_path: Path) -> None:
+    path = written(tmp_path, SHORT + "isolation:\n  - {name: a, set: {max_num_seqs: 8}}\n")
+    command = [sys.executable, str(ROOT / "sweep.py"), str(path), "--results-dir", str(tmp_path)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"})
+    screen = tmp_path / "sweeps"
+    until = time.monotonic() + 120
+    while not any("starting vLLM" in file.read_text() for file in screen.glob(f"2*/{BASELINE}/screen.txt")):
+        assert time.monotonic() < until
+        time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    (folder,) = (tmp_path / "sweeps").glob("2*")
+    assert [record.status for record in sweep_report.read(folder).records] == ["interrupted"]
+    assert json.loads((folder / "status.json").read_text())["status"] == "interrupted"
+    assert not engines()
+
+
+def test_the_next_one_waits_for_the_gpus_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = [9 << 30, 9 << 30, 2 << 30]
+    monkeypatch.setattr(system, "gpu_memory_used", lambda _: taken.pop(0) if len(taken) > 1 else taken[0])
+    record = ExperimentRecord("one", 0, "failed", "no room")
+    assert experiment.wait_for_gpu_memory(record, 2 << 30) == record
+    assert taken == [2 << 30]
+    monkeypatch.setattr(experiment, "MEMORY_WAIT_S", 0.1)
+    assert experiment.wait_for_gpu_memory(record, 0).reason == "no room; GPU memory was still taken 0.1 s after its end"
+    assert experiment.wait_for_gpu_memory(ExperimentRecord("one", 0, "complete"), 0).reason.startswith("GPU memory")
+
+
+def test_an_interruption_while_memory_is_waited_for_costs_no_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = sweep_file.load(written(tmp_path, SHORT + "isolation:\n  - {name: a, set: {seed: 1}}\n"))
+    going = opened(few, tmp_path)
+    monkeypatch.setattr(experiment, "run", lambda *_, **__: ExperimentRecord(BASELINE, 0, "complete"))
+    monkeypatch.setattr(experiment, "wait_for_gpu_memory", Mock(side_effect=KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt), Display(Console()) as display:
+        loop.rounds(list(few.experiments), Choice(), going, 0, display)
+    assert [record.status for record in sweep_report.read(going.folder.path).records] == ["complete"]
+
+
+@pytest.mark.parametrize(("begun", "message"), [(False, "the disk of .* is full"), (True, "No space left on device")])
+def test_a_full_disk_ends_a_sweep_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: bool, message: str
+) -> None:
+    path = written(tmp_path, SHORT + "isolation:\n  - {name: a, set: {seed: 1}}\n")
+    ran = Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
+    monkeypatch.setattr(experiment, "run", ran)
+    if not begun:
+        monkeypatch.setattr(disk, "SPARE_BYTES", 2**62)
+    monkeypatch.setattr(processes, "install_signal_handlers", lambda: None)
+    with pytest.raises(BenchmarkError, match=f"{message}.*--resume goes on from here") as error:
+        run_sweep(path, Choice(), resume=False, dry_run=False, results_dir=tmp_path, mlflow=False)
+    assert error.value.exit_code == ENGINE_FAILED
+    assert ran.called == begun
+    (status,) = (tmp_path / "sweeps").glob("2*/status.json")
+    assert files.read_json(status)["status"] == "failed"
+
+
+def test_an_experiment_that_cannot_be_started_is_recorded(tmp_path: Path) -> None:
+    item = Experiment("a", "", "isolation", {}, {}, {"A": "\0"})
+    record = experiment.run(item, 0, tmp_path, 10, os.open(tmp_path, os.O_RDONLY), lambda _: None)
+    assert (record.status, record.reason) == ("failed", "run.py could not be started: embedded null byte")
