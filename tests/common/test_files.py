@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.common import files
 from harness.common.files import write_json, write_text
 
 
@@ -58,3 +59,15 @@ def test_a_pipe_is_written_into_and_not_replaced(tmp_path: Path) -> None:
     assert os.read(reader, 100) == b"a,b\n"
     os.close(reader)
     assert pipe.is_fifo()
+
+
+def test_results_appear_whole_or_not_at_all(tmp_path: Path) -> None:
+    with files.whole_or_nothing(tmp_path) as place:
+        (place / "plots").mkdir()
+        (place / "plots" / "a.png").write_text("a")
+        assert not (tmp_path / "plots").exists()
+    assert (tmp_path / "plots" / "a.png").exists()
+    with pytest.raises(OSError), files.whole_or_nothing(tmp_path) as place:
+        (place / "overall.json").write_text("{")
+        raise OSError("disk full")
+    assert [path.name for path in tmp_path.iterdir()] == ["plots"]
