@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -73,6 +74,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
 def ended(*words: str) -> subprocess.CompletedProcess[str]:
     """A command of Python in a process of its own, to its end."""
     return subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, timeout=120)
+
+
+def tells(text: str, *parts: str) -> bool:
+    """Whether a line of a text has these parts in this order: what carries its meaning, however it is worded."""
+    return re.search(".*".join(map(re.escape, parts)), text) is not None
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """What a user can type: names that are too long, values without end, folders with nothing in them; a line each."""
 
+import errno
 import os
 import subprocess
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 from harness.common.errors import UsageError
 from harness.sweep import file as sweep_file
 from tests import made
-from tests.conftest import ended
+from tests.conftest import ended, tells
 
 LONG = "x" * 300
 HUGE = "9" * 100_000
@@ -29,7 +30,7 @@ HUGE = "9" * 100_000
         (["report.py", "--last", HUGE[:5000]], "argument --last: invalid int value: '999"),
         (["-m", "harness.submission", HUGE[:5000]], "invalid choice: '999"),
         (["-m", "harness.submission", HUGE], "100,000 characters"),
-        (["util_logs.py"], "error: name one folder, not 0; usage: "),
+        (["util_logs.py"], "not 0; usage: "),
         (["util_logs.py", LONG], "File name too long"),
     ],
     ids=lambda item: " ".join(item)[:60] if isinstance(item, list) else "",
@@ -46,10 +47,8 @@ def test_a_name_or_value_that_is_too_long(words: list[str], said: str, tmp_path:
 
 def test_an_empty_folder_has_no_last_runs(tmp_path: Path) -> None:
     done = ended("report.py", "--last", "5", "--results-dir", str(tmp_path))
-    assert (done.returncode, done.stderr) == (
-        2,
-        f"error: --last 5: {tmp_path} holds 0 finished runs; a comparison takes two or more.\n",
-    )
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert tells(done.stderr, "error: --last 5", f"{tmp_path} holds 0 ")
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFOs here")
@@ -73,26 +72,24 @@ def test_a_device_that_is_full_is_named(tmp_path: Path) -> None:
         (tmp_path / name).symlink_to("/dev/full")
         done = ended("report.py", "--compare", str(tmp_path / "a"), str(tmp_path / "b"), flag, str(tmp_path / name))
         assert done.returncode == 2
-        assert done.stderr.endswith(f"error: {tmp_path / name}: No space left on device.\n")
+        assert done.stderr.endswith(f"error: {tmp_path / name}: {os.strerror(errno.ENOSPC)}.\n")
         assert (tmp_path / name).is_symlink() and not Path("/dev/full").is_file()
 
 
 def test_a_variable_of_a_sweep_holds_no_nul(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text('isolation: [{name: a, env: {A: "x\\0y"}}]\n')
-    with pytest.raises(UsageError, match=r"s.yaml:1: no variable can hold a NUL"):
+    with pytest.raises(UsageError, match=r"s.yaml:1: no variable .*NUL"):
         sweep_file.load(tmp_path / "s.yaml")
 
 
 def test_a_path_in_a_sweep_holds_no_nul(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text('extends: "x\\0y"\n')
-    with pytest.raises(UsageError, match=r"s.yaml:1: no path can hold a NUL"):
+    with pytest.raises(UsageError, match=r"s.yaml:1: no path .*NUL"):
         sweep_file.load(tmp_path / "s.yaml")
 
 
 def test_a_config_file_holds_no_nul(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text(f'model: demo\nresults_dir: "{tmp_path}/x\\0y"\n')
     done = ended("run.py", "--config", str(tmp_path / "c.yaml"))
-    assert (done.returncode, done.stderr) == (
-        2,
-        f"error: --config {tmp_path}/c.yaml: results_dir: no value can hold a NUL.\n",
-    )
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert tells(done.stderr, f"error: --config {tmp_path}/c.yaml: results_dir: ", "NUL")

@@ -117,14 +117,14 @@ def test_a_grid_has_an_end(tmp_path: Path) -> None:
     many = list(range(1, 60))
     grid = {"set": {name: many for name in ("max_num_seqs", "max_num_batched_tokens", "max_model_len", "batch_size")}}
     (tmp_path / "s.yaml").write_text(yaml.safe_dump({"grid": grid}))
-    with pytest.raises(UsageError, match="12,117,361 combinations; a sweep has at most 1,000"):
+    with pytest.raises(UsageError, match=r"12,117,361 .* 1,000"):
         sweep_file.load(tmp_path / "s.yaml")
 
 
 @pytest.mark.parametrize("length", [300, 5000])
 def test_a_name_that_is_too_long_is_told_in_a_line(length: int, tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text(f"extends: {'x' * length}\nisolation: [{{name: a}}]\n")
-    with pytest.raises(UsageError, match=r"cannot read .*File name too long") as error:
+    with pytest.raises(UsageError, match=r"x.*File name too long") as error:
         sweep_file.load(tmp_path / "s.yaml")
     assert len(str(error.value)) < 600
 

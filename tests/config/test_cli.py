@@ -24,7 +24,7 @@ from harness.config.cli import load_file, run_command, take_token
 from harness.config.engine import affecting
 from harness.config.plan import resolve
 from harness.config.run import RunConfig
-from tests.conftest import ASCII
+from tests.conftest import ASCII, tells
 
 HEAVY = {"vllm", "torch", "transformers", "datasets", "matplotlib", "numpy", "mlperf_loadgen"}
 PLAIN = {**os.environ, "COLUMNS": "160", "TERMINAL_WIDTH": "160", "NO_COLOR": "1", "TERM": "dumb"}
@@ -168,7 +168,9 @@ def test_a_wrong_value_ends_with_what_the_flag_takes(refusal, words: tuple[str, 
 
 def test_answers_that_loadgen_cannot_time_are_refused(refusal):
     one = ("--max-new-tokens", "1")
-    assert "answers of less than 2 tokens have no time per output token" in refusal("--scenario", "server", *one)
+    assert tells(
+        refusal("--scenario", "server", *one), "--max-new-tokens 1: ", "less than 2 tokens", "--scenario server"
+    )
     assert RunConfig(max_new_tokens=1).max_new_tokens == 1
     assert RunConfig(scenario="server", max_new_tokens=1, mode="accuracy").max_new_tokens == 1
 
@@ -178,7 +180,7 @@ def test_a_rate_that_takes_for_ever_is_refused() -> None:
         return resolve(RunConfig(model="demo", total_sample_count=32, **flags), [], 0)
 
     for rates in (1e-6, (1e-6, 5.0)):
-        with pytest.raises(UsageError, match="--server-target-qps 1e-06: 32 queries would take 370 days"):
+        with pytest.raises(UsageError, match=r"--server-target-qps 1e-06: 32 queries .* 370 days"):
             asked(scenario="server", server_target_qps=rates)
     assert asked(server_target_qps=1e-6, offline_expected_qps=1e-6)  # Offline has all at once
 
@@ -220,27 +222,27 @@ def test_repeated_engine_args_are_kept_in_order(parse):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("max_num_seq: 8", "unknown setting 'max_num_seq'; did you mean max_num_seqs?"),
-        ("tensor-paralel-size: 2", "unknown setting 'tensor_paralel_size'; did you mean tensor_parallel_size"),
+        ("max_num_seq: 8", "'max_num_seq'; did you mean max_num_seqs?"),
+        ("tensor-paralel-size: 2", "'tensor_paralel_size'; did you mean tensor_parallel_size"),
         ("zzzz: 1", "unknown setting 'zzzz'."),
         ("config: other.yaml", "unknown setting 'config'"),
         ("- model", "expected lines of `flag: value`"),
         ("", "expected lines of `flag: value`"),
         ("model: [", "not YAML"),
         ("model: 2024-13-45", "not YAML"),
-        ("max_num_seqs: many", "--max-num-seqs takes a whole number; got 'many'"),
-        ("max_num_seqs: 1.5", "--max-num-seqs takes a whole number; got 1.5"),
-        ("max_num_seqs: true", "--max-num-seqs takes a whole number; got True"),
-        ("sort_by_length: 2", "--sort-by-length takes true or false; got 2"),
+        ("max_num_seqs: many", "a whole number; got 'many'"),
+        ("max_num_seqs: 1.5", "a whole number; got 1.5"),
+        ("max_num_seqs: true", "a whole number; got True"),
+        ("sort_by_length: 2", "true or false; got 2"),
         ("keep_all: 2", "--keep-all takes 0 or 1; got 2"),
         ("keep_all: true", "--keep-all takes 0 or 1; got True"),
-        ("precision: int8", "--precision takes fp16 or bf16 or fp32; got 'int8'"),
-        ("engine_arg: {a: 1}", "--engine-arg takes a list of KEY=VALUE"),
-        ("engine_arg: [1]", "--engine-arg takes a list of KEY=VALUE"),
+        ("precision: int8", "bf16 or fp32; got 'int8'"),
+        ("engine_arg: {a: 1}", "a list of KEY=VALUE"),
+        ("engine_arg: [1]", "a list of KEY=VALUE"),
         ("engine_arg: novalue", "--engine-arg takes KEY=VALUE; got 'novalue'"),
         ("dataset_path: [a]", "--dataset-path takes a path"),
-        ("min_duration: soon", "--min-duration takes a number or auto; got 'soon'"),
-        ("category: edge\nscenario: server", "--category edge takes --scenario offline, singlestream"),
+        ("min_duration: soon", "a number or auto; got 'soon'"),
+        ("category: edge\nscenario: server", "--category edge takes --scenario offline,"),
     ],
 )
 def test_a_wrong_file_ends_with_one_line(refusal, file, text: str, message: str):

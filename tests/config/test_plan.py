@@ -1,5 +1,6 @@
 """How `auto` is resolved: GPUs, samples, durations, rates; and what makes a run not comparable."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from harness.config.engine_state import EngineState
 from harness.config.models import DEMO
 from harness.config.plan import parallelism, resolve
 from harness.config.run import RunConfig
+from tests.conftest import tells
 
 GIB = 2**30
 
@@ -104,28 +106,28 @@ def test_a_full_run_has_no_deviations_and_official_settings():
     [
         ({"total_sample_count": 100}, "100 of 13,368 samples"),
         ({"category": "edge", "total_sample_count": 4999}, "4,999 of 5,000 samples"),
-        ({"min_duration": 599.9}, "at least 599.9 s instead of 600 s"),
+        ({"min_duration": 599.9}, "599.9 s instead of 600 s"),
         ({"max_new_tokens": 64}, "64 new tokens instead of 128"),
         ({"seed": 0}, "seeds of its own"),
         (
             {"load_format": "dummy"},
-            "dummy weights, nearly zeros, which flatter the speed: a sixth on an H200 at its power limit",
+            "dummy weights",
         ),
         ({"model": "demo"}, "the demo model"),
-        ({"disable_accuracy_gate": True}, "the accuracy gate is switched off"),
+        ({"disable_accuracy_gate": True}, "accuracy gate"),
     ],
 )
 def test_each_deviation_is_named(flags: dict[str, Any], message: str):
-    assert message in plan(**flags).deviations
+    assert [message in line for line in plan(**flags).deviations].count(True) == 1
 
 
 def test_what_the_engine_makes_of_its_arguments_counts():
     assert plan(engine_arg=("enable_prefix_caching=false",)).deviations == []
     caching = replace(plan(), running=EngineState(prefix_caching=True, quantized_checkpoint=True, quantization="fp8"))
-    assert caching.deviations == ["prefix caching: LoadGen repeats its samples, and would measure the cache"]
+    assert [line.partition(":")[0] for line in caching.deviations] == ["prefix caching"]
     assert replace(plan(), running=EngineState(speculation="ngram")).deviations == ["speculative decoding"]
     elsewhere = replace(plan(), running=EngineState(kv_connector="OffloadingConnector"))
-    assert elsewhere.deviations == ["OffloadingConnector: answers may rest on what was not computed in the test"]
+    assert [line.partition(":")[0] for line in elsewhere.deviations] == ["OffloadingConnector"]
 
 
 def test_only_llamas_shape_counts_as_the_reference_model():
@@ -152,7 +154,7 @@ def test_a_given_duration_stays():
 
 
 def test_more_samples_than_there_are_is_refused():
-    with pytest.raises(UsageError, match="--total-sample-count 13369: this data set has 13,368 samples"):
+    with pytest.raises(UsageError, match=r"--total-sample-count 13369: .* 13,368 samples"):
         plan(total_sample_count=13369)
 
 
@@ -175,7 +177,7 @@ def test_each_scenario_takes_its_own_rate(scenario: str, category: str, rate: fl
 
 
 def test_a_context_beyond_the_demos_is_refused():
-    with pytest.raises(UsageError, match="--max-model-len 4096: the demo model knows contexts of 1024 tokens at most"):
+    with pytest.raises(UsageError, match=r"--max-model-len 4096: the demo .* 1024 tokens"):
         plan(model="demo", max_model_len=4096)
 
 
@@ -187,7 +189,7 @@ def test_a_context_beyond_the_demos_is_refused():
         (
             {"total_sample_count": 20, "server_target_qps": 8, "min_duration": 2},
             20,
-            "20 queries cannot be VALID: LoadGen needs 459, 57 s at 8 queries/s; leave --min-duration on auto",
+            "20 queries .* 459, 57 s at 8 queries/s; .*--min-duration.*",
         ),
         ({"total_sample_count": 20, "server_target_qps": 8, "min_duration": 2, "mode": "accuracy"}, 20, ""),
         ({"server_target_qps": 60}, 40104, ""),
@@ -195,13 +197,14 @@ def test_a_context_beyond_the_demos_is_refused():
 )
 def test_a_server_run_is_long_enough_to_be_valid(flags: dict[str, Any], queries: int, message: str):
     found = plan(scenario="server", **flags)
-    assert (found.queries, found.too_short or "") == (queries, message)
+    assert found.queries == queries and re.fullmatch(message, found.too_short or "")
 
 
 @pytest.mark.parametrize("argument", ["hf_overrides={a: 1}", "logits_processors=[x.Y]", "revision=abc", "spec_model=x"])
 def test_whatever_changes_the_model_is_a_deviation(argument: str) -> None:
     config = RunConfig(engine_arg=(argument, "max_cudagraph_capture_size=1024"))
     name = argument.partition("=")[0]
-    assert resolve(config, [], 0).deviations == [f"--engine-arg {name}: not known to leave the model as it is"]
+    assert [line.partition(":")[0] for line in resolve(config, [], 0).deviations] == [f"--engine-arg {name}"]
     own = replace(resolve(RunConfig(), [], 0), official_data=False)
-    assert own.deviations == ["data of its own: not MLPerf's 13,368 prompts"]
+    (said,) = own.deviations
+    assert tells(said, "data", "13,368 prompts")

@@ -5,6 +5,7 @@ import pytest
 from docs import metrics as pages
 from harness.results.metrics import METRICS, Metric
 from harness.results.summary import Summary
+from tests.conftest import tells
 
 
 def test_the_page_is_current() -> None:
@@ -19,7 +20,7 @@ def test_each_metric_stands_on_the_page_once(metric: Metric) -> None:
 
 def test_a_description_is_that_of_the_nearest_field() -> None:
     ttft = next(metric for metric in METRICS if metric.name == "ttft_p99_ms")
-    assert pages.meaning(ttft) == "Time to the first token. Streaming scenarios only."
+    assert tells(pages.meaning(ttft), "first token", "Streaming scenarios")
     power = ["run", "performance", "usage", "gpu_power_w", "mean"]
     assert list(pages.descriptions(Summary, power))[3:] == [None, None]
 

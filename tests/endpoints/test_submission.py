@@ -24,7 +24,7 @@ from harness.endpoints.campaign import Campaign
 from harness.endpoints.official import BANDS
 from harness.runs.probe import Probe
 from harness.submission import checker, description
-from tests.conftest import ROOT
+from tests.conftest import ROOT, tells
 
 # What the official client leaves of a run, as it was seen at the pinned commit; 50 requests/s for each in flight.
 CLIENT = """#!{python}
@@ -271,7 +271,7 @@ def test_scenarios_of_inference_are_measured_with_its_seeds_and_built(client: Pa
 def test_what_no_scenario_of_inference_is(client: Path, tmp_path: Path) -> None:
     (tmp_path / "articles.json").write_text(json.dumps(ARTICLES))
     assert scenario(tmp_path, client, "offline", "--target-qps", "0").returncode == 2
-    with pytest.raises(UsageError, match="no scenario was measured in it"):
+    with pytest.raises(UsageError, match=r"no scenario .*`endpoints inference`"):
         inference.measured_in(tmp_path)
 
 
@@ -299,10 +299,8 @@ def test_what_a_short_curve_would_break() -> None:
 
     said = list(rehearsal.breaches(Summary(), levels, tests))  # type: ignore[arg-type]
     assert any("7" in line for line in said) and any("low_concurrency" in line for line in said)
-    assert [line for line in said if "concurrency" in line and "region" not in line] == [
-        "concurrency 1: 10 s measured; 600 s are the least",
-        "concurrency 1: 90 requests; 13,368 are the least",
-    ]
+    short, few = (line for line in said if "concurrency" in line and "region" not in line)
+    assert tells(short, "concurrency 1: 10 s ", " 600 s ") and tells(few, "concurrency 1: 90 requests", " 13,368 ")
 
 
 @pytest.mark.slow
@@ -313,6 +311,6 @@ def test_a_rehearsal_runs_the_curve_and_judges_it(tmp_path: Path) -> None:
         *("--results-dir", str(tmp_path), *more),
     )
     assert ended.returncode == 0, ended.stderr
-    assert re.search(r"concurrency 1: [1-9] s measured; 600 s are the least", ended.stdout)
-    assert re.search(r"concurrency 34: \d+ s measured; 1,200 s are the least", ended.stdout)
+    assert re.search(r"concurrency 1: [1-9] s .* 600 s ", ended.stdout)
+    assert re.search(r"concurrency 34: \d+ s .* 1,200 s ", ended.stdout)
     assert "no accuracy test" in ended.stdout and ended.stdout.count("tps_per_user") == 7

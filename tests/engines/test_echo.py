@@ -40,12 +40,12 @@ def test_it_takes_the_time_that_it_is_given() -> None:
 
 @pytest.mark.parametrize("given", ["block_size=16", "token_s=-1", "token_s=soon", "first_token_s=true1"])
 def test_other_settings_are_refused(given: str) -> None:
-    with pytest.raises(UsageError, match="--backend echo takes first_token_s and token_s, in seconds"):
+    with pytest.raises(UsageError, match="first_token_s and token_s"):
         echo(engine_arg=(given,))
 
 
 def test_it_is_no_server() -> None:
-    with pytest.raises(UsageError, match="--backend echo runs in this process"):
+    with pytest.raises(UsageError, match=r"--backend echo .*--backend openai"):
         echo(endpoint=("http://localhost:8000/v1",))
 
 

@@ -40,11 +40,13 @@ from harness.monitoring.watchdog import Watchdog
 from harness.reporting import report as rendering
 from harness.runs.records import ServerUse
 from tests import made
-from tests.conftest import ROOT, run
+from tests.conftest import ROOT, run, tells
 from tests.servers import TEXT, TOKENS, Fake, serving
 from tests.warm import cold
 
 PROMPT = [702, 33, 44, 55]
+IDS_BOTH_WAYS = "token ids in, token ids out"
+CACHING = "caching cannot be seen"
 KEY = "sk-" + "neverwritethisdown"
 FAULTS = {  # what the server does -> what the run says
     "429": "answered 429: too much to do",
@@ -95,7 +97,7 @@ def test_token_ids_go_in_and_come_out(processes: int) -> None:
     with client(fake := Fake(), client_processes=processes) as engine:
         assert answer(engine, stream=True) == [TOKENS[:1], TOKENS[1:]]
         assert answer(engine, stream=False) == [TOKENS]
-        assert engine.args["exchange"] == "token ids in, token ids out"
+        assert engine.args["exchange"] == IDS_BOTH_WAYS
         assert engine.args["server"] == "vLLM 9.9.9"
     streamed, whole = fake.asked
     assert streamed["prompt"] == whole["prompt"] == PROMPT
@@ -110,7 +112,7 @@ def test_text_goes_where_token_ids_do_not() -> None:
         tokenizer = engine.tokenizer
         streamed, (whole,) = answer(engine, stream=True), answer(engine, stream=False)
         assert tokenizer.decode([*streamed[0], *streamed[1]]) == tokenizer.decode(whole) == TEXT
-        assert engine.args["exchange"].startswith("text in, text out, its tokens counted")
+        assert engine.args["exchange"].startswith("text in, text out, ")
         assert "does not take min_tokens" in engine.args["exchange"]
         assert [body["prompt"] for body in fake.asked] == [tokenizer.decode(PROMPT, skip_special_tokens=True)] * 2
 
@@ -118,12 +120,12 @@ def test_text_goes_where_token_ids_do_not() -> None:
 def test_a_gateway_that_drops_the_token_ids_of_streams_is_asked_for_text() -> None:
     """As LiteLLM does in front of vLLM, which gives them."""
     with client(Fake(stream_ids=False), scenario="server") as engine:
-        assert engine.args["exchange"].startswith("token ids in, text out, its tokens counted")
+        assert engine.args["exchange"].startswith("token ids in, text out, ")
         first, rest = answer(engine, stream=True)
         assert engine.tokenizer.decode([*first, *rest]) == TEXT
         assert engine.tokenizer.decode(answer(engine, stream=False)[0]) == TEXT
     with client(Fake(stream_ids=False), scenario="offline") as engine:  # which streams nothing
-        assert engine.args["exchange"] == "token ids in, token ids out"
+        assert engine.args["exchange"] == IDS_BOTH_WAYS
 
 
 @pytest.mark.parametrize("compresses", ["asked", "always"])
@@ -174,9 +176,9 @@ def test_clients_in_processes_take_text_and_share_the_load() -> None:
 
 def test_an_answer_without_its_end_is_none() -> None:
     with client(Fake(fault="early")) as engine:
-        with pytest.raises(EndpointError, match="closed an answer before its end"):
+        with pytest.raises(EndpointError, match="before its end"):
             answer(engine, stream=True)
-        with pytest.raises(EndpointError, match="broke an answer off: finish_reason 'abort'"):
+        with pytest.raises(EndpointError, match="finish_reason 'abort'"):
             answer(engine, stream=False)
 
 
@@ -217,15 +219,15 @@ def test_servers_must_be_alike() -> None:
 
 def test_what_is_no_such_server_is_refused_before_any_test(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "does not obey max_tokens" in refused(Fake(obeys=False))
-    assert "sent what is no completion: '<html>gateway</html>'." in refused(Fake(fault="no JSON", probe_too=True))
+    assert "no completion: '<html>gateway</html>'." in refused(Fake(fault="no JSON", probe_too=True))
     with serving(Fake()) as fake:
         config = RunConfig(model="demo", endpoint=(fake.address.removesuffix("/v1"),))
         engine = OpenAI(config, 1024, load_tokenizer(config))
-        with pytest.raises(UsageError, match=r"answers 404 to a completion: .*addresses end in /v1"):
+        with pytest.raises(UsageError, match=r"answers 404 .*/v1"):
             engine.start()
         engine.close()
     monkeypatch.setenv("OPENAI_API_KEY", "a\nb")
-    assert refused(Fake()).startswith("OPENAI_API_KEY holds what no header may")
+    assert tells(refused(Fake()), "OPENAI_API_KEY ", " header ")
 
 
 def test_pages_without_end_are_not_read_on() -> None:
@@ -247,7 +249,7 @@ def test_a_line_without_end_is_not_read_on() -> None:
     async def read() -> list[bytes]:
         return [event async for event in events(chunks(), "http://host/v1")]
 
-    with pytest.raises(EndpointError, match=r"^http://host/v1 sent a line of more than 16 MiB, and went on$"):
+    with pytest.raises(EndpointError, match=r"^http://host/v1 .* 16 MiB"):
         asyncio.run(read())
 
 
@@ -255,7 +257,7 @@ def test_answers_of_exact_length_are_counted() -> None:
     exact = Sampling(max_new_tokens=8, min_new_tokens=8, exact=True)
     with client(Fake(), sampling=exact) as engine:  # which has four tokens to give
         for stream in (True, False):
-            with pytest.raises(EndpointError, match="does not obey max_tokens: it sent 4 tokens instead of 8"):
+            with pytest.raises(EndpointError, match=r"max_tokens: .* 4 tokens instead of 8"):
                 answer(engine, stream)
 
 
@@ -268,7 +270,7 @@ def test_which_servers_are_on_this_machine() -> None:
 
 
 def test_a_context_too_short_is_refused() -> None:
-    assert "contexts of 512 tokens; this run needs 1,024" in refused(Fake(max_model_len=512))
+    assert tells(refused(Fake(max_model_len=512)), "contexts of 512 tokens", "needs 1,024")
 
 
 def test_nobody_there_is_bad_usage() -> None:
@@ -324,14 +326,15 @@ def test_a_report_says_what_came_from_the_servers_cache(tmp_path: Path) -> None:
     told = {"prompt_tokens": 6916, "cached_tokens": 6900, "output_tokens": 16}
     (folder / "Performance" / "server.json").write_text(json.dumps(told))
     summary, page = rendering.build(folder), (folder / "report.md").read_text()
-    assert "6,916 prompt tokens, 6,900 of them (99.8 %) from its cache; 16 output tokens" in page
-    assert "the server took 99.8 % of the prompt tokens from its cache" in summary.meta.deviations
+    assert tells(page, "6,916 prompt tokens, 6,900 ", "(99.8 %)", "cache", "16 output tokens")
+    (said,) = [line for line in summary.meta.deviations if "cache" in line]
+    assert tells(said, "99.8 %", "prompt tokens")
 
 
 def test_whoever_hangs_is_named_by_its_address() -> None:
     with client(Fake()) as engine:
         watchdog = Watchdog(engine, 1e-9)
-        with pytest.raises(EngineError, match=f"^the client of vLLM 9.9.9 at {engine.config.endpoint[0]} is alive"):
+        with pytest.raises(EngineError, match=f"client of vLLM 9.9.9 at {engine.config.endpoint[0]} "):
             watchdog.check()
 
 
@@ -368,7 +371,7 @@ def test_a_proxy_that_is_not_used_is_named(monkeypatch: pytest.MonkeyPatch) -> N
         free.bind(("127.0.0.1", 0))
         config = RunConfig(model="demo", endpoint=(f"http://127.0.0.1:{free.getsockname()[1]}/v1",))
     engine = OpenAI(config, 1024, load_tokenizer(config))
-    with pytest.raises(UsageError, match="a proxy is set in the environment, and not used") as caught:
+    with pytest.raises(UsageError, match=r"proxy .*not used") as caught:
         engine.start()
     engine.close()
     assert "secret" not in str(caught.value)
@@ -391,20 +394,17 @@ def test_a_server_that_echoes_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        ({"backend": "openai"}, "needs the address of a server"),
-        ({"backend": "vllm", "endpoint": "http://h:8000/v1"}, "--backend vllm runs in this process"),
-        ({"endpoint": "h:8000/v1"}, "takes an address such as http://host:8000/v1; got 'h:8000/v1'"),
+        ({"backend": "openai"}, "openai needs .*--endpoint http://"),
+        ({"backend": "vllm", "endpoint": "http://h:8000/v1"}, "--backend vllm .*--endpoint"),
+        ({"endpoint": "h:8000/v1"}, "http://host:8000/v1; got 'h:8000/v1'"),
         ({"endpoint": "ftp://h/v1"}, "takes an address such as"),
         ({"endpoint": "http://h:99999/v1"}, "takes an address such as"),
         ({"endpoint": "http://"}, "takes an address such as"),
         ({"endpoint": "http://me:secret@h/v1"}, "takes a plain address"),
         ({"endpoint": ("http://h/v1", "http://h/v1/")}, "given twice"),
-        ({"endpoint": "http://h/v1", "tensor_parallel_size": 2}, "--tensor-parallel-size: for an engine in this"),
-        ({"endpoint": "http://h/v1", "quantization": "fp8"}, "--quantization: for an engine in this process"),
-        (
-            {"endpoint": "http://h/v1", "engine_arg": "enforce_eager=true"},
-            "--engine-arg: for an engine in this process",
-        ),
+        ({"endpoint": "http://h/v1", "tensor_parallel_size": 2}, "--tensor-parallel-size: .*--endpoint"),
+        ({"endpoint": "http://h/v1", "quantization": "fp8"}, "--quantization: .*--endpoint"),
+        ({"endpoint": "http://h/v1", "engine_arg": "enforce_eager=true"}, "--engine-arg: .*--endpoint"),
         ({"endpoint": "http://h/v1", "request_timeout": 0}, "--request-timeout takes a number above 0"),
         ({"request_timeout": 5}, "--request-timeout: only with --endpoint"),
         ({"client_processes": 2}, "--client-processes: only with --endpoint"),
@@ -414,7 +414,7 @@ def test_a_server_that_echoes_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_flags_that_do_not_go_together(flags: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError) as caught:
         RunConfig(**flags)
-    assert said in str(caught.value)
+    assert re.search(said, str(caught.value))
     assert "secret" not in str(caught.value)
 
 
@@ -428,9 +428,9 @@ def test_what_cannot_be_seen_is_said() -> None:
     with client(Fake()) as engine:
         config = RunConfig(model="demo", endpoint=tuple(engine.args["endpoints"]))
         plan = resolve(config, [], 0)
-        assert "the server's caching cannot be seen from here" not in plan.deviations
+        assert not tells("\n".join(plan.deviations), CACHING)
         plan = replace(plan, running=engine.running)
-        assert "the server's caching cannot be seen from here" in plan.deviations
+        assert tells("\n".join(plan.deviations), CACHING)
         assert plan.setup["quantization"] == "unknown"
         assert plan.setup["endpoint"] == engine.args["endpoints"]
 
@@ -462,13 +462,13 @@ def test_a_run_says_who_answered_and_what_http_costs(
     assert summary["meta"]["endpoints"] == [fake.address]
     assert summary["meta"]["precision"] == "unknown"
     assert summary["meta"]["prefix_caching"] is None
-    assert "the server's caching cannot be seen from here" in report[:500]
-    assert "| requests in flight | at most 1,024 at each endpoint |\n| client processes | 2 |\n\n## Machine" in report
-    assert "| engine | vLLM 9.9.9 |" in report and "| exchange | token ids in, token ids out |" in report
-    assert "before (bf16, quantization none, KV cache auto)" in report
+    assert CACHING in report[:500]
+    assert re.search(r"\| requests in flight \| .*1,024.* \|\n\| client processes \| 2 \|\n\n## Machine", report)
+    assert "| engine | vLLM 9.9.9 |" in report and f"| exchange | {IDS_BOTH_WAYS} |" in report
+    assert tells(report, "before (bf16, ", "quantization none, KV cache auto)")
     assert summary["meta"]["in_process"]["run"] == "before"
     assert ("HTTP costs" in report) == (scenario == "offline")
-    assert ("| TTFT p99, ms |" in report.split("### Beside the run in this process")[1]) == (scenario == "server")
+    assert ("| TTFT p99, ms |" in report.split("\n### Beside ")[1]) == (scenario == "server")
     if rate:  # Offline is over before a second has passed
         assert test["usage"]["generation_tokens_per_sec"]["mean"] == pytest.approx(len(TOKENS) * 100, rel=0.5)
         assert "| requests running |" in report
@@ -479,7 +479,7 @@ def test_a_run_says_who_answered_and_what_http_costs(
 @pytest.mark.parametrize(
     ("before", "said"),
     [
-        (1280.0, "**HTTP costs 20.0 %** of the output tokens/s of a,"),
+        (1280.0, "**HTTP costs 20.0 %** "),
         (960.0, "**No measurable HTTP overhead**: 6.7 %"),
     ],
 )
@@ -542,7 +542,7 @@ def test_a_server_that_loads_is_waited_for(monkeypatch: pytest.MonkeyPatch, caps
     threading.Timer(0.5, lambda: setattr(fake, "models", ("demo",))).start()
     with client(fake, wait_ready=60.0) as engine:
         assert engine.servers[0].model == "demo"
-    assert "until it is ready: status 200, no model listed" in capsys.readouterr().out
+    assert "status 200, no model listed" in capsys.readouterr().out
 
 
 def test_a_server_that_never_comes_is_not_waited_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -557,7 +557,7 @@ def test_a_server_that_never_comes_is_not_waited_for_longer(monkeypatch: pytest.
 def test_a_run_without_a_server_ends_at_once(tmp_path: Path) -> None:
     done = run(tmp_path, "--endpoint", "http://127.0.0.1:9/v1", *SHORT, start=cold)
     assert done.code == 2, done.output
-    assert "error: --endpoint http://127.0.0.1:9/v1: no server there" in done.output
+    assert tells(done.output, "error: --endpoint http://127.0.0.1:9/v1: ", "no server")
 
 
 @pytest.fixture(scope="module")
@@ -601,7 +601,7 @@ def test_vllm_serve_keeps_the_gate(vllm_serve: str, tmp_path: Path) -> None:
     assert done.code == 0, done.output
     assert done.summary["run"]["accuracy"]["verdict"] == "PASS"
     assert done.summary["run"]["performance"]["valid"]
-    assert done.summary["meta"]["engine_args"]["exchange"] == "token ids in, token ids out"
+    assert done.summary["meta"]["engine_args"]["exchange"] == IDS_BOTH_WAYS
     assert done.summary["meta"]["engine_args"]["server"].startswith("vLLM ")
 
 
@@ -612,11 +612,7 @@ def test_errors_of_a_server_are_no_errors_of_ours() -> None:
 @pytest.mark.parametrize(
     ("name", "failure", "said"),
     [
-        (
-            "the client of http://h:1/v1",
-            "a client process ended",
-            "the client of http://h:1/v1: a client process ended",
-        ),
+        ("client of http://h:1/v1", "a process ended", "client of http://h:1/v1: a process ended"),
         ("vLLM", "vLLM's engine process ended", "vLLM's engine process ended"),
     ],
 )

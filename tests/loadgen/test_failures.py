@@ -16,7 +16,7 @@ from harness.loadgen.failures import Sparing
 from harness.loadgen.sut import BatchSUT, CappedSUT, Query, StreamingSUT
 from harness.reporting import report as rendering
 from tests import made
-from tests.conftest import run
+from tests.conftest import run, tells
 from tests.engines.test_openai import PROMPT, client
 from tests.servers import TOKENS, Fake, serving
 from tests.warm import cold
@@ -29,13 +29,13 @@ def test_how_many_may_fail(most: str, requests: int, count: int) -> None:
 
 @pytest.mark.parametrize("most", ["-1", "1.5", "101%", "nan%", "some", ""])
 def test_what_is_no_number_of_failures(most: str) -> None:
-    with pytest.raises(UsageError, match="--max-failed takes a number of requests"):
+    with pytest.raises(UsageError, match=r"--max-failed takes .*; got "):
         RunConfig(endpoint=("http://h/v1",), max_failed=most)
 
 
 def test_it_is_never_comparable() -> None:
     config = RunConfig(model="demo", endpoint=("http://h/v1",), max_failed="1%")
-    assert "--max-failed 1%: requests that fail do not end the run" in resolve(config, [], 0).deviations
+    assert "--max-failed 1%" in [line.partition(":")[0] for line in resolve(config, [], 0).deviations]
     with pytest.raises(UsageError, match="--max-failed: only with --endpoint"):
         RunConfig(max_failed="1%")
     with pytest.raises(UsageError, match="--compliance test06 takes every answer"):
@@ -149,9 +149,9 @@ def test_latencies_and_tokens_are_those_of_the_others(tmp_path: Path) -> None:
     assert test.samples_per_sec == pytest.approx(7.875 * 62 / 64)
     assert test.slo_attainment == pytest.approx(100 * 62 / 64) and test.goodput == pytest.approx(7.875 * 62 / 64)
     assert test.valid and test.single_token == 0
-    assert "**2 of 64 requests failed**" in page and "- Failed: h answered 429: too much to do (2 times)" in page
+    assert "**2 of 64 requests failed**" in page and tells(page, "\n- Failed: h answered 429", "(2 times)")
     assert "| failed requests | 2 |" in page
-    assert "2 requests failed, which LoadGen's verdict counts as answered" in summary.meta.deviations
+    assert any(line.startswith("2 requests failed") for line in summary.meta.deviations)
     table = (folder / "Performance" / "request_times.csv").read_text().splitlines()
     assert table[-1].endswith(",0,,,") and table[1].endswith(",11,100,10,200")
 
@@ -159,7 +159,7 @@ def test_latencies_and_tokens_are_those_of_the_others(tmp_path: Path) -> None:
 def test_a_limit_that_only_failures_kept_is_broken(tmp_path: Path) -> None:
     logs = server_test(tmp_path / "run") / "Performance"
     found = token_times.read(logs, Limits(99, 100), expected=False)
-    assert not found.valid and found.invalid_reasons[0].startswith("TTFT p99 without the failed requests was 100 ms")
+    assert not found.valid and tells(found.invalid_reasons[0], "TTFT p99 ", "failed requests was 100 ms")
 
 
 FLAGS = ("--mode", "performance", "--total-sample-count", "16", "--min-duration", "3", "--max-failed", "20%")

@@ -20,7 +20,7 @@ def plan(**flags: Any) -> Plan:
 def test_own_limits_take_the_place_of_mlperfs_and_are_said() -> None:
     own = plan(ttft_limit=800)
     assert own.limits == mlperf.Limits(800, 100)
-    assert own.deviations == ["custom latency limits (TTFT 800 ms, TPOT 100 ms)"]
+    assert [line.partition("(")[2] for line in own.deviations] == ["TTFT 800 ms, TPOT 100 ms)"]
     assert "llama3_1-8b.Server.ttft_latency = 800\n" in user_conf(own)
     assert plan().limits == mlperf.SERVER_LIMITS
     assert plan(ttft_limit=2000).deviations == []
@@ -44,11 +44,11 @@ def test_loadgen_holds_them(tmp_path: Path) -> None:
     ("flags", "message"),
     [
         ({"ttft_limit": 0}, "--ttft-limit takes whole milliseconds above 0"),
-        ({"tpot_limit": 12.5}, "--tpot-limit takes a whole number; got 12.5"),
+        ({"tpot_limit": 12.5}, "--tpot-limit takes .*; got 12.5"),
         ({"ttft_limit": 10**7}, "at most 1,000,000"),
-        ({"scenario": "offline", "tpot_limit": 10}, "--tpot-limit is for scenarios with limits"),
-        ({"price_per_hour": -1}, "--price-per-hour takes a number of 0 or more"),
-        ({"price_per_hour": float("inf")}, "--price-per-hour takes a number of 0 or more"),
+        ({"scenario": "offline", "tpot_limit": 10}, "--tpot-limit .*: server, interactive"),
+        ({"price_per_hour": -1}, "--price-per-hour takes .*0 or more"),
+        ({"price_per_hour": float("inf")}, "--price-per-hour takes .*0 or more"),
     ],
 )
 def test_wrong_limits_and_prices_are_refused(flags: dict[str, Any], message: str) -> None:

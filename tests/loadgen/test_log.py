@@ -1,7 +1,9 @@
 """LoadGen's own logs, written by real LoadGen here, read back as facts."""
 
+import errno
 import json
 import multiprocessing
+import os
 import queue
 import re
 import subprocess
@@ -19,6 +21,7 @@ from hypothesis import strategies as st
 
 from harness.loadgen import log as loadgen_log
 from harness.loadgen.log import DETAIL, MARK, TRACE, LogError, read, read_trace
+from tests.conftest import tells
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = 64
@@ -212,30 +215,24 @@ def test_counts_of_samples_and_queries(logs: dict[str, Path]):
 
 
 NUMBER = r"[\d,.]+"
-SHORT = rf"the test ran {NUMBER} s, {NUMBER} s short of its minimum of 5 s: "
-EARLY = rf"{NUMBER} queries are too few to be sure of the TPOT p99 \(early stopping\), "
+SHORT = rf".* {NUMBER} s, {NUMBER} s short .* 5 s: "
+EARLY = rf"{NUMBER} queries .*TPOT p99 \(early stopping\), "
 
 
 @pytest.mark.parametrize(
     ("name", "failed", "sentences"),
     [
-        ("offline-short", ["min_duration"], [rf"{SHORT}raise the expected rate \(now 2 samples/s\)"]),
-        ("single-short", ["min_duration"], [rf"{SHORT}lower the expected latency \(now 200 ms\)"]),
+        ("offline-short", ["min_duration"], [rf"{SHORT}raise .* \(now 2 samples/s\)"]),
+        ("single-short", ["min_duration"], [rf"{SHORT}lower .* \(now 200 ms\)"]),
         (
             "server-few",
             ["early_stopping"],
-            [
-                rf"{EARLY}{NUMBER} more within the limit are needed: "
-                r"run longer \(a higher minimum duration or query count\)"
-            ],
+            [rf"{EARLY}{NUMBER} more .*: run longer .*"],
         ),
         (
             "server-late",
             ["latency", "early_stopping"],
-            [
-                rf"TTFT p99 was {NUMBER} ms, {NUMBER} % over the limit of 1 ms: "
-                r"lower the target rate \(now 1000 queries/s\)",
-            ],
+            [rf"TTFT p99 was {NUMBER} ms, {NUMBER} % over .* 1 ms: lower .* \(now 1000 queries/s\)"],
         ),
     ],
 )
@@ -415,11 +412,11 @@ def test_logs_of_older_loadgens_are_read(tmp_path: Path, version: str):
 def test_an_older_log_without_its_last_latency_is_no_result(tmp_path: Path):
     lines = [line for line in old_log() if line["key"] not in ("num_errors", "result_99.90_percentile_latency_ns")]
     write(tmp_path, lines)
-    with pytest.raises(LogError, match="did not come to its end"):
+    with pytest.raises(LogError, match="no result"):
         read(tmp_path)
     lines = altered(old_log(), {"requested_use_token_latencies": True})
     write(tmp_path, [line for line in lines if line["key"] not in ("num_errors", "result_completed_tokens_per_second")])
-    with pytest.raises(LogError, match="did not come to its end"):
+    with pytest.raises(LogError, match="no result"):
         read(tmp_path)
 
 
@@ -469,7 +466,7 @@ def test_a_value_that_loadgen_cannot_have_written_is_refused_in_one_line(tmp_pat
 
 def test_a_log_that_contradicts_itself_is_refused(tmp_path: Path):
     write(tmp_path, [*old_log()[:-1], {"key": "result_validity", "value": "INVALID"}, old_log()[-1]])
-    with pytest.raises(LogError, match="result_validity stands twice, as 'VALID' and as 'INVALID'"):
+    with pytest.raises(LogError, match=r"result_validity .*'VALID' .*'INVALID'"):
         read(tmp_path)
     for entry in ("result_perf_constraints_met", "result_min_duration_met", "early_stopping_met"):
         write(tmp_path, altered(old_log(), {entry: False}))
@@ -495,7 +492,8 @@ def test_a_scenario_that_loadgen_does_not_have_is_refused(tmp_path: Path, key: s
 
 def test_errors_that_were_only_counted_are_told(tmp_path: Path):
     write(tmp_path, [*old_log()[:-1], {"key": "num_errors", "value": 3}])
-    assert read(tmp_path).errors == ["3 errors were counted (num_errors), of which the log shows 0"]
+    (said,) = read(tmp_path).errors
+    assert tells(said, "3 errors ", "(num_errors)", " 0")
 
 
 @pytest.mark.parametrize("text", ["7" * 5000, "7" * 400, DEEP, "NaN", "null", '"long"'])
@@ -594,7 +592,7 @@ def test_the_command_prints_the_facts(logs: dict[str, Path]):
 def test_the_command_ends_with_one_line(tmp_path: Path):
     ended = command(tmp_path)
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert ended.stderr == f"error: {tmp_path / DETAIL}: No such file or directory.\n"
+    assert ended.stderr == f"error: {tmp_path / DETAIL}: {os.strerror(errno.ENOENT)}.\n"
 
 
 def test_the_command_says_how_it_is_used():

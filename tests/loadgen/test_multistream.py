@@ -14,7 +14,7 @@ from harness.loadgen import log as loadgen_log
 from harness.loadgen import target_rate as rates
 from harness.loadgen.target_rate import Trial
 from tests import made
-from tests.conftest import run
+from tests.conftest import run, tells
 
 
 def config(**flags: Any) -> RunConfig:
@@ -28,14 +28,14 @@ def plan(**flags: Any) -> Plan:
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        ({"samples_per_query": "1,x"}, "--samples-per-query takes a whole number or numbers with commas between"),
+        ({"samples_per_query": "1,x"}, "--samples-per-query takes .*commas"),
         ({"samples_per_query": "0"}, "--samples-per-query takes a number above 0"),
         ({"samples_per_query": "1,-2"}, "--samples-per-query takes a number above 0"),
         ({"samples_per_query": "1.5"}, "--samples-per-query takes a whole number"),
         ({"samples_per_query": "1,2", "scenario": "offline"}, "is for --scenario multistream only"),
         ({"samples_per_query": 4, "scenario": "offline"}, "is for --scenario multistream only"),
-        ({"samples_per_query": "1,2", "mode": "accuracy"}, "it takes --mode performance or both"),
-        ({"compliance": "test06"}, "MultiStream is no scenario of this benchmark"),
+        ({"samples_per_query": "1,2", "mode": "accuracy"}, "--samples-per-query .*--mode performance"),
+        ({"compliance": "test06"}, "--compliance test06 .*MultiStream"),
         ({"sort_by_length": True}, "for --scenario offline only"),
     ],
 )
@@ -45,14 +45,14 @@ def test_what_is_refused(flags: dict[str, Any], said: str) -> None:
 
 
 def test_a_query_holds_no_sample_twice() -> None:
-    with pytest.raises(UsageError, match="--samples-per-query 32: this run has 16 samples"):
+    with pytest.raises(UsageError, match=r"--samples-per-query 32: .* 16 samples"):
         plan(samples_per_query="1,32", total_sample_count=16)
 
 
 def test_the_run_itself_has_the_most_samples_per_query() -> None:
     found = plan(samples_per_query="4,16,1")
     assert (found.samples_per_query, found.config.batches) == (16, (4, 16, 1))
-    assert "MultiStream is no scenario of this benchmark" in found.deviations
+    assert any(line.startswith("MultiStream ") for line in found.deviations)
     assert plan(samples_per_query=3).samples_per_query == 3
     assert plan(scenario="server").samples_per_query == 1
 
@@ -71,7 +71,7 @@ def test_the_expected_latency_is_that_of_a_query() -> None:
     assert (len(prompts), rates.trial_batch(target)) == (40, 4)
     found = rates.from_trial(target, Trial(samples=40, seconds=2.0))
     assert found.expected_latency_ms == pytest.approx(300)
-    assert found.notes[-1] == "expected latency = 300 ms (1.5 x 200 ms, the mean of 10 queries of 4 samples)"
+    assert tells(found.notes[-1], "300 ms (1.5 x 200 ms, ", " 10 queries of 4 samples)")
 
 
 def test_the_log_of_whole_queries(tmp_path: Path) -> None:

@@ -23,11 +23,11 @@ def said(**flags: Any) -> str:
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        ({}, ["accuracy test: 256 samples", "a calibration of at most 1.0 min", "at least 10 s", "no: the demo model"]),
+        ({}, ["accuracy test: 256 samples", "calibration of at most 1.0 min", "at least 10 s", "no: the demo model"]),
         ({"scenario": "server", "server_target_qps": "4,8"}, ["2 rates, about", "performance test: at least 20 s"]),
-        ({"scenario": "server", "server_target_qps": 8}, ["performance test: 512 queries in about 1.1 min"]),
-        ({"scenario": "server", "server_target_qps": "max"}, ["a search for the highest rate"]),
-        ({"concurrency": "1,4,16"}, ["2 lower levels, at least 40 s in all"]),
+        ({"scenario": "server", "server_target_qps": 8}, ["512 queries in about 1.1 min"]),
+        ({"scenario": "server", "server_target_qps": "max"}, ["search for the highest rate"]),
+        ({"concurrency": "1,4,16"}, ["2 lower levels, at least 40 s"]),
         ({"scenario": "multistream", "samples_per_query": "1,2", "mode": "performance"}, ["2 batches"]),
         ({"mode": "accuracy"}, ["accuracy test"]),
     ],

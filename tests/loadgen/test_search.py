@@ -27,7 +27,7 @@ from harness.loadgen.session import probe_folder
 from harness.reporting import load_curves as curves
 from harness.runs import probe as probe_judgement
 from harness.runs.probe import Probe, Queue
-from tests.conftest import run
+from tests.conftest import run, tells
 from tests.warm import Warm
 
 QUICK = ("capacity, 5/s", "capacity, 60/s", "capacity, 60/s, slow start", "TPOT, 40/s", "an H200, Server")
@@ -76,7 +76,7 @@ def test_it_gives_up_where_nothing_holds() -> None:
     assert tried[-1].qps == 1
     assert len(tried) < search.MOST
     plan = resolve(RunConfig(scenario="server", server_target_qps="max"), [], 0)
-    with pytest.raises(NotAcceptedError, match="no rate is VALID: 6 probes from 1 to 10 queries/s"):
+    with pytest.raises(NotAcceptedError, match="6 probes from 1 to 10 queries/s"):
         rates.from_search(plan, tried)
 
 
@@ -140,7 +140,7 @@ def test_a_list_of_rates_ends_below_the_capacity() -> None:
     assert search.beyond(probes.goal(CURVE), CARD) == pytest.approx(1.2 * 62)
     found = rates.from_curve(CURVE, [*CARD, busy(74.4, 60.8, 6000)])
     assert found.target_qps == 58
-    assert "62 would not last: the engine completes 60.8 a second at most" in found.notes[-1]
+    assert tells(found.notes[-1], "62 would not last: ", " 60.8 ")
 
 
 def failed(qps: float) -> TestResult:
@@ -151,7 +151,7 @@ def test_what_a_full_test_measured_decides_the_next_rate() -> None:
     full = busy(62, 60.8, 18_212, seconds=647.0, why="TTFT p99 18,212 of 2,000 ms")
     again = rates.corrected(replace(CURVE, target_qps=62.0), failed(62), [*CARD, full])
     assert again is not None and again.target_qps == 58
-    assert "62 queries/s was INVALID over 659.5 s (TTFT p99 18,212 of 2,000 ms); retrying at 58" in again.notes[-1]
+    assert tells(again.notes[-1], "62 queries/s was INVALID", "(TTFT p99 18,212 of 2,000 ms)", " 58")
     searched = resolve(RunConfig(scenario="server", server_target_qps="max"), [], 0)
     lower = rates.corrected(replace(searched, target_qps=62.0), failed(62), [*CARD, full])
     assert lower is not None and lower.target_qps is not None and 57.5 < lower.target_qps < 60.1
@@ -196,7 +196,7 @@ def test_rates_that_agree_in_four_digits_have_folders_of_their_own(tmp_path: Pat
 
 def test_what_is_ignored_is_said() -> None:
     (said,) = rates.unused(RunConfig(scenario="offline", server_target_qps=5))
-    assert said.startswith("--server-target-qps is not used: --scenario offline")
+    assert tells(said, "--server-target-qps is not used", "--scenario offline")
     (said,) = rates.unused(RunConfig(scenario="server", offline_expected_qps=5))
     assert said.startswith("--offline-expected-qps is not used")
     assert rates.unused(RunConfig(scenario="server", server_target_qps=5)) == []

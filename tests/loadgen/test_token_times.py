@@ -16,7 +16,7 @@ from harness.loadgen.log import LogError
 from harness.results import performance
 from harness.results.summary import Performance, Summary
 from tests import made
-from tests.conftest import Finished, run
+from tests.conftest import Finished, run, tells
 from tests.servers import Fake, serving
 from tests.warm import cold
 
@@ -71,9 +71,7 @@ def test_every_answer_is_one_token(scenario: str, tmp_path: Path) -> None:
     assert test["tokens_per_sec"] == pytest.approx(test["samples"] / test["duration_s"], rel=0.1)
     if scenario != "offline":
         assert test["single_token"] == test["samples"] and test["ttft_ms"]["min"] > 0
-        assert (
-            f"{test['samples']:,} answers have one token**: TTFT and latency" in (done.folder / "report.md").read_text()
-        )
+        assert f"{test['samples']:,} answers have one token**: " in (done.folder / "report.md").read_text()
     if "100" in LOAD[scenario]:
         assert not test["tpot_judged"] and test["slo_attainment"] is not None
 
@@ -114,7 +112,7 @@ def test_the_time_per_token_is_taken_from_the_other_answers(tmp_path: Path) -> N
     found = token_times.read(folder, Limits(2000, 15), expected=True)
     assert found.tpot_ms and (found.tpot_ms.min, found.tpot_ms.mean, found.tpot_ms.max) == (10, 15, 20)
     assert (found.valid, found.failed, found.single_token) == (False, ("latency",), 1)
-    assert found.invalid_reasons[0].startswith("TPOT p99 of the 2 answers of two tokens and more was 20 ms, over")
+    assert tells(found.invalid_reasons[0], "TPOT p99 of the 2 answers", " 20 ms, over")
     assert found.tokens_per_sec == pytest.approx(1024 * 9 / 8)
     kept = token_times.read(folder, Limits(2000, 25), expected=True)
     assert kept.valid and not kept.tpot_judged
@@ -134,9 +132,9 @@ def trace(times: list[tuple[float, float]]) -> str:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"tpot_ms": {"max": 30.0}}, "the longest TPOT is 30 ms, beyond 20"),
-        ({"ttft_ms": {"max": 30.0}}, "the longest TTFT is 30 ms, beyond 20"),
-        ({"latency_ms": {"max": 1e10}}, "the longest latency is 1e+10 ms, beyond 8008"),
+        ({"tpot_ms": {"max": 30.0}}, ("longest TPOT ", " 30 ms", " 20")),
+        ({"ttft_ms": {"max": 30.0}}, ("longest TTFT ", " 30 ms", " 20")),
+        ({"latency_ms": {"max": 1e10}}, ("longest latency ", " 1e+10 ms", " 8008")),
         ({"requests_in_flight": -1.0}, "requests_in_flight is -1"),
         ({"usage": {"cpu_percent": {"mean": -2.0, "max": 1.0}}}, "usage.cpu_percent.mean is -2"),
     ],
@@ -146,7 +144,7 @@ def test_numbers_that_no_test_can_have(change: dict[str, Any], words: str, tmp_p
     data = summary.run.performance.model_dump() if summary.run.performance else {}
     for key, value in change.items():
         data[key] = data[key] | value if isinstance(value, dict) else value
-    assert next(performance.impossible(Performance.model_validate(data), lasts=True)) == words
+    assert tells(next(performance.impossible(Performance.model_validate(data), lasts=True)), *words)
 
 
 def test_a_log_with_impossible_numbers_is_refused(tmp_path: Path) -> None:

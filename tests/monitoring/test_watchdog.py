@@ -41,9 +41,7 @@ def test_silence_ends_a_run_with_one_line(clock: Any) -> None:
     dog.check()
     silence(clock, dog, 20)  # 20 times the one second that the first answer took
     clock.now += 0.1
-    with pytest.raises(
-        EngineError, match=r"^vLLM is alive but has answered nothing for 20 s.*--stall-timeout \(now 10\)"
-    ):
+    with pytest.raises(EngineError, match=r"^vLLM is alive .* 20 s.*--stall-timeout \(now 10\)"):
         dog.check()
 
 
@@ -81,7 +79,7 @@ def test_a_start_that_says_nothing_is_given_up(clock: Any, tmp_path: Path) -> No
     watch.check()
     silence(clock, watch, 100 * START)
     clock.now += 1
-    with pytest.raises(EngineError, match="start has said nothing for 600 s"):
+    with pytest.raises(EngineError, match=r"start .* 600 s"):
         watch.check()
 
 

@@ -23,6 +23,7 @@ from harness.reporting import report as rendering
 from harness.runs.folder import RunFolder
 from harness.workloads.cnn_dailymail import Library
 from tests import made
+from tests.conftest import tells
 
 NAME = "rank0.1.pt.trace.json.gz"
 KINDS_BY_NAME = {
@@ -106,7 +107,7 @@ def test_kernels_by_kind_and_the_idle_share(tmp_path: Path, name: str) -> None:
     assert sum(kind.percent for kind in found.kinds) == pytest.approx(100)
     assert (found.active_s, found.gaps, found.mean_gap_ms) == (pytest.approx(0.0009), 1, pytest.approx(0.1))
     assert found.mean_kernel_ms == pytest.approx(0.2375)
-    assert found.headline.startswith("matrix products 63 %, attention 21 %, other 11 %; GPU idle 10 %")
+    assert tells(found.headline, "matrix products 63 %, attention 21 %, other 11 %", "GPU idle 10 %")
 
 
 def test_two_gpus_are_summed_and_their_idle_shares_averaged(tmp_path: Path) -> None:
@@ -243,7 +244,7 @@ def test_the_window_has_the_load_of_its_scenario(bench: Any, flags: dict[str, An
     assert summary.run.profile == found
     assert summary.plots["profile"] == "plots/profile.png"
     report = (place.folder.path / "report.md").read_text()
-    assert "no kernel ran for 10 % of the time" in report
+    assert tells(report, "no kernel ", "10 % of the time")
     assert "| matrix products | 0.6 | 63.2 | 1 |" in report
     assert f"(Profile/{NAME})" in report
 
@@ -259,11 +260,11 @@ def test_sorted_samples_are_sorted_in_the_window(bench: Any) -> None:
 def test_an_engine_that_fails_takes_nothing_from_the_measured_result(bench: Any, flags: dict[str, Any]) -> None:
     plan, place = bench(FakeEngine(fails=True), **flags)
     said = profiling.run(plan, place).headline
-    assert said.startswith("failed, the measured results stand: the load ended: vLLM's engine process ended")
+    assert tells(said, "failed", "the load ended: ", "engine process ended")
     summary = rendering.build(place.folder.path)
     assert summary.run.performance is not None and summary.run.performance.tokens_per_sec == 1024
     assert "profile" not in summary.plots
-    assert "The profiler failed: the load ended" in (place.folder.path / "report.md").read_text()
+    assert "profiler failed: the load ended" in (place.folder.path / "report.md").read_text()
 
 
 def test_a_profiler_that_leaves_no_trace_is_a_failure_too(bench: Any) -> None:
@@ -306,7 +307,7 @@ def test_arrivals_keep_to_the_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     ("flags", "words"),
     [
         ({"mode": "accuracy"}, "--mode performance or both"),
-        ({"endpoint": ("http://127.0.0.1:1/v1",)}, "--profile: for an engine in this process"),
+        ({"endpoint": ("http://127.0.0.1:1/v1",)}, "--profile: .*--endpoint"),
         ({"engine_arg": ("profiler_config={}",)}, "--profile sets it"),
     ],
 )

@@ -22,6 +22,7 @@ from harness.quantization import calibration, checkpoints, quantize
 from harness.reporting import report as rendering
 from harness.workloads.cnn_dailymail import Library
 from tests import made
+from tests.conftest import tells
 
 DEMO = ROOT / "demo" / "model"
 QUANTIZED = {"quant_method": "compressed-tensors", "format": "float-quantized"}
@@ -79,7 +80,7 @@ def test_wrong_arguments_end_in_one_line(refusal: Any, installed: None, tmp_path
     assert "cannot write there" in refusal("--model", "demo", "--out", tmp_path / "file" / "out")
     assert "--samples takes a number above 0" in refusal("--model", "demo", "--samples", 0, *out)
     assert "--samples 999: demo/cnn_eval.json has 256" in refusal("--model", "demo", "--samples", 999, *out)
-    assert "nothing.json: no such file or folder" in refusal("--model", "demo", "--data", "nothing.json", *out)
+    assert "--data nothing.json: no such" in refusal("--model", "demo", "--data", "nothing.json", *out)
     assert "not JSON" in refusal("--model", "demo", "--data", tmp_path / "file", *out)
     quantized = demo_copy(tmp_path / "quantized", quantization_config=QUANTIZED)
     assert "already quantized" in refusal("--model", quantized, "--data", "demo/cnn_eval.json", *out)
@@ -90,12 +91,12 @@ def test_an_unknown_model_ends_in_one_line(
 ) -> None:
     (tmp_path / "model").mkdir()
     words = ("--model", tmp_path / "model", "--data", "demo/cnn_eval.json", "--out", tmp_path / "out")
-    assert "no usable tokenizer or config in it" in refusal(*words)
+    assert "no usable tokenizer" in refusal(*words)
 
 
 def test_without_the_submodule_it_says_how_to_get_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calibration, "LIST", ROOT / "third_party" / "nothing.txt")
-    with pytest.raises(UsageError, match="git submodule update --init third_party/inference`, or --data FILE"):
+    with pytest.raises(UsageError, match=r"nothing\.txt .*git submodule update --init third_party/inference`.*--data"):
         calibration.find(None)
 
 
@@ -119,7 +120,7 @@ def test_the_list_is_read_in_its_order(tmp_path: Path, monkeypatch: pytest.Monke
     library = calibration.load(path, tokenizer, 2)
     assert library.articles == ["article 3", "article 1"]
     assert library.prompts[0] == tokenizer.encode(mlperf.PROMPT.format(input="article 3"))
-    assert library.source == "MLPerf's calibration list (train split of CNN/DailyMail)"
+    assert tells(library.source, "MLPerf's calibration list", "train split")
     monkeypatch.setattr(calibration.samples, "from_hub", lambda split, flag: train([0, 1, 3]))
     with pytest.raises(UsageError, match=f"1 articles of the calibration list .*{IDS[4]}"):
         calibration.load(path, tokenizer, None)
@@ -128,7 +129,7 @@ def test_the_list_is_read_in_its_order(tmp_path: Path, monkeypatch: pytest.Monke
 @pytest.mark.parametrize("text", ["", "\n", "eceaa658\n", IDS[0] + "\n<!doctype html>", IDS[0].upper() + "G"])
 def test_what_is_no_list_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "list.txt").write_text(text)
-    with pytest.raises(UsageError, match=r"list\.txt: not a list of ids: .* is no id of an article"):
+    with pytest.raises(UsageError, match=r"list\.txt: not a list"):
         calibration.from_list(tmp_path / "list.txt")
 
 
@@ -205,8 +206,8 @@ def test_a_checkpoint_with_the_references_shape_is_the_reference_model(tmp_path:
 
 def test_the_report_names_the_checkpoint(folder: Path, tmp_path: Path) -> None:
     title = checkpoints.title(EngineConfig(model=str(folder)))
-    assert title == (
-        f"quantized checkpoint {folder} (of demo: {quantize.SCHEME}; calibrated on 16 samples of demo/cnn_eval.json)"
+    assert tells(
+        title, f"quantized checkpoint {folder} (of demo: {quantize.SCHEME}; ", "16 samples of demo/cnn_eval.json)"
     )
     run = made.run(tmp_path / "run")
     facts = json.loads((run / "config.json").read_text())

@@ -19,6 +19,7 @@ from harness.runs import folder as results
 from harness.runs.folder import RunFolder
 from harness.runs.probe import Probe
 from tests import made
+from tests.conftest import tells
 
 HOPPER = made.SYSTEM | {"gpus": ["NVIDIA H200"]}
 
@@ -96,8 +97,8 @@ def test_a_valid_run_says_what_bounds_it(tmp_path: Path) -> None:
     assert "--extra-metrics records" in findings(summary(tmp_path / "unknown"))[0]
     capped = "seconds,gpu0_load_percent,gpu0_power_capped_percent\n1,99,100\n2,99,100\n"
     first, busy, bits = findings(summary(tmp_path / "capped", capped, system=HOPPER, model="other"))
-    assert first.startswith("**What ran out first**: the power limit held the GPU's clock down 100 % of the time:")
-    assert busy == "The GPU was busy 99 % of the time."
+    assert tells(first, "**What ran out first**: ", "power limit", "100 % of the time:")
+    assert tells(busy, "GPU ", " 99 % of the time.")
     assert bits.startswith("--quantization fp8 halves the weights")
     idle = "seconds,cpu_percent\n1,5\n2,5\n"
     assert findings(summary(tmp_path / "idle", idle))[0].startswith("No resource was saturated")
@@ -107,14 +108,14 @@ def test_a_valid_run_says_what_bounds_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("limits", "said"),
     [
-        ({}, "TPOT p99 is the nearer to its limit, at 20 % of it: a higher rate may hold"),
-        ({"tpot_limit": 21}, "at 95.2 % of it: this is about the highest rate of these settings; a lower --max-num-b"),
-        ({"ttft_limit": 21, "tpot_limit": 90}, "TTFT p99 is the nearer to its limit, at 95.2 % of it: this is about"),
+        ({}, ("TPOT p99", "20 % of it: ", "higher rate")),
+        ({"tpot_limit": 21}, ("TPOT p99", "95.2 % of it: ", "highest rate", "; a lower --max-num-b")),
+        ({"ttft_limit": 21, "tpot_limit": 90}, ("TTFT p99", "95.2 % of it: ", "highest rate")),
     ],
 )
-def test_how_near_a_rate_came_to_its_limits(tmp_path: Path, limits: dict[str, int], said: str) -> None:
+def test_how_near_a_rate_came_to_its_limits(tmp_path: Path, limits: dict[str, int], said: tuple[str, ...]) -> None:
     found = findings(summary(tmp_path / "run", scenario="server", server_target_qps=8.5, **limits))
-    assert said in found[-1]
+    assert tells(found[-1], *said)
 
 
 def test_the_html_page_holds_all_it_shows(tmp_path: Path) -> None:
@@ -141,7 +142,7 @@ def test_points_of_the_curves_say_what_they_are(tmp_path: Path) -> None:
     ElementTree.fromstring(drawing.replace("xlink:href", "href"))
     told = re.findall(r'<g class="tip"><title>(.*?)</title>', drawing)
     assert "4: ttft p99 40 ms" in told and "8.5: tpot p50 4.25 ms" in told
-    assert "8.5/s: 1,088 tokens/s per machine, 235.3 for one user, VALID" in told
+    assert any(tells(line, "8.5/s: 1,088 tokens/s ", "235.3 ", "VALID") for line in told)
     assert "#000000" not in drawing and "#ffffff" not in drawing
 
 
@@ -166,7 +167,7 @@ def test_a_line_at_the_edge_is_not_cut_and_prompts_have_an_axis_of_their_own(tmp
         low, high = axes.get_ylim()
         assert all(low < value < high for line in axes.lines for value in line.get_ydata())
     assert [len(axes.lines) for axes in figure.axes] == [1, 1, 1]
-    assert figure.axes[0].get_title() == "Bound by: the GPU was busy 100 % of the time"
+    assert tells(figure.axes[0].get_title(), "Bound by: ", "GPU", "100 % of the time")
 
 
 def test_every_picture_says_what_it_is_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from harness.reporting import compare, compare_page
 from harness.reporting import report as rendering
 from harness.runs.folder import RunFolder
 from tests import made
-from tests.conftest import ended
+from tests.conftest import ended, tells
 
 
 def report(*arguments: str | Path) -> "subprocess.CompletedProcess[str]":
@@ -36,7 +36,7 @@ def test_two_at_a_fixed_rate_have_no_ratio(tmp_path: Path) -> None:
     made.rendered(tmp_path / "a", scenario="server", server_target_qps=8.0)
     made.rendered(tmp_path / "b", scenario="server", server_target_qps=9.0)
     page = compare_page.page(compare.load([tmp_path / "a", tmp_path / "b"])[0])
-    assert "not comparable: the speed follows from the configured rate" in page
+    assert tells(page, "not comparable: ", "configured rate")
     assert "| TTFT p99, ms | 20 | 20 |\n" in page and "| server_target_qps | 8.0 | 9.0 |" in page
 
 
@@ -45,7 +45,7 @@ def test_rates_of_a_curve_were_configured_those_of_a_search_were_found(tmp_path:
     made.rendered(tmp_path / "a", **fast)
     made.rendered(tmp_path / "b", **slow)
     page = compare_page.page(compare.load([tmp_path / "a", tmp_path / "b"])[0])
-    assert "not comparable: the speed follows from the configured rate" in page
+    assert tells(page, "not comparable: ", "configured rate")
     for name in "cd":
         made.rendered(tmp_path / name, scenario="server", server_target_qps="max", max_num_seqs=ord(name))
     assert "not comparable" not in compare_page.page(compare.load([tmp_path / "c", tmp_path / "d"])[0])
@@ -101,8 +101,8 @@ def test_many_runs_are_one_table_and_a_csv_file(tmp_path: Path) -> None:
         (["--compare", "{a}", "{a}/nothing"], "nothing: no config.json in it"),
         (["--last", "1"], "--last 1: a comparison takes two"),
         (["--last", "2", "--results-dir", "{a}/nothing"], "nothing: no such folder"),
-        (["{a}", "--csv", "x.csv"], "--csv and --plot go with --compare or --last"),
-        (["--last", "2", "--plot", "x.gif"], "--plot x.gif: a name that ends with .png"),
+        (["{a}", "--csv", "x.csv"], "--csv and --plot go with"),
+        (["--last", "2", "--plot", "x.gif"], "--plot x.gif: "),
         (["{a}", "--last", "2"], "name one RUN_DIR, or"),
         ([], "name one RUN_DIR, or"),
         (["{a}/nothing"], "nothing: no config.json in it"),

@@ -40,7 +40,7 @@ def test_no_replica_gets_more_than_it_answers(peak: float, headroom: float) -> N
 
 
 def test_no_load_within_the_limits_is_said() -> None:
-    with pytest.raises(UsageError, match="no load of this run kept the limits"):
+    with pytest.raises(UsageError, match=r"no load .*limits"):
         replicas.fleet(CURVE[2:], [1.0], 0.0, None)
 
 

@@ -24,7 +24,7 @@ from harness.runs.records import RunFacts, RunStatus, Usage
 from harness.sweep import report as sweep_report
 from harness.tracking import send as tracking
 from tests import made
-from tests.conftest import ended
+from tests.conftest import ended, tells
 
 SCORE = {"score": 38.0, "reference": 38.7792, "low": 38.391408, "high": None, "interval": None, "verdict": "FAIL"}
 ACCURACY = {
@@ -83,9 +83,7 @@ def test_tokens_that_were_not_recorded_are_null(tmp_path: Path) -> None:
 def test_a_scenario_without_a_rate_reports_none(tmp_path: Path) -> None:
     summary = made.rendered(tmp_path / "run", category="edge", scenario="singlestream")
     assert summary.run.performance is not None and summary.run.performance.target_qps is None
-    assert (
-        "**20** (latency p90, ms): what MLPerf goes by in this scenario" in (tmp_path / "run" / "report.md").read_text()
-    )
+    assert "**20** (latency p90, ms): " in (tmp_path / "run" / "report.md").read_text()
 
 
 MEASURED = {
@@ -151,14 +149,14 @@ def test_a_new_metric_is_one_declaration(tmp_path: Path, monkeypatch: pytest.Mon
         ("config.json", '{"plan": {"config": {}}}', "written in an older format"),
         ("config.json", '{"config": {}}', "not a folder of run.py"),
         ("Performance/tokens.json", '{"a": 1}', "tokens.json: "),
-        ("Performance/tokens.json", '[1, "x"]', "tokens.json: 1: Input should be a valid integer"),
+        ("Performance/tokens.json", '[1, "x"]', "tokens.json: 1: Input should be"),
         (
             "Performance/machine.csv",
             "seconds,cpu_percent\n1.0,5\n2.0,busy\n",
             "machine.csv:3: cpu_percent: not a number",
         ),
         ("Performance/machine.csv", "seconds,cpu_percent\n1.0,inf\n", "machine.csv:2: cpu_percent: not a number"),
-        ("Performance/machine.csv", "seconds,cpu_percent\n,5\n", "machine.csv: a line without its seconds"),
+        ("Performance/machine.csv", "seconds,cpu_percent\n,5\n", "machine.csv: a line without"),
         ("Accuracy/rouge.json", "[1]", "rouge.json: not an object"),
         ("Accuracy/rouge.json", "{}", "rouge.json: verdict: Field required"),
         ("Compliance/TEST06/result.json", "[]", "result.json: not an object"),
@@ -187,7 +185,7 @@ def test_our_own_mistakes_are_not_called_a_damaged_run(tmp_path: Path, monkeypat
 def test_a_newer_format_is_refused_by_its_number(tmp_path: Path) -> None:
     run = made.run(tmp_path / "run")
     made.note(results.RunFolder(tmp_path, "run"), schema_version=SCHEMA + 1)
-    with pytest.raises(UsageError, match=f"config.json: schema_version: .*format {SCHEMA + 1} is of a newer version"):
+    with pytest.raises(UsageError, match=rf"config\.json: schema_version: .* {SCHEMA + 1} "):
         results.facts_of(run)
 
 
@@ -244,7 +242,7 @@ def test_answers_that_are_longer_than_allowed_are_told(tmp_path: Path) -> None:
     folder = made.run(tmp_path / "run", max_new_tokens=127)
     summary = rendering.build(folder)
     assert summary.run.performance and summary.run.performance.longer == 64
-    assert "64 of 64 answers are longer than the 127 tokens that were allowed" in (folder / "report.md").read_text()
+    assert tells((folder / "report.md").read_text(), "64 of 64 answers ", "longer ", " 127 tokens ")
     made.rendered(tmp_path / "kept")
     assert "are longer than" not in (tmp_path / "kept" / "report.md").read_text()
 

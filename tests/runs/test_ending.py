@@ -61,6 +61,7 @@ Current thread 0x02 (most recent call first):
   File "/a/attention.py", line 12 in forward
   File "/a/model.py", line 7 in run
 """
+PLACE = " in forward, /a/attention.py:12"
 CANCELLED = "(EngineCore pid=7) ERROR [core.py:1512] RuntimeError: cancelled"
 
 
@@ -71,9 +72,9 @@ CANCELLED = "(EngineCore pid=7) ERROR [core.py:1512] RuntimeError: cancelled"
         ([DIED.format(-250), CANCELLED], "worker 3 died by signal 250"),
         (
             [FATAL, CANCELLED, DIED.format(None)],
-            "worker 3 died by SIGILL (illegal instruction) in forward, /a/attention.py:12",
+            "worker 3 died by SIGILL (illegal instruction)" + PLACE,
         ),
-        ([FATAL, CANCELLED], "a process of it died by SIGILL (illegal instruction) in forward, /a/attention.py:12"),
+        ([FATAL, CANCELLED], "a process of it died by SIGILL (illegal instruction)" + PLACE),
         ([DIED.format(None), CANCELLED], "worker 3 died"),
         ([DIED.format(None), "ValueError: no such layer"], "ValueError: no such layer"),
         ([CANCELLED], None),

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from harness.common.system import has_amx
-from tests.conftest import ROOT, Finished, run
+from tests.conftest import ROOT, Finished, run, tells
 from tests.warm import Warm
 
 pytestmark = pytest.mark.engine
@@ -181,14 +181,14 @@ def test_an_unknown_engine_argument_names_near_ones(tmp_path: Path) -> None:
 def test_what_vllm_refuses_is_said_in_its_own_words(tmp_path: Path) -> None:
     done = run(tmp_path, "--quantization", "foo")
     assert done.code == 2
-    assert "vLLM refuses these settings: Unknown quantization method: foo." in done.output
+    assert tells(done.output, "vLLM refuses ", ": Unknown quantization method: foo.")
 
 
 @pytest.mark.parametrize(
     ("method", "message"),
     [
-        ("int8_per_channel_weight_only", "quantizes nothing in this model"),
-        ("fp8", "vLLM does not compute in fp8 on a CPU"),
+        ("int8_per_channel_weight_only", "--quantization int8_per_channel_weight_only quantizes nothing"),
+        ("fp8", "fp8 on a CPU"),
     ],
 )
 def test_quantization_in_vain_is_refused(tmp_path: Path, method: str, message: str) -> None:

@@ -126,8 +126,8 @@ def with_other_plan(**values: Any) -> Callable[[Path, Path], object]:
     [
         (lambda run, other: shutil.copytree(other / "Performance", run / "Performance", dirs_exist_ok=True), "Offline"),
         (lambda run, other: (run / "Accuracy" / "rouge.json").write_text("[1]"), "rouge.json: not an object"),
-        (with_other_plan(seeds={"qsl": 1, "sample_index": 1, "schedule": 1}), "a log of another run: its seeds"),
-        (with_other_plan(min_duration_s=600), "a log of another run: its minimum duration"),
+        (with_other_plan(seeds={"qsl": 1, "sample_index": 1, "schedule": 1}), "another run: its seeds"),
+        (with_other_plan(min_duration_s=600), "another run: its minimum duration"),
     ],
 )
 def test_a_report_takes_only_the_runs_own_logs(
@@ -152,11 +152,11 @@ WORK = RunConfig().work
         ({"work": WORK | {"scenario": "server"}}, "other work (--scenario)"),
         ({"work": WORK | {"total_sample_count": 100}}, "other work (--total-sample-count)"),
         ({"work": WORK | {"max_new_tokens": 64}}, "other work (--max-new-tokens)"),
-        ({"others": ["other programs used 1.6 of 2 CPU cores during the test"]}, "B: other programs used 1.6 of 2"),
+        ({"others": ["others at work"]}, "B: others at work"),
         ({"machine": ["card"]}, "other machines"),
         ({"valid": False}, "INVALID"),
         ({"passed": False}, "the accuracy gate failed"),
-        ({"fixed_rate": True}, "the speed follows from the configured rate"),
+        ({"fixed_rate": True}, "configured rate"),
     ],
 )
 def test_speeds_are_only_compared_where_they_can_be(changed: dict[str, Any], why: str) -> None:
@@ -174,7 +174,7 @@ def test_compare_two_runs(offline: Finished, singlestream: Finished, server: Fin
     assert "rougeL" in page
     other = [sys.executable, "report.py", "--compare", first, str(singlestream.folder)]
     unpaired = subprocess.run(other, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert "did not answer the same samples" in unpaired
+    assert "the same samples" in unpaired
     assert "| accuracy | PASS | PASS |" in unpaired and "## Scores" not in unpaired
 
 

@@ -22,7 +22,7 @@ from harness.config.run import RunConfig
 from harness.loadgen import log as loadgen_log
 from harness.loadgen import validity
 from harness.submission import checker, description, entries, refusals, tree
-from tests.conftest import ROOT, Finished
+from tests.conftest import ROOT, Finished, tells
 
 needs_submodule = pytest.mark.skipif(
     not checker.TOOLS.exists(),
@@ -426,13 +426,14 @@ def test_interactive_is_held_against_its_own_limits_in_closed(acceptable: list[P
     rewrite(acceptable[1] / "Performance", **{"result_time_per_output_token_99.00_percentile_ns": 40_000_000})
     found = entries.collect(acceptable)
     assert refusals.official(found) == []
-    assert refusals.closed(found) == ["llama3.1-8b Interactive: TPOT p99 of 40 ms is not below 30 ms"]
+    (said,) = refusals.closed(found)
+    assert tells(said, "llama3.1-8b Interactive: TPOT p99", " 40 ms ", " 30 ms")
 
 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"system_type": "datacenter, edge"}, "system_type is one of datacenter | edge | datacenter,edge"),
+        ({"system_type": "datacenter, edge"}, "datacenter | edge | datacenter,edge; got "),
         ({"system_type": ["datacenter"]}, "system_type is one of"),
         ({"is_network": "true"}, "is_network must be left out"),
         ({"is_network": "false"}, "is_network must be left out"),
@@ -484,7 +485,7 @@ def test_runs_that_make_no_entry(offline: Finished, server: Finished, system: Pa
         entries.collect([unfinished])
     with pytest.raises(UsageError, match="both have accuracy"):
         entries.collect([offline.folder, copy("again")])
-    with pytest.raises(UsageError, match=r"v5\.1 and v6\.1; a submission is of one round"):
+    with pytest.raises(UsageError, match=r"v5\.1 and v6\.1; "):
         entries.collect([offline.folder, of_version(server.folder, "6.1", tmp_path / "other")])
     accuracy, performance = copy("accuracy"), copy("performance")
     shutil.rmtree(accuracy / "Performance")
@@ -522,7 +523,7 @@ def test_what_the_runs_of_an_entry_share_follows_from_the_flags(offline: Finishe
 @pytest.mark.parametrize(
     ("place", "message"),
     [
-        ("Accuracy/mlperf_log_accuracy.json", "not the log that the scores in rouge.json are of"),
+        ("Accuracy/mlperf_log_accuracy.json", "mlperf_log_accuracy.json: not the log"),
         ("Performance/mlperf_log_detail.txt", "it says Server, not Offline"),
     ],
 )
@@ -550,7 +551,7 @@ def test_a_quantized_checkpoint_is_not_called_quantized_by_vllm(
     said = json.loads(measured.read_text())
     assert (said["weight_data_types"], said["weight_transformations"]) == ("fp8", "as in the checkpoint")
     (page,) = (tmp_path / "out").rglob("calibration.md")
-    assert "To be filled in by the submitter" in page.read_text()
+    assert "To be filled in" in page.read_text()
     assert "No calibration data" not in page.read_text()
 
     page.write_text(page.read_text().replace("**To be filled in", "With a thousand articles. **Filled in"))
@@ -598,12 +599,12 @@ def test_results_that_the_checker_does_not_look_at_are_not_accepted(
     (out / "open").rename(out / "Open")
     judged = submission("check", out)
     assert judged.returncode == 1
-    assert "not accepted: the checker checked 0 of the 2 results in it" in judged.stdout
+    assert tells(judged.stdout, "not accepted: ", " 0 of the 2 results")
     shutil.copytree(out / "Open", out / "open")
     shutil.rmtree(next((out / "Open").glob("*/results/*/*/Server")))
     judged = submission("check", out)
     assert judged.returncode == 1
-    assert "not accepted: the checker checked 2 of the 3 results in it" in judged.stdout
+    assert tells(judged.stdout, "not accepted: ", " 2 of the 3 results")
 
 
 SCORED: dict[str, Any] = {

@@ -27,6 +27,7 @@ from harness.sweep.choice import Choice
 from harness.sweep.experiment import ExperimentRecord
 from harness.sweep.file import BASELINE, Experiment
 from harness.sweep.loop import opened, reopened
+from tests.conftest import tells
 from tests.runs.test_failed_runs import engines
 from tests.sweep.made import SHORT, written
 
@@ -95,7 +96,7 @@ def test_a_sweep_is_not_resumed_with_other_software(tmp_path: Path) -> None:
     facts["system"]["packages"]["torch"] = "1.0"
     facts["system"]["cores"] += 1
     (place.path / "sweep.json").write_text(json.dumps(facts))
-    with pytest.raises(UsageError, match="made with other cores and packages"):
+    with pytest.raises(UsageError, match=r"cores and packages; .*--resume"):
         reopened(sweep_file.load(path), tmp_path)
 
 
@@ -177,7 +178,7 @@ def test_the_next_one_waits_for_the_gpus_memory(monkeypatch: pytest.MonkeyPatch)
     assert experiment.wait_for_gpu_memory(record, 2 << 30) == record
     assert taken == [2 << 30]
     monkeypatch.setattr(experiment, "MEMORY_WAIT_S", 0.1)
-    assert experiment.wait_for_gpu_memory(record, 0).reason == "no room; GPU memory was still taken 0.1 s after its end"
+    assert tells(experiment.wait_for_gpu_memory(record, 0).reason, "no room; GPU memory ", "0.1 s ")
     assert experiment.wait_for_gpu_memory(ExperimentRecord("one", 0, "complete"), 0).reason.startswith("GPU memory")
 
 
@@ -214,4 +215,4 @@ def test_a_full_disk_ends_a_sweep_in_one_line(
 def test_an_experiment_that_cannot_be_started_is_recorded(tmp_path: Path) -> None:
     item = Experiment("a", "", "isolation", {}, {}, {"A": "\0"})
     record = experiment.run(item, 0, tmp_path, 10, os.open(tmp_path, os.O_RDONLY), lambda _: None)
-    assert (record.status, record.reason) == ("failed", "run.py could not be started: embedded null byte")
+    assert record.status == "failed" and tells(record.reason, "run.py ", ": embedded null byte")

@@ -19,6 +19,7 @@ from harness.sweep.experiment import ExperimentOutcome, ExperimentRecord
 from harness.sweep.file import BASELINE, Sweep
 from harness.sweep.lanes import Lane
 from harness.sweep.rows import rows
+from tests.conftest import tells
 from tests.sweep.made import loaded, ran, state
 
 
@@ -120,7 +121,7 @@ def test_the_time_limit_leaves_the_least_valuable(tmp_path: Path, monkeypatch: p
     records = work(found, tmp_path, Choice(time_limit=200.0), run, monkeypatch)
     assert [record.experiment for record in records] == [BASELINE, "c", "a"]
     (folder,) = (tmp_path / "sweeps").glob("2*")
-    assert sweep_report.read(folder).note == "the time limit of 3.33333 min left no time for b"
+    assert tells(sweep_report.read(folder).note, "time limit of 3.33333 min ", " b")
     going = loop.reopened(found, tmp_path)
     with Display(Console(quiet=True)) as display:
         assert not loop.rounds(list(found.experiments), Choice(), going, 0, display)
@@ -167,7 +168,7 @@ def test_finalists_run_without_what_shortens_them(tmp_path: Path, monkeypatch: p
     assert len(records) == 6
     page = (folder / "report.md").read_text()
     assert "## At full length" in page and "| the CPU was busy |" in page
-    assert "The fastest at full length: faster, 140 output tokens/s." in page
+    assert tells(page, "full length: faster, 140 output tokens/s")
 
 
 def test_what_helped_is_combined_once_and_goes_on_to_the_finals(
@@ -192,7 +193,7 @@ def test_what_helped_is_combined_once_and_goes_on_to_the_finals(
     settings = dict(asked)[combine.NAME]
     assert (settings["max_num_seqs"], settings["engine"]) == (8, {"block_size": 32})
     (folder,) = (tmp_path / "sweeps").glob("2*")
-    assert "all that helped together: seqs-8, block" in str(files.read_json(folder / "sweep.json"))
+    assert "together: seqs-8, block" in str(files.read_json(folder / "sweep.json"))
     assert sweep_report.build(folder).row(combine.NAME) is not None
     with Display(Console(quiet=True)) as display:  # nothing is left to do when it is resumed
         loop.rounds(list(found.experiments), wanted, loop.reopened(found, tmp_path), 0, display)

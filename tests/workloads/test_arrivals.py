@@ -17,7 +17,7 @@ from harness.config.plan import Plan, resolve
 from harness.config.run import RunConfig
 from harness.loadgen import client_delay
 from harness.workloads import arrival_traces, custom
-from tests.conftest import ended
+from tests.conftest import ended, tells
 
 MOONCAKE = [
     {"timestamp": 1000 * n, "input_length": 600 + n, "output_length": 4 + n, "hash_ids": [0, 1 + n]} for n in range(6)
@@ -98,8 +98,8 @@ def test_times_go_forward_and_end_where_they_should(
         ({"arrivals": "poisson:3"}, "it is poisson"),
         ({"arrivals": "poisson", "scenario": "server"}, "leave out --scenario server"),
         ({"arrivals": "poisson", "server_target_qps": "max"}, "takes one rate"),
-        ({"arrivals": "poisson", "concurrency": 4}, "both say when requests are sent: give one"),
-        ({"arrivals": "poisson", "compliance": "test06"}, "arrivals of one's own are no scenario"),
+        ({"arrivals": "poisson", "concurrency": 4}, "--arrivals and --concurrency "),
+        ({"arrivals": "poisson", "compliance": "test06"}, "--compliance test06 .*arrivals"),
         ({"arrivals": "poisson", "batch_size": 8}, "--scenario offline only"),
     ],
     ids=str,
@@ -122,11 +122,11 @@ def test_a_trace_is_told_by_its_columns(name: str, trace: Any) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("a,b\n1,2\n", "its columns are of none of the known traces"),
-        ('{"timestamp": 0, "input_length": 5, "output_length": "x"}\n', "line 1: no request of Mooncake's format"),
+        ("a,b\n1,2\n", "its columns .*Mooncake"),
+        ('{"timestamp": 0, "input_length": 5, "output_length": "x"}\n', "line 1: .*Mooncake"),
         ('{"timestamp": 0, "input_length": 5, "output_length": 5}\n{"a"', "line 2: not JSON"),
-        ('{"timestamp": 0, "input_length": 5, "output_length": 5}\n', "not two requests at different times"),
-        ("Timestamp,Request tokens,Response tokens\n0,5,5\nnan,5,5\n", "line 3: no request of BurstGPT's format"),
+        ('{"timestamp": 0, "input_length": 5, "output_length": 5}\n', "not two requests"),
+        ("Timestamp,Request tokens,Response tokens\n0,5,5\nnan,5,5\n", "line 3: .*BurstGPT"),
         ("", "not two requests"),
     ],
 )
@@ -156,7 +156,7 @@ def test_a_replay_asks_for_the_lengths_and_the_shared_blocks_of_its_trace(tokeni
     assert library.prompts[0][:512] == library.prompts[5][:512] and library.prompts[0][512:] != library.prompts[1][512:]
     assert library.arrivals == [0, 1, 2, 3, 4, 5]
     assert (found.queries, found.min_duration_s, found.target_qps) == (6, 5.0, 1.0)
-    assert any(said.startswith("the workload trace trace.jsonl instead of") for said in found.deviations)
+    assert any(tells(said, "trace trace.jsonl instead of") for said in found.deviations)
 
 
 def test_a_trace_is_scaled_to_another_rate(tokenizer: Any, trace: Any) -> None:
@@ -166,15 +166,13 @@ def test_a_trace_is_scaled_to_another_rate(tokenizer: Any, trace: Any) -> None:
     assert found.target_qps == pytest.approx(20)
     shorter, library = plan(config(arrivals=path, min_duration=1.4), tokenizer)
     assert library.arrivals == [0, 0.5, 1.0, 1.5] and shorter.min_duration_s == 1.4
-    with pytest.raises(UsageError, match=r"lasts 2.5 s: leave it out, or lower the rate"):
+    with pytest.raises(UsageError, match=r"--min-duration .* 2.5 s: "):
         plan(config(arrivals=path, min_duration=60), tokenizer)
 
 
 def test_requests_that_do_not_fit_are_left_out_and_counted(tokenizer: Any, trace: Any) -> None:
     found, library = plan(config(arrivals=str(trace(FILES["Mooncake"])), max_model_len=610), tokenizer)
-    assert found.samples == 4 and any(
-        "left out 2 requests that are longer than 610" in said for said in library.asked.notes
-    )
+    assert found.samples == 4 and any(tells(said, "left out 2 requests", " 610") for said in library.asked.notes)
 
 
 def test_other_requests_at_the_times_of_a_trace(tokenizer: Any, trace: Any) -> None:

@@ -30,6 +30,7 @@ from harness.runs.records import Spread
 from harness.workloads import custom as workload_samples
 from harness.workloads import requests_file
 from tests import made
+from tests.conftest import tells
 from tests.engines.test_openai import PROMPT, client
 from tests.servers import Fake, serving
 
@@ -88,7 +89,7 @@ def test_a_shipped_workload_runs_on_the_demo_in_every_scenario(tokenizer: Any, n
         found = plan(config(name, category=category, scenario=scenario), tokenizer)
         assert found.max_model_len == 1024
         assert 30 <= found.samples <= 60
-        assert f"the workload {name} instead of MLPerf's summarization" in found.deviations
+        assert any(tells(said, f"workload {name} instead of") for said in found.deviations)
 
 
 def test_the_shipped_workloads_differ_from_line_to_line(tokenizer: Any) -> None:
@@ -137,9 +138,7 @@ def test_messages_take_the_models_chat_template(file: Any) -> None:
     assert tokenizer.decode(library.prompts[0]) == "<user>Hello<assistant>"
     assert library.asked.notes == ()
     tokenizer.chat_template = "{{ raise_exception('roles must alternate') }}"
-    assert refusal(own, tokenizer).endswith(
-        "own.jsonl: line 1: the model's chat template refuses it: roles must alternate."
-    )
+    assert tells(refusal(own, tokenizer), "own.jsonl: line 1: ", "chat template", ": roles must alternate.")
 
 
 ONE = {"prompt": "Hello"}
@@ -159,17 +158,17 @@ ONE = {"prompt": "Hello"}
         ({"prompt": " \n"}, "prompt is empty"),
         ({"prompt": ["a"]}, "prompt is not text"),
         ({"prompt": "x \ud83d"}, "half a character"),
-        ({"messages": []}, "the last of messages must be the user's"),
+        ({"messages": []}, "last of messages"),
         ({"messages": "Hello"}, "messages is not a list"),
         ({"messages": ["Hello"]}, "messages is not a list"),
-        ({"messages": [{"role": "wizard", "content": "a"}]}, "role 'wizard'; known are system, user, assistant"),
+        ({"messages": [{"role": "wizard", "content": "a"}]}, "'wizard'; known are system, user"),
         ({"messages": [{"content": "a"}]}, "role None"),
         ({"messages": [{"role": "user", "content": ""}]}, "content is empty"),
         ({"messages": [{"role": "user"}]}, "content is not text"),
-        ({"messages": [{"role": "assistant", "content": "a"}]}, "the last of messages must be the user's"),
-        ({"prompt_token_ids": []}, "prompt_token_ids is not a list of token ids"),
-        ({"prompt_token_ids": [1, True]}, "prompt_token_ids is not a list of token ids"),
-        ({"prompt_token_ids": [1, 704]}, "token ids outside the model's vocabulary of 704"),
+        ({"messages": [{"role": "assistant", "content": "a"}]}, "last of messages"),
+        ({"prompt_token_ids": []}, "prompt_token_ids is not a list"),
+        ({"prompt_token_ids": [1, True]}, "prompt_token_ids is not a list"),
+        ({"prompt_token_ids": [1, 704]}, "vocabulary of 704"),
         ({"prompt_token_ids": [-1]}, "token ids outside"),
         *(
             ({**ONE, name: most}, f"{name} must be a whole number")
@@ -196,7 +195,7 @@ def test_an_empty_file_is_named(tokenizer: Any, file: Any, content: str, said: s
 
 
 def test_files_that_cannot_be_read_are_named(tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "--workload chatt: no such file, and none of" in refusal(config("chatt"), tokenizer)
+    assert "--workload chatt: no such file" in refusal(config("chatt"), tokenizer)
     assert "did you mean chat?" in refusal(config("chatt"), tokenizer)
     assert "a directory" in refusal(config(tmp_path), tokenizer)
     os.mkfifo(tmp_path / "pipe")
@@ -278,21 +277,21 @@ def test_sharegpts_first_question_is_asked_with_its_answers_length(tokenizer: An
     assert "this data set has 2 samples" in refusal(config(path, total_sample_count=4), tokenizer)
     assert "every conversation of" in refusal(config(path, max_new_tokens=64), tokenizer)
     path.write_text(json.dumps([*talks, {"id": "y"}]))
-    assert "conversation 6 has no list of 'conversations'" in refusal(config(path), tokenizer)
+    assert "conversation 6 has no list" in refusal(config(path), tokenizer)
 
 
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        ({"workload": "chat", "mode": "both"}, "--workload chat has no reference answers.*--mode performance"),
+        ({"workload": "chat", "mode": "both"}, "--workload chat .*--mode performance"),
         ({"workload": "chat", "mode": "accuracy"}, "--mode performance"),
         ({"input_len": "8", "output_len": "8", "mode": "both"}, "--input-len has no reference answers"),
         ({"input_len": "8"}, "--input-len and --output-len go together"),
         ({"output_len": "8"}, "--input-len and --output-len go together"),
         ({"workload": "chat", "input_len": "8", "output_len": "8"}, "give one"),
         ({"input_len": "8", "output_len": "8", "max_new_tokens": 9}, "--max-new-tokens: --output-len says"),
-        ({"workload": "chat", "compliance": "test06"}, "--compliance is for MLPerf's own samples"),
-        ({"workload": "chat", "dataset_path": "x.json"}, "--dataset-path is for MLPerf's own samples"),
+        ({"workload": "chat", "compliance": "test06"}, "--compliance .*--workload"),
+        ({"workload": "chat", "dataset_path": "x.json"}, "--dataset-path .*--workload"),
         *(
             ({"input_len": text, "output_len": "8"}, "--input-len takes N tokens")
             for text in (
@@ -339,8 +338,8 @@ def test_lengths_are_fixed_or_log_normal(tokenizer: Any) -> None:
 
 def test_lengths_beyond_the_context_say_so(tokenizer: Any) -> None:
     line = refusal(synthetic(input_len="512~0.5"), tokenizer)
-    assert line.startswith("--input-len 512~0.5 --output-len 16: prompt and answer take")
-    assert "the demo model knows 1,024 at most: shorten the lengths, or use a smaller sigma" in line
+    assert line.startswith("--input-len 512~0.5 --output-len 16: ")
+    assert tells(line, "demo ", "1,024 ", "sigma")
     assert "--max-model-len is 50" in refusal(synthetic(max_model_len=50), tokenizer)
     assert "use fewer" in refusal(synthetic(total_sample_count=10**8), tokenizer)
 
@@ -391,9 +390,9 @@ def rendered(folder: Path, tokenizer: Any, asked: RunConfig) -> Any:
 def test_the_report_says_what_was_asked(tokenizer: Any, tmp_path: Path) -> None:
     summary = rendered(tmp_path / "r", tokenizer, config())
     page = (tmp_path / "r" / "report.md").read_text()
-    assert page.startswith("# 1,024 output tokens/s: demo, Offline, chat, 2 CPU cores\n")
-    assert "the workload chat instead of MLPerf's summarization" in page
-    assert "answers of at most 384 tokens, as each request says" in page and workload_samples.NO_TEMPLATE in page
+    assert page.startswith("# 1,024 output tokens/s: demo, Offline, chat, ")
+    assert "the workload chat instead of" in page
+    assert "answers of at most 384 tokens" in page and workload_samples.NO_TEMPLATE in page
     assert "| input | 500 | 500 | 500 | 500 | 500 |" in page and "| output | 128 | 128 | 128 | 128 | 128 |" in page
     assert (summary.meta.workload, summary.meta.max_new_tokens) == ("chat", 384)
     line = rendering.history_line(summary)
@@ -476,7 +475,7 @@ def test_exact_lengths_take_a_server_that_takes_token_ids() -> None:
         asked = RunConfig(model="demo", endpoint=(address,))
         engine = OpenAI(asked, 1024, load_tokenizer(asked), Sampling(16, exact=True))
         stack.callback(engine.close)
-        with pytest.raises(UsageError, match="takes prompts as text alone: --input-len could not be exact"):
+        with pytest.raises(UsageError, match=r"--endpoint .*: --input-len "):
             engine.start()
 
 

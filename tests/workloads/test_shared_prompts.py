@@ -82,10 +82,10 @@ def test_lengths_keep_their_bounds(tokenizer: Any) -> None:
     ("flags", "said"),
     [
         ({"prefix_len": 64}, "--prefix-len is for random prompts"),
-        ({"input_len": "8", "output_len": "8", "prefixes": 4}, "beginnings have a length: give --prefix-len"),
+        ({"input_len": "8", "output_len": "8", "prefixes": 4}, "prefixes: .*--prefix-len"),
         ({"input_len": "8", "output_len": "8", "turns": 0}, "--turns takes"),
         ({"input_len": "8", "output_len": "8", "turns": 2, "scenario": "server"}, "they take --concurrency or"),
-        ({"prompt_column": "q"}, "--prompt-column is for a file of requests"),
+        ({"prompt_column": "q"}, "--prompt-column .*--workload"),
     ],
     ids=str,
 )
@@ -150,7 +150,7 @@ def test_a_column_that_the_user_names(tokenizer: Any, tmp_path: Path) -> None:
         "And 3 + 3?",
     ]
     assert found.new_tokens == [9, 9]
-    with pytest.raises(UsageError, match="line 1: no 'question'; it has problem, answer"):
+    with pytest.raises(UsageError, match=r"line 1: .*'question'; .*problem, answer"):
         load(tokenizer, workload=str(path), prompt_column="question")
 
 
@@ -162,7 +162,7 @@ def test_a_data_set_as_datasets_reads_it(tokenizer: Any, tmp_path: Path) -> None
         load(tokenizer, workload=name, prompt_column="q")
     found = load(tokenizer, workload=f"{name}:test", prompt_column="q")
     assert len(found.prompts) == 3 and "a test question" in tokenizer.decode(found.prompts[0])
-    with pytest.raises(UsageError, match=r"no column prompt or .*; it has q; --prompt-column names the one"):
+    with pytest.raises(UsageError, match=r"no column prompt or .*; .* q; --prompt-column "):
         load(tokenizer, workload=f"{name}:test")
     with pytest.raises(UsageError, match="`datasets` cannot load it"):
         load(tokenizer, workload=f"hf:{tmp_path / 'none'}")
