@@ -17,8 +17,7 @@ WIDE = "model.layers.1.mlp.down_proj"
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("random")
-    for kind in ("bf16", "fp8-static"):
-        random_llama.make(folder / kind, 16, kind, "small")
+    random_llama.make(folder / "bf16", 16, "bf16", "small")
     return folder
 
 
@@ -45,6 +44,7 @@ def test_static_scales_give_nearly_the_same_answers(made: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM
 
+    random_llama.make(made / "fp8-static", 16, "fp8-static", "small")
     found = tensors(made / "fp8-static" / "model")
     scales = [found[f"{WIDE}.{name}"] for name in ("weight_scale", "input_scale")]
     scales += [found[f"model.layers.0.self_attn.{name}_scale"] for name in "kv"]

@@ -10,6 +10,17 @@ import pytest
 from harness.__main__ import COMMANDS
 from harness.common.paths import ROOT
 
+WRITE = """
+import contextlib, functools, pathlib, sys
+from harness import __main__
+from harness.commands import completion
+completion.flags_of = functools.cache(completion.flags_of)
+folder = pathlib.Path(sys.argv[1])
+for shell in ("bash", "zsh", "fish"):
+    sys.argv = ["llama31-mlperf", "completion", shell]
+    with (folder / shell).open("w") as script, contextlib.redirect_stdout(script):
+        __main__.main()
+"""
 ASK = """source "$1"
 COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}}-1))
 _llama31_mlperf
@@ -19,14 +30,10 @@ echo "${{COMPREPLY[*]}}"
 
 @pytest.fixture(scope="module")
 def scripts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    folder, found = tmp_path_factory.mktemp("completion"), {}
-    for shell in ("bash", "zsh", "fish"):
-        done = subprocess.run(
-            [sys.executable, "-m", "harness", "completion", shell], cwd=ROOT, capture_output=True, text=True, check=True
-        )
-        found[shell] = folder / shell
-        found[shell].write_text(done.stdout)
-    return found
+    """The script of each shell; the helps that all are made of are shown once."""
+    folder = tmp_path_factory.mktemp("completion")
+    subprocess.run([sys.executable, "-c", WRITE, folder], cwd=ROOT, check=True)
+    return {path.name: path for path in folder.iterdir()}
 
 
 def completed(script: Path, *words: str) -> list[str]:

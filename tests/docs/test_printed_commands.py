@@ -43,7 +43,10 @@ def commands(line: str) -> Iterator[list[str]]:
         yield [word for word in words if not word.startswith("...")]
 
 
-FOUND = sorted({(page.name, shlex.join(words)) for page in PAGES for words in printed(page.read_text())})
+FOUND = sorted(  # by command: what several pages print is asked for its help in one process of the tests
+    {(page.name, shlex.join(words)) for page in PAGES for words in printed(page.read_text())},
+    key=lambda found: found[::-1],
+)
 
 
 def test_commands_are_found() -> None:

@@ -624,6 +624,7 @@ def test_an_engine_that_ended_is_named_with_its_address(name: str, failure: str,
 # Chat, proxies, which server, which model.
 
 
+@pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.slow)], indirect=True)
 def test_a_chat_takes_messages_and_gives_their_text(processes: int) -> None:
     with client(
         fake := Fake(token_ids=False, extras=False), endpoint_api="chat", scenario="server", client_processes=processes

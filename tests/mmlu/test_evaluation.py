@@ -21,6 +21,7 @@ from harness.mmlu.data import DOMAINS, LETTERS, Data
 from harness.mmlu.scores import Scored
 from tests.conftest import ROOT, TOKEN, launch, tells
 from tests.runs.test_failed_runs import engines
+from tests.warm import cold
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,7 @@ def test_an_engine_that_dies_leaves_nothing_half_written(tmp_path: Path) -> None
     ],
 )
 def test_bad_input_ends_at_once(flags: list[str], words: str, tmp_path: Path) -> None:
-    done = evaluate(tmp_path, *flags)
+    done = evaluate(tmp_path, *flags, start=cold)
     assert done.code == 2, done.output
     assert words in done.output
     assert "Traceback" not in done.output

@@ -180,6 +180,7 @@ def test_other_requests_at_the_times_of_a_trace(tokenizer: Any, trace: Any) -> N
     assert len(library.prompts) > 6 and (found.queries, len(library.arrivals)) == (6, 6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [

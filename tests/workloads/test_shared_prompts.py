@@ -168,6 +168,7 @@ def test_a_data_set_as_datasets_reads_it(tokenizer: Any, tmp_path: Path) -> None
         load(tokenizer, workload=f"hf:{tmp_path / 'none'}")
 
 
+@pytest.mark.slow
 def test_a_run_asks_turns_in_their_order(tmp_path: Path) -> None:
     flags = ("--model", "demo", "--backend", "echo", "--mode", "performance", "--concurrency", "3")
     flags += ("--input-len", "20", "--output-len", "8", "--turns", "4", "--total-sample-count", "48")
