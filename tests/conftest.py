@@ -1,5 +1,6 @@
 """Shared by the tests: how to run the command, and demo runs that several tests look at."""
 
+import io
 import json
 import os
 import re
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
+from harness.config import cli
 from tests.warm import Started, Warm, cold
 
 settings.register_profile("busy", deadline=None)  # how long an example takes is the machine's business
@@ -74,6 +77,17 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
 def ended(*words: str) -> subprocess.CompletedProcess[str]:
     """A command of Python in a process of its own, to its end."""
     return subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, timeout=120)
+
+
+def called(main: Callable[[], object], *words: str) -> subprocess.CompletedProcess[str]:
+    """A command in this process, as `ended`: what starting Python would add is tested elsewhere."""
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.setattr(sys, "argv", list(words))
+        patch.setattr(cli, "in_utf8", lambda: None)  # which may start the command over
+        with pytest.raises(SystemExit) as end:
+            main()
+    return subprocess.CompletedProcess(words, end.value.code or 0, out.getvalue(), err.getvalue())  # type: ignore[arg-type]
 
 
 def tells(text: str, *parts: str) -> bool:

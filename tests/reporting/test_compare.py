@@ -6,16 +6,17 @@ from typing import Any
 
 import pytest
 
+from harness.commands import report as command
 from harness.common.errors import UsageError
 from harness.reporting import compare, compare_page
 from harness.reporting import report as rendering
 from harness.runs.folder import RunFolder
 from tests import made
-from tests.conftest import ended, tells
+from tests.conftest import called, tells
 
 
 def report(*arguments: str | Path) -> "subprocess.CompletedProcess[str]":
-    return ended("report.py", *map(str, arguments))
+    return called(command.main, "report.py", *map(str, arguments))
 
 
 def both(folder: Path, **changed: Any) -> list[compare.Compared]:

@@ -3,15 +3,14 @@
 import json
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from harness.commands import report as command
 from harness.common import files
 from harness.common.errors import UsageError
-from harness.common.paths import ROOT
 from harness.reporting import compare, compare_page, compare_plot, regression, style
 from harness.reporting import report as rendering
 from harness.reporting.paired import Difference, Divergence, Pair
@@ -19,7 +18,7 @@ from harness.runs import names
 from harness.runs.folder import RunFolder
 from harness.runs.probe import Probe
 from tests import made
-from tests.conftest import tells
+from tests.conftest import called, ended, tells
 
 
 def run(folder: Path, speed: float = 1024.0, others: list[str] | None = None, **asked: Any) -> compare.Compared:
@@ -175,7 +174,7 @@ def test_a_condition_that_is_none_is_refused(text: str, why: str) -> None:
 
 
 def report(*words: object) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run([sys.executable, "report.py", *map(str, words)], cwd=ROOT, capture_output=True, text=True)
+    return called(command.main, "report.py", *map(str, words))
 
 
 def test_the_exit_code_says_it(tmp_path: Path) -> None:
@@ -185,6 +184,7 @@ def test_the_exit_code_says_it(tmp_path: Path) -> None:
     ends = ("--baseline", "main", "--results-dir", tmp_path, "--fail-if")
     assert [report(word, *ends, "output_tokens_per_s<-3%").returncode for word in ("latest", "pr", "main")] == [1, 1, 0]
     assert report("20260131-b", *ends, "output_tokens_per_s<-20%").returncode == 0
+    assert ended("report.py", "pr", *map(str, ends), "output_tokens_per_s<-3%").returncode == 1
     other = report("pr", *ends, "answers changed")
     assert other.returncode == 2 and "NOT JUDGED" in other.stdout
     assert report("mian", *ends, "tokens_per_sec<-3%").stderr.endswith("did you mean main?\n")

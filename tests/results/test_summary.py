@@ -9,6 +9,7 @@ import jsonschema
 import pytest
 from rich.console import Console
 
+from harness.commands import report as command
 from harness.common import files
 from harness.common.errors import UsageError
 from harness.common.schema import SCHEMA, gpu_names
@@ -24,7 +25,7 @@ from harness.runs.records import RunFacts, RunStatus, Usage
 from harness.sweep import report as sweep_report
 from harness.tracking import send as tracking
 from tests import made
-from tests.conftest import ended, tells
+from tests.conftest import called, tells
 
 SCORE = {"score": 38.0, "reference": 38.7792, "low": 38.391408, "high": None, "interval": None, "verdict": "FAIL"}
 ACCURACY = {
@@ -166,15 +167,13 @@ def test_a_damaged_file_is_named_and_so_is_its_fault(tmp_path: Path, name: str, 
     run = made.run(tmp_path / "run")
     (run / name).parent.mkdir(parents=True, exist_ok=True)
     (run / name).write_text(text)
-    done = ended("report.py", str(run))
+    done = called(command.main, "report.py", str(run))
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
     assert message in done.stderr
     assert not (run / "report.md").exists()
 
 
 def test_our_own_mistakes_are_not_called_a_damaged_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from harness.commands import report as command
-
     run = made.run(tmp_path / "run")
     monkeypatch.setattr(rendering, "summarize", lambda *_: {}["ours"])
     monkeypatch.setattr(sys, "argv", ["report.py", str(run)])
