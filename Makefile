@@ -22,11 +22,11 @@ data: $(READY)            ## fetch CNN/DailyMail, the split that is measured
 	$(PY) -c "from harness.workloads.cnn_dailymail import from_hub; print(len(from_hub('validation')), 'articles')"
 
 test: $(VENV)/.ready-dev lint types  ## everything that must hold
-	$(PY) -m pytest -n 2 -m "not engine"
+	$(PY) -m pytest -n 2 --dist worksteal -m "not engine"
 	$(PY) -m pytest -n 2 --dist loadscope -m engine
 
 test-fast: $(VENV)/.ready-dev lint types  ## the tests that start no engine and take no ten seconds
-	$(PY) -m pytest -n 2 -m "not engine and not slow"
+	$(PY) -m pytest -n 2 --dist worksteal -m "not engine and not slow"
 
 lint: $(VENV)/.ready-dev
 	$(PY) -m ruff check .
