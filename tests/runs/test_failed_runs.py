@@ -187,7 +187,7 @@ def test_what_vllm_refuses_is_said_in_its_own_words(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("method", "message"),
     [
-        ("int8_per_channel_weight_only", "--quantization int8_per_channel_weight_only quantizes nothing"),
+        ("int8_per_channel_weight_only", "quantizes nothing"),
         ("fp8", "fp8 on a CPU"),
     ],
 )
