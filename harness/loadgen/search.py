@@ -71,7 +71,7 @@ def following(goal: Goal, done: Sequence[Probe], start: float) -> tuple[float, f
     if (
         known
         and known.completed_error > SHARP * known.completed
-        and not any(probe.capacity and long(probe) for probe in done)
+        and not any(long(probe) and probe.load > known.completed for probe in done)
     ):
         return OVERLOAD * known.completed, max(SHARP_S, goal.short(known.completed), least)
     rate = wanted(goal, done)
