@@ -178,22 +178,22 @@ def test_a_disturbed_probe_does_not_hold_the_search_down() -> None:
     assert search.wanted(GOAL, done[:1]) < 44.6
 
 
-def measured(
-    qps: float, completed: float, error: float, growth: float, ttft: tuple[float, float], took: float
+def fallen(
+    qps: float, completed: float, error: float, growth: float, ttft: tuple[float, float], took: float, seconds: float
 ) -> Probe:
-    """A probe that fell on an H200 (vLLM 0.32.0, FlashAttention 3, 2026-11-24): it sent what it should, TTFT p50 and p99
-    and a query's time p50 in milliseconds."""
+    """A probe that fell on an H200 (vLLM 0.32.0, FlashAttention 3, 2026-11-24): TTFT p50 and p99 and a query's time p50
+    in milliseconds."""
     queue = Queue(completed + growth, completed, error, growth, 2.0, 0.25, base_s=5.0, each_s=0.009)
     times = {"ttft_p50": ttft[0], "ttft_p99": ttft[1], "ttft_min": 25.0, "tpot_p50": 84.6, "tpot_p99": 84.7}
-    return Probe(qps, valid=False, **times, latency_p50=took, seconds=31.0, queue=queue)
+    return Probe(qps, valid=False, **times, latency_p50=took, seconds=seconds, queue=queue)
 
 
 def test_a_capacity_told_by_waits_of_seconds_is_not_asked_for_twice() -> None:
     held = Probe(50.1, True, 200.0, 33.4, ttft_p50=92.0, tpot_p50=26.0, latency_p50=3444.0, ttft_min=25.0, seconds=31.0)
     fell = [
-        measured(72.14, 54.42, 0.93, 14.0, (3187, 7739), 12859),
-        measured(86.57, 52.60, 0.95, 30.1, (7475, 16000), 18115),
-        replace(measured(60.49, 53.06, 0.52, 7.6, (3269, 9600), 13815), seconds=90.0),
+        fallen(72.14, 54.42, 0.93, 14.0, (3187, 7739), 12859, seconds=31.0),
+        fallen(86.57, 52.60, 0.95, 30.1, (7475, 16000), 18115, seconds=31.0),
+        fallen(60.49, 53.06, 0.52, 7.6, (3269, 9600), 13815, seconds=90.0),
     ]
     assert [one.capacity for one in fell] == [54.42, 52.60, 53.06]
     next_ = search.following(GOAL, [held, *fell], 41.75)
