@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from harness.config import mlperf
 from harness.endpoints import disclosure, inference, official, rehearsal, tree
 from harness.endpoints.campaign import Campaign
 from harness.endpoints.official import BANDS
+from harness.results.steady_state import SteadyState
 from harness.runs.probe import Probe
 from harness.submission import checker, description
 from tests.conftest import ROOT
@@ -289,7 +291,9 @@ def test_points_that_are_missing_are_named(tmp_path: Path) -> None:
 
 def test_what_a_short_curve_would_break() -> None:
     levels = [Probe(None, True, 1, 1, concurrency=n, tpot_p90=1) for n in (1, 64)]
-    tests = [rehearsal.Length(10.0, 90), rehearsal.Length(1300.0, 20_000)]
+    unknown = SteadyState("partial_dataset", "not found", 0)
+    steady = SteadyState("windowable", "steady state", 6, window=(1, 6), seconds=1250.0)
+    tests = [rehearsal.Level(10.0, 90, unknown), rehearsal.Level(1300.0, 20_000, steady)]
 
     class Run:
         accuracy = None
@@ -297,12 +301,15 @@ def test_what_a_short_curve_would_break() -> None:
     class Summary:
         run = Run()
 
-    said = list(rehearsal.breaches(Summary(), levels, tests))  # type: ignore[arg-type]
+    said = list(rehearsal.breaches(Summary(), levels, rehearsal.placed(levels), tests))  # type: ignore[arg-type]
     assert any("7" in line for line in said) and any("low_concurrency" in line for line in said)
     assert [line for line in said if "concurrency" in line and "region" not in line] == [
         "concurrency 1: 10 s measured; 600 s are the least",
         "concurrency 1: 90 requests; 13,368 are the least",
+        "concurrency 1: figures of the whole run, not of a steady state (not found, partial dataset)",
     ]
+    drifting = replace(steady, verdict="drifting up", drifts={"tpot_p50": 0.12})
+    assert "super-passes 2 to 6 of 6, 1,250 s; drifts: tpot p50 +12 %" in rehearsal.told(drifting)
 
 
 @pytest.mark.slow

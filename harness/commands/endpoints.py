@@ -23,6 +23,7 @@ from harness.endpoints.campaign import Campaign
 from harness.endpoints.official import Point
 from harness.results.summary import Summary
 from harness.runs import names
+from harness.runs.folder import facts_of
 from harness.submission import description
 from harness.workloads import cnn_dailymail
 from harness.workloads.cnn_dailymail import Article
@@ -147,14 +148,22 @@ def rehearse(asked: argparse.Namespace) -> int:
     print(
         f"{folder}: MLPerf Endpoints takes the official client's measurements alone. Of this curve its rules would say:"
     )
-    found = list(rehearsal.breaches(summary, levels, rehearsal.lengths(folder, levels)))
+    points = rehearsal.placed(levels)
+    tests = rehearsal.measured(folder, levels, points, facts_of(folder).plan.samples)
+    found = list(rehearsal.breaches(summary, levels, points, tests))
     print("\n".join(f"  {line}" for line in found) or "  nothing")
-    for probe in levels:
+    for probe, test in zip(levels, tests, strict=True):
         user = number(probe.tokens_per_sec_per_user) if probe.tokens_per_sec_per_user else "unknown"
         print(
             f"  r{probe.concurrency}: system_tps {number(probe.tokens_per_sec or 0.0)}, tps_per_user {user}, "
             f"TTFT p90 {number(probe.ttft_p90 or 0.0)} ms"
         )
+        if test.steady.tokens_per_sec and test.steady.tpot_p90:
+            print(
+                f"    steady: system_tps {number(test.steady.tokens_per_sec)}, tps_per_user "
+                f"{number(1000 / test.steady.tpot_p90)}, TTFT p90 {number(test.steady.ttft_p90 or 0.0)} ms "
+                f"({rehearsal.told(test.steady)})"
+            )
     return DONE
 
 
