@@ -76,10 +76,10 @@ def main() -> None:
         output = subprocess.run(
             [sys.executable, "-m", "benchmarks.overhead", scenario], capture_output=True, text=True, check=True
         ).stdout
-        row = json.loads(output.splitlines()[-1])
+        cost = json.loads(output.splitlines()[-1])
         print(
-            f"{scenario:10} {row['queries']:9,.0f} {row['queries_per_sec']:10,.0f} {row['cpu_us_per_query']:13.1f} "
-            f"{row['p99_ms']:15.3f}"
+            f"{scenario:10} {cost['queries']:9,.0f} {cost['queries_per_sec']:10,.0f} {cost['cpu_us_per_query']:13.1f} "
+            f"{cost['p99_ms']:15.3f}"
         )
 
 

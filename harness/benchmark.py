@@ -22,14 +22,14 @@ from harness.loadgen import target_rate as rates
 from harness.loadgen.failures import Sparing
 from harness.loadgen.probes import goal
 from harness.loadgen.session import Bench, Tested
-from harness.monitoring import background_load as others
+from harness.monitoring import background_load
 from harness.monitoring.engine_start import start
 from harness.monitoring.watchdog import Watchdog
 from harness.profiling import load as profiling
 from harness.profiling import traces
 from harness.quantization import checkpoints
 from harness.reporting import report as rendering
-from harness.results import endpoint_overhead as beside
+from harness.results import endpoint_overhead
 from harness.results.summary import Summary
 from harness.runs import folder as results
 from harness.runs.folder import RunFolder
@@ -118,8 +118,8 @@ def dry_run(config: RunConfig, say: Callable[[str], None]) -> int:
 def prepared(config: RunConfig, tokenizer: Any) -> tuple[Plan, samples.Library | None]:
     """The plan as far as it needs no engine, and the samples of a workload; None where they are MLPerf's."""
     workload = workload_samples.load(config, tokenizer)
-    asked, random = workload.asked if workload else None, model.has_random_weights(config)
-    plan = resolve(config, system.gpus(), model.weight_bytes(config), model.is_reference(config), asked, random)
+    request_set, random = workload.request_set if workload else None, model.has_random_weights(config)
+    plan = resolve(config, system.gpus(), model.weight_bytes(config), model.is_reference(config), request_set, random)
     checkpoints.title(config)  # a damaged one ends the run here
     if config.backend == "vllm" and config.computes:
         shared_memory.check(plan.data_parallel_size, plan.tensor_parallel_size, bool(system.gpus()))
@@ -143,7 +143,7 @@ def planned(
 
 def started(run: BenchmarkRun, library: samples.Library) -> Bench:
     """The run's engine, up, with the samples: the bench of its tests."""
-    config, taken = run.config, others.taken_gpus()
+    config, taken = run.config, background_load.taken_gpus()
     engine = engines.create(run.plan, run.folder.path / traces.FOLDER)
     start(engine, run.folder, config.stall_timeout, run.display)
     facts = run.facts
@@ -151,8 +151,8 @@ def started(run: BenchmarkRun, library: samples.Library) -> Bench:
     facts.engine_start_s, facts.engine_args = round(engine.start_s, 1), files.as_json(hide_settings(engine.args))
     facts.kernels = engine.kernels
     facts.concurrency = None if config.endpoint else engine.concurrency  # a server's own is not told
-    facts.checkpoint = checkpoints.title(config) if engine.running.quantized_checkpoint else None
-    run.adopt(replace(run.plan, running=engine.running))
+    facts.checkpoint = checkpoints.title(config) if engine.engine_state.quantized_checkpoint else None
+    run.adopt(replace(run.plan, engine_state=engine.engine_state))
     gc.collect()
     gc.freeze()  # what is loaded stays: no need to look through it again while measuring
     watchdog = Watchdog(engine, config.stall_timeout)
@@ -204,8 +204,8 @@ def by_trial(run: BenchmarkRun, bench: Bench) -> Plan:
 
 def by_history(run: BenchmarkRun, bench: Bench) -> Plan:
     """The plan with a share of the rate of the last Offline run, or else of a trial."""
-    known = known_offline(run.plan)
-    return rates.from_history(run.plan, known) if known else by_trial(run, bench)
+    last_offline = known_offline(run.plan)
+    return rates.from_history(run.plan, last_offline) if last_offline else by_trial(run, bench)
 
 
 def by_search(run: BenchmarkRun, bench: Bench) -> Plan:
@@ -268,10 +268,10 @@ def at_level(plan: Plan, bench: Bench, level: int) -> Plan:
 
 def start_rate(plan: Plan, bench: Bench) -> float:
     """Where a search begins: at a share of the Offline rate, known or from a short trial."""
-    row, known = plan.config.scenario_rules, known_offline(plan)
-    if known is None:
-        return (row.offline_share or 1.0) * calibrate(plan, bench).samples_per_sec
-    return (row.search_share or 1.0) * known.requests_per_sec
+    rules, last_offline = plan.config.scenario_rules, known_offline(plan)
+    if last_offline is None:
+        return (rules.offline_share or 1.0) * calibrate(plan, bench).samples_per_sec
+    return (rules.search_share or 1.0) * last_offline.requests_per_sec
 
 
 FINDERS: dict[rates.Need, Callable[[BenchmarkRun, Bench], Plan]] = {
@@ -333,7 +333,7 @@ def report(run: BenchmarkRun) -> Summary:
     """Writes all that is made from the run's logs, and shows the result."""
     config, display = run.config, run.display
     display.stage("writing the report")
-    run.facts.in_process = beside.find(run.plan, results.history(config.results_dir))
+    run.facts.in_process = endpoint_overhead.find(run.plan, results.history(config.results_dir))
     run.facts.stages = display.stages
     run.save()
     summary = rendering.build(run.folder.path)

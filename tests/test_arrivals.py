@@ -53,7 +53,7 @@ def config(**flags: Any) -> RunConfig:
 
 def plan(asked: RunConfig, tokenizer: Any) -> tuple[Plan, Any]:
     library = custom.load(asked, tokenizer)
-    return resolve(asked, [], 0, asked=library.asked if library else None), library
+    return resolve(asked, [], 0, request_set=library.request_set if library else None), library
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_a_trace_is_scaled_to_another_rate(tokenizer: Any, trace: Any) -> None:
 def test_requests_that_do_not_fit_are_left_out_and_counted(tokenizer: Any, trace: Any) -> None:
     found, library = plan(config(arrivals=str(trace(FILES["Mooncake"])), max_model_len=610), tokenizer)
     assert found.samples == 4 and any(
-        "left out 2 requests that are longer than 610" in said for said in library.asked.notes
+        "left out 2 requests that are longer than 610" in said for said in library.request_set.notes
     )
 
 

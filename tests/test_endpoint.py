@@ -429,7 +429,7 @@ def test_what_cannot_be_seen_is_said() -> None:
         config = RunConfig(model="demo", endpoint=tuple(engine.args["endpoints"]))
         plan = resolve(config, [], 0)
         assert "the server's caching cannot be seen from here" not in plan.deviations
-        plan = replace(plan, running=engine.running)
+        plan = replace(plan, engine_state=engine.engine_state)
         assert "the server's caching cannot be seen from here" in plan.deviations
         assert plan.setup["quantization"] == "unknown"
         assert plan.setup["endpoint"] == engine.args["endpoints"]

@@ -185,7 +185,7 @@ def test_a_large_workload_is_asked_no_longer_than_its_duration(tmp_path: Path) -
         config = RunConfig(**asked, server_target_qps=10.0, **more)
         library = custom.load(config, checkpoint.load_tokenizer(config))
         assert library is not None
-        assert resolve(config, [], 0, asked=library.asked).queries == queries
+        assert resolve(config, [], 0, request_set=library.request_set).queries == queries
 
 
 def test_scores_without_a_row(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ from harness.sweep.choice import Choice
 from harness.sweep.experiment import ExperimentOutcome, ExperimentRecord
 from harness.sweep.file import BASELINE, Experiment, Sweep
 from harness.sweep.knob import Knob, knob
-from harness.sweep.loop import opened, reopened
+from harness.sweep.loop import new, resume
 from tests import made
 from tests.test_ends import engines
 
@@ -201,14 +201,14 @@ def test_a_sweep_goes_on_after_failures_and_resumes(tmp_path: Path) -> None:
 
 def test_a_sweep_is_not_resumed_with_other_software(tmp_path: Path) -> None:
     path = written(tmp_path, SHORT + "isolation:\n  - {name: a, set: {seed: 1}}\n")
-    place = opened(sweep_file.load(path), tmp_path).folder
-    assert reopened(sweep_file.load(path), tmp_path).folder == place
+    place = new(sweep_file.load(path), tmp_path).folder
+    assert resume(sweep_file.load(path), tmp_path).folder == place
     facts = json.loads((place.path / "sweep.json").read_text())
     facts["system"]["packages"]["torch"] = "1.0"
     facts["system"]["cores"] += 1
     (place.path / "sweep.json").write_text(json.dumps(facts))
     with pytest.raises(UsageError, match="made with other cores and packages"):
-        reopened(sweep_file.load(path), tmp_path)
+        resume(sweep_file.load(path), tmp_path)
 
 
 @pytest.mark.engine
@@ -297,7 +297,7 @@ def test_an_interruption_while_memory_is_waited_for_costs_no_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     few = sweep_file.load(written(tmp_path, SHORT + "isolation:\n  - {name: a, set: {seed: 1}}\n"))
-    going = opened(few, tmp_path)
+    going = new(few, tmp_path)
     monkeypatch.setattr(experiment, "run", lambda *_, **__: ExperimentRecord(BASELINE, 0, "complete"))
     monkeypatch.setattr(experiment, "wait_for_gpu_memory", Mock(side_effect=KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt), Display(Console()) as display:
@@ -438,7 +438,7 @@ def test_speeds_known_from_elsewhere_are_drawn_and_told(tmp_path: Path) -> None:
 
 
 def busy(record: ExperimentRecord) -> ExperimentRecord:
-    return replace(record, outcome=replace(record.outcome, others=("other programs used 1.9 of 2 CPU cores",)))
+    return replace(record, outcome=replace(record.outcome, background_load=("other programs used 1.9 of 2 CPU cores",)))
 
 
 def test_on_an_axis_what_ran_on_a_busy_machine_is_hollow() -> None:

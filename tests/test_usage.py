@@ -38,7 +38,7 @@ THEN = VLLM.format(running=3, queries=300, hits=50, preempted=3, tokens=1512)
 
 def rows(*expositions: str) -> list[dict[str, float | None]]:
     reader, names = prometheus.Reader(), [column.name for column in prometheus.COLUMNS]
-    return [dict(zip(names, reader.row(2.0 * n, [text]), strict=True)) for n, text in enumerate(expositions)]
+    return [dict(zip(names, reader.values(2.0 * n, [text]), strict=True)) for n, text in enumerate(expositions)]
 
 
 def test_counters_become_increases_and_rates() -> None:

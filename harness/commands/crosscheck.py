@@ -212,25 +212,25 @@ TOOLS = (
 
 def main() -> int:
     prepare()
-    flags = Arguments(prog="llama31-mlperf crosscheck", description=(__doc__ or "").partition(":")[0] + ".")
-    flags.add_argument("--endpoint", required=True, metavar="URL", help="as in http://host:8000/v1")
-    flags.add_argument("--model", default="demo", help="as run.py takes it [demo]")
-    flags.add_argument("--dataset-path", type=Path, help="as run.py takes it")
-    flags.add_argument("--concurrency", type=int, default=4, metavar="N")
-    flags.add_argument("--requests", type=int, default=64, metavar="N")
-    flags.add_argument("--tokens", type=int, default=128, metavar="N", help="of an answer at most")
-    flags.add_argument("--out", type=Path, default=Path("crosscheck"), metavar="DIR", help="a new folder")
-    asked = flags.parse_args()
+    parser = Arguments(prog="llama31-mlperf crosscheck", description=(__doc__ or "").partition(":")[0] + ".")
+    parser.add_argument("--endpoint", required=True, metavar="URL", help="as in http://host:8000/v1")
+    parser.add_argument("--model", default="demo", help="as run.py takes it [demo]")
+    parser.add_argument("--dataset-path", type=Path, help="as run.py takes it")
+    parser.add_argument("--concurrency", type=int, default=4, metavar="N")
+    parser.add_argument("--requests", type=int, default=64, metavar="N")
+    parser.add_argument("--tokens", type=int, default=128, metavar="N", help="of an answer at most")
+    parser.add_argument("--out", type=Path, default=Path("crosscheck"), metavar="DIR", help="a new folder")
+    args = parser.parse_args()
     with ends_in_one_line():
-        config = RunConfig(model=asked.model, endpoint=(asked.endpoint,), dataset_path=asked.dataset_path)
-        if min(asked.concurrency, asked.requests, asked.tokens) < 1:
+        config = RunConfig(model=args.model, endpoint=(args.endpoint,), dataset_path=args.dataset_path)
+        if min(args.concurrency, args.requests, args.tokens) < 1:
             raise UsageError("--concurrency, --requests and --tokens take 1 or more.")
-        if asked.out.exists():
-            raise UsageError(f"--out {asked.out} is already there: choose another.")
-        asked.out.mkdir(parents=True)
-        folder = asked.out.resolve()
+        if args.out.exists():
+            raise UsageError(f"--out {args.out} is already there: choose another.")
+        args.out.mkdir(parents=True)
+        folder = args.out.resolve()
         served = next(iter(discovery.served(config)), config.model_path)
-        load = Load(config, asked.concurrency, asked.requests, asked.tokens, folder / "prompts.jsonl", folder, served)
+        load = Load(config, args.concurrency, args.requests, args.tokens, folder / "prompts.jsonl", folder, served)
         write_prompts(load)
         print(page([(tool, measured(tool, load)) for tool in TOOLS if tool.there()]))
     return DONE

@@ -68,8 +68,8 @@ def with_served_model(config: RunConfig) -> RunConfig:
     if {config.model, config.model_path} & set(names):
         return config
     if len(names) > 1:
-        asked = near(config.model, names)
-        raise UsageError(f"--model {config.model}: the server has {', '.join(names)}{asked}.")
+        suggestion = near(config.model, names)
+        raise UsageError(f"--model {config.model}: the server has {', '.join(names)}{suggestion}.")
     if config.model != DEFAULT_MODEL or not names or not ("/" in names[0] or names[0] in MODELS):
         return config
     served = replace(config, model=names[0])

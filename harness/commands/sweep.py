@@ -48,8 +48,8 @@ def command(
 ) -> None:
     with ends_in_one_line():
         limit = None if time_limit is None else 60 * time_limit
-        beside = gpus == "side-by-side"
-        chosen = Choice(tuple(only), start, repeat, timeout, {}, limit, beside, finalists, combine)
+        side_by_side = gpus == "side-by-side"
+        chosen = Choice(tuple(only), start, repeat, timeout, {}, limit, side_by_side, finalists, combine)
         raise SystemExit(run(path, chosen, resume=resume, dry_run=dry_run, results_dir=results_dir, mlflow=mlflow))
 
 
@@ -66,11 +66,11 @@ def run(path: Path, wanted: Choice, *, resume: bool, dry_run: bool, results_dir:
     from harness.tracking import launch
 
     processes.install_signal_handlers()
-    going = loop.reopened(sweep, results_dir) if resume else loop.opened(sweep, results_dir)
+    sweep_run = loop.resume(sweep, results_dir) if resume else loop.new(sweep, results_dir)
     with progress.Display(progress.lasting_console(sys.stdout.fileno())) as display:
-        code = loop.run(sweep, chosen, wanted, going, display)
-        if (going.folder.path / "report.md").exists():
-            launch.after(going.folder.path, mlflow, results_dir, display.done)
+        code = loop.run(sweep, chosen, wanted, sweep_run, display)
+        if (sweep_run.folder.path / "report.md").exists():
+            launch.after(sweep_run.folder.path, mlflow, results_dir, display.done)
         return code
 
 

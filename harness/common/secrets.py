@@ -108,13 +108,13 @@ def hide_word(word: str) -> str:
     return hide_text(ASSIGNED.sub(rf"\1{HIDDEN}", word))
 
 
-def hide_settings(settings: Any, known: bool = False) -> Any:
+def hide_settings(settings: Any, harmless: bool = False) -> Any:
     """Settings of another program as they may be written down: numbers, switches and enumerations; texts only under
     names that are known to hold nothing secret, as those below `known` are; `***` for any other."""
     if isinstance(settings, str):
-        return hide_text(settings) if known or not settings or PLAIN.fullmatch(settings) else HIDDEN
+        return hide_text(settings) if harmless or not settings or PLAIN.fullmatch(settings) else HIDDEN
     if isinstance(settings, list | tuple):
-        return [hide_settings(item, known) for item in settings]
+        return [hide_settings(item, harmless) for item in settings]
     if isinstance(settings, Mapping):
         return {
             key: HIDDEN

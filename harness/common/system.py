@@ -237,5 +237,5 @@ def program() -> str:
     """This program with its commit, if it is a checkout, and the packages that a number rests on."""
     found = detect()
     commit = f" ({found.git_revision[:12]})" if found.git_revision else ""
-    known = [f"{name} {found.packages[name]}" for name in BEHIND if name in found.packages]
-    return ", ".join([f"{NAME} {VERSION}{commit}", *known])
+    versions = [f"{name} {found.packages[name]}" for name in BEHIND if name in found.packages]
+    return ", ".join([f"{NAME} {VERSION}{commit}", *versions])

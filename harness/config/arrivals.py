@@ -67,15 +67,15 @@ def bursts(source: random.Random, numbers: Numbers) -> float:
 
 
 SHAPES = {
-    row.name: row
-    for row in (
+    shape.name: shape
+    for shape in (
         Shape("poisson", "poisson", exponential, nothing),
         Shape("constant", "constant", even, nothing),
         Shape("gamma", "gamma:CV", bursts, one),
         Shape("ramp", "ramp:A-B", exponential, two, lambda numbers: (numbers[0], numbers[1])),
     )
 }
-FORMS = "|".join((*(row.form for row in SHAPES.values()), "FILE"))
+FORMS = "|".join((*(shape.form for shape in SHAPES.values()), "FILE"))
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Asked:
         return self.shape.ends(self.numbers) if self.shape and self.shape.ends else None
 
 
-def asked(text: str) -> Asked:
+def parsed(text: str) -> Asked:
     """What a value of --arrivals means; what is no shape is a file. Raises UsageError."""
     name, _, rest = text.partition(":")
     if name not in SHAPES:
@@ -111,7 +111,7 @@ def asked(text: str) -> Asked:
 def times(text: str, rate: float, seconds: float, seed: int, together: int = 1) -> tuple[float, ...]:
     """When each request of a shape arrives, in seconds: from 0 on, at this mean rate, up to the first that is not
     before `seconds`, in whole rounds of `together`. Raises UsageError for more than `MOST_REQUESTS`."""
-    found = asked(text)
+    found = parsed(text)
     if found.shape is None:
         raise ValueError(f"{text} is no shape")
     if rate * seconds > MOST_REQUESTS:
@@ -180,7 +180,7 @@ class ArrivalFlags:
 
     @property
     def asked_arrivals(self) -> Asked | None:
-        return None if self.arrivals is None else asked(self.arrivals)
+        return None if self.arrivals is None else parsed(self.arrivals)
 
     @property
     def trace(self) -> Path:

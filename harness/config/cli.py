@@ -198,8 +198,8 @@ def load_file(path: Path, kind: type[EngineConfig]) -> dict[str, Any]:
     for key, value in settings.items():
         if "\0" in str(value):
             raise UsageError(f"--config {path}: {key}: no value can hold a NUL.")
-    known = [item.name for item in fields(kind)]
+    names = [item.name for item in fields(kind)]
     for key in settings:
-        if key not in known:
-            raise UsageError(f"--config {path}: unknown setting {key!r}{near(key, known)}")
+        if key not in names:
+            raise UsageError(f"--config {path}: unknown setting {key!r}{near(key, names)}")
     return settings

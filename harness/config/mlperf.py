@@ -101,8 +101,8 @@ class Scenario:
 SERVER_LIMITS = Limits(2000, 100)
 # Random arrivals come in bursts: Server's share leaves room for them. Interactive's TPOT limit is the tighter one.
 SCENARIO = {
-    row.name: row
-    for row in (
+    rules.name: rules
+    for rules in (
         Scenario("offline", "Offline", ("datacenter", "edge"), "all at once", "tokens_per_sec"),
         Scenario("server", "Server", ("datacenter",), "fixed rate", "tokens_per_sec", SERVER_LIMITS, 0.8, 0.9),
         Scenario(
@@ -129,7 +129,7 @@ SCENARIO = {
 }
 CATEGORIES = ("datacenter", "edge")
 UNOFFICIAL_BACKENDS = {"echo": "the echo engine computes nothing"}
-SCENARIOS = {one: tuple(row.name for row in SCENARIO.values() if one in row.categories) for one in CATEGORIES}
+SCENARIOS = {one: tuple(rules.name for rules in SCENARIO.values() if one in rules.categories) for one in CATEGORIES}
 
 
 def loadgen_model(category: str, scenario: str) -> str:

@@ -87,7 +87,7 @@ MODELS = {
         small=Small(cache_bytes=2**30, sequences=64),  # a CPU is as fast with 64 as with more, and shows several rounds
         reservation="the demo model",
         references=DEMO / "reference.json",
-        min_duration_s={name: 20.0 if row.streaming else 10.0 for name, row in mlperf.SCENARIO.items()},
+        min_duration_s={name: 20.0 if rules.streaming else 10.0 for name, rules in mlperf.SCENARIO.items()},
     ),
 }
 # Published checkpoints of the reference model, quantized by their makers.
@@ -105,8 +105,8 @@ QUANTIZE_JSON = "quantize.json"  # in a folder that `python -m harness.quantize`
 def model(name: str) -> ModelSpec:
     """The row of a short name, or of the model that a quantized folder was made of; any other name is a hub
     repository or a folder with MLPerf's own data."""
-    row = MODELS.get(name) or MODELS.get(made_of(name))
-    return ModelSpec(name) if row is None else row if name in MODELS else replace(row, path=name)
+    spec = MODELS.get(name) or MODELS.get(made_of(name))
+    return ModelSpec(name) if spec is None else spec if name in MODELS else replace(spec, path=name)
 
 
 def made_of(name: str) -> str:

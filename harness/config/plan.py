@@ -3,9 +3,10 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 from harness.common.errors import UsageError
+from harness.common.schema import stored_as
 from harness.common.secrets import hide_word
 from harness.common.system import GPU
 from harness.config import arrivals, mlperf, models
@@ -33,13 +34,15 @@ class Plan:
     seeds: mlperf.Seeds
     reference_model: bool = True  # whether the model has Llama-3.1-8B's shape
     random_weights: bool = False  # whether its weights were drawn at random
-    running: EngineState = EngineState()  # once the engine is up
+    engine_state: Annotated[EngineState, stored_as("running", "engine_state")] = EngineState()  # once the engine is up
     notes: tuple[str, ...] = ()
     target_qps: float | None = None  # Offline: samples/s expected; Server, Interactive: queries/s sent
     expected_latency_ms: float | None = None  # of a query: SingleStream, MultiStream
     samples_per_query: int = 1
     concurrency: int | None = None  # requests in flight at most; None: no such limit, or not known yet
-    asked: RequestSet | None = None  # where it is not MLPerf's samples
+    request_set: Annotated[RequestSet | None, stored_as("asked", "request_set")] = (
+        None  # where it is not MLPerf's samples
+    )
     official_data: bool = True  # whether the samples are MLPerf's, once they are read
 
     @property
@@ -49,7 +52,7 @@ class Plan:
     @property
     def max_new_tokens(self) -> int:
         """The longest answer, in tokens."""
-        return self.asked.max_new_tokens if self.asked else self.config.max_new_tokens
+        return self.request_set.max_new_tokens if self.request_set else self.config.max_new_tokens
 
     @property
     def limits(self) -> mlperf.Limits | None:
@@ -75,8 +78,8 @@ class Plan:
         flags = {name: getattr(self.config, name) for name in affecting(EngineConfig, "answers", "speed")}
         flags |= {name: getattr(self, name) for name in RESOLVED}
         flags |= {"endpoint": list(self.config.endpoint)} if self.config.endpoint else {}
-        flags |= {"quantization": self.running.quantization, "kv_cache_dtype": self.running.kv_cache_dtype}
-        flags |= {"workload": self.asked.key} if self.asked else {}
+        flags |= {"quantization": self.engine_state.quantization, "kv_cache_dtype": self.engine_state.kv_cache_dtype}
+        flags |= {"workload": self.request_set.key} if self.request_set else {}
         flags |= {
             "max_new_tokens": self.max_new_tokens,
             "engine_arg": sorted(map(hide_word, self.config.engine_arg)),
@@ -89,7 +92,7 @@ class Plan:
         return self.config.work | {
             "total_sample_count": self.samples,
             "samples_per_query": self.samples_per_query,
-            "workload": self.asked.key if self.asked else OFFICIAL,
+            "workload": self.request_set.key if self.request_set else OFFICIAL,
         }
 
     @property
@@ -97,15 +100,15 @@ class Plan:
         """When each query is due, in seconds since the first, where the schedule is our own and no trace's: up to the
         first that is not before the minimum duration, in whole rounds of samples that belong together."""
         name, rate = self.config.arrivals, self.target_qps
-        if name is None or rate is None or (self.asked and self.asked.replay):
+        if name is None or rate is None or (self.request_set and self.request_set.replay):
             return ()
-        together = self.samples if self.asked and self.asked.whole_rounds else 1
+        together = self.samples if self.request_set and self.request_set.whole_rounds else 1
         return arrivals.times(name, rate, self.min_duration_s, self.seeds.schedule, together)
 
     @property
     def scheduled(self) -> int:
         """How many queries a schedule of our own has."""
-        replay = self.asked.replay if self.asked else None
+        replay = self.request_set.replay if self.request_set else None
         return replay.requests if replay else len(self.schedule)
 
     @property
@@ -122,7 +125,7 @@ class Plan:
         if self.config.scenario_rules.capped:
             return max(WAVES * (self.concurrency or 1), mlperf.SURE_P90_QUERIES)
         own = self.config.min_duration != "auto"
-        if self.asked and own and self.config.scenario_rules.fixed_rate:
+        if self.request_set and own and self.config.scenario_rules.fixed_rate:
             return 1
         sure = self.config.scenario_rules.fixed_rate and not own
         return max(self.samples, mlperf.SURE_QUERIES) if sure else self.samples
@@ -145,7 +148,7 @@ class Plan:
         if self.config.scenario_rules.capped:  # with LoadGen's own reserve
             return max(self.min_queries, math.ceil(1.1 * self.min_duration_s * self.target_qps))
         wanted = max(self.min_queries, self.min_duration_s * self.target_qps)
-        if self.asked:
+        if self.request_set:
             return math.ceil(wanted)
         return math.ceil(wanted / self.samples) * self.samples
 
@@ -153,17 +156,17 @@ class Plan:
     def length(self) -> str:
         """How many queries a performance test has and how long it takes at least, in words; empty where the rate is not
         known yet. LoadGen takes whole passes of the samples."""
-        rate, row = self.target_qps, self.config.scenario_rules
-        if row.planned_by_rate and rate:
+        rate, rules = self.target_qps, self.config.scenario_rules
+        if rules.planned_by_rate and rate:
             least = 1.1 * self.min_duration_s * rate  # LoadGen's own reserve, where it sends all at once
             queries = self.queries or math.ceil(max(least, self.samples) / self.samples) * self.samples
             seconds = queries / rate
-        elif not row.planned_by_rate and self.expected_latency_ms and self.queries:
+        elif not rules.planned_by_rate and self.expected_latency_ms and self.queries:
             queries = self.queries
             seconds = queries / self.samples_per_query * self.expected_latency_ms / 1000
         else:
             return ""
-        return f"{queries:,} {'samples' if row.pace == 'all at once' else 'queries'} in about {minutes(seconds)}"
+        return f"{queries:,} {'samples' if rules.pace == 'all at once' else 'queries'} in about {minutes(seconds)}"
 
     @property
     def too_short(self) -> str | None:
@@ -211,26 +214,26 @@ class Plan:
         if not self.official_data:
             why.append(f"data of its own: not MLPerf's {mlperf.OFFICIAL[self.config.category].samples:,} prompts")
         official = mlperf.OFFICIAL[self.config.category].samples
-        if self.asked:
-            why.append(f"the workload {self.asked.name} instead of MLPerf's {OFFICIAL}")
+        if self.request_set:
+            why.append(f"the workload {self.request_set.name} instead of MLPerf's {OFFICIAL}")
         elif self.samples < official:
             why.append(f"{self.samples:,} of {official:,} samples")
         if self.min_duration_s < mlperf.MIN_DURATION_S and self.config.mode != "accuracy":
             why.append(f"at least {self.min_duration_s:g} s instead of {mlperf.MIN_DURATION_S:g} s")
-        if not self.asked and self.config.max_new_tokens != mlperf.MAX_NEW_TOKENS:
+        if not self.request_set and self.config.max_new_tokens != mlperf.MAX_NEW_TOKENS:
             why.append(f"{self.config.max_new_tokens} new tokens instead of {mlperf.MAX_NEW_TOKENS}")
         if self.limits != self.config.scenario_rules.limits and self.limits:
             why.append(f"custom latency limits (TTFT {self.limits.ttft_ms:g} ms, TPOT {self.limits.tpot_ms:g} ms)")
         if self.config.seed is not None:
             why.append("seeds of its own")
-        if self.running.speculation:
+        if self.engine_state.speculation:
             why.append("speculative decoding")
-        if self.running.prefix_caching:
+        if self.engine_state.prefix_caching:
             why.append("prefix caching: LoadGen repeats its samples, and would measure the cache")
-        if self.running.prefix_caching is None:
+        if self.engine_state.prefix_caching is None:
             why.append("the server's caching cannot be seen from here")
-        if self.running.kv_connector:
-            why.append(f"{self.running.kv_connector}: answers may rest on what was not computed in the test")
+        if self.engine_state.kv_connector:
+            why.append(f"{self.engine_state.kv_connector}: answers may rest on what was not computed in the test")
         if self.config.disable_accuracy_gate:
             why.append("the accuracy gate is switched off")
         return why
@@ -249,7 +252,7 @@ def resolve(
     gpus: Sequence[GPU],
     weight_bytes: int,
     reference_model: bool = True,
-    asked: RequestSet | None = None,
+    request_set: RequestSet | None = None,
     random_weights: bool = False,
 ) -> Plan:
     """Fills in every `auto` but the rates, which only a loaded engine can tell. `asked`: in place of MLPerf's samples.
@@ -257,17 +260,19 @@ def resolve(
     Raises UsageError where the sample count is more than there is, a request too long, or the GPUs are too few.
     """
     notes = []
-    task = replace(config.task, samples=asked.samples) if asked else config.task
+    task = replace(config.task, samples=request_set.samples) if request_set else config.task
     samples = task.samples if config.total_sample_count == "auto" else config.total_sample_count
     if samples > task.samples:
         raise UsageError(f"--total-sample-count {samples}: this data set has {task.samples:,} samples.")
-    if asked and asked.replay:
-        min_duration = asked.replay.least_s(None if config.min_duration == "auto" else config.min_duration)
+    if request_set and request_set.replay:
+        min_duration = request_set.replay.least_s(None if config.min_duration == "auto" else config.min_duration)
     elif config.min_duration != "auto":
         min_duration = config.min_duration
     else:
         min_duration = task.min_duration_s
-        if samples < task.samples and not (asked or config.scenario_rules.timed_here):  # others repeat, however few
+        if samples < task.samples and not (
+            request_set or config.scenario_rules.timed_here
+        ):  # others repeat, however few
             min_duration = max(1.0, round(task.min_duration_s * samples / task.samples, 1))
             notes.append(
                 f"minimum duration: {min_duration:g} s = {task.min_duration_s:g} s x {samples:,} / {task.samples:,}"
@@ -279,7 +284,7 @@ def resolve(
             f"parallelism: {len(gpus)} visible GPU(s), weights of {weight_bytes / 2**30:.1f} GiB: "
             f"tensor parallel {tensor}, data parallel {data}"
         )
-    model_len = context(config, asked)
+    model_len = context(config, request_set)
     seeds = mlperf.SEEDS[config.round]
     if config.seed is not None:
         seeds = mlperf.Seeds(config.seed, config.seed, config.seed)
@@ -287,7 +292,7 @@ def resolve(
     if config.scenario_rules.several and together > samples:
         raise UsageError(f"--samples-per-query {together}: this run has {samples:,} samples.")
     rates: dict[str, Any] = {"all at once": config.offline_expected_qps, "fixed rate": config.server_target_qps}
-    rates["own schedule"] = asked.replay.rate if asked and asked.replay else config.arrival_rate
+    rates["own schedule"] = request_set.replay.rate if request_set and request_set.replay else config.arrival_rate
     rate = rates.get(config.scenario_rules.pace)
     slowest = min(rate) if isinstance(rate, tuple) else rate
     if config.scenario_rules.fixed_rate and isinstance(slowest, float) and samples / slowest > MOST["min_duration"]:
@@ -308,20 +313,22 @@ def resolve(
         target_qps=rate if isinstance(rate, float) else None,
         samples_per_query=together if config.scenario_rules.several else 1,
         concurrency=max(config.levels, default=None),
-        asked=asked,
+        request_set=request_set,
     )
 
 
-def context(config: RunConfig, asked: RequestSet | None) -> int:
+def context(config: RunConfig, request_set: RequestSet | None) -> int:
     """The longest prompt plus answer. Raises UsageError where the model or a request asks for another."""
-    known, given = config.model_spec.positions, config.max_model_len
-    if given != "auto" and known and given > known:
-        raise UsageError(f"--max-model-len {given}: the {config.model} model knows contexts of {known} tokens at most.")
-    if asked and given != "auto":
-        asked.check_context(given, f"--max-model-len is {given:,}")
-    if asked and known:
-        asked.check_context(known, f"the {config.model} model knows {known:,} at most")
-    return max(config.model_spec.context, asked.longest if asked else 0) if given == "auto" else given
+    supported, given = config.model_spec.positions, config.max_model_len
+    if given != "auto" and supported and given > supported:
+        raise UsageError(
+            f"--max-model-len {given}: the {config.model} model knows contexts of {supported} tokens at most."
+        )
+    if request_set and given != "auto":
+        request_set.check_context(given, f"--max-model-len is {given:,}")
+    if request_set and supported:
+        request_set.check_context(supported, f"the {config.model} model knows {supported:,} at most")
+    return max(config.model_spec.context, request_set.longest if request_set else 0) if given == "auto" else given
 
 
 def parallelism(config: EngineConfig, gpus: Sequence[GPU], weight_bytes: int) -> tuple[int, int]:

@@ -226,8 +226,8 @@ class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
         for name in MOST:
             value = getattr(self, name)
             numbers = value if isinstance(value, tuple) else (value,) if isinstance(value, int | float) else ()
-            known = value in (None, "auto", "max") or (bool(numbers) and all(0 < n <= MOST[name] for n in numbers))
-            require(known, as_flag(name), f"a number above 0, at most {MOST[name]:,}")
+            in_range = value in (None, "auto", "max") or (bool(numbers) and all(0 < n <= MOST[name] for n in numbers))
+            require(in_range, as_flag(name), f"a number above 0, at most {MOST[name]:,}")
         for name in ("ttft_limit", "tpot_limit"):
             value = getattr(self, name)
             require(
@@ -272,7 +272,7 @@ class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
 
     def take_concurrency(self, given: Collection[str]) -> None:
         """--concurrency and its scenario imply each other. Raises UsageError where another one is given."""
-        capped = next(row.name for row in mlperf.SCENARIO.values() if row.capped)
+        capped = next(rules.name for rules in mlperf.SCENARIO.values() if rules.capped)
         if self.concurrency is not None and "scenario" not in given:
             object.__setattr__(self, "scenario", capped)
         if self.concurrency is not None and not self.scenario_rules.capped:
@@ -300,16 +300,16 @@ class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
     @property
     def arrival_rate(self) -> float | str:
         """Requests a second on average, where this program sends them: what was asked for, else a ramp's own."""
-        shape, asked = self.asked_arrivals, self.server_target_qps
-        if asked == "auto" and shape and shape.ends:
+        shape, rate = self.asked_arrivals, self.server_target_qps
+        if rate == "auto" and shape and shape.ends:
             return sum(shape.ends) / 2
-        return asked if isinstance(asked, float) else "auto"
+        return rate if isinstance(rate, float) else "auto"
 
     @property
     def levels(self) -> tuple[int, ...]:
         """The concurrencies that were given as numbers, in order."""
-        asked = self.concurrency
-        numbers = asked if isinstance(asked, tuple) else (asked,) if isinstance(asked, int) else ()
+        flag = self.concurrency
+        numbers = flag if isinstance(flag, tuple) else (flag,) if isinstance(flag, int) else ()
         return tuple(sorted(set(numbers)))
 
     @property
@@ -335,8 +335,8 @@ class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
     @property
     def clients(self) -> int:
         """Processes that ask an endpoint."""
-        asked = self.client_processes
-        return endpoints.client_processes(len(cores())) if asked == "auto" else asked
+        flag = self.client_processes
+        return endpoints.client_processes(len(cores())) if flag == "auto" else flag
 
     @property
     def scenario_rules(self) -> mlperf.Scenario:

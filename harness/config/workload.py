@@ -33,8 +33,8 @@ class Workload:
 
 
 WORKLOADS = {
-    row.name: row
-    for row in (
+    workload.name: workload
+    for workload in (
         Workload(OFFICIAL, None, "MLPerf's own: CNN/DailyMail articles, answers of at most 128 tokens"),
         Workload("chat", FOLDER / "chat.jsonl", "users of an assistant: short questions, some in mid-conversation"),
         Workload("classification", FOLDER / "classification.jsonl", "labelling of reviews and tickets: short answers"),
@@ -254,13 +254,13 @@ class WorkloadFlags(ArrivalFlags):
             raise UsageError("--prompt-column is for a file of requests, or hf:NAME, as --workload.")
         if self.official_workload:
             return
-        asked = f"--workload {self.workload}" if not synthetic else "--input-len"
-        asked = f"--arrivals {self.arrivals}" if self.replays_lengths else asked
+        flag = f"--workload {self.workload}" if not synthetic else "--input-len"
+        flag = f"--arrivals {self.arrivals}" if self.replays_lengths else flag
         if mode != "performance":
-            raise UsageError(f"{asked} has no reference answers, so speed alone is measured: add --mode performance.")
+            raise UsageError(f"{flag} has no reference answers, so speed alone is measured: add --mode performance.")
         for name in ("compliance", "dataset_path"):
             if name in given:
-                raise UsageError(f"{as_flag(name)} is for MLPerf's own samples; not with {asked}.")
+                raise UsageError(f"{as_flag(name)} is for MLPerf's own samples; not with {flag}.")
 
 
 def is_profile(workload: str) -> bool:

@@ -95,10 +95,10 @@ class Client:
         Raises EndpointError where any part of it does not come.
         """
         content = prompt if self.form.ids_in else self.text(prompt)
-        asked = self.sampling.of(max_new_tokens)
-        body = self.form.body(content, self.model, asked, stream)
+        sampling = self.sampling.of(max_new_tokens)
+        body = self.form.body(content, self.model, sampling, stream)
         async with self.posted(address, body) as response:
-            most = MOST_BYTES + BYTES_PER_TOKEN * asked.max_new_tokens
+            most = MOST_BYTES + BYTES_PER_TOKEN * sampling.max_new_tokens
             chunks = bounded(response.content.iter_any(), address, most)
             if response.status != 200:
                 raise EndpointError(f"{address} answered {response.status}: {await refusal(response)}")
@@ -106,7 +106,7 @@ class Client:
                 whole = piece(b"".join([chunk async for chunk in chunks]), address)
                 self.told.update(whole.usage or {})
                 tokens = self._tokens([whole], address)
-                self._check(len(tokens), asked, address)
+                self._check(len(tokens), sampling, address)
                 yield tokens
                 return
             pieces: list[Piece] = []
@@ -117,7 +117,7 @@ class Client:
             async for event in events(chunks, address):
                 pieces.append(piece(event, address))
                 count += max(1, len(pieces[-1].ids or ()))
-                if count > 2 * asked.max_new_tokens + SPARE_MESSAGES:
+                if count > 2 * sampling.max_new_tokens + SPARE_MESSAGES:
                     raise EndpointError(f"{address} does not obey max_tokens: it goes on after {count:,} messages")
                 told = pieces[-1].usage or told  # the last counts all of the answer
                 if not first and (first := self._encode(pieces, address)):
@@ -128,7 +128,7 @@ class Client:
                     yield ()
         self.told.update(told)
         rest = self._tokens(pieces, address)
-        self._check(len(first) + len(rest), asked, address)
+        self._check(len(first) + len(rest), sampling, address)
         if rest:
             yield rest
 
@@ -149,13 +149,13 @@ class Client:
             tokens.append(self.tokenizer.eos_token_id)
         return tokens
 
-    def _check(self, count: int, asked: Sampling, address: str) -> None:
+    def _check(self, count: int, sampling: Sampling, address: str) -> None:
         """Raises EndpointError for an answer of another length than was asked for, where the server gives token ids.
 
         Of text the tokens are counted here, and the server's own may be fewer.
         """
-        most = asked.max_new_tokens
-        if self.form.ids_out and (count > most or (asked.exact and count < most)):
+        most = sampling.max_new_tokens
+        if self.form.ids_out and (count > most or (sampling.exact and count < most)):
             raise EndpointError(f"{address} does not obey max_tokens: it sent {count:,} tokens instead of {most:,}")
 
     def _encode(self, pieces: Sequence[Piece], address: str) -> list[int]:
@@ -182,8 +182,8 @@ class Client:
                 yield response
         except TimeoutError:
             limit = f"{self.config.request_timeout:g} s (--request-timeout)"
-            asked = f"with {self.config.max_in_flight:,} requests at once at most (--max-in-flight)"
-            raise EndpointError(f"{address} did not finish an answer within {limit}, {asked}") from None
+            load = f"with {self.config.max_in_flight:,} requests at once at most (--max-in-flight)"
+            raise EndpointError(f"{address} did not finish an answer within {limit}, {load}") from None
         except aiohttp.ClientPayloadError:
             raise EndpointError(f"{address} broke the connection off in the middle of an answer") from None
         except (aiohttp.ClientError, ConnectionError) as error:

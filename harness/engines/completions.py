@@ -65,7 +65,9 @@ class Form:
         return f"{into}, {out}{least}{counts}{off}"
 
 
-FORMS = tuple(Form(*row) for row in product((True, False), (True, False), (True, False), (True, False)))  # best first
+FORMS = tuple(
+    Form(*traits) for traits in product((True, False), (True, False), (True, False), (True, False))
+)  # best first
 CHAT_FORMS = tuple(replace(form, chat=True) for form in FORMS if not form.ids_in)
 # What asks a server, by its name, not to answer from what it computed before.
 NO_CACHE = {"llama.cpp": (("cache_prompt", False),)}

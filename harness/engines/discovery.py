@@ -125,12 +125,12 @@ def served(config: RunConfig) -> list[str]:
 
     async def ask() -> list[str]:
         async with connected(config.request_timeout) as session:
-            asked = Discovery(config, session)
+            discovery = Discovery(config, session)
             until = time.monotonic() + (config.wait_ready or 0.0)
             found: list[str] = []
             for number, address in enumerate(config.endpoint):
-                await asked.ready(address, until)
-                listed = [str(item["id"]) for item in (await asked.models(address))[0]]
+                await discovery.ready(address, until)
+                listed = [str(item["id"]) for item in (await discovery.models(address))[0]]
                 found = listed if number == 0 else [name for name in found if name in listed]
             return found
 

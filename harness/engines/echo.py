@@ -34,7 +34,7 @@ class Echo(LoopThread):
     """Answers with as many tokens as are allowed: the prompt's own, from its first one on, over and over."""
 
     name, version = "echo", ""
-    running = EngineState()
+    engine_state = EngineState()
     concurrency = 256
     failure = None
 

@@ -81,11 +81,11 @@ class OpenAI(LoopThread):
     async def _start(self) -> None:
         self._client.open()
         self._places = asyncio.Semaphore(self.config.max_in_flight * len(self.config.endpoint))
-        asked = Discovery(self.config, self._client.session)
+        discovery = Discovery(self.config, self._client.session)
         until = time.monotonic() + (self.config.wait_ready or 0.0)
         for address in self.config.endpoint:
-            await asked.ready(address, until)
-        self.servers = [await asked.discover(address, self.max_model_len) for address in self.config.endpoint]
+            await discovery.ready(address, until)
+        self.servers = [await discovery.discover(address, self.max_model_len) for address in self.config.endpoint]
         for server in self.servers:
             server.form = await self._probe(server)
         same(self.servers, "serve different models", lambda server: server.model)
@@ -198,7 +198,7 @@ class OpenAI(LoopThread):
         raise UsageError("--profile: a server's own profiler cannot be read from here.")
 
     @property
-    def running(self) -> EngineState:
+    def engine_state(self) -> EngineState:
         """What a client cannot see is unknown."""
         unknown = "unknown"
         return EngineState(precision=unknown, quantization=unknown, kv_cache_dtype=unknown, prefix_caching=None)

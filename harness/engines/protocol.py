@@ -79,7 +79,7 @@ class Engine(Protocol):
         """Turns the engine's own profiler on, or off, which writes its trace. Raises EngineError."""
 
     @property
-    def running(self) -> EngineState:
+    def engine_state(self) -> EngineState:
         """What the engine made of its arguments and the checkpoint."""
 
     @property

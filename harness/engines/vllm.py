@@ -117,10 +117,10 @@ def extra_args(config: EngineConfig) -> dict[str, object]:
         return {}
     from vllm import AsyncEngineArgs
 
-    known = [item.name for item in fields(AsyncEngineArgs)]
+    arguments = [item.name for item in fields(AsyncEngineArgs)]
     for key in config.engine_args:
-        if key not in known:
-            raise UsageError(f"--engine-arg {key}: this vLLM has no such argument{near(key, known)}")
+        if key not in arguments:
+            raise UsageError(f"--engine-arg {key}: this vLLM has no such argument{near(key, arguments)}")
     return config.engine_args
 
 
@@ -131,8 +131,8 @@ def unknown(arguments: Iterable[str], variables: Iterable[str]) -> str:
         from vllm import AsyncEngineArgs, envs
     finally:
         logging.disable(logging.NOTSET)
-    known = {item.name for item in fields(AsyncEngineArgs)}
-    missing = [f"no engine argument {name}" for name in arguments if name not in known]
+    supported = {item.name for item in fields(AsyncEngineArgs)}
+    missing = [f"no engine argument {name}" for name in arguments if name not in supported]
     settable = envs.environment_variables
     missing += [f"no variable {name}" for name in variables if name.startswith("VLLM_") and name not in settable]
     return f"this vLLM has {', '.join(missing)}" if missing else ""
@@ -228,12 +228,12 @@ class VLLM(LoopThread):
 
         @cache
         def params(kind: RequestOutputKind, max_new_tokens: int | None) -> SamplingParams:
-            asked = sampling.of(max_new_tokens)
+            wanted = sampling.of(max_new_tokens)
             return SamplingParams(
-                temperature=asked.temperature,
-                max_tokens=asked.max_new_tokens,
-                min_tokens=asked.min_new_tokens,
-                ignore_eos=asked.exact,
+                temperature=wanted.temperature,
+                max_tokens=wanted.max_new_tokens,
+                min_tokens=wanted.min_new_tokens,
+                ignore_eos=wanted.exact,
                 detokenize=False,
                 output_kind=kind,
             )
@@ -290,7 +290,7 @@ class VLLM(LoopThread):
             raise EngineError(f"vLLM failed while answering: {first_line(error)}") from error
 
     @property
-    def running(self) -> EngineState:
+    def engine_state(self) -> EngineState:
         """What vLLM made of its arguments and the checkpoint."""
         setup = self._llm.vllm_config
         speculation = setup.speculative_config

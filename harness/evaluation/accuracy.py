@@ -140,7 +140,7 @@ def score(texts: Sequence[str], references: Sequence[str], workers: int | None =
     size = -(-len(pairs) // (4 * workers))
     chunks = [pairs[start : start + size] for start in range(0, len(pairs), size)]
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        return [row for rows in pool.map(rouge, chunks) for row in rows]
+        return [scores for rows in pool.map(rouge, chunks) for scores in rows]
 
 
 def totals(rows: Sequence[tuple[float, ...]]) -> mlperf.Scores:

@@ -58,8 +58,10 @@ def user_conf(plan: Plan) -> str:
     if plan.limits and plan.limits != plan.config.scenario_rules.limits and plan.config.scenario_rules.reported:
         settings["ttft_latency"] = f"{plan.limits.ttft_ms:.6g}"
         settings["tpot_latency"] = f"{plan.limits.tpot_ms:.6g}"
-    many = plan.asked or plan.config.scenario_rules.timed_here
-    if many and not (plan.asked and plan.asked.whole_rounds):  # no more than the duration takes, not all of them
+    many = plan.request_set or plan.config.scenario_rules.timed_here
+    if many and not (
+        plan.request_set and plan.request_set.whole_rounds
+    ):  # no more than the duration takes, not all of them
         settings["sample_concatenate_permutation"] = "0"
     return "".join(f"{plan.loadgen_model}.{scenario}.{key} = {value}\n" for key, value in settings.items())
 

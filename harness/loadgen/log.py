@@ -247,8 +247,8 @@ def interpret(values: Entries, errors: list[str], warnings: list[str]) -> TestRe
     """The entries of one finished test as a result. Raises ValueError, TypeError or KeyError where they make none."""
     found, verdict = entries(values), values.get("result_validity")
     failed = validity.failed(values)
-    for name, known in (("effective_scenario", SCENARIOS), ("effective_test_mode", MODES)):
-        if values[name] not in known:
+    for name, allowed in (("effective_scenario", SCENARIOS), ("effective_test_mode", MODES)):
+        if values[name] not in allowed:
             raise ValueError(f"{name} is {values[name]!r:.40}, which LoadGen does not have")
     if (counted := values.get("num_errors") or 0) > len(errors):
         errors = [*errors, f"{counted:,} errors were counted (num_errors), of which the log shows {len(errors):,}"]

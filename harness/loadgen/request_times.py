@@ -40,12 +40,12 @@ class SteadyPart:
 def write(folder: Path, rows: Sequence[tuple[int, int, int, float, float, float]], due: Sequence[float] = ()) -> None:
     """Keeps `COLUMNS` of each request, in the order of issue, and when each was `due`, if there was such a time; times
     by any one clock, in seconds."""
-    begin = min(due or [row[3] for row in rows], default=0.0)
+    begin = min(due or [request[3] for request in rows], default=0.0)
     with (folder / REQUESTS).open("w", newline="") as file:
         table = csv.writer(file)
         table.writerow([*COLUMNS, *([DUE] if due else [])])
-        for row, *more in zip(rows, *([due] if due else []), strict=True):
-            table.writerow([*row[:3], *(f"{time - begin:.6f}" for time in (*row[3:], *more))])
+        for request, *more in zip(rows, *([due] if due else []), strict=True):
+            table.writerow([*request[:3], *(f"{time - begin:.6f}" for time in (*request[3:], *more))])
 
 
 def samples(folder: Path) -> list[Sample]:
@@ -75,15 +75,17 @@ def own(folder: Path) -> list[Sample]:
     rows = zip(columns["sample"], begin, columns["first_token_s"], columns["done_s"], strict=True)
     found = [
         Sample(order, int(index), 1e3 * sent, 1e3 * (first - sent), 1e3 * (done - sent))
-        for order, (index, sent, first, done) in enumerate(tuple(float(cell or 0.0) for cell in row) for row in rows)
+        for order, (index, sent, first, done) in enumerate(
+            tuple(float(cell or 0.0) for cell in cells) for cells in rows
+        )
     ]
     return marked(found, folder)
 
 
 def dues(folder: Path) -> list[float]:
     """When each request of `requests.csv` was due, in the order of issue; none where there was no such time."""
-    known = read_columns(folder / REQUESTS).get(DUE, [])
-    return [due for due in known if due is not None]
+    column = read_columns(folder / REQUESTS).get(DUE, [])
+    return [due for due in column if due is not None]
 
 
 def with_own_times(result: TestResult, folder: Path, counts: Sequence[int]) -> TestResult:

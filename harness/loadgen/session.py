@@ -17,8 +17,7 @@ from harness.loadgen import client_delay, failures, queueing, request_times, sut
 from harness.loadgen import driver as loadgen
 from harness.loadgen.log import TestResult
 from harness.loadgen.probes import measured
-from harness.monitoring import background_load as others
-from harness.monitoring import recorder
+from harness.monitoring import background_load, recorder
 from harness.monitoring.background_load import Others
 from harness.monitoring.watchdog import Watchdog
 from harness.runs import folder as results
@@ -73,7 +72,7 @@ class Bench:
     def attempt(self, plan: Plan) -> tuple[Tested, TestResult, Probe]:
         """The performance test of the run, and what it came to."""
         tested = self.test("performance", plan)
-        result = token_times.read(tested.folder, plan.limits, plan.asked is not None)
+        result = token_times.read(tested.folder, plan.limits, plan.request_set is not None)
         return tested, result, self.point(tested, plan, result)
 
     def set_aside(self, attempt: Probe, number: int) -> Probe:
@@ -88,7 +87,7 @@ class Bench:
         folder = probe_folder(self.folder.sub("Probes"), load.partition(" ")[0])
         self.display.stage(f"probe at {load}, {short.length}", "load")
         tested = self.drive("performance", short, folder)
-        found = self.point(tested, short, token_times.read(folder, short.limits, short.asked is not None))
+        found = self.point(tested, short, token_times.read(folder, short.limits, short.request_set is not None))
         self.display.done(f"{load}: {'VALID' if found.valid else 'INVALID'}{found.why and f' ({found.why})'}")
         return found
 
@@ -111,7 +110,7 @@ class Bench:
         if isinstance(tested, sut.ScheduledSUT) and self.library.arrivals:
             tested.schedule = self.library.arrivals
         tested.timed, tested.max_failed = mode != "accuracy", plan.config.max_failed
-        if plan.running.prefix_caching:  # what one test computed is not to serve the next
+        if plan.engine_state.prefix_caching:  # what one test computed is not to serve the next
             self.engine.wait(self.engine.spawn(self.engine.reset_prefix_cache()), lambda: self.check(folder))
         total = loadgen.expected_queries(plan, mode)
         tested.expected = total or 0
@@ -128,10 +127,10 @@ class Bench:
         gpus = plan.watched_gpus
         recorded = recorder.recording(folder / "machine.csv", plan.config.extra_metrics, self.engine.expose, gpus)
         before, told = recorder.joules(gpus), self.engine.told()
-        with recorded, self.others(plan) as load:
+        with recorded, self.background_load(plan) as load:
             loaded = loadgen.run(mode, settings, tested, plan.samples, folder, watch)
         for said in load.said:
-            self.display.say(said if plan.config.endpoint else f"{said}: {others.SLOWER}", style="yellow")
+            self.display.say(said if plan.config.endpoint else f"{said}: {background_load.SLOWER}", style="yellow")
         after = recorder.joules(gpus)
         used = None if before is None or after is None else round(after - before, 1)
         facts = {"others_cpu_cores": load.cpu_cores, "others": load.said, "gpu_joules": used}
@@ -155,11 +154,11 @@ class Bench:
         queue = queueing.observed(tested.issued_at, tested.completed_at) if rated else None
         return Tested(folder, loaded, tested.new_tokens, queue, used)
 
-    def others(self, plan: Plan) -> AbstractContextManager[Others]:
+    def background_load(self, plan: Plan) -> AbstractContextManager[Others]:
         """Watches what other programs use; behind an endpoint, whether the client itself is what is slow."""
         if plan.config.endpoint:
-            return others.client_watched()
-        return others.watched(self.taken_gpus, bool(system.gpus()))
+            return background_load.client_watched()
+        return background_load.watched(self.taken_gpus, bool(system.gpus()))
 
     def measure(self, work: Coroutine[Any, Any, Result]) -> Result:
         """The result of work on the engine outside LoadGen, watched as its tests are."""

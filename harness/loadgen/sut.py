@@ -304,7 +304,7 @@ def create(engine: Engine, prompts: list[list[int]], plan: Plan) -> SUT:
     """The system under test of a scenario."""
     config = plan.config
     if config.scenario_rules.scheduled:
-        replay = plan.asked.replay if plan.asked else None
+        replay = plan.request_set.replay if plan.request_set else None
         return ScheduledSUT(engine, prompts, schedule=plan.schedule, by_sample=bool(replay and replay.each_its_own))
     if config.scenario_rules.capped:
         return CappedSUT(engine, prompts, at_once=plan.concurrency)

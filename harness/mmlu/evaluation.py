@@ -36,10 +36,10 @@ def evaluate(config: MMLUConfig, run: RunFolder, before: Path | None, display: D
         scores.check_comparable(rows_before, data.test)
     tokenizer = model.load_tokenizer(config)
     begin = time.perf_counter()
-    asked_for = prompts.build(data, config.num_fewshot, tokenizer, config.context)
+    scored_prompts = prompts.build(data, config.num_fewshot, tokenizer, config.context)
     facts["prompts_s"] = round(time.perf_counter() - begin, 3)
     letters = prompts.letter_tokens(tokenizer, prompts.text(data.test[0], []))
-    display.done(f"{len(asked_for):,} of {data.whole:,} questions on {len(subjects)} subjects from {data.source}")
+    display.done(f"{len(scored_prompts):,} of {data.whole:,} questions on {len(subjects)} subjects from {data.source}")
 
     sizes = parallelism(config, system.gpus(), model.weight_bytes(config))
     engine = vllm.VLLM(vllm.choosing_args(config, config.context, sizes, config.seed))
@@ -48,17 +48,17 @@ def evaluate(config: MMLUConfig, run: RunFolder, before: Path | None, display: D
     display.stage("warming up", "load")
     ask.warm_up(engine, letters, display, watchdog)
     display.stage("asking", "load")
-    asked = ask.ask(engine, asked_for, letters, display, run.path, watchdog)
-    display.done(f"{len(asked_for):,} questions in {asked.seconds:.1f} s")
+    answered = ask.ask(engine, scored_prompts, letters, display, run.path, watchdog)
+    display.done(f"{len(scored_prompts):,} questions in {answered.seconds:.1f} s")
     display.stage("stopping vLLM")
     engine.close()
 
     display.stage("writing the report")
     facts |= {"engine_start_s": round(engine.start_s, 1), "engine_args": hide_settings(engine.args)}
     record(config, run, facts)
-    rows = [scores.scored(answer, config.num_fewshot) for answer in asked.answers]
+    rows = [scores.scored(answer, config.num_fewshot) for answer in answered.answers]
     changes = scores.compare(rows_before, rows) if before else []
-    summary = report.write(run, config, data, asked, rows, changes, before)
+    summary = report.write(run, config, data, answered, rows, changes, before)
     results.finish(run, report.history_line(run, summary), say=display.done)
     with results.or_say(display.done, f"{config.runs / 'index.md'} could not be written"):
         report.write_index(config.runs)

@@ -32,7 +32,7 @@ def write(
     run: results.RunFolder,
     config: MMLUConfig,
     data: Data,
-    asked: AskedQuestions,
+    answered: AskedQuestions,
     rows: Sequence[Scored],
     changes: Sequence[ScoreChange],
     before: Path | None,
@@ -44,8 +44,8 @@ def write(
     facts = files.read(run.path / "config.json", MMLUFacts)
     summary = Overall(
         **dict(overall(rows)),
-        questions_per_s=len(rows) / asked.seconds,
-        seconds=asked.seconds,
+        questions_per_s=len(rows) / answered.seconds,
+        seconds=answered.seconds,
         test_questions=data.whole,
         num_fewshot=config.num_fewshot,
         notes=caveats(config, data, rows),
@@ -60,7 +60,7 @@ def write(
         )
         files.write_text(place / "samples.csv", to_csv(rows))
         if config.details:
-            files.write_text(place / "details.jsonl", details(data, asked, rows))
+            files.write_text(place / "details.jsonl", details(data, answered, rows))
         if changes:
             files.write_json(place / "comparison.json", [asdict(change) for change in changes])
         draw(place / "plots", rows, subjects)
@@ -74,7 +74,7 @@ def write(
             subjects=subjects,
             domain_of=DOMAIN_OF,
             letters=LETTERS,
-            shortened=[row for row in rows if row.dropped],
+            shortened=[question for question in rows if question.dropped],
             listed=LISTED,
             changes=changes,
             before=before,
@@ -104,27 +104,27 @@ def caveats(config: MMLUConfig, data: Data, rows: Sequence[Scored]) -> list[str]
         why.append(f"a sample of {len(data.test):,} of {data.whole:,} questions, seed {config.seed}")
     if (count := len({question.subject for question in data.test})) < len(DOMAIN_OF):
         why.append(f"{count} of {len(DOMAIN_OF)} subjects")
-    if cut := sum(bool(row.dropped) for row in rows):
+    if cut := sum(bool(question.dropped) for question in rows):
         why.append(f"{cut:,} of {len(rows):,} prompts with fewer than {config.num_fewshot} examples")
     return why
 
 
-def details(data: Data, asked: AskedQuestions, rows: Sequence[Scored]) -> str:
+def details(data: Data, answered: AskedQuestions, rows: Sequence[Scored]) -> str:
     """details.jsonl: each question with its text, beside what was answered."""
     lines = []
-    for answer, row in zip(asked.answers, rows, strict=True):
+    for answer, scored in zip(answered.answers, rows, strict=True):
         question = answer.prompt.question
         lines.append(
             {
-                "subject": row.subject,
-                "number": row.number,
+                "subject": scored.subject,
+                "number": scored.number,
                 "question": question.text,
                 "choices": question.choices,
-                "answer": row.answer,
-                "prediction": row.prediction,
-                "correct": row.correct,
-                "logprobs": dict(zip(LETTERS, row.logprobs, strict=True)),
-                "examples": [example.text for example in data.examples.get(row.subject, [])[: row.examples]],
+                "answer": scored.answer,
+                "prediction": scored.prediction,
+                "correct": scored.correct,
+                "logprobs": dict(zip(LETTERS, scored.logprobs, strict=True)),
+                "examples": [example.text for example in data.examples.get(scored.subject, [])[: scored.examples]],
             }
         )
     return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
@@ -230,7 +230,7 @@ def calibration(rows: Sequence[Scored]) -> Any:
 
     parts = [part for part in bins(rows) if part]
     scores = [score(part) for part in parts]
-    sure = [sum(row.confidence for row in part) / len(part) for part in parts]
+    sure = [sum(question.confidence for question in part) / len(part) for part in parts]
     figure, (top, bottom) = pyplot.subplots(
         2, 1, figsize=(6, 6), sharex=True, height_ratios=(3, 1), gridspec_kw={"hspace": 0.08}
     )
@@ -240,7 +240,7 @@ def calibration(rows: Sequence[Scored]) -> Any:
     top.errorbar(sure, heights, yerr=ends, fmt="o", color=BLUE, capsize=2, label="answers, by tenths; 95 % intervals")
     top.set(ylabel="share right", ylim=(0, 1.02), title="Calibration")
     top.legend(loc="upper left", framealpha=0.9, fontsize=9)
-    bottom.hist([row.confidence for row in rows], bins=4 * BINS, range=(0, 1), color=BLUE, alpha=0.5)
+    bottom.hist([question.confidence for question in rows], bins=4 * BINS, range=(0, 1), color=BLUE, alpha=0.5)
     bottom.set(xlabel="confidence: probability of the chosen letter among the four", ylabel="answers", xlim=(0.2, 1.01))
     for axes in (top, bottom):
         axes.grid()

@@ -50,8 +50,8 @@ def joules(gpus: int | None) -> float | None:
     """The energy that the first visible GPUs (None: all) have taken since their driver was loaded; None where they do
     not report it."""
     with cards() as (nvml, handles):
-        known = [ask(nvml.nvmlDeviceGetTotalEnergyConsumption, card) for card in handles[:gpus]]
-    return sum(known) / 1000 if known and None not in known else None
+        energies = [ask(nvml.nvmlDeviceGetTotalEnergyConsumption, card) for card in handles[:gpus]]
+    return sum(energies) / 1000 if energies and None not in energies else None
 
 
 @contextlib.contextmanager
@@ -85,10 +85,10 @@ def record(path: Path, stop: threading.Event, expose: Callable[[], list[str]] = 
         columns = [column.name for column in prometheus.COLUMNS]
         table.writerow(["seconds", "cpu_percent", "memory_gib", *names, *columns])
         psutil.cpu_percent()  # which tells of the time since it was last called
-        engine.row(0.0, expose())
+        engine.values(0.0, expose())
         while not stop.wait(1.0):
             seconds = time.monotonic() - begin
-            row = [round(seconds, 1), psutil.cpu_percent(), round(psutil.virtual_memory().used / 2**30, 2)]
+            machine = [round(seconds, 1), psutil.cpu_percent(), round(psutil.virtual_memory().used / 2**30, 2)]
             told = [ask(partial(read, nvml), card) for card in handles for read in GPU_COLUMNS.values()]
-            table.writerow([*row, *told, *engine.row(seconds, expose())])
+            table.writerow([*machine, *told, *engine.values(seconds, expose())])
             file.flush()

@@ -37,7 +37,7 @@ def run(plan: Plan, bench: Bench) -> Profile:
     measured = loadgen_log.read(bench.folder.path / results.FOLDER["performance"])
     ramp = ramp_s(plan, measured, bench.engine.concurrency)
     try:
-        if plan.running.prefix_caching:  # what the tests computed is not to serve the window
+        if plan.engine_state.prefix_caching:  # what the tests computed is not to serve the window
             bench.measure(bench.engine.reset_prefix_cache())
         bench.measure(window(bench.engine, load(plan, bench), ramp))
         found = traces.profile(folder)

@@ -58,7 +58,7 @@ def ids_in(text: str) -> list[str]:
 
 def picked(data: Any, ids: Sequence[str]) -> list[Article]:
     """The records of a data set with these ids. Raises UsageError where one is missing."""
-    rows = {id: row for row, id in enumerate(data["id"])}
+    rows = {id: index for index, id in enumerate(data["id"])}
     if missing := [id for id in ids if id not in rows]:
         raise UsageError(f"{len(missing):,} articles of the calibration list are not in the data set: {missing[0]} ...")
     chosen = data.select([rows[id] for id in ids])

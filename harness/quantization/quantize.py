@@ -117,10 +117,10 @@ def compress(path: str, prompts: list[list[int]], out: Path) -> None:
 
     place: Any = "auto" if torch.cuda.is_available() else "cpu"
     weights = AutoModelForCausalLM.from_pretrained(path, dtype="auto", device_map=place)
-    asked = {"input_ids": prompts, "attention_mask": [[1] * len(prompt) for prompt in prompts]}
+    samples = {"input_ids": prompts, "attention_mask": [[1] * len(prompt) for prompt in prompts]}
     oneshot(
         model=weights,
-        dataset=Dataset.from_dict(asked),
+        dataset=Dataset.from_dict(samples),
         recipe=QuantizationModifier(targets="Linear", scheme="FP8", ignore=["lm_head"], kv_cache_scheme=KV_CACHE),
         pipeline="basic",  # the whole model at once: one progress bar, and an 8B model fits
         num_calibration_samples=len(prompts),

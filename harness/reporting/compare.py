@@ -49,7 +49,7 @@ class Compared:
             fixed_rate=self.summary.scenario.fixed_rate and not searched,
             work=self.facts.plan.work,
             machine=self.summary.system.gpus or [f"{self.summary.system.cpu}, {self.summary.system.cores} cores"],
-            others=test.others,
+            background_load=test.background_load,
         )
 
     @property
@@ -60,9 +60,9 @@ class Compared:
     @property
     def flags(self) -> dict[str, str]:
         """All that was set, as words by name."""
-        asked = {name: value for name, value in self.facts.settings.items() if name not in ASIDE}
-        asked["max_new_tokens"] = self.facts.plan.max_new_tokens
-        return {name: words(value) for name, value in (asked | asdict(self.facts.plan.running)).items()}
+        settings = {name: value for name, value in self.facts.settings.items() if name not in ASIDE}
+        settings["max_new_tokens"] = self.facts.plan.max_new_tokens
+        return {name: words(value) for name, value in (settings | asdict(self.facts.plan.engine_state)).items()}
 
     @property
     def versions(self) -> dict[str, str]:
@@ -97,7 +97,7 @@ class Compared:
     def busy(self) -> str | None:
         """What other programs took of the machine during its performance test; None where there were none."""
         test = self.summary.run.performance
-        return "; ".join(test.others) or None if test else None
+        return "; ".join(test.background_load) or None if test else None
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class Speed:
     fixed_rate: bool  # LoadGen sent queries at a configured rate, so the speed says nothing of the engine
     work: Mapping[str, object]  # what was asked, by flag
     machine: list[str]  # its GPUs, or its CPU
-    others: list[str] = field(default_factory=list)  # what other programs took of it meanwhile, in words
+    background_load: list[str] = field(default_factory=list)  # what other programs took of it meanwhile, in words
 
     def differences(self, other: "Speed") -> str:
         """Why the two cannot be compared; empty where they can."""
@@ -121,7 +121,7 @@ class Speed:
             return "other machines"
         if not all(one.valid and one.passed for one in (self, other)):
             return "INVALID, or the accuracy gate failed"
-        if busy := [f"{name}: {said}" for name, one in (("A", self), ("B", other)) for said in one.others]:
+        if busy := [f"{name}: {said}" for name, one in (("A", self), ("B", other)) for said in one.background_load]:
             return "; ".join(busy)
         return "the speed follows from the configured rate" if self.fixed_rate or other.fixed_rate else ""
 
@@ -171,7 +171,7 @@ def last(results_dir: Path, count: int) -> list[Path]:
     if not results_dir.is_dir():
         raise UsageError(f"{results_dir}: no such folder; --results-dir names the one with the runs.")
     folders = sorted(path.parent for path in results_dir.glob("2*/summary.json"))
-    found = [path for path in folders if (known := results.known_status(path)) and known.status == "complete"]
+    found = [path for path in folders if (status := results.known_status(path)) and status.status == "complete"]
     if len(found) < 2:
         raise UsageError(
             f"--last {count}: {results_dir} holds {len(found)} finished runs; a comparison takes two or more."

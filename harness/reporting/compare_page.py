@@ -184,8 +184,8 @@ def ratios_of(column: RunColumn, refusals: Sequence[str]) -> list[str]:
     if not column.metric or not column.metric.better or column.metric.name in mlperf.SCORES:
         return [""] * len(refusals)
     first = column.values[0]
-    known = [
+    comparable = [
         isinstance(first, int | float) and isinstance(value, int | float) and bool(first) and not why and n > 0
         for n, (value, why) in enumerate(zip(column.values, refusals, strict=True))
     ]
-    return [f"{value / first:.3f}" if ok else "" for ok, value in zip(known, column.values, strict=True)]  # type: ignore[operator]
+    return [f"{value / first:.3f}" if ok else "" for ok, value in zip(comparable, column.values, strict=True)]  # type: ignore[operator]

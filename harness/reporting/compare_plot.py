@@ -64,12 +64,12 @@ def bars(part: Any, runs: Sequence[Compared], shown: dict[str, list[float | None
     panels = part.subplots(1, max(1, len(shown)), sharey=True, squeeze=False)
     for axes, (name, found) in zip(panels[0], shown.items(), strict=False):
         metric = metrics.BY_NAME[name]
-        for row, (run, value) in enumerate(zip(runs, found, strict=True)):
+        for place, (run, value) in enumerate(zip(runs, found, strict=True)):
             test = run.summary.run.performance
             color = BLUE if test and test.valid else RED
-            axes.barh(row, value or 0, color="none" if run.busy else color, edgecolor=color, height=0.65)
+            axes.barh(place, value or 0, color="none" if run.busy else color, edgecolor=color, height=0.65)
             label = metric.text(value) if value is not None else "–"
-            axes.annotate(label, (value or 0, row), (3, 0), textcoords="offset points", va="center", fontsize=8)
+            axes.annotate(label, (value or 0, place), (3, 0), textcoords="offset points", va="center", fontsize=8)
         axes.set(title=metric.label, xlim=(0, 1.3 * max(value or 0 for value in found) or 1))
         axes.locator_params(axis="x", nbins=4)
         axes.grid(axis="y", visible=False)
@@ -111,8 +111,8 @@ def overlaid(part: Any, runs: Sequence[Compared]) -> None:
         look = {"color": color, "marker": mark, "linewidth": 1, "label": name}
         look["markerfacecolor"] = "white" if run.busy else color
         for axes, (kind, _) in zip(panels, LATENCIES, strict=False):
-            known = [(probe.load, value) for probe in probes if (value := getattr(probe, f"{kind}_p99"))]
-            axes.plot([load for load, _ in known], [value for _, value in known], **look)
+            tail = [(probe.load, value) for probe in probes if (value := getattr(probe, f"{kind}_p99"))]
+            axes.plot([load for load, _ in tail], [value for _, value in tail], **look)
         points = measured(probes, max(1, run.summary.gpus))
         panels[2].plot([user for user, *_ in points], [speed for _, speed, _ in points], **look)
     for axes, (kind, title) in zip(panels, LATENCIES, strict=False):

@@ -60,17 +60,19 @@ def scores(accuracy: Accuracy) -> Any:
     checks = accuracy.checks
     figure, axes = pyplot.subplots(figsize=(8, 0.55 * len(checks) + 1.2))
     shares = [100 * check.score / check.reference for check in checks]
-    for row, (check, share) in enumerate(zip(checks, shares, strict=True)):
+    for place, (check, share) in enumerate(zip(checks, shares, strict=True)):
         good = check.low <= check.score and (check.high is None or check.score <= check.high)
-        axes.plot(share, row, "o", color=BLUE if good else RED, markersize=9, zorder=3)
-        axes.annotate(f"{check.score:,.6g}", (share, row), (0, 9), textcoords="offset points", ha="center", fontsize=9)
+        axes.plot(share, place, "o", color=BLUE if good else RED, markersize=9, zorder=3)
+        axes.annotate(
+            f"{check.score:,.6g}", (share, place), (0, 9), textcoords="offset points", ha="center", fontsize=9
+        )
         if check.interval:
             ends = [100 * end / check.reference for end in check.interval]
-            axes.plot(ends, [row, row], color=BLUE if good else RED, linewidth=2, alpha=0.5)
+            axes.plot(ends, [place, place], color=BLUE if good else RED, linewidth=2, alpha=0.5)
         for bound in (check.low, check.high):
             if bound is not None:
                 at = 100 * bound / check.reference
-                axes.plot([at, at], [row - 0.35, row + 0.35], color=RED, linewidth=2)
+                axes.plot([at, at], [place - 0.35, place + 0.35], color=RED, linewidth=2)
     axes.axvline(100, color=GREY, linewidth=1)
     axes.set_yticks(range(len(checks)), [check.name for check in checks])
     axes.set_ylim(len(checks) - 0.4, -0.7)

@@ -16,9 +16,9 @@ def kinds(profile: Profile) -> Any:
     rows = range(len(profile.kinds))
     figure, axes = pyplot.subplots(figsize=(8, 0.4 * len(profile.kinds) + 1.2))
     axes.barh(rows, [kind.percent for kind in profile.kinds], color=BLUE, height=0.6)
-    for row, kind in zip(rows, profile.kinds, strict=True):
+    for place, kind in zip(rows, profile.kinds, strict=True):
         text = f"{kind.percent:.1f} %"
-        axes.annotate(text, (kind.percent, row), (4, 0), textcoords="offset points", va="center", fontsize=9)
+        axes.annotate(text, (kind.percent, place), (4, 0), textcoords="offset points", va="center", fontsize=9)
     axes.set_yticks(rows, [kind.name for kind in profile.kinds])
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)

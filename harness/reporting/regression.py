@@ -113,8 +113,8 @@ class Sides:
 
     def refusal(self) -> str:
         """Why nothing may be judged; empty where it may."""
-        first, *others = self.everyone
-        for run in others:
+        first, *rest = self.everyone
+        for run in rest:
             flags = (first.flags, run.flags)
             names = sorted(key for key in flags[0] | flags[1] if flags[0].get(key) != flags[1].get(key))
             if wrong := [name for name in names if name not in {*self.may_differ, *HARMLESS}]:
@@ -131,8 +131,8 @@ class Sides:
             test = run.summary.run.performance
             if test is None or metric.of(run.summary) is None:
                 return f"{run.folder.name} has no {metric.label}"
-            if test.others:
-                return f"{run.folder.name}: machine busy: {'; '.join(test.others)}"
+            if test.background_load:
+                return f"{run.folder.name}: machine busy: {'; '.join(test.background_load)}"
             if not test.valid and not over_a_limit(run):
                 return f"{run.folder.name} is INVALID by LoadGen"
         if metric.name.endswith(("_per_sec", "_percent")) and any(
@@ -239,15 +239,15 @@ def changed(one: Condition, pair: Pair) -> Judgement:
 
 def rescored(one: Condition, pair: Pair) -> Judgement:
     """A score, its change in percent of the baseline's with the paired-bootstrap interval, or its value."""
-    row = next((row for row in pair.scores if one.metric and row.name == one.metric.name), None)
-    if row is None or not row.a:
+    score = next((score for score in pair.scores if one.metric and score.name == one.metric.name), None)
+    if score is None or not score.a:
         return Judgement(one.text, "NOT JUDGED", why="it is no mean over samples, so its change has no interval")
     if not one.change:
-        worse = row.b > one.bound if one.above else row.b < one.bound
-        return Judgement(one.text, "FAIL" if worse else "PASS", number(row.a, 6), number(row.b, 6))
-    change = AnswerChange(*(100 * value / row.a for value in (row.difference, row.low, row.high)))
+        worse = score.b > one.bound if one.above else score.b < one.bound
+        return Judgement(one.text, "FAIL" if worse else "PASS", number(score.a, 6), number(score.b, 6))
+    change = AnswerChange(*(100 * value / score.a for value in (score.difference, score.low, score.high)))
     verdict, why = told(one, change)
-    return Judgement(one.text, verdict, number(row.a, 6), number(row.b, 6), change.words, why)
+    return Judgement(one.text, verdict, number(score.a, 6), number(score.b, 6), change.words, why)
 
 
 def exit_code(judgements: Sequence[Judgement]) -> int:

@@ -19,8 +19,7 @@ from harness.evaluation.compliance import RESULT
 from harness.loadgen import log as loadgen_log
 from harness.profiling import traces
 from harness.reporting import answer, html, index, plots
-from harness.results import endpoint_overhead as beside
-from harness.results import metrics, performance, requests_table
+from harness.results import endpoint_overhead, metrics, performance, requests_table
 from harness.results import telemetry as usage
 from harness.results.advice import client, findings
 from harness.results.history import History
@@ -52,13 +51,13 @@ def build(folder: Path) -> Summary:
         "report.md.j2",
         few=mlperf.FEW,
         config=facts.plan.config,
-        asked=facts.plan.asked,
+        request_set=facts.plan.request_set,
         summary=summary,
         scenario=summary.scenario,
         numbers=metrics.rows(summary, "report"),
         headline=metrics.BY_NAME[summary.scenario.headline],
-        compared=beside.compared(summary),
-        cost=beside.cost(summary),
+        compared=endpoint_overhead.compared(summary),
+        cost=endpoint_overhead.cost(summary),
         quantities=usage.BY_NAME,
         title=answer.title(summary),
         facts=answer.facts(summary),
@@ -116,7 +115,7 @@ def tested(logs: Path, facts: RunFacts, whole: bool) -> Performance | None:
 
 
 def meta(folder: Path, facts: RunFacts, deviations: list[str], ended: str | None) -> Meta:
-    plan, config, running = facts.plan, facts.plan.config, facts.plan.running
+    plan, config, engine_state = facts.plan, facts.plan.config, facts.plan.engine_state
     return Meta(
         run=folder.resolve().name,
         label=config.label,
@@ -133,9 +132,9 @@ def meta(folder: Path, facts: RunFacts, deviations: list[str], ended: str | None
         ended=ended,
         deviations=deviations,
         notes=list(plan.notes),
-        precision=running.precision or config.precision,
-        quantization=running.quantization,
-        kv_cache_dtype=running.kv_cache_dtype,
+        precision=engine_state.precision or config.precision,
+        quantization=engine_state.quantization,
+        kv_cache_dtype=engine_state.kv_cache_dtype,
         checkpoint=facts.checkpoint,
         load_format=config.load_format,
         tensor_parallel_size=plan.tensor_parallel_size,
@@ -143,7 +142,7 @@ def meta(folder: Path, facts: RunFacts, deviations: list[str], ended: str | None
         max_model_len=plan.max_model_len,
         max_new_tokens=plan.max_new_tokens,
         batch_size=config.batch_size,
-        prefix_caching=running.prefix_caching,
+        prefix_caching=engine_state.prefix_caching,
         data=facts.data,
         mean_prompt_tokens=facts.mean_prompt_tokens,
         engine_start_s=facts.engine_start_s,

@@ -65,9 +65,9 @@ def generation(path: Path) -> Any | None:
 
 def shown(columns: Mapping[str, Sequence[float | None]], panels: Sequence[Drawn | tuple[Any, ...]]) -> list[Drawn]:
     """The panels that have something recorded, with its columns."""
-    known = [name for name, values in columns.items() if any(value is not None for value in values)]
+    recorded = [name for name, values in columns.items() if any(value is not None for value in values)]
     found = [
-        (label, [name for item in names for name in known if usage.BY_NAME[item].mine(name)], top)
+        (label, [name for item in names for name in recorded if usage.BY_NAME[item].mine(name)], top)
         for label, names, top in panels
     ]
     return [panel for panel in found if panel[1]]
@@ -103,8 +103,8 @@ def running(values: Sequence[float], window: int) -> list[float]:
     """The mean of each value and those around it, `window` in all, fewer at the ends; gaps count for nothing."""
     half = window // 2
     parts = (values[max(0, at - half) : at + half + 1] for at in range(len(values)))
-    known = ([value for value in part if not math.isnan(value)] for part in parts)
-    return [sum(part) / len(part) if part else math.nan for part in known]
+    measured = ([value for value in part if not math.isnan(value)] for part in parts)
+    return [sum(part) / len(part) if part else math.nan for part in measured]
 
 
 def called(column: str) -> str:
@@ -136,9 +136,11 @@ def stages(folder: Path, times: Sequence[Stage]) -> Any:
     )
     axes = panels[0, 0]
     ends = [stage.start_s for stage in times[1:]]
-    for row, ((_, start, kind), end) in enumerate(zip(times, ends, strict=False)):
-        axes.barh(row, end - start, left=start, color=GREY if kind == "other" else BLUE, height=0.6)
-        axes.annotate(f"{end - start:,.0f} s", (end, row), (4, 0), textcoords="offset points", va="center", fontsize=8)
+    for place, ((_, start, kind), end) in enumerate(zip(times, ends, strict=False)):
+        axes.barh(place, end - start, left=start, color=GREY if kind == "other" else BLUE, height=0.6)
+        axes.annotate(
+            f"{end - start:,.0f} s", (end, place), (4, 0), textcoords="offset points", va="center", fontsize=8
+        )
     axes.set_yticks(range(len(ends)), [stage.name for stage in times[:-1]])
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)

@@ -41,8 +41,8 @@ def bounds(test: Performance) -> list[str]:
         return [
             "No resource was saturated in the performance test: the load, or work between the steps, set the speed."
         ]
-    first, *others = test.ran_out
-    return [f"**What ran out first**: {first}.", *(f"{sentence(said)}." for said in others)]
+    first, *rest = test.ran_out
+    return [f"**What ran out first**: {first}.", *(f"{sentence(said)}." for said in rest)]
 
 
 def unsteady(test: Performance) -> list[str]:

@@ -24,8 +24,7 @@ def find(plan: Plan, history: Iterable[dict[str, object]]) -> InProcess | None:
             found = line if alike(plan, line) else found
     if found is None:
         return None
-    known = {metric.name: found.metric(metric.name) for metric in metrics.shown("index")}
-    values = {name: value for name, value in known.items() if value}
+    values = {metric.name: value for metric in metrics.shown("index") if (value := found.metric(metric.name))}
     return InProcess(run=found.run, settings=found.settings, metrics=values)
 
 

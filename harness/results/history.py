@@ -1,10 +1,10 @@
 """A line of results/history.jsonl: what outlives a run's folder."""
 
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 from pydantic import ConfigDict
 
-from harness.common.schema import SCHEMA, File
+from harness.common.schema import SCHEMA, File, stored_as
 from harness.config import workload as workloads
 from harness.results.summary import Summary, Verdict
 
@@ -41,17 +41,17 @@ class History(File):
     gpus: list[str] | None = None
     setup: dict[str, Any] | None = None
     work: dict[str, Any] | None = None
-    others: list[str] = []
+    background_load: Annotated[list[str], stored_as("others", "background_load")] = []
 
     @classmethod
     def of(cls, summary: Summary, metrics: dict[str, float | None]) -> Self:
         """The line of a run; `metrics` by name."""
         meta, test, score = summary.meta, summary.run.performance, summary.run.accuracy
         tokens = test.total_new_tokens if test else None
-        known: dict[str, Any] = {name: value for name, value in meta if name in cls.model_fields}
-        known |= metrics
+        values: dict[str, Any] = {name: value for name, value in meta if name in cls.model_fields}
+        values |= metrics
         return cls(
-            **known,
+            **values,
             schema_version=SCHEMA,
             valid=test.valid if test else None,
             samples_per_query=test.samples_per_query if test else None,
@@ -59,7 +59,7 @@ class History(File):
             verdict=score.verdict if score else None,
             scores=score.scores if score else None,
             gpus=summary.system.gpus,
-            others=test.others if test else [],
+            background_load=test.background_load if test else [],
         )
 
     @property

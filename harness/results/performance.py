@@ -28,7 +28,7 @@ def read(folder: Path, facts: RunFacts) -> Performance:
     """
     plan = facts.plan
     scenario = plan.config.scenario_rules
-    log = token_times.read(folder, plan.limits, plan.asked is not None, scenario.loadgen, "PerformanceOnly")
+    log = token_times.read(folder, plan.limits, plan.request_set is not None, scenario.loadgen, "PerformanceOnly")
     for name, found, planned in (
         ("seeds", log.seeds, asdict(plan.seeds)),
         ("minimum duration, ms", log.effective.get("min_duration_ms"), round(1000 * plan.min_duration_s)),
@@ -194,17 +194,17 @@ def near_peak(
 ) -> tuple[float, float] | None:
     """The shares of arithmetic and bandwidth of an Offline test of the reference model, all of it computed as the
     formula has it, on the GPUs of this host; else None."""
-    plan, known = facts.plan, facts.concurrency and seconds and len(prompts) == len(answers)
-    if not known or plan.config.scenario_rules.streaming or not plan.reference_model or plan.config.spans_hosts:
+    plan, complete = facts.plan, facts.concurrency and seconds and len(prompts) == len(answers)
+    if not complete or plan.config.scenario_rules.streaming or not plan.reference_model or plan.config.spans_hosts:
         return None
-    running = plan.running
-    if running.prefix_caching is not False or running.speculation or plan.config.precision == "fp32":
+    engine_state = plan.engine_state
+    if engine_state.prefix_caching is not False or engine_state.speculation or plan.config.precision == "fp32":
         return None
     return roofline.shares(
         roofline.Load(
             gpus=facts.system.gpus[: plan.tensor_parallel_size * plan.data_parallel_size],
-            bits=roofline.bits(running.quantization, models.in_eight_bits(plan.config.model)),
-            kv_cache_dtype=running.kv_cache_dtype,
+            bits=roofline.bits(engine_state.quantization, models.in_eight_bits(plan.config.model)),
+            kv_cache_dtype=engine_state.kv_cache_dtype,
             replicas=plan.data_parallel_size,
             concurrency=facts.concurrency or 1,
             prompts=prompts,
@@ -218,7 +218,7 @@ def capacity(plan: Plan, rate: float | None) -> Capacity | None:
     """What a rate of samples/s comes to; for MLPerf's whole set where the samples were MLPerf's."""
     if not rate:
         return None
-    official = plan.official_data and not plan.asked and not plan.config.model_spec.reservation
+    official = plan.official_data and not plan.request_set and not plan.config.model_spec.reservation
     official = official and plan.max_new_tokens == mlperf.MAX_NEW_TOKENS
     full = mlperf.OFFICIAL[plan.config.category].samples / rate if official else None
     return Capacity(requests_per_hour=3600 * rate, requests_per_day=86400 * rate, full_set_s=full)

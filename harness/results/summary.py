@@ -12,7 +12,7 @@ from pydantic import AliasChoices, ConfigDict, Field, JsonValue, computed_field,
 
 from harness.common.paths import ROOT
 from harness.common.progress import Stage
-from harness.common.schema import File, Model, absent
+from harness.common.schema import File, Model, absent, stored_as
 from harness.common.system import System
 from harness.config import mlperf
 from harness.config import workload as workloads
@@ -234,7 +234,7 @@ class Performance(Model):
     """What the servers behind an endpoint counted themselves; null where they did not, or there are none."""
     others_cpu_cores: float | None = None
     """CPU cores that other programs used during the test, on average."""
-    others: list[str] = []
+    background_load: Annotated[list[str], stored_as("others", "background_load")] = []
     """What other programs took of the machine, in words, where it may have cost speed."""
     concurrency: int | None = None
     """Requests in flight, where it was fixed; latencies are then this program's own, since each was sent."""

@@ -36,8 +36,8 @@ class Quantity:
     def of(self, columns: Mapping[str, Sequence[float | None]]) -> list[float | None]:
         """The values, a second each; None where it was not told."""
         wanted = [values for name, values in columns.items() if self.mine(name)]
-        rows = [[value for value in row if value is not None] for row in zip(*wanted, strict=True)]
-        return [sum(row) / (1 if self.total else len(row)) if row else None for row in rows]
+        seconds = [[value for value in values if value is not None] for values in zip(*wanted, strict=True)]
+        return [sum(values) / (1 if self.total else len(values)) if values else None for values in seconds]
 
     def mine(self, name: str) -> bool:
         head, _, rest = name.partition("_")
@@ -86,10 +86,10 @@ def of(path: Path) -> dict[str, Usage]:
     found = {}
     for quantity in QUANTITIES:
         values = zip(quantity.of(columns), lasted, strict=False)  # none of what was not recorded
-        known = [(value, time) for value, time in values if value is not None]
-        if whole := sum(time for _, time in known):
-            mean = sum(value * time for value, time in known) / whole
-            found[quantity.name] = Usage(mean=mean, max=max(value for value, _ in known))
+        measured = [(value, time) for value, time in values if value is not None]
+        if whole := sum(time for _, time in measured):
+            mean = sum(value * time for value, time in measured) / whole
+            found[quantity.name] = Usage(mean=mean, max=max(value for value, _ in measured))
     return found
 
 

@@ -52,8 +52,8 @@ class RunFolder:
 
     def fail(self, status: Literal["failed", "interrupted"], reason: str = "") -> None:
         """Marks a run that ended early; one that is complete stays so, whatever happens to it afterwards."""
-        known = known_status(self.path)  # a damaged one is replaced
-        if known is None or known.status != "complete":
+        before = known_status(self.path)  # a damaged one is replaced
+        if before is None or before.status != "complete":
             try:
                 self.set_status(status, reason)
             except OSError:  # a full disk: the bytes of the status before are there
@@ -105,13 +105,13 @@ def known_status(folder: Path) -> RunStatus | None:
 
 def ended_early(folder: Path, reported: bool = False) -> str | None:
     """When and why a run ended before its end, in words; None for one that is complete, or about to be (`reported`)."""
-    known = known_status(folder)
-    if known is None or known.status == "complete":
+    status = known_status(folder)
+    if status is None or status.status == "complete":
         return None
-    if known.status == "running":
+    if status.status == "running":
         return None if reported else "it was killed, or still runs"
-    why = f": {known.reason}" if known.reason not in ("", known.status) else ""
-    return f"{known.status}{f' at {known.time}' if known.time else ''}{why}"
+    why = f": {status.reason}" if status.reason not in ("", status.status) else ""
+    return f"{status.status}{f' at {status.time}' if status.time else ''}{why}"
 
 
 def facts_of(folder: Path) -> RunFacts:
@@ -175,8 +175,8 @@ def begun(name: str) -> tuple[str, int]:
 
 def ended(folder: Path) -> bool:
     """Whether a run is over; one whose status cannot be read is left alone."""
-    known = known_status(folder)
-    return known is not None and known.status != "running"
+    status = known_status(folder)
+    return status is not None and status.status != "running"
 
 
 def point_latest(run: RunFolder) -> None:

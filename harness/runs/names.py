@@ -25,8 +25,8 @@ def named(word: str, results_dir: Path) -> list[Path]:
     labels = labelled(results_dir)
     if found := labels.get(word):
         return found
-    known = ["latest", *labels, *(path.parent.name for path in results_dir.glob("*/config.json"))]
-    near = difflib.get_close_matches(word, known, n=1)
+    words = ["latest", *labels, *(path.parent.name for path in results_dir.glob("*/config.json"))]
+    near = difflib.get_close_matches(word, words, n=1)
     meant = f"; did you mean {near[0]}?" if near else "; --results-dir names the folder with the runs."
     raise UsageError(f"{word}: no path, and no run or label in {results_dir}{meant}")
 

@@ -84,7 +84,7 @@ def build_tree(arguments: argparse.Namespace) -> int:
     )
     base = tree.build(found, filled, arguments.system.stem, arguments.out)
     print(f"{base}: {', '.join(f'{entry.benchmark} {entry.scenario}' for entry in found)}, MLPerf v{found[0].round}")
-    if any(entry.performance.facts.plan.running.quantized_checkpoint for entry in found):
+    if any(entry.performance.facts.plan.engine_state.quantized_checkpoint for entry in found):
         print(f"to be filled in: {base / tree.NOTES}: how the checkpoint was quantized")
     for reason in refusals.official(found):
         print(f"the official checker will refuse: {reason}")

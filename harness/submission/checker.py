@@ -75,7 +75,7 @@ def version_of(tree: Path) -> str:
     if not logs:
         raise UsageError(f"{tree}: no performance logs in it; not a submission.")
     seeds = loadgen_log.read(logs[0].parent).seeds
-    for version, known in mlperf.SEEDS.items():
-        if seeds == vars(known):
+    for version, official in mlperf.SEEDS.items():
+        if seeds == vars(official):
             return version
     raise UsageError(f"{logs[0]}: its seeds are of no round this program knows; name one with --version.")

@@ -16,7 +16,7 @@ from harness.runs.folder import FOLDER, Test, facts_of, status_of
 from harness.runs.records import RunFacts
 
 BENCHMARK = {"datacenter": "llama3.1-8b", "edge": "llama3.1-8b-edge"}
-SCENARIO = {name: row.loadgen for name, row in mlperf.SCENARIO.items()} | {"interactive": "Interactive"}
+SCENARIO = {name: rules.loadgen for name, rules in mlperf.SCENARIO.items()} | {"interactive": "Interactive"}
 
 MODE: dict[Test, str] = {"accuracy": "AccuracyOnly", "performance": "PerformanceOnly", "test06": "PerformanceOnly"}
 

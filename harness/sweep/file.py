@@ -275,14 +275,14 @@ def explain(item: Any) -> str:
     where = ".".join(str(part) for part in item["loc"])
     if item["type"] == "extra_forbidden":
         key = str(item["loc"][-1])
-        known = [name for kind in (SweepFile, Change) for name in kind.model_fields]
-        return f"unknown key {key!r}{near(key, known)}"
+        keys = [name for kind in (SweepFile, Change) for name in kind.model_fields]
+        return f"unknown key {key!r}{near(key, keys)}"
     return f"{where}: {item['msg'][0].lower()}{item['msg'][1:]}"
 
 
 def misnamed(source: Source) -> Iterator[str]:
     """Settings that run.py does not have, or that are not a sweep's to set."""
-    known = [item.name for item in fields(RunConfig)]
+    flags = [item.name for item in fields(RunConfig)]
     content = source.content
     groups: list[tuple[tuple[str | int, ...], Mapping[str, Any]]] = [(("baseline", "set"), content.baseline.set)]
     for kind in ("isolation", "stacked"):
@@ -304,8 +304,8 @@ def misnamed(source: Source) -> Iterator[str]:
                 yield f"{source.at(*where, key)}: {as_flag(name)} is set by the sweep itself"
             elif name == "engine_arg":
                 yield f"{source.at(*where, key)}: write vLLM's arguments under `engine:`"
-            elif name not in known:
-                yield f"{source.at(*where, key)}: unknown setting {key!r}{near(name, known)}"
+            elif name not in flags:
+                yield f"{source.at(*where, key)}: unknown setting {key!r}{near(name, flags)}"
 
 
 def merged(start: Parts, change: Settings) -> Parts:

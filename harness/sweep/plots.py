@@ -59,8 +59,8 @@ def by_number(knob: str, points: Sequence[Point], references: Mapping[str, float
     axes.set(ylabel="output tokens/s" + "".join(note for note, true in notes if true), ylim=(0, None))
     mark(axes, axes.axhline, references)
     for kind, color in zip(kinds, (BLUE, ORANGE, GREY), strict=False):
-        known = [(point.x, value) for point in points if (value := point.tails[kind]) is not None]
-        panels[0, 1].plot([x for x, _ in known], [y for _, y in known], "o-", color=color, label=TAILS[kind])
+        tail = [(point.x, value) for point in points if (value := point.tails[kind]) is not None]
+        panels[0, 1].plot([x for x, _ in tail], [y for _, y in tail], "o-", color=color, label=TAILS[kind])
     if kinds:
         panels[0, 1].set(ylabel="p99, ms", yscale="log")
         panels[0, 1].legend(fontsize=8, framealpha=0.9)

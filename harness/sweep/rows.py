@@ -63,14 +63,14 @@ class Ratio:
 
 
 @dataclass(frozen=True)
-class Row:
+class ExperimentResult:
     """One experiment over all its rounds; `numbers` are means of the complete ones, by metric."""
 
     experiment: Experiment
     records: tuple[ExperimentRecord, ...]
     numbers: dict[str, float | None]
     ratio: Ratio | None = None
-    baseline_others: tuple[str, ...] = ()
+    baseline_load: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -114,9 +114,9 @@ class Row:
         return all(found) if found else None
 
     @property
-    def others(self) -> list[str]:
+    def background_load(self) -> list[str]:
         """What other programs took of the machine during its tests, or during the baseline's."""
-        return [*self.baseline_others, *(said for run in self.complete for said in run.others)]
+        return [*self.baseline_load, *(said for run in self.complete for said in run.background_load)]
 
     @property
     def usable(self) -> bool:
@@ -137,7 +137,7 @@ class Row:
     def effect(self) -> Effect:
         if self.ratio is None or self.name == BASELINE:
             return "unknown"
-        if self.others:
+        if self.background_load:
             return "busy machine"
         if self.brief:
             return "too short"
@@ -162,7 +162,7 @@ def clear(mean: float, low: float, high: float) -> Effect:
     return "no difference" if low >= 1 - NOISE and high <= 1 + NOISE else "unclear"
 
 
-def rows(state: State, final: bool = False) -> list[Row]:
+def rows(state: State, final: bool = False) -> list[ExperimentResult]:
     """A row for each experiment that was begun or skipped; ratios where the baseline's speed counts.
 
     `final`: of the runs at full length alone, else of all others.
@@ -171,11 +171,11 @@ def rows(state: State, final: bool = False) -> list[Row]:
     for item in state.experiments:
         records = tuple(r for r in state.records if r.experiment == item.name and r.final == final)
         if records:
-            found.append(Row(item, records, means(records)))
-    base = next((row for row in found if row.name == BASELINE and row.usable), None)
+            found.append(ExperimentResult(item, records, means(records)))
+    base = next((result for result in found if result.name == BASELINE and result.usable), None)
     if base is None:
         return found
-    return [replace(row, ratio=against(row, base), baseline_others=tuple(base.others)) for row in found]
+    return [replace(result, ratio=against(result, base), baseline_load=tuple(base.background_load)) for result in found]
 
 
 def scenario(item: Experiment) -> mlperf.Scenario:
@@ -199,11 +199,11 @@ def means(records: Sequence[ExperimentRecord]) -> dict[str, float | None]:
     return {metric.name: average([run.get(metric.name) for run in done]) for metric in metrics.shown("sweep")}
 
 
-def against(row: Row, base: Row) -> Ratio | None:
-    given = fixed_rate(row.experiment) or fixed_rate(base.experiment)
-    if given or other_work(row.experiment, base.experiment):
+def against(result: ExperimentResult, base: ExperimentResult) -> Ratio | None:
+    given = fixed_rate(result.experiment) or fixed_rate(base.experiment)
+    if given or other_work(result.experiment, base.experiment):
         return None
-    ratios = [speed / base.speeds[turn] for turn, speed in row.speeds.items() if turn in base.speeds]
+    ratios = [speed / base.speeds[turn] for turn, speed in result.speeds.items() if turn in base.speeds]
     return Ratio(mean(ratios), min(ratios), max(ratios), len(ratios), interval(ratios)) if ratios else None
 
 
@@ -218,5 +218,5 @@ def interval(ratios: Sequence[float]) -> tuple[float, float] | None:
 
 
 def average(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return mean(known) if known else None
+    measured = [value for value in values if value is not None]
+    return mean(measured) if measured else None

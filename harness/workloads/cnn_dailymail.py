@@ -30,7 +30,7 @@ class Library:
     articles: list[str]
     source: str
     new_tokens: list[int] | None = None
-    asked: RequestSet | None = None
+    request_set: RequestSet | None = None
     official: bool = True  # MLPerf's own samples, as far as their number and lengths tell
     conversations: list[int] | None = None  # of each sample, where several are turns of one: consecutive, in order
     salt: Salt | None = None

@@ -95,7 +95,7 @@ def drawn(config: RunConfig, tokenizer: Any, profile: Profile) -> Library:
     else:
         prompts, new, talks = conversations(profile, source, words, count)
     longest = max(len(prompt) + answer for prompt, answer in zip(prompts, new, strict=True)) + sharing.salt_tokens
-    asked = RequestSet(
+    request_set = RequestSet(
         name=profile.name,
         about=profile.about + sharing.said,
         samples=count,
@@ -107,7 +107,7 @@ def drawn(config: RunConfig, tokenizer: Any, profile: Profile) -> Library:
         whole_rounds=talks is not None,
     )
     salt = Salt.of(sharing, words)
-    return Library(prompts, [], [], "random token ids", new, asked, conversations=talks, salt=salt)
+    return Library(prompts, [], [], "random token ids", new, request_set, conversations=talks, salt=salt)
 
 
 def conversations(
@@ -140,8 +140,8 @@ def scaled(config: RunConfig, trace: Trace) -> list[float]:
     Raises UsageError where the trace is shorter than that.
     """
     begin, rate = trace.requests[0].at_s, (len(trace.requests) - 1) / trace.span_s
-    asked = config.server_target_qps
-    faster = asked / rate if isinstance(asked, float) else 1.0
+    rate_flag = config.server_target_qps
+    faster = rate_flag / rate if isinstance(rate_flag, float) else 1.0
     due = [(one.at_s - begin) / faster for one in trace.requests]
     if config.min_duration == "auto":
         return due
@@ -178,7 +178,7 @@ def traced(config: RunConfig, tokenizer: Any) -> Library:
     words, seed = words_of(tokenizer), config.seed or 0
     prompts = [prompt_of(one, words, seed) for one in requests]
     longest = max(requests, key=lambda one: one.prompt_tokens + one.output_tokens)
-    asked = RequestSet(
+    request_set = RequestSet(
         name=config.workload_name,
         about=f"random prompts of the lengths of {trace.format}'s trace, and answers of exact lengths",
         samples=len(requests),
@@ -192,7 +192,7 @@ def traced(config: RunConfig, tokenizer: Any) -> Library:
         replay=replay,
     )
     new = [one.output_tokens for one in requests]
-    return Library(prompts, [], [], str(trace.path), new, asked, arrivals=due)
+    return Library(prompts, [], [], str(trace.path), new, request_set, arrivals=due)
 
 
 def left_out(trace: Trace, unfit: int, most: int | None) -> list[str]:
