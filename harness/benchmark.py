@@ -13,7 +13,7 @@ from harness.common.schema import SCHEMA
 from harness.common.secrets import hide_settings
 from harness.config import checkpoint as model
 from harness.config.plan import Plan, resolve
-from harness.config.run import MOST, RunConfig
+from harness.config.run import MAXIMA, RunConfig
 from harness.engines import shared_memory
 from harness.evaluation import accuracy, compliance
 from harness.evaluation.accuracy import Evaluation
@@ -143,7 +143,7 @@ def planned(
 
 def started(run: BenchmarkRun, library: samples.Library) -> Bench:
     """The run's engine, up, with the samples: the bench of its tests."""
-    config, taken = run.config, background_load.taken_gpus()
+    config, taken = run.config, background_load.busy_gpus()
     engine = engines.create(run.plan, run.folder.path / traces.FOLDER)
     start(engine, run.folder, config.stall_timeout, run.display)
     facts = run.facts
@@ -156,7 +156,7 @@ def started(run: BenchmarkRun, library: samples.Library) -> Bench:
     gc.collect()
     gc.freeze()  # what is loaded stays: no need to look through it again while measuring
     watchdog = Watchdog(engine, config.stall_timeout)
-    return Bench(run.folder, engine, library, run.display, watchdog, taken_gpus=taken)
+    return Bench(run.folder, engine, library, run.display, watchdog, busy_gpus=taken)
 
 
 def official_samples(plan: Plan, tokenizer: Any) -> samples.Library:
@@ -253,7 +253,7 @@ def most_in_flight(run: BenchmarkRun, bench: Bench) -> Plan:
     def probe(level: int) -> Probe:
         return probed(run, bench, levels.short(at_level(plan, bench, level)))
 
-    found = levels.highest(probe, max(1, first), MOST["concurrency"])
+    found = levels.highest(probe, max(1, first), MAXIMA["concurrency"])
     if found is None:
         raise NotAcceptedError("a single request in flight does not keep the limits: see Probes/ in the run's folder.")
     return at_level(plan, bench, found)

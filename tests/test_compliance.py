@@ -216,7 +216,7 @@ def test_the_ordinary_sample_is_near_both_means(offline: Finished) -> None:
     records = from_json(ROOT / "demo" / "cnn_eval.json")
     prompts = [len(record.tokens or []) for record in records]
     folder = offline.folder / "Performance"
-    index = compliance.ordinary_sample(folder, prompts)
+    index = compliance.typical_sample(folder, prompts)
     answers = {
         sample.index: tokens
         for sample, tokens in zip(

@@ -205,7 +205,7 @@ def refused(*fakes: Fake, **flags: Any) -> str:
 
 def test_the_servers_own_metrics_come_with_it() -> None:
     with serving(Fake()) as fake, serving(Fake()) as other, client(fake, other) as engine:
-        texts = engine.expose()
+        texts = engine.prometheus_metrics()
         assert [text.splitlines()[0] for text in texts] == ["vllm:num_requests_running 0"] * 2
         assert "vllm:generation_tokens_total 0" in texts[0]
 
@@ -236,7 +236,7 @@ def test_pages_without_end_are_not_read_on() -> None:
     for page in ("/version", "/metrics"):  # which it need not have
         with client(Fake(without_end=page)) as engine:
             assert len(answer(engine, stream=False)[0]) == len(TOKENS)
-            assert engine.expose() == [] or page == "/version"
+            assert engine.prometheus_metrics() == [] or page == "/version"
 
 
 def test_a_line_without_end_is_not_read_on() -> None:

@@ -139,10 +139,10 @@ def test_runs_that_began_later_are_kept(tmp_path: Path) -> None:
 def test_a_run_that_was_stopped_and_continued_blames_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = SimpleNamespace(now=100.0)
     monkeypatch.setattr(time, "monotonic", lambda: clock.now)
-    engine: Any = SimpleNamespace(name="vLLM", heard_at=0.0)
+    engine: Any = SimpleNamespace(name="vLLM", last_response_at=0.0)
     dog = Watchdog(engine, 10)
     clock.now += 1
-    engine.heard_at = clock.now
+    engine.last_response_at = clock.now
     dog.check()
     clock.now += 10_000 + PAUSED_S
     dog.check()

@@ -40,7 +40,7 @@ def test_it_says_what_would_be_run(flags: dict[str, Any], words: list[str], tmp_
 
 
 def test_every_way_to_a_rate_is_said() -> None:
-    assert set(outlook.BEFORE) == set(get_args(Need)) == {"nothing", *benchmark.FINDERS}
+    assert set(outlook.PREPARATIONS) == set(get_args(Need)) == {"nothing", *benchmark.FINDERS}
 
 
 def test_it_ends_where_the_run_would() -> None:

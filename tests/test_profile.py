@@ -222,7 +222,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 LOADS: list[tuple[dict[str, Any], int | None]] = [
-    ({}, profiling.AHEAD * 4),
+    ({}, profiling.QUEUE_FACTOR * 4),
     ({"batch_size": 3}, 3),
     ({"scenario": "server", "server_target_qps": 200.0}, None),
     ({"category": "edge", "scenario": "singlestream"}, 1),

@@ -22,7 +22,7 @@ from harness.common.secrets import hide_word
 from harness.config.plan import resolve
 from harness.config.run import RunConfig
 from harness.reporting import compare, compare_page
-from harness.reporting.report import build, reservations, write_index
+from harness.reporting.report import build, result_deviations, write_index
 from harness.results.summary import Run
 from harness.runs import folder as results
 from harness.runs.folder import RunFolder, finish, history, open_run
@@ -393,7 +393,7 @@ def test_a_run_without_a_finished_test_has_no_report(tmp_path: Path) -> None:
     ],
 )
 def test_what_came_out_counts_as_much_as_the_settings(mode: str, run: dict[str, Any], why: list[str]) -> None:
-    assert list(reservations(Run(**run), mode)) == why
+    assert list(result_deviations(Run(**run), mode)) == why
 
 
 def test_a_full_disk_does_not_leave_a_run_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

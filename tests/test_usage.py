@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.common.system import ask
+from harness.common.system import query_or_none
 from harness.engines import prometheus
 from harness.monitoring import recorder
 from harness.reporting import report as rendering
@@ -107,7 +107,7 @@ def test_every_column_is_a_quantity_with_a_panel_or_a_share_of_time() -> None:
 def test_a_gpu_without_a_memory_sensor_tells_no_temperature(failed: int, degrees: int | None) -> None:
     field = SimpleNamespace(nvmlReturn=failed, value=SimpleNamespace(uiVal=81))
     nvml = SimpleNamespace(nvmlDeviceGetFieldValues=lambda card, ids: [field] * len(ids))
-    assert ask(partial(recorder.GPU_COLUMNS["memory_temperature_c"], nvml), None) == degrees
+    assert query_or_none(partial(recorder.GPU_COLUMNS["memory_temperature_c"], nvml), None) == degrees
 
 
 def test_a_line_that_came_late_counts_for_longer(tmp_path: Path) -> None:

@@ -6,13 +6,13 @@ import harness.common.interrupts  # noqa: F401
 from dataclasses import replace
 from typing import NoReturn
 
-from harness.common.coerce import near
+from harness.common.coerce import did_you_mean
 from harness.common.errors import UsageError
 from harness.config.cli import run_command
 from harness.config.models import DEFAULT_MODEL, MODELS
 from harness.config.run import RunConfig
 
-ABOUT = "Benchmark Llama-3.1-8B with MLPerf's LoadGen: accuracy, then performance."
+DESCRIPTION = "Benchmark Llama-3.1-8B with MLPerf's LoadGen: accuracy, then performance."
 EXAMPLES = (
     "python run.py --model demo",
     "python run.py --scenario server --server-target-qps max",
@@ -68,7 +68,7 @@ def with_served_model(config: RunConfig) -> RunConfig:
     if {config.model, config.model_path} & set(names):
         return config
     if len(names) > 1:
-        suggestion = near(config.model, names)
+        suggestion = did_you_mean(config.model, names)
         raise UsageError(f"--model {config.model}: the server has {', '.join(names)}{suggestion}.")
     if config.model != DEFAULT_MODEL or not names or not ("/" in names[0] or names[0] in MODELS):
         return config
@@ -81,4 +81,4 @@ def with_served_model(config: RunConfig) -> RunConfig:
 
 
 def main() -> None:
-    run_command(RunConfig, benchmark_run, ABOUT, EXAMPLES)
+    run_command(RunConfig, benchmark_run, DESCRIPTION, EXAMPLES)

@@ -16,7 +16,7 @@ from harness.config.cli import HELP, FlagCommand, prepare
 from harness.sweep import choice, file
 from harness.sweep.choice import Choice
 
-ABOUT = "Run a list of experiments, each in a process of its own, and put speed and accuracy side by side."
+DESCRIPTION = "Run a list of experiments, each in a process of its own, and put speed and accuracy side by side."
 
 
 def command(
@@ -77,5 +77,5 @@ def run(path: Path, wanted: Choice, *, resume: bool, dry_run: bool, results_dir:
 def main() -> None:
     prepare()
     app = typer.Typer(add_completion=False, context_settings=HELP)
-    app.command(cls=FlagCommand, help=ABOUT)(command)
+    app.command(cls=FlagCommand, help=DESCRIPTION)(command)
     app(prog_name=os.path.basename(sys.argv[0]))

@@ -51,7 +51,7 @@ class ModelSpec:
     """A model with its data: what `--model` names in short.
 
     `data` and `mmlu` are local files and folders, None where they come from the hub; `context` and `mmlu_context` are
-    the longest prompt plus answer, in tokens; `reservation` says why results of it are no results of Llama-3.1-8B.
+    the longest prompt plus answer, in tokens; `deviation` says why results of it are no results of Llama-3.1-8B.
     """
 
     path: str
@@ -61,7 +61,7 @@ class ModelSpec:
     data: Path | None = None
     mmlu: Path | None = None
     small: Small | None = None
-    reservation: str = ""
+    deviation: str = ""
     references: Path | None = None  # scores and sample counts by category, as OFFICIAL has them
     min_duration_s: dict[str, float] = field(default_factory=dict, hash=False)  # by scenario
 
@@ -85,7 +85,7 @@ MODELS = {
         data=DEMO / "cnn_eval.json",
         mmlu=DEMO / "mmlu",
         small=Small(cache_bytes=2**30, sequences=64),  # a CPU is as fast with 64 as with more, and shows several rounds
-        reservation="the demo model",
+        deviation="the demo model",
         references=DEMO / "reference.json",
         min_duration_s={name: 20.0 if rules.streaming else 10.0 for name, rules in mlperf.SCENARIO.items()},
     ),

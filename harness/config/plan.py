@@ -13,10 +13,10 @@ from harness.config import arrivals, mlperf, models
 from harness.config import endpoint as endpoints
 from harness.config.engine import EngineConfig, affecting
 from harness.config.engine_state import EngineState
-from harness.config.run import MOST, RunConfig
+from harness.config.run import MAXIMA, RunConfig
 from harness.config.workload import OFFICIAL, RequestSet
 
-RESOLVED = ("max_model_len", "tensor_parallel_size", "data_parallel_size")  # flags whose `auto` a plan resolves
+RESOLVED_FLAGS = ("max_model_len", "tensor_parallel_size", "data_parallel_size")  # flags whose `auto` a plan resolves
 WAVES = 8  # of requests, at least, in a test at fixed concurrency: the first and the last are its ramps
 
 
@@ -76,7 +76,7 @@ class Plan:
         Follows from what each flag affects; what `auto` came to stands for it.
         """
         flags = {name: getattr(self.config, name) for name in affecting(EngineConfig, "answers", "speed")}
-        flags |= {name: getattr(self, name) for name in RESOLVED}
+        flags |= {name: getattr(self, name) for name in RESOLVED_FLAGS}
         flags |= {"endpoint": list(self.config.endpoint)} if self.config.endpoint else {}
         flags |= {"quantization": self.engine_state.quantization, "kv_cache_dtype": self.engine_state.kv_cache_dtype}
         flags |= {"workload": self.request_set.key} if self.request_set else {}
@@ -118,7 +118,7 @@ class Plan:
         A minimum duration of the user's own is kept to, whatever comes of it. Where queries hold several samples, it is
         the percentile alone.
         """
-        if self.config.scenario_rules.several:
+        if self.config.scenario_rules.multi_sample_queries:
             return mlperf.SURE_P90_QUERIES
         if self.config.scenario_rules.scheduled:
             return self.scheduled
@@ -134,14 +134,14 @@ class Plan:
     def queries(self) -> int | None:
         """About how many samples LoadGen will issue in all, most often in whole permutations; None where it issues all
         at once, or where its rate is not known yet."""
-        pace = self.config.scenario_rules.pace
-        if self.config.scenario_rules.several:  # as long as a query takes less than expected
+        load_pattern = self.config.scenario_rules.load_pattern
+        if self.config.scenario_rules.multi_sample_queries:  # as long as a query takes less than expected
             lasting = 1000 * self.min_duration_s / (self.expected_latency_ms or math.inf)
             return self.samples_per_query * max(self.min_queries, math.ceil(lasting))
-        if pace == "one by one":  # up to the next whole permutation, also from the end of one
+        if load_pattern == "sequential":  # up to the next whole permutation, also from the end of one
             queries = max(self.samples, int(2000 * self.min_duration_s / (self.expected_latency_ms or math.inf)))
             return (queries // self.samples + 1) * self.samples
-        if pace == "all at once" or self.target_qps is None:
+        if load_pattern == "burst" or self.target_qps is None:
             return None
         if self.config.scenario_rules.scheduled:
             return self.scheduled
@@ -166,7 +166,7 @@ class Plan:
             seconds = queries / self.samples_per_query * self.expected_latency_ms / 1000
         else:
             return ""
-        return f"{queries:,} {'samples' if rules.pace == 'all at once' else 'queries'} in about {minutes(seconds)}"
+        return f"{queries:,} {'samples' if rules.load_pattern == 'burst' else 'queries'} in about {minutes(seconds)}"
 
     @property
     def too_short(self) -> str | None:
@@ -191,8 +191,8 @@ class Plan:
     def deviations(self) -> list[str]:
         """Why the result cannot stand beside MLPerf's; empty for a run of official length on the real model."""
         why = []
-        if self.config.model_spec.reservation:
-            why.append(self.config.model_spec.reservation)
+        if self.config.model_spec.deviation:
+            why.append(self.config.model_spec.deviation)
         elif not self.reference_model:
             why.append("another model than Llama-3.1-8B")
         if self.config.dummy_weights:
@@ -289,13 +289,13 @@ def resolve(
     if config.seed is not None:
         seeds = mlperf.Seeds(config.seed, config.seed, config.seed)
     together = max(config.batches) if config.batches else int(config.samples_per_query)  # type: ignore[arg-type]
-    if config.scenario_rules.several and together > samples:
+    if config.scenario_rules.multi_sample_queries and together > samples:
         raise UsageError(f"--samples-per-query {together}: this run has {samples:,} samples.")
-    rates: dict[str, Any] = {"all at once": config.offline_expected_qps, "fixed rate": config.server_target_qps}
-    rates["own schedule"] = request_set.replay.rate if request_set and request_set.replay else config.arrival_rate
-    rate = rates.get(config.scenario_rules.pace)
+    rates: dict[str, Any] = {"burst": config.offline_expected_qps, "poisson": config.server_target_qps}
+    rates["schedule"] = request_set.replay.rate if request_set and request_set.replay else config.arrival_rate
+    rate = rates.get(config.scenario_rules.load_pattern)
     slowest = min(rate) if isinstance(rate, tuple) else rate
-    if config.scenario_rules.fixed_rate and isinstance(slowest, float) and samples / slowest > MOST["min_duration"]:
+    if config.scenario_rules.fixed_rate and isinstance(slowest, float) and samples / slowest > MAXIMA["min_duration"]:
         days = samples / slowest / 86400
         raise UsageError(f"--server-target-qps {slowest:g}: {samples:,} queries would take {days:,.0f} days.")
     return Plan(
@@ -311,7 +311,7 @@ def resolve(
         random_weights,
         notes=tuple(notes),
         target_qps=rate if isinstance(rate, float) else None,
-        samples_per_query=together if config.scenario_rules.several else 1,
+        samples_per_query=together if config.scenario_rules.multi_sample_queries else 1,
         concurrency=max(config.levels, default=None),
         request_set=request_set,
     )

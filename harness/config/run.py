@@ -15,7 +15,7 @@ from harness.config import workload as workloads
 from harness.config.engine import EngineConfig, affecting
 from harness.config.flags import ACCURACY, BENCHMARK, DATA, MODEL, OUTPUT, RATE, SERVER, Auto, flag
 
-MOST = {  # what LoadGen can plan for: beyond, its counters overflow without a word
+MAXIMA = {  # what LoadGen can plan for: beyond, its counters overflow without a word
     "max_new_tokens": 10**6,
     "total_sample_count": 2**40,  # the data set sets the real one
     "min_duration": 30 * 24 * 3600,
@@ -223,11 +223,11 @@ class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
         if self.scenario not in allowed:
             raise UsageError(f"--category {self.category} takes --scenario {', '.join(allowed)}; not {self.scenario}.")
         require(self.seed is None or 0 <= self.seed < 2**32, "--seed", "a whole number from 0 to 4294967295")
-        for name in MOST:
+        for name in MAXIMA:
             value = getattr(self, name)
             numbers = value if isinstance(value, tuple) else (value,) if isinstance(value, int | float) else ()
-            in_range = value in (None, "auto", "max") or (bool(numbers) and all(0 < n <= MOST[name] for n in numbers))
-            require(in_range, as_flag(name), f"a number above 0, at most {MOST[name]:,}")
+            in_range = value in (None, "auto", "max") or (bool(numbers) and all(0 < n <= MAXIMA[name] for n in numbers))
+            require(in_range, as_flag(name), f"a number above 0, at most {MAXIMA[name]:,}")
         for name in ("ttft_limit", "tpot_limit"):
             value = getattr(self, name)
             require(
@@ -240,7 +240,7 @@ class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
             raise UsageError(f"--compliance {self.compliance} is for MLPerf's scenarios; {why}.")
         price = self.price_per_hour
         require(price is None or 0 <= price < math.inf, "--price-per-hour", "a number of 0 or more")
-        if "samples_per_query" in given and not self.scenario_rules.several:
+        if "samples_per_query" in given and not self.scenario_rules.multi_sample_queries:
             raise UsageError("--samples-per-query is for --scenario multistream only.")
         if self.batches and self.mode == "accuracy":
             raise UsageError(

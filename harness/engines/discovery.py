@@ -12,13 +12,13 @@ import aiohttp
 from harness.common.errors import EndpointError, UsageError
 from harness.config.run import RunConfig
 from harness.engines.client import KEY, connected, refusal, unreached, whole
-from harness.engines.completions import NAMES, VERSIONS, Form, excerpt
+from harness.engines.completions import NAMES, VERSIONS, RequestFormat, error_message
 
 ANSWER_S = 10.0  # for what a server tells of itself
 READY_S = 1.0  # between two tries of a server that loads
 PAGE_S = 1.0  # for a page that it need not have
-UNSTARTED = 8  # further requests that one without a first token weighs as: AMD's of MLPerf v6.1; benchmarks.balance
-SHORT = 60  # characters of what a server calls itself
+UNSTARTED_WEIGHT = 8  # of a request without a first token, in requests: AMD's of MLPerf v6.1; benchmarks.balance
+LONGEST_NAME = 60  # characters of what a server calls itself
 
 
 @dataclass
@@ -29,14 +29,14 @@ class Server:
     model: str
     name: str
     version: str
-    form: Form | None = None
+    form: RequestFormat | None = None
     in_flight: int = 0
     unstarted: int = 0  # of them, those without a first token
 
     @property
     def load(self) -> int:
         """A request that waits for its first token weighs as much as several that stream theirs."""
-        return self.in_flight + UNSTARTED * self.unstarted
+        return self.in_flight + UNSTARTED_WEIGHT * self.unstarted
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Discovery:
             with contextlib.suppress(UsageError):  # a page that it need not have
                 status, reply, _ = await self.get(root, path, PAGE_S)
                 if status == 200 and isinstance(reply.get(key), str):
-                    return excerpt(reply[key], SHORT)
+                    return error_message(reply[key], LONGEST_NAME)
         return ""
 
     async def get(self, address: str, path: str, limit_s: float = ANSWER_S) -> tuple[int, dict[str, Any], str]:
@@ -108,7 +108,7 @@ class Discovery:
                     reply = json.loads(await whole(response, address + path))
                 except (ValueError, RecursionError):
                     reply = None
-                return response.status, reply if isinstance(reply, dict) else {}, excerpt(header, SHORT)
+                return response.status, reply if isinstance(reply, dict) else {}, error_message(header, LONGEST_NAME)
         except TimeoutError:
             raise UsageError(f"--endpoint {address}: no answer within {limit_s:g} s.") from None
         except EndpointError as error:

@@ -52,7 +52,7 @@ class Engine(Protocol):
     args: dict[str, Any]
     sampling: Sampling
     start_s: float
-    heard_at: float  # when it last answered anything, by time.monotonic
+    last_response_at: float  # when it last answered anything, by time.monotonic
     kernels: dict[str, str]  # once started: its attention backend and linear kernel, as far as it tells
     cautions: list[str]  # once started: what its user should know of its settings
     loop: asyncio.AbstractEventLoop
@@ -86,7 +86,7 @@ class Engine(Protocol):
     def concurrency(self) -> int:
         """Most requests computed at once, over all replicas."""
 
-    def expose(self) -> list[str]:
+    def prometheus_metrics(self) -> list[str]:
         """Its own metrics in Prometheus' text format, a text for each server; none where it keeps none. From any thread
         but its own."""
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import psutil
 
-from harness.common.coerce import near
+from harness.common.coerce import did_you_mean
 from harness.common.errors import BenchmarkError, EngineError, UsageError, first_line
 from harness.common.processes import adopt_orphans, end_children
 from harness.common.system import gpus, has_amx
@@ -26,7 +26,7 @@ from harness.config.engine import EngineConfig
 from harness.config.engine_state import EngineState
 from harness.config.plan import Plan
 from harness.engines import profiler, sampling_of
-from harness.engines.hosts import LOST, Links
+from harness.engines.hosts import CONNECTION_LOST, RemoteEngineConnections
 from harness.engines.loop import LoopThread
 from harness.engines.prometheus import SOURCES
 from harness.engines.protocol import GREEDY, Sampling
@@ -36,7 +36,7 @@ from harness.runs.ending import by_signal
 DTYPES = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32"}
 # Other processes of the engine that may still be ending when it is closed get this long before they are killed.
 GRACE_S = 3.0
-ENDED = "vLLM's engine process ended unexpectedly"
+ENGINE_ENDED = "vLLM's engine process ended unexpectedly"
 CPU_BLOCK = 32
 EXTENSION = "worker_extension_cls"  # of --engine-arg: a class whose module each worker imports
 WORKER = "harness.engines.worker.Extension"
@@ -72,7 +72,7 @@ def args_for(plan: Plan) -> dict[str, object]:
 
 
 def choosing_args(config: EngineConfig, max_model_len: int, parallel: tuple[int, int], seed: int) -> dict[str, object]:
-    """The arguments for vLLM's AsyncEngineArgs of an engine that is asked with `Engine.choose`.
+    """The arguments for vLLM's AsyncEngineArgs of an engine that is asked with `Engine.score_choices`.
 
     Prompts share their beginnings, so prefix caching is on; log-probabilities are those after the restriction.
     """
@@ -120,11 +120,11 @@ def extra_args(config: EngineConfig) -> dict[str, object]:
     arguments = [item.name for item in fields(AsyncEngineArgs)]
     for key in config.engine_args:
         if key not in arguments:
-            raise UsageError(f"--engine-arg {key}: this vLLM has no such argument{near(key, arguments)}")
+            raise UsageError(f"--engine-arg {key}: this vLLM has no such argument{did_you_mean(key, arguments)}")
     return config.engine_args
 
 
-def unknown(arguments: Iterable[str], variables: Iterable[str]) -> str:
+def unsupported(arguments: Iterable[str], variables: Iterable[str]) -> str:
     """Which engine arguments and VLLM_ variables the installed vLLM does not have, in words; empty if it has all."""
     logging.disable()  # what vLLM says of the machine while it is imported does not matter here
     try:
@@ -154,10 +154,10 @@ class VLLM(LoopThread):
         self.args = args
         self.streaming = streaming
         self.sampling = sampling
-        self.heard_at = 0.0
+        self.last_response_at = 0.0
         self._ids = itertools.count()
         self._llm: Any = None
-        self._links: Links | None = None
+        self._links: RemoteEngineConnections | None = None
         self.start_s = 0.0
         self.version = ""
 
@@ -168,7 +168,7 @@ class VLLM(LoopThread):
         begin = time.monotonic()
         self.wait(self.spawn(self._start()), watch)
         if "data_parallel_size_local" in self.args:
-            self._links = Links(self._llm.engine_core)
+            self._links = RemoteEngineConnections(self._llm.engine_core)
         self.start_s = time.monotonic() - begin
 
     async def _start(self) -> None:
@@ -254,7 +254,7 @@ class VLLM(LoopThread):
         async for output in self._outputs(prompt, self._delta(max_new_tokens)):
             yield output.outputs[0].token_ids
 
-    async def choose(self, prompt: list[int], choices: list[int]) -> "ChoiceLogprobs":
+    async def score_choices(self, prompt: list[int], choices: list[int]) -> "ChoiceLogprobs":
         """The next token, restricted to the ids in `choices` (at most 20). Raises EngineError when the engine is dead.
 
         Takes an engine started with `choosing_args`.
@@ -280,7 +280,7 @@ class VLLM(LoopThread):
     async def _outputs(self, prompt: list[int], params: Any) -> AsyncIterator[Any]:
         try:
             async for output in self._llm.generate(self._prompt(prompt), params, str(next(self._ids))):
-                self.heard_at = time.monotonic()
+                self.last_response_at = time.monotonic()
                 yield output
         except (asyncio.CancelledError, GeneratorExit):
             raise
@@ -327,7 +327,7 @@ class VLLM(LoopThread):
         setup = self._llm.vllm_config
         return int(setup.scheduler_config.max_num_seqs * setup.parallel_config.data_parallel_size)
 
-    def expose(self) -> list[str]:
+    def prometheus_metrics(self) -> list[str]:
         """vLLM's own metrics, which it keeps in this process, if it was told to keep any."""
         if self.args["disable_log_stats"]:
             return []
@@ -339,8 +339,8 @@ class VLLM(LoopThread):
     def failure(self) -> str | None:
         """Why the engine will answer no more; None while it lives."""
         if self._links and self._links.broken:
-            return LOST
-        return f"{ENDED}{self._death()}" if self._llm is not None and self._llm.errored else None
+            return CONNECTION_LOST
+        return f"{ENGINE_ENDED}{self._death()}" if self._llm is not None and self._llm.errored else None
 
     def _death(self) -> str:
         """By which signal, if vLLM can tell."""

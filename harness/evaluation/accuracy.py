@@ -198,7 +198,7 @@ def judge(rows: Sequence[tuple[float, ...]], task: mlperf.Task, high_accuracy: b
             low, high, reference = bounds.gen_len[0] * part, bounds.gen_len[1] * part, reference * part
         value = getattr(scores, name)
         interval = (value, value) if spread is None else (float(spread[column][0]), float(spread[column][1]))
-        found = verdict(interval, low, high) if whole or len(rows) >= mlperf.FEW else "INCONCLUSIVE"
+        found = verdict(interval, low, high) if whole or len(rows) >= mlperf.FEWEST_BOOTSTRAPPED else "INCONCLUSIVE"
         checks.append(GateCheck(name, value, reference, low, high, None if whole else interval, found))
     return checks
 

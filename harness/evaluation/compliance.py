@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Test = Literal["test04", "test06"]
 
-LOGGED = 100  # samples of a TEST06 run, all of them logged
+LOGGED_SAMPLES = 100  # samples of a TEST06 run, all of them logged
 PERFORMANCE_MODE = 2
 AUDIT_SEED = 720381539243781796
 NOISE = 0.1  # TEST04: how much faster than ordinary samples the repeated one may be
@@ -63,7 +63,7 @@ def run(bench: "Bench", plan: Plan, test: Test, eos: int, loaded: Sequence[int])
         name = "verify_accuracy.txt"
     else:
         reference = bench.folder.path / FOLDER["performance"]
-        sample = ordinary_sample(reference, [len(prompt) for prompt in bench.library.prompts])
+        sample = typical_sample(reference, [len(prompt) for prompt in bench.library.prompts])
         folder = bench.test(test, plan, caching_audit(loaded.index(sample))).folder
         outcome, text = judge_test04(folder, reference, sample)
         name = "verify_performance.txt"
@@ -84,8 +84,8 @@ def consistency_audit() -> str:
         {
             "mode": PERFORMANCE_MODE,
             "accuracy_log_rng_seed": AUDIT_SEED,
-            "accuracy_log_sampling_target": LOGGED,
-            "min_query_count": LOGGED,
+            "accuracy_log_sampling_target": LOGGED_SAMPLES,
+            "min_query_count": LOGGED_SAMPLES,
             "min_duration": 0,
             "sample_concatenate_permutation": 0,
         }
@@ -116,8 +116,8 @@ def judge_test06(folder: Path, eos: int, streaming: bool) -> tuple[Outcome, str]
         counts = [entry["token_count"] for entry in entries]
     except (OSError, ValueError, RecursionError, TypeError, KeyError) as error:
         raise LoadGenError(f"{path}: not the log of a TEST06 run: {type(error).__name__}: {error}.") from None
-    if len(entries) < LOGGED:
-        raise LoadGenError(f"{path}: {len(entries)} samples logged; TEST06 asks for {LOGGED}.")
+    if len(entries) < LOGGED_SAMPLES:
+        raise LoadGenError(f"{path}: {len(entries)} samples logged; TEST06 asks for {LOGGED_SAMPLES}.")
     checks = {
         "first token": all(map(starts_as_reported, entries, answers)) if streaming else None,
         "end of text at most once": all(trailing(answer, eos) <= 1 for answer in answers),
@@ -144,7 +144,7 @@ def trailing(answer: Sequence[int], token: int) -> int:
     return next((n for n, other in enumerate(reversed(answer)) if other != token), len(answer))
 
 
-def ordinary_sample(folder: Path, prompts: Sequence[int]) -> int:
+def typical_sample(folder: Path, prompts: Sequence[int]) -> int:
     """The sample whose prompt and answer are nearest to the mean lengths of the performance test in `folder`.
 
     `prompts` holds each sample's prompt length, in tokens.

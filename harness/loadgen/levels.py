@@ -14,9 +14,9 @@ from harness.loadgen.search import PROBE_S
 from harness.loadgen.target_rate import OFFLINE_MARGIN, STREAM_TRIAL, TRIAL_S, Trial
 from harness.runs.probe import Probe
 
-APART = 4  # the ratio of one level to the next, of those that are chosen here
-NEAR = 1.1  # the lowest level too high over the highest that held, where the search ends
-MOST = 16  # probes of a search
+LEVEL_RATIO = 4  # the ratio of one level to the next, of those that are chosen here
+FINAL_RATIO = 1.1  # the lowest level too high over the highest that held, where the search ends
+MOST_PROBES = 16  # probes of a search
 Request = tuple[list[int], int | None]  # as `Library.requests`
 
 
@@ -24,7 +24,7 @@ def chosen(given: Sequence[int], concurrency: int) -> list[int]:
     """The levels to test: those given, or else powers of four up to what the engine computes at once."""
     if given:
         return list(given)
-    powers = [APART**n for n in range(20) if APART**n < concurrency]
+    powers = [LEVEL_RATIO**n for n in range(20) if LEVEL_RATIO**n < concurrency]
     return [*powers, concurrency]
 
 
@@ -89,7 +89,7 @@ def highest(probe: Callable[[int], Probe], first: int, most: int) -> int | None:
         return 2 * sum(said) > len(said)
 
     low, high, level = 0, most + 1, min(first, most)
-    while high - low > 1 and not (low and high / low <= NEAR) and len(held) < MOST:
+    while high - low > 1 and not (low and high / low <= FINAL_RATIO) and len(held) < MOST_PROBES:
         if holds(level):
             low = level
         else:

@@ -23,10 +23,12 @@ SEEDS = ("qsl", "sample_index", "schedule")
 PERCENTILES = ("50.00", "90.00", "95.00", "97.00", "99.00", "99.90")
 
 # The kinds of the entries that a result is read from.
-TEXTS = {"loadgen_version", "test_datetime", "effective_scenario", "effective_test_mode", "result_validity"}
-TEXTS |= {"result_invalid_reason", "early_stopping_result", "early_stopping_ttft_result", "early_stopping_tpot_result"}
-ONCE = ("result_", "effective_", "early_stopping")  # entries that no log has twice with different values
-ANSWERS = {*validity.ENTRY.values(), "requested_use_token_latencies"}
+TEXT_ENTRIES = {
+    *("loadgen_version", "test_datetime", "effective_scenario", "effective_test_mode", "result_validity"),
+    *("result_invalid_reason", "early_stopping_result", "early_stopping_ttft_result", "early_stopping_tpot_result"),
+}
+UNIQUE_ENTRIES = ("result_", "effective_", "early_stopping")  # entries that no log has twice with different values
+BOOLEAN_ENTRIES = {*validity.ENTRY.values(), "requested_use_token_latencies"}
 
 
 class LogError(BenchmarkError):
@@ -158,13 +160,13 @@ def add(values: Entries, key: str, value: Any) -> None:
     """Keeps an entry. Raises ValueError for one that contradicts another, or is not of the kind LoadGen writes."""
     if key == "loadgen_version" and key in values:
         raise ValueError("the logs of two tests in one")
-    twice = key.startswith(ONCE) and key in values
+    twice = key.startswith(UNIQUE_ENTRIES) and key in values
     if twice and (key == "result_validity" or values[key] != value or type(values[key]) is not type(value)):
         raise ValueError(f"{key} stands twice, as {values[key]!r:.40} and as {value!r:.40}")
     number = type(value) in (int, float) and abs(value) < 2**64  # LoadGen's integers are of 64 bits
-    if key in TEXTS:
+    if key in TEXT_ENTRIES:
         right = isinstance(value, str)
-    elif key in ANSWERS:
+    elif key in BOOLEAN_ENTRIES:
         right = isinstance(value, bool)
     elif key.startswith(("result_", "generated_")):
         right = number or value is None
@@ -216,19 +218,21 @@ class ScenarioEntries:
     samples: str | None  # a second
     tokens: str = "result_completed_tokens_per_second"
     seconds: Callable[[Entries, int | None], float | None] = between
-    several: bool = False  # a query holds several samples
+    multi_sample_queries: bool = False  # a query holds several samples
     edges: str = "result_{}_latency_ns"
     percentiles: str = "result_{}_percentile_latency_ns"
 
 
 SCENARIOS = {
-    "Offline": ScenarioEntries("result_samples_per_second", "result_tokens_per_second", until_the_last, several=True),
+    "Offline": ScenarioEntries(
+        "result_samples_per_second", "result_tokens_per_second", until_the_last, multi_sample_queries=True
+    ),
     "Server": ScenarioEntries("result_completed_samples_per_sec"),
     "SingleStream": ScenarioEntries("result_qps_with_loadgen_overhead"),
     "MultiStream": ScenarioEntries(
         None,
         seconds=one_by_one,
-        several=True,
+        multi_sample_queries=True,
         edges="result_{}_query_latency_ns",
         percentiles="result_{}_percentile_per_query_latency_ns",
     ),
@@ -257,7 +261,7 @@ def interpret(values: Entries, errors: list[str], warnings: list[str]) -> TestRe
     if verdict == "VALID" and failed:
         raise ValueError(f"result_validity is VALID beside {validity.ENTRY[failed[0]]}, which is false")
     queries = values.get("result_query_count")
-    each = values.get("generated_samples_per_query") if found.several else 1
+    each = values.get("generated_samples_per_query") if found.multi_sample_queries else 1
     samples = queries and each and queries * each
     spent = found.seconds(values, samples)
     mean_rate = finite(samples / spent) if samples and spent else None

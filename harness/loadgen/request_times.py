@@ -19,7 +19,6 @@ from harness.loadgen.log import Latency, LogError, Sample, TestResult
 REQUESTS, ISSUED = "requests.csv", "issued.json"
 COLUMNS = ("sample", "prompt_tokens", "output_tokens", "sent_s", "first_token_s", "done_s")
 DUE = "due_s"
-HALF = 2
 
 
 @dataclass(frozen=True)
@@ -161,7 +160,7 @@ def steady(found: Sequence[Sample], counts: Sequence[int], at_once: int) -> Stea
     )
     first, last = at_once - 1, len(done) - at_once - 1
     begin, end = done[first][0], done[last][0]
-    middle = (begin + end) / HALF
+    middle = (begin + end) / 2
     if not begin < middle < end:
         return None
     halves = [
@@ -170,7 +169,7 @@ def steady(found: Sequence[Sample], counts: Sequence[int], at_once: int) -> Stea
     ]
     if not halves[0]:
         return None
-    return SteadyPart(begin, end, sum(halves) / HALF, halves[1] / halves[0])
+    return SteadyPart(begin, end, sum(halves) / 2, halves[1] / halves[0])
 
 
 def within(found: Sequence[Sample], counts: Sequence[int], part: SteadyPart) -> tuple[list[Sample], list[int]]:

@@ -18,7 +18,7 @@ from harness.loadgen import driver as loadgen
 from harness.loadgen.log import TestResult
 from harness.loadgen.probes import measured
 from harness.monitoring import background_load, recorder
-from harness.monitoring.background_load import Others
+from harness.monitoring.background_load import BackgroundLoad
 from harness.monitoring.watchdog import Watchdog
 from harness.runs import folder as results
 from harness.runs import probe
@@ -51,8 +51,8 @@ class Bench:
     library: Library
     display: Display
     watchdog: Watchdog
-    make_sut: sut.Make = sut.create
-    taken_gpus: list[int] = field(default_factory=list)  # by other programs, before the engine started
+    make_sut: sut.SUTFactory = sut.create
+    busy_gpus: list[int] = field(default_factory=list)  # by other programs, before the engine started
     settings: loadgen.LoadGenSettings = field(default_factory=loadgen.LoadGenSettings, init=False)
 
     def test(self, mode: results.Test, plan: Plan, audit: str = "") -> Tested:
@@ -116,7 +116,7 @@ class Bench:
         tested.expected = total or 0
         rated = plan.config.scenario_rules.fixed_rate
         least_s = total / plan.target_qps if total and plan.target_qps and rated else 0.0
-        self.watchdog.rest()
+        self.watchdog.reset()
 
         def watch() -> None:
             self.display.tick(tested.counters, total, least_s=least_s)
@@ -125,15 +125,19 @@ class Bench:
             self.check(folder, busy=tested.counters.issued > tested.counters.completed)
 
         gpus = plan.watched_gpus
-        recorded = recorder.recording(folder / "machine.csv", plan.config.extra_metrics, self.engine.expose, gpus)
+        recorded = recorder.recording(
+            folder / "machine.csv", plan.config.extra_metrics, self.engine.prometheus_metrics, gpus
+        )
         before, told = recorder.joules(gpus), self.engine.told()
         with recorded, self.background_load(plan) as load:
             loaded = loadgen.run(mode, settings, tested, plan.samples, folder, watch)
-        for said in load.said:
-            self.display.say(said if plan.config.endpoint else f"{said}: {background_load.SLOWER}", style="yellow")
+        for warning in load.warnings:
+            self.display.say(
+                warning if plan.config.endpoint else f"{warning}: {background_load.SLOWER_WARNING}", style="yellow"
+            )
         after = recorder.joules(gpus)
         used = None if before is None or after is None else round(after - before, 1)
-        facts = {"others_cpu_cores": load.cpu_cores, "others": load.said, "gpu_joules": used}
+        facts = {"others_cpu_cores": load.cpu_cores, "others": load.warnings, "gpu_joules": used}
         files.write_json(folder / "machine.json", facts)
         if counted := self.engine.told() - told:
             by_server = ServerUse.of(counted, tested.counters.completed - len(tested.failed))
@@ -154,15 +158,15 @@ class Bench:
         queue = queueing.observed(tested.issued_at, tested.completed_at) if rated else None
         return Tested(folder, loaded, tested.new_tokens, queue, used)
 
-    def background_load(self, plan: Plan) -> AbstractContextManager[Others]:
+    def background_load(self, plan: Plan) -> AbstractContextManager[BackgroundLoad]:
         """Watches what other programs use; behind an endpoint, whether the client itself is what is slow."""
         if plan.config.endpoint:
             return background_load.client_watched()
-        return background_load.watched(self.taken_gpus, bool(system.gpus()))
+        return background_load.watched(self.busy_gpus, bool(system.gpus()))
 
     def measure(self, work: Coroutine[Any, Any, Result]) -> Result:
         """The result of work on the engine outside LoadGen, watched as its tests are."""
-        self.watchdog.rest()
+        self.watchdog.reset()
 
         def watch() -> None:
             self.display.tick()
@@ -193,13 +197,13 @@ class Bench:
         if busy:
             self.watchdog.check()
         else:
-            self.watchdog.rest()
+            self.watchdog.reset()
         disk.check_space(folder)
 
 
 def described(plan: Plan) -> str:
     """The load of a test: its number, and of what."""
-    if plan.config.scenario_rules.several:
+    if plan.config.scenario_rules.multi_sample_queries:
         return f"{plan.samples_per_query} samples per query"
     if plan.config.scenario_rules.capped:
         return f"{plan.concurrency} in flight"

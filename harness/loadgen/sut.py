@@ -297,7 +297,7 @@ class ScheduledSUT(TimedSUT):
             self.run(self.attempt(query))
 
 
-Make = Callable[[Engine, list[list[int]], Plan], SUT]
+SUTFactory = Callable[[Engine, list[list[int]], Plan], SUT]
 
 
 def create(engine: Engine, prompts: list[list[int]], plan: Plan) -> SUT:

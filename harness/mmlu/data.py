@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from harness.common.coerce import near
+from harness.common.coerce import did_you_mean
 from harness.common.errors import UsageError
 from harness.common.reading import check_regular, opened
 
@@ -78,7 +78,7 @@ def chosen_subjects(text: str) -> list[str]:
     chosen: set[str] = set()
     for word in filter(None, (part.strip().lower().replace(" ", "_") for part in text.split(","))):
         if word not in groups and word not in DOMAIN_OF:
-            raise UsageError(f"--subjects: MMLU has no subject {word!r}{near(word, [*groups, *SUBJECTS])}")
+            raise UsageError(f"--subjects: MMLU has no subject {word!r}{did_you_mean(word, [*groups, *SUBJECTS])}")
         chosen.update(groups.get(word, [word]))
     if not chosen:
         raise UsageError("--subjects takes names of subjects or domains, with commas between them.")

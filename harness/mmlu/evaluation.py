@@ -14,7 +14,7 @@ from harness.common.secrets import hide_settings, hide_word
 from harness.config import checkpoint as model
 from harness.config.plan import parallelism
 from harness.engines import vllm
-from harness.mmlu import ask, prompts, report, scores
+from harness.mmlu import answers, prompts, report, scores
 from harness.mmlu import data as questions
 from harness.mmlu.config import MMLUConfig
 from harness.monitoring import engine_start
@@ -46,9 +46,9 @@ def evaluate(config: MMLUConfig, run: RunFolder, before: Path | None, display: D
     engine_start.start(engine, run, config.stall_timeout, display)
     watchdog = Watchdog(engine, config.stall_timeout)
     display.stage("warming up", "load")
-    ask.warm_up(engine, letters, display, watchdog)
+    answers.warm_up(engine, letters, display, watchdog)
     display.stage("asking", "load")
-    answered = ask.ask(engine, scored_prompts, letters, display, run.path, watchdog)
+    answered = answers.collect_answers(engine, scored_prompts, letters, display, run.path, watchdog)
     display.done(f"{len(scored_prompts):,} questions in {answered.seconds:.1f} s")
     display.stage("stopping vLLM")
     engine.close()

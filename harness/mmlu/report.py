@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from harness.common import files
 from harness.common.markdown import number, render
 from harness.common.progress import as_said
-from harness.mmlu.ask import AskedQuestions
+from harness.mmlu.answers import CollectedAnswers
 from harness.mmlu.config import MMLUConfig
 from harness.mmlu.data import DOMAIN_OF, DOMAINS, LETTERS, Data
 from harness.mmlu.scores import BINS, Score, ScoreChange, Scored, bins, grouped, overall, score, to_csv
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 COLORS = dict(zip(DOMAINS, (BLUE, ORANGE, "#4d9a57", "#8a63b0"), strict=True))
-LISTED = 20  # of the questions whose examples did not fit; samples.csv has them all
+LISTED_QUESTIONS = 20  # of the questions whose examples did not fit; samples.csv has them all
 
 
 def write(
     run: results.RunFolder,
     config: MMLUConfig,
     data: Data,
-    answered: AskedQuestions,
+    answered: CollectedAnswers,
     rows: Sequence[Scored],
     changes: Sequence[ScoreChange],
     before: Path | None,
@@ -48,7 +48,7 @@ def write(
         seconds=answered.seconds,
         test_questions=data.whole,
         num_fewshot=config.num_fewshot,
-        notes=caveats(config, data, rows),
+        notes=deviations(config, data, rows),
     )
     domains, subjects = grouped(rows, "domain"), grouped(rows, "subject")
     with files.whole_or_nothing(run.path) as place:
@@ -75,7 +75,7 @@ def write(
             domain_of=DOMAIN_OF,
             letters=LETTERS,
             shortened=[question for question in rows if question.dropped],
-            listed=LISTED,
+            listed=LISTED_QUESTIONS,
             changes=changes,
             before=before,
             earlier=settings_of(before) if before else {},
@@ -91,11 +91,11 @@ def settings_of(folder: Path) -> dict[str, JsonValue]:
     return files.read(path, MMLUFacts).config if path.exists() else {}
 
 
-def caveats(config: MMLUConfig, data: Data, rows: Sequence[Scored]) -> list[str]:
+def deviations(config: MMLUConfig, data: Data, rows: Sequence[Scored]) -> list[str]:
     """Why the number is not the model's MMLU score; empty where it is."""
     why = []
-    if config.model_spec.reservation:
-        why.append(config.model_spec.reservation)
+    if config.model_spec.deviation:
+        why.append(config.model_spec.deviation)
     if config.model_spec.mmlu and config.data is None:
         why.append("the demo's own questions")
     if config.dummy_weights:
@@ -109,7 +109,7 @@ def caveats(config: MMLUConfig, data: Data, rows: Sequence[Scored]) -> list[str]
     return why
 
 
-def details(data: Data, answered: AskedQuestions, rows: Sequence[Scored]) -> str:
+def details(data: Data, answered: CollectedAnswers, rows: Sequence[Scored]) -> str:
     """details.jsonl: each question with its text, beside what was answered."""
     lines = []
     for answer, scored in zip(answered.answers, rows, strict=True):

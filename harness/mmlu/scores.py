@@ -11,7 +11,7 @@ from pathlib import Path
 from harness.common.errors import UsageError
 from harness.common.reading import opened
 from harness.common.schema import SCHEMA
-from harness.mmlu.ask import ChoiceAnswer
+from harness.mmlu.answers import ChoiceAnswer
 from harness.mmlu.data import DOMAINS, LETTERS, Question
 from harness.mmlu.summary import Answered, Shortened
 

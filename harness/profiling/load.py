@@ -24,7 +24,7 @@ from harness.runs import folder as results
 
 SECONDS = 10.0  # of load under the profiler; it ends earlier after `engines.profiler.STEPS` steps
 LONGEST_RAMP_S = 30.0  # of load before it
-AHEAD = 2  # requests at the engine for each that it computes, in Offline: some always wait
+QUEUE_FACTOR = 2  # requests at the engine for each that it computes, in Offline: some always wait
 Load = Coroutine[Any, Any, None]
 Request = tuple[list[int], int | None]  # as `Library.requests`
 Requests = Sequence[Request]
@@ -86,7 +86,7 @@ def load(plan: Plan, bench: Bench) -> Load:
     requests = bench.library.requests
     if plan.config.sort_by_length:
         requests = sorted(requests, key=lambda request: len(request[0]), reverse=True)
-    return LOADS[plan.config.scenario_rules.pace](plan, bench.engine, requests)
+    return LOADS[plan.config.scenario_rules.load_pattern](plan, bench.engine, requests)
 
 
 async def all_at_once(plan: Plan, engine: Engine, requests: Requests) -> None:
@@ -101,7 +101,7 @@ async def all_at_once(plan: Plan, engine: Engine, requests: Requests) -> None:
             await engine.generate(*request)
 
     async with asyncio.TaskGroup() as group:
-        for _ in range(AHEAD * engine.concurrency):
+        for _ in range(QUEUE_FACTOR * engine.concurrency):
             group.create_task(one_after_the_other())
 
 
@@ -139,9 +139,9 @@ async def streamed(engine: Engine, request: Request) -> None:
 
 
 LOADS: dict[str, Callable[[Plan, Engine, Requests], Load]] = {
-    "all at once": all_at_once,
-    "fixed rate": at_a_rate,
-    "own schedule": at_a_rate,  # random at its mean rate
-    "one by one": one_by_one,
-    "fixed concurrency": in_flight,
+    "burst": all_at_once,
+    "poisson": at_a_rate,
+    "schedule": at_a_rate,  # random at its mean rate
+    "sequential": one_by_one,
+    "closed loop": in_flight,
 }

@@ -30,7 +30,7 @@ SCHEME = "fp8 weights and activations, static scales; fp8 KV scales"
 KV_CACHE = {"num_bits": 8, "type": "float", "strategy": "tensor", "dynamic": False, "symmetric": True}
 PACKAGES = ("llmcompressor", "compressed-tensors", "transformers", "torch")
 # What a checkpoint holds beside weights and config.json; taken over as it is.
-BESIDE = ("tokenizer*", "special_tokens_map.json", "chat_template*", "generation_config.json")
+TOKENIZER_FILES = ("tokenizer*", "special_tokens_map.json", "chat_template*", "generation_config.json")
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -136,12 +136,12 @@ def original(path: str) -> Path:
         return Path(path)
     from huggingface_hub import snapshot_download
 
-    return Path(snapshot_download(path, allow_patterns=["config.json", *BESIDE]))
+    return Path(snapshot_download(path, allow_patterns=["config.json", *TOKENIZER_FILES]))
 
 
 def finish(source: Path, out: Path) -> None:
     """Gives a checkpoint its model's own tokenizer and config: another transformers would write them otherwise."""
-    for pattern in BESIDE:
+    for pattern in TOKENIZER_FILES:
         for path in source.glob(pattern):
             shutil.copyfile(path, out / path.name)
     config, quantized = (json.loads((folder / "config.json").read_text()) for folder in (source, out))

@@ -17,14 +17,15 @@ from harness.runs.folder import FOLDER, facts_of
 from harness.runs.records import RunFacts
 
 # Settings that say nothing of the work: where results go, and what `auto` was or came to by measuring.
-ASIDE = {item.name for item in fields(RunConfig) if item.metadata["panel"] == OUTPUT} - {"price_per_hour"} | {
+IGNORED_SETTINGS = {
+    *(item.name for item in fields(RunConfig) if item.metadata["panel"] == OUTPUT and item.name != "price_per_hour"),
     *("total_sample_count", "min_duration", "offline_expected_qps", "target_qps", "expected_latency_ms"),
     *("quantization", "kv_cache_dtype", "running", "model", "category", "scenario", "asked"),
 }
 
 
 @dataclass(frozen=True)
-class Compared:
+class ComparedRun:
     """A finished run."""
 
     folder: Path
@@ -60,7 +61,7 @@ class Compared:
     @property
     def flags(self) -> dict[str, str]:
         """All that was set, as words by name."""
-        settings = {name: value for name, value in self.facts.settings.items() if name not in ASIDE}
+        settings = {name: value for name, value in self.facts.settings.items() if name not in IGNORED_SETTINGS}
         settings["max_new_tokens"] = self.facts.plan.max_new_tokens
         return {name: words(value) for name, value in (settings | asdict(self.facts.plan.engine_state)).items()}
 
@@ -76,7 +77,7 @@ class Compared:
         """All that was set, and what it ran on, as words by name."""
         return self.flags | self.versions
 
-    def answers_beside(self, other: "Compared") -> paired.Pair | None:
+    def answers_beside(self, other: "ComparedRun") -> paired.Pair | None:
         """Its answers beside another's; None where either has none, or the samples were not the same."""
         mine, theirs = self.summary.run.accuracy, other.summary.run.accuracy
         if mine is None or theirs is None:
@@ -140,7 +141,7 @@ def words(value: Any) -> str:
     return str(value)
 
 
-def load(folders: Sequence[Path]) -> tuple[list[Compared], list[str]]:
+def load(folders: Sequence[Path]) -> tuple[list[ComparedRun], list[str]]:
     """The finished runs among the folders, each once, by name; and why others were left out, so that `*` will do.
 
     Raises UsageError where fewer than two are left.
@@ -156,12 +157,12 @@ def load(folders: Sequence[Path]) -> tuple[list[Compared], list[str]]:
     return runs, reasons
 
 
-def read(folder: Path) -> Compared:
+def read(folder: Path) -> ComparedRun:
     """A finished run. Raises UsageError for any other folder."""
     facts, path = facts_of(folder), folder / "summary.json"
     if not path.exists():
         raise UsageError(f"{folder}: no summary.json in it; only finished runs are compared.")
-    return Compared(folder, facts, files.read(path, Summary))
+    return ComparedRun(folder, facts, files.read(path, Summary))
 
 
 def last(results_dir: Path, count: int) -> list[Path]:

@@ -12,8 +12,8 @@ from harness.results.summary import Performance
 from harness.runs.probe import Probe
 
 Point = tuple[float, float, Probe]  # tokens/s of one user, of all, and the test
-HEAD = 1.35  # times the largest value: room above it on a logarithmic axis, and below the smallest
-ROOM = 0.06  # of an axis of rates, beside the first and the last
+HEADROOM = 1.35  # times the largest value: room above it on a logarithmic axis, and below the smallest
+AXIS_MARGIN = 0.06  # of an axis of rates, beside the first and the last
 
 
 @dataclass(frozen=True)
@@ -89,13 +89,13 @@ def frame(axes: Any, panel: Panel, probes: Sequence[Probe], test: Performance | 
         axes.set(xlabel=varied.unit)
     else:
         low, high = (choose(probe.load for probe in probes) for choose in (min, max))
-        start = 0 if low < high / 2 or low == high else low - ROOM * (high - low)
-        axes.set(xlabel=varied.unit, xlim=(start, high + ROOM * (high - start)))
+        start = 0 if low < high / 2 or low == high else low - AXIS_MARGIN * (high - low)
+        axes.set(xlabel=varied.unit, xlim=(start, high + AXIS_MARGIN * (high - start)))
     latencies = [value for probe in probes for point in (panel.middle, panel.tail) if (value := panel.of(probe, point))]
     latencies += [value for value in (own(panel, test), most(panel, test)) if value]
     if latencies:
         logarithmic(axes.yaxis)
-        axes.set_ylim(min(latencies) / HEAD, max(latencies) * HEAD)
+        axes.set_ylim(min(latencies) / HEADROOM, max(latencies) * HEADROOM)
 
 
 def latency(axes: Any, panel: Panel, probes: Sequence[Probe]) -> None:
@@ -110,7 +110,7 @@ def latency(axes: Any, panel: Panel, probes: Sequence[Probe]) -> None:
         tested = [probe for probe in probes if verdict(probe) == label]
         shown = [(p.load, value) for p in tested if (value := panel.of(p, panel.tail)) is not None]
         if shown:
-            color, mark = BLUE if good(tested[0]) else RED, "o" if tested[0].held else FELL.get(label, "X")
+            color, mark = BLUE if good(tested[0]) else RED, "o" if tested[0].held else FAILURE_MARKS.get(label, "X")
             axes.plot(*columns(shown), mark, color=color, label=f"{panel.tail}, {label}")
 
 
@@ -141,7 +141,12 @@ def own_test(axes: Any, panel: Panel, test: Performance | None) -> None:
     tip(axes, test.target_qps or 0.0, value, f"the run, {test.target_qps:g}: {panel.tail} {number(value)} ms")
 
 
-FELL = {"INVALID by TTFT": "v", "INVALID by TPOT": "^", "INVALID, too few queries": "s", "VALID, queue grew": "D"}
+FAILURE_MARKS = {
+    "INVALID by TTFT": "v",
+    "INVALID by TPOT": "^",
+    "INVALID, too few queries": "s",
+    "VALID, queue grew": "D",
+}
 
 
 def verdict(probe: Probe) -> str:

@@ -11,7 +11,7 @@ from harness.loadgen import log as loadgen_log
 from harness.loadgen import request_times
 from harness.reporting import answer, profiles, timelines
 from harness.reporting import load_curves as curves
-from harness.reporting.style import BLUE, FAR, GREY, ORANGE, RED, TITLES, overview, save, style, thousands
+from harness.reporting.style import BLUE, FAR_LIMIT, GREY, ORANGE, RED, TITLES, overview, save, style, thousands
 from harness.results.summary import Accuracy, Performance, Summary
 from harness.runs.folder import FOLDER
 
@@ -160,7 +160,7 @@ def latencies(samples: Sequence[loadgen_log.Sample], tokens: Sequence[int], test
         thousands(axes.xaxis)
         axes.set_xlim(0, 1.06 * axes.get_xlim()[1])
         if limit := getattr(test.limits_ms, kind, None):
-            mark_limit(axes, limit, far=limit > FAR * most > 0)
+            mark_limit(axes, limit, far=limit > FAR_LIMIT * most > 0)
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2, frameon=False)
     panels[0].set_ylabel("share of queries at most this long")
     figure.tight_layout()

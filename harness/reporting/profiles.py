@@ -30,7 +30,7 @@ def kinds(profile: Profile) -> Any:
 
 
 Figure = str | float | None
-WHOLE: tuple[tuple[str, str, Callable[[Profile], Figure]], ...] = (
+PROFILE_COLUMNS: tuple[tuple[str, str, Callable[[Profile], Figure]], ...] = (
     ("profile_failure", "profile: failed", lambda profile: profile.failure or None),
     ("profile_s", "profile: window, s", lambda profile: profile.seconds),
     ("profile_active_s", "profile: a kernel ran, s", lambda profile: profile.active_s),
@@ -46,7 +46,10 @@ def side_by_side(profiles: Sequence[Profile | None]) -> list[tuple[str, str, tup
     found = [profile for profile in profiles if profile]
     kinds = dict.fromkeys(share.name for profile in found for share in profile.kinds)
     return [
-        *((name, label, tuple(tell(each) if each else None for each in profiles)) for name, label, tell in WHOLE),
+        *(
+            (name, label, tuple(tell(each) if each else None for each in profiles))
+            for name, label, tell in PROFILE_COLUMNS
+        ),
         *(
             (
                 f"profile_{kind.replace(' ', '_')}_percent",

@@ -49,7 +49,7 @@ def build(folder: Path) -> Summary:
         summary = summary.model_copy(update={"logs": logs(folder)})
     page = render(
         "report.md.j2",
-        few=mlperf.FEW,
+        few=mlperf.FEWEST_BOOTSTRAPPED,
         config=facts.plan.config,
         request_set=facts.plan.request_set,
         summary=summary,
@@ -76,7 +76,7 @@ def summarize(folder: Path, facts: RunFacts) -> Summary:
     ended = results.ended_early(folder, reported=bool(facts.stages))
     run = tests(folder, facts, whole=ended is None)
     deviations = [*facts.deviations, *(["the run did not come to its end"] if ended else [])]
-    deviations += reservations(run, facts.plan.config.mode)
+    deviations += result_deviations(run, facts.plan.config.mode)
     return Summary(
         schema_version=SCHEMA,
         meta=meta(folder, facts, deviations, ended),
@@ -168,7 +168,7 @@ def logs(folder: Path) -> Logs:
     )
 
 
-def reservations(run: Run, mode: str) -> Iterator[str]:
+def result_deviations(run: Run, mode: str) -> Iterator[str]:
     """Why what came out cannot stand beside MLPerf's, whatever the settings were."""
     score, test = run.accuracy, run.performance
     if test and not score:

@@ -10,10 +10,10 @@ if TYPE_CHECKING:
 
 BLUE, ORANGE, GREY, RED, GREEN = "#2f6db5", "#e07b39", "#8a8f98", "#c0392b", "#3a8f5c"
 TITLES = {"latency": "latency", "TTFT": "time to first token (TTFT)", "TPOT": "time per output token (TPOT)"}
-FAR = 3  # times the largest value: a limit beyond is named at the edge instead of squeezing the curve
+FAR_LIMIT = 3  # times the largest value: a limit beyond is named at the edge instead of squeezing the curve
 TIP = "tip:"  # how the name of what is pointed at begins
 COLUMNS, PANEL_INCHES, HEADING = 2, 7.0, 0.5  # of the overview
-UNSEEN = 0.01  # opacity of what is only there to be pointed at
+UNSEEN_OPACITY = 0.01  # opacity of what is only there to be pointed at
 
 
 def style() -> None:
@@ -45,7 +45,7 @@ def logarithmic(axis: Any) -> None:
 
 def tip(axes: Any, x: float, y: float, words: str) -> None:
     """What a point says in a browser when it is pointed at."""
-    axes.plot(x, y, "o", markersize=14, color=GREY, alpha=UNSEEN, zorder=9, gid=f"{TIP}{words}")
+    axes.plot(x, y, "o", markersize=14, color=GREY, alpha=UNSEEN_OPACITY, zorder=9, gid=f"{TIP}{words}")
 
 
 def footer(figure: "Figure", words: str) -> None:

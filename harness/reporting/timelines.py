@@ -25,8 +25,9 @@ PANELS: tuple[tuple[str, tuple[str, ...], float | None], ...] = (  # label, quan
     ("clock, MHz", ("gpu_clock_mhz",), None),
     ("temperature, \N{DEGREE SIGN}C", ("gpu_temperature_c",), None),
 )
-BRIEF = ("generation_tokens_per_sec", "gpu_load_percent", "gpu_power_w", "cpu_percent")  # of a test in one glance
-SMOOTH = (
+# Of a test in one glance.
+OVERVIEW_QUANTITIES = ("generation_tokens_per_sec", "gpu_load_percent", "gpu_power_w", "cpu_percent")
+SMOOTHED_QUANTITIES = (
     "requests_running",
     "requests_waiting",
     "inter_token_ms",
@@ -34,8 +35,8 @@ SMOOTH = (
     "prompt_tokens_per_sec",
 )
 WINDOW, LEAST_WINDOW = 60, 5  # a running mean is over the test's lines / WINDOW, and no fewer than these
-UNDER = 0.04  # of an axis, below its zero and above its highest line: one that is flat is not cut
-WIDEST = 90  # characters of a title
+AXIS_MARGIN = 0.04  # of an axis, below its zero and above its highest line: one that is flat is not cut
+LONGEST_TITLE = 90  # characters of a title
 
 COLORS = (BLUE, ORANGE, GREEN, RED, GREY)
 Drawn = tuple[str, list[str], float | None]  # label, columns, top of the axis
@@ -47,14 +48,16 @@ def machine(path: Path, ran_out: Sequence[str] = ()) -> Any:
     seconds, columns = usage.recorded(path)
     figure, panels = stacked(seconds, columns, shown(columns, PANELS))
     said = ran_out[0].partition(": ")[0] if ran_out else "nothing ran out"
-    panels[0].set_title("\n".join(wrap(f"Bound by: {said}" if ran_out else sentence(said), WIDEST)), fontsize=11)
+    panels[0].set_title("\n".join(wrap(f"Bound by: {said}" if ran_out else sentence(said), LONGEST_TITLE)), fontsize=11)
     return figure
 
 
 def generation(path: Path) -> Any | None:
     """Generated tokens per second with the load and power beside them; None where the engine told nothing."""
     seconds, columns = usage.recorded(path)
-    panels = [(label, tuple(name for name in names if name in BRIEF), top) for label, names, top in PANELS]
+    panels = [
+        (label, tuple(name for name in names if name in OVERVIEW_QUANTITIES), top) for label, names, top in PANELS
+    ]
     drawn = shown(columns, panels)
     if "generation_tokens_per_sec" not in {name for _, names, _ in drawn for name in names}:
         return None
@@ -83,14 +86,14 @@ def stacked(seconds: Sequence[float], columns: Mapping[str, Sequence[float | Non
         highest = 0.0
         for name, color in zip(names, cycle(COLORS)):
             values = filled(columns[name])
-            smooth = name in SMOOTH and len(values) > 2 * window
+            smooth = name in SMOOTHED_QUANTITIES and len(values) > 2 * window
             if smooth:
                 axes.plot(seconds, values, color=color, alpha=0.25, linewidth=0.7)
             said = f"{called(name)}\n(mean of {window} s)" if smooth else called(name)
             axes.plot(seconds, running(values, window) if smooth else values, color=color, label=said)
             highest = max([highest, *(value for value in values if not math.isnan(value))])
-        most = top or (1 + 2 * UNDER) * highest or 1.0
-        axes.set(ylabel=label, ylim=(-UNDER * most, most))
+        most = top or (1 + 2 * AXIS_MARGIN) * highest or 1.0
+        axes.set(ylabel=label, ylim=(-AXIS_MARGIN * most, most))
         axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=8, frameon=False)
         thousands(axes.yaxis)
     figure.align_ylabels()

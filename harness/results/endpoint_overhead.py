@@ -9,12 +9,12 @@ from harness.config.plan import Plan
 from harness.results import metrics
 from harness.results.history import History
 from harness.results.summary import Summary
-from harness.runs.records import InProcess
+from harness.runs.records import BaselineRun
 
 SAME_RATE = 0.01  # of the rate: latencies at other rates say nothing of each other
 
 
-def find(plan: Plan, history: Iterable[dict[str, object]]) -> InProcess | None:
+def find(plan: Plan, history: Iterable[dict[str, object]]) -> BaselineRun | None:
     """The last VALID run in this process with the model, samples, answer length and, where it is given, rate of an
     endpoint run; None where there is none. With what the server itself was started cannot be seen."""
     found = None
@@ -25,7 +25,7 @@ def find(plan: Plan, history: Iterable[dict[str, object]]) -> InProcess | None:
     if found is None:
         return None
     values = {metric.name: value for metric in metrics.shown("index") if (value := found.metric(metric.name))}
-    return InProcess(run=found.run, settings=found.settings, metrics=values)
+    return BaselineRun(run=found.run, settings=found.settings, metrics=values)
 
 
 def alike(plan: Plan, line: History) -> bool:

@@ -40,11 +40,11 @@ CARDS = {  # by NVML's whole name, so that a MIG slice is none; from NVIDIA's da
     "NVIDIA L40": Card(181, 362, 0.864),
     "NVIDIA L4": Card(121, 242.5, 0.3),
 }
-HEAD = SHAPE["hidden_size"] // SHAPE["num_attention_heads"]
-KV_VALUES = 2 * SHAPE["num_hidden_layers"] * SHAPE["num_key_value_heads"] * HEAD  # of a token
+HEAD_SIZE = SHAPE["hidden_size"] // SHAPE["num_attention_heads"]
+KV_VALUES = 2 * SHAPE["num_hidden_layers"] * SHAPE["num_key_value_heads"] * HEAD_SIZE  # of a token
 LINEAR = SHAPE["num_hidden_layers"] * (
     2 * SHAPE["hidden_size"] ** 2
-    + 2 * SHAPE["hidden_size"] * SHAPE["num_key_value_heads"] * HEAD
+    + 2 * SHAPE["hidden_size"] * SHAPE["num_key_value_heads"] * HEAD_SIZE
     + 3 * SHAPE["hidden_size"] * SHAPE["intermediate_size"]
 )
 OUTPUT_LAYER = SHAPE["vocab_size"] * SHAPE["hidden_size"]

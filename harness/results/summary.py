@@ -19,7 +19,7 @@ from harness.config import workload as workloads
 from harness.loadgen.log import DETAIL, Latency
 from harness.profiling.traces import Profile
 from harness.runs.probe import Probe
-from harness.runs.records import Capacity, Cost, InProcess, LimitsMs, ServerUse, Spread, Usage
+from harness.runs.records import BaselineRun, Capacity, Cost, LimitsMs, ServerUse, Spread, Usage
 
 SCORES_FILE = "rouge.json"
 SCHEMA_FILE = ROOT / "templates" / "summary.schema.json"
@@ -74,7 +74,7 @@ class Meta(Model):
     kernels: dict[str, str] = {}
     """What the engine says that it runs: its attention backend, and the kernel of its linear layers."""
     endpoints: list[str] = []
-    in_process: InProcess | None = None
+    in_process: BaselineRun | None = None
     setup: dict[str, Any] = {}
     """What another run must share for its speed to tell of this one's."""
     work: dict[str, Any] = {}

@@ -39,7 +39,7 @@ class Facts(File):
     """What the engine says that it runs: its attention backend, and the kernel of its linear layers."""
 
 
-class InProcess(Model):
+class BaselineRun(Model):
     """The last run without an endpoint of what an endpoint run asked for; metrics by name."""
 
     run: str
@@ -60,7 +60,7 @@ class RunFacts(Facts):
     data: str | None = None
     mean_prompt_tokens: float | None = None
     stages: list[Stage] = []
-    in_process: InProcess | None = None
+    in_process: BaselineRun | None = None
 
     @model_validator(mode="before")
     @classmethod

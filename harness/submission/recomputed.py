@@ -15,7 +15,7 @@ from harness.loadgen.log import TestResult
 from harness.submission.entries import Entry, SubmittedRun
 from harness.workloads import cnn_dailymail as samples
 
-LEAST = 1e-3  # by which scores may differ, which are rounded to four digits
+SCORE_TOLERANCE = 1e-3  # by which scores may differ, which are rounded to four digits
 
 
 def differences(entry: Entry) -> Iterator[str]:
@@ -42,7 +42,7 @@ def other_scores(run: SubmittedRun, tokenizer: Any) -> Iterator[str]:
     rows = accuracy.score(accuracy.to_text(answers, tokenizer), library.references)
     checks = accuracy.judge(rows, run.config.task, run.config.high_accuracy)
     for check in checks:
-        if abs(check.score - kept.scores.get(check.name, float("nan"))) <= LEAST:
+        if abs(check.score - kept.scores.get(check.name, float("nan"))) <= SCORE_TOLERANCE:
             continue
         yield f"rouge.json says {check.name} {kept.scores.get(check.name)}, its log comes to {check.score:g}"
     if (verdict := accuracy.overall(checks)) != "PASS":

@@ -10,8 +10,8 @@ from harness.config import mlperf
 from harness.reporting.style import BLUE, GREY, ORANGE, RED, style
 
 TAILS = {"latency": "latency", "ttft": "TTFT", "tpot": "TPOT"}
-WIDE = 8  # times the smallest number, from which the axis is logarithmic
-LABELLED = 10  # points that can all have their names beside them
+LOG_AXIS_RATIO = 8  # times the smallest number, from which the axis is logarithmic
+MOST_LABELLED = 10  # points that can all have their names beside them
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def by_number(knob: str, points: Sequence[Point], references: Mapping[str, float
         panels[0, 1].legend(fontsize=8, framealpha=0.9)
     for axes in panels[0]:
         axes.set_xlabel(knob)
-        if points and points[-1].x >= WIDE * points[0].x > 0:
+        if points and points[-1].x >= LOG_AXIS_RATIO * points[0].x > 0:
             axes.set_xscale("log", base=2)
             axes.set_xticks([point.x for point in points], [f"{point.x:g}" for point in points])
     figure.tight_layout()
@@ -116,7 +116,7 @@ def trade_off(points: Sequence[tuple[str, float, float, bool, bool]]) -> Any:
         color = BLUE if usable else RED
         shape = {"color": color, "markerfacecolor": color if alone else "white", "markersize": 7, "zorder": 3}
         axes.plot(speed, score, "o" if usable else "x", **shape)
-        if len(points) <= LABELLED or not usable or name == "baseline" or (speed, score) in front:
+        if len(points) <= MOST_LABELLED or not usable or name == "baseline" or (speed, score) in front:
             label = (0, heights[place % len(heights)])
             axes.annotate(name, (speed, score), label, textcoords="offset points", fontsize=8, ha="center")
     if front:

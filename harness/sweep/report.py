@@ -19,7 +19,7 @@ from harness.sweep import plots
 from harness.sweep.experiment import ExperimentRecord
 from harness.sweep.file import BASELINE
 from harness.sweep.knob import Knob, knob
-from harness.sweep.lanes import SHARED
+from harness.sweep.lanes import SHARING_NOTE
 from harness.sweep.paired import Paired, paired
 from harness.sweep.rows import (
     BRIEF_S,
@@ -192,7 +192,7 @@ def findings(report: Report) -> Iterator[str]:
     if report.state.note:
         yield f"Not run: {report.state.note}; --resume goes on."
     if base is not None and any(record.gpu for record in base.records):
-        yield SHARED + cards(base)
+        yield SHARING_NOTE + cards(base)
     if best := max(
         (result for result in report.finals if result.usable and result.speed),
         key=lambda result: result.speed or 0,

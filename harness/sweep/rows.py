@@ -23,7 +23,7 @@ from harness.sweep.file import BASELINE, Experiment, Sweep
 # was searched for, since a search ends within 3 % of the limit and its run may be repeated 3 % lower. Tests of a second
 # were seen to differ by a fifth with settings that change nothing on a CPU: one shorter than BRIEF_S tells nothing.
 NOISE, SHORT_NOISE, LONG_S, BRIEF_S = 0.02, 0.06, 60.0, 5.0
-LEAST, ENOUGH = 0.005, 3
+SMALLEST_EFFECT, FEWEST_ROUNDS = 0.005, 3
 STUDENT = (4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)  # t, 97.5 %, of 3 rounds to 10
 NORMAL = 2.1  # of more rounds, rounded up
 WORDS = {"FAIL": "UNSAFE", "INCONCLUSIVE": "INCONCLUSIVE", "NOT JUDGED": "not judged", "PASS": "SAFE"}  # worst first
@@ -157,7 +157,7 @@ class ExperimentResult:
 
 def clear(mean: float, low: float, high: float) -> Effect:
     """The verdict of an interval."""
-    if abs(mean - 1) > LEAST and (low > 1 or high < 1):
+    if abs(mean - 1) > SMALLEST_EFFECT and (low > 1 or high < 1):
         return "helped" if low > 1 else "hurt"
     return "no difference" if low >= 1 - NOISE and high <= 1 + NOISE else "unclear"
 
@@ -209,10 +209,10 @@ def against(result: ExperimentResult, base: ExperimentResult) -> Ratio | None:
 
 def interval(ratios: Sequence[float]) -> tuple[float, float] | None:
     """The 95 % interval of the mean of ratios, by Student's t of their logarithms; None of too few."""
-    if (count := len(ratios)) < ENOUGH:
+    if (count := len(ratios)) < FEWEST_ROUNDS:
         return None
     logs = [math.log(ratio) for ratio in ratios]
-    t = STUDENT[count - ENOUGH] if count - ENOUGH < len(STUDENT) else NORMAL
+    t = STUDENT[count - FEWEST_ROUNDS] if count - FEWEST_ROUNDS < len(STUDENT) else NORMAL
     half = t * stdev(logs) / math.sqrt(count)
     return math.exp(mean(logs) - half), math.exp(mean(logs) + half)
 

@@ -10,7 +10,7 @@ from harness.sweep.experiment import ENDED, ExperimentRecord
 from harness.sweep.file import BASELINE, Experiment
 from harness.sweep.lanes import Lane
 
-SHORTENED = ("total_sample_count", "min_duration")  # what a finalist runs without: all samples, MLPerf's duration
+SHORTENED_FLAGS = ("total_sample_count", "min_duration")  # what a finalist runs without: all samples, MLPerf's duration
 
 
 @dataclass(frozen=True)
@@ -108,4 +108,4 @@ class Schedule:
 
 def full(item: Experiment) -> Experiment:
     """An experiment at full official length."""
-    return replace(item, settings={key: value for key, value in item.settings.items() if key not in SHORTENED})
+    return replace(item, settings={key: value for key, value in item.settings.items() if key not in SHORTENED_FLAGS})

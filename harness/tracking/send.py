@@ -35,7 +35,7 @@ from harness.tracking.launch import masked
 NAME = "llama31-mlperf"  # of the experiment, unless MLFLOW_EXPERIMENT_NAME says otherwise
 LEDGER = "mlflow.json"
 MAX_ATTEMPTS, WAIT_S = 3, 2.0
-LONGEST = 6000  # characters of a parameter, MLflow's limit
+LONGEST_PARAMETER = 6000  # characters of a parameter, MLflow's limit
 LEFT_OUT = {"mlperf_log_trace.json", LEDGER}  # the trace has a line for each token of each sample
 
 
@@ -110,7 +110,7 @@ class Store:
         run = self.run(item, ledger, at)
         self.client.log_batch(
             run,
-            params=[Param(key, value[:LONGEST]) for key, value in item.params.items()],
+            params=[Param(key, value[:LONGEST_PARAMETER]) for key, value in item.params.items()],
             tags=[RunTag(key, value) for key, value in tags.items()],
             metrics=[Metric(key, value, at, 0) for key, value in item.metrics.items()],
         )

@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from harness.common.coerce import near, read_given
+from harness.common.coerce import did_you_mean, read_given
 from harness.common.errors import UsageError
 from harness.config.arrivals import SHAPES
 from harness.config.workload import MOST_TOKENS
@@ -90,7 +90,9 @@ def read(path: Path, most: int | None = None) -> Trace:
     """The trace of a file, or the first `most` requests of it. Raises UsageError in one line."""
     if not path.exists():
         shapes = list(SHAPES)
-        raise UsageError(f"{FLAG} {path}: no such file, and none of {', '.join(shapes)}{near(str(path), shapes)}")
+        raise UsageError(
+            f"{FLAG} {path}: no such file, and none of {', '.join(shapes)}{did_you_mean(str(path), shapes)}"
+        )
     text = read_given(FLAG, path, "text", str, most=MOST_BYTES)
     rows = json_rows(path, text) if text.lstrip().startswith("{") else csv_rows(path, text)
     form: Format | None = None

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from harness.common.coerce import near
+from harness.common.coerce import did_you_mean
 from harness.common.errors import DONE, Arguments, UsageError, ends_in_one_line, first_line
 from harness.common.markdown import number
 from harness.config import mlperf
@@ -55,7 +55,7 @@ def requested(config: RunConfig, tokenizer: Any) -> Library:
     if config.input_len:
         return synthetic.drawn(config, tokenizer, synthetic.of_flags(config))
     if config.workload.startswith(hub.MARK):
-        return from_requests(config, tokenizer, Workload(config.workload, None, hub.ABOUT), hub.read(config))
+        return from_requests(config, tokenizer, Workload(config.workload, None, hub.DESCRIPTION), hub.read(config))
     workload = named_workload(config.workload)
     if is_profile(config.workload):
         return synthetic.drawn(config, tokenizer, synthetic.of_file(config, workload))
@@ -69,7 +69,7 @@ def named_workload(name: str) -> Workload:
         return WORKLOADS[name]
     if not Path(name).exists():
         names = list(WORKLOADS)
-        raise UsageError(f"--workload {name}: no such file, and none of {', '.join(names)}{near(name, names)}")
+        raise UsageError(f"--workload {name}: no such file, and none of {', '.join(names)}{did_you_mean(name, names)}")
     return Workload(name, Path(name), "requests of the user's own")
 
 

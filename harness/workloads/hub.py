@@ -9,7 +9,7 @@ from harness.workloads import requests_file
 from harness.workloads.requests_file import KINDS, Requests
 
 MARK = "hf:"
-ABOUT = "a data set, as `datasets` loads it"
+DESCRIPTION = "a data set, as `datasets` loads it"
 
 
 def read(config: RunConfig) -> Requests:

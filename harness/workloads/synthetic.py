@@ -29,7 +29,7 @@ from harness.workloads.salt import Salt
 
 MOST_SYNTHETIC = 10**8  # tokens of all prompts: about a GiB
 LARGEST_PROFILE = 2**16  # bytes of a profile's file
-ABOUT = "random prompts, and answers of exact lengths"
+DESCRIPTION = "random prompts, and answers of exact lengths"
 
 
 def digest(*content: object) -> str:
@@ -58,7 +58,7 @@ def of_flags(config: RunConfig) -> Profile:
     inputs, outputs = config.input_len or "", config.output_len or ""
     read, write = lengths("--input-len", inputs), lengths("--output-len", outputs)
     said = f"--input-len {inputs} --output-len {outputs}"
-    return Profile(config.workload_name, ABOUT, read, write, config.shared, said)
+    return Profile(config.workload_name, DESCRIPTION, read, write, config.shared, said)
 
 
 def of_file(config: RunConfig, workload: Workload) -> Profile:
