@@ -134,7 +134,7 @@ def measure(messages: int, rate: float, clients: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         settings = loadgen.LoadGenSettings().of(plan, Path(folder))
         before = cpu_s(server.pid)
-        loadgen.run("performance", settings, tested, SAMPLES, Path(folder), watch)
+        loadgen.run_test("performance", settings, tested, SAMPLES, Path(folder), watch)
         here, there = (now - then for now, then in zip(cpu_s(server.pid), before, strict=True))
         facts = loadgen_log.read(Path(folder))
     assert facts.samples and facts.samples_per_sec and facts.ttft_ms

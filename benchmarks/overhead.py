@@ -53,7 +53,7 @@ def measure(scenario: str) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         settings = loadgen.LoadGenSettings().of(plan, Path(folder))
         before = time.process_time()
-        loadgen.run("performance", settings, tested, SAMPLES, Path(folder), lambda: None)
+        loadgen.run_test("performance", settings, tested, SAMPLES, Path(folder), lambda: None)
         used = time.process_time() - before
         facts = loadgen_log.read(Path(folder))
     assert facts.samples and facts.samples_per_sec and facts.latency_ms

@@ -29,7 +29,7 @@ def machine(folder: Path, summary: Summary) -> Any:
 
 
 def curves(folder: Path, summary: Summary) -> Any:
-    return load_curves.draw(summary.run.search or [], summary.run.performance, summary.gpus)
+    return load_curves.draw_load_curves(summary.run.search or [], summary.run.performance, summary.gpus)
 
 
 def stages(folder: Path, summary: Summary) -> Any:

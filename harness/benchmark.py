@@ -80,14 +80,14 @@ class BenchmarkRun:
             self.display.say(f"not comparable with MLPerf results: {'; '.join(new)}", style="yellow")
 
     def save(self) -> None:
-        results.record(self.folder, self.facts)
+        results.record_facts(self.folder, self.facts)
 
     def warn_short(self) -> None:
         if self.plan.too_short:
             self.display.say(self.plan.too_short, style="yellow")
 
 
-def run(config: RunConfig, folder: RunFolder, display: Display) -> int:
+def run_benchmark(config: RunConfig, folder: RunFolder, display: Display) -> int:
     """One run of the benchmark in its folder; returns the exit code. Raises BenchmarkError."""
     display.stage("loading model, tokenizer and data")
     model.weight_bytes(config)  # a model that cannot be had is found first
@@ -296,10 +296,10 @@ def measure(run: BenchmarkRun, bench: Bench, tokenizer: Any) -> Evaluation | Non
     if config.mode != "accuracy":
         loaded = measure_performance(run, bench).loaded
     if config.compliance != "none":
-        outcome = compliance.run(bench, run.plan, config.compliance, tokenizer.eos_token_id, loaded)
+        outcome = compliance.run_compliance(bench, run.plan, config.compliance, tokenizer.eos_token_id, loaded)
         run.display.done(f"compliance: {outcome.headline}")
     if config.profile:
-        run.display.done(f"profile: {profiling.run(run.plan, bench).headline}")
+        run.display.done(f"profile: {profiling.run_profile(run.plan, bench).headline}")
     return evaluation
 
 

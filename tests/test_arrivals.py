@@ -204,7 +204,7 @@ def test_a_run_sends_each_request_at_its_time(words: tuple[str, ...], tmp_path: 
     assert min(late) >= 0 and statistics.median(late) < 0.02
     assert test["valid"] and test["samples"] == len(requests) and test["target_qps"] == pytest.approx(40, rel=0.5)
     assert test["client_delay_ms"]["p99"] >= 0
-    assert client_delay.of(folder / "Performance") is not None
+    assert client_delay.client_delays(folder / "Performance") is not None
     first = [float(row["first_token_s"]) - float(row["due_s"]) for row in requests]
     assert 1e3 * max(first) == pytest.approx(test["ttft_ms"]["max"], abs=0.01)  # counted from the due time
     page = (folder / "report.md").read_text()

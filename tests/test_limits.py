@@ -228,7 +228,7 @@ def test_each_point_has_its_cost_and_energy_and_the_cheapest_is_named() -> None:
         concurrency=256,
         cost=Cost(price_per_hour=3.6),
     )
-    axes = curves.draw(probes, test, 1).axes[2]
+    axes = curves.draw_load_curves(probes, test, 1).axes[2]
     said = {text.get_text() for text in axes.get_legend().get_texts()}
     assert {"cheapest: 0.4 per million tokens", "least energy: 0.09 J per token"} <= said
     assert "16, 0.5/M, 0.09 J" in {text.get_text() for text in axes.texts}

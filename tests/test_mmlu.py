@@ -452,5 +452,5 @@ def test_help_is_quick() -> None:
 
 def test_plots_of_a_single_question(tmp_path: Path) -> None:
     rows = [row(0, "A", "A", sure=1 - 1e-9)]
-    mmlu_report.draw(tmp_path / "plots", rows, mmlu_scores.grouped(rows, "subject"))
+    mmlu_report.draw_plots(tmp_path / "plots", rows, mmlu_scores.grouped(rows, "subject"))
     assert len(list((tmp_path / "plots").iterdir())) == 2

@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from harness.commands.sweep import run as run_sweep
+from harness.commands.sweep import run_sweep
 from harness.common import disk, files, processes, system
 from harness.common.errors import ENGINE_FAILED, BenchmarkError, UsageError
 from harness.common.paths import ROOT
@@ -298,7 +298,7 @@ def test_an_interruption_while_memory_is_waited_for_costs_no_record(
 ) -> None:
     few = sweep_file.load(written(tmp_path, SHORT + "isolation:\n  - {name: a, set: {seed: 1}}\n"))
     going = new(few, tmp_path)
-    monkeypatch.setattr(experiment, "run", lambda *_, **__: ExperimentRecord(BASELINE, 0, "complete"))
+    monkeypatch.setattr(experiment, "run_experiment", lambda *_, **__: ExperimentRecord(BASELINE, 0, "complete"))
     monkeypatch.setattr(experiment, "wait_for_gpu_memory", Mock(side_effect=KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt), Display(Console()) as display:
         loop.rounds(list(few.experiments), Choice(), going, 0, display)
@@ -311,7 +311,7 @@ def test_a_full_disk_ends_a_sweep_in_one_line(
 ) -> None:
     path = written(tmp_path, SHORT + "isolation:\n  - {name: a, set: {seed: 1}}\n")
     ran = Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
-    monkeypatch.setattr(experiment, "run", ran)
+    monkeypatch.setattr(experiment, "run_experiment", ran)
     if not begun:
         monkeypatch.setattr(disk, "SPARE_BYTES", 2**62)
     monkeypatch.setattr(processes, "install_signal_handlers", lambda: None)
@@ -544,7 +544,7 @@ def test_what_a_busy_machine_slowed_down_is_on_no_front() -> None:
 
 def test_an_experiment_that_cannot_be_started_is_recorded(tmp_path: Path) -> None:
     item = Experiment("a", "", "isolation", {}, {}, {"A": "\0"})
-    record = experiment.run(item, 0, tmp_path, 10, os.open(tmp_path, os.O_RDONLY), lambda _: None)
+    record = experiment.run_experiment(item, 0, tmp_path, 10, os.open(tmp_path, os.O_RDONLY), lambda _: None)
     assert (record.status, record.reason) == ("failed", "run.py could not be started: embedded null byte")
 
 

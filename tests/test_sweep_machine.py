@@ -110,7 +110,7 @@ def test_one_gpu_is_nothing_to_run_side_by_side_on(monkeypatch: pytest.MonkeyPat
 
 def work(found: Sweep, folder: Path, wanted: Choice, run: object, patch: pytest.MonkeyPatch) -> list[ExperimentRecord]:
     """What a sweep records if `run` stands for its processes."""
-    patch.setattr(experiment, "run", run)
+    patch.setattr(experiment, "run_experiment", run)
     going = loop.new(found, folder)
     with Display(Console(quiet=True)) as display:
         loop.rounds(list(found.experiments), wanted, going, 0, display)

@@ -44,7 +44,7 @@ def benchmark_run(config: RunConfig) -> NoReturn:
                 from harness import benchmark
                 from harness.tracking import launch
 
-                code = benchmark.run(config, run, display)
+                code = benchmark.run_benchmark(config, run, display)
                 launch.after(run.path, config.mlflow, config.results_dir, display.done)
             if config.json:
                 console.file.write((run.path / "summary.json").read_text())

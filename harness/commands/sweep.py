@@ -50,10 +50,12 @@ def command(
         limit = None if time_limit is None else 60 * time_limit
         side_by_side = gpus == "side-by-side"
         chosen = Choice(tuple(only), start, repeat, timeout, {}, limit, side_by_side, finalists, combine)
-        raise SystemExit(run(path, chosen, resume=resume, dry_run=dry_run, results_dir=results_dir, mlflow=mlflow))
+        raise SystemExit(
+            run_sweep(path, chosen, resume=resume, dry_run=dry_run, results_dir=results_dir, mlflow=mlflow)
+        )
 
 
-def run(path: Path, wanted: Choice, *, resume: bool, dry_run: bool, results_dir: Path, mlflow: bool) -> int:
+def run_sweep(path: Path, wanted: Choice, *, resume: bool, dry_run: bool, results_dir: Path, mlflow: bool) -> int:
     """Runs the sweep of a file; returns the exit code. Raises BenchmarkError."""
     sweep = file.load(path)
     chosen = choice.pick(sweep, wanted)
@@ -68,7 +70,7 @@ def run(path: Path, wanted: Choice, *, resume: bool, dry_run: bool, results_dir:
     processes.install_signal_handlers()
     sweep_run = loop.resume(sweep, results_dir) if resume else loop.new(sweep, results_dir)
     with progress.Display(progress.lasting_console(sys.stdout.fileno())) as display:
-        code = loop.run(sweep, chosen, wanted, sweep_run, display)
+        code = loop.run_experiments(sweep, chosen, wanted, sweep_run, display)
         if (sweep_run.folder.path / "report.md").exists():
             launch.after(sweep_run.folder.path, mlflow, results_dir, display.done)
         return code

@@ -51,7 +51,7 @@ class Outcome:
         return f"{self.test.upper()}: {'PASS' if self.passed else f'FAIL ({failed})'}"
 
 
-def run(bench: "Bench", plan: Plan, test: Test, eos: int, loaded: Sequence[int]) -> Outcome:
+def run_compliance(bench: "Bench", plan: Plan, test: Test, eos: int, loaded: Sequence[int]) -> Outcome:
     """Runs the test on the bench's engine and judges it. `eos` is the id of the tokenizer's end-of-text token.
 
     TEST04 needs the performance test before it, whose samples LoadGen `loaded` in this order. Leaves result.json and

@@ -26,7 +26,7 @@ def write(folder: Path, issued: Sequence[float], sent: Sequence[float], due: Seq
     write_json(folder / FILE, {name: [round(time - begin, 6) for time in times] for name, times in columns.items()})
 
 
-def of(folder: Path) -> Latency | None:
+def client_delays(folder: Path) -> Latency | None:
     """The delays of a test in milliseconds; None where they were not recorded. Raises LogError, UsageError."""
     if not (folder / FILE).exists() or not (folder / loadgen_log.TRACE).exists():
         return None

@@ -112,7 +112,7 @@ def expected_queries(plan: Plan, mode: Test) -> int | None:
     return None if mode == "test06" else plan.queries
 
 
-def run(
+def run_test(
     mode: Test, settings: lg.TestSettings, sut: SUT, samples: int, folder: Path, watch: Callable[[], None]
 ) -> list[int]:
     """Runs one test to its end; returns the samples in the order that LoadGen loaded them.

@@ -63,7 +63,7 @@ def samples(folder: Path) -> list[Sample]:
 
 def marked(found: list[Sample], folder: Path) -> list[Sample]:
     """The same, with those that failed told as such."""
-    failed = failures.of(folder)
+    failed = failures.failures_of(folder)
     return [replace(sample, failed=place in failed) for place, sample in enumerate(found)] if failed else found
 
 

@@ -98,7 +98,7 @@ class Bench:
         if plan.config.scenario_rules.capped and plan.concurrency:
             result, trend = request_times.without_ramps(result, tested.folder, tested.new_tokens, plan.concurrency)
         found = measured(result, plan, tested.queue, where)
-        delay = client_delay.of(tested.folder)
+        delay = client_delay.client_delays(tested.folder)
         return replace(found, joules_per_token=joules, trend=trend, client_delay_p99=delay.p99 if delay else None)
 
     def drive(self, mode: results.Test, plan: Plan, folder: Path) -> Tested:
@@ -130,7 +130,7 @@ class Bench:
         )
         before, told = recorder.joules(gpus), self.engine.told()
         with recorded, self.background_load(plan) as load:
-            loaded = loadgen.run(mode, settings, tested, plan.samples, folder, watch)
+            loaded = loadgen.run_test(mode, settings, tested, plan.samples, folder, watch)
         for warning in load.warnings:
             self.display.say(
                 warning if plan.config.endpoint else f"{warning}: {background_load.SLOWER_WARNING}", style="yellow"

@@ -27,7 +27,7 @@ def read(folder: Path, limits: Limits | None, expected: bool, scenario: str = ""
     none. Raises LogError for logs that cannot be trusted, or are of another scenario or mode than given.
     """
     result, counts = loadgen_log.read(folder, scenario, mode), token_counts(folder)
-    failed = failures.of(folder)
+    failed = failures.failures_of(folder)
     if (folder / request_times.REQUESTS).exists() or (failed and traced(folder)):
         result = request_times.with_own_times(result, folder, counts)
     if failed:

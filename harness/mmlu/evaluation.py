@@ -26,7 +26,7 @@ from harness.runs.folder import RunFolder
 def evaluate(config: MMLUConfig, run: RunFolder, before: Path | None, display: Display) -> int:
     """The way of one evaluation."""
     facts: dict[str, object] = {"command": processes.command_line(), "started": results.now(), "system": system.facts()}
-    record(config, run, facts)
+    record_evaluation(config, run, facts)
     display.say(f"MMLU, {config.model}, {config.num_fewshot}-shot")
 
     subjects = questions.chosen_subjects(config.subjects)
@@ -55,7 +55,7 @@ def evaluate(config: MMLUConfig, run: RunFolder, before: Path | None, display: D
 
     display.stage("writing the report")
     facts |= {"engine_start_s": round(engine.start_s, 1), "engine_args": hide_settings(engine.args)}
-    record(config, run, facts)
+    record_evaluation(config, run, facts)
     rows = [scores.scored(answer, config.num_fewshot) for answer in answered.answers]
     changes = scores.compare(rows_before, rows) if before else []
     summary = report.write(run, config, data, answered, rows, changes, before)
@@ -78,7 +78,7 @@ def earlier(config: MMLUConfig) -> Path | None:
     raise UsageError(f"--compare {config.compare}: no finished evaluation there, nor under {config.runs}.")
 
 
-def record(config: MMLUConfig, run: RunFolder, facts: Mapping[str, object]) -> None:
+def record_evaluation(config: MMLUConfig, run: RunFolder, facts: Mapping[str, object]) -> None:
     """Keeps config.json: every setting, `auto` resolved, and what is known of the run."""
     from harness.common.schema import SCHEMA
 

@@ -63,7 +63,7 @@ def write(
             files.write_text(place / "details.jsonl", details(data, answered, rows))
         if changes:
             files.write_json(place / "comparison.json", [asdict(change) for change in changes])
-        draw(place / "plots", rows, subjects)
+        draw_plots(place / "plots", rows, subjects)
         page = render(
             "mmlu.md.j2",
             run=run.name,
@@ -171,7 +171,7 @@ def table(config: MMLUConfig, summary: Overall, rows: Sequence[Scored], changes:
     return page
 
 
-def draw(folder: Path, rows: Sequence[Scored], subjects: dict[str, Score]) -> None:
+def draw_plots(folder: Path, rows: Sequence[Scored], subjects: dict[str, Score]) -> None:
     import matplotlib
 
     matplotlib.use("Agg")

@@ -67,7 +67,7 @@ def recording(
         yield
         return
     stop = threading.Event()
-    recorder = threading.Thread(target=record, args=(path, stop, prometheus_metrics, gpus), daemon=True)
+    recorder = threading.Thread(target=record_telemetry, args=(path, stop, prometheus_metrics, gpus), daemon=True)
     recorder.start()
     try:
         yield
@@ -76,7 +76,7 @@ def recording(
         recorder.join(timeout=2)
 
 
-def record(
+def record_telemetry(
     path: Path, stop: threading.Event, prometheus_metrics: Callable[[], list[str]] = list, gpus: int | None = None
 ) -> None:
     """Samples machine and engine until `stop` is set; what one does not tell is left empty."""

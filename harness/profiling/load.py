@@ -30,7 +30,7 @@ Request = tuple[list[int], int | None]  # as `Library.requests`
 Requests = Sequence[Request]
 
 
-def run(plan: Plan, bench: Bench) -> Profile:
+def run_profile(plan: Plan, bench: Bench) -> Profile:
     """Profiles the engine and keeps what came of it, a failure too: the measured results stand in any case."""
     bench.display.stage("profiling", "load")
     folder = bench.folder.sub(traces.FOLDER)

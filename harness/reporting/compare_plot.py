@@ -28,7 +28,7 @@ def write(path: Path, runs: Sequence[ComparedRun]) -> None:
 
     style()
     picture = BytesIO()  # a pipe, which may be what is named, cannot be gone back in
-    figure = draw(runs)
+    figure = draw_comparison(runs)
     footer(figure, foot(runs))
     figure.savefig(picture, format="png", dpi=110, bbox_inches="tight")
     pyplot.close("all")
@@ -42,7 +42,7 @@ def foot(runs: Sequence[ComparedRun]) -> str:
     return " \N{MIDDLE DOT} ".join(part for part in each[0] if all(part in other for other in each))
 
 
-def draw(runs: Sequence[ComparedRun]) -> Any:
+def draw_comparison(runs: Sequence[ComparedRun]) -> Any:
     """Bars above, curves below where two runs have tested several loads."""
     from matplotlib import pyplot
 

@@ -55,7 +55,7 @@ def load_of(probe: Probe) -> LoadAxis:
     return RATE if probe.qps is not None else BATCH if probe.concurrency is None else CONCURRENCY
 
 
-def draw(probes: Sequence[Probe], test: Performance | None, gpus: int) -> Any:
+def draw_load_curves(probes: Sequence[Probe], test: Performance | None, gpus: int) -> Any:
     """Latencies by load, with their limits; output speed of the machine against that of one user. `test` is the run's
     own, where it came to that."""
     from matplotlib import pyplot

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 BINS = 40  # of a test's time
 
 
-def draw(folder: Path, summary: Summary) -> dict[str, str]:
+def draw_plots(folder: Path, summary: Summary) -> dict[str, str]:
     """Draws what the run has data for into plots/; returns name -> path relative to `folder`."""
     style()
     drawn: dict[str, Figure] = {}
@@ -38,7 +38,7 @@ def draw(folder: Path, summary: Summary) -> dict[str, str]:
         else:
             drawn["tokens_per_sec"] = throughput(samples, tokens, logs / "machine.csv")
     if run.search:
-        drawn["search"] = curves.draw(run.search, run.performance, summary.gpus)
+        drawn["search"] = curves.draw_load_curves(run.search, run.performance, summary.gpus)
     if run.performance and (logs / "machine.csv").exists():
         drawn["machine"] = timelines.machine(logs / "machine.csv", run.performance.ran_out)
     if run.profile and run.profile.kinds:

@@ -54,14 +54,14 @@ def side_by_side(profiles: Sequence[Profile | None]) -> list[tuple[str, str, tup
             (
                 f"profile_{kind.replace(' ', '_')}_percent",
                 f"profile: {kind}, %",
-                tuple(of(each, kind) for each in profiles),
+                tuple(kind_percent(each, kind) for each in profiles),
             )
             for kind in kinds
         ),
     ]
 
 
-def of(profile: Profile | None, kind: str) -> float | None:
+def kind_percent(profile: Profile | None, kind: str) -> float | None:
     """The percent of the time that a kind takes; 0 where a profile has none of it."""
     if profile is None or profile.failure:
         return None

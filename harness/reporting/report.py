@@ -43,7 +43,7 @@ def build(folder: Path) -> Summary:
         status = results.status_of(folder)
         why = f" ({status.reason})" if status and status.reason else ""
         raise UsageError(f"{folder}: no test came to its end{why}; nothing to render.")
-    summary = summary.model_copy(update={"plots": summary.plots | plots.draw(folder, summary)})
+    summary = summary.model_copy(update={"plots": summary.plots | plots.draw_plots(folder, summary)})
     if summary.run.performance:
         requests_table.write(folder / FOLDER["performance"])
         summary = summary.model_copy(update={"logs": logs(folder)})

@@ -37,11 +37,11 @@ def read(folder: Path, facts: RunFacts) -> Performance:
             raise loadgen_log.LogError(f"{folder}: a log of another run: its {name}: {found}, not {planned}.")
     limits = plan.limits
     used = files.read(folder / "machine.json", MachineUse) if (folder / "machine.json").exists() else MachineUse()
-    recorded = usage.of(folder / "machine.csv")
+    recorded = usage.usage_of(folder / "machine.csv")
     here = endpoints.here(plan.config.endpoint)
     peak = recorded.get("gpu_memory_gib") if here else None
     joules = used.gpu_joules if here and not plan.config.spans_hosts else None
-    failed = failures.of(folder)
+    failed = failures.failures_of(folder)
     every, new, prompts = token_times.token_counts(folder), *answered(folder, failed)
     read_in = sum(prompts) / log.duration_s if prompts and log.duration_s else None
     shares = near_peak(facts, prompts, new, log.duration_s)
@@ -70,7 +70,7 @@ def read(folder: Path, facts: RunFacts) -> Performance:
         tpot_ms=log.tpot_ms,
         arrivals=plan.config.arrivals,
         arrivals_cv=variation(request_times.dues(folder)) if scenario.scheduled else None,
-        client_delay_ms=client_delay.of(folder),
+        client_delay_ms=client_delay.client_delays(folder),
         single_token=log.single_token,
         tpot_judged=log.tpot_judged,
         limits_ms=LimitsMs(ttft=limits.ttft_ms, tpot=limits.tpot_ms) if limits else None,
@@ -201,7 +201,7 @@ def near_peak(
     if engine_state.prefix_caching is not False or engine_state.speculation or plan.config.precision == "fp32":
         return None
     return roofline.shares(
-        roofline.Load(
+        roofline.OfflineLoad(
             gpus=facts.system.gpus[: plan.tensor_parallel_size * plan.data_parallel_size],
             bits=roofline.bits(engine_state.quantization, models.in_eight_bits(plan.config.model)),
             kv_cache_dtype=engine_state.kv_cache_dtype,

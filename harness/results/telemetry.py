@@ -73,7 +73,7 @@ QUANTITIES = (
 BY_NAME = {quantity.name: quantity for quantity in QUANTITIES}
 
 
-def of(path: Path) -> dict[str, Usage]:
+def usage_of(path: Path) -> dict[str, Usage]:
     """Mean and maximum of each quantity in a machine.csv, by name; none of what was not recorded.
 
     Raises UsageError for a damaged one.

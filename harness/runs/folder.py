@@ -82,7 +82,7 @@ def open_run(results_dir: Path, label: str) -> RunFolder:
     return run
 
 
-def record(run: RunFolder, facts: RunFacts) -> None:
+def record_facts(run: RunFolder, facts: RunFacts) -> None:
     """Keeps config.json: every resolved setting, how it came about, and what else is known of the run."""
     kept = facts.model_dump(mode="json")
     kept["plan"]["config"]["engine_arg"] = [hide_word(pair) for pair in facts.plan.config.engine_arg]

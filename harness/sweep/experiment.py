@@ -74,7 +74,7 @@ class ExperimentRecord:
 Watch = Callable[[str], bool | None]
 
 
-def run(
+def run_experiment(
     item: Experiment,
     turn: int,
     place: Path,

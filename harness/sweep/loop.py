@@ -48,7 +48,9 @@ class SweepRun:
         files.write_json(path, files.read_json(path) | {key: value})
 
 
-def run(sweep: Sweep, chosen: list[Experiment], choice: Choice, sweep_run: SweepRun, display: Display) -> int:
+def run_experiments(
+    sweep: Sweep, chosen: list[Experiment], choice: Choice, sweep_run: SweepRun, display: Display
+) -> int:
     """Runs what is chosen and not finished yet; the report is written however it ends. Raises BenchmarkError."""
     display.say(f"{sweep.name}: {len(chosen)} configurations, {choice.repeat} round(s) -> {sweep_run.folder.path}")
     with locked(sweep_run.folder.path) as lock:

@@ -15,7 +15,7 @@ MOST_LABELLED = 10  # points that can all have their names beside them
 
 
 @dataclass(frozen=True)
-class Point:
+class SweepPoint:
     """An experiment of a sweep over one number; `tails` are p99s in milliseconds, by kind of latency."""
 
     x: float
@@ -38,7 +38,7 @@ def mark(axes: Any, line: Callable[..., Any], references: Mapping[str, float], s
         axes.legend(fontsize=8, frameon=False, loc="lower right", bbox_to_anchor=(1, 1))
 
 
-def by_number(knob: str, points: Sequence[Point], references: Mapping[str, float]) -> Any:
+def by_number(knob: str, points: Sequence[SweepPoint], references: Mapping[str, float]) -> Any:
     """Speed, and the tail of each latency, by the number that a sweep turned."""
     from matplotlib import pyplot
 

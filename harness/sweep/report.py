@@ -69,7 +69,7 @@ def build(folder: Path) -> Report:
     state = read(folder)
     found = tuple(rows(state))
     report = Report(state, found, tuple(rows(state, final=True)), paired(folder, found))
-    pictures = draw(report, folder / "plots")
+    pictures = draw_sweep(report, folder / "plots")
     page = render(
         "sweep.md.j2",
         sweep=state.sweep,
@@ -255,18 +255,18 @@ def deviations(folder: Path, records: Sequence[ExperimentRecord]) -> dict[str, o
     return {"shared": shared, "own": own}
 
 
-def on_axis(rows: Sequence[ExperimentResult], turned: Knob) -> list[plots.Point]:
+def on_axis(rows: Sequence[ExperimentResult], turned: Knob) -> list[plots.SweepPoint]:
     """The rows of a sweep over one number, those that have it."""
     axis = [(x, result) for result in rows if (x := turned.values.get(result.name)) is not None]
     return [
-        plots.Point(
+        plots.SweepPoint(
             x, list(result.speeds.values()), result.usable, not result.background_load, plots.tails(result.numbers)
         )
         for x, result in axis
     ]
 
 
-def draw(report: Report, folder: Path) -> dict[str, str]:
+def draw_sweep(report: Report, folder: Path) -> dict[str, str]:
     """Draws what there is data for; name -> path relative to the sweep's folder."""
     from harness.reporting.style import save
 

@@ -43,7 +43,7 @@ def words_of(tokenizer: Any) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Profile:
+class LengthProfile:
     """Which lengths are drawn, and what prompts share."""
 
     name: str
@@ -54,14 +54,14 @@ class Profile:
     said: str  # where its lengths stand
 
 
-def of_flags(config: RunConfig) -> Profile:
+def of_flags(config: RunConfig) -> LengthProfile:
     inputs, outputs = config.input_len or "", config.output_len or ""
     read, write = lengths("--input-len", inputs), lengths("--output-len", outputs)
     said = f"--input-len {inputs} --output-len {outputs}"
-    return Profile(config.workload_name, DESCRIPTION, read, write, config.shared, said)
+    return LengthProfile(config.workload_name, DESCRIPTION, read, write, config.shared, said)
 
 
-def of_file(config: RunConfig, workload: Workload) -> Profile:
+def of_file(config: RunConfig, workload: Workload) -> LengthProfile:
     """A profile's YAML file; what flags say of shared beginnings wins. Raises UsageError."""
     import yaml
 
@@ -74,10 +74,10 @@ def of_file(config: RunConfig, workload: Workload) -> Profile:
     given = shared(f"{path}: ", **own) if own else Shared()
     together = replace(given, **config.given_shared)
     about = str(data.get("about", "")) or workload.imitates
-    return Profile(workload.name, about, read, write, together, f"{path}: input_len {read}, output_len {write}")
+    return LengthProfile(workload.name, about, read, write, together, f"{path}: input_len {read}, output_len {write}")
 
 
-def drawn(config: RunConfig, tokenizer: Any, profile: Profile) -> Library:
+def drawn(config: RunConfig, tokenizer: Any, profile: LengthProfile) -> Library:
     """The samples of a profile: conversations of some turns each, of which one is a request without history."""
     sharing, source, words = profile.shared, random.Random(config.seed or 0), words_of(tokenizer)
     count = SYNTHETIC_COUNT if config.total_sample_count == "auto" else config.total_sample_count
@@ -111,7 +111,7 @@ def drawn(config: RunConfig, tokenizer: Any, profile: Profile) -> Library:
 
 
 def conversations(
-    profile: Profile, source: random.Random, words: Sequence[int], count: int
+    profile: LengthProfile, source: random.Random, words: Sequence[int], count: int
 ) -> tuple[list[list[int]], list[int], list[int] | None]:
     """Prompts, lengths of answers, and which conversation each is of; None where each is one of its own.
 
