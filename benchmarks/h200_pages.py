@@ -118,14 +118,11 @@ def pages(folder: Path) -> str:
 
 def draw(folder: Path) -> Any:
     """Output tokens/s of each run at full length, and its energy where it was measured."""
-    from matplotlib import pyplot
-
     from harness.reporting import style as figures
 
-    figures.style()
     found = runs(folder)
     energy = [run for run in found if run.test.joules_per_output_token]
-    figure, panels = pyplot.subplots(
+    figure, panels = figures.pyplot().subplots(
         1, 1 + bool(energy), figsize=(7 + 4 * bool(energy), 0.45 * len(found) + 1.4), squeeze=False
     )
     axes = panels[0, 0]

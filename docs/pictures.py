@@ -46,7 +46,6 @@ PICTURES: dict[str, tuple[str, Draw]] = {  # name of the picture: the run that i
 
 
 def main() -> None:
-    style.style()
     for name, (run, draw) in PICTURES.items():
         summary = files.read(RUNS / run / "summary.json", Summary)
         style.save({name: draw(RUNS / run, summary)}, IMAGES, answer.footer(summary))

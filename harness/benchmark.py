@@ -16,7 +16,6 @@ from harness.config.plan import Plan, resolve
 from harness.config.run import MAXIMA, RunConfig
 from harness.engines import shared_memory
 from harness.evaluation import accuracy, compliance
-from harness.evaluation.accuracy import Evaluation
 from harness.loadgen import levels, outlook, search
 from harness.loadgen import target_rate as rates
 from harness.loadgen.failures import Sparing
@@ -30,7 +29,7 @@ from harness.profiling import traces
 from harness.quantization import checkpoints
 from harness.reporting import report as rendering
 from harness.results import endpoint_overhead
-from harness.results.summary import Summary
+from harness.results.summary import Accuracy, Summary
 from harness.runs import folder as results
 from harness.runs.folder import RunFolder
 from harness.runs.probe import Probe
@@ -286,7 +285,7 @@ FINDERS: dict[rates.Need, Callable[[BenchmarkRun, Bench], Plan]] = {
 }
 
 
-def measure(run: BenchmarkRun, bench: Bench, tokenizer: Any) -> Evaluation | None:
+def measure(run: BenchmarkRun, bench: Bench, tokenizer: Any) -> Accuracy | None:
     """Accuracy, performance, compliance, profile. A failed gate ends it, unless the user said otherwise."""
     config, evaluation, loaded = run.config, None, list[int]()
     if config.mode != "performance":
@@ -303,7 +302,7 @@ def measure(run: BenchmarkRun, bench: Bench, tokenizer: Any) -> Evaluation | Non
     return evaluation
 
 
-def measure_accuracy(plan: Plan, bench: Bench, tokenizer: Any) -> Evaluation:
+def measure_accuracy(plan: Plan, bench: Bench, tokenizer: Any) -> Accuracy:
     tested = bench.test("accuracy", plan)
     bench.display.stage("scoring")
     evaluation = accuracy.evaluate(tested.folder, plan, bench.library, tokenizer)
@@ -346,11 +345,11 @@ def report(run: BenchmarkRun) -> Summary:
     return summary
 
 
-def gate_failed(config: RunConfig, evaluation: Evaluation | None) -> bool:
+def gate_failed(config: RunConfig, evaluation: Accuracy | None) -> bool:
     return evaluation is not None and evaluation.verdict == "FAIL" and not config.no_exit_on_accuracy_fail
 
 
-def exit_code(config: RunConfig, evaluation: Evaluation | None, summary: Summary) -> int:
+def exit_code(config: RunConfig, evaluation: Accuracy | None, summary: Summary) -> int:
     """1 where the gate or a compliance test failed, or the result is not accepted and the user wants that to count."""
     invalid = config.exit_on_invalid and not summary.accepted
     caught = not all(test.passed for test in (summary.run.compliance or {}).values())

@@ -24,11 +24,12 @@ from harness.config.plan import Plan, resolve
 from harness.config.run import RunConfig
 from harness.engines.protocol import Engine, Sampling
 from harness.engines.vllm import VLLM, args_for
-from harness.evaluation.accuracy import Evaluation, evaluate
+from harness.evaluation.accuracy import evaluate
 from harness.loadgen import driver
 from harness.loadgen.session import Bench
 from harness.loadgen.sut import SUT, BatchSUT, Query
 from harness.monitoring.watchdog import Watchdog
+from harness.results.summary import Accuracy
 from harness.runs import folder as results
 from harness.workloads import cnn_dailymail as samples
 from harness.workloads.cnn_dailymail import Library
@@ -139,7 +140,7 @@ class Laboratory:
         self.engine.start()
         self.settings = driver.LoadGenSettings()
 
-    def score(self, fault: Fault) -> Evaluation:
+    def score(self, fault: Fault) -> Accuracy:
         """Runs LoadGen's accuracy test with the fault in place and judges what comes out."""
         run = results.open_run(self.plan.config.results_dir, "fault")
         library = replace(self.library, prompts=fault.prompts(self.library.prompts))

@@ -22,7 +22,7 @@ from harness.loadgen.log import LogError, Sample
 from harness.reporting import labels
 from harness.reporting import load_curves as curves
 from harness.reporting import report as rendering
-from harness.reporting.style import style
+from harness.reporting.style import pyplot
 from harness.results import performance
 from harness.results.summary import Performance
 from harness.runs.folder import RunFolder
@@ -188,10 +188,7 @@ def test_wrong_rates_are_refused(wrong: dict[str, Any]) -> None:
 
 
 def test_no_label_covers_another() -> None:
-    from matplotlib import pyplot
-
-    style()
-    axes = pyplot.subplots(figsize=(4, 3))[1]
+    axes = pyplot().subplots(figsize=(4, 3))[1]
     points = [(0.5 + n / 1000, 0.5, f"load {n}") for n in range(12)]
     axes.plot([0, 1], [0, 1], ".")
     written = labels.label_points(axes, [*points, (0.1, 0.9, "far off")])

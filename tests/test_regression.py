@@ -11,7 +11,7 @@ import pytest
 from harness.common import files
 from harness.common.errors import UsageError
 from harness.common.paths import ROOT
-from harness.reporting import compare, compare_page, compare_plot, regression, style
+from harness.reporting import compare, compare_page, compare_plot, regression
 from harness.reporting import report as rendering
 from harness.reporting.paired import Difference, Divergence, Pair
 from harness.runs import names
@@ -260,7 +260,6 @@ def test_curves_of_several_runs_are_one_picture(tmp_path: Path) -> None:
         rendering.build(folder)
         runs.append(compare.read(folder))
     assert compare_plot.names(runs) == ["datacenter-server (1)", "datacenter-server (2)", "night"]
-    style.style()
     curves = compare_plot.draw_comparison(runs).subfigs[1].axes
     assert [len([line for line in axes.lines if len(line.get_xdata()) == 2 and line.get_marker() != "None"])
             for axes in curves] == [3, 3, 3]  # fmt: skip

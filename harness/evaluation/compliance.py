@@ -9,9 +9,10 @@ samples per second, and where queries are sent one by one LoadGen's estimate of 
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
+
+from pydantic import JsonValue
 
 from harness.common.errors import LoadGenError
 from harness.common.files import read_json, write_json, write_text
@@ -20,12 +21,11 @@ from harness.config.plan import Plan
 from harness.evaluation.accuracy import LARGEST_LOG, decode_hex
 from harness.loadgen import log as loadgen_log
 from harness.loadgen import request_times
+from harness.results.summary import Audit, Compliance
 from harness.runs.folder import FOLDER
 
 if TYPE_CHECKING:
     from harness.loadgen.session import Bench
-
-Test = Literal["test04", "test06"]
 
 LOGGED_SAMPLES = 100  # samples of a TEST06 run, all of them logged
 PERFORMANCE_MODE = 2
@@ -36,22 +36,7 @@ ESTIMATES = {"SingleStream": "early_stopping_latency_ss", "MultiStream": "early_
 RESULT = "result.json"
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What `result.json` keeps of a compliance test; `checks` holds each check's verdict, None where it has none."""
-
-    test: Test
-    passed: bool
-    checks: dict[str, bool | None]
-    facts: dict[str, float]
-
-    @property
-    def headline(self) -> str:
-        failed = ", ".join(name for name, passed in self.checks.items() if passed is False)
-        return f"{self.test.upper()}: {'PASS' if self.passed else f'FAIL ({failed})'}"
-
-
-def run_compliance(bench: "Bench", plan: Plan, test: Test, eos: int, loaded: Sequence[int]) -> Outcome:
+def run_compliance(bench: "Bench", plan: Plan, test: Audit, eos: int, loaded: Sequence[int]) -> Compliance:
     """Runs the test on the bench's engine and judges it. `eos` is the id of the tokenizer's end-of-text token.
 
     TEST04 needs the performance test before it, whose samples LoadGen `loaded` in this order. Leaves result.json and
@@ -69,7 +54,7 @@ def run_compliance(bench: "Bench", plan: Plan, test: Test, eos: int, loaded: Seq
         name = "verify_performance.txt"
     folder = bench.folder.path / FOLDER[test]
     write_text(folder / name, text)
-    write_json(folder / RESULT, asdict(outcome))
+    write_json(folder / RESULT, outcome.model_dump())
     return outcome
 
 
@@ -104,7 +89,7 @@ def caching_audit(index: int) -> str:
     )
 
 
-def judge_test06(folder: Path, eos: int, streaming: bool) -> tuple[Outcome, str]:
+def judge_test06(folder: Path, eos: int, streaming: bool) -> tuple[Compliance, str]:
     """TEST06's verdict on the accuracy log in `folder`, and the text that the submission checker reads.
 
     Raises LoadGenError where the log holds other than the samples asked for.
@@ -128,7 +113,8 @@ def judge_test06(folder: Path, eos: int, streaming: bool) -> tuple[Outcome, str]
     names = ("First token check", "EOS check", "Sample length check")
     lines = [f"{name} pass: {verdict}" for name, verdict in zip(names, said, strict=True)]
     lines.append(f"TEST06 verification {'complete' if passed else 'failed'}")
-    return Outcome("test06", passed, checks, {"samples": len(entries), "eos": eos}), "\n".join(lines) + "\n"
+    facts: dict[str, JsonValue] = {"samples": len(entries), "eos": eos}
+    return Compliance(test="test06", passed=passed, checks=checks, facts=facts), "\n".join(lines) + "\n"
 
 
 def starts_as_reported(entry: Mapping[str, object], answer: Sequence[int]) -> bool:
@@ -160,7 +146,7 @@ def typical_sample(folder: Path, prompts: Sequence[int]) -> int:
     return min(answers, key=distance)
 
 
-def judge_test04(folder: Path, reference: Path, sample: int) -> tuple[Outcome, str]:
+def judge_test04(folder: Path, reference: Path, sample: int) -> tuple[Compliance, str]:
     """TEST04's verdict on the logs in `folder` against those of the performance test, and its text.
 
     As officially, an INVALID result proves nothing and fails. Raises LogError for logs of two scenarios.
@@ -169,15 +155,16 @@ def judge_test04(folder: Path, reference: Path, sample: int) -> tuple[Outcome, s
     repeated = loadgen_log.read(folder, ordinary.scenario, ordinary.mode)
     before, after = speed(ordinary), speed(repeated)
     noise = LATENCY_NOISE if ordinary.scenario in ESTIMATES else NOISE
-    checks = {
+    checks: dict[str, bool | None] = {
         "performance test is VALID": bool(ordinary.valid),
         "test of the repeated sample is VALID": bool(repeated.valid),
         "no faster than ordinary samples": 0 < after < before * (1 + noise),
     }
     passed = all(checks.values())
     text = f"reference score = {before}\ntest score = {after}\nTEST {'PASS' if passed else 'FAIL'}\n"
-    facts = {"sample": sample, "samples_per_sec": after, "reference_samples_per_sec": before, "allowed": 1 + noise}
-    return Outcome("test04", passed, dict(checks), facts), text
+    rates: dict[str, JsonValue] = {"samples_per_sec": after, "reference_samples_per_sec": before}
+    facts = {"sample": sample} | rates | {"allowed": 1 + noise}
+    return Compliance(test="test04", passed=passed, checks=checks, facts=facts), text
 
 
 def speed(result: loadgen_log.TestResult) -> float:

@@ -172,20 +172,11 @@ def table(config: MMLUConfig, summary: Overall, rows: Sequence[Scored], changes:
 
 
 def draw_plots(folder: Path, rows: Sequence[Scored], subjects: dict[str, Score]) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    style = {"axes.spines.top": False, "axes.spines.right": False, "grid.alpha": 0.25, "font.size": 10}
-    with pyplot.rc_context(style):
-        figures.save({"score_by_subject": by_subject(subjects), "calibration": calibration(rows)}, folder)
+    figures.save({"score_by_subject": by_subject(subjects), "calibration": calibration(rows)}, folder)
 
 
 def by_subject(subjects: dict[str, Score]) -> Any:
     """Accuracy by subject. One bar each, by domain, best first; the bars of error are 95 % intervals."""
-    from matplotlib import pyplot
-
     places, at = {}, 0.0
     for domain in DOMAINS:
         names = [name for name in subjects if DOMAIN_OF[name] == domain]
@@ -193,7 +184,7 @@ def by_subject(subjects: dict[str, Score]) -> Any:
             places[name] = at
             at += 1
         at += 0.8 if names else 0
-    figure, axes = pyplot.subplots(figsize=(9, 0.21 * at + 1.2))
+    figure, axes = figures.pyplot().subplots(figsize=(9, 0.21 * at + 1.2))
     for domain, color in COLORS.items():
         names = [name for name in places if DOMAIN_OF[name] == domain]
         parts = [subjects[name] for name in names]
@@ -217,7 +208,7 @@ def by_subject(subjects: dict[str, Score]) -> Any:
     axes.set_ylim(at - 0.9, -0.8)
     axes.set_xlim(0, 100)
     axes.set_xlabel("accuracy, % (95 % intervals; number of questions beside each name)")
-    axes.grid(axis="x")
+    axes.grid(axis="y", visible=False)
     axes.set_axisbelow(True)
     axes.tick_params(axis="y", length=0)
     axes.legend(loc="lower center", bbox_to_anchor=(0.35, 1.0), ncols=5, fontsize=8, frameon=False)
@@ -226,12 +217,10 @@ def by_subject(subjects: dict[str, Score]) -> Any:
 
 def calibration(rows: Sequence[Scored]) -> Any:
     """Accuracy by confidence."""
-    from matplotlib import pyplot
-
     parts = [part for part in bins(rows) if part]
     scores = [score(part) for part in parts]
     sure = [sum(question.confidence for question in part) / len(part) for part in parts]
-    figure, (top, bottom) = pyplot.subplots(
+    figure, (top, bottom) = figures.pyplot().subplots(
         2, 1, figsize=(6, 6), sharex=True, height_ratios=(3, 1), gridspec_kw={"hspace": 0.08}
     )
     top.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1, label="as sure as right")
@@ -243,7 +232,6 @@ def calibration(rows: Sequence[Scored]) -> Any:
     bottom.hist([question.confidence for question in rows], bins=4 * BINS, range=(0, 1), color=BLUE, alpha=0.5)
     bottom.set(xlabel="confidence: probability of the chosen letter among the four", ylabel="answers", xlim=(0.2, 1.01))
     for axes in (top, bottom):
-        axes.grid()
         axes.set_axisbelow(True)
     figure.align_ylabels()
     return figure

@@ -11,7 +11,7 @@ from harness.common.schema import gpu_names
 from harness.reporting import answer
 from harness.reporting.compare import ComparedRun
 from harness.reporting.load_curves import HEADROOM, measured
-from harness.reporting.style import BLUE, GREEN, GREY, ORANGE, RED, footer, logarithmic, style, thousands
+from harness.reporting.style import BLUE, GREEN, GREY, ORANGE, RED, footer, logarithmic, pyplot, thousands
 from harness.results import metrics
 
 PANELS = ("tokens_per_sec", "latency_p99_ms", "ttft_p99_ms", "tpot_p99_ms", "cost_per_million_output_tokens")
@@ -24,14 +24,11 @@ LONGEST_NAME = 40  # characters of a run's name
 
 def write(path: Path, runs: Sequence[ComparedRun]) -> None:
     """Writes the picture as a PNG file."""
-    from matplotlib import pyplot
-
-    style()
     picture = BytesIO()  # a pipe, which may be what is named, cannot be gone back in
     figure = draw_comparison(runs)
     footer(figure, foot(runs))
     figure.savefig(picture, format="png", dpi=110, bbox_inches="tight")
-    pyplot.close("all")
+    pyplot().close("all")
     with named(path):
         path.write_bytes(picture.getvalue())
 
@@ -44,14 +41,12 @@ def foot(runs: Sequence[ComparedRun]) -> str:
 
 def draw_comparison(runs: Sequence[ComparedRun]) -> Any:
     """Bars above, curves below where two runs have tested several loads."""
-    from matplotlib import pyplot
-
     values = {name: [metrics.BY_NAME[name].of(run.summary) for run in runs] for name in PANELS}
     shown = {name: found for name, found in values.items() if sum(value is not None for value in found) > 1}
     swept = [run for run in runs if run.summary.run.search]
     high, curves = 0.4 * len(runs) + 1.4, 4.4 * (len(swept) > 1)
     width = max(3.2 * len(shown) + 2, 14 if curves else 0)
-    figure = pyplot.figure(figsize=(width, high + curves), layout="constrained")
+    figure = pyplot().figure(figsize=(width, high + curves), layout="constrained")
     parts = figure.subfigures(2, 1, height_ratios=(high, curves)) if curves else [figure]
     bars(parts[0], runs, shown)
     if curves:

@@ -6,7 +6,7 @@ from typing import Any
 
 from harness.common.markdown import number
 from harness.reporting import labels
-from harness.reporting.style import BLUE, GREEN, GREY, ORANGE, RED, TITLES, logarithmic, thousands, tip
+from harness.reporting.style import BLUE, GREEN, GREY, ORANGE, RED, TITLES, logarithmic, pyplot, thousands, tip
 from harness.results import performance
 from harness.results.summary import Performance
 from harness.runs.probe import Probe
@@ -58,10 +58,8 @@ def load_of(probe: Probe) -> LoadAxis:
 def draw_load_curves(probes: Sequence[Probe], test: Performance | None, gpus: int) -> Any:
     """Latencies by load, with their limits; output speed of the machine against that of one user. `test` is the run's
     own, where it came to that."""
-    from matplotlib import pyplot
-
     varied = load_of(probes[0])
-    figure, panels = pyplot.subplots(1, 3, figsize=(14, 4.6))
+    figure, panels = pyplot().subplots(1, 3, figsize=(14, 4.6))
     for axes, panel in zip(panels, varied.panels, strict=False):
         latency(axes, panel, probes)
         own_test(axes, panel, test)

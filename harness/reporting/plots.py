@@ -11,7 +11,7 @@ from harness.loadgen import log as loadgen_log
 from harness.loadgen import request_times
 from harness.reporting import answer, profiles, timelines
 from harness.reporting import load_curves as curves
-from harness.reporting.style import BLUE, FAR_LIMIT, GREY, ORANGE, RED, TITLES, overview, save, style, thousands
+from harness.reporting.style import BLUE, FAR_LIMIT, GREY, ORANGE, RED, TITLES, overview, pyplot, save, thousands
 from harness.results.summary import Accuracy, Performance, Summary
 from harness.runs.folder import FOLDER
 
@@ -23,7 +23,6 @@ BINS = 40  # of a test's time
 
 def draw_plots(folder: Path, summary: Summary) -> dict[str, str]:
     """Draws what the run has data for into plots/; returns name -> path relative to `folder`."""
-    style()
     drawn: dict[str, Figure] = {}
     run, logs = summary.run, folder / FOLDER["performance"]
     if run.accuracy:
@@ -55,10 +54,8 @@ def draw_plots(folder: Path, summary: Summary) -> dict[str, str]:
 
 def scores(accuracy: Accuracy) -> Any:
     """Each score against its threshold."""
-    from matplotlib import pyplot
-
     checks = accuracy.checks
-    figure, axes = pyplot.subplots(figsize=(8, 0.55 * len(checks) + 1.2))
+    figure, axes = pyplot().subplots(figsize=(8, 0.55 * len(checks) + 1.2))
     shares = [100 * check.score / check.reference for check in checks]
     for place, (check, share) in enumerate(zip(checks, shares, strict=True)):
         good = check.low <= check.score and (check.high is None or check.score <= check.high)
@@ -85,12 +82,11 @@ def scores(accuracy: Accuracy) -> Any:
 def by_length(path: Path) -> Any:
     """Scores by length of the prompt."""
     import numpy as np
-    from matplotlib import pyplot
 
     score = mlperf.SHORT_SCORES[0]
     columns = read_columns(path, ("prompt_tokens", score))
     lengths, scores = np.array(columns["prompt_tokens"], dtype=float), np.array(columns[score], dtype=float)
-    figure, axes = pyplot.subplots(figsize=(8, 3.4))
+    figure, axes = pyplot().subplots(figsize=(8, 3.4))
     axes.plot(lengths, scores, ".", color=BLUE, alpha=0.35, markersize=5)
     groups = np.array_split(np.argsort(lengths, kind="stable"), min(10, len(scores)))
     means = [(lengths[group].mean(), scores[group].mean()) for group in groups]
@@ -111,14 +107,13 @@ def throughput(samples: Sequence[loadgen_log.Sample], tokens: Sequence[int], rec
 def completions(samples: Sequence[loadgen_log.Sample], tokens: Sequence[int]) -> Any:
     """Output tokens of the answers that ended in each part of the test: LoadGen logs ends alone in Offline."""
     import numpy as np
-    from matplotlib import pyplot
 
     counted = len(tokens) == len(samples)
     ends = np.array([sample.latency_ms / 1000 for sample in samples])
     weights = np.array(tokens) if counted else np.ones(len(samples))
     sums, edges = np.histogram(ends, bins=BINS, range=(0, ends.max()), weights=weights)
     unit, mean = "output tokens" if counted else "samples", weights.sum() / ends.max()
-    figure, axes = pyplot.subplots(figsize=(8, 3.4))
+    figure, axes = pyplot().subplots(figsize=(8, 3.4))
     axes.stairs(sums / np.diff(edges), edges, color=BLUE, fill=True, alpha=0.6, label="answers that ended")
     axes.axhline(mean, color=ORANGE, linestyle="--", linewidth=1, label=f"mean {number(mean)} {unit}/s")
     axes.set(xlabel="seconds", ylabel=f"{unit}/s", xlim=(0, None), ylim=(0, None))
@@ -131,7 +126,6 @@ def completions(samples: Sequence[loadgen_log.Sample], tokens: Sequence[int]) ->
 def latencies(samples: Sequence[loadgen_log.Sample], tokens: Sequence[int], test: Performance, headline: str) -> Any:
     """The share of queries by latency, with the limit. `headline` names the metric that is the result."""
     import numpy as np
-    from matplotlib import pyplot
 
     each = test.samples_per_query
     queries = [samples[first : first + each] for first in range(0, len(samples), each)]
@@ -145,7 +139,7 @@ def latencies(samples: Sequence[loadgen_log.Sample], tokens: Sequence[int], test
                 for sample, count in zip(samples, tokens, strict=True)
                 if count > 1
             ]
-    figure, panels = pyplot.subplots(1, 3, figsize=(12, 3.6))
+    figure, panels = pyplot().subplots(1, 3, figsize=(12, 3.6))
     for axes, (name, values) in zip(panels, series.items(), strict=True):
         kind = name.lower()
         most = max(values, default=0.0)

@@ -4,17 +4,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from harness.profiling.traces import Profile
-from harness.reporting.style import BLUE
+from harness.reporting.style import BLUE, pyplot
 
 PARTS = {"GPU": "kernel time", "CPU": "the operators' self time"}
 
 
 def kinds(profile: Profile) -> Any:
     """A bar for each kind of kernel, or of operator."""
-    from matplotlib import pyplot
-
     rows = range(len(profile.kinds))
-    figure, axes = pyplot.subplots(figsize=(8, 0.4 * len(profile.kinds) + 1.2))
+    figure, axes = pyplot().subplots(figsize=(8, 0.4 * len(profile.kinds) + 1.2))
     axes.barh(rows, [kind.percent for kind in profile.kinds], color=BLUE, height=0.6)
     for place, kind in zip(rows, profile.kinds, strict=True):
         text = f"{kind.percent:.1f} %"

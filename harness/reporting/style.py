@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,15 +17,17 @@ COLUMNS, PANEL_INCHES, HEADING = 2, 7.0, 0.5  # of the overview
 UNSEEN_OPACITY = 0.01  # opacity of what is only there to be pointed at
 
 
-def style() -> None:
-    """What all pictures have in common; they are files, never windows."""
-    import matplotlib
+@cache
+def pyplot() -> Any:
+    """matplotlib's pyplot in the style of all pictures, set once; they are files, never windows."""
+    import matplotlib.pyplot
 
     matplotlib.use("Agg")
     matplotlib.rcParams.update(
         {"axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.25, "font.size": 10}
         | {"svg.fonttype": "none", "svg.hashsalt": "pictures", "legend.framealpha": 0.9}
     )
+    return matplotlib.pyplot
 
 
 def thousands(*axis: Any) -> None:
@@ -58,8 +61,6 @@ def footer(figure: "Figure", words: str) -> None:
 def save(drawn: "dict[str, Figure]", folder: Path, words: str = "") -> dict[str, str]:
     """Writes the figures as PNG files, with these words under each, and as SVG what has something to point at; name ->
     path relative to the folder above."""
-    from matplotlib import pyplot
-
     folder.mkdir(exist_ok=True)
     for name, figure in drawn.items():
         if words:
@@ -67,15 +68,13 @@ def save(drawn: "dict[str, Figure]", folder: Path, words: str = "") -> dict[str,
         figure.savefig(folder / f"{name}.png", dpi=110, bbox_inches="tight")
         if figure.findobj(lambda artist: str(artist.get_gid() or "").startswith(TIP)):
             write_drawing(figure, folder / f"{name}.svg")
-    pyplot.close("all")
+    pyplot().close("all")
     return {name: f"{folder.name}/{name}.png" for name in drawn}
 
 
 def overview(pictures: Sequence[Path], target: Path, title: str) -> None:
     """All pictures of a run in one, in columns, to be sent around."""
-    from matplotlib import pyplot
-
-    images = [pyplot.imread(path) for path in pictures]
+    images = [pyplot().imread(path) for path in pictures]
     tops, places = [HEADING] * COLUMNS, []  # inches from the top, a column each
     for image in images:
         column = tops.index(min(tops))
@@ -83,14 +82,14 @@ def overview(pictures: Sequence[Path], target: Path, title: str) -> None:
         places.append((column, tops[column], tall))
         tops[column] += tall
     wide, high = COLUMNS * PANEL_INCHES, max(tops)
-    figure = pyplot.figure(figsize=(wide, high))
+    figure = pyplot().figure(figsize=(wide, high))
     for image, (column, top, tall) in zip(images, places, strict=True):
         panel = figure.add_axes((column / COLUMNS, 1 - (top + tall) / high, 1 / COLUMNS, tall / high))
         panel.imshow(image)
         panel.set_axis_off()
     figure.suptitle(title, fontsize=14, y=1 - 0.15 / high)
     figure.savefig(target, dpi=110)
-    pyplot.close(figure)
+    pyplot().close(figure)
 
 
 def write_drawing(figure: "Figure", path: Path) -> None:

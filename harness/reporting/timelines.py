@@ -9,7 +9,7 @@ from typing import Any
 
 from harness.common.markdown import sentence
 from harness.common.progress import Stage
-from harness.reporting.style import BLUE, GREEN, GREY, ORANGE, RED, thousands
+from harness.reporting.style import BLUE, GREEN, GREY, ORANGE, RED, pyplot, thousands
 from harness.results import telemetry as usage
 from harness.runs.folder import FOLDER, Test
 
@@ -78,10 +78,8 @@ def shown(columns: Mapping[str, Sequence[float | None]], panels: Sequence[Drawn 
 
 def stacked(seconds: Sequence[float], columns: Mapping[str, Sequence[float | None]], drawn: Sequence[Drawn]) -> Any:
     """A panel under the other, over the seconds of a test; what jumps from line to line as a running mean."""
-    from matplotlib import pyplot
-
     rows, window = max(1, len(drawn)), max(LEAST_WINDOW, len(seconds) // WINDOW)
-    figure, panels = pyplot.subplots(rows, 1, figsize=(8, 1.7 * rows + 0.3), sharex=True, squeeze=False)
+    figure, panels = pyplot().subplots(rows, 1, figsize=(8, 1.7 * rows + 0.3), sharex=True, squeeze=False)
     for axes, (label, names, top) in zip(panels[:, 0], drawn, strict=False):
         highest = 0.0
         for name, color in zip(names, cycle(COLORS)):
@@ -129,12 +127,10 @@ def stages(folder: Path, times: Sequence[Stage]) -> Any:
 
     The last stage ends the picture.
     """
-    from matplotlib import pyplot
-
     last = {stage.kind: stage.start_s for stage in times}  # of a test that was run again, the recording is the last's
     loads = [(last[kind], folder / FOLDER[kind] / "machine.csv") for kind in TESTS if kind in last]
     loads = [(start, path) for start, path in loads if path.exists()]
-    figure, panels = pyplot.subplots(
+    figure, panels = pyplot().subplots(
         1 + bool(loads), 1, figsize=(8, 0.3 * len(times) + 1.2 + 1.8 * bool(loads)), sharex=True, squeeze=False
     )
     axes = panels[0, 0]

@@ -105,8 +105,18 @@ class Accuracy(Model):
     characters: Count
     at_token_limit: Count
     splitter: str
-    approximate: list[str]
+    approximate: list[str]  # scores that depend on the sentence splitter and were made without NLTK's
     checks: list[Check]
+
+    @property
+    def headline(self) -> str:
+        """The verdict and what it rests on, in one line."""
+        rouge = ", ".join(
+            f"{check.name} {check.score:.2f}{' (approximate)' if check.name in self.approximate else ''}"
+            for check in self.checks
+            if check.name in mlperf.ROUGE
+        )
+        return f"{self.verdict}{f' ({self.note})' if self.note else ''}: {rouge}"
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -283,6 +293,11 @@ class Compliance(Model):
     passed: bool
     checks: dict[str, bool | None]
     facts: dict[str, JsonValue]
+
+    @property
+    def headline(self) -> str:
+        failed = ", ".join(name for name, passed in self.checks.items() if passed is False)
+        return f"{self.test.upper()}: {'PASS' if self.passed else f'FAIL ({failed})'}"
 
     @field_validator("facts")
     @classmethod

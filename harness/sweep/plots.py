@@ -7,7 +7,7 @@ from statistics import mean
 from typing import Any
 
 from harness.config import mlperf
-from harness.reporting.style import BLUE, GREY, ORANGE, RED, style
+from harness.reporting.style import BLUE, GREY, ORANGE, RED, pyplot
 
 TAILS = {"latency": "latency", "ttft": "TTFT", "tpot": "TPOT"}
 LOG_AXIS_RATIO = 8  # times the smallest number, from which the axis is logarithmic
@@ -40,12 +40,9 @@ def mark(axes: Any, line: Callable[..., Any], references: Mapping[str, float], s
 
 def by_number(knob: str, points: Sequence[SweepPoint], references: Mapping[str, float]) -> Any:
     """Speed, and the tail of each latency, by the number that a sweep turned."""
-    from matplotlib import pyplot
-
-    style()
     points = sorted((point for point in points if point.speeds), key=lambda point: point.x)
     kinds = [kind for kind in TAILS if sum(point.tails.get(kind) is not None for point in points) > 1]
-    figure, panels = pyplot.subplots(1, 1 + bool(kinds), figsize=(6 + 5 * bool(kinds), 3.8), squeeze=False)
+    figure, panels = pyplot().subplots(1, 1 + bool(kinds), figsize=(6 + 5 * bool(kinds), 3.8), squeeze=False)
     axes = panels[0, 0]
     axes.plot([p.x for p in points], [mean(p.speeds) for p in points], color=GREY, linewidth=1, zorder=1)
     for point in points:
@@ -80,10 +77,7 @@ def speedups(
 
     Rows: name, ratio to the baseline, lowest, highest, usable.
     """
-    from matplotlib import pyplot
-
-    style()
-    figure, axes = pyplot.subplots(figsize=(8, 0.38 * len(rows) + 1.2))
+    figure, axes = pyplot().subplots(figsize=(8, 0.38 * len(rows) + 1.2))
     for place, (_, ratio, low, high, usable) in enumerate(rows):
         axes.barh(place, ratio, color=BLUE if usable else "none", edgecolor=BLUE if usable else RED, height=0.65)
         if not usable:
@@ -106,10 +100,7 @@ def speedups(
 def trade_off(points: Sequence[tuple[str, float, float, bool, bool]]) -> Any:
     """Accuracy against speed. Points: name, output tokens/s, the first of the scores, usable, and whether no other
     program used the machine: what it slowed down is on no front."""
-    from matplotlib import pyplot
-
-    style()
-    figure, axes = pyplot.subplots(figsize=(8, 4.6))
+    figure, axes = pyplot().subplots(figsize=(8, 4.6))
     front = pareto([(speed, score) for _, speed, score, usable, alone in points if usable and alone])
     heights = (7, -13, 19, -25)  # neighbours are labelled at different heights
     for place, (name, speed, score, usable, alone) in enumerate(sorted(points, key=lambda point: point[1])):
@@ -149,10 +140,7 @@ def pareto(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 
 def path(steps: Sequence[tuple[str, float, bool]], references: Mapping[str, float]) -> Any:
     """Speed after each step of a stack. Steps: name, output tokens/s, usable."""
-    from matplotlib import pyplot
-
-    style()
-    figure, axes = pyplot.subplots(figsize=(8, 3.8))
+    figure, axes = pyplot().subplots(figsize=(8, 3.8))
     speeds = [speed for _, speed, _ in steps]
     axes.plot(range(len(steps)), speeds, color=BLUE, linewidth=2)
     for place, (_, speed, usable) in enumerate(steps):
