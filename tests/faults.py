@@ -23,13 +23,14 @@ from harness.config import checkpoint as model
 from harness.config.plan import Plan, resolve
 from harness.config.run import RunConfig
 from harness.engines.protocol import Engine, Sampling
-from harness.engines.vllm import VLLM, args_for
+from harness.engines.vllm import VLLM
+from harness.engines.vllm_args import args_for
 from harness.evaluation.accuracy import evaluate
 from harness.loadgen import driver
 from harness.loadgen.session import Bench
 from harness.loadgen.sut import SUT, BatchSUT, Query
 from harness.monitoring.watchdog import Watchdog
-from harness.results.summary import Accuracy
+from harness.results.verdicts import Accuracy
 from harness.runs import folder as results
 from harness.workloads import cnn_dailymail as samples
 from harness.workloads.cnn_dailymail import Library

@@ -13,6 +13,7 @@ from harness.common.errors import LoadGenError, UsageError
 from harness.config.run import RunConfig
 from harness.evaluation import compliance
 from harness.loadgen import log as loadgen_log
+from harness.loadgen import request_times
 from harness.workloads.cnn_dailymail import from_json
 from tests import made
 from tests.conftest import ROOT, Finished, run
@@ -220,7 +221,7 @@ def test_the_ordinary_sample_is_near_both_means(offline: Finished) -> None:
     answers = {
         sample.index: tokens
         for sample, tokens in zip(
-            loadgen_log.read_trace(folder), json.loads((folder / "tokens.json").read_text()), strict=True
+            request_times.read_trace(folder), json.loads((folder / "tokens.json").read_text()), strict=True
         )
     }
     assert prompts[index] == pytest.approx(sum(prompts) / len(prompts), rel=0.1)

@@ -14,7 +14,7 @@ from harness.config.plan import resolve
 from harness.config.run import RunConfig
 from harness.loadgen import levels, request_times
 from harness.loadgen import log as loadgen_log
-from harness.loadgen.log import Sample
+from harness.loadgen.request_times import Sample
 from harness.results import advice
 from harness.results.summary import Performance, Steady
 from harness.runs.probe import Probe
@@ -169,7 +169,7 @@ def test_each_level_is_a_point_of_the_curve(curve: Path) -> None:
 def test_answers_end_when_loadgen_hears_of_them(curve: Path) -> None:
     """LoadGen's times begin with the query, ours with the first request: they differ by a constant."""
     for folder in (curve / "Probes" / "1", curve / "Performance"):
-        ours, theirs = request_times.own(folder), loadgen_log.read_trace(folder)
+        ours, theirs = request_times.own(folder), request_times.read_trace(folder)
         gaps = sorted(b.latency_ms - a.scheduled_ms - a.latency_ms for a, b in zip(ours, theirs, strict=True))
         assert [sample.index for sample in ours] == [sample.index for sample in theirs]
         assert gaps[int(0.9 * len(gaps))] - gaps[0] < 2

@@ -26,7 +26,8 @@ from harness.config.cli import load_file, run_command, take_token
 from harness.config.engine import affecting
 from harness.config.engine_state import EngineState
 from harness.config.models import DEMO
-from harness.config.plan import parallelism, resolve
+from harness.config.parallelism import parallelism
+from harness.config.plan import resolve
 from harness.config.run import RunConfig
 from tests.conftest import ASCII
 

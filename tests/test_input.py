@@ -19,7 +19,7 @@ from harness.config.plan import resolve
 from harness.config.run import RunConfig
 from harness.monitoring.watchdog import PAUSED_S, StartWatch, Watchdog
 from harness.reporting import report
-from harness.results.summary import ScoresFile
+from harness.results.verdicts import ScoresFile
 from harness.runs import folder as results
 from harness.runs.folder import RunFolder
 from harness.sweep import file as sweep_file

@@ -16,9 +16,11 @@ from harness.config import mlperf
 from harness.config.plan import Plan, resolve
 from harness.config.run import RunConfig
 from harness.loadgen import log as loadgen_log
+from harness.loadgen import request_times
 from harness.loadgen import target_rate as rates
 from harness.loadgen.driver import LoadGenSettings, user_conf
-from harness.loadgen.log import LogError, Sample
+from harness.loadgen.log import LogError
+from harness.loadgen.request_times import Sample
 from harness.reporting import labels
 from harness.reporting import load_curves as curves
 from harness.reporting import report as rendering
@@ -76,7 +78,7 @@ def test_wrong_limits_and_prices_are_refused(flags: dict[str, Any], message: str
 
 def share(monkeypatch: pytest.MonkeyPatch, folder: Path, samples: list[Sample], tokens: list[int]) -> float | None:
     (folder / loadgen_log.TRACE).touch()
-    monkeypatch.setattr(loadgen_log, "read_trace", lambda _: samples)
+    monkeypatch.setattr(request_times, "read_trace", lambda _: samples)
     return performance.slo_attainment(folder, tokens, mlperf.Limits(100, 10))
 
 
@@ -196,7 +198,7 @@ def test_no_label_covers_another() -> None:
     boxes = [text.get_window_extent(renderer) for text in axes.texts]
     assert 1 <= len(written) < len(points) and written[-1] == "far off" and len(boxes) == len(written)
     assert not [1 for n, box in enumerate(boxes) for other in boxes[:n] if box.overlaps(other)]
-    pyplot.close("all")
+    pyplot().close("all")
 
 
 def test_a_valid_load_is_labelled_before_one_that_fell() -> None:

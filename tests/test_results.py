@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from harness import benchmark
+from harness.benchmark import state, steps
 from harness.common.errors import BAD_INPUT, UsageError
 from harness.common.files import read_json, write_json, write_text
 from harness.common.progress import Display, Stage
@@ -424,8 +424,8 @@ def test_an_index_that_cannot_be_written_takes_nothing_from_a_run(tmp_path: Path
     screen = Console(file=io.StringIO(), width=200)
     display = Display(screen)
     display.stage("performance test")
-    run = benchmark.BenchmarkRun(RunFolder(tmp_path, "run"), display, results.facts_of(folder))
-    assert benchmark.report(run).run.performance
+    run = state.BenchmarkRun(RunFolder(tmp_path, "run"), display, results.facts_of(folder))
+    assert steps.report(run).run.performance
     assert "index.md could not be written: Is a directory" in screen.file.getvalue()  # type: ignore[attr-defined]
 
 

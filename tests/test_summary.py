@@ -20,8 +20,9 @@ from harness.reporting import compare, compare_page
 from harness.reporting import report as rendering
 from harness.results import metrics
 from harness.results.metrics import ALL_PLACES, Metric
-from harness.results.summary import SCHEMA_FILE, Accuracy, Compliance, ScoresFile, Steady, Summary, schema
+from harness.results.summary import SCHEMA_FILE, Steady, Summary, schema
 from harness.results.telemetry import QUANTITIES
+from harness.results.verdicts import Accuracy, Compliance, ScoresFile
 from harness.runs import folder as results
 from harness.runs.records import RunFacts, RunStatus, Usage
 from harness.sweep import report as sweep_report

@@ -29,9 +29,9 @@ def benchmark_run(config: RunConfig) -> NoReturn:
     from harness.runs import folder as results
 
     if config.dry_run:
-        from harness import benchmark
+        from harness.benchmark import steps
 
-        raise SystemExit(benchmark.dry_run(config, print))
+        raise SystemExit(steps.dry_run(config, print))
     processes.install_signal_handlers()
     run = results.open_run(config.results_dir, f"{config.category}-{config.scenario}")
     log = run.path / "engine.log"
@@ -41,10 +41,10 @@ def benchmark_run(config: RunConfig) -> NoReturn:
                 config = with_served_model(config)  # a server that is not there is found first
                 display.say(config.headline)
                 display.say(f"results: {run.path}")
-                from harness import benchmark
+                from harness.benchmark import steps
                 from harness.tracking import launch
 
-                code = benchmark.run_benchmark(config, run, display)
+                code = steps.run_benchmark(config, run, display)
                 launch.after(run.path, config.mlflow, config.results_dir, display.done)
             if config.json:
                 console.file.write((run.path / "summary.json").read_text())

@@ -13,7 +13,9 @@ from harness.config import arrivals, mlperf, models
 from harness.config import endpoint as endpoints
 from harness.config.engine import EngineConfig, affecting
 from harness.config.engine_state import EngineState
-from harness.config.run import MAXIMA, RunConfig
+from harness.config.flags import MAXIMA
+from harness.config.parallelism import parallelism
+from harness.config.run import RunConfig
 from harness.config.workload import OFFICIAL, RequestSet
 
 RESOLVED_FLAGS = ("max_model_len", "tensor_parallel_size", "data_parallel_size")  # flags whose `auto` a plan resolves
@@ -255,7 +257,7 @@ def resolve(
     request_set: RequestSet | None = None,
     random_weights: bool = False,
 ) -> Plan:
-    """Fills in every `auto` but the rates, which only a loaded engine can tell. `asked`: in place of MLPerf's samples.
+    """Fills in every `auto` but the rates, which only a loaded engine can tell. `request_set`: in place of MLPerf's.
 
     Raises UsageError where the sample count is more than there is, a request too long, or the GPUs are too few.
     """
@@ -270,9 +272,8 @@ def resolve(
         min_duration = config.min_duration
     else:
         min_duration = task.min_duration_s
-        if samples < task.samples and not (
-            request_set or config.scenario_rules.timed_here
-        ):  # others repeat, however few
+        repeated = not (request_set or config.scenario_rules.timed_here)  # the others' samples are, however few
+        if samples < task.samples and repeated:
             min_duration = max(1.0, round(task.min_duration_s * samples / task.samples, 1))
             notes.append(
                 f"minimum duration: {min_duration:g} s = {task.min_duration_s:g} s x {samples:,} / {task.samples:,}"
@@ -329,36 +330,3 @@ def context(config: RunConfig, request_set: RequestSet | None) -> int:
     if request_set and supported:
         request_set.check_context(supported, f"the {config.model} model knows {supported:,} at most")
     return max(config.model_spec.context, request_set.longest if request_set else 0) if given == "auto" else given
-
-
-def parallelism(config: EngineConfig, gpus: Sequence[GPU], weight_bytes: int) -> tuple[int, int]:
-    """Tensor and data parallel size: split only as far as the weights need, replicate over the rest.
-
-    A model fits when its weights take at most 0.8 of what vLLM may use; the rest is for the attention cache.
-    """
-    tensor: int | str = config.tensor_parallel_size
-    data: int | str = config.data_parallel_size
-    if not gpus:
-        return (1 if tensor == "auto" else int(tensor)), (1 if data == "auto" else int(data))
-    if tensor == "auto":
-        available = len(gpus) // (1 if data == "auto" or config.spans_hosts else int(data))
-        if available == 0:
-            raise UsageError(f"--data-parallel-size {data} needs {data} GPUs or more; {len(gpus)} visible.")
-        usable = 0.8 * config.memory_share * min(gpu.memory for gpu in gpus)
-        sizes = [2**n for n in range(10) if 2**n <= available]
-        fitting = [size for size in sizes if weight_bytes / size <= usable]
-        if not fitting:
-            raise UsageError(
-                f"{config.model} needs {weight_bytes / 2**30:.0f} GiB for its weights; {available} GPU(s) with "
-                f"{min(gpu.memory for gpu in gpus) / 2**30:.0f} GiB each do not hold it. Use more GPUs or "
-                "--quantization fp8; --tensor-parallel-size 1 attempts it anyway."
-            )
-        tensor = fitting[0]
-    tensor = int(tensor)
-    data = max(1, len(gpus) // tensor) if data == "auto" else int(data)
-    if tensor * data > len(gpus) and not config.spans_hosts:
-        raise UsageError(
-            f"--tensor-parallel-size {tensor} x --data-parallel-size {data} needs {tensor * data} GPUs; "
-            f"{len(gpus)} visible."
-        )
-    return tensor, data

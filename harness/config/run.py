@@ -13,24 +13,7 @@ from harness.config import arrivals, mlperf, profile
 from harness.config import endpoint as endpoints
 from harness.config import workload as workloads
 from harness.config.engine import EngineConfig, affecting
-from harness.config.flags import ACCURACY, BENCHMARK, DATA, MODEL, OUTPUT, RATE, SERVER, Auto, flag
-
-MAXIMA = {  # what LoadGen can plan for: beyond, its counters overflow without a word
-    "max_new_tokens": 10**6,
-    "total_sample_count": 2**40,  # the data set sets the real one
-    "min_duration": 30 * 24 * 3600,
-    "batch_size": 10**7,
-    "samples_per_query": 10**6,
-    "concurrency": 50_000,
-    "server_target_qps": 10**6,
-    "offline_expected_qps": 10**6,
-    "stall_timeout": 30 * 24 * 3600,
-    "request_timeout": 30 * 24 * 3600,
-    "wait_ready": 24 * 3600,
-    "client_processes": 1024,
-    "max_in_flight": 50_000,  # a connection each, and a client's ports end at about 60,000
-}
-
+from harness.config.flags import ACCURACY, BENCHMARK, DATA, MAXIMA, MODEL, OUTPUT, RATE, SERVER, Auto, check_range, flag
 
 ScenarioName = Literal["offline", "server", "interactive", "singlestream", "multistream", "concurrency", "arrivals"]
 MOST_MS = 10**6  # of a latency limit, which LoadGen holds in whole milliseconds
@@ -224,10 +207,7 @@ class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
             raise UsageError(f"--category {self.category} takes --scenario {', '.join(allowed)}; not {self.scenario}.")
         require(self.seed is None or 0 <= self.seed < 2**32, "--seed", "a whole number from 0 to 4294967295")
         for name in MAXIMA:
-            value = getattr(self, name)
-            numbers = value if isinstance(value, tuple) else (value,) if isinstance(value, int | float) else ()
-            in_range = value in (None, "auto", "max") or (bool(numbers) and all(0 < n <= MAXIMA[name] for n in numbers))
-            require(in_range, as_flag(name), f"a number above 0, at most {MAXIMA[name]:,}")
+            check_range(name, getattr(self, name))
         for name in ("ttft_limit", "tpot_limit"):
             value = getattr(self, name)
             require(

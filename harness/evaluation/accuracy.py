@@ -28,7 +28,7 @@ from harness.config.checkpoint import load_tokenizer
 from harness.config.engine import EngineConfig
 from harness.config.models import DEFAULT_MODEL
 from harness.config.plan import Plan
-from harness.results.summary import Accuracy, Check, ScoresFile, Verdict
+from harness.results.verdicts import Accuracy, Check, ScoresFile, Verdict
 from harness.workloads.cnn_dailymail import Library, from_json
 
 LARGEST_LOG = 2**32  # bytes of an accuracy log

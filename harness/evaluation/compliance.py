@@ -21,7 +21,7 @@ from harness.config.plan import Plan
 from harness.evaluation.accuracy import LARGEST_LOG, decode_hex
 from harness.loadgen import log as loadgen_log
 from harness.loadgen import request_times
-from harness.results.summary import Audit, Compliance
+from harness.results.verdicts import Audit, Compliance
 from harness.runs.folder import FOLDER
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from harness.common.files import as_json, write_json
 from harness.common.progress import Display
 from harness.common.secrets import hide_settings, hide_word
 from harness.config import checkpoint as model
-from harness.config.plan import parallelism
-from harness.engines import vllm
+from harness.config.parallelism import parallelism
+from harness.engines import vllm, vllm_args
 from harness.mmlu import answers, prompts, report, scores
 from harness.mmlu import data as questions
 from harness.mmlu.config import MMLUConfig
@@ -42,7 +42,7 @@ def evaluate(config: MMLUConfig, run: RunFolder, before: Path | None, display: D
     display.done(f"{len(scored_prompts):,} of {data.whole:,} questions on {len(subjects)} subjects from {data.source}")
 
     sizes = parallelism(config, system.gpus(), model.weight_bytes(config))
-    engine = vllm.VLLM(vllm.choosing_args(config, config.context, sizes, config.seed))
+    engine = vllm.VLLM(vllm_args.choosing_args(config, config.context, sizes, config.seed))
     engine_start.start(engine, run, config.stall_timeout, display)
     watchdog = Watchdog(engine, config.stall_timeout)
     display.stage("warming up", "load")

@@ -12,7 +12,8 @@ from harness.loadgen import request_times
 from harness.reporting import answer, profiles, timelines
 from harness.reporting import load_curves as curves
 from harness.reporting.style import BLUE, FAR_LIMIT, GREY, ORANGE, RED, TITLES, overview, pyplot, save, thousands
-from harness.results.summary import Accuracy, Performance, Summary
+from harness.results.summary import Performance, Summary
+from harness.results.verdicts import Accuracy
 from harness.runs.folder import FOLDER
 
 if TYPE_CHECKING:
@@ -97,14 +98,14 @@ def by_length(path: Path) -> Any:
     return figure
 
 
-def throughput(samples: Sequence[loadgen_log.Sample], tokens: Sequence[int], recorded: Path) -> Any:
+def throughput(samples: Sequence[request_times.Sample], tokens: Sequence[int], recorded: Path) -> Any:
     """Generated tokens per second over an Offline test, and what the machine did meanwhile, where it was recorded."""
     if recorded.exists() and (figure := timelines.generation(recorded)):
         return figure
     return completions(samples, tokens)
 
 
-def completions(samples: Sequence[loadgen_log.Sample], tokens: Sequence[int]) -> Any:
+def completions(samples: Sequence[request_times.Sample], tokens: Sequence[int]) -> Any:
     """Output tokens of the answers that ended in each part of the test: LoadGen logs ends alone in Offline."""
     import numpy as np
 
@@ -123,7 +124,7 @@ def completions(samples: Sequence[loadgen_log.Sample], tokens: Sequence[int]) ->
     return figure
 
 
-def latencies(samples: Sequence[loadgen_log.Sample], tokens: Sequence[int], test: Performance, headline: str) -> Any:
+def latencies(samples: Sequence[request_times.Sample], tokens: Sequence[int], test: Performance, headline: str) -> Any:
     """The share of queries by latency, with the limit. `headline` names the metric that is the result."""
     import numpy as np
 

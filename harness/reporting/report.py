@@ -23,7 +23,8 @@ from harness.results import endpoint_overhead, metrics, performance, requests_ta
 from harness.results import telemetry as usage
 from harness.results.advice import client, findings
 from harness.results.history import History
-from harness.results.summary import SCORES_FILE, Audit, Compliance, Logs, Meta, Performance, Run, ScoresFile, Summary
+from harness.results.summary import Logs, Meta, Performance, Run, Summary
+from harness.results.verdicts import SCORES_FILE, Audit, Compliance, ScoresFile
 from harness.runs import folder as results
 from harness.runs.folder import FOLDER
 from harness.runs.records import RunFacts

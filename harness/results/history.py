@@ -6,7 +6,8 @@ from pydantic import ConfigDict
 
 from harness.common.schema import SCHEMA, File, stored_as
 from harness.config import workload as workloads
-from harness.results.summary import Summary, Verdict
+from harness.results.summary import Summary
+from harness.results.verdicts import Verdict
 
 
 class History(File):

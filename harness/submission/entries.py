@@ -11,7 +11,7 @@ from harness.config.engine import affecting
 from harness.config.run import RunConfig
 from harness.evaluation import compliance
 from harness.loadgen import log as loadgen_log
-from harness.results.summary import SCORES_FILE, Compliance, ScoresFile
+from harness.results.verdicts import SCORES_FILE, Compliance, ScoresFile
 from harness.runs.folder import FOLDER, Test, facts_of, status_of
 from harness.runs.records import RunFacts
 

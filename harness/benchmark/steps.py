@@ -2,24 +2,23 @@
 
 import gc
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from dataclasses import replace
+from typing import Any
 
 from harness import engines
-from harness.common import files, processes, system
-from harness.common.errors import DONE, NOT_ACCEPTED, NotAcceptedError
+from harness.benchmark.rate import find_rate
+from harness.benchmark.state import BenchmarkRun
+from harness.common import files, system
+from harness.common.errors import DONE, NOT_ACCEPTED
 from harness.common.progress import Display
-from harness.common.schema import SCHEMA
 from harness.common.secrets import hide_settings
 from harness.config import checkpoint as model
 from harness.config.plan import Plan, resolve
-from harness.config.run import MAXIMA, RunConfig
+from harness.config.run import RunConfig
 from harness.engines import shared_memory
 from harness.evaluation import accuracy, compliance
-from harness.loadgen import levels, outlook, search
+from harness.loadgen import outlook
 from harness.loadgen import target_rate as rates
-from harness.loadgen.failures import Sparing
-from harness.loadgen.probes import goal
 from harness.loadgen.session import Bench, Tested
 from harness.monitoring import background_load
 from harness.monitoring.engine_start import start
@@ -29,61 +28,12 @@ from harness.profiling import traces
 from harness.quantization import checkpoints
 from harness.reporting import report as rendering
 from harness.results import endpoint_overhead
-from harness.results.summary import Accuracy, Summary
+from harness.results.summary import Summary
+from harness.results.verdicts import Accuracy
 from harness.runs import folder as results
 from harness.runs.folder import RunFolder
-from harness.runs.probe import Probe
-from harness.runs.records import RunFacts
 from harness.workloads import cnn_dailymail as samples
 from harness.workloads import custom as workload_samples
-
-
-@dataclass(frozen=True)
-class BenchmarkRun:
-    """One run under way: its folder, the screen, and what is known of it, which config.json always holds."""
-
-    folder: RunFolder
-    display: Display
-    facts: RunFacts
-
-    @classmethod
-    def begin(cls, plan: Plan, folder: RunFolder, display: Display) -> Self:
-        """A run whose settings are known as far as they can be before its samples are read."""
-        facts = RunFacts(
-            schema_version=SCHEMA,
-            plan=plan,
-            deviations=[],
-            command=processes.command_line(),
-            started=results.now(),
-            system=system.detect(),
-            installed=system.installed(),
-        )
-        run = cls(folder, display, facts)
-        run.adopt(plan)
-        return run
-
-    @property
-    def plan(self) -> Plan:
-        return self.facts.plan
-
-    @property
-    def config(self) -> RunConfig:
-        return self.plan.config
-
-    def adopt(self, plan: Plan) -> None:
-        """Takes the plan as it is known now, and says what is new in it: a rate, or why nothing can be compared."""
-        told = self.facts.deviations
-        self.facts.adopt(plan)
-        self.save()
-        if new := [reason for reason in plan.deviations if reason not in told]:
-            self.display.say(f"not comparable with MLPerf results: {'; '.join(new)}", style="yellow")
-
-    def save(self) -> None:
-        results.record_facts(self.folder, self.facts)
-
-    def warn_short(self) -> None:
-        if self.plan.too_short:
-            self.display.say(self.plan.too_short, style="yellow")
 
 
 def run_benchmark(config: RunConfig, folder: RunFolder, display: Display) -> int:
@@ -163,126 +113,6 @@ def official_samples(plan: Plan, tokenizer: Any) -> samples.Library:
     library = samples.load(plan.config, tokenizer, plan.samples)
     samples.check_lengths(library, plan.max_model_len, plan.max_new_tokens)
     return library
-
-
-def find_rate(run: BenchmarkRun, bench: Bench) -> None:
-    """Completes the plan with its target rate: from the history, a short calibration, or a search."""
-    if (need := rates.needed(run.config)) == "nothing":
-        return
-    found = FINDERS[need](run, bench)
-    run.display.done(found.notes[-1])
-    run.adopt(found)
-    run.warn_short()
-
-
-def known_offline(plan: Plan) -> rates.Known | None:
-    """The last Offline run of the same set-up on these GPUs."""
-    names = [gpu.name for gpu in system.gpus()]
-    return rates.known_offline(plan, names, results.history(plan.config.results_dir))
-
-
-def calibrate(plan: Plan, bench: Bench) -> rates.Trial:
-    """A short trial on the loaded engine."""
-    bench.display.stage("calibrating", "load")
-    requests = rates.trial_samples(plan, bench.library.requests, bench.engine.concurrency)
-    engine = Sparing.of(bench.engine, plan.config.max_failed, len(requests))
-    return bench.measure(rates.trial(engine, requests, rates.trial_batch(plan)))
-
-
-def probed(run: BenchmarkRun, bench: Bench, short: Plan) -> Probe:
-    """A short test, kept in config.json at once."""
-    run.facts.probes.append(bench.probe(short))
-    run.save()
-    return run.facts.probes[-1]
-
-
-def by_trial(run: BenchmarkRun, bench: Bench) -> Plan:
-    """The plan with the rate, or the latency, of a short trial."""
-    return rates.from_trial(run.plan, calibrate(run.plan, bench))
-
-
-def by_history(run: BenchmarkRun, bench: Bench) -> Plan:
-    """The plan with a share of the rate of the last Offline run, or else of a trial."""
-    last_offline = known_offline(run.plan)
-    return rates.from_history(run.plan, last_offline) if last_offline else by_trial(run, bench)
-
-
-def by_search(run: BenchmarkRun, bench: Bench) -> Plan:
-    """The plan with the highest rate that a full test should keep."""
-    plan = run.plan
-
-    def probe(qps: float, seconds: float) -> Probe:
-        return probed(run, bench, rates.at_rate(plan, qps, seconds))
-
-    return rates.from_search(plan, search.search(start_rate(plan, bench), probe, goal(plan)))
-
-
-def try_rates(run: BenchmarkRun, bench: Bench) -> Plan:
-    """The plan with the best of the rates that were given, each a short test."""
-    plan, given = run.plan, run.config.server_target_qps
-    for qps in sorted(set(given)) if isinstance(given, tuple) else ():
-        probed(run, bench, rates.at_rate(plan, qps))
-    if more := search.beyond(goal(plan), run.facts.probes):
-        probed(run, bench, rates.at_rate(plan, more))
-    return rates.from_curve(plan, run.facts.probes)
-
-
-def try_batches(run: BenchmarkRun, bench: Bench) -> Plan:
-    """The plan with the most samples per query, after a short test with each number of them."""
-    for size in sorted(set(run.config.batches)):
-        short = rates.in_batches(run.plan, size)
-        found = rates.from_trial(short, calibrate(short, bench))
-        probed(run, bench, found)
-    return run.plan.noted(found.notes[-1], expected_latency_ms=found.expected_latency_ms)
-
-
-def try_levels(run: BenchmarkRun, bench: Bench) -> Plan:
-    """The plan at the highest level of concurrency; the others are tests of their own before it, as long as it."""
-    plan = run.plan
-    *before, last = levels.chosen(run.config.levels, bench.engine.concurrency)
-    for level in before:
-        probed(run, bench, at_level(plan, bench, level))
-    return at_level(plan, bench, last)
-
-
-def most_in_flight(run: BenchmarkRun, bench: Bench) -> Plan:
-    """The plan at the highest concurrency that keeps both limits, by short tests."""
-    plan, first = run.plan, bench.engine.concurrency // 4
-
-    def probe(level: int) -> Probe:
-        return probed(run, bench, levels.short(at_level(plan, bench, level)))
-
-    found = levels.highest(probe, max(1, first), MAXIMA["concurrency"])
-    if found is None:
-        raise NotAcceptedError("a single request in flight does not keep the limits: see Probes/ in the run's folder.")
-    return at_level(plan, bench, found)
-
-
-def at_level(plan: Plan, bench: Bench, level: int) -> Plan:
-    """The plan of a test with so many requests in flight, after a short trial."""
-    bench.display.stage("calibrating", "load")
-    engine = Sparing.of(bench.engine, plan.config.max_failed, levels.trial_requests(level))
-    return levels.at_level(plan, level, bench.measure(levels.trial(engine, bench.library.requests, level)))
-
-
-def start_rate(plan: Plan, bench: Bench) -> float:
-    """Where a search begins: at a share of the Offline rate, known or from a short trial."""
-    rules, last_offline = plan.config.scenario_rules, known_offline(plan)
-    if last_offline is None:
-        return (rules.offline_share or 1.0) * calibrate(plan, bench).samples_per_sec
-    return (rules.search_share or 1.0) * last_offline.requests_per_sec
-
-
-FINDERS: dict[rates.Need, Callable[[BenchmarkRun, Bench], Plan]] = {
-    "offline": by_trial,
-    "latency": by_trial,
-    "batches": try_batches,
-    "server": by_history,
-    "max": by_search,
-    "curve": try_rates,
-    "levels": try_levels,
-    "most": most_in_flight,
-}
 
 
 def measure(run: BenchmarkRun, bench: Bench, tokenizer: Any) -> Accuracy | None:
