@@ -15,12 +15,11 @@ from harness.common.errors import UsageError
 from harness.config import mlperf
 from harness.config.plan import Plan, resolve
 from harness.config.run import RunConfig
-from harness.loadgen import log as loadgen_log
 from harness.loadgen import request_times
 from harness.loadgen import target_rate as rates
 from harness.loadgen.driver import LoadGenSettings, user_conf
 from harness.loadgen.log import LogError
-from harness.loadgen.request_times import Sample
+from harness.loadgen.trace import TRACE, Sample
 from harness.reporting import labels
 from harness.reporting import load_curves as curves
 from harness.reporting import report as rendering
@@ -77,7 +76,7 @@ def test_wrong_limits_and_prices_are_refused(flags: dict[str, Any], message: str
 
 
 def share(monkeypatch: pytest.MonkeyPatch, folder: Path, samples: list[Sample], tokens: list[int]) -> float | None:
-    (folder / loadgen_log.TRACE).touch()
+    (folder / TRACE).touch()
     monkeypatch.setattr(request_times, "read_trace", lambda _: samples)
     return performance.slo_attainment(folder, tokens, mlperf.Limits(100, 10))
 

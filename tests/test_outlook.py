@@ -6,10 +6,9 @@ from typing import Any, get_args
 
 import pytest
 
-from harness.benchmark import rate, steps
+from harness.benchmark import outlook, rate, steps
 from harness.common.errors import UsageError
 from harness.config.run import RunConfig
-from harness.loadgen import outlook
 from harness.loadgen.target_rate import Need
 from tests.test_input import ended
 

@@ -147,7 +147,7 @@ PAIR = Pair(200, [Difference("rouge1", 40.0, 39.0, -1.0, -1.2, -0.8)], True, [Di
 def test_answers_are_judged_with_the_paired_interval(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, verdict: str
 ) -> None:
-    monkeypatch.setattr(compare.ComparedRun, "answers_beside", lambda run, other: PAIR)
+    monkeypatch.setattr(compare.ComparedRun, "paired_answers", lambda run, other: PAIR)
     found = judged(text, [run(tmp_path / "a")], [run(tmp_path / "b")])
     assert found.verdict == verdict
     if text == "answers changed":

@@ -421,7 +421,7 @@ def test_speeds_known_from_elsewhere_are_drawn_and_told(tmp_path: Path) -> None:
     runs = ran(BASELINE, 100), ran("fast", 150), ran("brief", 400, duration_s=4.9), busy(ran("busy", 200))
     given = state(*runs, ran("wrong", 500, verdict="FAIL"))
     given = replace(given, sweep=replace(given.sweep, references=known))
-    words = list(sweep_report.beside_references(sweep_report.Report(given, tuple(sweep_report.rows(given)))))
+    words = list(sweep_report.against_references(sweep_report.Report(given, tuple(sweep_report.rows(given)))))
     assert words == [
         "The fastest, fast (150 output tokens/s), has 1.250 times theirs.",
         "The fastest, fast (150 output tokens/s), has 0.500 times limit.",

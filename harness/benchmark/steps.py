@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from harness import engines
+from harness.benchmark import outlook
 from harness.benchmark.rate import find_rate
 from harness.benchmark.state import BenchmarkRun
 from harness.common import files, system
@@ -17,7 +18,6 @@ from harness.config.plan import Plan, resolve
 from harness.config.run import RunConfig
 from harness.engines import shared_memory
 from harness.evaluation import accuracy, compliance
-from harness.loadgen import outlook
 from harness.loadgen import target_rate as rates
 from harness.loadgen.session import Bench, Tested
 from harness.monitoring import background_load

@@ -40,7 +40,7 @@ def setting(key: str) -> str:
 def flag(default: Any, panel: str, affects: Affects, text: str, metavar: str = "") -> Any:
     """A setting that is a command-line flag, a key of `--config` files and a field of `config.json` at once.
 
-    `work` is what is asked of the engine; speeds at other work are not compared. A flag that affects answers may affect
+    `work` is the work of the engine; speeds at other work are not compared. A flag that affects answers may affect
     speed, too. What two runs must share to be compared, or for one's rate to serve the other, follows from this.
     """
     return field(default=default, metadata={"panel": panel, "affects": affects, "help": text, "metavar": metavar})

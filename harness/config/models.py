@@ -66,7 +66,7 @@ class ModelSpec:
     min_duration_s: dict[str, float] = field(default_factory=dict, hash=False)  # by scenario
 
     def task(self, category: str, scenario: str) -> mlperf.Task:
-        """What is asked of this model in a category, and what it is held against."""
+        """The samples of this model in a category, and the reference scores for its answers."""
         if self.references is None:
             return replace(mlperf.OFFICIAL[category], min_duration_s=mlperf.SCENARIO[scenario].min_duration_s)
         measured = json.loads(self.references.read_text())[category]

@@ -1,4 +1,4 @@
-"""A run with every setting known: each `auto` that needs no engine is resolved here, the rates in rates.py."""
+"""A run with every setting resolved: each `auto` that needs no engine here, the rates in loadgen/target_rate.py."""
 
 import math
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ WAVES = 8  # of requests, at least, in a test at fixed concurrency: the first an
 
 @dataclass(frozen=True)
 class Plan:
-    """A run with every setting known. `notes` says how each `auto` was resolved, for the report."""
+    """A run with every setting resolved. `notes` says how each `auto` was resolved, for the report."""
 
     config: RunConfig
     task: mlperf.Task
@@ -90,7 +90,7 @@ class Plan:
 
     @property
     def work(self) -> dict[str, object]:
-        """What is asked of the engine, by flag, every `auto` resolved: speeds at other work are not compared."""
+        """The work of the engine, by flag, every `auto` resolved: speeds at other work are not compared."""
         return self.config.work | {
             "total_sample_count": self.samples,
             "samples_per_query": self.samples_per_query,
@@ -292,7 +292,7 @@ def resolve(
     together = max(config.batches) if config.batches else int(config.samples_per_query)  # type: ignore[arg-type]
     if config.scenario_rules.multi_sample_queries and together > samples:
         raise UsageError(f"--samples-per-query {together}: this run has {samples:,} samples.")
-    rates: dict[str, Any] = {"burst": config.offline_expected_qps, "poisson": config.server_target_qps}
+    rates: dict[str, object] = {"burst": config.offline_expected_qps, "poisson": config.server_target_qps}
     rates["schedule"] = request_set.replay.rate if request_set and request_set.replay else config.arrival_rate
     rate = rates.get(config.scenario_rules.load_pattern)
     slowest = min(rate) if isinstance(rate, tuple) else rate

@@ -21,7 +21,7 @@ MOST_MS = 10**6  # of a latency limit, which LoadGen holds in whole milliseconds
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
-    """One run of the benchmark, as asked for."""
+    """One run of the benchmark, as its flags say."""
 
     backend: Literal["auto", "vllm", "openai", "echo"] = flag(  # type: ignore[assignment]
         "auto",
@@ -280,7 +280,7 @@ class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
     @property
     def arrival_rate(self) -> float | str:
         """Requests a second on average, where this program sends them: what was asked for, else a ramp's own."""
-        shape, rate = self.asked_arrivals, self.server_target_qps
+        shape, rate = self.parsed_arrivals, self.server_target_qps
         if rate == "auto" and shape and shape.ends:
             return sum(shape.ends) / 2
         return rate if isinstance(rate, float) else "auto"
@@ -314,7 +314,7 @@ class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
 
     @property
     def clients(self) -> int:
-        """Processes that ask an endpoint."""
+        """Processes that send requests to an endpoint."""
         flag = self.client_processes
         return endpoints.client_processes(len(cores())) if flag == "auto" else flag
 
@@ -325,11 +325,11 @@ class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
 
     @property
     def work(self) -> dict[str, object]:
-        """What is asked of the engine, by flag: speeds at other work are not compared."""
+        """The work of the engine, by flag: speeds at other work are not compared."""
         data = str(self.dataset_path or self.model_spec.data or "hub")
         return {name: getattr(self, name) for name in affecting(RunConfig, "work")} | {"dataset_path": data}
 
     @property
     def task(self) -> mlperf.Task:
-        """What is asked, and what the answers are held against."""
+        """The samples, and the reference scores for their answers."""
         return self.model_spec.task(self.category, self.scenario)

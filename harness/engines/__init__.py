@@ -1,4 +1,4 @@
-"""Who answers: vLLM in this process, servers behind an endpoint, an echo. May import runs and below.
+"""Engines: vLLM in this process, servers behind an endpoint, an echo. May import runs and below.
 
     vllm    vLLM in this process; beside it vllm_refusals (its own words), profiler, hosts
     echo    nothing: it answers at once; the template of an engine

@@ -37,7 +37,7 @@ class RequestFormat:
 
     def body(self, prompt: Sequence[int] | str, model: str, sampling: Any, stream: bool) -> bytes:
         """A request's JSON: the prompt as this form has it, greedy at temperature 0."""
-        fields: dict[str, Any] = {
+        fields: dict[str, object] = {
             "model": model,
             **({"messages": [{"role": "user", "content": prompt}]} if self.chat else {"prompt": prompt}),
             "max_tokens": sampling.max_new_tokens,

@@ -4,8 +4,8 @@ import asyncio
 import contextlib
 import json
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import aiohttp
 
@@ -66,7 +66,7 @@ class Discovery:
         """What a server tells of itself. Raises UsageError where there is none, or it serves too short a context."""
         found, header = await self.models(address)
         wanted = (self.config.model, self.config.model_path)
-        chosen: dict[str, Any] = next((item for item in found if item["id"] in wanted), {})
+        chosen: Mapping[str, object] = next((item for item in found if item["id"] in wanted), {})
         if not chosen and len(found) == 1:
             chosen = found[0]
         most = chosen.get("max_model_len")
@@ -78,12 +78,14 @@ class Discovery:
         name = NAMES.get(str(chosen.get("owned_by")), f"unknown engine (Server: {header})" if header else "unknown")
         return Server(address, str(chosen.get("id", self.config.model_path)), name, await self.version(address))
 
-    async def models(self, address: str) -> tuple[list[dict[str, Any]], str]:
+    async def models(self, address: str) -> tuple[list[Mapping[str, object]], str]:
         """The models that a server lists, and its Server header. Raises UsageError where it wants a key."""
         status, listed, header = await self.get(address, "/models")
         if status in (401, 403):
             raise UsageError(f"--endpoint {address} asks for a key ({status}): set {KEY} in the environment.")
-        return [item for item in listed.get("data") or [] if isinstance(item, dict) and "id" in item], header
+        models = listed.get("data")
+        found = models if isinstance(models, list) else []
+        return [item for item in found if isinstance(item, dict) and "id" in item], header
 
     async def version(self, address: str) -> str:
         """The engine's version where the server tells, else empty."""
@@ -95,7 +97,7 @@ class Discovery:
                     return error_message(reply[key], LONGEST_NAME)
         return ""
 
-    async def get(self, address: str, path: str, limit_s: float = ANSWER_S) -> tuple[int, dict[str, Any], str]:
+    async def get(self, address: str, path: str, limit_s: float = ANSWER_S) -> tuple[int, Mapping[str, object], str]:
         """Status, JSON object (empty where there is none) and Server header. Raises UsageError without an answer."""
         try:
             async with self.session.get(

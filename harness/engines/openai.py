@@ -57,7 +57,7 @@ class OpenAI(LoopThread):
         self.tokenizer = tokenizer
         self.name = f"the client of {', '.join(config.endpoint)}"
         self.version = ""
-        self.args: dict[str, Any] = {}
+        self.args: dict[str, object] = {}
         self.sampling = sampling or Sampling(config.max_new_tokens)
         self.start_s = 0.0
         self.last_response_at = 0.0

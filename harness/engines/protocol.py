@@ -1,4 +1,4 @@
-"""What a benchmark asks of an engine."""
+"""The interface of an engine to the benchmark."""
 
 import asyncio
 from collections import Counter
@@ -49,7 +49,7 @@ class Engine(Protocol):
 
     name: str
     version: str
-    args: dict[str, Any]
+    args: dict[str, object]
     sampling: Sampling
     start_s: float
     last_response_at: float  # when it last answered anything, by time.monotonic

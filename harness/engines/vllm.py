@@ -97,7 +97,7 @@ class VLLM(LoopThread):
         self.sample_with(self.sampling)
         self._prompt = tokens_input
         # Between the first token and the end nobody looks: one output each is enough.
-        args: dict[str, Any] = {"stream_interval": self.sampling.max_new_tokens, **self.args}
+        args: dict[str, object] = {"stream_interval": self.sampling.max_new_tokens, **self.args}
         self.cautions += [AMX_LOST] if current_platform.is_cpu() and EXTENSION in args and has_amx() else []
         args = {EXTENSION: WORKER, **args}
         if isinstance(settings := args.get("profiler_config"), dict):

@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import mlperf_loadgen as lg
 
@@ -75,7 +74,7 @@ class LoadGenSettings:
 
     def __init__(self) -> None:
         self._read: lg.TestSettings | None = None
-        self._official: dict[str, Any] = {}  # values of mlperf.conf
+        self._official: dict[str, int | float] = {}  # values of mlperf.conf
 
     def of(self, plan: Plan, folder: Path) -> lg.TestSettings:
         """Those of a plan, whose user.conf is left in the folder. Raises LoadGenError."""

@@ -6,17 +6,16 @@ of mlperf_log_summary.txt is not.
 
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness.common.errors import BAD_INPUT, BenchmarkError, why
 from harness.common.reading import opened
 from harness.loadgen import validity
 
 DETAIL = "mlperf_log_detail.txt"
-TRACE = "mlperf_log_trace.json"
 MARK = ":::MLLOG "
 LARGEST_LOG = 2**36  # bytes; a trace has some 600 a query
 SEEDS = ("qsl", "sample_index", "schedule")
@@ -104,7 +103,15 @@ def finite(number: str | float) -> float | None:
 DECODER = json.JSONDecoder(parse_float=finite, parse_constant=lambda name: None)
 
 
-def records(path: Path) -> Iterator[dict[str, Any]]:
+class LogEntry(NamedTuple):
+    """One line of the log."""
+
+    key: str
+    value: Any
+    flags: Mapping[str, object]  # is_error, is_warning
+
+
+def records(path: Path) -> Iterator[LogEntry]:
     """The log's entries one by one, so that its size does not matter. Raises LogError."""
     try:
         with opened(path, LARGEST_LOG, encoding="utf-8") as lines:
@@ -117,7 +124,8 @@ def records(path: Path) -> Iterator[dict[str, Any]]:
                     entry = None
                 if not (isinstance(entry, dict) and isinstance(entry.get("key"), str) and "value" in entry):
                     raise LogError(f"{path}:{number}: a damaged entry; was the run cut short?")
-                yield entry
+                about = entry.get("metadata")
+                yield LogEntry(entry["key"], entry["value"], about if isinstance(about, dict) else {})
     except OSError as error:
         raise LogError(f"{path}: {why(error)}.") from None
     except UnicodeDecodeError:
@@ -135,13 +143,11 @@ def read(folder: Path, scenario: str = "", mode: str = "") -> TestResult:
     warnings: list[str] = []
     try:
         for entry in records(path):
-            add(values, entry["key"], entry["value"])
-            about = entry.get("metadata")
-            about = about if isinstance(about, dict) else {}
-            if about.get("is_error"):
-                errors.append(str(entry["value"]))
-            elif about.get("is_warning"):
-                warnings.append(str(entry["value"]))
+            add(values, entry.key, entry.value)
+            if entry.flags.get("is_error"):
+                errors.append(str(entry.value))
+            elif entry.flags.get("is_warning"):
+                warnings.append(str(entry.value))
         if any(name not in values for name in ("loadgen_version", "effective_scenario", "effective_test_mode")):
             raise LogError(f"{path}: no LoadGen test in it (empty, cut short, or of another program).")
         if not all(name in values for name in last_entries(values)):

@@ -63,7 +63,7 @@ class SUT:
         self.engine.loop.call_soon_threadsafe(self.start, queries)
 
     def start(self, queries: "list[Query]") -> None:
-        """Sets every query going at once; runs on the engine's loop."""
+        """Starts every query at once; runs on the engine's loop."""
         for query in queries:
             self.run(self.attempt(query))
 
@@ -113,7 +113,7 @@ class SUT:
         return now
 
     def request(self, query: "Query") -> tuple[list[int], int | None]:
-        """What the engine is asked: the prompt, and the most tokens of its answer."""
+        """A request to the engine: the prompt, and the most tokens of its answer."""
         most = None if self.most_new_tokens is None else self.most_new_tokens[query.index]
         prompt = self.prompts[query.index]
         if self.salt:
@@ -229,7 +229,7 @@ class TimedSUT(SUT):
         self.complete(query, tokens)
 
     def talks(self, queries: Sequence[Query]) -> list[list[Query]]:
-        """What is asked one after the other: the turns of a conversation in their order; else each query alone."""
+        """Requests that follow one another: the turns of a conversation in their order; else each query alone."""
         if not self.conversations:
             return [[query] for query in queries]
         found: dict[tuple[int, int], list[Query]] = {}

@@ -53,7 +53,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Data:
-    """What is asked, ordered by subject, and the examples shown before it."""
+    """The questions, ordered by subject, and the examples shown before each."""
 
     test: list[Question]
     examples: dict[str, list[Question]]

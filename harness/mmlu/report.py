@@ -110,7 +110,7 @@ def deviations(config: MMLUConfig, data: Data, rows: Sequence[Scored]) -> list[s
 
 
 def details(data: Data, answered: CollectedAnswers, rows: Sequence[Scored]) -> str:
-    """details.jsonl: each question with its text, beside what was answered."""
+    """details.jsonl: each question with its text and its answer."""
     lines = []
     for answer, scored in zip(answered.answers, rows, strict=True):
         question = answer.prompt.question

@@ -29,7 +29,7 @@ class Watchdog:
         return max(self.timeout_s * (FIRST_ANSWER_FACTOR if first else 1), PATIENCE_FACTOR * self.longest_s)
 
     def reset(self) -> None:
-        """Nothing is asked of the engine now."""
+        """Begins anew: the engine has no request now."""
         self._since = self._checked = time.monotonic()
 
     def check(self) -> None:

@@ -8,7 +8,7 @@ import json
 import re
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -46,7 +46,7 @@ KINDS = (
     ("quantization", r"quant|_fp8|float8|e4m3"),
 )
 CATEGORIES = {"GPU": "kernel", "CPU": "cpu_op"}  # of the events that count
-TRACKS: dict[str, Callable[[dict[str, Any]], tuple[Any, ...]]] = {  # which GPU, or which thread, an event was on
+TRACKS: dict[str, Callable[[Mapping[str, Any]], tuple[Any, ...]]] = {  # which GPU, or which thread, an event was on
     "kernel": lambda event: (event.get("args", {}).get("device", 0),),
     "cpu_op": lambda event: (event.get("pid"), event.get("tid")),
 }

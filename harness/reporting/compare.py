@@ -77,7 +77,7 @@ class ComparedRun:
         """All that was set, and what it ran on, as words by name."""
         return self.flags | self.versions
 
-    def answers_beside(self, other: "ComparedRun") -> paired.Pair | None:
+    def paired_answers(self, other: "ComparedRun") -> paired.Pair | None:
         """Its answers beside another's; None where either has none, or the samples were not the same."""
         mine, theirs = self.summary.run.accuracy, other.summary.run.accuracy
         if mine is None or theirs is None:
@@ -172,7 +172,7 @@ def last(results_dir: Path, count: int) -> list[Path]:
     if not results_dir.is_dir():
         raise UsageError(f"{results_dir}: no such folder; --results-dir names the one with the runs.")
     folders = sorted(path.parent for path in results_dir.glob("2*/summary.json"))
-    found = [path for path in folders if (status := results.known_status(path)) and status.status == "complete"]
+    found = [path for path in folders if (status := results.readable_status(path)) and status.status == "complete"]
     if len(found) < 2:
         raise UsageError(
             f"--last {count}: {results_dir} holds {len(found)} finished runs; a comparison takes two or more."

@@ -95,7 +95,7 @@ def page(runs: Sequence[ComparedRun], width: int | None = None) -> str:
     """
     pair, unpaired = None, False
     if len(runs) == 2:
-        pair = runs[1].answers_beside(runs[0])
+        pair = runs[1].paired_answers(runs[0])
         unpaired = pair is None and all(run.summary.run.accuracy for run in runs)
     lines = table(runs)
     return render(

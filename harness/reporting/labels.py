@@ -1,4 +1,4 @@
-"""Words beside the points of a picture, none over another or over a point."""
+"""Labels for the points of a picture, none over another or over a point."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from harness.common.files import read, read_columns
 from harness.common.markdown import number
 from harness.config import mlperf
-from harness.loadgen import log as loadgen_log
 from harness.loadgen import request_times
+from harness.loadgen.trace import TRACE, Sample
 from harness.reporting import answer, profiles, timelines
 from harness.reporting import load_curves as curves
 from harness.reporting.style import BLUE, FAR_LIMIT, GREY, ORANGE, RED, TITLES, overview, pyplot, save, thousands
@@ -30,7 +30,7 @@ def draw_plots(folder: Path, summary: Summary) -> dict[str, str]:
         drawn["scores"] = scores(run.accuracy)
         if (table := folder / FOLDER["accuracy"] / "samples.csv").exists():
             drawn["length"] = by_length(table)
-    if run.performance and (logs / loadgen_log.TRACE).exists():
+    if run.performance and (logs / TRACE).exists():
         tokens = read(logs / "tokens.json", list[int]) if (logs / "tokens.json").exists() else []
         samples, tokens = request_times.answered(request_times.samples(logs), tokens)
         if summary.scenario.streaming:
@@ -98,14 +98,14 @@ def by_length(path: Path) -> Any:
     return figure
 
 
-def throughput(samples: Sequence[request_times.Sample], tokens: Sequence[int], recorded: Path) -> Any:
+def throughput(samples: Sequence[Sample], tokens: Sequence[int], recorded: Path) -> Any:
     """Generated tokens per second over an Offline test, and what the machine did meanwhile, where it was recorded."""
     if recorded.exists() and (figure := timelines.generation(recorded)):
         return figure
     return completions(samples, tokens)
 
 
-def completions(samples: Sequence[request_times.Sample], tokens: Sequence[int]) -> Any:
+def completions(samples: Sequence[Sample], tokens: Sequence[int]) -> Any:
     """Output tokens of the answers that ended in each part of the test: LoadGen logs ends alone in Offline."""
     import numpy as np
 
@@ -124,7 +124,7 @@ def completions(samples: Sequence[request_times.Sample], tokens: Sequence[int]) 
     return figure
 
 
-def latencies(samples: Sequence[request_times.Sample], tokens: Sequence[int], test: Performance, headline: str) -> Any:
+def latencies(samples: Sequence[Sample], tokens: Sequence[int], test: Performance, headline: str) -> Any:
     """The share of queries by latency, with the limit. `headline` names the metric that is the result."""
     import numpy as np
 

@@ -218,7 +218,7 @@ def with_answers(sides: Sides, one: Condition, verdict: Callable[[Condition, Pai
     """What comes of a condition on the answers: the worst of all runs against the first of the baseline."""
     found = []
     for run in sides.runs:
-        if (pair := run.answers_beside(sides.baseline[0])) is None:
+        if (pair := run.paired_answers(sides.baseline[0])) is None:
             why = f"{run.folder.name} and {sides.baseline[0].folder.name} have no answers to the same samples"
             return Judgement(one.text, "NOT JUDGED", why=why)
         found.append(verdict(one, pair))

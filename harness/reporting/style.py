@@ -54,8 +54,8 @@ def tip(axes: Any, x: float, y: float, words: str) -> None:
 def footer(figure: "Figure", words: str) -> None:
     """A grey line under the whole picture."""
     box, height = figure.get_tightbbox(), figure.get_figheight()
-    where: dict[str, Any] = {"fontsize": 7, "color": GREY, "va": "top", "ha": "left"}
-    figure.text(max(0.0, box.x0) / figure.get_figwidth(), (box.y0 - 0.1) / height, words, **where)
+    x, y = max(0.0, box.x0) / figure.get_figwidth(), (box.y0 - 0.1) / height
+    figure.text(x, y, words, fontsize=7, color=GREY, va="top", ha="left")
 
 
 def save(drawn: "dict[str, Figure]", folder: Path, words: str = "") -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""An endpoint run beside the run without an endpoint that asked for the same: what HTTP and the server cost."""
+"""An endpoint run against a run of the same work without an endpoint: what HTTP and the server cost."""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -29,7 +29,7 @@ def find(plan: Plan, history: Iterable[dict[str, object]]) -> BaselineRun | None
 
 
 def alike(plan: Plan, line: History) -> bool:
-    """Whether a run in this process asked the same model for the same as an endpoint run."""
+    """Whether a run in this process had the same model and work as an endpoint run."""
     same = line.work == plan.work and (line.model, line.batch_size) == (plan.config.model, plan.config.batch_size)
     rate = line.metric("target_qps") or 0.0
     other_rate = plan.config.scenario_rules.fixed_rate and abs(rate / (plan.target_qps or 1.0) - 1) > SAME_RATE

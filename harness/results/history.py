@@ -40,8 +40,8 @@ class History(File):
     verdict: Verdict | None = None
     scores: dict[str, float] | None = None
     gpus: list[str] | None = None
-    setup: dict[str, Any] | None = None
-    work: dict[str, Any] | None = None
+    setup: dict[str, object] | None = None
+    work: dict[str, object] | None = None
     background_load: Annotated[list[str], stored_as("others", "background_load")] = []
 
     @classmethod

@@ -225,7 +225,7 @@ def capacity(plan: Plan, rate: float | None) -> Capacity | None:
 
 
 def cost(price_per_hour: float | None, output: float | None, total: float | None, rate: float | None) -> Cost | None:
-    """What a machine at this price an hour asks for its tokens and requests; rates are per second."""
+    """What a machine at this price an hour takes for its tokens and requests; rates are per second."""
     if price_per_hour is None:
         return None
     second = price_per_hour / 3600

@@ -72,9 +72,9 @@ class Meta(Model):
     """What the engine says that it runs: its attention backend, and the kernel of its linear layers."""
     endpoints: list[str] = []
     in_process: BaselineRun | None = None
-    setup: dict[str, Any] = {}
+    setup: dict[str, object] = {}
     """What another run must share for its speed to tell of this one's."""
-    work: dict[str, Any] = {}
+    work: dict[str, object] = {}
     """What was asked of the engine, by flag: speeds at other work are not compared."""
 
 

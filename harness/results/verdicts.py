@@ -1,4 +1,4 @@
-"""The verdicts beside LoadGen's, typed: accuracy (rouge.json), compliance tests (result.json); both in summary.json."""
+"""The verdicts in addition to LoadGen's, typed: of accuracy (rouge.json) and of compliance tests (result.json)."""
 
 from typing import Annotated, Literal
 

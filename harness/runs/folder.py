@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from harness.common import reading
 from harness.common.errors import UsageError, why
@@ -52,7 +52,7 @@ class RunFolder:
 
     def fail(self, status: Literal["failed", "interrupted"], reason: str = "") -> None:
         """Marks a run that ended early; one that is complete stays so, whatever happens to it afterwards."""
-        before = known_status(self.path)  # a damaged one is replaced
+        before = readable_status(self.path)  # a damaged one is replaced
         if before is None or before.status != "complete":
             try:
                 self.set_status(status, reason)
@@ -95,7 +95,7 @@ def status_of(folder: Path) -> RunStatus | None:
     return read(path, RunStatus) if path.exists() else None
 
 
-def known_status(folder: Path) -> RunStatus | None:
+def readable_status(folder: Path) -> RunStatus | None:
     """How far a run came; None also for a status that cannot be read."""
     try:
         return status_of(folder)
@@ -105,7 +105,7 @@ def known_status(folder: Path) -> RunStatus | None:
 
 def ended_early(folder: Path, reported: bool = False) -> str | None:
     """When and why a run ended before its end, in words; None for one that is complete, or about to be (`reported`)."""
-    status = known_status(folder)
+    status = readable_status(folder)
     if status is None or status.status == "complete":
         return None
     if status.status == "running":
@@ -175,7 +175,7 @@ def begun(name: str) -> tuple[str, int]:
 
 def ended(folder: Path) -> bool:
     """Whether a run is over; one whose status cannot be read is left alone."""
-    status = known_status(folder)
+    status = readable_status(folder)
     return status is not None and status.status != "running"
 
 
@@ -191,7 +191,7 @@ def point_latest(run: RunFolder) -> None:
         raise
 
 
-def history(results_dir: Path) -> Iterator[dict[str, Any]]:
+def history(results_dir: Path) -> Iterator[dict[str, object]]:
     """Finished runs, oldest first; lines that are not whole are passed over."""
     try:
         with reading.opened(results_dir / "history.jsonl", LARGEST_FILE, encoding="utf-8", errors="replace") as file:

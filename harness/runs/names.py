@@ -6,7 +6,7 @@ from pathlib import Path
 
 from harness.common.errors import UsageError
 from harness.common.files import read_json
-from harness.runs.folder import known_status
+from harness.runs.folder import readable_status
 
 
 def folders(words: Sequence[str], results_dir: Path) -> list[Path]:
@@ -35,7 +35,7 @@ def labelled(results_dir: Path) -> dict[str, list[Path]]:
     """The finished runs by their label, oldest first; those that cannot be read are left out."""
     found: dict[str, list[Path]] = {}
     for path in sorted(results_dir.glob("*/config.json")):
-        status = known_status(path.parent)
+        status = readable_status(path.parent)
         if path.parent.is_symlink() or status is None or status.status != "complete":
             continue
         if label := label_of(path):

@@ -40,7 +40,8 @@ SWEEP_FLAGS = ("results_dir", "keep_all", "mlflow", "no_exit_on_accuracy_fail") 
 NAME, LONGEST_NAME = r"^[A-Za-z0-9][A-Za-z0-9.,=_+-]*$", 100
 RESERVED = {"best-combined", "plots", "report.md", "sweep.json", "status.json", "mlflow.json", BASELINE}
 FIXED_FLAGS: dict[str, bool] = {"no_exit_on_accuracy_fail": True, "extra_metrics": True}
-Parts = dict[Part, dict[str, Any]]
+ValuesByName = dict[str, Any]
+Parts = dict[Part, ValuesByName]
 Lines = dict[tuple[str | int, ...], int]
 
 
@@ -54,8 +55,8 @@ class Experiment:
     name: str
     about: str
     kind: Kind
-    settings: dict[str, Any]
-    engine: dict[str, Any]
+    settings: ValuesByName
+    engine: ValuesByName
     env: dict[str, str]
     changes: tuple[str, ...] = ()
     priority: int = 0  # under a time limit the higher go first
@@ -82,8 +83,8 @@ Values = Annotated[list[Any], Field(min_length=1)]
 
 class Settings(Strict):
     about: str = ""
-    set: dict[str, Any] = {}
-    engine: dict[str, Any] = {}
+    set: ValuesByName = {}
+    engine: ValuesByName = {}
     env: dict[Variable, Value] = {}
 
 

@@ -188,7 +188,7 @@ def findings(report: Report) -> Iterator[str]:
         f"{result.name} {number(result.speed)}{'' if result.usable else ' (not usable)'}" for result in report.stack
     ]:
         yield f"Stacked: {' → '.join(steps)} output tokens/s."
-    yield from beside_references(report)
+    yield from against_references(report)
     if report.state.note:
         yield f"Not run: {report.state.note}; --resume goes on."
     if base is not None and any(record.gpu for record in base.records):
@@ -204,7 +204,7 @@ def findings(report: Report) -> Iterator[str]:
             yield f"{result.name} {result.trouble}"
 
 
-def beside_references(report: Report) -> Iterator[str]:
+def against_references(report: Report) -> Iterator[str]:
     """The fastest experiment whose speed counts, held against speeds known from elsewhere."""
     counts = [result for result in report.rows if result.usable and not result.brief and not result.background_load]
     speed, best = max(((result.speed, result.name) for result in counts if result.speed), default=(0.0, ""))

@@ -33,7 +33,7 @@ Effect = Literal["helped", "hurt", "no difference", "unclear", "too short", "bus
 
 @dataclass(frozen=True)
 class State:
-    """sweep.json: what was asked for, and what came of it so far."""
+    """sweep.json: the experiments, and what came of them so far."""
 
     command: str
     started: str
@@ -183,7 +183,7 @@ def scenario(item: Experiment) -> mlperf.Scenario:
 
 
 def other_work(item: Experiment, base: Experiment) -> list[str]:
-    """The flags by which an experiment asks something else of the engine than the baseline: speeds do not compare."""
+    """The flags by which an experiment gives the engine other work than the baseline: speeds do not compare."""
     unset = {each.name: each.default for each in fields(RunConfig)}
     mine, theirs = unset | item.settings, unset | base.settings
     return [as_flag(name) for name in affecting(RunConfig, "work") if str(mine[name]) != str(theirs[name])]

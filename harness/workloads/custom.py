@@ -29,7 +29,7 @@ NO_TEMPLATE = "the tokenizer has no chat template: messages are lines such as `U
 
 
 def load(config: RunConfig, tokenizer: Any) -> Library | None:
-    """What is asked instead of MLPerf's samples, no more than the run takes; None where it is those.
+    """The requests in place of MLPerf's samples, no more than the run takes; None where it is those.
 
     Raises UsageError in one line that names the file and the line.
     """

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -144,7 +144,7 @@ def parsed(text: str, where: str) -> Any:
         raise UsageError(f"{where}: not JSON: {' '.join(str(error).split())}.") from None
 
 
-def longest(item: dict[str, Any], where: str) -> int | None:
+def longest(item: Mapping[str, Any], where: str) -> int | None:
     """The longest answer that a request asks for, under whichever name; None where it does not say."""
     found = {name: item[name] for name in LENGTH_KEYS if item.get(name) is not None}
     for name, value in found.items():

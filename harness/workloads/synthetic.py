@@ -196,7 +196,7 @@ def traced(config: RunConfig, tokenizer: Any) -> Library:
 
 
 def left_out(trace: Trace, unfit: int, most: int | None) -> list[str]:
-    """What of a trace is not asked, in words."""
+    """What of a trace is left out, in words."""
     said = [f"left out {trace.empty:,} requests without a prompt or an answer, which failed"] if trace.empty else []
     return (
         [*said, f"left out {unfit:,} requests that are longer than {most:,} tokens with their answer"]

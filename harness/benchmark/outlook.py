@@ -40,7 +40,7 @@ def machine(plan: Plan, gpus: Sequence[GPU]) -> str:
 
 
 def tests(plan: Plan) -> list[str]:
-    """Each test of the run, with its length as far as it is known before the engine is."""
+    """Each test of the run, with its length as far as it is known before the engine starts."""
     found = []
     if plan.config.mode != "performance":
         found.append(f"accuracy test: {plan.samples:,} samples, as long as they take")
