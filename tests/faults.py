@@ -27,7 +27,7 @@ from harness.engines.vllm import VLLM
 from harness.engines.vllm_args import args_for
 from harness.evaluation.accuracy import evaluate
 from harness.loadgen import driver
-from harness.loadgen.session import Bench
+from harness.loadgen.session import LoadGenSession
 from harness.loadgen.sut import SUT, BatchSUT, Query
 from harness.monitoring.watchdog import Watchdog
 from harness.results.verdicts import Accuracy
@@ -146,7 +146,9 @@ class Laboratory:
         run = results.open_run(self.plan.config.results_dir, "fault")
         library = replace(self.library, prompts=fault.prompts(self.library.prompts))
         watchdog = Watchdog(self.engine, self.plan.config.stall_timeout)
-        bench = Bench(run, self.engine, library, Display(Console(quiet=True)), watchdog, lambda *a: fault.make(*a[:2]))
+        bench = LoadGenSession(
+            run, self.engine, library, Display(Console(quiet=True)), watchdog, lambda *a: fault.make(*a[:2])
+        )
         bench.settings = self.settings
         self.engine.sample_with(fault.sampling)
         folder = bench.test("accuracy", self.plan).folder

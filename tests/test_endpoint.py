@@ -35,7 +35,7 @@ from harness.engines import discovery
 from harness.engines.completions import events
 from harness.engines.openai import OpenAI
 from harness.engines.protocol import Sampling
-from harness.loadgen.session import Bench
+from harness.loadgen.session import LoadGenSession
 from harness.monitoring.watchdog import Watchdog
 from harness.reporting import report as rendering
 from harness.runs.records import ServerUse
@@ -622,7 +622,7 @@ def test_errors_of_a_server_are_no_errors_of_ours() -> None:
 )
 def test_an_engine_that_ended_is_named_with_its_address(name: str, failure: str, said: str) -> None:
     bench: Any = SimpleNamespace(engine=SimpleNamespace(name=name, failure=failure))
-    assert Bench.ended.fget(bench) == said  # type: ignore[attr-defined]
+    assert LoadGenSession.ended.fget(bench) == said  # type: ignore[attr-defined]
 
 
 # Chat, proxies, which server, which model.

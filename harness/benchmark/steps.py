@@ -13,13 +13,13 @@ from harness.common import files, system
 from harness.common.errors import DONE, NOT_ACCEPTED
 from harness.common.progress import Display
 from harness.common.secrets import hide_settings
-from harness.config import checkpoint as model
+from harness.config import checkpoint
 from harness.config.plan import Plan, resolve
 from harness.config.run import RunConfig
 from harness.engines import shared_memory
 from harness.evaluation import accuracy, compliance
-from harness.loadgen import target_rate as rates
-from harness.loadgen.session import Bench, Tested
+from harness.loadgen import target_rate
+from harness.loadgen.session import LoadGenSession, Tested
 from harness.monitoring import background_load
 from harness.monitoring.engine_start import start
 from harness.monitoring.watchdog import Watchdog
@@ -32,21 +32,20 @@ from harness.results.summary import Summary
 from harness.results.verdicts import Accuracy
 from harness.runs import folder as results
 from harness.runs.folder import RunFolder
-from harness.workloads import cnn_dailymail as samples
-from harness.workloads import custom as workload_samples
+from harness.workloads import cnn_dailymail, custom
 
 
 def run_benchmark(config: RunConfig, folder: RunFolder, display: Display) -> int:
     """One run of the benchmark in its folder; returns the exit code. Raises BenchmarkError."""
     display.stage("loading model, tokenizer and data")
-    model.weight_bytes(config)  # a model that cannot be had is found first
-    tokenizer = model.load_tokenizer(config)
+    checkpoint.weight_bytes(config)  # a model that cannot be had is found first
+    tokenizer = checkpoint.load_tokenizer(config)
     run, library = planned(config, tokenizer, folder, display)
-    bench = started(run, library)
-    find_rate(run, bench)
-    evaluation = measure(run, bench, tokenizer)
-    display.stage(f"stopping {bench.engine.name}")
-    bench.engine.close()
+    session = started(run, library)
+    find_rate(run, session)
+    evaluation = measure(run, session, tokenizer)
+    display.stage(f"stopping {session.engine.name}")
+    session.engine.close()
     return exit_code(config, evaluation, report(run))
 
 
@@ -56,7 +55,7 @@ def dry_run(config: RunConfig, say: Callable[[str], None]) -> int:
     Raises BenchmarkError where the run would, before its engine starts.
     """
     say(config.headline)
-    tokenizer = model.load_tokenizer(config)
+    tokenizer = checkpoint.load_tokenizer(config)
     plan, library = prepared(config, tokenizer)
     library = library or official_samples(plan, tokenizer)
     for line in outlook.lines(replace(plan, official_data=library.official), library, system.gpus()):
@@ -64,11 +63,13 @@ def dry_run(config: RunConfig, say: Callable[[str], None]) -> int:
     return DONE
 
 
-def prepared(config: RunConfig, tokenizer: Any) -> tuple[Plan, samples.Library | None]:
+def prepared(config: RunConfig, tokenizer: Any) -> tuple[Plan, cnn_dailymail.Library | None]:
     """The plan as far as it needs no engine, and the samples of a workload; None where they are MLPerf's."""
-    workload = workload_samples.load(config, tokenizer)
-    request_set, random = workload.request_set if workload else None, model.has_random_weights(config)
-    plan = resolve(config, system.gpus(), model.weight_bytes(config), model.is_reference(config), request_set, random)
+    workload = custom.load(config, tokenizer)
+    request_set, random = workload.request_set if workload else None, checkpoint.has_random_weights(config)
+    plan = resolve(
+        config, system.gpus(), checkpoint.weight_bytes(config), checkpoint.is_reference(config), request_set, random
+    )
     checkpoints.title(config)  # a damaged one ends the run here
     if config.backend == "vllm" and config.computes:
         shared_memory.check(plan.data_parallel_size, plan.tensor_parallel_size, bool(system.gpus()))
@@ -77,7 +78,7 @@ def prepared(config: RunConfig, tokenizer: Any) -> tuple[Plan, samples.Library |
 
 def planned(
     config: RunConfig, tokenizer: Any, folder: RunFolder, display: Display
-) -> tuple[BenchmarkRun, samples.Library]:
+) -> tuple[BenchmarkRun, cnn_dailymail.Library]:
     """The run with every setting known that needs no engine, and its samples."""
     plan, workload = prepared(config, tokenizer)
     run = BenchmarkRun.begin(plan, folder, display)
@@ -85,13 +86,13 @@ def planned(
     run.facts.data, run.facts.mean_prompt_tokens = library.source, round(library.mean_prompt_tokens, 1)
     run.adopt(replace(plan, official_data=library.official))
     run.warn_short()
-    for said in rates.unused(config):
+    for said in target_rate.unused(config):
         display.say(said, style="yellow")
     return run, library
 
 
-def started(run: BenchmarkRun, library: samples.Library) -> Bench:
-    """The run's engine, up, with the samples: the bench of its tests."""
+def started(run: BenchmarkRun, library: cnn_dailymail.Library) -> LoadGenSession:
+    """The run's engine, up, with the samples: the session of its tests."""
     config, taken = run.config, background_load.busy_gpus()
     engine = engines.create(run.plan, run.folder.path / traces.FOLDER)
     start(engine, run.folder, config.stall_timeout, run.display)
@@ -105,50 +106,50 @@ def started(run: BenchmarkRun, library: samples.Library) -> Bench:
     gc.collect()
     gc.freeze()  # what is loaded stays: no need to look through it again while measuring
     watchdog = Watchdog(engine, config.stall_timeout)
-    return Bench(run.folder, engine, library, run.display, watchdog, busy_gpus=taken)
+    return LoadGenSession(run.folder, engine, library, run.display, watchdog, busy_gpus=taken)
 
 
-def official_samples(plan: Plan, tokenizer: Any) -> samples.Library:
+def official_samples(plan: Plan, tokenizer: Any) -> cnn_dailymail.Library:
     """MLPerf's samples, which all fit the context."""
-    library = samples.load(plan.config, tokenizer, plan.samples)
-    samples.check_lengths(library, plan.max_model_len, plan.max_new_tokens)
+    library = cnn_dailymail.load(plan.config, tokenizer, plan.samples)
+    cnn_dailymail.check_lengths(library, plan.max_model_len, plan.max_new_tokens)
     return library
 
 
-def measure(run: BenchmarkRun, bench: Bench, tokenizer: Any) -> Accuracy | None:
+def measure(run: BenchmarkRun, session: LoadGenSession, tokenizer: Any) -> Accuracy | None:
     """Accuracy, performance, compliance, profile. A failed gate ends it, unless the user said otherwise."""
     config, evaluation, loaded = run.config, None, list[int]()
     if config.mode != "performance":
-        evaluation = measure_accuracy(run.plan, bench, tokenizer)
+        evaluation = measure_accuracy(run.plan, session, tokenizer)
         if gate_failed(config, evaluation):
             return evaluation
     if config.mode != "accuracy":
-        loaded = measure_performance(run, bench).loaded
+        loaded = measure_performance(run, session).loaded
     if config.compliance != "none":
-        outcome = compliance.run_compliance(bench, run.plan, config.compliance, tokenizer.eos_token_id, loaded)
+        outcome = compliance.run_compliance(session, run.plan, config.compliance, tokenizer.eos_token_id, loaded)
         run.display.done(f"compliance: {outcome.headline}")
     if config.profile:
-        run.display.done(f"profile: {profiling.run_profile(run.plan, bench).headline}")
+        run.display.done(f"profile: {profiling.run_profile(run.plan, session).headline}")
     return evaluation
 
 
-def measure_accuracy(plan: Plan, bench: Bench, tokenizer: Any) -> Accuracy:
-    tested = bench.test("accuracy", plan)
-    bench.display.stage("scoring")
-    evaluation = accuracy.evaluate(tested.folder, plan, bench.library, tokenizer)
-    bench.display.done(f"accuracy: {evaluation.headline}")
+def measure_accuracy(plan: Plan, session: LoadGenSession, tokenizer: Any) -> Accuracy:
+    tested = session.test("accuracy", plan)
+    session.display.stage("scoring")
+    evaluation = accuracy.evaluate(tested.folder, plan, session.library, tokenizer)
+    session.display.done(f"accuracy: {evaluation.headline}")
     return evaluation
 
 
-def measure_performance(run: BenchmarkRun, bench: Bench) -> Tested:
+def measure_performance(run: BenchmarkRun, session: LoadGenSession) -> Tested:
     """Runs the performance test, again with a corrected rate if the first was wrong."""
     attempts = run.facts.attempts
-    for left in reversed(range(rates.max_attempts(run.config))):
-        tested, result, attempt = bench.attempt(run.plan)
-        better = rates.corrected(run.plan, result, [*run.facts.probes, *attempts, attempt]) if left else None
+    for left in reversed(range(target_rate.max_attempts(run.config))):
+        tested, result, attempt = session.attempt(run.plan)
+        better = target_rate.corrected(run.plan, result, [*run.facts.probes, *attempts, attempt]) if left else None
         if better is None:
             break
-        attempts.append(bench.set_aside(attempt, len(attempts) + 1))
+        attempts.append(session.set_aside(attempt, len(attempts) + 1))
         run.display.done(better.notes[-1])
         run.adopt(better)
     if run.config.scenario_rules.capped:  # a point of the curve as the others

@@ -9,8 +9,7 @@ from harness.common.errors import UsageError
 from harness.common.schema import stored_as
 from harness.common.secrets import hide_word
 from harness.common.system import GPU
-from harness.config import arrivals, mlperf, models
-from harness.config import endpoint as endpoints
+from harness.config import arrivals, endpoint, mlperf, models
 from harness.config.engine import EngineConfig, affecting
 from harness.config.engine_state import EngineState
 from harness.config.flags import MAXIMA
@@ -68,7 +67,7 @@ class Plan:
     def watched_gpus(self) -> int | None:
         """How many of this machine's visible GPUs the engine uses, the first ones; None: perhaps all."""
         if self.config.endpoint:
-            return None if endpoints.here(self.config.endpoint) else 0
+            return None if endpoint.here(self.config.endpoint) else 0
         return None if self.config.spans_hosts else self.tensor_parallel_size * self.data_parallel_size
 
     @property
@@ -211,7 +210,7 @@ class Plan:
             why.append("prompts as chat messages: the server's template adds to MLPerf's")
         if self.config.backend in mlperf.UNOFFICIAL_BACKENDS:
             why.append(mlperf.UNOFFICIAL_BACKENDS[self.config.backend])
-        if endpoints.may_fail(self.config.max_failed, 10**9):
+        if endpoint.may_fail(self.config.max_failed, 10**9):
             why.append(f"--max-failed {self.config.max_failed}: requests that fail do not end the run")
         if not self.official_data:
             why.append(f"data of its own: not MLPerf's {mlperf.OFFICIAL[self.config.category].samples:,} prompts")

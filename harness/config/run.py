@@ -9,9 +9,8 @@ from typing import Literal
 from harness.common.coerce import as_flag, require
 from harness.common.errors import UsageError
 from harness.common.system import cores
-from harness.config import arrivals, mlperf, profile
+from harness.config import arrivals, mlperf, profile, workload
 from harness.config import endpoint as endpoints
-from harness.config import workload as workloads
 from harness.config.engine import EngineConfig, affecting
 from harness.config.flags import ACCURACY, BENCHMARK, DATA, MAXIMA, MODEL, OUTPUT, RATE, SERVER, Auto, check_range, flag
 
@@ -20,7 +19,7 @@ MOST_MS = 10**6  # of a latency limit, which LoadGen holds in whole milliseconds
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
+class RunConfig(workload.WorkloadFlags, profile.ProfileFlags, EngineConfig):
     """One run of the benchmark, as its flags say."""
 
     backend: Literal["auto", "vllm", "openai", "echo"] = flag(  # type: ignore[assignment]

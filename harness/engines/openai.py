@@ -19,7 +19,7 @@ import aiohttp
 import uvloop
 
 from harness.common.errors import EndpointError, UsageError
-from harness.config import checkpoint as model
+from harness.config import checkpoint
 from harness.config.engine_state import EngineState
 from harness.config.plan import Plan
 from harness.config.run import RunConfig
@@ -43,7 +43,7 @@ class Refused(Exception):
 
 def create(plan: Plan, traces: Path) -> "OpenAI":
     """The client of a benchmark run; `traces` stays empty, since a server's profiler cannot be reached."""
-    return OpenAI(plan.config, plan.max_model_len, model.load_tokenizer(plan.config), sampling_of(plan))
+    return OpenAI(plan.config, plan.max_model_len, checkpoint.load_tokenizer(plan.config), sampling_of(plan))
 
 
 class OpenAI(LoopThread):

@@ -25,7 +25,7 @@ from harness.results.verdicts import Audit, Compliance
 from harness.runs.folder import FOLDER
 
 if TYPE_CHECKING:
-    from harness.loadgen.session import Bench
+    from harness.loadgen.session import LoadGenSession
 
 LOGGED_SAMPLES = 100  # samples of a TEST06 run, all of them logged
 PERFORMANCE_MODE = 2
@@ -36,23 +36,23 @@ ESTIMATES = {"SingleStream": "early_stopping_latency_ss", "MultiStream": "early_
 RESULT = "result.json"
 
 
-def run_compliance(bench: "Bench", plan: Plan, test: Audit, eos: int, loaded: Sequence[int]) -> Compliance:
-    """Runs the test on the bench's engine and judges it. `eos` is the id of the tokenizer's end-of-text token.
+def run_compliance(session: "LoadGenSession", plan: Plan, test: Audit, eos: int, loaded: Sequence[int]) -> Compliance:
+    """Runs the test on the session's engine and judges it. `eos` is the id of the tokenizer's end-of-text token.
 
     TEST04 needs the performance test before it, whose samples LoadGen `loaded` in this order. Leaves result.json and
     the verification's text beside the logs.
     """
     if test == "test06":
-        folder = bench.test(test, plan, consistency_audit()).folder
+        folder = session.test(test, plan, consistency_audit()).folder
         outcome, text = judge_test06(folder, eos, plan.config.scenario_rules.reported)
         name = "verify_accuracy.txt"
     else:
-        reference = bench.folder.path / FOLDER["performance"]
-        sample = typical_sample(reference, [len(prompt) for prompt in bench.library.prompts])
-        folder = bench.test(test, plan, caching_audit(loaded.index(sample))).folder
+        reference = session.folder.path / FOLDER["performance"]
+        sample = typical_sample(reference, [len(prompt) for prompt in session.library.prompts])
+        folder = session.test(test, plan, caching_audit(loaded.index(sample))).folder
         outcome, text = judge_test04(folder, reference, sample)
         name = "verify_performance.txt"
-    folder = bench.folder.path / FOLDER[test]
+    folder = session.folder.path / FOLDER[test]
     write_text(folder / name, text)
     write_json(folder / RESULT, outcome.model_dump())
     return outcome

@@ -76,11 +76,11 @@ def highest(probe: Callable[[int], Probe], first: int, most: int) -> int | None:
     Latencies of a few hundred requests are noisy: a level holds, and one is too many, if a second probe of it says so
     too. Levels double from `first` until one is too many, then halve the gap.
     """
-    held: dict[int, list[bool]] = {}
+    verdicts: dict[int, list[bool]] = {}
 
     def holds(level: int) -> bool:
         """Tests a level once, and again where the first time does not agree with a second; two of three decide."""
-        said = held.setdefault(level, [])
+        said = verdicts.setdefault(level, [])
         said.append(within(probe(level)))
         if not said[0] and len(said) == 1:
             said.append(within(probe(level)))
@@ -89,15 +89,15 @@ def highest(probe: Callable[[int], Probe], first: int, most: int) -> int | None:
         return 2 * sum(said) > len(said)
 
     low, high, level = 0, most + 1, min(first, most)
-    while high - low > 1 and not (low and high / low <= FINAL_RATIO) and len(held) < MOST_PROBES:
+    while high - low > 1 and not (low and high / low <= FINAL_RATIO) and len(verdicts) < MOST_PROBES:
         if holds(level):
             low = level
         else:
             high = level
         level = min(2 * level, most) if high > most else math.isqrt(max(low, 1) * high)
         level = min(max(level, low + 1), high - 1)
-    while low and len(held[low]) < 2 and not holds(low):  # once was chance
-        low = max((level for level, said in held.items() if level < low and said[0]), default=0)
+    while low and len(verdicts[low]) < 2 and not holds(low):  # once was chance
+        low = max((level for level, said in verdicts.items() if level < low and said[0]), default=0)
     return low or None
 
 

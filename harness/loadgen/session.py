@@ -13,8 +13,7 @@ from harness.common.errors import EmptyAnswerError, EngineError
 from harness.common.progress import Display, Kind
 from harness.config.plan import Plan
 from harness.engines.protocol import Engine
-from harness.loadgen import client_delay, failures, queueing, request_times, sut, token_times
-from harness.loadgen import driver as loadgen
+from harness.loadgen import client_delay, driver, failures, queueing, request_times, sut, token_times
 from harness.loadgen.log import TestResult
 from harness.loadgen.probes import measured
 from harness.monitoring import background_load, recorder
@@ -43,7 +42,7 @@ class Tested:
 
 
 @dataclass
-class Bench:
+class LoadGenSession:
     """An engine with samples to answer, and a folder for the logs; each call of `test` is one LoadGen test."""
 
     folder: results.RunFolder
@@ -53,7 +52,7 @@ class Bench:
     watchdog: Watchdog
     make_sut: sut.SUTFactory = sut.create
     busy_gpus: list[int] = field(default_factory=list)  # by other programs, before the engine started
-    settings: loadgen.LoadGenSettings = field(default_factory=loadgen.LoadGenSettings, init=False)
+    settings: driver.LoadGenSettings = field(default_factory=driver.LoadGenSettings, init=False)
 
     def test(self, mode: results.Test, plan: Plan, audit: str = "") -> Tested:
         """Runs one test to its end. Raises EngineError, BenchmarkError.
@@ -112,7 +111,7 @@ class Bench:
         tested.timed, tested.max_failed = mode != "accuracy", plan.config.max_failed
         if plan.engine_state.prefix_caching:  # what one test computed is not to serve the next
             self.engine.wait(self.engine.spawn(self.engine.reset_prefix_cache()), lambda: self.check(folder))
-        total = loadgen.expected_queries(plan, mode)
+        total = driver.expected_queries(plan, mode)
         tested.expected = total or 0
         rated = plan.config.scenario_rules.fixed_rate
         least_s = total / plan.target_qps if total and plan.target_qps and rated else 0.0
@@ -130,7 +129,7 @@ class Bench:
         )
         before, told = recorder.joules(gpus), self.engine.told()
         with recorded, self.background_load(plan) as load:
-            loaded = loadgen.run_test(mode, settings, tested, plan.samples, folder, watch)
+            loaded = driver.run_test(mode, settings, tested, plan.samples, folder, watch)
         for warning in load.warnings:
             self.display.say(
                 warning if plan.config.endpoint else f"{warning}: {background_load.SLOWER_WARNING}", style="yellow"

@@ -11,7 +11,7 @@ from harness.common.errors import DONE, UsageError
 from harness.common.files import as_json, write_json
 from harness.common.progress import Display
 from harness.common.secrets import hide_settings, hide_word
-from harness.config import checkpoint as model
+from harness.config import checkpoint
 from harness.config.parallelism import parallelism
 from harness.engines import vllm, vllm_args
 from harness.mmlu import answers, prompts, report, scores
@@ -34,14 +34,14 @@ def evaluate(config: MMLUConfig, run: RunFolder, before: Path | None, display: D
     rows_before = scores.from_csv(before) if before else []
     if before:
         scores.check_comparable(rows_before, data.test)
-    tokenizer = model.load_tokenizer(config)
+    tokenizer = checkpoint.load_tokenizer(config)
     begin = time.perf_counter()
     scored_prompts = prompts.build(data, config.num_fewshot, tokenizer, config.context)
     facts["prompts_s"] = round(time.perf_counter() - begin, 3)
     letters = prompts.letter_tokens(tokenizer, prompts.text(data.test[0], []))
     display.done(f"{len(scored_prompts):,} of {data.whole:,} questions on {len(subjects)} subjects from {data.source}")
 
-    sizes = parallelism(config, system.gpus(), model.weight_bytes(config))
+    sizes = parallelism(config, system.gpus(), checkpoint.weight_bytes(config))
     engine = vllm.VLLM(vllm_args.choosing_args(config, config.context, sizes, config.seed))
     engine_start.start(engine, run, config.stall_timeout, display)
     watchdog = Watchdog(engine, config.stall_timeout)

@@ -16,7 +16,7 @@ from harness.config.plan import Plan
 from harness.engines.protocol import Engine
 from harness.loadgen import log as loadgen_log
 from harness.loadgen.log import TestResult
-from harness.loadgen.session import Bench
+from harness.loadgen.session import LoadGenSession
 from harness.loadgen.sut import batched
 from harness.profiling import traces
 from harness.profiling.traces import Profile
@@ -30,16 +30,16 @@ Request = tuple[list[int], int | None]  # as `Library.requests`
 Requests = Sequence[Request]
 
 
-def run_profile(plan: Plan, bench: Bench) -> Profile:
+def run_profile(plan: Plan, session: LoadGenSession) -> Profile:
     """Profiles the engine and keeps what came of it, a failure too: the measured results stand in any case."""
-    bench.display.stage("profiling", "load")
-    folder = bench.folder.sub(traces.FOLDER)
-    measured = loadgen_log.read(bench.folder.path / results.FOLDER["performance"])
-    ramp = ramp_s(plan, measured, bench.engine.concurrency)
+    session.display.stage("profiling", "load")
+    folder = session.folder.sub(traces.FOLDER)
+    measured = loadgen_log.read(session.folder.path / results.FOLDER["performance"])
+    ramp = ramp_s(plan, measured, session.engine.concurrency)
     try:
         if plan.engine_state.prefix_caching:  # what the tests computed is not to serve the window
-            bench.measure(bench.engine.reset_prefix_cache())
-        bench.measure(window(bench.engine, load(plan, bench), ramp))
+            session.measure(session.engine.reset_prefix_cache())
+        session.measure(window(session.engine, load(plan, session), ramp))
         found = traces.profile(folder)
     except BenchmarkError as error:
         found = Profile(failure=first_line(error))
@@ -81,12 +81,12 @@ async def still(loading: "asyncio.Task[None]", seconds: float) -> None:
         raise EngineError(f"the load ended: {first_line(first) if first else 'no samples'}")
 
 
-def load(plan: Plan, bench: Bench) -> Load:
+def load(plan: Plan, session: LoadGenSession) -> Load:
     """The load of the scenario, without end, on the run's samples over and over."""
-    requests = bench.library.requests
+    requests = session.library.requests
     if plan.config.sort_by_length:
         requests = sorted(requests, key=lambda request: len(request[0]), reverse=True)
-    return LOADS[plan.config.scenario_rules.load_pattern](plan, bench.engine, requests)
+    return LOADS[plan.config.scenario_rules.load_pattern](plan, session.engine, requests)
 
 
 async def all_at_once(plan: Plan, engine: Engine, requests: Requests) -> None:

@@ -18,8 +18,7 @@ from harness.common import files
 from harness.common.coerce import require
 from harness.common.errors import DONE, Arguments, UsageError, ends_in_one_line, why
 from harness.common.schema import SCHEMA
-from harness.config import checkpoint as model
-from harness.config import models
+from harness.config import checkpoint, models
 from harness.config.engine import EngineConfig
 from harness.quantization import calibration
 from harness.quantization.checkpoints import Quantized
@@ -41,9 +40,9 @@ def main(words: Sequence[str] | None = None) -> int:
         require(arguments.samples is None or arguments.samples > 0, "--samples", "a number above 0")
         data = calibration.find(arguments.data or config.model_spec.data)
         check_installed()
-        if getattr(model.load_shape(config), "quantization_config", None) is not None:
+        if getattr(checkpoint.load_shape(config), "quantization_config", None) is not None:
             raise UsageError(f"--model {config.model}: already quantized.")
-        library = calibration.load(data, model.load_tokenizer(config), arguments.samples)
+        library = calibration.load(data, checkpoint.load_tokenizer(config), arguments.samples)
         print(f"{config.model}: {SCHEME}; {len(library):,} samples of {library.source}", flush=True)
         make(config, library, arguments.out)
         print(f"{arguments.out}: run it with run.py --model {arguments.out} --kv-cache-dtype fp8")

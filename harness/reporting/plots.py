@@ -9,8 +9,7 @@ from harness.common.markdown import number
 from harness.config import mlperf
 from harness.loadgen import request_times
 from harness.loadgen.trace import TRACE, Sample
-from harness.reporting import answer, profiles, timelines
-from harness.reporting import load_curves as curves
+from harness.reporting import answer, load_curves, profiles, timelines
 from harness.reporting.style import BLUE, FAR_LIMIT, GREY, ORANGE, RED, TITLES, overview, pyplot, save, thousands
 from harness.results.summary import Performance, Summary
 from harness.results.verdicts import Accuracy
@@ -38,7 +37,7 @@ def draw_plots(folder: Path, summary: Summary) -> dict[str, str]:
         else:
             drawn["tokens_per_sec"] = throughput(samples, tokens, logs / "machine.csv")
     if run.search:
-        drawn["search"] = curves.draw_load_curves(run.search, run.performance, summary.gpus)
+        drawn["search"] = load_curves.draw_load_curves(run.search, run.performance, summary.gpus)
     if run.performance and (logs / "machine.csv").exists():
         drawn["machine"] = timelines.machine(logs / "machine.csv", run.performance.ran_out)
     if run.profile and run.profile.kinds:

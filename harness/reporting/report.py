@@ -19,8 +19,7 @@ from harness.evaluation.compliance import RESULT
 from harness.loadgen import log as loadgen_log
 from harness.profiling import traces
 from harness.reporting import answer, html, index, plots
-from harness.results import endpoint_overhead, metrics, performance, requests_table
-from harness.results import telemetry as usage
+from harness.results import endpoint_overhead, metrics, performance, requests_table, telemetry
 from harness.results.advice import client, findings
 from harness.results.history import History
 from harness.results.summary import Logs, Meta, Performance, Run, Summary
@@ -59,7 +58,7 @@ def build(folder: Path) -> Summary:
         headline=metrics.BY_NAME[summary.scenario.headline],
         compared=endpoint_overhead.compared(summary),
         cost=endpoint_overhead.cost(summary),
-        quantities=usage.BY_NAME,
+        quantities=telemetry.BY_NAME,
         title=answer.title(summary),
         facts=answer.facts(summary),
         findings=findings(summary),

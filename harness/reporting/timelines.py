@@ -10,7 +10,7 @@ from typing import Any
 from harness.common.markdown import sentence
 from harness.common.progress import Stage
 from harness.reporting.style import BLUE, GREEN, GREY, ORANGE, RED, pyplot, thousands
-from harness.results import telemetry as usage
+from harness.results import telemetry
 from harness.runs.folder import FOLDER, Test
 
 PANELS: tuple[tuple[str, tuple[str, ...], float | None], ...] = (  # label, quantities, top of the axis
@@ -45,7 +45,7 @@ Drawn = tuple[str, list[str], float | None]  # label, columns, top of the axis
 def machine(path: Path, ran_out: Sequence[str] = ()) -> Any:
     """What engine and machine did, a panel for each kind of quantity that was recorded. `ran_out`: what bound the test,
     first; it is the title."""
-    seconds, columns = usage.recorded(path)
+    seconds, columns = telemetry.recorded(path)
     figure, panels = stacked(seconds, columns, shown(columns, PANELS))
     said = ran_out[0].partition(": ")[0] if ran_out else "nothing ran out"
     panels[0].set_title("\n".join(wrap(f"Bound by: {said}" if ran_out else sentence(said), LONGEST_TITLE)), fontsize=11)
@@ -54,7 +54,7 @@ def machine(path: Path, ran_out: Sequence[str] = ()) -> Any:
 
 def generation(path: Path) -> Any | None:
     """Generated tokens per second with the load and power beside them; None where the engine told nothing."""
-    seconds, columns = usage.recorded(path)
+    seconds, columns = telemetry.recorded(path)
     panels = [
         (label, tuple(name for name in names if name in OVERVIEW_QUANTITIES), top) for label, names, top in PANELS
     ]
@@ -70,7 +70,7 @@ def shown(columns: Mapping[str, Sequence[float | None]], panels: Sequence[Drawn 
     """The panels that have something recorded, with its columns."""
     recorded = [name for name, values in columns.items() if any(value is not None for value in values)]
     found = [
-        (label, [name for item in names for name in recorded if usage.BY_NAME[item].mine(name)], top)
+        (label, [name for item in names for name in recorded if telemetry.BY_NAME[item].mine(name)], top)
         for label, names, top in panels
     ]
     return [panel for panel in found if panel[1]]
@@ -110,7 +110,7 @@ def running(values: Sequence[float], window: int) -> list[float]:
 
 def called(column: str) -> str:
     """A column of machine.csv in words: a GPU by its number."""
-    quantity = next(item for item in usage.QUANTITIES if item.mine(column))
+    quantity = next(item for item in telemetry.QUANTITIES if item.mine(column))
     return quantity.label.replace("GPU", f"GPU {column.partition('_')[0].removeprefix('gpu')}")
 
 
@@ -146,8 +146,8 @@ def stages(folder: Path, times: Sequence[Stage]) -> Any:
     axes.set_xlim(0, 1.07 * ends[-1])
     axes.set_title("Where the time went: the engine answers (blue), or does not (grey)")
     for start, path in loads:
-        seconds, columns = usage.recorded(path)
-        cards = [name for name in columns if usage.BY_NAME["gpu_load_percent"].mine(name)]
+        seconds, columns = telemetry.recorded(path)
+        cards = [name for name in columns if telemetry.BY_NAME["gpu_load_percent"].mine(name)]
         for name in cards or ["cpu_percent"] if columns else []:
             at = [start + second for second in seconds]
             panels[1, 0].plot(at, filled(columns.get(name, [None] * len(at))), color=BLUE, linewidth=1)

@@ -7,14 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from harness.common import files
-from harness.config import endpoint as endpoints
-from harness.config import mlperf, models
+from harness.config import endpoint, mlperf, models
 from harness.config.arrivals import variation
 from harness.config.plan import Plan
 from harness.loadgen import client_delay, failures, request_times, token_times
 from harness.loadgen import log as loadgen_log
-from harness.results import roofline
-from harness.results import telemetry as usage
+from harness.results import roofline, telemetry
 from harness.results.summary import Performance, Steady
 from harness.runs.records import Capacity, Cost, LimitsMs, MachineUse, RunFacts, ServerUse, Spread
 
@@ -37,8 +35,8 @@ def read(folder: Path, facts: RunFacts) -> Performance:
             raise loadgen_log.LogError(f"{folder}: a log of another run: its {name}: {found}, not {planned}.")
     limits = plan.limits
     used = files.read(folder / "machine.json", MachineUse) if (folder / "machine.json").exists() else MachineUse()
-    recorded = usage.usage_of(folder / "machine.csv")
-    here = endpoints.here(plan.config.endpoint)
+    recorded = telemetry.usage_of(folder / "machine.csv")
+    here = endpoint.here(plan.config.endpoint)
     peak = recorded.get("gpu_memory_gib") if here else None
     joules = used.gpu_joules if here and not plan.config.spans_hosts else None
     failed = failures.failures_of(folder)
@@ -76,11 +74,11 @@ def read(folder: Path, facts: RunFacts) -> Performance:
         limits_ms=LimitsMs(ttft=limits.ttft_ms, tpot=limits.tpot_ms) if limits else None,
         early_stopping=log.early_stopping,
         peak_memory_gib=peak.max if peak else None,
-        failed_requests=len(failed) if endpoints.may_fail(plan.config.max_failed, 10**9) else None,
+        failed_requests=len(failed) if endpoint.may_fail(plan.config.max_failed, 10**9) else None,
         failures=counted(list(failed.values())),
         longer=sum(count > plan.max_new_tokens for count in new),
         usage=recorded,
-        ran_out=list(usage.ran_out(recorded, facts.concurrency, client=bool(plan.config.endpoint))),
+        ran_out=list(telemetry.ran_out(recorded, facts.concurrency, client=bool(plan.config.endpoint))),
         server=files.read(folder / SERVER, ServerUse) if (folder / SERVER).exists() else None,
         **used.model_dump(),
         concurrency=plan.concurrency,

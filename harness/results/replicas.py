@@ -67,7 +67,7 @@ def points(summary: Summary) -> list[CurvePoint]:
             probe.samples_per_sec,
             probe.ttft_p99,
             probe.tpot_p99,
-            held(probe, fell),
+            within_limits(probe, fell),
         )
         for probe in summary.run.search or ()
         if probe.samples_per_sec
@@ -82,7 +82,7 @@ def points(summary: Summary) -> list[CurvePoint]:
     return sorted(found, key=lambda point: point.rate)
 
 
-def held(probe: Probe, fell: float | None) -> bool:
+def within_limits(probe: Probe, fell: float | None) -> bool:
     """Whether a load kept the limits: not where a whole test `fell` at that rate or a lower one, in queries/s."""
     if probe.qps is not None and fell is not None and probe.qps >= fell:
         return False

@@ -199,12 +199,12 @@ def ran_out(used: Used, concurrency: int | None, client: bool = False) -> Iterat
     Where heat or power hold a GPU back, more room would not make it faster: then none is advised. `client`: the CPU is
     that of a client of an endpoint.
     """
-    held = any(bound(used, concurrency) for bound in ENERGY)
+    throttled = any(bound(used, concurrency) for bound in ENERGY)
     for bound in BOUNDS:
         found = bound(used, concurrency)
         if found is None:
             continue
         if bound is cpu_busy and client:
             found = Bound(f"{found.words} on this machine, the client's", "times may be the client's own")
-        useless = held and found.of_room
+        useless = throttled and found.of_room
         yield found.said(remedy=not useless) + (", but more room would not make it faster" if useless else "")

@@ -13,7 +13,7 @@ from harness.config.checkpoint import load_tokenizer
 from harness.evaluation import accuracy
 from harness.loadgen.log import TestResult
 from harness.submission.entries import Entry, SubmittedRun
-from harness.workloads import cnn_dailymail as samples
+from harness.workloads import cnn_dailymail
 
 SCORE_TOLERANCE = 1e-3  # by which scores may differ, which are rounded to four digits
 
@@ -37,7 +37,7 @@ def other_scores(run: SubmittedRun, tokenizer: Any) -> Iterator[str]:
     if kept.splitter != splitter:
         yield f"its scores were made with {kept.splitter} sentences, and here is {splitter}: `make punkt` on both"
         return
-    library = samples.load(run.config, tokenizer, kept.samples)
+    library = cnn_dailymail.load(run.config, tokenizer, kept.samples)
     answers = accuracy.read_log(run.folder("accuracy") / "mlperf_log_accuracy.json", kept.samples)
     rows = accuracy.score(accuracy.to_text(answers, tokenizer), library.references)
     checks = accuracy.judge(rows, run.config.task, run.config.high_accuracy)

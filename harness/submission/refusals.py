@@ -69,8 +69,8 @@ def entry_refusals(entry: Entry) -> Iterator[str]:
         yield f"{len(accuracy.errors)} LoadGen errors in the accuracy test, the first: {accuracy.errors[0]}"
     if (answered := number(accuracy, "accuracy_sample_count")) != official:
         yield f"{answered:,} samples in the accuracy test; the checker asks for {official:,}"
-    if (held := number(performance, "performance_sample_count")) < official:
-        yield f"a set of {held:,} samples in the performance test; the checker asks for {official:,}"
+    if (set_size := number(performance, "performance_sample_count")) < official:
+        yield f"a set of {set_size:,} samples in the performance test; the checker asks for {official:,}"
     if (duration := number(performance, "min_duration_ms") / 1000) < mlperf.MIN_DURATION_S:
         yield f"a minimum duration of {duration:g} s; the checker asks for {mlperf.MIN_DURATION_S:g} s"
     yield from foreign_seeds(entry, performance)

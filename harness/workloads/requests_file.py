@@ -103,8 +103,8 @@ def of_items(path: Path, items: list[Any], unit: str, column: str = "") -> Reque
 
 def conversation(item: Any) -> list[Any] | None:
     """The messages of an item that is a conversation of role and content, or holds one; else None."""
-    held = [item] if isinstance(item, list) else [item.get(name) for name in CHATS] if isinstance(item, dict) else []
-    for said in held:
+    found = [item] if isinstance(item, list) else [item.get(name) for name in CHATS] if isinstance(item, dict) else []
+    for said in found:
         if isinstance(said, list) and said and all(isinstance(one, dict) and "role" in one for one in said):
             return said
     return None
