@@ -19,7 +19,7 @@ from harness.config.plan import resolve
 from harness.config.run import RunConfig
 from harness.monitoring.watchdog import PAUSED_S, StartWatch, Watchdog
 from harness.reporting import report
-from harness.results.summary import ScoresFile
+from harness.results.verdicts import ScoresFile
 from harness.runs import folder as results
 from harness.runs.folder import RunFolder
 from harness.sweep import file as sweep_file
@@ -139,10 +139,10 @@ def test_runs_that_began_later_are_kept(tmp_path: Path) -> None:
 def test_a_run_that_was_stopped_and_continued_blames_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = SimpleNamespace(now=100.0)
     monkeypatch.setattr(time, "monotonic", lambda: clock.now)
-    engine: Any = SimpleNamespace(name="vLLM", heard_at=0.0)
+    engine: Any = SimpleNamespace(name="vLLM", last_response_at=0.0)
     dog = Watchdog(engine, 10)
     clock.now += 1
-    engine.heard_at = clock.now
+    engine.last_response_at = clock.now
     dog.check()
     clock.now += 10_000 + PAUSED_S
     dog.check()
@@ -185,7 +185,7 @@ def test_a_large_workload_is_asked_no_longer_than_its_duration(tmp_path: Path) -
         config = RunConfig(**asked, server_target_qps=10.0, **more)
         library = custom.load(config, checkpoint.load_tokenizer(config))
         assert library is not None
-        assert resolve(config, [], 0, asked=library.asked).queries == queries
+        assert resolve(config, [], 0, request_set=library.request_set).queries == queries
 
 
 def test_scores_without_a_row(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from harness import benchmark
+from harness.benchmark import state, steps
 from harness.common.errors import BAD_INPUT, UsageError
 from harness.common.files import read_json, write_json, write_text
 from harness.common.progress import Display, Stage
@@ -22,7 +22,7 @@ from harness.common.secrets import hide_word
 from harness.config.plan import resolve
 from harness.config.run import RunConfig
 from harness.reporting import compare, compare_page
-from harness.reporting.report import build, reservations, write_index
+from harness.reporting.report import build, result_deviations, write_index
 from harness.results.summary import Run
 from harness.runs import folder as results
 from harness.runs.folder import RunFolder, finish, history, open_run
@@ -363,7 +363,7 @@ def test_a_fact_noted_later_leaves_the_plan_as_it_is(tmp_path: Path):
     made.record(run, plan.noted("a lower rate", target_qps=5.0))
     kept = results.facts_of(run.path)
     kept.stages = [Stage("calibrating", 1.5, "load")]
-    results.record(run, kept)
+    results.record_facts(run, kept)
     facts = read_json(run.path / "config.json")
     assert (facts["plan"]["target_qps"], facts["plan"]["notes"][-1]) == (5.0, "a lower rate")
     assert facts["stages"] == [["calibrating", 1.5, "load"]]
@@ -393,7 +393,7 @@ def test_a_run_without_a_finished_test_has_no_report(tmp_path: Path) -> None:
     ],
 )
 def test_what_came_out_counts_as_much_as_the_settings(mode: str, run: dict[str, Any], why: list[str]) -> None:
-    assert list(reservations(Run(**run), mode)) == why
+    assert list(result_deviations(Run(**run), mode)) == why
 
 
 def test_a_full_disk_does_not_leave_a_run_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -424,8 +424,8 @@ def test_an_index_that_cannot_be_written_takes_nothing_from_a_run(tmp_path: Path
     screen = Console(file=io.StringIO(), width=200)
     display = Display(screen)
     display.stage("performance test")
-    run = benchmark.BenchmarkRun(RunFolder(tmp_path, "run"), display, results.facts_of(folder))
-    assert benchmark.report(run).run.performance
+    run = state.BenchmarkRun(RunFolder(tmp_path, "run"), display, results.facts_of(folder))
+    assert steps.report(run).run.performance
     assert "index.md could not be written: Is a directory" in screen.file.getvalue()  # type: ignore[attr-defined]
 
 

@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from harness.commands.sweep import run as run_sweep
+from harness.commands.sweep import run_sweep
 from harness.common import disk, files, processes, system
 from harness.common.errors import ENGINE_FAILED, BenchmarkError, UsageError
 from harness.common.paths import ROOT
@@ -34,7 +34,7 @@ from harness.sweep.choice import Choice
 from harness.sweep.experiment import ExperimentOutcome, ExperimentRecord
 from harness.sweep.file import BASELINE, Experiment, Sweep
 from harness.sweep.knob import Knob, knob
-from harness.sweep.loop import opened, reopened
+from harness.sweep.loop import new, resume
 from tests import made
 from tests.test_ends import engines
 
@@ -201,14 +201,14 @@ def test_a_sweep_goes_on_after_failures_and_resumes(tmp_path: Path) -> None:
 
 def test_a_sweep_is_not_resumed_with_other_software(tmp_path: Path) -> None:
     path = written(tmp_path, SHORT + "isolation:\n  - {name: a, set: {seed: 1}}\n")
-    place = opened(sweep_file.load(path), tmp_path).folder
-    assert reopened(sweep_file.load(path), tmp_path).folder == place
+    place = new(sweep_file.load(path), tmp_path).folder
+    assert resume(sweep_file.load(path), tmp_path).folder == place
     facts = json.loads((place.path / "sweep.json").read_text())
     facts["system"]["packages"]["torch"] = "1.0"
     facts["system"]["cores"] += 1
     (place.path / "sweep.json").write_text(json.dumps(facts))
     with pytest.raises(UsageError, match="made with other cores and packages"):
-        reopened(sweep_file.load(path), tmp_path)
+        resume(sweep_file.load(path), tmp_path)
 
 
 @pytest.mark.engine
@@ -297,8 +297,8 @@ def test_an_interruption_while_memory_is_waited_for_costs_no_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     few = sweep_file.load(written(tmp_path, SHORT + "isolation:\n  - {name: a, set: {seed: 1}}\n"))
-    going = opened(few, tmp_path)
-    monkeypatch.setattr(experiment, "run", lambda *_, **__: ExperimentRecord(BASELINE, 0, "complete"))
+    going = new(few, tmp_path)
+    monkeypatch.setattr(experiment, "run_experiment", lambda *_, **__: ExperimentRecord(BASELINE, 0, "complete"))
     monkeypatch.setattr(experiment, "wait_for_gpu_memory", Mock(side_effect=KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt), Display(Console()) as display:
         loop.rounds(list(few.experiments), Choice(), going, 0, display)
@@ -311,7 +311,7 @@ def test_a_full_disk_ends_a_sweep_in_one_line(
 ) -> None:
     path = written(tmp_path, SHORT + "isolation:\n  - {name: a, set: {seed: 1}}\n")
     ran = Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
-    monkeypatch.setattr(experiment, "run", ran)
+    monkeypatch.setattr(experiment, "run_experiment", ran)
     if not begun:
         monkeypatch.setattr(disk, "SPARE_BYTES", 2**62)
     monkeypatch.setattr(processes, "install_signal_handlers", lambda: None)
@@ -421,7 +421,7 @@ def test_speeds_known_from_elsewhere_are_drawn_and_told(tmp_path: Path) -> None:
     runs = ran(BASELINE, 100), ran("fast", 150), ran("brief", 400, duration_s=4.9), busy(ran("busy", 200))
     given = state(*runs, ran("wrong", 500, verdict="FAIL"))
     given = replace(given, sweep=replace(given.sweep, references=known))
-    words = list(sweep_report.beside_references(sweep_report.Report(given, tuple(sweep_report.rows(given)))))
+    words = list(sweep_report.against_references(sweep_report.Report(given, tuple(sweep_report.rows(given)))))
     assert words == [
         "The fastest, fast (150 output tokens/s), has 1.250 times theirs.",
         "The fastest, fast (150 output tokens/s), has 0.500 times limit.",
@@ -438,7 +438,7 @@ def test_speeds_known_from_elsewhere_are_drawn_and_told(tmp_path: Path) -> None:
 
 
 def busy(record: ExperimentRecord) -> ExperimentRecord:
-    return replace(record, outcome=replace(record.outcome, others=("other programs used 1.9 of 2 CPU cores",)))
+    return replace(record, outcome=replace(record.outcome, background_load=("other programs used 1.9 of 2 CPU cores",)))
 
 
 def test_on_an_axis_what_ran_on_a_busy_machine_is_hollow() -> None:
@@ -544,7 +544,7 @@ def test_what_a_busy_machine_slowed_down_is_on_no_front() -> None:
 
 def test_an_experiment_that_cannot_be_started_is_recorded(tmp_path: Path) -> None:
     item = Experiment("a", "", "isolation", {}, {}, {"A": "\0"})
-    record = experiment.run(item, 0, tmp_path, 10, os.open(tmp_path, os.O_RDONLY), lambda _: None)
+    record = experiment.run_experiment(item, 0, tmp_path, 10, os.open(tmp_path, os.O_RDONLY), lambda _: None)
     assert (record.status, record.reason) == ("failed", "run.py could not be started: embedded null byte")
 
 

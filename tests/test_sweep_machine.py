@@ -14,7 +14,7 @@ from harness.common import files, system
 from harness.common.errors import UsageError
 from harness.common.paths import ROOT
 from harness.common.progress import Display
-from harness.sweep import choice, combine, experiment, lanes, loop, same
+from harness.sweep import choice, combine, duplicates, experiment, lanes, loop
 from harness.sweep import file as sweep_file
 from harness.sweep import report as sweep_report
 from harness.sweep.choice import Choice
@@ -49,7 +49,7 @@ def loaded(folder: Path, experiments: str) -> Sweep:
 )
 def test_an_experiment_that_measures_nothing_new_is_found(tmp_path: Path, change: str) -> None:
     found = loaded(tmp_path, f"  - {{name: a, {change}}}\n")
-    assert same.repeated(found.experiments) == {"a": "the same effective settings as baseline"}
+    assert duplicates.repeated(found.experiments) == {"a": "the same effective settings as baseline"}
 
 
 @pytest.mark.parametrize(
@@ -63,14 +63,14 @@ def test_an_experiment_that_measures_nothing_new_is_found(tmp_path: Path, change
     ],
 )
 def test_one_that_does_is_not(tmp_path: Path, change: str) -> None:
-    assert not same.repeated(loaded(tmp_path, f"  - {{name: a, {change}}}\n").experiments)
+    assert not duplicates.repeated(loaded(tmp_path, f"  - {{name: a, {change}}}\n").experiments)
 
 
 def test_what_a_large_gpu_gets_unasked_is_known(tmp_path: Path) -> None:
     given = "  - {name: a, set: {max_num_batched_tokens: 16384}}\n  - {name: b, set: {max_num_seqs: 1024}}\n"
     found = loaded(tmp_path, given).experiments
-    assert not same.repeated(found)
-    assert set(same.repeated(found, H200)) == {"a", "b"}
+    assert not duplicates.repeated(found)
+    assert set(duplicates.repeated(found, H200)) == {"a", "b"}
 
 
 def test_a_twin_runs_where_it_is_asked_for_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,8 +83,8 @@ def test_a_twin_runs_where_it_is_asked_for_by_name(tmp_path: Path, monkeypatch: 
 @pytest.mark.parametrize("path", sorted((ROOT / "sweeps").glob("*.yaml")), ids=lambda path: path.stem)
 def test_no_shipped_sweep_measures_anything_twice(path: Path) -> None:
     found = sweep_file.load(path).experiments
-    assert not same.repeated(found)
-    assert not same.repeated(found, H200)
+    assert not duplicates.repeated(found)
+    assert not duplicates.repeated(found, H200)
 
 
 # Side by side.
@@ -110,8 +110,8 @@ def test_one_gpu_is_nothing_to_run_side_by_side_on(monkeypatch: pytest.MonkeyPat
 
 def work(found: Sweep, folder: Path, wanted: Choice, run: object, patch: pytest.MonkeyPatch) -> list[ExperimentRecord]:
     """What a sweep records if `run` stands for its processes."""
-    patch.setattr(experiment, "run", run)
-    going = loop.opened(found, folder)
+    patch.setattr(experiment, "run_experiment", run)
+    going = loop.new(found, folder)
     with Display(Console(quiet=True)) as display:
         loop.rounds(list(found.experiments), wanted, going, 0, display)
     return going.records
@@ -179,7 +179,7 @@ def test_the_time_limit_leaves_the_least_valuable(tmp_path: Path, monkeypatch: p
     assert [record.experiment for record in records] == [BASELINE, "c", "a"]
     (folder,) = (tmp_path / "sweeps").glob("2*")
     assert sweep_report.read(folder).note == "the time limit of 3.33333 min left no time for b"
-    going = loop.reopened(found, tmp_path)
+    going = loop.resume(found, tmp_path)
     with Display(Console(quiet=True)) as display:
         assert not loop.rounds(list(found.experiments), Choice(), going, 0, display)
     assert [record.experiment for record in going.records] == [BASELINE, "c", "a", "b"]
@@ -251,9 +251,9 @@ def test_what_helped_is_combined_once_and_goes_on_to_the_finals(
     assert (settings["max_num_seqs"], settings["engine"]) == (8, {"block_size": 32})
     (folder,) = (tmp_path / "sweeps").glob("2*")
     assert "all that helped together: seqs-8, block" in str(files.read_json(folder / "sweep.json"))
-    assert sweep_report.build(folder).row(combine.NAME) is not None
+    assert sweep_report.build(folder).result(combine.NAME) is not None
     with Display(Console(quiet=True)) as display:  # nothing is left to do when it is resumed
-        loop.rounds(list(found.experiments), wanted, loop.reopened(found, tmp_path), 0, display)
+        loop.rounds(list(found.experiments), wanted, loop.resume(found, tmp_path), 0, display)
     assert len(asked) == 8
 
 
