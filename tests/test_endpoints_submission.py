@@ -8,7 +8,6 @@ import stat
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -291,8 +290,9 @@ def test_points_that_are_missing_are_named(tmp_path: Path) -> None:
 
 def test_what_a_short_curve_would_break() -> None:
     levels = [Probe(None, True, 1, 1, concurrency=n, tpot_p90=1) for n in (1, 64)]
-    unknown = SteadyState("partial_dataset", "not found", 0)
-    steady = SteadyState("windowable", "steady state", 6, window=(1, 6), seconds=1250.0)
+    unknown = SteadyState(status="partial_dataset", verdict="not found", super_passes=0)
+    whole = {"status": "windowable", "super_passes": 6, "window": (1, 6), "seconds": 1250.0}
+    steady = SteadyState.model_validate(whole | {"verdict": "steady state"})
     tests = [rehearsal.Level(10.0, 90, unknown), rehearsal.Level(1300.0, 20_000, steady)]
 
     class Run:
@@ -308,8 +308,8 @@ def test_what_a_short_curve_would_break() -> None:
         "concurrency 1: 90 requests; 13,368 are the least",
         "concurrency 1: figures of the whole run, not of a steady state (not found, partial dataset)",
     ]
-    drifting = replace(steady, verdict="drifting up", drifts={"tpot_p50": 0.12})
-    assert "super-passes 2 to 6 of 6, 1,250 s; drifts: tpot p50 +12 %" in rehearsal.told(drifting)
+    drifting = SteadyState.model_validate(whole | {"verdict": "drifting up", "drifts": {"tpot_p50": 0.12}})
+    assert "super-passes 2 to 6 of 6, 1,250 s; drifts: tpot p50 +12 %" in drifting.told
 
 
 @pytest.mark.slow

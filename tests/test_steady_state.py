@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from harness.loadgen.log import Sample
+from harness.loadgen.trace import Sample
 from harness.results.steady_state import found, trending
 
 SIZE, TOKENS, GAP_S, TPOT_MS, TTFT_MS = 200, 50, 0.1, 10.0, 80.0
@@ -25,7 +25,7 @@ def run(passes: float, tpot: Level = lambda share: 1.0, ttft: Level = lambda sha
 
 
 def test_a_flat_test_is_steady_as_a_whole() -> None:
-    state = found(samples := run(10.5), [TOKENS] * len(samples), SIZE, least_s=150)
+    state = found(samples := run(10.5), [TOKENS] * len(samples), SIZE, least=150)
     assert (state.status, state.verdict, state.window, state.super_passes) == (
         "windowable",
         "steady state",

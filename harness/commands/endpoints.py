@@ -170,7 +170,7 @@ def rehearse(asked: argparse.Namespace) -> int:
             print(
                 f"    steady: system_tps {number(test.steady.tokens_per_sec)}, tps_per_user "
                 f"{number(1000 / test.steady.tpot_p90)}, TTFT p90 {number(test.steady.ttft_p90 or 0.0)} ms "
-                f"({rehearsal.told(test.steady)})"
+                f"({test.steady.told})"
             )
     return DONE
 

@@ -51,16 +51,6 @@ def in_folder(folder: Path, data_set: int, least_s: float) -> Level:
     return Level(log.duration_s or 0.0, log.samples or 0, steady)
 
 
-def told(state: SteadyState) -> str:
-    """A steady state in words."""
-    drifts = ", ".join(f"{name.replace('_', ' ')} {100 * share:+.0f} %" for name, share in (state.drifts or {}).items())
-    where = ""
-    if state.window:
-        low, high = state.window
-        where = f": super-passes {low + 1} to {high} of {state.super_passes}, {state.seconds:,.0f} s"
-    return f"{state.verdict}, {state.status.replace('_', ' ')}{where}{f'; drifts: {drifts}' if drifts else ''}"
-
-
 def breaches(
     summary: Summary, levels: Sequence[Probe], points: Sequence[Point], tests: Sequence[Level]
 ) -> Iterator[str]:
@@ -78,7 +68,7 @@ def breaches(
         if test.requests < official.SAMPLES:
             yield f"{at}: {test.requests:,} requests; {official.SAMPLES:,} are the least"
         if not test.steady.official:
-            yield f"{at}: figures of the whole run, not of a steady state ({told(test.steady)})"
+            yield f"{at}: figures of the whole run, not of a steady state ({test.steady.told})"
     gate = summary.run.accuracy
     if gate is None:
         yield "no accuracy test: one is needed in each region and at Offline"

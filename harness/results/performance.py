@@ -12,7 +12,7 @@ from harness.config.arrivals import variation
 from harness.config.plan import Plan
 from harness.loadgen import client_delay, failures, request_times, token_times
 from harness.loadgen import log as loadgen_log
-from harness.results import roofline, telemetry
+from harness.results import roofline, steady_state, telemetry
 from harness.results.summary import Performance, Steady
 from harness.runs.records import Capacity, Cost, LimitsMs, MachineUse, RunFacts, ServerUse, Spread
 
@@ -183,6 +183,7 @@ def steady(folder: Path, facts: RunFacts, tokens: Sequence[int], seconds: float 
             "ttft_ms": spread([sample.ttft_ms or 0.0 for sample in chosen]),
             "tpot_ms": each,
             "tokens_per_sec_per_user": 1000 / each.p90 if each and each.p90 else None,
+            "by_rule": steady_state.found(samples, tokens, facts.plan.samples, steady_state.least_s(at_once)),
         }
     )
 

@@ -12,9 +12,13 @@ from dataclasses import dataclass
 from statistics import NormalDist, fmean, median, pstdev
 from typing import Literal
 
-from harness.loadgen.log import Sample
-from harness.loadgen.request_times import spread
+from pydantic import Field
 
+from harness.common.schema import Model
+from harness.loadgen.request_times import spread
+from harness.loadgen.trace import Sample
+
+LEAST_S, MORE_S, FEW = 600.0, 1200.0, 32  # section 6.2: the window's issue time up to FEW in flight, and above
 LEAST = 4  # super-passes of a window: MIN_TREND_N of the rules, below which a trend means nothing
 BAND = 0.1  # of the steady TPOT p50; super-passes at the start that are further off are the ramp
 SCATTER = {"tpot_p50": 0.05, "tpot_p90": 0.08}  # standard deviation over mean that a plateau may have
@@ -36,55 +40,69 @@ class SuperPass:
     percentiles: dict[str, float]
 
 
-@dataclass(frozen=True)
-class SteadyState:
-    """What the rules would say: `status` is whether the window counts, `verdict` the shape of the whole test.
-
-    `window` is of super-passes, `seconds` its issue time; `drifts` are the metrics with a trend from its start to the
-    end of the test, by name, as a share of their level end to end.
-    """
+class SteadyState(Model):
+    """What the rules of MLPerf Endpoints would say of a test at fixed concurrency; percentiles in milliseconds."""
 
     status: Status
+    """Whether the window counts as the official result."""
     verdict: Verdict
+    """The shape of the whole test."""
     super_passes: int
     window: Window | None = None
+    """Of super-passes, one pass of the data set each: the first, and the one after the last."""
     seconds: float = 0.0
+    """Its issue time."""
     tokens_per_sec: float | None = None
     ttft_p50: float | None = None
     ttft_p90: float | None = None
     tpot_p50: float | None = None
     tpot_p90: float | None = None
-    drifts: dict[str, float] | None = None
+    drifts: dict[str, float] = Field(default={})
+    """Metrics with a trend from its start to the end of the test: the change end to end, as a share of the level."""
 
     @property
     def official(self) -> bool:
         """Whether the rules take the window's figures rather than those of the whole test."""
         return self.status == "windowable" and self.verdict in ("steady state", "anomaly")
 
+    @property
+    def told(self) -> str:
+        """In words."""
+        drifts = ", ".join(f"{name.replace('_', ' ')} {100 * share:+.0f} %" for name, share in self.drifts.items())
+        where = ""
+        if self.window:
+            low, high = self.window
+            where = f": super-passes {low + 1} to {high} of {self.super_passes}, {self.seconds:,.0f} s"
+        return f"{self.verdict}, {self.status.replace('_', ' ')}{where}{f'; drifts: {drifts}' if drifts else ''}"
 
-def found(samples: Sequence[Sample], counts: Sequence[int], size: int, least_s: float) -> SteadyState:
+
+def found(samples: Sequence[Sample], counts: Sequence[int], size: int, least: float) -> SteadyState:
     """The steady state of a test, from its requests in the order of issue and the output tokens of each.
 
-    `size` is that of a super-pass, `least_s` the issue time that the window has to span.
+    `size` is that of a super-pass, `least` the seconds of issue that the window has to span.
     """
     passes = super_passes(samples, counts, size)
     if not passes:
-        return SteadyState("partial_dataset", "not found", 0)
+        return SteadyState(status="partial_dataset", verdict="not found", super_passes=0)
     end_s = samples[min(len(passes) * size, len(samples) - 1)].scheduled_ms / 1e3
     edges = [each.begin_s for each in passes] + [end_s]
     plateaus = segments(passes, ramp(passes))
     if not plateaus:
-        short = len(passes) - ramp(passes) < LEAST
+        tail = drifts(passes)
+        moving = shape(tail)
         return SteadyState(
-            "insufficient_passes", "not found" if short else shape(drifts(passes)), len(passes), drifts=drifts(passes)
+            status="insufficient_passes",
+            verdict="not found" if moving == "steady state" else moving,
+            super_passes=len(passes),
+            drifts=tail,
         )
-    window = next((each for each in plateaus if edges[each[1]] - edges[each[0]] >= least_s), plateaus[0])
+    window = next((each for each in plateaus if edges[each[1]] - edges[each[0]] >= least), plateaus[0])
     low, high = window
     seconds = edges[high] - edges[low]
     tail = drifts(passes[low:])
     chosen, tokens = samples[low * size : high * size], counts[low * size : high * size]
     return SteadyState(
-        status="windowable" if seconds >= least_s else "insufficient_duration",
+        status="windowable" if seconds >= least else "insufficient_duration",
         verdict="anomaly" if stepped(passes, window, plateaus) else shape(tail),
         super_passes=len(passes),
         window=window,
@@ -93,6 +111,11 @@ def found(samples: Sequence[Sample], counts: Sequence[int], size: int, least_s: 
         drifts=tail,
         **percentiles(chosen, tokens),
     )
+
+
+def least_s(concurrency: int) -> float:
+    """The issue time that a window has to span."""
+    return LEAST_S if concurrency <= FEW else MORE_S
 
 
 def super_passes(samples: Sequence[Sample], counts: Sequence[int], size: int) -> list[SuperPass]:

@@ -18,6 +18,7 @@ from harness.config import mlperf
 from harness.config import workload as workloads
 from harness.loadgen.log import DETAIL, Latency
 from harness.profiling.traces import Profile
+from harness.results.steady_state import SteadyState
 from harness.results.verdicts import SCORES_FILE, Accuracy, Audit, Compliance, Count
 from harness.runs.probe import Probe
 from harness.runs.records import BaselineRun, Capacity, Cost, LimitsMs, ServerUse, Spread, Usage
@@ -94,6 +95,8 @@ class Steady(Model):
     tpot_ms: Latency | None = None
     tokens_per_sec_per_user: float | None = None
     """1,000 / TPOT p90 in ms, over the steady part."""
+    by_rule: SteadyState | None = None
+    """As MLPerf Endpoints finds it; at fixed concurrency alone."""
 
 
 class Performance(Model):
