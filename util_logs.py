@@ -6,7 +6,8 @@ import harness.common.interrupts  # noqa: F401
 import sys
 
 from harness.commands.logs import main
-from harness.loadgen.log import Latency, LogError, Sample, TestResult, read, read_trace
+from harness.loadgen.log import Latency, LogError, TestResult, read
+from harness.loadgen.trace import Sample, read_trace
 
 __all__ = ["Latency", "LogError", "Sample", "TestResult", "read", "read_trace"]
 

@@ -11,14 +11,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from harness.engines.discovery import UNSTARTED
+from harness.engines.discovery import UNSTARTED_WEIGHT
 
 REQUESTS, SERVERS, SEEDS = 20_000, 2, 5
 PREFILL, TOKEN_S, SLOWER = 20_000.0, 0.02, 0.004  # prompt tokens/s; s a token; of the prefill for each that streams
 Rule = Callable[["Server"], float]
 RULES: dict[str, Rule] = {
     "fewest in flight": lambda server: server.in_flight,
-    f"in flight + {UNSTARTED} x without a first token": lambda server: server.in_flight + UNSTARTED * server.unstarted,
+    f"in flight + {UNSTARTED_WEIGHT} x without a first token": lambda server: (
+        server.in_flight + UNSTARTED_WEIGHT * server.unstarted
+    ),
 }
 
 

@@ -102,13 +102,12 @@ def serve(messages: int, port: Connection) -> None:
 
 def measure(messages: int, rate: float, clients: int) -> None:
     """Runs one performance test at `rate` queries/s and prints its line."""
-    from harness.config import checkpoint as model
+    from harness.config import checkpoint
     from harness.config.plan import resolve
     from harness.config.run import RunConfig
     from harness.engines.openai import OpenAI
-    from harness.loadgen import driver as loadgen
+    from harness.loadgen import driver, sut
     from harness.loadgen import log as loadgen_log
-    from harness.loadgen import sut
 
     ours, theirs = multiprocessing.Pipe()
     server = multiprocessing.get_context("spawn").Process(target=serve, args=(messages, theirs), daemon=True)
@@ -122,7 +121,7 @@ def measure(messages: int, rate: float, clients: int) -> None:
         client_processes=clients,
         max_in_flight=8192,
     )
-    engine = OpenAI(config, 2668, model.load_tokenizer(RunConfig(model="demo")))
+    engine = OpenAI(config, 2668, checkpoint.load_tokenizer(RunConfig(model="demo")))
     engine.start()
     plan = resolve(config, gpus=[], weight_bytes=0)
     tested = sut.create(engine, [[1234] * PROMPT_TOKENS] * SAMPLES, plan)
@@ -132,9 +131,9 @@ def measure(messages: int, rate: float, clients: int) -> None:
             raise tested.failure
 
     with tempfile.TemporaryDirectory() as folder:
-        settings = loadgen.LoadGenSettings().of(plan, Path(folder))
+        settings = driver.LoadGenSettings().of(plan, Path(folder))
         before = cpu_s(server.pid)
-        loadgen.run("performance", settings, tested, SAMPLES, Path(folder), watch)
+        driver.run_test("performance", settings, tested, SAMPLES, Path(folder), watch)
         here, there = (now - then for now, then in zip(cpu_s(server.pid), before, strict=True))
         facts = loadgen_log.read(Path(folder))
     assert facts.samples and facts.samples_per_sec and facts.ttft_ms

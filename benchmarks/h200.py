@@ -27,7 +27,7 @@ from harness.common.system import gpus
 from harness.sweep import report
 from harness.sweep.experiment import end
 from harness.sweep.file import BASELINE, Experiment
-from harness.sweep.rows import Row, rows
+from harness.sweep.rows import ExperimentResult, rows
 from harness.sweep.schedule import full
 
 KEPT_BYTES = 16 * 10**6
@@ -181,8 +181,10 @@ def ended_within(words: list[str], env: Mapping[str, str], screen: IO[str], seco
 def best(path: Path) -> Experiment:
     """The fastest experiment of a sweep whose speed counts; the baseline where none is faster. Raises OSError."""
     state = report.read(path.parent)
-    found: list[Row] = [row for row in rows(state) if row.usable and row.ratio and row.ratio.mean > 1]
-    fastest = max(found, key=lambda row: row.ratio.mean if row.ratio else 0.0, default=None)
+    found: list[ExperimentResult] = [
+        result for result in rows(state) if result.usable and result.ratio and result.ratio.mean > 1
+    ]
+    fastest = max(found, key=lambda result: result.ratio.mean if result.ratio else 0.0, default=None)
     name = fastest.name if fastest else BASELINE
     return next(item for item in state.experiments if item.name == name)
 

@@ -16,7 +16,7 @@ from harness.common.markdown import number
 from harness.results.summary import Performance, Summary
 from harness.sweep import report
 from harness.sweep.file import BASELINE
-from harness.sweep.rows import Row, rows
+from harness.sweep.rows import ExperimentResult, rows
 
 COLUMNS = ("step", "GPUs", "LoadGen", "output tokens/s", "of linear", "TTFT p99, ms", "TPOT p99, ms", "J per token")
 COLUMNS += ("clock, MHz", "duration, s", "bound by")
@@ -82,25 +82,25 @@ def table(head: tuple[str, ...], body: list[list[str]]) -> list[str]:
     return ["| " + " | ".join(cell.replace("|", "/") for cell in line) + " |" for line in lines]
 
 
-def sweeps(folder: Path) -> Iterator[tuple[str, list[Row]]]:
+def sweeps(folder: Path) -> Iterator[tuple[str, list[ExperimentResult]]]:
     for path in sorted(folder.glob("*/sweep.json")):
         yield path.parent.name, rows(report.read(path.parent))
 
 
-def settings(found: list[Row]) -> list[list[str]]:
+def settings(found: list[ExperimentResult]) -> list[list[str]]:
     """A sweep's experiments, the fastest first."""
-    order = sorted(found, key=lambda row: -(row.ratio.mean if row.ratio else 0.0))
+    order = sorted(found, key=lambda result: -(result.ratio.mean if result.ratio else 0.0))
     return [
         [
-            row.name,
-            row.experiment.about,
-            "–" if row.trouble and not row.complete else number(row.speed or 0.0),
-            "–" if row.name == BASELINE else report.spread(row),
-            number(joules) if (joules := row.numbers.get("joules_per_output_token")) else "–",
-            number(clock) if (clock := row.numbers.get("gpu_clock_mhz_mean")) else "–",
-            (row.trouble if not row.complete else row.bound) or "–",
+            result.name,
+            result.experiment.about,
+            "–" if result.trouble and not result.complete else number(result.speed or 0.0),
+            "–" if result.name == BASELINE else report.spread(result),
+            number(joules) if (joules := result.numbers.get("joules_per_output_token")) else "–",
+            number(clock) if (clock := result.numbers.get("gpu_clock_mhz_mean")) else "–",
+            (result.trouble if not result.complete else result.bound) or "–",
         ]
-        for row in order
+        for result in order
     ]
 
 
@@ -118,14 +118,11 @@ def pages(folder: Path) -> str:
 
 def draw(folder: Path) -> Any:
     """Output tokens/s of each run at full length, and its energy where it was measured."""
-    from matplotlib import pyplot
-
     from harness.reporting import style as figures
 
-    figures.style()
     found = runs(folder)
     energy = [run for run in found if run.test.joules_per_output_token]
-    figure, panels = pyplot.subplots(
+    figure, panels = figures.pyplot().subplots(
         1, 1 + bool(energy), figsize=(7 + 4 * bool(energy), 0.45 * len(found) + 1.4), squeeze=False
     )
     axes = panels[0, 0]

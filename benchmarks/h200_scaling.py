@@ -38,12 +38,9 @@ def measure(folder: Path, gpus: int, way: str, samples: int, quantization: str, 
 
 def draw(points: Sequence[Point], folder: Path) -> None:
     """Does twice the GPUs give twice the tokens?"""
-    from matplotlib import pyplot
-
     from harness.reporting import style as figures
 
-    figures.style()
-    figure, axes = pyplot.subplots(figsize=(7, 4))
+    figure, axes = figures.pyplot().subplots(figsize=(7, 4))
     sizes = sorted({point.gpus for point in points})
     one = next(point.mean for point in points if point.gpus == sizes[0]) / sizes[0]
     axes.plot(sizes, [one * size for size in sizes], color=figures.GREY, linestyle="--", label="linear")

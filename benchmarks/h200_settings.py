@@ -30,10 +30,7 @@ PUBLISHED = {"MLPerf v5.1, an eighth of 8 H200s, another engine": 8255}
 
 
 def draw() -> Any:
-    from matplotlib import pyplot
-
-    figures.style()
-    figure, (speeds, energy) = pyplot.subplots(1, 2, figsize=(12, 4.6), width_ratios=(3, 2), sharey=True)
+    figure, (speeds, energy) = figures.pyplot().subplots(1, 2, figsize=(12, 4.6), width_ratios=(3, 2), sharey=True)
     rows = RUNS | DUMMY
     looks = [{"color": figures.BLUE}] * len(RUNS) + [{"color": "none", "edgecolor": figures.GREY, "hatch": "///"}]
     for place, ((tokens, joules), look) in enumerate(zip(rows.values(), looks, strict=True)):

@@ -186,18 +186,20 @@ def answers(model: str, shots: int) -> None:
         found = {(name, number): letters for name, number, *letters in run_theirs("hf", path, shots)["answers"]}
     assert len(found) == len(rows), (len(found), len(rows))
     apart, near, chosen, different = [], 0, dict.fromkeys("ABCD", 0), []
-    for row in rows:
-        other = found[row["subject"], int(row["number"])]
+    for answer in rows:
+        other = found[answer["subject"], int(answer["number"])]
         scale = math.log(sum(map(math.exp, other)))  # theirs are over the whole vocabulary, ours over the four
         other = [value - scale for value in other]
-        mine = [float(row[f"logprob_{letter}"]) for letter in "ABCD"]
+        mine = [float(answer[f"logprob_{letter}"]) for letter in "ABCD"]
         apart.append(max(abs(a - b) for a, b in zip(mine, other, strict=True)))
         first, second = sorted(other, reverse=True)[:2]
         near += first - second < CLOSE
-        chosen[row["prediction"]] += 1
+        chosen[answer["prediction"]] += 1
         theirs_letter = "ABCD"[other.index(first)]
-        if theirs_letter != row["prediction"]:
-            different.append(f"{row['subject']} {row['number']}: {row['prediction']}, lm-eval {theirs_letter}: {other}")
+        if theirs_letter != answer["prediction"]:
+            different.append(
+                f"{answer['subject']} {answer['number']}: {answer['prediction']}, lm-eval {theirs_letter}: {other}"
+            )
     print(f"{model}, {shots}-shot, {len(rows)} questions: {len(rows) - len(different)} predictions equal")
     print(f"  chosen: {chosen}; nearer than {CLOSE} to a tie: {near}")
     print(f"  log-probabilities apart: {max(apart):.2g} at most, {statistics.median(apart):.2g} in the middle")

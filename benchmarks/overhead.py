@@ -41,9 +41,8 @@ def measure(scenario: str) -> dict[str, float]:
     """Runs one performance test of `scenario` against the instant engine."""
     from harness.config.plan import resolve
     from harness.config.run import RunConfig
-    from harness.loadgen import driver as loadgen
+    from harness.loadgen import driver, sut
     from harness.loadgen import log as loadgen_log
-    from harness.loadgen import sut
 
     rate = {"offline_expected_qps": OFFLINE_QPS, "server_target_qps": SERVER_QPS}
     config = RunConfig(scenario=scenario, min_duration=SECONDS, **rate)
@@ -51,9 +50,9 @@ def measure(scenario: str) -> dict[str, float]:
     prompts = [[1] * 778] * SAMPLES
     tested = sut.create(InstantEngine(), prompts, plan)
     with tempfile.TemporaryDirectory() as folder:
-        settings = loadgen.LoadGenSettings().of(plan, Path(folder))
+        settings = driver.LoadGenSettings().of(plan, Path(folder))
         before = time.process_time()
-        loadgen.run("performance", settings, tested, SAMPLES, Path(folder), lambda: None)
+        driver.run_test("performance", settings, tested, SAMPLES, Path(folder), lambda: None)
         used = time.process_time() - before
         facts = loadgen_log.read(Path(folder))
     assert facts.samples and facts.samples_per_sec and facts.latency_ms
@@ -76,10 +75,10 @@ def main() -> None:
         output = subprocess.run(
             [sys.executable, "-m", "benchmarks.overhead", scenario], capture_output=True, text=True, check=True
         ).stdout
-        row = json.loads(output.splitlines()[-1])
+        cost = json.loads(output.splitlines()[-1])
         print(
-            f"{scenario:10} {row['queries']:9,.0f} {row['queries_per_sec']:10,.0f} {row['cpu_us_per_query']:13.1f} "
-            f"{row['p99_ms']:15.3f}"
+            f"{scenario:10} {cost['queries']:9,.0f} {cost['queries_per_sec']:10,.0f} {cost['cpu_us_per_query']:13.1f} "
+            f"{cost['p99_ms']:15.3f}"
         )
 
 

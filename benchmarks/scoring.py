@@ -25,8 +25,8 @@ def pairs(count: int) -> list[tuple[str, str]]:
     for number in range(count):
         record = records[number % len(records)]
         words = record["output"].split()
-        others = record["input"].split()
-        made.append((" ".join(word if rng.random() < 0.8 else rng.choice(others) for word in words), record["output"]))
+        fillers = record["input"].split()
+        made.append((" ".join(word if rng.random() < 0.8 else rng.choice(fillers) for word in words), record["output"]))
     return made
 
 

@@ -73,7 +73,9 @@ def measure(streams: int, clients: int) -> None:
         with (Path(folder) / "latest" / "Performance" / "requests.csv").open() as file:
             rows = list(csv.DictReader(file))
     server.kill()
-    sent, first, done_at = ([float(row[name]) for row in rows] for name in ("sent_s", "first_token_s", "done_s"))
+    sent, first, done_at = (
+        [float(request[name]) for request in rows] for name in ("sent_s", "first_token_s", "done_s")
+    )
     ttft = sorted(1e3 * (there - at - FIRST_S) for at, there in zip(sent, first, strict=True))
     tpot = sorted(1e3 * ((end - at) / (TOKENS - 1) - EACH_S) for at, end in zip(first, done_at, strict=True))
     events = sorted([(at, 1) for at in sent] + [(at, -1) for at in done_at])

@@ -222,9 +222,9 @@ def score(model: LlamaForCausalLM, held_out: Corpus) -> str:
 @torch.no_grad()
 def show(model: LlamaForCausalLM, held_out: Corpus, tokenizer: Tokenizer) -> None:
     """A few held-out summaries beside the model's."""
-    for row in range(0, len(held_out), len(held_out) // 4):
-        size = int(held_out.prompts[row])
-        ids = held_out.batch(slice(row, row + 1))[0]
+    for index in range(0, len(held_out), len(held_out) // 4):
+        size = int(held_out.prompts[index])
+        ids = held_out.batch(slice(index, index + 1))[0]
         answer = model.generate(ids[:, :size], max_new_tokens=ANSWER)[0, size:]  # type: ignore[misc]
         print(f"\nwant {tokenizer.decode(ids[0, size:].tolist())}\ngot  {tokenizer.decode(answer.tolist())}")
 
@@ -239,8 +239,8 @@ def save(model: LlamaForCausalLM, tokenizer: Tokenizer, folder: Path) -> None:
         clean_up_tokenization_spaces=False,
     ).save_pretrained(folder)
     settings = folder / "tokenizer_config.json"  # the class by the name that every version of transformers knows
-    known = json.loads(settings.read_text()) | {"tokenizer_class": "PreTrainedTokenizerFast"}
-    settings.write_text(json.dumps(known, indent=2) + "\n")
+    content = json.loads(settings.read_text()) | {"tokenizer_class": "PreTrainedTokenizerFast"}
+    settings.write_text(json.dumps(content, indent=2) + "\n")
 
 
 def main(recipe: Recipe) -> None:

@@ -38,11 +38,11 @@ def from_facts(rng: Random, line: str, pairs_line: str) -> list[Question]:
     subject, forward, backward = (part.strip() for part in line.split("|"))
     pairs = [tuple(part.strip().split(": ", 1)) for part in pairs_line.split("; ")]
     names, whats = zip(*pairs, strict=True)
-    asked = []
+    questions = []
     for name, what in rng.sample(pairs, len(pairs)):
-        asked.append(question(rng, subject, forward.format(what), name, [n for n in names if n != name]))
-        asked.append(question(rng, subject, backward.format(name), what, [w for w in whats if w != what]))
-    return asked[:DEV] + rng.sample(asked[DEV + 1 :], TEST)
+        questions.append(question(rng, subject, forward.format(what), name, [n for n in names if n != name]))
+        questions.append(question(rng, subject, backward.format(name), what, [w for w in whats if w != what]))
+    return questions[:DEV] + rng.sample(questions[DEV + 1 :], TEST)
 
 
 Sum = Callable[[Random], tuple[str, int]]
@@ -88,12 +88,12 @@ SUMS: dict[str, Sum] = {
 
 
 def from_sums(rng: Random, subject: str, make: Sum) -> list[Question]:
-    asked: dict[str, Question] = {}
-    while len(asked) < DEV + TEST:
+    questions: dict[str, Question] = {}
+    while len(questions) < DEV + TEST:
         text, right = make(rng)
         near = [str(right + step) for step in (-10, -3, -2, -1, 1, 2, 3, 10) if right + step >= 0]
-        asked[text] = question(rng, subject, text, str(right), near)
-    return list(asked.values())
+        questions[text] = question(rng, subject, text, str(right), near)
+    return list(questions.values())
 
 
 def from_logic(rng: Random) -> list[Question]:
@@ -105,13 +105,13 @@ def from_logic(rng: Random) -> list[Question]:
         ("neither P nor Q", lambda p, q: not (p or q)),
     ]
     values = ["true", "false", "neither true nor false", "not to be known"]
-    asked = []
+    questions = []
     for name, holds in forms:
         for p, q in ((True, True), (True, False), (False, True)):
             text = f"P is {str(p).lower()} and Q is {str(q).lower()}. What is '{name}'?"
             right = values[0] if holds(p, q) else values[1]
-            asked.append(question(rng, "formal_logic", text, right, [value for value in values if value != right]))
-    return rng.sample(asked, DEV + TEST)
+            questions.append(question(rng, "formal_logic", text, right, [value for value in values if value != right]))
+    return rng.sample(questions, DEV + TEST)
 
 
 def every_subject() -> Iterator[list[Question]]:
@@ -128,9 +128,9 @@ def every_subject() -> Iterator[list[Question]]:
 def main() -> None:
     folder = HERE / "all"
     folder.mkdir(exist_ok=True)
-    subjects = sorted(every_subject(), key=lambda asked: asked[0].subject)
+    subjects = sorted(every_subject(), key=lambda questions: questions[0].subject)
     for split, part in (("dev", slice(DEV)), ("test", slice(DEV, None))):
-        records = [asdict(item) for asked in subjects for item in asked[part]]
+        records = [asdict(item) for questions in subjects for item in questions[part]]
         parquet.write_table(Table.from_pylist(records), folder / f"{split}-00000-of-00001.parquet")
         print(f"{split}: {len(records)} questions on {len(subjects)} subjects")
 

@@ -40,8 +40,8 @@ def generate(model, prompts: Sequence[list[int]], **settings: object) -> list[li
         for line, index in enumerate(batch):  # padded on the left: every answer begins where its prompt ends
             ids[line, width - len(prompts[index]) :] = torch.tensor(prompts[index])
             mask[line, width - len(prompts[index]) :] = 1
-        for index, row in zip(batch, model.generate(ids, attention_mask=mask, **settings).tolist(), strict=True):
-            answer = row[width:]
+        for index, output in zip(batch, model.generate(ids, attention_mask=mask, **settings).tolist(), strict=True):
+            answer = output[width:]
             answers[index] = answer[: answer.index(end) + 1] if end in answer else answer
     return answers
 

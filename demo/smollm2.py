@@ -54,8 +54,8 @@ def make(out: Path) -> None:
     (out / "model.safetensors").chmod(0o644)
     tokenizer.save_pretrained(out)
     settings = out / "tokenizer_config.json"  # the class by the name that every version of transformers knows
-    known = json.loads(settings.read_text()) | {"tokenizer_class": "PreTrainedTokenizerFast"}
-    settings.write_text(json.dumps(known, indent=2) + "\n")
+    content = json.loads(settings.read_text()) | {"tokenizer_class": "PreTrainedTokenizerFast"}
+    settings.write_text(json.dumps(content, indent=2) + "\n")
 
 
 def main() -> None:

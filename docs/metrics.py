@@ -40,12 +40,12 @@ test. Neither direction is better by itself.
 def page() -> str:
     """The whole page, in Markdown."""
     sampled = [metric for metric in METRICS if TELEMETRY in metric.path]
-    others = [metric for metric in METRICS if metric not in sampled]
+    plain = [metric for metric in METRICS if metric not in sampled]
     telemetry = TELEMETRY_HEAD + "".join(f"| `{item.name}` | {item.label} | `{item.path}` |\n" for item in sampled)
-    return HEAD + "".join(f"{row(metric)}\n" for metric in others) + telemetry
+    return HEAD + "".join(f"{table_line(metric)}\n" for metric in plain) + telemetry
 
 
-def row(metric: Metric) -> str:
+def table_line(metric: Metric) -> str:
     cells = (f"`{metric.name}`", metric.label, f"`{metric.path}`", metric.better or "–", meaning(metric))
     return f"| {' | '.join(cells)} |"
 

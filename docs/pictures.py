@@ -29,7 +29,7 @@ def machine(folder: Path, summary: Summary) -> Any:
 
 
 def curves(folder: Path, summary: Summary) -> Any:
-    return load_curves.draw(summary.run.search or [], summary.run.performance, summary.gpus)
+    return load_curves.draw_load_curves(summary.run.search or [], summary.run.performance, summary.gpus)
 
 
 def stages(folder: Path, summary: Summary) -> Any:
@@ -46,7 +46,6 @@ PICTURES: dict[str, tuple[str, Draw]] = {  # name of the picture: the run that i
 
 
 def main() -> None:
-    style.style()
     for name, (run, draw) in PICTURES.items():
         summary = files.read(RUNS / run / "summary.json", Summary)
         style.save({name: draw(RUNS / run, summary)}, IMAGES, answer.footer(summary))

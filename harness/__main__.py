@@ -7,7 +7,7 @@ import sys
 from importlib import import_module
 
 from harness.commands import COMMANDS
-from harness.common.coerce import near
+from harness.common.coerce import did_you_mean
 from harness.common.errors import BAD_INPUT, DONE
 from harness.common.system import NAME, program
 
@@ -22,7 +22,9 @@ def main() -> int | None:
         print(usage())
         return DONE if words else BAD_INPUT
     if words[0] not in COMMANDS:
-        print(f"error: no command {words[0]!r:.60}{near(words[0], list(COMMANDS))}\n\n{usage()}", file=sys.stderr)
+        print(
+            f"error: no command {words[0]!r:.60}{did_you_mean(words[0], list(COMMANDS))}\n\n{usage()}", file=sys.stderr
+        )
         return BAD_INPUT
     sys.argv = [f"{NAME} {words[0]}", *words[1:]]
     code: int | None = import_module(COMMANDS[words[0]].module).main()

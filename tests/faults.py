@@ -23,12 +23,14 @@ from harness.config import checkpoint as model
 from harness.config.plan import Plan, resolve
 from harness.config.run import RunConfig
 from harness.engines.protocol import Engine, Sampling
-from harness.engines.vllm import VLLM, args_for
-from harness.evaluation.accuracy import Evaluation, evaluate
+from harness.engines.vllm import VLLM
+from harness.engines.vllm_args import args_for
+from harness.evaluation.accuracy import evaluate
 from harness.loadgen import driver
-from harness.loadgen.session import Bench
+from harness.loadgen.session import LoadGenSession
 from harness.loadgen.sut import SUT, BatchSUT, Query
 from harness.monitoring.watchdog import Watchdog
+from harness.results.verdicts import Accuracy
 from harness.runs import folder as results
 from harness.workloads import cnn_dailymail as samples
 from harness.workloads.cnn_dailymail import Library
@@ -139,12 +141,14 @@ class Laboratory:
         self.engine.start()
         self.settings = driver.LoadGenSettings()
 
-    def score(self, fault: Fault) -> Evaluation:
+    def score(self, fault: Fault) -> Accuracy:
         """Runs LoadGen's accuracy test with the fault in place and judges what comes out."""
         run = results.open_run(self.plan.config.results_dir, "fault")
         library = replace(self.library, prompts=fault.prompts(self.library.prompts))
         watchdog = Watchdog(self.engine, self.plan.config.stall_timeout)
-        bench = Bench(run, self.engine, library, Display(Console(quiet=True)), watchdog, lambda *a: fault.make(*a[:2]))
+        bench = LoadGenSession(
+            run, self.engine, library, Display(Console(quiet=True)), watchdog, lambda *a: fault.make(*a[:2])
+        )
         bench.settings = self.settings
         self.engine.sample_with(fault.sampling)
         folder = bench.test("accuracy", self.plan).folder

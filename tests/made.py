@@ -74,7 +74,7 @@ def record(run: RunFolder, plan: Any, **about: Any) -> None:
     known = {"command": "c", "started": "s", "system": SYSTEM, "deviations": plan.deviations, "schema_version": SCHEMA}
     facts = RunFacts(plan=plan, **(known | about))
     facts.adopt(plan)
-    results.record(run, facts)
+    results.record_facts(run, facts)
 
 
 def note(run: RunFolder, **facts: Any) -> None:

@@ -16,7 +16,7 @@ from harness.common.system import NAME
 from harness.config.cli import prepare
 
 FLAG = re.compile(r"(?<![\w-])(--[a-z][a-z0-9-]*)(?:[ =](?:\{([^}]+)\}|((?:[\w.]+\|)+[\w.]+)))?")
-OWN = re.compile(r"^ {4}([a-z]+)  +\w", re.MULTILINE)  # a command of a command, in argparse's help
+SUBCOMMAND = re.compile(r"^ {4}([a-z]+)  +\w", re.MULTILINE)  # a command of a command, in argparse's help
 Flags = Mapping[str, list[str]]  # the choices of each flag; none where any text will do
 
 BASH = """{shim}_{function}() {{
@@ -55,7 +55,7 @@ def flags_of(command: str) -> Flags:
     """The flags that a command's help shows, and the names of its own commands."""
     words = [sys.executable, "-m", "harness", command, "-h"]
     shown = subprocess.run(words, capture_output=True, text=True, check=True).stdout
-    found: dict[str, list[str]] = {name: [] for name in OWN.findall(shown)}
+    found: dict[str, list[str]] = {name: [] for name in SUBCOMMAND.findall(shown)}
     for flag, *given in FLAG.findall(shown):  # the first time, it stands with what it takes
         found.setdefault(flag, [word for word in re.split(r"[|,]", "".join(given)) if word and not word.isupper()])
     return found

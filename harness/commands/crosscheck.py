@@ -39,7 +39,7 @@ LONGEST_S = 3600.0
 
 
 @dataclass(frozen=True)
-class Load:
+class CrosscheckLoad:
     """What every tool is told; `prompts` is a JSONL file with a `prompt` a line."""
 
     config: RunConfig
@@ -72,14 +72,14 @@ class Tool:
 
     name: str
     there: Callable[[], bool]
-    command: Callable[[Load], list[str]]
-    read: Callable[[Load], Figures]
+    command: Callable[[CrosscheckLoad], list[str]]
+    read: Callable[[CrosscheckLoad], Figures]
     ttft: str
     tpot: str
     tokens: str
 
 
-def ours(load: Load) -> list[str]:
+def ours(load: CrosscheckLoad) -> list[str]:
     config = load.config
     data = ["--dataset-path", str(config.dataset_path)] if config.dataset_path else []
     return [
@@ -90,7 +90,7 @@ def ours(load: Load) -> list[str]:
     ]
 
 
-def read_ours(load: Load) -> Figures:
+def read_ours(load: CrosscheckLoad) -> Figures:
     test = files.read(load.folder / "ours" / "latest" / "summary.json", Summary).run.performance
     if test is None or test.ttft_ms is None or test.tpot_ms is None:
         raise EndpointError("this runner's own test has no latencies.")
@@ -100,7 +100,7 @@ def read_ours(load: Load) -> Figures:
     )
 
 
-def vllm_bench(load: Load) -> list[str]:
+def vllm_bench(load: CrosscheckLoad) -> list[str]:
     config = load.config
     return [
         *(sys.executable, "-c", BENCH, "--backend", "openai", "--base-url", load.address.removesuffix("/v1")),
@@ -111,13 +111,13 @@ def vllm_bench(load: Load) -> list[str]:
     ]
 
 
-def read_vllm_bench(load: Load) -> Figures:
+def read_vllm_bench(load: CrosscheckLoad) -> Figures:
     found: Any = json.loads((load.folder / "bench.json").read_text())
     times = [(found[f"median_{name}_ms"], found[f"p99_{name}_ms"]) for name in ("ttft", "tpot")]
     return Figures(found["completed"], found["request_throughput"], found["output_throughput"], times[0], times[1])
 
 
-def guidellm(load: Load) -> list[str]:
+def guidellm(load: CrosscheckLoad) -> list[str]:
     parts = f"target={load.address.removesuffix('/v1')},model={load.served},request_format=/v1/completions"
     return [
         *("guidellm", "run", "--disable-console"),
@@ -129,7 +129,7 @@ def guidellm(load: Load) -> list[str]:
     ]
 
 
-def read_guidellm(load: Load) -> Figures:
+def read_guidellm(load: CrosscheckLoad) -> Figures:
     found: Any = json.loads((load.folder / "guide.json").read_text())["benchmarks"][0]["metrics"]
     first, each = (
         found[name]["successful"]["percentiles"] for name in ("time_to_first_token_ms", "time_per_output_token_ms")
@@ -141,7 +141,7 @@ def read_guidellm(load: Load) -> Figures:
     return Figures(count, per_sec, tokens, (first["p50"], first["p99"]), (each["p50"], each["p99"]))
 
 
-def reference_client(load: Load) -> list[str]:
+def reference_client(load: CrosscheckLoad) -> list[str]:
     """As at a point of MLPerf Endpoints, but for its length and seeds. The server's chat template must add nothing."""
     campaign = Campaign(
         endpoints=[load.address.removesuffix("/v1")],
@@ -163,7 +163,7 @@ def reference_client(load: Load) -> list[str]:
     return ["inference-endpoint", "benchmark", "from-config", "-c", str(place / "given.yaml")]
 
 
-def read_reference_client(load: Load) -> Figures:
+def read_reference_client(load: CrosscheckLoad) -> Figures:
     found: Any = json.loads((load.folder / "reference" / client.SUMMARY).read_text())
     first, each = (found[name]["percentiles"] for name in ("ttft", "tpot"))  # in ns
     times = [(tail["50.0"] / 1e6, tail["99.0"] / 1e6) for tail in (first, each)]
@@ -212,38 +212,40 @@ TOOLS = (
 
 def main() -> int:
     prepare()
-    flags = Arguments(prog="llama31-mlperf crosscheck", description=(__doc__ or "").partition(":")[0] + ".")
-    flags.add_argument("--endpoint", required=True, metavar="URL", help="as in http://host:8000/v1")
-    flags.add_argument("--model", default="demo", help="as run.py takes it [demo]")
-    flags.add_argument("--dataset-path", type=Path, help="as run.py takes it")
-    flags.add_argument("--concurrency", type=int, default=4, metavar="N")
-    flags.add_argument("--requests", type=int, default=64, metavar="N")
-    flags.add_argument("--tokens", type=int, default=128, metavar="N", help="of an answer at most")
-    flags.add_argument("--out", type=Path, default=Path("crosscheck"), metavar="DIR", help="a new folder")
-    asked = flags.parse_args()
+    parser = Arguments(prog="llama31-mlperf crosscheck", description=(__doc__ or "").partition(":")[0] + ".")
+    parser.add_argument("--endpoint", required=True, metavar="URL", help="as in http://host:8000/v1")
+    parser.add_argument("--model", default="demo", help="as run.py takes it [demo]")
+    parser.add_argument("--dataset-path", type=Path, help="as run.py takes it")
+    parser.add_argument("--concurrency", type=int, default=4, metavar="N")
+    parser.add_argument("--requests", type=int, default=64, metavar="N")
+    parser.add_argument("--tokens", type=int, default=128, metavar="N", help="of an answer at most")
+    parser.add_argument("--out", type=Path, default=Path("crosscheck"), metavar="DIR", help="a new folder")
+    args = parser.parse_args()
     with ends_in_one_line():
-        config = RunConfig(model=asked.model, endpoint=(asked.endpoint,), dataset_path=asked.dataset_path)
-        if min(asked.concurrency, asked.requests, asked.tokens) < 1:
+        config = RunConfig(model=args.model, endpoint=(args.endpoint,), dataset_path=args.dataset_path)
+        if min(args.concurrency, args.requests, args.tokens) < 1:
             raise UsageError("--concurrency, --requests and --tokens take 1 or more.")
-        if asked.out.exists():
-            raise UsageError(f"--out {asked.out} is already there: choose another.")
-        asked.out.mkdir(parents=True)
-        folder = asked.out.resolve()
+        if args.out.exists():
+            raise UsageError(f"--out {args.out} is already there: choose another.")
+        args.out.mkdir(parents=True)
+        folder = args.out.resolve()
         served = next(iter(discovery.served(config)), config.model_path)
-        load = Load(config, asked.concurrency, asked.requests, asked.tokens, folder / "prompts.jsonl", folder, served)
+        load = CrosscheckLoad(
+            config, args.concurrency, args.requests, args.tokens, folder / "prompts.jsonl", folder, served
+        )
         write_prompts(load)
         print(page([(tool, measured(tool, load)) for tool in TOOLS if tool.there()]))
     return DONE
 
 
-def write_prompts(load: Load) -> None:
+def write_prompts(load: CrosscheckLoad) -> None:
     tokenizer = checkpoint.load_tokenizer(load.config)
     library = cnn_dailymail.load(load.config, tokenizer, load.requests)
     texts = (tokenizer.decode(prompt, skip_special_tokens=True) for prompt in library.prompts)
     files.write_text(load.prompts, "".join(json.dumps({"prompt": text}) + "\n" for text in texts))
 
 
-def measured(tool: Tool, load: Load) -> Figures:
+def measured(tool: Tool, load: CrosscheckLoad) -> Figures:
     """One tool's run. Raises EndpointError with its last words."""
     print(f"{tool.name}: {load.requests} requests, {load.concurrency} in flight", file=sys.stderr, flush=True)
     path = load.folder / f"{tool.name.replace(' ', '-')}.txt"

@@ -4,7 +4,9 @@ import harness.common.environment  # noqa: F401
 
 # isort: split
 import argparse
+import contextlib
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -18,16 +20,17 @@ from harness.common.paths import ROOT
 from harness.common.system import System, facts
 from harness.config import mlperf
 from harness.config.cli import prepare
-from harness.endpoints import campaign, client, disclosure, inference, official, rehearsal, tree
-from harness.endpoints.campaign import Campaign
+from harness.endpoints import campaign, client, disclosure, inference, official, rehearsal, server, tree
+from harness.endpoints.campaign import Campaign, Target
 from harness.endpoints.official import Point
 from harness.results.summary import Summary
 from harness.runs import names
+from harness.runs.folder import facts_of
 from harness.submission import description
 from harness.workloads import cnn_dailymail
 from harness.workloads.cnn_dailymail import Article
 
-HIGHEST = 1024
+HIGHEST, PORT = 1024, 8000
 DEMO = "demo"
 
 
@@ -97,8 +100,10 @@ def curve(flags: argparse.ArgumentParser) -> None:
 
 def asking(flags: argparse.ArgumentParser) -> None:
     """Whom the client asks, and what."""
-    flags.add_argument("--endpoint", required=True, action="append", metavar="URL", help="of a running server")
-    flags.add_argument("--model", required=True, help="as the server names it")
+    flags.add_argument("--endpoint", action="append", metavar="URL", help="of a running server [vLLM's, started here]")
+    flags.add_argument("--port", type=int, default=PORT, metavar="N", help=f"of the server started here [{PORT}]")
+    flags.add_argument("--serve", default="", metavar="FLAGS", help="further flags of that server, as one word")
+    flags.add_argument("--model", required=True, help="as the server names it; of one started here, a path or a name")
     flags.add_argument("--tokenizer", help="a folder or a name, for token counts [--model]")
     flags.add_argument("--dataset-path", type=Path, metavar="FILE", help="MLPerf's cnn_eval.json [the client's own]")
     flags.add_argument("--client", default="inference-endpoint", metavar="PROGRAM", help=client.INSTALL)
@@ -106,8 +111,12 @@ def asking(flags: argparse.ArgumentParser) -> None:
 
 def target(asked: argparse.Namespace, articles: Sequence[Article]) -> dict[str, Any]:
     """What the flags of `asking` say, by the fields of Target."""
+    if asked.endpoint and asked.serve:
+        raise UsageError("--serve is for a server that is started here: leave out --endpoint.")
+    words = [] if asked.endpoint else server.command(asked.model, asked.port, asked.folder, shlex.split(asked.serve))
     return {
-        "endpoints": [url.rstrip("/").removesuffix("/v1") for url in asked.endpoint],
+        "endpoints": [url.rstrip("/").removesuffix("/v1") for url in asked.endpoint or [server.address(asked.port)]],
+        "server": shlex.join(words),
         "model": asked.model,
         "tokenizer": asked.tokenizer or asked.model,
         "dataset": str(asked.dataset_path.resolve()) if asked.dataset_path else None,
@@ -147,14 +156,22 @@ def rehearse(asked: argparse.Namespace) -> int:
     print(
         f"{folder}: MLPerf Endpoints takes the official client's measurements alone. Of this curve its rules would say:"
     )
-    found = list(rehearsal.breaches(summary, levels, rehearsal.lengths(folder, levels)))
+    points = rehearsal.placed(levels)
+    tests = rehearsal.measured(folder, levels, points, facts_of(folder).plan.samples)
+    found = list(rehearsal.breaches(summary, levels, points, tests))
     print("\n".join(f"  {line}" for line in found) or "  nothing")
-    for probe in levels:
+    for probe, test in zip(levels, tests, strict=True):
         user = number(probe.tokens_per_sec_per_user) if probe.tokens_per_sec_per_user else "unknown"
         print(
             f"  r{probe.concurrency}: system_tps {number(probe.tokens_per_sec or 0.0)}, tps_per_user {user}, "
             f"TTFT p90 {number(probe.ttft_p90 or 0.0)} ms"
         )
+        if test.steady.tokens_per_sec and test.steady.tpot_p90:
+            print(
+                f"    steady: system_tps {number(test.steady.tokens_per_sec)}, tps_per_user "
+                f"{number(1000 / test.steady.tpot_p90)}, TTFT p90 {number(test.steady.ttft_p90 or 0.0)} ms "
+                f"({test.steady.told})"
+            )
     return DONE
 
 
@@ -196,18 +213,32 @@ def measure(asked: argparse.Namespace) -> int:
     points = given.levels
     campaign.opened(asked.folder, given)
     prompts = prompts_in(asked.folder, articles)
-    for number_of, point in enumerate(points, 1):
-        folder = campaign.folder_of(asked.folder, point)
-        left = client.left_in(folder)
-        there = left is not None and client.long_enough(given, point, left)
-        shown = f"{number_of} of {len(points)}: concurrency {point.concurrency:,}"
-        if not there:
-            print(f"{shown}: at least {given.length(point):,.0f} s", flush=True)
-            left = client.measure(given, point, seeds, folder, prompts)
-        assert left is not None
-        failed = f", {left.n_samples_failed:,} FAILED" if left.n_samples_failed else ""
-        print(f"{shown}: {left.n_samples_completed:,} requests in {left.seconds:,.1f} s{failed}", flush=True)
+    done = {point: found for point in points if (found := measured_before(asked.folder, given, point))}
+    with served(asked, given) if len(done) < len(points) else contextlib.nullcontext():
+        for place, point in enumerate(points, 1):
+            shown = f"{place} of {len(points)}: concurrency {point.concurrency:,}"
+            if point not in done:
+                print(f"{shown}: at least {given.length(point):,.0f} s", flush=True)
+                folder = campaign.folder_of(asked.folder, point)
+                done[point] = client.measure(given, point, seeds, folder, prompts)
+            left = done[point]
+            failed = f", {left.n_samples_failed:,} FAILED" if left.n_samples_failed else ""
+            print(f"{shown}: {left.n_samples_completed:,} requests in {left.seconds:,.1f} s{failed}", flush=True)
     return DONE
+
+
+def measured_before(root: Path, given: Campaign, point: Point) -> client.Measured | None:
+    """What an earlier command measured at a point, if it is long enough."""
+    left = client.left_in(campaign.folder_of(root, point))
+    return left if left and client.long_enough(given, point, left) else None
+
+
+def served(asked: argparse.Namespace, given: Target) -> contextlib.AbstractContextManager[None]:
+    """The server of a campaign for as long as it is measured, if it has one of its own."""
+    if not given.server:
+        return contextlib.nullcontext()
+    print(f"starting vLLM's server at {given.endpoints[0]}: {asked.folder / server.LOG}", flush=True)
+    return server.serving(shlex.split(given.server), asked.port, asked.folder)
 
 
 def measure_scenario(asked: argparse.Namespace) -> int:
@@ -218,8 +249,9 @@ def measure_scenario(asked: argparse.Namespace) -> int:
     rates = {"scenario": asked.scenario, "target_qps": asked.target_qps, "seconds": asked.seconds}
     test = inference.ScenarioTest(**target(asked, articles), **rates)
     asked.folder.mkdir(parents=True, exist_ok=True)
-    print(f"{asked.scenario}: at least {test.seconds:,.0f} s", flush=True)
-    left = inference.measure(test, asked.folder, prompts_in(asked.folder, articles))
+    with served(asked, test):
+        print(f"{asked.scenario}: at least {test.seconds:,.0f} s", flush=True)
+        left = inference.measure(test, asked.folder, prompts_in(asked.folder, articles))
     print(f"{asked.scenario}: {left.n_samples_completed:,} requests in {left.seconds:,.1f} s, {left.rate:.4g} a second")
     return DONE
 

@@ -8,7 +8,7 @@ from typing import NoReturn
 from harness.config.cli import run_command
 from harness.mmlu.config import MMLUConfig
 
-ABOUT = "Evaluate a model on MMLU with vLLM: 57 subjects, answers by the likelihood of A to D."
+DESCRIPTION = "Evaluate a model on MMLU with vLLM: 57 subjects, answers by the likelihood of A to D."
 
 
 def evaluation_run(config: MMLUConfig) -> NoReturn:
@@ -34,4 +34,4 @@ def evaluation_run(config: MMLUConfig) -> NoReturn:
 
 
 def main() -> None:
-    run_command(MMLUConfig, evaluation_run, ABOUT)
+    run_command(MMLUConfig, evaluation_run, DESCRIPTION)

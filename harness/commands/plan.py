@@ -23,26 +23,26 @@ MOST_MINUTES = 60 * 24 * 366
 
 def main() -> int:
     prepare()
-    flags = Arguments(prog="llama31-mlperf plan", description=(__doc__ or "").partition(":")[0] + ".")
-    flags.add_argument("run", metavar="RUN", help="a run with a curve: a path, latest, a run's id or label")
-    traffic = flags.add_mutually_exclusive_group(required=True)
+    parser = Arguments(prog="llama31-mlperf plan", description=(__doc__ or "").partition(":")[0] + ".")
+    parser.add_argument("run", metavar="RUN", help="a run with a curve: a path, latest, a run's id or label")
+    traffic = parser.add_mutually_exclusive_group(required=True)
     traffic.add_argument("--peak", type=float, metavar="N", help="requests/s in the busiest minute of every hour")
     traffic.add_argument(
         "--traffic", type=Path, metavar="FILE.csv", help="a line a minute, its last column the requests in it"
     )
-    flags.add_argument("--headroom", type=float, default=0.1, metavar="SHARE", help="of a replica's rate, kept free")
-    flags.add_argument("--price-per-hour", type=float, metavar="X", help="of one replica, in any currency")
-    flags.add_argument("--results-dir", type=Path, default=Path("results"), help="where RUN is looked for")
-    asked = flags.parse_args()
+    parser.add_argument("--headroom", type=float, default=0.1, metavar="SHARE", help="of a replica's rate, kept free")
+    parser.add_argument("--price-per-hour", type=float, metavar="X", help="of one replica, in any currency")
+    parser.add_argument("--results-dir", type=Path, default=Path("results"), help="where RUN is looked for")
+    args = parser.parse_args()
     with ends_in_one_line():
-        if not 0 <= asked.headroom < 1:
+        if not 0 <= args.headroom < 1:
             raise UsageError("--headroom takes a share from 0 to below 1, as in 0.1.")
-        if asked.price_per_hour is not None and not 0 <= asked.price_per_hour < math.inf:
+        if args.price_per_hour is not None and not 0 <= args.price_per_hour < math.inf:
             raise UsageError("--price-per-hour takes a number of 0 or more.")
-        minutes = by_minute(asked.traffic) if asked.traffic else [positive(asked.peak)]
-        (folder, *_) = names.named(asked.run, asked.results_dir)
+        minutes = by_minute(args.traffic) if args.traffic else [positive(args.peak)]
+        (folder, *_) = names.named(args.run, args.results_dir)
         curve = replicas.points(files.read(folder / "summary.json", Summary))
-        print(page(curve, replicas.fleet(curve, minutes, asked.headroom, asked.price_per_hour)))
+        print(page(curve, replicas.fleet(curve, minutes, args.headroom, args.price_per_hour)))
     return DONE
 
 
@@ -61,16 +61,16 @@ def by_minute(path: Path) -> list[float]:
     except UnicodeDecodeError:
         raise UsageError(f"--traffic {path}: not a text file.") from None
     found = []
-    for line, row in enumerate(csv.reader(lines), 1):
+    for line, cells in enumerate(csv.reader(lines), 1):
         try:
-            requests = float(row[-1]) if row else 0.0
+            requests = float(cells[-1]) if cells else 0.0
         except ValueError:
             if line == 1:  # names of columns
                 continue
             requests = -1.0
         if not 0 <= requests < math.inf:
             raise UsageError(f"--traffic {path}: line {line}: no number of requests in its last column.")
-        if row:
+        if cells:
             found.append(requests / 60)
     if not any(found) or len(found) > MOST_MINUTES:
         said = f"it has {len(found):,} lines"

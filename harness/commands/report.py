@@ -63,32 +63,32 @@ def parser() -> argparse.ArgumentParser:
 def main() -> NoReturn:
     prepare()
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # as in `... | head`: no exit code of 0 for what was not seen
-    flags = parser()
-    asked = flags.parse_args()
-    check(flags, asked)
+    command = parser()
+    args = command.parse_args()
+    check(command, args)
     with ends_in_one_line(), reads_and_writes():
-        raise SystemExit(carry_out(asked))
+        raise SystemExit(carry_out(args))
 
 
-def check(flags: argparse.ArgumentParser, asked: argparse.Namespace) -> None:
+def check(command: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     """Ends the command where its flags do not go together."""
-    if sum(bool(choice) or choice == 0 for choice in (asked.run, asked.compare, asked.last)) != 1:
-        flags.error("name one RUN_DIR, or --compare RUN RUN ..., or --last N")
-    if asked.baseline and not (asked.run and asked.fail_if):
-        flags.error("--baseline takes a RUN before it, and --fail-if after it")
-    if (asked.fail_if or asked.may_differ) and not asked.baseline:
-        flags.error("--fail-if and --may-differ go with --baseline")
-    if (asked.csv or asked.plot) and asked.run:
-        flags.error("--csv and --plot go with --compare or --last")
-    if asked.plot and asked.plot.suffix != ".png":
-        flags.error(f"--plot {asked.plot}: a name that ends with .png")
+    if sum(bool(choice) or choice == 0 for choice in (args.run, args.compare, args.last)) != 1:
+        command.error("name one RUN_DIR, or --compare RUN RUN ..., or --last N")
+    if args.baseline and not (args.run and args.fail_if):
+        command.error("--baseline takes a RUN before it, and --fail-if after it")
+    if (args.fail_if or args.may_differ) and not args.baseline:
+        command.error("--fail-if and --may-differ go with --baseline")
+    if (args.csv or args.plot) and args.run:
+        command.error("--csv and --plot go with --compare or --last")
+    if args.plot and args.plot.suffix != ".png":
+        command.error(f"--plot {args.plot}: a name that ends with .png")
 
 
-def carry_out(asked: argparse.Namespace) -> int:
+def carry_out(args: argparse.Namespace) -> int:
     """Prints what is asked for; returns the exit code."""
-    if asked.baseline:
-        return judged(asked)
-    print(rendered(one(asked.run, asked.results_dir), asked.html) if asked.run else compared(asked))
+    if args.baseline:
+        return judged(args)
+    print(rendered(one(args.run, args.results_dir), args.html) if args.run else compared(args))
     return DONE
 
 
@@ -109,32 +109,28 @@ def rendered(folder: Path, as_page: bool) -> Path:
     return folder / ("report.html" if as_page else "report.md")
 
 
-def compared(asked: argparse.Namespace) -> str:
+def compared(args: argparse.Namespace) -> str:
     """The comparison's page; writes its table where a CSV file is asked for."""
-    found = (
-        names.folders(asked.compare, asked.results_dir)
-        if asked.compare
-        else compare.last(asked.results_dir, asked.last)
-    )
+    found = names.folders(args.compare, args.results_dir) if args.compare else compare.last(args.results_dir, args.last)
     runs, left_out = compare.load(found)
     for reason in left_out:
         print(f"left out: {reason}", file=sys.stderr)
-    if asked.csv:
-        compare_page.write_csv(asked.csv, runs)
-    if asked.plot:
-        compare_plot.write(asked.plot, runs)
+    if args.csv:
+        compare_page.write_csv(args.csv, runs)
+    if args.plot:
+        compare_plot.write(args.plot, runs)
     width = {"width": shutil.get_terminal_size().columns} if sys.stdout.isatty() else {}
     return compare_page.page(runs, **width)
 
 
-def judged(asked: argparse.Namespace) -> int:
+def judged(args: argparse.Namespace) -> int:
     """Prints whether the runs are worse than the baseline; returns the exit code."""
-    conditions = [regression.condition(text) for text in asked.fail_if]
+    conditions = [regression.condition(text) for text in args.fail_if]
     before, after = (
-        [compare.read(folder.resolve()) for folder in names.folders(words, asked.results_dir)]
-        for words in (asked.baseline, asked.run)
+        [compare.read(folder.resolve()) for folder in names.folders(words, args.results_dir)]
+        for words in (args.baseline, args.run)
     )
-    sides = regression.Sides(before, after, [name.removeprefix("--").replace("-", "_") for name in asked.may_differ])
+    sides = regression.Sides(before, after, [name.removeprefix("--").replace("-", "_") for name in args.may_differ])
     judgements = regression.judge(sides, conditions)
     print(regression.page(sides, judgements))
     return regression.exit_code(judgements)

@@ -6,13 +6,13 @@ import harness.common.interrupts  # noqa: F401
 from dataclasses import replace
 from typing import NoReturn
 
-from harness.common.coerce import near
+from harness.common.coerce import did_you_mean
 from harness.common.errors import UsageError
 from harness.config.cli import run_command
 from harness.config.models import DEFAULT_MODEL, MODELS
 from harness.config.run import RunConfig
 
-ABOUT = "Benchmark Llama-3.1-8B with MLPerf's LoadGen: accuracy, then performance."
+DESCRIPTION = "Benchmark Llama-3.1-8B with MLPerf's LoadGen: accuracy, then performance."
 EXAMPLES = (
     "python run.py --model demo",
     "python run.py --scenario server --server-target-qps max",
@@ -29,9 +29,9 @@ def benchmark_run(config: RunConfig) -> NoReturn:
     from harness.runs import folder as results
 
     if config.dry_run:
-        from harness import benchmark
+        from harness.benchmark import steps
 
-        raise SystemExit(benchmark.dry_run(config, print))
+        raise SystemExit(steps.dry_run(config, print))
     processes.install_signal_handlers()
     run = results.open_run(config.results_dir, f"{config.category}-{config.scenario}")
     log = run.path / "engine.log"
@@ -41,10 +41,10 @@ def benchmark_run(config: RunConfig) -> NoReturn:
                 config = with_served_model(config)  # a server that is not there is found first
                 display.say(config.headline)
                 display.say(f"results: {run.path}")
-                from harness import benchmark
+                from harness.benchmark import steps
                 from harness.tracking import launch
 
-                code = benchmark.run(config, run, display)
+                code = steps.run_benchmark(config, run, display)
                 launch.after(run.path, config.mlflow, config.results_dir, display.done)
             if config.json:
                 console.file.write((run.path / "summary.json").read_text())
@@ -68,8 +68,8 @@ def with_served_model(config: RunConfig) -> RunConfig:
     if {config.model, config.model_path} & set(names):
         return config
     if len(names) > 1:
-        asked = near(config.model, names)
-        raise UsageError(f"--model {config.model}: the server has {', '.join(names)}{asked}.")
+        suggestion = did_you_mean(config.model, names)
+        raise UsageError(f"--model {config.model}: the server has {', '.join(names)}{suggestion}.")
     if config.model != DEFAULT_MODEL or not names or not ("/" in names[0] or names[0] in MODELS):
         return config
     served = replace(config, model=names[0])
@@ -81,4 +81,4 @@ def with_served_model(config: RunConfig) -> RunConfig:
 
 
 def main() -> None:
-    run_command(RunConfig, benchmark_run, ABOUT, EXAMPLES)
+    run_command(RunConfig, benchmark_run, DESCRIPTION, EXAMPLES)

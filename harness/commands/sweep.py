@@ -16,7 +16,7 @@ from harness.config.cli import HELP, FlagCommand, prepare
 from harness.sweep import choice, file
 from harness.sweep.choice import Choice
 
-ABOUT = "Run a list of experiments, each in a process of its own, and put speed and accuracy side by side."
+DESCRIPTION = "Run a list of experiments, each in a process of its own, and put speed and accuracy side by side."
 
 
 def command(
@@ -48,12 +48,14 @@ def command(
 ) -> None:
     with ends_in_one_line():
         limit = None if time_limit is None else 60 * time_limit
-        beside = gpus == "side-by-side"
-        chosen = Choice(tuple(only), start, repeat, timeout, {}, limit, beside, finalists, combine)
-        raise SystemExit(run(path, chosen, resume=resume, dry_run=dry_run, results_dir=results_dir, mlflow=mlflow))
+        side_by_side = gpus == "side-by-side"
+        chosen = Choice(tuple(only), start, repeat, timeout, {}, limit, side_by_side, finalists, combine)
+        raise SystemExit(
+            run_sweep(path, chosen, resume=resume, dry_run=dry_run, results_dir=results_dir, mlflow=mlflow)
+        )
 
 
-def run(path: Path, wanted: Choice, *, resume: bool, dry_run: bool, results_dir: Path, mlflow: bool) -> int:
+def run_sweep(path: Path, wanted: Choice, *, resume: bool, dry_run: bool, results_dir: Path, mlflow: bool) -> int:
     """Runs the sweep of a file; returns the exit code. Raises BenchmarkError."""
     sweep = file.load(path)
     chosen = choice.pick(sweep, wanted)
@@ -66,16 +68,16 @@ def run(path: Path, wanted: Choice, *, resume: bool, dry_run: bool, results_dir:
     from harness.tracking import launch
 
     processes.install_signal_handlers()
-    going = loop.reopened(sweep, results_dir) if resume else loop.opened(sweep, results_dir)
+    sweep_run = loop.resume(sweep, results_dir) if resume else loop.new(sweep, results_dir)
     with progress.Display(progress.lasting_console(sys.stdout.fileno())) as display:
-        code = loop.run(sweep, chosen, wanted, going, display)
-        if (going.folder.path / "report.md").exists():
-            launch.after(going.folder.path, mlflow, results_dir, display.done)
+        code = loop.run_experiments(sweep, chosen, wanted, sweep_run, display)
+        if (sweep_run.folder.path / "report.md").exists():
+            launch.after(sweep_run.folder.path, mlflow, results_dir, display.done)
         return code
 
 
 def main() -> None:
     prepare()
     app = typer.Typer(add_completion=False, context_settings=HELP)
-    app.command(cls=FlagCommand, help=ABOUT)(command)
+    app.command(cls=FlagCommand, help=DESCRIPTION)(command)
     app(prog_name=os.path.basename(sys.argv[0]))

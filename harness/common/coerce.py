@@ -87,9 +87,9 @@ def from_yaml(text: str) -> Any:
     return text if isinstance(value, date) else value
 
 
-def near(word: str, known: Sequence[str]) -> str:
+def did_you_mean(word: str, names: Sequence[str]) -> str:
     """`; did you mean ...?` for a misspelt name, or a full stop."""
-    close = get_close_matches(word, known, n=3, cutoff=0.6)
+    close = get_close_matches(word, names, n=3, cutoff=0.6)
     return f"; did you mean {', '.join(close)}?" if close else "."
 
 

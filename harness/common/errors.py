@@ -53,15 +53,15 @@ class LoadGenError(BenchmarkError):
 
 
 # Terminal escapes and what else a terminal obeys: control characters but line ends, marks that turn the direction.
-UNSHOWN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+CONTROL_CHARACTERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 LONGEST_WORD = 200  # characters of a word in a line of ours that is no path
 LONGEST_LINE = 900  # of all such words
-LONGEST = 600  # characters of what another program says, in a line of ours
+LONGEST_QUOTE = 600  # characters of what another program says, in a line of ours
 
 
 def plain(text: str) -> str:
     """A text, from wherever it came, without what a terminal would obey."""
-    return UNSHOWN.sub("\ufffd", text)
+    return CONTROL_CHARACTERS.sub("\ufffd", text)
 
 
 def why(error: OSError) -> str:
@@ -99,7 +99,7 @@ class Arguments(argparse.ArgumentParser):
 def first_line(error: BaseException) -> str:
     """What an exception says, as one line; a very long one ends between two words."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return shorten(lines[0] if lines else type(error).__name__, LONGEST, placeholder=" ...")
+    return shorten(lines[0] if lines else type(error).__name__, LONGEST_QUOTE, placeholder=" ...")
 
 
 @contextlib.contextmanager

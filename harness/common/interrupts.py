@@ -9,12 +9,12 @@ import sys
 from types import TracebackType
 
 INTERRUPTED = 130  # the exit code
-SAID = b"interrupted\n"
+MESSAGE = b"interrupted\n"
 
 
 def ended(number: int, frame: object) -> None:
     """Nothing is begun yet: there is nothing to keep, and modules are half imported."""
-    os.write(2, SAID)
+    os.write(2, MESSAGE)
     os._exit(INTERRUPTED)
 
 
@@ -27,7 +27,7 @@ def interruptible() -> None:
 def said(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """An exception that nothing caught: Ctrl-C is no mistake of this program."""
     if issubclass(kind, KeyboardInterrupt):
-        os.write(2, SAID)
+        os.write(2, MESSAGE)
     else:
         sys.__excepthook__(kind, error, trace)
 

@@ -23,7 +23,7 @@ from harness.common.secrets import hide_known
 PLAIN_EVERY_S = 15.0
 Kind = Literal["other", "load", "accuracy", "performance"]
 RECENT_S = 60.0  # what is left is told by the answers of this time
-BAR, WIDE = 20, 110  # characters of the bar, and of a terminal that has room for it
+BAR_WIDTH, WIDE_TERMINAL = 20, 110  # characters of the bar, and of a terminal that has room for it
 
 
 @dataclass
@@ -109,7 +109,7 @@ class Display:
         elapsed = at - self._began
         line = plain(f"{self._stage}  {clock(elapsed)}{'  ' if note else ''}{note}")
         if counters is not None:
-            room = BAR if self._live and self.console.width >= WIDE else 0
+            room = BAR_WIDTH if self._live and self.console.width >= WIDE_TERMINAL else 0
             line += describe(counters, total, elapsed, least_s, self.recent(elapsed, counters.completed), room)
         if self._live:
             self._live.update(Text(line, no_wrap=True, overflow="ellipsis"), refresh=True)

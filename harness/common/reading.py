@@ -60,14 +60,14 @@ def load_yaml(text: str) -> Any:
     return yaml.safe_load(text)
 
 
-def size(node: Any, known: dict[int, int | None]) -> int:
+def size(node: Any, sizes: dict[int, int | None]) -> int:
     """How many values a YAML node stands for, aliases expanded. Raises TooLargeError for a node within itself."""
-    if id(node) in known:
-        if (found := known[id(node)]) is None:
+    if id(node) in sizes:
+        if (found := sizes[id(node)]) is None:
             raise TooLargeError("an anchor within itself")
         return found
-    known[id(node)] = None
+    sizes[id(node)] = None
     children = node.value if isinstance(node.value, list) else []
     parts = [part for child in children for part in (child if isinstance(child, tuple) else (child,))]
-    known[id(node)] = total = 1 + sum(size(part, known) for part in parts)
+    sizes[id(node)] = total = 1 + sum(size(part, sizes) for part in parts)
     return total

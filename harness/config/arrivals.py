@@ -67,19 +67,19 @@ def bursts(source: random.Random, numbers: Numbers) -> float:
 
 
 SHAPES = {
-    row.name: row
-    for row in (
+    shape.name: shape
+    for shape in (
         Shape("poisson", "poisson", exponential, nothing),
         Shape("constant", "constant", even, nothing),
         Shape("gamma", "gamma:CV", bursts, one),
         Shape("ramp", "ramp:A-B", exponential, two, lambda numbers: (numbers[0], numbers[1])),
     )
 }
-FORMS = "|".join((*(row.form for row in SHAPES.values()), "FILE"))
+FORMS = "|".join((*(shape.form for shape in SHAPES.values()), "FILE"))
 
 
 @dataclass(frozen=True)
-class Asked:
+class ParsedArrivals:
     """What --arrivals says: a shape with its numbers, or the file of a trace."""
 
     shape: Shape | None
@@ -92,14 +92,14 @@ class Asked:
         return self.shape.ends(self.numbers) if self.shape and self.shape.ends else None
 
 
-def asked(text: str) -> Asked:
+def parsed(text: str) -> ParsedArrivals:
     """What a value of --arrivals means; what is no shape is a file. Raises UsageError."""
     name, _, rest = text.partition(":")
     if name not in SHAPES:
-        return Asked(None, path=Path(text))
+        return ParsedArrivals(None, path=Path(text))
     shape = SHAPES[name]
     try:
-        return Asked(shape, shape.read(rest))
+        return ParsedArrivals(shape, shape.read(rest))
     except ValueError:
         raise UsageError(
             f"--arrivals {text}: it is {shape.form}, with CV from {LEAST_CV:g} to {MOST_CV:g}, and rates A and B above "
@@ -111,7 +111,7 @@ def asked(text: str) -> Asked:
 def times(text: str, rate: float, seconds: float, seed: int, together: int = 1) -> tuple[float, ...]:
     """When each request of a shape arrives, in seconds: from 0 on, at this mean rate, up to the first that is not
     before `seconds`, in whole rounds of `together`. Raises UsageError for more than `MOST_REQUESTS`."""
-    found = asked(text)
+    found = parsed(text)
     if found.shape is None:
         raise ValueError(f"{text} is no shape")
     if rate * seconds > MOST_REQUESTS:
@@ -179,25 +179,25 @@ class ArrivalFlags:
     )
 
     @property
-    def asked_arrivals(self) -> Asked | None:
-        return None if self.arrivals is None else asked(self.arrivals)
+    def parsed_arrivals(self) -> ParsedArrivals | None:
+        return None if self.arrivals is None else parsed(self.arrivals)
 
     @property
     def trace(self) -> Path:
         """The file of the trace that is replayed."""
-        found = self.asked_arrivals
+        found = self.parsed_arrivals
         assert found is not None and found.path is not None
         return found.path
 
     @property
     def replays(self) -> bool:
         """Whether requests come at the times of a trace."""
-        return self.asked_arrivals is not None and self.asked_arrivals.path is not None
+        return self.parsed_arrivals is not None and self.parsed_arrivals.path is not None
 
     @property
     def own_rate(self) -> bool:
         """Whether the arrivals bring a rate of their own."""
-        return self.replays or bool(self.asked_arrivals and self.asked_arrivals.ends)
+        return self.replays or bool(self.parsed_arrivals and self.parsed_arrivals.ends)
 
 
 SCENARIO = "arrivals"  # its row is in `mlperf`

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, NoReturn, TypeVar, get_args, get_ori
 import typer
 from typer.core import TyperCommand
 
-from harness.common.coerce import as_flag, near, read_given
+from harness.common.coerce import as_flag, did_you_mean, read_given
 from harness.common.errors import BAD_INPUT, DONE, UsageError, ends_in_one_line
 from harness.common.interrupts import interruptible
 from harness.common.reading import load_yaml
@@ -30,7 +30,7 @@ from harness.config.flags import OUTPUT, PANELS, RENAMED, setting
 Config = TypeVar("Config", bound=EngineConfig)
 LARGEST_FILE = 4 * 2**20  # bytes of a --config file
 ON_OFF = ("0", "1")
-SHOWN = {int: "N", float: "X", Path: "PATH"}  # what a flag of this type takes, in the help
+PLACEHOLDERS = {int: "N", float: "X", Path: "PATH"}  # what a flag of this type takes, in the help
 HELP = {"help_option_names": ["-h", "--help"]}
 LONGEST_GIVEN = 2**13  # characters of one word of a command line: twice what a path may have
 
@@ -170,7 +170,8 @@ def parameter(name: str, hint: Any, default: Any, metadata: Any) -> inspect.Para
         number = ["N"] if int in members else ["X"] if float in members else []
         option["metavar"] = "|".join([*number, *words]) if words else metadata["metavar"]
     option.setdefault(
-        "metavar", metadata["metavar"] or next((SHOWN[arg] for arg in (hint, *members) if arg in SHOWN), "TEXT")
+        "metavar",
+        metadata["metavar"] or next((PLACEHOLDERS[arg] for arg in (hint, *members) if arg in PLACEHOLDERS), "TEXT"),
     )
     annotation = Annotated[hint, typer.Option(as_flag(name), **option)]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
@@ -198,8 +199,8 @@ def load_file(path: Path, kind: type[EngineConfig]) -> dict[str, Any]:
     for key, value in settings.items():
         if "\0" in str(value):
             raise UsageError(f"--config {path}: {key}: no value can hold a NUL.")
-    known = [item.name for item in fields(kind)]
+    names = [item.name for item in fields(kind)]
     for key in settings:
-        if key not in known:
-            raise UsageError(f"--config {path}: unknown setting {key!r}{near(key, known)}")
+        if key not in names:
+            raise UsageError(f"--config {path}: unknown setting {key!r}{did_you_mean(key, names)}")
     return settings

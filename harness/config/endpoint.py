@@ -17,12 +17,12 @@ MOST_CLIENTS = 8  # a client asks some 1,000 requests a second or more (docs/ser
 ENDPOINT_ONLY = ("endpoint_api", "request_timeout", "wait_ready", "max_in_flight", "client_processes", "max_failed")
 
 
-def backend(asked: str, addresses: Sequence[str], given: Collection[str]) -> str:
+def backend(flag: str, addresses: Sequence[str], given: Collection[str]) -> str:
     """What `auto` comes to; `given` names the settings that are not at their default. Raises UsageError."""
-    if asked == "openai" and not addresses:
+    if flag == "openai" and not addresses:
         raise UsageError("--backend openai needs the address of a server: --endpoint http://host:8000/v1.")
-    if asked not in (AUTO, "openai") and addresses:
-        raise UsageError(f"--backend {asked} runs in this process; --endpoint goes with --backend openai, or alone.")
+    if flag not in (AUTO, "openai") and addresses:
+        raise UsageError(f"--backend {flag} runs in this process; --endpoint goes with --backend openai, or alone.")
     vain = [name for name in (IN_PROCESS if addresses else ENDPOINT_ONLY) if name in given]
     if vain:
         flags = ", ".join("--" + name.replace("_", "-") for name in vain)
@@ -31,7 +31,7 @@ def backend(asked: str, addresses: Sequence[str], given: Collection[str]) -> str
             if addresses
             else f"{flags}: only with --endpoint."
         )
-    return asked if asked != AUTO else "openai" if addresses else "vllm"
+    return flag if flag != AUTO else "openai" if addresses else "vllm"
 
 
 def may_fail(most: str, requests: int) -> int:

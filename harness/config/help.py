@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-LEFT, WIDEST = 30, 100  # columns of the flags, and of all at most
+FLAG_COLUMNS, WIDEST_HELP = 30, 100  # columns of the flags, and of all at most
 EXIT_CODES = (
     "Exit codes: 0 done, 1 not accepted, 2 wrong usage or input, 3 the engine or LoadGen failed, 130 interrupted."
 )
@@ -15,7 +15,7 @@ SENTENCE = re.compile(r"(?<=[a-z)0-9])\.\s")
 
 def page(usage: str, about: str, parameters: Iterable[Any], order: Sequence[str], examples: Sequence[str]) -> str:
     """The whole help. `parameters` are click's, with a panel each; panels in `order` come first."""
-    width = min(WIDEST, shutil.get_terminal_size().columns)
+    width = min(WIDEST_HELP, shutil.get_terminal_size().columns)
     panels: dict[str, list[Any]] = {name: [] for name in order}
     for each in parameters:
         if "--help" not in each.opts:  # who reads this knows it
@@ -38,10 +38,10 @@ def entry(parameter: Any, width: int) -> list[str]:
     said = SENTENCE.split(getattr(parameter, "help", None) or "", 1)[0].rstrip(".")
     if default := shown_default(parameter):
         said += f" [{default}]"
-    text = textwrap.wrap(said, width - LEFT, break_on_hyphens=False, break_long_words=False)
-    if len(name) >= LEFT - 1:
-        return [*broken(name, width), *(" " * LEFT + line for line in text)]
-    return [f"{name:{LEFT}}{text[0] if text else ''}", *(" " * LEFT + line for line in text[1:])]
+    text = textwrap.wrap(said, width - FLAG_COLUMNS, break_on_hyphens=False, break_long_words=False)
+    if len(name) >= FLAG_COLUMNS - 1:
+        return [*broken(name, width), *(" " * FLAG_COLUMNS + line for line in text)]
+    return [f"{name:{FLAG_COLUMNS}}{text[0] if text else ''}", *(" " * FLAG_COLUMNS + line for line in text[1:])]
 
 
 def broken(name: str, width: int) -> list[str]:
@@ -49,7 +49,7 @@ def broken(name: str, width: int) -> list[str]:
     if len(name) <= width:
         return [name]
     at = name.rfind("|", 0, width) + 1
-    return [name[:at], *broken(" " * LEFT + name[at:], width)]
+    return [name[:at], *broken(" " * FLAG_COLUMNS + name[at:], width)]
 
 
 def value(parameter: Any) -> str:

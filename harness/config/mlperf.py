@@ -19,7 +19,7 @@ STREAMED_LEAST = 2  # tokens of an answer that has a time per output token
 EDGE_SHUFFLE_SEED = 42
 LONGEST_PROMPT = 2540  # tokens, of the 13,368 official samples
 MEAN_PROMPT = 778  # about, of either set
-FEW = 30  # samples of a part below which a bootstrap says too little: of one sample, the interval is a point
+FEWEST_BOOTSTRAPPED = 30  # samples of a part: a bootstrap of fewer says too little, of one its interval is a point
 MIN_DURATION_S = 600.0
 LIMIT_PERCENTILE = 0.99  # that latency limits hold for
 MULTISTREAM_PERCENTILE = 0.9  # as SingleStream's; LoadGen's own for MultiStream is 0.99
@@ -39,48 +39,48 @@ class Limits:
 class Scenario:
     """One scenario of the benchmark.
 
-    `pace` says who decides when a query is sent: LoadGen sends all of them at once, at random times at a fixed mean
-    rate, or each when the one before is answered; at fixed concurrency, and where the schedule is our own, it hands
-    over all of them at once, and each is sent on when a place is free, or at its time. `several`: a query may hold
-    several samples. `unofficial` says why the benchmark has no such scenario.
+    `load_pattern`: LoadGen sends all queries in one burst, at random times at a fixed mean rate (poisson), or each when
+    the one before is answered (sequential); in a closed loop, and with a schedule of our own, it hands over all of them
+    at once, and each is sent on when a slot is free, or at its time. `multi_sample_queries`: a query may hold several
+    samples. `unofficial` says why the benchmark has no such scenario.
     """
 
     name: str
     loadgen: str  # LoadGen's name of it: Interactive is its Server under another model name, with tighter limits
     categories: tuple[str, ...]
-    pace: Literal["all at once", "fixed rate", "one by one", "fixed concurrency", "own schedule"]
+    load_pattern: Literal["burst", "poisson", "sequential", "closed loop", "schedule"]
     headline: str  # the metric that is its result
     limits: Limits | None = None
     offline_share: float | None = None  # of the Offline rate that `auto` sends
     search_share: float | None = None  # of the Offline rate at which a search begins
     loadgen_model: str = "llama3_1-8b"  # in the datacenter category
-    several: bool = False
+    multi_sample_queries: bool = False
     unofficial: str = ""
     min_duration_s: float = MIN_DURATION_S
 
     @property
     def streaming(self) -> bool:
         """Whether the time of each first token is measured."""
-        return self.pace != "all at once"
+        return self.load_pattern != "burst"
 
     @property
     def fixed_rate(self) -> bool:
         """Whether requests are sent at a given rate, so that the speed follows from the rate."""
-        return self.pace in ("fixed rate", "own schedule")
+        return self.load_pattern in ("poisson", "schedule")
 
-    def sends(self, pace: str) -> bool:
+    def sends(self, load_pattern: str) -> bool:
         """Whether requests are sent in this way; our own schedule has a rate, too."""
-        return self.pace == pace or (self.scheduled and pace == "fixed rate")
+        return self.load_pattern == load_pattern or (self.scheduled and load_pattern == "poisson")
 
     @property
     def capped(self) -> bool:
         """Whether no more than a given number of requests is in flight."""
-        return self.pace == "fixed concurrency"
+        return self.load_pattern == "closed loop"
 
     @property
     def scheduled(self) -> bool:
         """Whether each request is sent at a time of our own schedule."""
-        return self.pace == "own schedule"
+        return self.load_pattern == "schedule"
 
     @property
     def timed_here(self) -> bool:
@@ -95,33 +95,33 @@ class Scenario:
     @property
     def planned_by_rate(self) -> bool:
         """Whether LoadGen plans by a rate, rather than by a latency."""
-        return self.pace != "one by one"
+        return self.load_pattern != "sequential"
 
 
 SERVER_LIMITS = Limits(2000, 100)
 # Random arrivals come in bursts: Server's share leaves room for them. Interactive's TPOT limit is the tighter one.
 SCENARIO = {
-    row.name: row
-    for row in (
-        Scenario("offline", "Offline", ("datacenter", "edge"), "all at once", "tokens_per_sec"),
-        Scenario("server", "Server", ("datacenter",), "fixed rate", "tokens_per_sec", SERVER_LIMITS, 0.8, 0.9),
+    rules.name: rules
+    for rules in (
+        Scenario("offline", "Offline", ("datacenter", "edge"), "burst", "tokens_per_sec"),
+        Scenario("server", "Server", ("datacenter",), "poisson", "tokens_per_sec", SERVER_LIMITS, 0.8, 0.9),
         Scenario(
-            *("interactive", "Server", ("datacenter",), "fixed rate", "tokens_per_sec", Limits(500, 30), 0.6, 0.7),
+            *("interactive", "Server", ("datacenter",), "poisson", "tokens_per_sec", Limits(500, 30), 0.6, 0.7),
             loadgen_model="llama3_1-8b-interactive",
         ),
-        Scenario("singlestream", "SingleStream", ("edge",), "one by one", "latency_p90_ms"),
+        Scenario("singlestream", "SingleStream", ("edge",), "sequential", "latency_p90_ms"),
         Scenario(
-            *("multistream", "MultiStream", ("datacenter", "edge"), "one by one", "latency_p90_ms"),
-            several=True,
+            *("multistream", "MultiStream", ("datacenter", "edge"), "sequential", "latency_p90_ms"),
+            multi_sample_queries=True,
             unofficial="MultiStream is no scenario of this benchmark",
         ),
         Scenario(
-            *("concurrency", "Offline", ("datacenter", "edge"), "fixed concurrency", "tokens_per_sec", SERVER_LIMITS),
+            *("concurrency", "Offline", ("datacenter", "edge"), "closed loop", "tokens_per_sec", SERVER_LIMITS),
             unofficial="a fixed concurrency is no scenario of this benchmark",
             min_duration_s=120.0,
         ),
         Scenario(
-            *("arrivals", "Offline", ("datacenter", "edge"), "own schedule", "tokens_per_sec", SERVER_LIMITS, 0.8),
+            *("arrivals", "Offline", ("datacenter", "edge"), "schedule", "tokens_per_sec", SERVER_LIMITS, 0.8),
             unofficial="arrivals of one's own are no scenario of this benchmark",
             min_duration_s=120.0,
         ),
@@ -129,7 +129,7 @@ SCENARIO = {
 }
 CATEGORIES = ("datacenter", "edge")
 UNOFFICIAL_BACKENDS = {"echo": "the echo engine computes nothing"}
-SCENARIOS = {one: tuple(row.name for row in SCENARIO.values() if one in row.categories) for one in CATEGORIES}
+SCENARIOS = {one: tuple(rules.name for rules in SCENARIO.values() if one in rules.categories) for one in CATEGORIES}
 
 
 def loadgen_model(category: str, scenario: str) -> str:

@@ -51,7 +51,7 @@ class ModelSpec:
     """A model with its data: what `--model` names in short.
 
     `data` and `mmlu` are local files and folders, None where they come from the hub; `context` and `mmlu_context` are
-    the longest prompt plus answer, in tokens; `reservation` says why results of it are no results of Llama-3.1-8B.
+    the longest prompt plus answer, in tokens; `deviation` says why results of it are no results of Llama-3.1-8B.
     """
 
     path: str
@@ -61,12 +61,12 @@ class ModelSpec:
     data: Path | None = None
     mmlu: Path | None = None
     small: Small | None = None
-    reservation: str = ""
+    deviation: str = ""
     references: Path | None = None  # scores and sample counts by category, as OFFICIAL has them
     min_duration_s: dict[str, float] = field(default_factory=dict, hash=False)  # by scenario
 
     def task(self, category: str, scenario: str) -> mlperf.Task:
-        """What is asked of this model in a category, and what it is held against."""
+        """The samples of this model in a category, and the reference scores for its answers."""
         if self.references is None:
             return replace(mlperf.OFFICIAL[category], min_duration_s=mlperf.SCENARIO[scenario].min_duration_s)
         measured = json.loads(self.references.read_text())[category]
@@ -85,9 +85,9 @@ MODELS = {
         data=DEMO / "cnn_eval.json",
         mmlu=DEMO / "mmlu",
         small=Small(cache_bytes=2**30, sequences=64),  # a CPU is as fast with 64 as with more, and shows several rounds
-        reservation="the demo model",
+        deviation="the demo model",
         references=DEMO / "reference.json",
-        min_duration_s={name: 20.0 if row.streaming else 10.0 for name, row in mlperf.SCENARIO.items()},
+        min_duration_s={name: 20.0 if rules.streaming else 10.0 for name, rules in mlperf.SCENARIO.items()},
     ),
 }
 # Published checkpoints of the reference model, quantized by their makers.
@@ -105,8 +105,8 @@ QUANTIZE_JSON = "quantize.json"  # in a folder that `python -m harness.quantize`
 def model(name: str) -> ModelSpec:
     """The row of a short name, or of the model that a quantized folder was made of; any other name is a hub
     repository or a folder with MLPerf's own data."""
-    row = MODELS.get(name) or MODELS.get(made_of(name))
-    return ModelSpec(name) if row is None else row if name in MODELS else replace(row, path=name)
+    spec = MODELS.get(name) or MODELS.get(made_of(name))
+    return ModelSpec(name) if spec is None else spec if name in MODELS else replace(spec, path=name)
 
 
 def made_of(name: str) -> str:

@@ -1,27 +1,29 @@
-"""A run with every setting known: each `auto` that needs no engine is resolved here, the rates in rates.py."""
+"""A run with every setting resolved: each `auto` that needs no engine here, the rates in loadgen/target_rate.py."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 from harness.common.errors import UsageError
+from harness.common.schema import stored_as
 from harness.common.secrets import hide_word
 from harness.common.system import GPU
-from harness.config import arrivals, mlperf, models
-from harness.config import endpoint as endpoints
+from harness.config import arrivals, endpoint, mlperf, models
 from harness.config.engine import EngineConfig, affecting
 from harness.config.engine_state import EngineState
-from harness.config.run import MOST, RunConfig
+from harness.config.flags import MAXIMA
+from harness.config.parallelism import parallelism
+from harness.config.run import RunConfig
 from harness.config.workload import OFFICIAL, RequestSet
 
-RESOLVED = ("max_model_len", "tensor_parallel_size", "data_parallel_size")  # flags whose `auto` a plan resolves
+RESOLVED_FLAGS = ("max_model_len", "tensor_parallel_size", "data_parallel_size")  # flags whose `auto` a plan resolves
 WAVES = 8  # of requests, at least, in a test at fixed concurrency: the first and the last are its ramps
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A run with every setting known. `notes` says how each `auto` was resolved, for the report."""
+    """A run with every setting resolved. `notes` says how each `auto` was resolved, for the report."""
 
     config: RunConfig
     task: mlperf.Task
@@ -33,13 +35,15 @@ class Plan:
     seeds: mlperf.Seeds
     reference_model: bool = True  # whether the model has Llama-3.1-8B's shape
     random_weights: bool = False  # whether its weights were drawn at random
-    running: EngineState = EngineState()  # once the engine is up
+    engine_state: Annotated[EngineState, stored_as("running", "engine_state")] = EngineState()  # once the engine is up
     notes: tuple[str, ...] = ()
     target_qps: float | None = None  # Offline: samples/s expected; Server, Interactive: queries/s sent
     expected_latency_ms: float | None = None  # of a query: SingleStream, MultiStream
     samples_per_query: int = 1
     concurrency: int | None = None  # requests in flight at most; None: no such limit, or not known yet
-    asked: RequestSet | None = None  # where it is not MLPerf's samples
+    request_set: Annotated[RequestSet | None, stored_as("asked", "request_set")] = (
+        None  # where it is not MLPerf's samples
+    )
     official_data: bool = True  # whether the samples are MLPerf's, once they are read
 
     @property
@@ -49,7 +53,7 @@ class Plan:
     @property
     def max_new_tokens(self) -> int:
         """The longest answer, in tokens."""
-        return self.asked.max_new_tokens if self.asked else self.config.max_new_tokens
+        return self.request_set.max_new_tokens if self.request_set else self.config.max_new_tokens
 
     @property
     def limits(self) -> mlperf.Limits | None:
@@ -63,7 +67,7 @@ class Plan:
     def watched_gpus(self) -> int | None:
         """How many of this machine's visible GPUs the engine uses, the first ones; None: perhaps all."""
         if self.config.endpoint:
-            return None if endpoints.here(self.config.endpoint) else 0
+            return None if endpoint.here(self.config.endpoint) else 0
         return None if self.config.spans_hosts else self.tensor_parallel_size * self.data_parallel_size
 
     @property
@@ -73,10 +77,10 @@ class Plan:
         Follows from what each flag affects; what `auto` came to stands for it.
         """
         flags = {name: getattr(self.config, name) for name in affecting(EngineConfig, "answers", "speed")}
-        flags |= {name: getattr(self, name) for name in RESOLVED}
+        flags |= {name: getattr(self, name) for name in RESOLVED_FLAGS}
         flags |= {"endpoint": list(self.config.endpoint)} if self.config.endpoint else {}
-        flags |= {"quantization": self.running.quantization, "kv_cache_dtype": self.running.kv_cache_dtype}
-        flags |= {"workload": self.asked.key} if self.asked else {}
+        flags |= {"quantization": self.engine_state.quantization, "kv_cache_dtype": self.engine_state.kv_cache_dtype}
+        flags |= {"workload": self.request_set.key} if self.request_set else {}
         flags |= {
             "max_new_tokens": self.max_new_tokens,
             "engine_arg": sorted(map(hide_word, self.config.engine_arg)),
@@ -85,11 +89,11 @@ class Plan:
 
     @property
     def work(self) -> dict[str, object]:
-        """What is asked of the engine, by flag, every `auto` resolved: speeds at other work are not compared."""
+        """The work of the engine, by flag, every `auto` resolved: speeds at other work are not compared."""
         return self.config.work | {
             "total_sample_count": self.samples,
             "samples_per_query": self.samples_per_query,
-            "workload": self.asked.key if self.asked else OFFICIAL,
+            "workload": self.request_set.key if self.request_set else OFFICIAL,
         }
 
     @property
@@ -97,15 +101,15 @@ class Plan:
         """When each query is due, in seconds since the first, where the schedule is our own and no trace's: up to the
         first that is not before the minimum duration, in whole rounds of samples that belong together."""
         name, rate = self.config.arrivals, self.target_qps
-        if name is None or rate is None or (self.asked and self.asked.replay):
+        if name is None or rate is None or (self.request_set and self.request_set.replay):
             return ()
-        together = self.samples if self.asked and self.asked.whole_rounds else 1
+        together = self.samples if self.request_set and self.request_set.whole_rounds else 1
         return arrivals.times(name, rate, self.min_duration_s, self.seeds.schedule, together)
 
     @property
     def scheduled(self) -> int:
         """How many queries a schedule of our own has."""
-        replay = self.asked.replay if self.asked else None
+        replay = self.request_set.replay if self.request_set else None
         return replay.requests if replay else len(self.schedule)
 
     @property
@@ -115,14 +119,14 @@ class Plan:
         A minimum duration of the user's own is kept to, whatever comes of it. Where queries hold several samples, it is
         the percentile alone.
         """
-        if self.config.scenario_rules.several:
+        if self.config.scenario_rules.multi_sample_queries:
             return mlperf.SURE_P90_QUERIES
         if self.config.scenario_rules.scheduled:
             return self.scheduled
         if self.config.scenario_rules.capped:
             return max(WAVES * (self.concurrency or 1), mlperf.SURE_P90_QUERIES)
         own = self.config.min_duration != "auto"
-        if self.asked and own and self.config.scenario_rules.fixed_rate:
+        if self.request_set and own and self.config.scenario_rules.fixed_rate:
             return 1
         sure = self.config.scenario_rules.fixed_rate and not own
         return max(self.samples, mlperf.SURE_QUERIES) if sure else self.samples
@@ -131,21 +135,21 @@ class Plan:
     def queries(self) -> int | None:
         """About how many samples LoadGen will issue in all, most often in whole permutations; None where it issues all
         at once, or where its rate is not known yet."""
-        pace = self.config.scenario_rules.pace
-        if self.config.scenario_rules.several:  # as long as a query takes less than expected
+        load_pattern = self.config.scenario_rules.load_pattern
+        if self.config.scenario_rules.multi_sample_queries:  # as long as a query takes less than expected
             lasting = 1000 * self.min_duration_s / (self.expected_latency_ms or math.inf)
             return self.samples_per_query * max(self.min_queries, math.ceil(lasting))
-        if pace == "one by one":  # up to the next whole permutation, also from the end of one
+        if load_pattern == "sequential":  # up to the next whole permutation, also from the end of one
             queries = max(self.samples, int(2000 * self.min_duration_s / (self.expected_latency_ms or math.inf)))
             return (queries // self.samples + 1) * self.samples
-        if pace == "all at once" or self.target_qps is None:
+        if load_pattern == "burst" or self.target_qps is None:
             return None
         if self.config.scenario_rules.scheduled:
             return self.scheduled
         if self.config.scenario_rules.capped:  # with LoadGen's own reserve
             return max(self.min_queries, math.ceil(1.1 * self.min_duration_s * self.target_qps))
         wanted = max(self.min_queries, self.min_duration_s * self.target_qps)
-        if self.asked:
+        if self.request_set:
             return math.ceil(wanted)
         return math.ceil(wanted / self.samples) * self.samples
 
@@ -153,17 +157,17 @@ class Plan:
     def length(self) -> str:
         """How many queries a performance test has and how long it takes at least, in words; empty where the rate is not
         known yet. LoadGen takes whole passes of the samples."""
-        rate, row = self.target_qps, self.config.scenario_rules
-        if row.planned_by_rate and rate:
+        rate, rules = self.target_qps, self.config.scenario_rules
+        if rules.planned_by_rate and rate:
             least = 1.1 * self.min_duration_s * rate  # LoadGen's own reserve, where it sends all at once
             queries = self.queries or math.ceil(max(least, self.samples) / self.samples) * self.samples
             seconds = queries / rate
-        elif not row.planned_by_rate and self.expected_latency_ms and self.queries:
+        elif not rules.planned_by_rate and self.expected_latency_ms and self.queries:
             queries = self.queries
             seconds = queries / self.samples_per_query * self.expected_latency_ms / 1000
         else:
             return ""
-        return f"{queries:,} {'samples' if row.pace == 'all at once' else 'queries'} in about {minutes(seconds)}"
+        return f"{queries:,} {'samples' if rules.load_pattern == 'burst' else 'queries'} in about {minutes(seconds)}"
 
     @property
     def too_short(self) -> str | None:
@@ -188,8 +192,8 @@ class Plan:
     def deviations(self) -> list[str]:
         """Why the result cannot stand beside MLPerf's; empty for a run of official length on the real model."""
         why = []
-        if self.config.model_spec.reservation:
-            why.append(self.config.model_spec.reservation)
+        if self.config.model_spec.deviation:
+            why.append(self.config.model_spec.deviation)
         elif not self.reference_model:
             why.append("another model than Llama-3.1-8B")
         if self.config.dummy_weights:
@@ -206,31 +210,31 @@ class Plan:
             why.append("prompts as chat messages: the server's template adds to MLPerf's")
         if self.config.backend in mlperf.UNOFFICIAL_BACKENDS:
             why.append(mlperf.UNOFFICIAL_BACKENDS[self.config.backend])
-        if endpoints.may_fail(self.config.max_failed, 10**9):
+        if endpoint.may_fail(self.config.max_failed, 10**9):
             why.append(f"--max-failed {self.config.max_failed}: requests that fail do not end the run")
         if not self.official_data:
             why.append(f"data of its own: not MLPerf's {mlperf.OFFICIAL[self.config.category].samples:,} prompts")
         official = mlperf.OFFICIAL[self.config.category].samples
-        if self.asked:
-            why.append(f"the workload {self.asked.name} instead of MLPerf's {OFFICIAL}")
+        if self.request_set:
+            why.append(f"the workload {self.request_set.name} instead of MLPerf's {OFFICIAL}")
         elif self.samples < official:
             why.append(f"{self.samples:,} of {official:,} samples")
         if self.min_duration_s < mlperf.MIN_DURATION_S and self.config.mode != "accuracy":
             why.append(f"at least {self.min_duration_s:g} s instead of {mlperf.MIN_DURATION_S:g} s")
-        if not self.asked and self.config.max_new_tokens != mlperf.MAX_NEW_TOKENS:
+        if not self.request_set and self.config.max_new_tokens != mlperf.MAX_NEW_TOKENS:
             why.append(f"{self.config.max_new_tokens} new tokens instead of {mlperf.MAX_NEW_TOKENS}")
         if self.limits != self.config.scenario_rules.limits and self.limits:
             why.append(f"custom latency limits (TTFT {self.limits.ttft_ms:g} ms, TPOT {self.limits.tpot_ms:g} ms)")
         if self.config.seed is not None:
             why.append("seeds of its own")
-        if self.running.speculation:
+        if self.engine_state.speculation:
             why.append("speculative decoding")
-        if self.running.prefix_caching:
+        if self.engine_state.prefix_caching:
             why.append("prefix caching: LoadGen repeats its samples, and would measure the cache")
-        if self.running.prefix_caching is None:
+        if self.engine_state.prefix_caching is None:
             why.append("the server's caching cannot be seen from here")
-        if self.running.kv_connector:
-            why.append(f"{self.running.kv_connector}: answers may rest on what was not computed in the test")
+        if self.engine_state.kv_connector:
+            why.append(f"{self.engine_state.kv_connector}: answers may rest on what was not computed in the test")
         if self.config.disable_accuracy_gate:
             why.append("the accuracy gate is switched off")
         return why
@@ -249,25 +253,26 @@ def resolve(
     gpus: Sequence[GPU],
     weight_bytes: int,
     reference_model: bool = True,
-    asked: RequestSet | None = None,
+    request_set: RequestSet | None = None,
     random_weights: bool = False,
 ) -> Plan:
-    """Fills in every `auto` but the rates, which only a loaded engine can tell. `asked`: in place of MLPerf's samples.
+    """Fills in every `auto` but the rates, which only a loaded engine can tell. `request_set`: in place of MLPerf's.
 
     Raises UsageError where the sample count is more than there is, a request too long, or the GPUs are too few.
     """
     notes = []
-    task = replace(config.task, samples=asked.samples) if asked else config.task
+    task = replace(config.task, samples=request_set.samples) if request_set else config.task
     samples = task.samples if config.total_sample_count == "auto" else config.total_sample_count
     if samples > task.samples:
         raise UsageError(f"--total-sample-count {samples}: this data set has {task.samples:,} samples.")
-    if asked and asked.replay:
-        min_duration = asked.replay.least_s(None if config.min_duration == "auto" else config.min_duration)
+    if request_set and request_set.replay:
+        min_duration = request_set.replay.least_s(None if config.min_duration == "auto" else config.min_duration)
     elif config.min_duration != "auto":
         min_duration = config.min_duration
     else:
         min_duration = task.min_duration_s
-        if samples < task.samples and not (asked or config.scenario_rules.timed_here):  # others repeat, however few
+        repeated = not (request_set or config.scenario_rules.timed_here)  # the others' samples are, however few
+        if samples < task.samples and repeated:
             min_duration = max(1.0, round(task.min_duration_s * samples / task.samples, 1))
             notes.append(
                 f"minimum duration: {min_duration:g} s = {task.min_duration_s:g} s x {samples:,} / {task.samples:,}"
@@ -279,18 +284,18 @@ def resolve(
             f"parallelism: {len(gpus)} visible GPU(s), weights of {weight_bytes / 2**30:.1f} GiB: "
             f"tensor parallel {tensor}, data parallel {data}"
         )
-    model_len = context(config, asked)
+    model_len = context(config, request_set)
     seeds = mlperf.SEEDS[config.round]
     if config.seed is not None:
         seeds = mlperf.Seeds(config.seed, config.seed, config.seed)
     together = max(config.batches) if config.batches else int(config.samples_per_query)  # type: ignore[arg-type]
-    if config.scenario_rules.several and together > samples:
+    if config.scenario_rules.multi_sample_queries and together > samples:
         raise UsageError(f"--samples-per-query {together}: this run has {samples:,} samples.")
-    rates: dict[str, Any] = {"all at once": config.offline_expected_qps, "fixed rate": config.server_target_qps}
-    rates["own schedule"] = asked.replay.rate if asked and asked.replay else config.arrival_rate
-    rate = rates.get(config.scenario_rules.pace)
+    rates: dict[str, object] = {"burst": config.offline_expected_qps, "poisson": config.server_target_qps}
+    rates["schedule"] = request_set.replay.rate if request_set and request_set.replay else config.arrival_rate
+    rate = rates.get(config.scenario_rules.load_pattern)
     slowest = min(rate) if isinstance(rate, tuple) else rate
-    if config.scenario_rules.fixed_rate and isinstance(slowest, float) and samples / slowest > MOST["min_duration"]:
+    if config.scenario_rules.fixed_rate and isinstance(slowest, float) and samples / slowest > MAXIMA["min_duration"]:
         days = samples / slowest / 86400
         raise UsageError(f"--server-target-qps {slowest:g}: {samples:,} queries would take {days:,.0f} days.")
     return Plan(
@@ -306,52 +311,21 @@ def resolve(
         random_weights,
         notes=tuple(notes),
         target_qps=rate if isinstance(rate, float) else None,
-        samples_per_query=together if config.scenario_rules.several else 1,
+        samples_per_query=together if config.scenario_rules.multi_sample_queries else 1,
         concurrency=max(config.levels, default=None),
-        asked=asked,
+        request_set=request_set,
     )
 
 
-def context(config: RunConfig, asked: RequestSet | None) -> int:
+def context(config: RunConfig, request_set: RequestSet | None) -> int:
     """The longest prompt plus answer. Raises UsageError where the model or a request asks for another."""
-    known, given = config.model_spec.positions, config.max_model_len
-    if given != "auto" and known and given > known:
-        raise UsageError(f"--max-model-len {given}: the {config.model} model knows contexts of {known} tokens at most.")
-    if asked and given != "auto":
-        asked.check_context(given, f"--max-model-len is {given:,}")
-    if asked and known:
-        asked.check_context(known, f"the {config.model} model knows {known:,} at most")
-    return max(config.model_spec.context, asked.longest if asked else 0) if given == "auto" else given
-
-
-def parallelism(config: EngineConfig, gpus: Sequence[GPU], weight_bytes: int) -> tuple[int, int]:
-    """Tensor and data parallel size: split only as far as the weights need, replicate over the rest.
-
-    A model fits when its weights take at most 0.8 of what vLLM may use; the rest is for the attention cache.
-    """
-    tensor: int | str = config.tensor_parallel_size
-    data: int | str = config.data_parallel_size
-    if not gpus:
-        return (1 if tensor == "auto" else int(tensor)), (1 if data == "auto" else int(data))
-    if tensor == "auto":
-        available = len(gpus) // (1 if data == "auto" or config.spans_hosts else int(data))
-        if available == 0:
-            raise UsageError(f"--data-parallel-size {data} needs {data} GPUs or more; {len(gpus)} visible.")
-        usable = 0.8 * config.memory_share * min(gpu.memory for gpu in gpus)
-        sizes = [2**n for n in range(10) if 2**n <= available]
-        fitting = [size for size in sizes if weight_bytes / size <= usable]
-        if not fitting:
-            raise UsageError(
-                f"{config.model} needs {weight_bytes / 2**30:.0f} GiB for its weights; {available} GPU(s) with "
-                f"{min(gpu.memory for gpu in gpus) / 2**30:.0f} GiB each do not hold it. Use more GPUs or "
-                "--quantization fp8; --tensor-parallel-size 1 attempts it anyway."
-            )
-        tensor = fitting[0]
-    tensor = int(tensor)
-    data = max(1, len(gpus) // tensor) if data == "auto" else int(data)
-    if tensor * data > len(gpus) and not config.spans_hosts:
+    supported, given = config.model_spec.positions, config.max_model_len
+    if given != "auto" and supported and given > supported:
         raise UsageError(
-            f"--tensor-parallel-size {tensor} x --data-parallel-size {data} needs {tensor * data} GPUs; "
-            f"{len(gpus)} visible."
+            f"--max-model-len {given}: the {config.model} model knows contexts of {supported} tokens at most."
         )
-    return tensor, data
+    if request_set and given != "auto":
+        request_set.check_context(given, f"--max-model-len is {given:,}")
+    if request_set and supported:
+        request_set.check_context(supported, f"the {config.model} model knows {supported:,} at most")
+    return max(config.model_spec.context, request_set.longest if request_set else 0) if given == "auto" else given

@@ -9,36 +9,18 @@ from typing import Literal
 from harness.common.coerce import as_flag, require
 from harness.common.errors import UsageError
 from harness.common.system import cores
-from harness.config import arrivals, mlperf, profile
+from harness.config import arrivals, mlperf, profile, workload
 from harness.config import endpoint as endpoints
-from harness.config import workload as workloads
 from harness.config.engine import EngineConfig, affecting
-from harness.config.flags import ACCURACY, BENCHMARK, DATA, MODEL, OUTPUT, RATE, SERVER, Auto, flag
-
-MOST = {  # what LoadGen can plan for: beyond, its counters overflow without a word
-    "max_new_tokens": 10**6,
-    "total_sample_count": 2**40,  # the data set sets the real one
-    "min_duration": 30 * 24 * 3600,
-    "batch_size": 10**7,
-    "samples_per_query": 10**6,
-    "concurrency": 50_000,
-    "server_target_qps": 10**6,
-    "offline_expected_qps": 10**6,
-    "stall_timeout": 30 * 24 * 3600,
-    "request_timeout": 30 * 24 * 3600,
-    "wait_ready": 24 * 3600,
-    "client_processes": 1024,
-    "max_in_flight": 50_000,  # a connection each, and a client's ports end at about 60,000
-}
-
+from harness.config.flags import ACCURACY, BENCHMARK, DATA, MAXIMA, MODEL, OUTPUT, RATE, SERVER, Auto, check_range, flag
 
 ScenarioName = Literal["offline", "server", "interactive", "singlestream", "multistream", "concurrency", "arrivals"]
 MOST_MS = 10**6  # of a latency limit, which LoadGen holds in whole milliseconds
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
-    """One run of the benchmark, as asked for."""
+class RunConfig(workload.WorkloadFlags, profile.ProfileFlags, EngineConfig):
+    """One run of the benchmark, as its flags say."""
 
     backend: Literal["auto", "vllm", "openai", "echo"] = flag(  # type: ignore[assignment]
         "auto",
@@ -223,11 +205,8 @@ class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
         if self.scenario not in allowed:
             raise UsageError(f"--category {self.category} takes --scenario {', '.join(allowed)}; not {self.scenario}.")
         require(self.seed is None or 0 <= self.seed < 2**32, "--seed", "a whole number from 0 to 4294967295")
-        for name in MOST:
-            value = getattr(self, name)
-            numbers = value if isinstance(value, tuple) else (value,) if isinstance(value, int | float) else ()
-            known = value in (None, "auto", "max") or (bool(numbers) and all(0 < n <= MOST[name] for n in numbers))
-            require(known, as_flag(name), f"a number above 0, at most {MOST[name]:,}")
+        for name in MAXIMA:
+            check_range(name, getattr(self, name))
         for name in ("ttft_limit", "tpot_limit"):
             value = getattr(self, name)
             require(
@@ -240,7 +219,7 @@ class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
             raise UsageError(f"--compliance {self.compliance} is for MLPerf's scenarios; {why}.")
         price = self.price_per_hour
         require(price is None or 0 <= price < math.inf, "--price-per-hour", "a number of 0 or more")
-        if "samples_per_query" in given and not self.scenario_rules.several:
+        if "samples_per_query" in given and not self.scenario_rules.multi_sample_queries:
             raise UsageError("--samples-per-query is for --scenario multistream only.")
         if self.batches and self.mode == "accuracy":
             raise UsageError(
@@ -272,7 +251,7 @@ class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
 
     def take_concurrency(self, given: Collection[str]) -> None:
         """--concurrency and its scenario imply each other. Raises UsageError where another one is given."""
-        capped = next(row.name for row in mlperf.SCENARIO.values() if row.capped)
+        capped = next(rules.name for rules in mlperf.SCENARIO.values() if rules.capped)
         if self.concurrency is not None and "scenario" not in given:
             object.__setattr__(self, "scenario", capped)
         if self.concurrency is not None and not self.scenario_rules.capped:
@@ -300,16 +279,16 @@ class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
     @property
     def arrival_rate(self) -> float | str:
         """Requests a second on average, where this program sends them: what was asked for, else a ramp's own."""
-        shape, asked = self.asked_arrivals, self.server_target_qps
-        if asked == "auto" and shape and shape.ends:
+        shape, rate = self.parsed_arrivals, self.server_target_qps
+        if rate == "auto" and shape and shape.ends:
             return sum(shape.ends) / 2
-        return asked if isinstance(asked, float) else "auto"
+        return rate if isinstance(rate, float) else "auto"
 
     @property
     def levels(self) -> tuple[int, ...]:
         """The concurrencies that were given as numbers, in order."""
-        asked = self.concurrency
-        numbers = asked if isinstance(asked, tuple) else (asked,) if isinstance(asked, int) else ()
+        flag = self.concurrency
+        numbers = flag if isinstance(flag, tuple) else (flag,) if isinstance(flag, int) else ()
         return tuple(sorted(set(numbers)))
 
     @property
@@ -334,9 +313,9 @@ class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
 
     @property
     def clients(self) -> int:
-        """Processes that ask an endpoint."""
-        asked = self.client_processes
-        return endpoints.client_processes(len(cores())) if asked == "auto" else asked
+        """Processes that send requests to an endpoint."""
+        flag = self.client_processes
+        return endpoints.client_processes(len(cores())) if flag == "auto" else flag
 
     @property
     def scenario_rules(self) -> mlperf.Scenario:
@@ -345,11 +324,11 @@ class RunConfig(workloads.WorkloadFlags, profile.ProfileFlags, EngineConfig):
 
     @property
     def work(self) -> dict[str, object]:
-        """What is asked of the engine, by flag: speeds at other work are not compared."""
+        """The work of the engine, by flag: speeds at other work are not compared."""
         data = str(self.dataset_path or self.model_spec.data or "hub")
         return {name: getattr(self, name) for name in affecting(RunConfig, "work")} | {"dataset_path": data}
 
     @property
     def task(self) -> mlperf.Task:
-        """What is asked, and what the answers are held against."""
+        """The samples, and the reference scores for their answers."""
         return self.model_spec.task(self.category, self.scenario)

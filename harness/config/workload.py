@@ -1,4 +1,4 @@
-"""What the engine is asked: MLPerf's summarization, workloads of ours, files of the user's own, synthetic lengths.
+"""The requests to the engine: MLPerf's summarization, workloads of ours, files of the user's own, synthetic lengths.
 
 Rows, flags and what does not go with them. `requests_file` reads the files, `workload_samples` makes samples of them.
 """
@@ -33,8 +33,8 @@ class Workload:
 
 
 WORKLOADS = {
-    row.name: row
-    for row in (
+    workload.name: workload
+    for workload in (
         Workload(OFFICIAL, None, "MLPerf's own: CNN/DailyMail articles, answers of at most 128 tokens"),
         Workload("chat", FOLDER / "chat.jsonl", "users of an assistant: short questions, some in mid-conversation"),
         Workload("classification", FOLDER / "classification.jsonl", "labelling of reviews and tickets: short answers"),
@@ -135,7 +135,7 @@ def shared(where: str, **values: Any) -> Shared:
 
 @dataclass(frozen=True)
 class RequestSet:
-    """What a run asks instead of MLPerf's samples. Lengths are in tokens.
+    """The requests of a run in place of MLPerf's samples. Lengths are in tokens.
 
     `longest` is that of a prompt and its answer at most, `longest_at` where it comes from. `exact`: answers end at
     their length, whatever the model says. `digest` tells a file from another of its name.
@@ -169,7 +169,7 @@ class RequestSet:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkloadFlags(ArrivalFlags):
-    """The flags of `run.py` that say what is asked."""
+    """The flags of `run.py` that say which requests are sent."""
 
     workload: str = flag(
         OFFICIAL,
@@ -205,7 +205,7 @@ class WorkloadFlags(ArrivalFlags):
 
     @property
     def official_workload(self) -> bool:
-        """Whether MLPerf's own samples are asked."""
+        """Whether the requests are MLPerf's own samples."""
         return self.workload == OFFICIAL and self.input_len is None and not self.replays
 
     @property
@@ -225,7 +225,7 @@ class WorkloadFlags(ArrivalFlags):
 
     @property
     def workload_name(self) -> str:
-        """What is asked, in a word or two."""
+        """The workload in a word or two."""
         if self.replays_lengths:
             return f"trace {self.trace.name}"
         return self.workload if self.input_len is None else f"input {self.input_len}, output {self.output_len}"
@@ -254,13 +254,13 @@ class WorkloadFlags(ArrivalFlags):
             raise UsageError("--prompt-column is for a file of requests, or hf:NAME, as --workload.")
         if self.official_workload:
             return
-        asked = f"--workload {self.workload}" if not synthetic else "--input-len"
-        asked = f"--arrivals {self.arrivals}" if self.replays_lengths else asked
+        flag = f"--workload {self.workload}" if not synthetic else "--input-len"
+        flag = f"--arrivals {self.arrivals}" if self.replays_lengths else flag
         if mode != "performance":
-            raise UsageError(f"{asked} has no reference answers, so speed alone is measured: add --mode performance.")
+            raise UsageError(f"{flag} has no reference answers, so speed alone is measured: add --mode performance.")
         for name in ("compliance", "dataset_path"):
             if name in given:
-                raise UsageError(f"{as_flag(name)} is for MLPerf's own samples; not with {asked}.")
+                raise UsageError(f"{as_flag(name)} is for MLPerf's own samples; not with {flag}.")
 
 
 def is_profile(workload: str) -> bool:

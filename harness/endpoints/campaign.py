@@ -23,6 +23,7 @@ class Target(BaseModel):
     dataset: str | None = None  # MLPerf's cnn_eval.json, or one like it; None: the client's own, from the hub
     samples: int = official.SAMPLES
     client: str  # the program
+    server: str = ""  # the command of a server that is started for it
 
     @property
     def dataset_name(self) -> str:

@@ -73,7 +73,7 @@ def config(campaign: Campaign, point: Point, seeds: Seeds, samples: int, folder:
         "settings": {
             "runtime": runtime(campaign.length(point), samples, seeds.scheduler_rng_seed, seeds.sample_index_rng_seed),
             "load_pattern": {"type": "concurrency", "target_concurrency": point.concurrency},
-            "client": connections(point.concurrency),
+            "client": {**connections(point.concurrency), "stream_all_chunks": True},  # section 6.5
             "warmup": {**warm_up, "warmup_random_seed": seeds.model_seed},
         },
     }

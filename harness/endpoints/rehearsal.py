@@ -8,6 +8,9 @@ from harness.common.errors import UsageError
 from harness.endpoints import official
 from harness.endpoints.official import BANDS, Point
 from harness.loadgen import log as loadgen_log
+from harness.loadgen import request_times, token_times
+from harness.results import steady_state
+from harness.results.steady_state import SteadyState
 from harness.results.summary import Summary
 from harness.runs.probe import Probe
 
@@ -21,29 +24,39 @@ def tested(summary: Summary) -> list[Probe]:
 
 
 @dataclass(frozen=True)
-class Length:
-    """How long a level was tested, and with how many requests, by LoadGen's log."""
+class Level:
+    """How long a level was tested, and with how many requests, by LoadGen's log; its steady state by section 4.4."""
 
     seconds: float
     requests: int
+    steady: SteadyState
 
 
-def lengths(run: Path, levels: Sequence[Probe]) -> list[Length]:
-    """Of each level, from the logs in the run's folder. Raises LogError where they are gone."""
-    logs = [loadgen_log.read(run / probe.folder) for probe in levels]
-    return [Length(log.duration_s or 0.0, log.samples or 0) for log in logs]
-
-
-def breaches(summary: Summary, levels: Sequence[Probe], tests: Sequence[Length]) -> Iterator[str]:
-    """What the rules would reject or warn of; the official client alone can submit, so this is a rehearsal."""
+def placed(levels: Sequence[Probe]) -> list[Point]:
+    """The points that the levels would be. Raises UsageError where they make no curve."""
     tried = [probe.concurrency or 0 for probe in levels]
+    return [Point(level, *official.placed(level, regions(tried))) for level in tried]
+
+
+def measured(run: Path, levels: Sequence[Probe], points: Sequence[Point], data_set: int) -> list[Level]:
+    """Each level, from the logs in the run's folder; a super-pass is a pass of the data set. Raises LogError where they
+    are gone."""
+    return [in_folder(run / probe.folder, data_set, point.seconds) for probe, point in zip(levels, points, strict=True)]
+
+
+def in_folder(folder: Path, data_set: int, least_s: float) -> Level:
+    """A level, from its own logs; its steady state has to last for so long."""
+    log = loadgen_log.read(folder)
+    steady = steady_state.found(request_times.samples(folder), token_times.token_counts(folder), data_set, least_s)
+    return Level(log.duration_s or 0.0, log.samples or 0, steady)
+
+
+def breaches(
+    summary: Summary, levels: Sequence[Probe], points: Sequence[Point], tests: Sequence[Level]
+) -> Iterator[str]:
+    """What the rules would reject or warn of; the official client alone can submit, so this is a rehearsal."""
     if len(levels) < official.FEWEST:
         yield f"{len(levels)} levels; the rules ask for {official.FEWEST} with the highest elected as Offline"
-    try:
-        points = [Point(level, *official.placed(level, regions(tried))) for level in tried]
-    except UsageError as error:
-        yield str(error)
-        return
     for band in [band for band in BANDS if band not in {point.region for point in points}]:
         yield f"no level in the region {band}"
     for point, probe, test in zip(points, levels, tests, strict=True):
@@ -54,6 +67,8 @@ def breaches(summary: Summary, levels: Sequence[Probe], tests: Sequence[Length])
             yield f"{at}: no TPOT p90, so no tokens/s per user"
         if test.requests < official.SAMPLES:
             yield f"{at}: {test.requests:,} requests; {official.SAMPLES:,} are the least"
+        if not test.steady.official:
+            yield f"{at}: figures of the whole run, not of a steady state ({test.steady.told})"
     gate = summary.run.accuracy
     if gate is None:
         yield "no accuracy test: one is needed in each region and at Offline"
@@ -66,4 +81,4 @@ def regions(levels: Sequence[int]) -> object:
     try:
         return official.package().models.compute_regions(levels[-1], min(levels[0], 32))
     except ValueError as error:
-        raise UsageError(f"{error}") from None
+        raise UsageError(f"the levels make no curve: {error}") from None

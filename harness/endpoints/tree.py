@@ -107,7 +107,7 @@ def disclosed(campaign: Campaign, about: Disclosure, seeds: Seeds, each: Done) -
         "runtime_settings": {
             "load_pattern": "concurrency",
             "min_duration_ms": round(1000 * campaign.length(point)),
-            "stream_all_chunks": False,
+            "stream_all_chunks": True,
             "runtime": {
                 "scheduler_rng_seed": seeds.scheduler_rng_seed,
                 "sample_index_rng_seed": seeds.sample_index_rng_seed,
@@ -146,7 +146,8 @@ def write_notes(base: Path, campaign: Campaign) -> None:
     source, docs = base / "src" / IMPLEMENTATION, base / "docs"
     source.mkdir(parents=True)
     docs.mkdir()
-    files.write_text(source / "README.md", REPRODUCE.format(install=client.INSTALL, **campaign.model_dump()))
+    told = campaign.model_dump() | {"serve": f": `{campaign.server}`" if campaign.server else ""}
+    files.write_text(source / "README.md", REPRODUCE.format(install=client.INSTALL, **told))
     files.write_text(docs / "README.md", DISCLOSED.format(commit=client.COMMIT))
 
 
@@ -155,7 +156,7 @@ REPRODUCE = """\
 
 1. The official client: `{install}`.
 2. The server: an OpenAI endpoint that serves `{model}` with streaming at /v1/chat/completions, its chat template
-   one that adds nothing to the prompt.
+   one that adds nothing to the prompt{serve}.
 3. `llama31-mlperf endpoints run DIR --endpoint URL --model {model} --c-min {c_min} --c-max {c_max} --points {points}`
    runs the client at each point with the config.yaml that lies beside its results.
 """

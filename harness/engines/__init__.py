@@ -1,4 +1,4 @@
-"""Who answers: vLLM in this process, servers behind an endpoint, an echo. May import runs and below.
+"""Engines: vLLM in this process, servers behind an endpoint, an echo. May import runs and below.
 
     vllm    vLLM in this process; beside it vllm_refusals (its own words), profiler, hosts
     echo    nothing: it answers at once; the template of an engine
@@ -27,7 +27,7 @@ BACKENDS = {  # each module has create(plan, traces) -> Engine
 
 def sampling_of(plan: "Plan") -> Sampling:
     """How a run's answers are generated; its longest one, where requests differ."""
-    return Sampling(plan.max_new_tokens, exact=plan.asked is not None and plan.asked.exact)
+    return Sampling(plan.max_new_tokens, exact=plan.request_set is not None and plan.request_set.exact)
 
 
 def create(plan: "Plan", traces: Path) -> Engine:

@@ -16,12 +16,22 @@ from harness.common.errors import EndpointError, UsageError
 from harness.common.secrets import HEADERS
 from harness.config.endpoint import usable
 from harness.config.run import RunConfig
-from harness.engines.completions import BYTES_PER_TOKEN, MOST_BYTES, Form, Piece, bounded, events, excerpt, forms, piece
+from harness.engines.completions import (
+    BYTES_PER_TOKEN,
+    MOST_BYTES,
+    CompletionChunk,
+    RequestFormat,
+    bounded,
+    error_message,
+    events,
+    forms,
+    piece,
+)
 from harness.engines.protocol import ON_SENT, Sampling
 
 KEY, PROXY = "OPENAI_API_KEY", "ENDPOINT_PROXY"
 TOKEN = re.compile(r"[-!#$%&'*+.^_`|~0-9A-Za-z]+")  # a header's name, by RFC 9110
-REFUSED = {"accept-encoding", "content-type", "content-length", "host", "transfer-encoding", "connection"}
+REFUSED_HEADERS = {"accept-encoding", "content-type", "content-length", "host", "transfer-encoding", "connection"}
 # Servers close idle connections (uvicorn, so vLLM: after 5 s). One that is reused at that moment breaks the request.
 IDLE_S = 2.0
 MOST_REFUSAL = 2**16  # bytes of what a server says beside an error
@@ -41,7 +51,7 @@ def extra_headers() -> dict[str, str]:
             continue
         if not (colon and TOKEN.fullmatch(name) and value.isascii() and value.isprintable()):
             raise UsageError(f"{HEADERS}: line {number}: a header is a line such as X-Team: search.")
-        if name.lower() in REFUSED:
+        if name.lower() in REFUSED_HEADERS:
             raise UsageError(f"{HEADERS}: line {number}: {name} is for this program to set.")
         found[name] = value
     return found
@@ -77,7 +87,7 @@ class Client:
         self.tokenizer = tokenizer
         self.vocabulary = vocabulary
         self.model = config.model_path
-        self.form: Form = forms(config.endpoint_api)[0]
+        self.form: RequestFormat = forms(config.endpoint_api)[0]
         self.in_flight = 0
         self.told: Counter[str] = Counter()  # the servers' own counts of all answers so far
         self.failure: str | None = None  # a server that is gone shows in its requests
@@ -95,10 +105,10 @@ class Client:
         Raises EndpointError where any part of it does not come.
         """
         content = prompt if self.form.ids_in else self.text(prompt)
-        asked = self.sampling.of(max_new_tokens)
-        body = self.form.body(content, self.model, asked, stream)
+        sampling = self.sampling.of(max_new_tokens)
+        body = self.form.body(content, self.model, sampling, stream)
         async with self.posted(address, body) as response:
-            most = MOST_BYTES + BYTES_PER_TOKEN * asked.max_new_tokens
+            most = MOST_BYTES + BYTES_PER_TOKEN * sampling.max_new_tokens
             chunks = bounded(response.content.iter_any(), address, most)
             if response.status != 200:
                 raise EndpointError(f"{address} answered {response.status}: {await refusal(response)}")
@@ -106,10 +116,10 @@ class Client:
                 whole = piece(b"".join([chunk async for chunk in chunks]), address)
                 self.told.update(whole.usage or {})
                 tokens = self._tokens([whole], address)
-                self._check(len(tokens), asked, address)
+                self._check(len(tokens), sampling, address)
                 yield tokens
                 return
-            pieces: list[Piece] = []
+            pieces: list[CompletionChunk] = []
             first: Sequence[int] = ()
             told: Counter[str] = Counter()
             count = 0
@@ -117,18 +127,18 @@ class Client:
             async for event in events(chunks, address):
                 pieces.append(piece(event, address))
                 count += max(1, len(pieces[-1].ids or ()))
-                if count > 2 * asked.max_new_tokens + SPARE_MESSAGES:
+                if count > 2 * sampling.max_new_tokens + SPARE_MESSAGES:
                     raise EndpointError(f"{address} does not obey max_tokens: it goes on after {count:,} messages")
                 told = pieces[-1].usage or told  # the last counts all of the answer
                 if not first and (first := self._encode(pieces, address)):
                     yield first
-                    pieces = [Piece(end=pieces[-1].end)]
+                    pieces = [CompletionChunk(end=pieces[-1].end)]
                 elif time.monotonic() - heard > ALIVE_S:
                     heard = time.monotonic()
                     yield ()
         self.told.update(told)
         rest = self._tokens(pieces, address)
-        self._check(len(first) + len(rest), asked, address)
+        self._check(len(first) + len(rest), sampling, address)
         if rest:
             yield rest
 
@@ -137,7 +147,7 @@ class Client:
         begun = prompt[:1] == [self.tokenizer.bos_token_id]
         return str(self.tokenizer.decode(prompt[begun:], skip_special_tokens=False))
 
-    def _tokens(self, pieces: Sequence[Piece], address: str) -> Sequence[int]:
+    def _tokens(self, pieces: Sequence[CompletionChunk], address: str) -> Sequence[int]:
         """The token ids of pieces that end an answer. Raises EndpointError if the end is not among them."""
         end = next((found.end for found in pieces if found.end), None)
         if end is None:
@@ -149,16 +159,16 @@ class Client:
             tokens.append(self.tokenizer.eos_token_id)
         return tokens
 
-    def _check(self, count: int, asked: Sampling, address: str) -> None:
+    def _check(self, count: int, sampling: Sampling, address: str) -> None:
         """Raises EndpointError for an answer of another length than was asked for, where the server gives token ids.
 
         Of text the tokens are counted here, and the server's own may be fewer.
         """
-        most = asked.max_new_tokens
-        if self.form.ids_out and (count > most or (asked.exact and count < most)):
+        most = sampling.max_new_tokens
+        if self.form.ids_out and (count > most or (sampling.exact and count < most)):
             raise EndpointError(f"{address} does not obey max_tokens: it sent {count:,} tokens instead of {most:,}")
 
-    def _encode(self, pieces: Sequence[Piece], address: str) -> list[int]:
+    def _encode(self, pieces: Sequence[CompletionChunk], address: str) -> list[int]:
         """The token ids of pieces. Raises EndpointError where they cannot be those of the text beside them."""
         if self.form.ids_out:
             if any(found.text and found.ids is None for found in pieces):
@@ -182,12 +192,12 @@ class Client:
                 yield response
         except TimeoutError:
             limit = f"{self.config.request_timeout:g} s (--request-timeout)"
-            asked = f"with {self.config.max_in_flight:,} requests at once at most (--max-in-flight)"
-            raise EndpointError(f"{address} did not finish an answer within {limit}, {asked}") from None
+            load = f"with {self.config.max_in_flight:,} requests at once at most (--max-in-flight)"
+            raise EndpointError(f"{address} did not finish an answer within {limit}, {load}") from None
         except aiohttp.ClientPayloadError:
             raise EndpointError(f"{address} broke the connection off in the middle of an answer") from None
         except (aiohttp.ClientError, ConnectionError) as error:
-            raise EndpointError(f"{address} broke the connection off: {excerpt(error)}") from None
+            raise EndpointError(f"{address} broke the connection off: {error_message(error)}") from None
 
 
 def tell_sent() -> aiohttp.TraceConfig:
@@ -204,13 +214,13 @@ def tell_sent() -> aiohttp.TraceConfig:
 async def refusal(response: aiohttp.ClientResponse) -> str:
     """What a response other than 200 says: where it leads, or the server's own words."""
     if place := response.headers.get("Location"):
-        return f"a redirect, which is not followed, to {excerpt(place)}"
+        return f"a redirect, which is not followed, to {error_message(place)}"
     said = b""
     async for chunk in response.content.iter_any():
         said += chunk
         if len(said) >= MOST_REFUSAL:
             break
-    return excerpt(said[:MOST_REFUSAL])
+    return error_message(said[:MOST_REFUSAL])
 
 
 async def whole(response: aiohttp.ClientResponse, address: str) -> bytes:
@@ -221,9 +231,9 @@ async def whole(response: aiohttp.ClientResponse, address: str) -> bytes:
 def unreached(error: aiohttp.ClientError, address: str) -> str:
     """Why a server was not reached at all."""
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        said = excerpt(error.certificate_error)
+        said = error_message(error.certificate_error)
         return f"its certificate is not trusted: {said}; SSL_CERT_FILE names a file of authorities that are"
     proxy = getproxies().get(urlsplit(address).scheme)
     unused = f"; a proxy is set in the environment, and not used: {PROXY} names one that is"
     hint = unused if proxy and not os.environ.get(PROXY) else ""
-    return f"no server there: {excerpt(error)}{hint}"
+    return f"no server there: {error_message(error)}{hint}"

@@ -1,4 +1,4 @@
-"""Clients in processes of their own, so that what asks a server is not what is measured."""
+"""Clients in processes of their own, so that the client of a server is not what is measured."""
 
 import asyncio
 import itertools
@@ -18,10 +18,10 @@ from harness.common.errors import BenchmarkError, EngineError, first_line
 from harness.config import checkpoint as model
 from harness.config.run import RunConfig
 from harness.engines.client import Client
-from harness.engines.completions import Form
+from harness.engines.completions import RequestFormat
 from harness.engines.protocol import ON_SENT, Sampling
 
-ENDED = "a client process ended unexpectedly"
+PROCESS_ENDED = "a client process ended unexpectedly"
 READY = "ready"
 LAST_S = 2.0  # to end by itself
 
@@ -33,7 +33,7 @@ class Setup:
     config: RunConfig
     sampling: Sampling
     model: str
-    form: Form
+    form: RequestFormat
     vocabulary: int
 
 
@@ -109,7 +109,7 @@ class RemoteClient:
         try:
             await self._channel.receive()
         except EOFError:
-            raise EngineError(ENDED) from None
+            raise EngineError(PROCESS_ENDED) from None
         self._receiving = asyncio.create_task(self._receive())
 
     async def _receive(self) -> None:
@@ -120,9 +120,9 @@ class RemoteClient:
                     if reply.number in self._parts:
                         self._parts[reply.number].put_nowait(reply)
         except EOFError:
-            self.failure = ENDED
+            self.failure = PROCESS_ENDED
             for number, parts in self._parts.items():
-                parts.put_nowait(Reply(number, error=EngineError(ENDED)))
+                parts.put_nowait(Reply(number, error=EngineError(PROCESS_ENDED)))
 
     async def answer(
         self, address: str, prompt: list[int], max_new_tokens: int | None, stream: bool
@@ -144,7 +144,7 @@ class RemoteClient:
         finally:
             del self._parts[number]
 
-    async def leave(self) -> None:
+    async def disconnect(self) -> None:
         """The process ends once nobody talks to it; to be called on the loop."""
         self._receiving.cancel()
         self._channel.writer.close()

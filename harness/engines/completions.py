@@ -17,11 +17,11 @@ NAMES = {"vllm": "vLLM", "sglang": "SGLang", "llamacpp": "llama.cpp"}  # by `own
 VERSIONS = (("/version", "version"), ("/get_server_info", "version"), ("/props", "build_info"))  # path, key
 MOST_BYTES, BYTES_PER_TOKEN = 2**24, 2**12  # of an answer, and more for each token that it may have
 MOST_ID = 2**31  # LoadGen gets token ids as 32-bit numbers
-WHOLE = ("stop", "length", "eos", "eos_token")  # reasons to end an answer that is all there
+FINISH_REASONS = ("stop", "length", "eos", "eos_token")  # reasons to end an answer that is all there
 
 
 @dataclass(frozen=True)
-class Form:
+class RequestFormat:
     """How a server takes prompts and gives answers, found out with one small request."""
 
     ids_in: bool
@@ -37,7 +37,7 @@ class Form:
 
     def body(self, prompt: Sequence[int] | str, model: str, sampling: Any, stream: bool) -> bytes:
         """A request's JSON: the prompt as this form has it, greedy at temperature 0."""
-        fields: dict[str, Any] = {
+        fields: dict[str, object] = {
             "model": model,
             **({"messages": [{"role": "user", "content": prompt}]} if self.chat else {"prompt": prompt}),
             "max_tokens": sampling.max_new_tokens,
@@ -65,14 +65,16 @@ class Form:
         return f"{into}, {out}{least}{counts}{off}"
 
 
-FORMS = tuple(Form(*row) for row in product((True, False), (True, False), (True, False), (True, False)))  # best first
+FORMS = tuple(
+    RequestFormat(*traits) for traits in product((True, False), (True, False), (True, False), (True, False))
+)  # best first
 CHAT_FORMS = tuple(replace(form, chat=True) for form in FORMS if not form.ids_in)
 # What asks a server, by its name, not to answer from what it computed before.
 NO_CACHE = {"llama.cpp": (("cache_prompt", False),)}
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class CompletionChunk:
     """What one message holds of an answer; `end` is the reason where it is the last."""
 
     text: str = ""
@@ -81,27 +83,27 @@ class Piece:
     usage: Counter[str] | None = None
 
 
-def piece(data: bytes | str, address: str) -> Piece:
+def piece(data: bytes | str, address: str) -> CompletionChunk:
     """Reads one message. Raises EndpointError for an error in the server's words, or for what is no completion."""
     try:
         message = from_json(data)
         if error := message.get("error"):
-            raise EndpointError(f"{address} failed while answering: {excerpt(error)}")
+            raise EndpointError(f"{address} failed while answering: {error_message(error)}")
         choices, told = message["choices"], usage(message.get("usage"))
         if not choices:  # a message about usage
-            return Piece(usage=told)
+            return CompletionChunk(usage=told)
         first = choices[0]
-        found = Piece(spoken(first), first.get("token_ids"), first.get("finish_reason"), told)
+        found = CompletionChunk(spoken(first), first.get("token_ids"), first.get("finish_reason"), told)
         if not all(type(token) is int and 0 <= token < MOST_ID for token in found.ids or ()):
             raise ValueError
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError):
-        raise EndpointError(f"{address} sent what is no completion: {excerpt(data)!r}") from None
-    if found.end is not None and found.end not in WHOLE:
-        raise EndpointError(f"{address} broke an answer off: finish_reason {excerpt(found.end)!r}")
+        raise EndpointError(f"{address} sent what is no completion: {error_message(data)!r}") from None
+    if found.end is not None and found.end not in FINISH_REASONS:
+        raise EndpointError(f"{address} broke an answer off: finish_reason {error_message(found.end)!r}")
     return found
 
 
-def forms(api: str) -> tuple[Form, ...]:
+def forms(api: str) -> tuple[RequestFormat, ...]:
     """The forms of `--endpoint-api`, best first."""
     return CHAT_FORMS if api == "chat" else FORMS
 
@@ -151,7 +153,7 @@ async def events(chunks: AsyncIterator[bytes], address: str) -> AsyncIterator[by
                 yield data
 
 
-def excerpt(said: Any, most: int = 200) -> str:
+def error_message(said: Any, most: int = 200) -> str:
     """What a server said, of an error or of itself, as one short line that may be shown and written."""
     if isinstance(said, bytes):
         said = said.decode(errors="replace")

@@ -4,21 +4,21 @@ import asyncio
 import contextlib
 import json
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import aiohttp
 
 from harness.common.errors import EndpointError, UsageError
 from harness.config.run import RunConfig
 from harness.engines.client import KEY, connected, refusal, unreached, whole
-from harness.engines.completions import NAMES, VERSIONS, Form, excerpt
+from harness.engines.completions import NAMES, VERSIONS, RequestFormat, error_message
 
 ANSWER_S = 10.0  # for what a server tells of itself
 READY_S = 1.0  # between two tries of a server that loads
 PAGE_S = 1.0  # for a page that it need not have
-UNSTARTED = 8  # further requests that one without a first token weighs as: AMD's of MLPerf v6.1; benchmarks.balance
-SHORT = 60  # characters of what a server calls itself
+UNSTARTED_WEIGHT = 8  # of a request without a first token, in requests: AMD's of MLPerf v6.1; benchmarks.balance
+LONGEST_NAME = 60  # characters of what a server calls itself
 
 
 @dataclass
@@ -29,14 +29,14 @@ class Server:
     model: str
     name: str
     version: str
-    form: Form | None = None
+    form: RequestFormat | None = None
     in_flight: int = 0
     unstarted: int = 0  # of them, those without a first token
 
     @property
     def load(self) -> int:
         """A request that waits for its first token weighs as much as several that stream theirs."""
-        return self.in_flight + UNSTARTED * self.unstarted
+        return self.in_flight + UNSTARTED_WEIGHT * self.unstarted
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Discovery:
         """What a server tells of itself. Raises UsageError where there is none, or it serves too short a context."""
         found, header = await self.models(address)
         wanted = (self.config.model, self.config.model_path)
-        chosen: dict[str, Any] = next((item for item in found if item["id"] in wanted), {})
+        chosen: Mapping[str, object] = next((item for item in found if item["id"] in wanted), {})
         if not chosen and len(found) == 1:
             chosen = found[0]
         most = chosen.get("max_model_len")
@@ -78,12 +78,14 @@ class Discovery:
         name = NAMES.get(str(chosen.get("owned_by")), f"unknown engine (Server: {header})" if header else "unknown")
         return Server(address, str(chosen.get("id", self.config.model_path)), name, await self.version(address))
 
-    async def models(self, address: str) -> tuple[list[dict[str, Any]], str]:
+    async def models(self, address: str) -> tuple[list[Mapping[str, object]], str]:
         """The models that a server lists, and its Server header. Raises UsageError where it wants a key."""
         status, listed, header = await self.get(address, "/models")
         if status in (401, 403):
             raise UsageError(f"--endpoint {address} asks for a key ({status}): set {KEY} in the environment.")
-        return [item for item in listed.get("data") or [] if isinstance(item, dict) and "id" in item], header
+        models = listed.get("data")
+        found = models if isinstance(models, list) else []
+        return [item for item in found if isinstance(item, dict) and "id" in item], header
 
     async def version(self, address: str) -> str:
         """The engine's version where the server tells, else empty."""
@@ -92,10 +94,10 @@ class Discovery:
             with contextlib.suppress(UsageError):  # a page that it need not have
                 status, reply, _ = await self.get(root, path, PAGE_S)
                 if status == 200 and isinstance(reply.get(key), str):
-                    return excerpt(reply[key], SHORT)
+                    return error_message(reply[key], LONGEST_NAME)
         return ""
 
-    async def get(self, address: str, path: str, limit_s: float = ANSWER_S) -> tuple[int, dict[str, Any], str]:
+    async def get(self, address: str, path: str, limit_s: float = ANSWER_S) -> tuple[int, Mapping[str, object], str]:
         """Status, JSON object (empty where there is none) and Server header. Raises UsageError without an answer."""
         try:
             async with self.session.get(
@@ -108,7 +110,7 @@ class Discovery:
                     reply = json.loads(await whole(response, address + path))
                 except (ValueError, RecursionError):
                     reply = None
-                return response.status, reply if isinstance(reply, dict) else {}, excerpt(header, SHORT)
+                return response.status, reply if isinstance(reply, dict) else {}, error_message(header, LONGEST_NAME)
         except TimeoutError:
             raise UsageError(f"--endpoint {address}: no answer within {limit_s:g} s.") from None
         except EndpointError as error:
@@ -125,12 +127,12 @@ def served(config: RunConfig) -> list[str]:
 
     async def ask() -> list[str]:
         async with connected(config.request_timeout) as session:
-            asked = Discovery(config, session)
+            discovery = Discovery(config, session)
             until = time.monotonic() + (config.wait_ready or 0.0)
             found: list[str] = []
             for number, address in enumerate(config.endpoint):
-                await asked.ready(address, until)
-                listed = [str(item["id"]) for item in (await asked.models(address))[0]]
+                await discovery.ready(address, until)
+                listed = [str(item["id"]) for item in (await discovery.models(address))[0]]
                 found = listed if number == 0 else [name for name in found if name in listed]
             return found
 

@@ -34,7 +34,7 @@ class Echo(LoopThread):
     """Answers with as many tokens as are allowed: the prompt's own, from its first one on, over and over."""
 
     name, version = "echo", ""
-    running = EngineState()
+    engine_state = EngineState()
     concurrency = 256
     failure = None
 
@@ -42,7 +42,7 @@ class Echo(LoopThread):
         super().__init__()
         self.sampling, self.first_token_s, self.token_s = sampling, first_token_s, token_s
         self.args = {"first_token_s": first_token_s, "token_s": token_s}
-        self.start_s = self.heard_at = 0.0
+        self.start_s = self.last_response_at = 0.0
 
     def start(self, watch: Callable[[], None] = lambda: None) -> None:
         self.open_loop()
@@ -56,7 +56,7 @@ class Echo(LoopThread):
         await asyncio.sleep(self.first_token_s)
         yield answer[:1]
         await asyncio.sleep(self.token_s * (count - 1))
-        self.heard_at = time.monotonic()
+        self.last_response_at = time.monotonic()
         yield answer[1:]
 
     async def reset_prefix_cache(self) -> None:
@@ -65,7 +65,7 @@ class Echo(LoopThread):
     async def profile(self, on: bool) -> None:
         raise EngineError("echo has no profiler")
 
-    def expose(self) -> list[str]:
+    def prometheus_metrics(self) -> list[str]:
         return []
 
     def close(self) -> None:

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-LOST = "an engine on another host broke its connection off"
+CONNECTION_LOST = "an engine on another host broke its connection off"
 
 
-class Links:
+class RemoteEngineConnections:
     """The connections between vLLM's client in this process and its engines; to be made once all are there."""
 
     def __init__(self, client: Any) -> None:

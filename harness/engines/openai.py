@@ -19,14 +19,14 @@ import aiohttp
 import uvloop
 
 from harness.common.errors import EndpointError, UsageError
-from harness.config import checkpoint as model
+from harness.config import checkpoint
 from harness.config.engine_state import EngineState
 from harness.config.plan import Plan
 from harness.config.run import RunConfig
 from harness.engines import sampling_of
 from harness.engines.client import IDLE_S, KEY, Client, refusal, whole
 from harness.engines.client_processes import RemoteClient, Setup
-from harness.engines.completions import NO_CACHE, Form, bounded, events, excerpt, forms, piece
+from harness.engines.completions import NO_CACHE, RequestFormat, bounded, error_message, events, forms, piece
 from harness.engines.discovery import Discovery, Server
 from harness.engines.loop import LoopThread
 from harness.engines.protocol import Sampling
@@ -43,7 +43,7 @@ class Refused(Exception):
 
 def create(plan: Plan, traces: Path) -> "OpenAI":
     """The client of a benchmark run; `traces` stays empty, since a server's profiler cannot be reached."""
-    return OpenAI(plan.config, plan.max_model_len, model.load_tokenizer(plan.config), sampling_of(plan))
+    return OpenAI(plan.config, plan.max_model_len, checkpoint.load_tokenizer(plan.config), sampling_of(plan))
 
 
 class OpenAI(LoopThread):
@@ -57,10 +57,10 @@ class OpenAI(LoopThread):
         self.tokenizer = tokenizer
         self.name = f"the client of {', '.join(config.endpoint)}"
         self.version = ""
-        self.args: dict[str, Any] = {}
+        self.args: dict[str, object] = {}
         self.sampling = sampling or Sampling(config.max_new_tokens)
         self.start_s = 0.0
-        self.heard_at = 0.0
+        self.last_response_at = 0.0
         self.servers: list[Server] = []
         self._client = Client(config, self.sampling, tokenizer, len(tokenizer))
         self._remote: list[RemoteClient] = []
@@ -68,7 +68,7 @@ class OpenAI(LoopThread):
 
     def start(self, watch: Callable[[], None] = lambda: None) -> None:
         """Finds out what the servers are and how they take prompts. Raises UsageError, EndpointError."""
-        allow_files(self.config.max_in_flight * len(self.config.endpoint))
+        raise_open_file_limit(self.config.max_in_flight * len(self.config.endpoint))
         self.open_loop()
         begin = time.monotonic()
         self.wait(self.spawn(self._start()), watch)
@@ -80,23 +80,23 @@ class OpenAI(LoopThread):
 
     async def _start(self) -> None:
         self._client.open()
-        self._places = asyncio.Semaphore(self.config.max_in_flight * len(self.config.endpoint))
-        asked = Discovery(self.config, self._client.session)
+        self._slots = asyncio.Semaphore(self.config.max_in_flight * len(self.config.endpoint))
+        discovery = Discovery(self.config, self._client.session)
         until = time.monotonic() + (self.config.wait_ready or 0.0)
         for address in self.config.endpoint:
-            await asked.ready(address, until)
-        self.servers = [await asked.discover(address, self.max_model_len) for address in self.config.endpoint]
+            await discovery.ready(address, until)
+        self.servers = [await discovery.discover(address, self.max_model_len) for address in self.config.endpoint]
         for server in self.servers:
             server.form = await self._probe(server)
-        same(self.servers, "serve different models", lambda server: server.model)
-        same(self.servers, "take prompts differently", lambda server: str(server.form))
+        require_identical(self.servers, "serve different models", lambda server: server.model)
+        require_identical(self.servers, "take prompts differently", lambda server: str(server.form))
         first = self.servers[0]
         self._client.form, self._client.model = first.form or self._client.form, first.model
         versions = sorted({f"{server.name} {server.version}".strip() for server in self.servers})
         self.name = f"the client of {', '.join(versions)} at {', '.join(self.config.endpoint)}"
         self.args = {
             "server": ", ".join(versions),
-            "serves": excerpt(first.model),
+            "serves": error_message(first.model),
             "endpoints": [server.address for server in self.servers],
             "exchange": str(self._client.form),
             "client_processes": self.config.clients,
@@ -106,7 +106,7 @@ class OpenAI(LoopThread):
     async def _open(self) -> None:
         await asyncio.gather(*(client.open() for client in self._remote))
 
-    async def _probe(self, server: Server) -> Form:
+    async def _probe(self, server: Server) -> RequestFormat:
         """The best form that the server takes, tried as the run will ask. Raises UsageError."""
         refused: object = ""
         for form in (replace(each, switches=NO_CACHE.get(server.name, ())) for each in forms(self.config.endpoint_api)):
@@ -127,7 +127,7 @@ class OpenAI(LoopThread):
         """Whether the run's requests are streamed: a trial's never are."""
         return (False, True) if self.config.scenario_rules.streaming else (False,)
 
-    async def _tried(self, server: Server, form: Form, stream: bool) -> bool:
+    async def _tried(self, server: Server, form: RequestFormat, stream: bool) -> bool:
         """Whether a small answer comes with its token ids. Raises Refused, or UsageError where no other form helps."""
         prompt = self.tokenizer.encode(GREETING)
         content = prompt if form.ids_in else self._client.text(prompt)
@@ -173,7 +173,7 @@ class OpenAI(LoopThread):
         self, prompt: list[int], max_new_tokens: int | None, stream: bool
     ) -> AsyncIterator[Sequence[int]]:
         """What the server with the least load answers, by way of the client with the fewest requests."""
-        async with self._places:
+        async with self._slots:
             server = min(self.servers, key=lambda server: server.load)
             client = min(self._clients, key=lambda client: client.in_flight)
             server.in_flight += 1
@@ -182,7 +182,7 @@ class OpenAI(LoopThread):
             started = False
             try:
                 async for tokens in client.answer(server.address, prompt, max_new_tokens, stream):
-                    self.heard_at = time.monotonic()
+                    self.last_response_at = time.monotonic()
                     server.unstarted -= not started
                     started = True
                     yield tokens
@@ -198,7 +198,7 @@ class OpenAI(LoopThread):
         raise UsageError("--profile: a server's own profiler cannot be read from here.")
 
     @property
-    def running(self) -> EngineState:
+    def engine_state(self) -> EngineState:
         """What a client cannot see is unknown."""
         unknown = "unknown"
         return EngineState(precision=unknown, quantization=unknown, kv_cache_dtype=unknown, prefix_caching=None)
@@ -211,7 +211,7 @@ class OpenAI(LoopThread):
             self.config.max_in_flight, small.sequences if small else self.config.max_in_flight
         )
 
-    def expose(self) -> list[str]:
+    def prometheus_metrics(self) -> list[str]:
         """The servers' own metrics, of those that serve any."""
         with contextlib.suppress(TimeoutError):
             return self.spawn(self._exposed()).result(timeout=2 * METRICS_S)
@@ -242,23 +242,23 @@ class OpenAI(LoopThread):
         """Ends the connections."""
         if self.servers:
             with contextlib.suppress(TimeoutError):
-                self.spawn(self._leave()).result(timeout=IDLE_S)
+                self.spawn(self._disconnect()).result(timeout=IDLE_S)
         for client in self._remote:
             client.close()
         self.stop_loop()
 
-    async def _leave(self) -> None:
-        await asyncio.gather(self._client.session.close(), *(client.leave() for client in self._remote))
+    async def _disconnect(self) -> None:
+        await asyncio.gather(self._client.session.close(), *(client.disconnect() for client in self._remote))
 
 
-def same(servers: Sequence[Server], trouble: str, what: Callable[[Server], str]) -> None:
+def require_identical(servers: Sequence[Server], trouble: str, what: Callable[[Server], str]) -> None:
     """Raises UsageError where `what` differs between servers: they share one load, and must be alike."""
     found = {what(server): server.address for server in servers}
     if len(found) > 1:
         raise UsageError(f"the endpoints {trouble}: {'; '.join(f'{at}: {value}' for value, at in found.items())}.")
 
 
-def allow_files(connections: int) -> None:
+def raise_open_file_limit(connections: int) -> None:
     """Raises this process's limit of open files to hold a connection each. Raises UsageError where it may not."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     need = connections + SPARE_FILES

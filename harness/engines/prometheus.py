@@ -79,12 +79,12 @@ class Reader:
         self._before: dict[str, list[float]] = {}
         self._seconds = 0.0
 
-    def row(self, seconds: float, expositions: Iterable[str]) -> list[float | None]:
+    def values(self, seconds: float, expositions: Iterable[str]) -> list[float | None]:
         """The columns at a time; None where the engine does not tell, or there is nothing yet to compare with."""
         now = samples(expositions)
-        row = [self._value(column, now, seconds) for column in COLUMNS]
+        values = [self._value(column, now, seconds) for column in COLUMNS]
         self._before, self._seconds = now, seconds
-        return row
+        return values
 
     def _value(self, column: Column, now: dict[str, list[float]], seconds: float) -> float | None:
         if column.how == "ratio":
@@ -99,10 +99,10 @@ class Reader:
         return None if total is None else round(column.scale * total / over, 2)
 
     def _increase(self, now: dict[str, list[float]], sources: Sequence[str]) -> float | None:
-        known = [source for source in sources if source in now and source in self._before]
-        if not known:
+        common = [source for source in sources if source in now and source in self._before]
+        if not common:
             return None
-        return max(0.0, sum(sum(now[source]) - sum(self._before[source]) for source in known))
+        return max(0.0, sum(sum(now[source]) - sum(self._before[source]) for source in common))
 
 
 def samples(expositions: Iterable[str]) -> dict[str, list[float]]:

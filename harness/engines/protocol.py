@@ -1,4 +1,4 @@
-"""What a benchmark asks of an engine."""
+"""The interface of an engine to the benchmark."""
 
 import asyncio
 from collections import Counter
@@ -49,10 +49,10 @@ class Engine(Protocol):
 
     name: str
     version: str
-    args: dict[str, Any]
+    args: dict[str, object]
     sampling: Sampling
     start_s: float
-    heard_at: float  # when it last answered anything, by time.monotonic
+    last_response_at: float  # when it last answered anything, by time.monotonic
     kernels: dict[str, str]  # once started: its attention backend and linear kernel, as far as it tells
     cautions: list[str]  # once started: what its user should know of its settings
     loop: asyncio.AbstractEventLoop
@@ -79,14 +79,14 @@ class Engine(Protocol):
         """Turns the engine's own profiler on, or off, which writes its trace. Raises EngineError."""
 
     @property
-    def running(self) -> EngineState:
+    def engine_state(self) -> EngineState:
         """What the engine made of its arguments and the checkpoint."""
 
     @property
     def concurrency(self) -> int:
         """Most requests computed at once, over all replicas."""
 
-    def expose(self) -> list[str]:
+    def prometheus_metrics(self) -> list[str]:
         """Its own metrics in Prometheus' text format, a text for each server; none where it keeps none. From any thread
         but its own."""
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from harness.common.errors import UsageError
 
-SHARED = Path("/dev/shm")
+SHM = Path("/dev/shm")
 CHUNKS, CHUNK_MIB = 10, 16  # of a message queue, one for each engine: vLLM 0.32, `MessageQueue` and its executor
 MIB = 2**20
 
@@ -19,12 +19,12 @@ def needed(engines: int, workers: int, on_gpus: bool) -> int:
 def check(engines: int, workers: int, on_gpus: bool) -> None:
     """Raises UsageError where less is free than those engines take."""
     try:
-        place = os.statvfs(SHARED)
+        place = os.statvfs(SHM)
     except OSError:  # no such place on this system
         return
     free, need = place.f_bavail * place.f_frsize, needed(engines, workers, on_gpus)
     if free < need:
         raise UsageError(
-            f"{SHARED} has {free / MIB:,.0f} MiB free, and vLLM's processes need {need / MIB:,.0f}: in a container, "
+            f"{SHM} has {free / MIB:,.0f} MiB free, and vLLM's processes need {need / MIB:,.0f}: in a container, "
             "start it with --shm-size=8g."
         )

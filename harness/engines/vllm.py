@@ -1,43 +1,36 @@
-"""vLLM's AsyncLLM in this process. The one file that knows its API; written for vLLM 0.32."""
+"""vLLM's AsyncLLM in this process. With `vllm_args` the one file that knows its API; written for vLLM 0.32."""
 
 import asyncio
 import contextlib
 import faulthandler
 import itertools
-import logging
 import math
 import os
 import threading
 import time
 import traceback
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-import psutil
-
-from harness.common.coerce import near
 from harness.common.errors import BenchmarkError, EngineError, UsageError, first_line
 from harness.common.processes import adopt_orphans, end_children
-from harness.common.system import gpus, has_amx
-from harness.config.engine import EngineConfig
+from harness.common.system import has_amx
 from harness.config.engine_state import EngineState
 from harness.config.plan import Plan
-from harness.engines import profiler, sampling_of
-from harness.engines.hosts import LOST, Links
+from harness.engines import sampling_of, vllm_args
+from harness.engines.hosts import CONNECTION_LOST, RemoteEngineConnections
 from harness.engines.loop import LoopThread
 from harness.engines.prometheus import SOURCES
 from harness.engines.protocol import GREEDY, Sampling
 from harness.engines.vllm_refusals import check_quantization, refusal
 from harness.runs.ending import by_signal
 
-DTYPES = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32"}
 # Other processes of the engine that may still be ending when it is closed get this long before they are killed.
 GRACE_S = 3.0
-ENDED = "vLLM's engine process ended unexpectedly"
-CPU_BLOCK = 32
+ENGINE_ENDED = "vLLM's engine process ended unexpectedly"
 EXTENSION = "worker_extension_cls"  # of --engine-arg: a class whose module each worker imports
 WORKER = "harness.engines.worker.Extension"
 RPC_S = 10.0
@@ -55,92 +48,9 @@ class ChoiceLogprobs:
     cached_tokens: int
 
 
-def args_for(plan: Plan) -> dict[str, object]:
-    """The arguments for vLLM's AsyncEngineArgs of a benchmark run.
-
-    Prefix caching is off unless asked for: the benchmark repeats its samples, and answers from the cache would
-    flatter every number.
-    """
-    args = base_args(plan.config, plan.max_model_len, plan.tensor_parallel_size, plan.data_parallel_size)
-    args |= {"enable_prefix_caching": False, "disable_log_stats": not plan.config.extra_metrics}
-    if (small := plan.config.model_spec.small) and not gpus():
-        args["enforce_eager"] = True  # compiling so small a model for a CPU takes longer than the run
-        args.setdefault("max_num_seqs", small.sequences)
-    if plan.config.seed is not None:
-        args["seed"] = plan.config.seed
-    return args | extra_args(plan.config)
-
-
-def choosing_args(config: EngineConfig, max_model_len: int, parallel: tuple[int, int], seed: int) -> dict[str, object]:
-    """The arguments for vLLM's AsyncEngineArgs of an engine that is asked with `Engine.choose`.
-
-    Prompts share their beginnings, so prefix caching is on; log-probabilities are those after the restriction.
-    """
-    args = base_args(config, max_model_len, *parallel)
-    args |= {"enable_prefix_caching": True, "logprobs_mode": "processed_logprobs", "seed": seed}
-    if not gpus():
-        args["block_size"] = CPU_BLOCK  # only whole blocks are shared, and vLLM's own choice on a CPU is 128 tokens
-        if config.model_spec.small:
-            args["enforce_eager"] = True
-    return args | extra_args(config)
-
-
-def base_args(config: EngineConfig, max_model_len: int, tensor_parallel: int, data_parallel: int) -> dict[str, object]:
-    """What every use of the engine sets."""
-    args: dict[str, object] = {
-        "model": config.model_path,
-        "dtype": DTYPES[config.precision],
-        "quantization": None if config.quantization == "none" else config.quantization,
-        "kv_cache_dtype": config.kv_cache_dtype,
-        "load_format": config.load_format,
-        "trust_remote_code": config.trust_remote_code,
-        "tensor_parallel_size": tensor_parallel,
-        "data_parallel_size": data_parallel,
-        "max_model_len": max_model_len,
-        "gpu_memory_utilization": config.memory_share,
-        "disable_log_stats": True,
-    }
-    if not gpus() and config.gpu_memory_utilization == "auto" and "VLLM_CPU_KVCACHE_SPACE" not in os.environ:
-        # vLLM would take this share of main memory, which other programs need too.
-        args["kv_cache_memory_bytes"] = (
-            small.cache_bytes if (small := config.model_spec.small) else psutil.virtual_memory().available // 4
-        )
-    for name in ("max_num_seqs", "max_num_batched_tokens"):
-        if (value := getattr(config, name)) is not None:
-            args[name] = value
-    return args
-
-
-def extra_args(config: EngineConfig) -> dict[str, object]:
-    """What --engine-arg gives, its keys checked with vLLM."""
-    if not config.engine_arg:
-        return {}
-    from vllm import AsyncEngineArgs
-
-    known = [item.name for item in fields(AsyncEngineArgs)]
-    for key in config.engine_args:
-        if key not in known:
-            raise UsageError(f"--engine-arg {key}: this vLLM has no such argument{near(key, known)}")
-    return config.engine_args
-
-
-def unknown(arguments: Iterable[str], variables: Iterable[str]) -> str:
-    """Which engine arguments and VLLM_ variables the installed vLLM does not have, in words; empty if it has all."""
-    logging.disable()  # what vLLM says of the machine while it is imported does not matter here
-    try:
-        from vllm import AsyncEngineArgs, envs
-    finally:
-        logging.disable(logging.NOTSET)
-    known = {item.name for item in fields(AsyncEngineArgs)}
-    missing = [f"no engine argument {name}" for name in arguments if name not in known]
-    settable = envs.environment_variables
-    missing += [f"no variable {name}" for name in variables if name.startswith("VLLM_") and name not in settable]
-    return f"this vLLM has {', '.join(missing)}" if missing else ""
-
-
 def create(plan: Plan, traces: Path) -> "VLLM":
     """The engine of a benchmark run; with --profile, one that leaves its profiler's traces in that folder."""
-    args = args_for(plan) | (profiler.args(traces) if plan.config.profile else {})
+    args = vllm_args.args_for(plan) | (vllm_args.profiler(traces) if plan.config.profile else {})
     return VLLM(args, sampling_of(plan), plan.config.scenario_rules.streaming)
 
 
@@ -154,10 +64,10 @@ class VLLM(LoopThread):
         self.args = args
         self.streaming = streaming
         self.sampling = sampling
-        self.heard_at = 0.0
+        self.last_response_at = 0.0
         self._ids = itertools.count()
         self._llm: Any = None
-        self._links: Links | None = None
+        self._links: RemoteEngineConnections | None = None
         self.start_s = 0.0
         self.version = ""
 
@@ -168,7 +78,7 @@ class VLLM(LoopThread):
         begin = time.monotonic()
         self.wait(self.spawn(self._start()), watch)
         if "data_parallel_size_local" in self.args:
-            self._links = Links(self._llm.engine_core)
+            self._links = RemoteEngineConnections(self._llm.engine_core)
         self.start_s = time.monotonic() - begin
 
     async def _start(self) -> None:
@@ -187,7 +97,7 @@ class VLLM(LoopThread):
         self.sample_with(self.sampling)
         self._prompt = tokens_input
         # Between the first token and the end nobody looks: one output each is enough.
-        args: dict[str, Any] = {"stream_interval": self.sampling.max_new_tokens, **self.args}
+        args: dict[str, object] = {"stream_interval": self.sampling.max_new_tokens, **self.args}
         self.cautions += [AMX_LOST] if current_platform.is_cpu() and EXTENSION in args and has_amx() else []
         args = {EXTENSION: WORKER, **args}
         if isinstance(settings := args.get("profiler_config"), dict):
@@ -228,12 +138,12 @@ class VLLM(LoopThread):
 
         @cache
         def params(kind: RequestOutputKind, max_new_tokens: int | None) -> SamplingParams:
-            asked = sampling.of(max_new_tokens)
+            wanted = sampling.of(max_new_tokens)
             return SamplingParams(
-                temperature=asked.temperature,
-                max_tokens=asked.max_new_tokens,
-                min_tokens=asked.min_new_tokens,
-                ignore_eos=asked.exact,
+                temperature=wanted.temperature,
+                max_tokens=wanted.max_new_tokens,
+                min_tokens=wanted.min_new_tokens,
+                ignore_eos=wanted.exact,
                 detokenize=False,
                 output_kind=kind,
             )
@@ -254,7 +164,7 @@ class VLLM(LoopThread):
         async for output in self._outputs(prompt, self._delta(max_new_tokens)):
             yield output.outputs[0].token_ids
 
-    async def choose(self, prompt: list[int], choices: list[int]) -> "ChoiceLogprobs":
+    async def score_choices(self, prompt: list[int], choices: list[int]) -> "ChoiceLogprobs":
         """The next token, restricted to the ids in `choices` (at most 20). Raises EngineError when the engine is dead.
 
         Takes an engine started with `choosing_args`.
@@ -280,7 +190,7 @@ class VLLM(LoopThread):
     async def _outputs(self, prompt: list[int], params: Any) -> AsyncIterator[Any]:
         try:
             async for output in self._llm.generate(self._prompt(prompt), params, str(next(self._ids))):
-                self.heard_at = time.monotonic()
+                self.last_response_at = time.monotonic()
                 yield output
         except (asyncio.CancelledError, GeneratorExit):
             raise
@@ -290,7 +200,7 @@ class VLLM(LoopThread):
             raise EngineError(f"vLLM failed while answering: {first_line(error)}") from error
 
     @property
-    def running(self) -> EngineState:
+    def engine_state(self) -> EngineState:
         """What vLLM made of its arguments and the checkpoint."""
         setup = self._llm.vllm_config
         speculation = setup.speculative_config
@@ -327,7 +237,7 @@ class VLLM(LoopThread):
         setup = self._llm.vllm_config
         return int(setup.scheduler_config.max_num_seqs * setup.parallel_config.data_parallel_size)
 
-    def expose(self) -> list[str]:
+    def prometheus_metrics(self) -> list[str]:
         """vLLM's own metrics, which it keeps in this process, if it was told to keep any."""
         if self.args["disable_log_stats"]:
             return []
@@ -339,8 +249,8 @@ class VLLM(LoopThread):
     def failure(self) -> str | None:
         """Why the engine will answer no more; None while it lives."""
         if self._links and self._links.broken:
-            return LOST
-        return f"{ENDED}{self._death()}" if self._llm is not None and self._llm.errored else None
+            return CONNECTION_LOST
+        return f"{ENGINE_ENDED}{self._death()}" if self._llm is not None and self._llm.errored else None
 
     def _death(self) -> str:
         """By which signal, if vLLM can tell."""

@@ -35,6 +35,6 @@ class Extension:
 def linear_kernel(module: Any) -> str:
     """The kernel class that a layer's method holds, or, where it holds none, the method's own class."""
     holders = [holder for holder in (module.quant_method, getattr(module, "scheme", None)) if holder is not None]
-    held = (value for holder in holders for value in vars(holder).values())
-    kernels = [type(value).__name__ for value in held if type(value).__module__.startswith(KERNELS)]
+    attributes = (value for holder in holders for value in vars(holder).values())
+    kernels = [type(value).__name__ for value in attributes if type(value).__module__.startswith(KERNELS)]
     return kernels[0] if kernels else type(holders[-1]).__name__ if holders else "none"

@@ -1,1 +1,1 @@
-"""Verdicts beside LoadGen's: the accuracy gate, compliance tests. May import results and below."""
+"""Verdicts in addition to LoadGen's: the accuracy gate, compliance tests. May import results and below."""

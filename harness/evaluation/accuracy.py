@@ -11,7 +11,7 @@ import zlib
 from array import array
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
 from multiprocessing import get_context
 from pathlib import Path
@@ -28,12 +28,11 @@ from harness.config.checkpoint import load_tokenizer
 from harness.config.engine import EngineConfig
 from harness.config.models import DEFAULT_MODEL
 from harness.config.plan import Plan
-from harness.results.summary import ScoresFile
+from harness.results.verdicts import Accuracy, Check, ScoresFile, Verdict
 from harness.workloads.cnn_dailymail import Library, from_json
 
 LARGEST_LOG = 2**32  # bytes of an accuracy log
 Splitter = Literal["nltk punkt_tab", "built-in"]
-Verdict = Literal["PASS", "FAIL", "INCONCLUSIVE", "NOT JUDGED"]
 
 
 @dataclass(frozen=True)
@@ -140,7 +139,7 @@ def score(texts: Sequence[str], references: Sequence[str], workers: int | None =
     size = -(-len(pairs) // (4 * workers))
     chunks = [pairs[start : start + size] for start in range(0, len(pairs), size)]
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        return [row for rows in pool.map(rouge, chunks) for row in rows]
+        return [scores for rows in pool.map(rouge, chunks) for scores in rows]
 
 
 def totals(rows: Sequence[tuple[float, ...]]) -> mlperf.Scores:
@@ -153,19 +152,6 @@ def totals(rows: Sequence[tuple[float, ...]]) -> mlperf.Scores:
 RESAMPLES = 1000
 CONFIDENCE = 0.95
 WORST = 10
-
-
-@dataclass(frozen=True)
-class GateCheck:
-    """One score against what it must keep to. `interval` is the bootstrap's, and only where not all samples ran."""
-
-    name: str
-    score: float
-    reference: float
-    low: float
-    high: float | None
-    interval: tuple[float, float] | None
-    verdict: Verdict
 
 
 def intervals(values: Any, seed: int = 0) -> Any:
@@ -183,7 +169,7 @@ def intervals(values: Any, seed: int = 0) -> Any:
     return np.percentile(weights @ values, [tail, 100 - tail], axis=0).T
 
 
-def judge(rows: Sequence[tuple[float, ...]], task: mlperf.Task, high_accuracy: bool = False) -> list[GateCheck]:
+def judge(rows: Sequence[tuple[float, ...]], task: mlperf.Task, high_accuracy: bool = False) -> list[Check]:
     """Each score against its bounds: by the official rule on the whole set, by its bootstrap interval on a part."""
     scores, bounds = totals(rows), mlperf.bounds(task.reference, high_accuracy)
     part = len(rows) / task.samples
@@ -198,8 +184,18 @@ def judge(rows: Sequence[tuple[float, ...]], task: mlperf.Task, high_accuracy: b
             low, high, reference = bounds.gen_len[0] * part, bounds.gen_len[1] * part, reference * part
         value = getattr(scores, name)
         interval = (value, value) if spread is None else (float(spread[column][0]), float(spread[column][1]))
-        found = verdict(interval, low, high) if whole or len(rows) >= mlperf.FEW else "INCONCLUSIVE"
-        checks.append(GateCheck(name, value, reference, low, high, None if whole else interval, found))
+        found = verdict(interval, low, high) if whole or len(rows) >= mlperf.FEWEST_BOOTSTRAPPED else "INCONCLUSIVE"
+        checks.append(
+            Check(
+                name=name,
+                score=value,
+                reference=reference,
+                low=low,
+                high=high,
+                interval=None if whole else interval,
+                verdict=found,
+            )
+        )
     return checks
 
 
@@ -212,43 +208,12 @@ def verdict(interval: tuple[float, float], low: float, high: float | None) -> Ve
     return "INCONCLUSIVE"
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """The accuracy of one run, as `rouge.json` keeps it."""
-
-    verdict: Verdict
-    checks: list[GateCheck]
-    samples: int
-    full_set: bool
-    high_accuracy: bool
-    generated_tokens: int
-    characters: int
-    at_token_limit: int
-    splitter: Splitter
-    note: str = ""
-
-    @property
-    def headline(self) -> str:
-        """The verdict and what it rests on, in one line."""
-        rouge = ", ".join(
-            f"{check.name} {check.score:.2f}{' (approximate)' if check.name in self.approximate else ''}"
-            for check in self.checks
-            if check.name in mlperf.ROUGE
-        )
-        return f"{self.verdict}{f' ({self.note})' if self.note else ''}: {rouge}"
-
-    @property
-    def approximate(self) -> list[str]:
-        """Scores that depend on the sentence splitter and were made without NLTK's."""
-        return [] if self.splitter == "nltk punkt_tab" else ["rougeLsum", "gen_len"]
-
-
-def overall(checks: Sequence[GateCheck]) -> Verdict:
+def overall(checks: Sequence[Check]) -> Verdict:
     """The worst verdict of all."""
     return max((check.verdict for check in checks), key=("PASS", "INCONCLUSIVE", "FAIL").index)
 
 
-def evaluate(folder: Path, plan: Plan, library: Library, tokenizer: Any) -> Evaluation:
+def evaluate(folder: Path, plan: Plan, library: Library, tokenizer: Any) -> Accuracy:
     """Scores the accuracy log in `folder` and judges it; leaves rouge.json and samples.csv beside it."""
     answers = read_log(folder / "mlperf_log_accuracy.json", len(library))
     texts = to_text(answers, tokenizer)
@@ -265,7 +230,9 @@ def evaluate(folder: Path, plan: Plan, library: Library, tokenizer: Any) -> Eval
     elif plan.config.dummy_weights or plan.random_weights:
         kind = "dummies" if plan.config.dummy_weights else "random"
         note = f"the weights are {kind}: the answers, and so the scores, mean nothing"
-    result = Evaluation(
+    splitter = sentence_splitter()[0]
+    result = ScoresFile(
+        schema_version=SCHEMA,
         verdict="NOT JUDGED" if note else overall(checks),
         checks=checks,
         samples=len(answers),
@@ -274,12 +241,12 @@ def evaluate(folder: Path, plan: Plan, library: Library, tokenizer: Any) -> Eval
         generated_tokens=sum(len(answer.tokens) for answer in answers),
         characters=int(totals(rows).gen_len),
         at_token_limit=stops.count("length"),
-        splitter=sentence_splitter()[0],
+        splitter=splitter,
+        approximate=[] if splitter == "nltk punkt_tab" else ["rougeLsum", "gen_len"],
         note=note,
+        log=digest(folder / "mlperf_log_accuracy.json"),
     )
-    log = digest(folder / "mlperf_log_accuracy.json")
-    kept = asdict(result) | {"approximate": result.approximate, "log": log, "schema_version": SCHEMA}
-    write_json(folder / "rouge.json", ScoresFile(**kept).flat())
+    write_json(folder / "rouge.json", result.flat())
     lengths = [len(prompt) for prompt in library.prompts]
     with (folder / "samples.csv").open("w", newline="") as file:
         table = csv.writer(file)

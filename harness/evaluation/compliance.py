@@ -9,9 +9,10 @@ samples per second, and where queries are sent one by one LoadGen's estimate of 
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
+
+from pydantic import JsonValue
 
 from harness.common.errors import LoadGenError
 from harness.common.files import read_json, write_json, write_text
@@ -20,14 +21,13 @@ from harness.config.plan import Plan
 from harness.evaluation.accuracy import LARGEST_LOG, decode_hex
 from harness.loadgen import log as loadgen_log
 from harness.loadgen import request_times
+from harness.results.verdicts import Audit, Compliance
 from harness.runs.folder import FOLDER
 
 if TYPE_CHECKING:
-    from harness.loadgen.session import Bench
+    from harness.loadgen.session import LoadGenSession
 
-Test = Literal["test04", "test06"]
-
-LOGGED = 100  # samples of a TEST06 run, all of them logged
+LOGGED_SAMPLES = 100  # samples of a TEST06 run, all of them logged
 PERFORMANCE_MODE = 2
 AUDIT_SEED = 720381539243781796
 NOISE = 0.1  # TEST04: how much faster than ordinary samples the repeated one may be
@@ -36,40 +36,25 @@ ESTIMATES = {"SingleStream": "early_stopping_latency_ss", "MultiStream": "early_
 RESULT = "result.json"
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What `result.json` keeps of a compliance test; `checks` holds each check's verdict, None where it has none."""
-
-    test: Test
-    passed: bool
-    checks: dict[str, bool | None]
-    facts: dict[str, float]
-
-    @property
-    def headline(self) -> str:
-        failed = ", ".join(name for name, passed in self.checks.items() if passed is False)
-        return f"{self.test.upper()}: {'PASS' if self.passed else f'FAIL ({failed})'}"
-
-
-def run(bench: "Bench", plan: Plan, test: Test, eos: int, loaded: Sequence[int]) -> Outcome:
-    """Runs the test on the bench's engine and judges it. `eos` is the id of the tokenizer's end-of-text token.
+def run_compliance(session: "LoadGenSession", plan: Plan, test: Audit, eos: int, loaded: Sequence[int]) -> Compliance:
+    """Runs the test on the session's engine and judges it. `eos` is the id of the tokenizer's end-of-text token.
 
     TEST04 needs the performance test before it, whose samples LoadGen `loaded` in this order. Leaves result.json and
     the verification's text beside the logs.
     """
     if test == "test06":
-        folder = bench.test(test, plan, consistency_audit()).folder
+        folder = session.test(test, plan, consistency_audit()).folder
         outcome, text = judge_test06(folder, eos, plan.config.scenario_rules.reported)
         name = "verify_accuracy.txt"
     else:
-        reference = bench.folder.path / FOLDER["performance"]
-        sample = ordinary_sample(reference, [len(prompt) for prompt in bench.library.prompts])
-        folder = bench.test(test, plan, caching_audit(loaded.index(sample))).folder
+        reference = session.folder.path / FOLDER["performance"]
+        sample = typical_sample(reference, [len(prompt) for prompt in session.library.prompts])
+        folder = session.test(test, plan, caching_audit(loaded.index(sample))).folder
         outcome, text = judge_test04(folder, reference, sample)
         name = "verify_performance.txt"
-    folder = bench.folder.path / FOLDER[test]
+    folder = session.folder.path / FOLDER[test]
     write_text(folder / name, text)
-    write_json(folder / RESULT, asdict(outcome))
+    write_json(folder / RESULT, outcome.model_dump())
     return outcome
 
 
@@ -84,8 +69,8 @@ def consistency_audit() -> str:
         {
             "mode": PERFORMANCE_MODE,
             "accuracy_log_rng_seed": AUDIT_SEED,
-            "accuracy_log_sampling_target": LOGGED,
-            "min_query_count": LOGGED,
+            "accuracy_log_sampling_target": LOGGED_SAMPLES,
+            "min_query_count": LOGGED_SAMPLES,
             "min_duration": 0,
             "sample_concatenate_permutation": 0,
         }
@@ -104,7 +89,7 @@ def caching_audit(index: int) -> str:
     )
 
 
-def judge_test06(folder: Path, eos: int, streaming: bool) -> tuple[Outcome, str]:
+def judge_test06(folder: Path, eos: int, streaming: bool) -> tuple[Compliance, str]:
     """TEST06's verdict on the accuracy log in `folder`, and the text that the submission checker reads.
 
     Raises LoadGenError where the log holds other than the samples asked for.
@@ -116,8 +101,8 @@ def judge_test06(folder: Path, eos: int, streaming: bool) -> tuple[Outcome, str]
         counts = [entry["token_count"] for entry in entries]
     except (OSError, ValueError, RecursionError, TypeError, KeyError) as error:
         raise LoadGenError(f"{path}: not the log of a TEST06 run: {type(error).__name__}: {error}.") from None
-    if len(entries) < LOGGED:
-        raise LoadGenError(f"{path}: {len(entries)} samples logged; TEST06 asks for {LOGGED}.")
+    if len(entries) < LOGGED_SAMPLES:
+        raise LoadGenError(f"{path}: {len(entries)} samples logged; TEST06 asks for {LOGGED_SAMPLES}.")
     checks = {
         "first token": all(map(starts_as_reported, entries, answers)) if streaming else None,
         "end of text at most once": all(trailing(answer, eos) <= 1 for answer in answers),
@@ -128,7 +113,8 @@ def judge_test06(folder: Path, eos: int, streaming: bool) -> tuple[Outcome, str]
     names = ("First token check", "EOS check", "Sample length check")
     lines = [f"{name} pass: {verdict}" for name, verdict in zip(names, said, strict=True)]
     lines.append(f"TEST06 verification {'complete' if passed else 'failed'}")
-    return Outcome("test06", passed, checks, {"samples": len(entries), "eos": eos}), "\n".join(lines) + "\n"
+    facts: dict[str, JsonValue] = {"samples": len(entries), "eos": eos}
+    return Compliance(test="test06", passed=passed, checks=checks, facts=facts), "\n".join(lines) + "\n"
 
 
 def starts_as_reported(entry: Mapping[str, object], answer: Sequence[int]) -> bool:
@@ -144,7 +130,7 @@ def trailing(answer: Sequence[int], token: int) -> int:
     return next((n for n, other in enumerate(reversed(answer)) if other != token), len(answer))
 
 
-def ordinary_sample(folder: Path, prompts: Sequence[int]) -> int:
+def typical_sample(folder: Path, prompts: Sequence[int]) -> int:
     """The sample whose prompt and answer are nearest to the mean lengths of the performance test in `folder`.
 
     `prompts` holds each sample's prompt length, in tokens.
@@ -160,7 +146,7 @@ def ordinary_sample(folder: Path, prompts: Sequence[int]) -> int:
     return min(answers, key=distance)
 
 
-def judge_test04(folder: Path, reference: Path, sample: int) -> tuple[Outcome, str]:
+def judge_test04(folder: Path, reference: Path, sample: int) -> tuple[Compliance, str]:
     """TEST04's verdict on the logs in `folder` against those of the performance test, and its text.
 
     As officially, an INVALID result proves nothing and fails. Raises LogError for logs of two scenarios.
@@ -169,15 +155,16 @@ def judge_test04(folder: Path, reference: Path, sample: int) -> tuple[Outcome, s
     repeated = loadgen_log.read(folder, ordinary.scenario, ordinary.mode)
     before, after = speed(ordinary), speed(repeated)
     noise = LATENCY_NOISE if ordinary.scenario in ESTIMATES else NOISE
-    checks = {
+    checks: dict[str, bool | None] = {
         "performance test is VALID": bool(ordinary.valid),
         "test of the repeated sample is VALID": bool(repeated.valid),
         "no faster than ordinary samples": 0 < after < before * (1 + noise),
     }
     passed = all(checks.values())
     text = f"reference score = {before}\ntest score = {after}\nTEST {'PASS' if passed else 'FAIL'}\n"
-    facts = {"sample": sample, "samples_per_sec": after, "reference_samples_per_sec": before, "allowed": 1 + noise}
-    return Outcome("test04", passed, dict(checks), facts), text
+    rates: dict[str, JsonValue] = {"samples_per_sec": after, "reference_samples_per_sec": before}
+    facts = {"sample": sample} | rates | {"allowed": 1 + noise}
+    return Compliance(test="test04", passed=passed, checks=checks, facts=facts), text
 
 
 def speed(result: loadgen_log.TestResult) -> float:

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness.common.files import read, write_json
-from harness.loadgen import log as loadgen_log
 from harness.loadgen import request_times
 from harness.loadgen.log import Latency
 from harness.loadgen.request_times import spread
+from harness.loadgen.trace import TRACE
 
 FILE = "client_times.json"
 
@@ -26,9 +26,9 @@ def write(folder: Path, issued: Sequence[float], sent: Sequence[float], due: Seq
     write_json(folder / FILE, {name: [round(time - begin, 6) for time in times] for name, times in columns.items()})
 
 
-def of(folder: Path) -> Latency | None:
+def client_delays(folder: Path) -> Latency | None:
     """The delays of a test in milliseconds; None where they were not recorded. Raises LogError, UsageError."""
-    if not (folder / FILE).exists() or not (folder / loadgen_log.TRACE).exists():
+    if not (folder / FILE).exists() or not (folder / TRACE).exists():
         return None
     times, samples = read(folder / FILE, dict[str, list[float]]), request_times.samples(folder)
     issued, sent = times.get("issued_s", []), times.get("sent_s", [])

@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import mlperf_loadgen as lg
 
@@ -14,7 +13,7 @@ from harness.loadgen.sut import SUT
 from harness.runs.folder import Test
 
 # What a plan changes from test to test: its key in a user.conf, and LoadGen's attributes, by units of one in the key's.
-CHANGING: dict[str, tuple[tuple[str, ...], int]] = {
+CHANGING_SETTINGS: dict[str, tuple[tuple[str, ...], int]] = {
     "min_duration": (("min_duration_ms",), 1),
     "min_query_count": (("min_query_count",), 1),
     "performance_sample_count_override": (("performance_sample_count_override",), 1),
@@ -31,7 +30,7 @@ def changing(plan: Plan) -> dict[str, int | float]:
         "target_qps": offline_rate(plan) if plan.config.scenario_rules.scheduled else plan.target_qps,
         "target_latency": plan.expected_latency_ms,
     }
-    if plan.config.scenario_rules.several:
+    if plan.config.scenario_rules.multi_sample_queries:
         values["samples_per_query"] = plan.samples_per_query
     if plan.samples != mlperf.OFFICIAL[plan.config.category].samples or plan.config.scenario_rules.timed_here:
         values["performance_sample_count_override"] = plan.samples
@@ -53,13 +52,15 @@ def user_conf(plan: Plan) -> str:
     settings = {
         key: f"{value:.6g}" if isinstance(value, float) else str(value) for key, value in changing(plan).items()
     }
-    if plan.config.scenario_rules.several:
+    if plan.config.scenario_rules.multi_sample_queries:
         settings["target_latency_percentile"] = f"{100 * mlperf.MULTISTREAM_PERCENTILE:g}"
     if plan.limits and plan.limits != plan.config.scenario_rules.limits and plan.config.scenario_rules.reported:
         settings["ttft_latency"] = f"{plan.limits.ttft_ms:.6g}"
         settings["tpot_latency"] = f"{plan.limits.tpot_ms:.6g}"
-    many = plan.asked or plan.config.scenario_rules.timed_here
-    if many and not (plan.asked and plan.asked.whole_rounds):  # no more than the duration takes, not all of them
+    many = plan.request_set or plan.config.scenario_rules.timed_here
+    if many and not (
+        plan.request_set and plan.request_set.whole_rounds
+    ):  # no more than the duration takes, not all of them
         settings["sample_concatenate_permutation"] = "0"
     return "".join(f"{plan.loadgen_model}.{scenario}.{key} = {value}\n" for key, value in settings.items())
 
@@ -73,7 +74,7 @@ class LoadGenSettings:
 
     def __init__(self) -> None:
         self._read: lg.TestSettings | None = None
-        self._official: dict[str, Any] = {}  # values of mlperf.conf
+        self._official: dict[str, int | float] = {}  # values of mlperf.conf
 
     def of(self, plan: Plan, folder: Path) -> lg.TestSettings:
         """Those of a plan, whose user.conf is left in the folder. Raises LoadGenError."""
@@ -81,7 +82,7 @@ class LoadGenSettings:
         conf.write_text(user_conf(plan))
         settings = self._read = self._read or self.read(plan, conf)
         given = changing(plan)
-        for key, (names, unit) in CHANGING.items():
+        for key, (names, unit) in CHANGING_SETTINGS.items():
             for name in names:
                 official = self._official[name]
                 value = unit * given[key] if key in given else official
@@ -94,7 +95,7 @@ class LoadGenSettings:
         settings = lg.TestSettings()
         settings.scenario = getattr(lg.TestScenario, scenario)
         settings.FromConfig("", plan.loadgen_model, scenario, 0)  # mlperf.conf, which LoadGen itself reads only once
-        self._official = {name: getattr(settings, name) for names, _ in CHANGING.values() for name in names}
+        self._official = {name: getattr(settings, name) for names, _ in CHANGING_SETTINGS.values() for name in names}
         if settings.FromConfig(str(conf), plan.loadgen_model, scenario) != 0:
             raise LoadGenError(f"LoadGen refuses {conf}; its reasons are in mlperf_log_detail.txt.")
         settings.qsl_rng_seed = plan.seeds.qsl
@@ -110,7 +111,7 @@ def expected_queries(plan: Plan, mode: Test) -> int | None:
     return None if mode == "test06" else plan.queries
 
 
-def run(
+def run_test(
     mode: Test, settings: lg.TestSettings, sut: SUT, samples: int, folder: Path, watch: Callable[[], None]
 ) -> list[int]:
     """Runs one test to its end; returns the samples in the order that LoadGen loaded them.

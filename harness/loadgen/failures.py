@@ -56,7 +56,7 @@ def write(folder: Path, failed: dict[int, str]) -> None:
     write_json(folder / FILE, {str(order): said for order, said in sorted(failed.items())})
 
 
-def of(folder: Path) -> dict[int, str]:
+def failures_of(folder: Path) -> dict[int, str]:
     """The failures of a test; none where none were allowed. Raises UsageError."""
     found = read(folder / FILE, dict[str, str]) if (folder / FILE).exists() else {}
     return {int(order): said for order, said in found.items()}

@@ -14,9 +14,9 @@ from harness.loadgen.search import PROBE_S
 from harness.loadgen.target_rate import OFFLINE_MARGIN, STREAM_TRIAL, TRIAL_S, Trial
 from harness.runs.probe import Probe
 
-APART = 4  # the ratio of one level to the next, of those that are chosen here
-NEAR = 1.1  # the lowest level too high over the highest that held, where the search ends
-MOST = 16  # probes of a search
+LEVEL_RATIO = 4  # the ratio of one level to the next, of those that are chosen here
+FINAL_RATIO = 1.1  # the lowest level too high over the highest that held, where the search ends
+MOST_PROBES = 16  # probes of a search
 Request = tuple[list[int], int | None]  # as `Library.requests`
 
 
@@ -24,7 +24,7 @@ def chosen(given: Sequence[int], concurrency: int) -> list[int]:
     """The levels to test: those given, or else powers of four up to what the engine computes at once."""
     if given:
         return list(given)
-    powers = [APART**n for n in range(20) if APART**n < concurrency]
+    powers = [LEVEL_RATIO**n for n in range(20) if LEVEL_RATIO**n < concurrency]
     return [*powers, concurrency]
 
 
@@ -76,11 +76,11 @@ def highest(probe: Callable[[int], Probe], first: int, most: int) -> int | None:
     Latencies of a few hundred requests are noisy: a level holds, and one is too many, if a second probe of it says so
     too. Levels double from `first` until one is too many, then halve the gap.
     """
-    held: dict[int, list[bool]] = {}
+    verdicts: dict[int, list[bool]] = {}
 
     def holds(level: int) -> bool:
         """Tests a level once, and again where the first time does not agree with a second; two of three decide."""
-        said = held.setdefault(level, [])
+        said = verdicts.setdefault(level, [])
         said.append(within(probe(level)))
         if not said[0] and len(said) == 1:
             said.append(within(probe(level)))
@@ -89,15 +89,15 @@ def highest(probe: Callable[[int], Probe], first: int, most: int) -> int | None:
         return 2 * sum(said) > len(said)
 
     low, high, level = 0, most + 1, min(first, most)
-    while high - low > 1 and not (low and high / low <= NEAR) and len(held) < MOST:
+    while high - low > 1 and not (low and high / low <= FINAL_RATIO) and len(verdicts) < MOST_PROBES:
         if holds(level):
             low = level
         else:
             high = level
         level = min(2 * level, most) if high > most else math.isqrt(max(low, 1) * high)
         level = min(max(level, low + 1), high - 1)
-    while low and len(held[low]) < 2 and not holds(low):  # once was chance
-        low = max((level for level, said in held.items() if level < low and said[0]), default=0)
+    while low and len(verdicts[low]) < 2 and not holds(low):  # once was chance
+        low = max((level for level, said in verdicts.items() if level < low and said[0]), default=0)
     return low or None
 
 

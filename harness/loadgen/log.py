@@ -6,27 +6,28 @@ of mlperf_log_summary.txt is not.
 
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness.common.errors import BAD_INPUT, BenchmarkError, why
 from harness.common.reading import opened
 from harness.loadgen import validity
 
 DETAIL = "mlperf_log_detail.txt"
-TRACE = "mlperf_log_trace.json"
 MARK = ":::MLLOG "
 LARGEST_LOG = 2**36  # bytes; a trace has some 600 a query
 SEEDS = ("qsl", "sample_index", "schedule")
 PERCENTILES = ("50.00", "90.00", "95.00", "97.00", "99.00", "99.90")
 
 # The kinds of the entries that a result is read from.
-TEXTS = {"loadgen_version", "test_datetime", "effective_scenario", "effective_test_mode", "result_validity"}
-TEXTS |= {"result_invalid_reason", "early_stopping_result", "early_stopping_ttft_result", "early_stopping_tpot_result"}
-ONCE = ("result_", "effective_", "early_stopping")  # entries that no log has twice with different values
-ANSWERS = {*validity.ENTRY.values(), "requested_use_token_latencies"}
+TEXT_ENTRIES = {
+    *("loadgen_version", "test_datetime", "effective_scenario", "effective_test_mode", "result_validity"),
+    *("result_invalid_reason", "early_stopping_result", "early_stopping_ttft_result", "early_stopping_tpot_result"),
+}
+UNIQUE_ENTRIES = ("result_", "effective_", "early_stopping")  # entries that no log has twice with different values
+BOOLEAN_ENTRIES = {*validity.ENTRY.values(), "requested_use_token_latencies"}
 
 
 class LogError(BenchmarkError):
@@ -102,7 +103,15 @@ def finite(number: str | float) -> float | None:
 DECODER = json.JSONDecoder(parse_float=finite, parse_constant=lambda name: None)
 
 
-def records(path: Path) -> Iterator[dict[str, Any]]:
+class LogEntry(NamedTuple):
+    """One line of the log."""
+
+    key: str
+    value: Any
+    flags: Mapping[str, object]  # is_error, is_warning
+
+
+def records(path: Path) -> Iterator[LogEntry]:
     """The log's entries one by one, so that its size does not matter. Raises LogError."""
     try:
         with opened(path, LARGEST_LOG, encoding="utf-8") as lines:
@@ -115,7 +124,8 @@ def records(path: Path) -> Iterator[dict[str, Any]]:
                     entry = None
                 if not (isinstance(entry, dict) and isinstance(entry.get("key"), str) and "value" in entry):
                     raise LogError(f"{path}:{number}: a damaged entry; was the run cut short?")
-                yield entry
+                about = entry.get("metadata")
+                yield LogEntry(entry["key"], entry["value"], about if isinstance(about, dict) else {})
     except OSError as error:
         raise LogError(f"{path}: {why(error)}.") from None
     except UnicodeDecodeError:
@@ -133,13 +143,11 @@ def read(folder: Path, scenario: str = "", mode: str = "") -> TestResult:
     warnings: list[str] = []
     try:
         for entry in records(path):
-            add(values, entry["key"], entry["value"])
-            about = entry.get("metadata")
-            about = about if isinstance(about, dict) else {}
-            if about.get("is_error"):
-                errors.append(str(entry["value"]))
-            elif about.get("is_warning"):
-                warnings.append(str(entry["value"]))
+            add(values, entry.key, entry.value)
+            if entry.flags.get("is_error"):
+                errors.append(str(entry.value))
+            elif entry.flags.get("is_warning"):
+                warnings.append(str(entry.value))
         if any(name not in values for name in ("loadgen_version", "effective_scenario", "effective_test_mode")):
             raise LogError(f"{path}: no LoadGen test in it (empty, cut short, or of another program).")
         if not all(name in values for name in last_entries(values)):
@@ -158,13 +166,13 @@ def add(values: Entries, key: str, value: Any) -> None:
     """Keeps an entry. Raises ValueError for one that contradicts another, or is not of the kind LoadGen writes."""
     if key == "loadgen_version" and key in values:
         raise ValueError("the logs of two tests in one")
-    twice = key.startswith(ONCE) and key in values
+    twice = key.startswith(UNIQUE_ENTRIES) and key in values
     if twice and (key == "result_validity" or values[key] != value or type(values[key]) is not type(value)):
         raise ValueError(f"{key} stands twice, as {values[key]!r:.40} and as {value!r:.40}")
     number = type(value) in (int, float) and abs(value) < 2**64  # LoadGen's integers are of 64 bits
-    if key in TEXTS:
+    if key in TEXT_ENTRIES:
         right = isinstance(value, str)
-    elif key in ANSWERS:
+    elif key in BOOLEAN_ENTRIES:
         right = isinstance(value, bool)
     elif key.startswith(("result_", "generated_")):
         right = number or value is None
@@ -216,19 +224,21 @@ class ScenarioEntries:
     samples: str | None  # a second
     tokens: str = "result_completed_tokens_per_second"
     seconds: Callable[[Entries, int | None], float | None] = between
-    several: bool = False  # a query holds several samples
+    multi_sample_queries: bool = False  # a query holds several samples
     edges: str = "result_{}_latency_ns"
     percentiles: str = "result_{}_percentile_latency_ns"
 
 
 SCENARIOS = {
-    "Offline": ScenarioEntries("result_samples_per_second", "result_tokens_per_second", until_the_last, several=True),
+    "Offline": ScenarioEntries(
+        "result_samples_per_second", "result_tokens_per_second", until_the_last, multi_sample_queries=True
+    ),
     "Server": ScenarioEntries("result_completed_samples_per_sec"),
     "SingleStream": ScenarioEntries("result_qps_with_loadgen_overhead"),
     "MultiStream": ScenarioEntries(
         None,
         seconds=one_by_one,
-        several=True,
+        multi_sample_queries=True,
         edges="result_{}_query_latency_ns",
         percentiles="result_{}_percentile_per_query_latency_ns",
     ),
@@ -247,8 +257,8 @@ def interpret(values: Entries, errors: list[str], warnings: list[str]) -> TestRe
     """The entries of one finished test as a result. Raises ValueError, TypeError or KeyError where they make none."""
     found, verdict = entries(values), values.get("result_validity")
     failed = validity.failed(values)
-    for name, known in (("effective_scenario", SCENARIOS), ("effective_test_mode", MODES)):
-        if values[name] not in known:
+    for name, allowed in (("effective_scenario", SCENARIOS), ("effective_test_mode", MODES)):
+        if values[name] not in allowed:
             raise ValueError(f"{name} is {values[name]!r:.40}, which LoadGen does not have")
     if (counted := values.get("num_errors") or 0) > len(errors):
         errors = [*errors, f"{counted:,} errors were counted (num_errors), of which the log shows {len(errors):,}"]
@@ -257,7 +267,7 @@ def interpret(values: Entries, errors: list[str], warnings: list[str]) -> TestRe
     if verdict == "VALID" and failed:
         raise ValueError(f"result_validity is VALID beside {validity.ENTRY[failed[0]]}, which is false")
     queries = values.get("result_query_count")
-    each = values.get("generated_samples_per_query") if found.several else 1
+    each = values.get("generated_samples_per_query") if found.multi_sample_queries else 1
     samples = queries and each and queries * each
     spent = found.seconds(values, samples)
     mean_rate = finite(samples / spent) if samples and spent else None
@@ -298,58 +308,3 @@ def latency(values: Entries, edge: str, percentile: str) -> Latency | None:
         return None
     found = Latency(*(values[name] / 1e6 for name in names))
     return found if found.min >= 0 else None  # what LoadGen made of answers without a second token, or a first
-
-
-@dataclass(frozen=True)
-class Sample:
-    """One query as LoadGen's trace has it; times in milliseconds since the first entry of the trace."""
-
-    order: int  # of issue
-    index: int  # in the sample library
-    scheduled_ms: float
-    ttft_ms: float | None
-    latency_ms: float
-    delay_ms: float = 0.0  # from its scheduled time until LoadGen issued it
-    failed: bool = False  # its times are those of its failure
-
-
-def read_trace(folder: Path) -> list[Sample]:
-    """Every sample of a test, in the order of issue, from LoadGen's own trace. Raises LogError.
-
-    The trace is JSON with one event a line. A sample's first token is a Token_Latency event with the same scheduled
-    time (Server), or a Token event with the same number (SingleStream), before the Sample event that closes it.
-    """
-    path = folder / TRACE
-    by_time: dict[tuple[float, int], float] = {}
-    by_number: dict[int, float] = {}
-    samples = []
-    ended = False
-    try:
-        with opened(path, LARGEST_LOG, encoding="utf-8") as lines:
-            for line in lines:
-                ended = ended or '"LastTrace"' in line
-                if '"Token_Latency"' in line:
-                    event = read_event(line)
-                    delay = event["args"]["issue_delay"]
-                    by_time[event["ts"], delay] = (delay + event["args"]["issue_to_done"]) / 1e6
-                elif '"ph":"b"' in line and ('"Sample"' in line or '"Token"' in line):
-                    event = read_event(line)
-                    about = event["args"]
-                    number, done = int(about["sample_seq"]), about["complete_ns"] / 1e6
-                    if event["name"] == "Token":
-                        by_number[number] = done
-                        continue
-                    first = by_time.pop((event["ts"], about["issue_start_ns"]), by_number.pop(number, None))
-                    index, delay = int(about["sample_idx"]), about["issue_start_ns"] / 1e6
-                    samples.append(Sample(number, index, event["ts"] / 1e3, first, done, delay))
-    except OSError as error:
-        raise LogError(f"{path}: {why(error)}.") from None
-    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
-        raise LogError(f"{path}: a damaged entry; was the run cut short?") from None
-    if not ended:
-        raise LogError(f"{path}: not a whole trace; was the run cut short?")
-    return sorted(samples, key=lambda sample: sample.order)
-
-
-def read_event(line: str) -> Any:
-    return DECODER.decode(line.rstrip().rstrip(","))

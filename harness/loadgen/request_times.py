@@ -14,12 +14,12 @@ from pathlib import Path
 from harness.common.files import read, read_columns
 from harness.loadgen import failures
 from harness.loadgen import log as loadgen_log
-from harness.loadgen.log import Latency, LogError, Sample, TestResult
+from harness.loadgen.log import Latency, LogError, TestResult
+from harness.loadgen.trace import TRACE, Sample, read_trace
 
 REQUESTS, ISSUED = "requests.csv", "issued.json"
 COLUMNS = ("sample", "prompt_tokens", "output_tokens", "sent_s", "first_token_s", "done_s")
 DUE = "due_s"
-HALF = 2
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,12 @@ class SteadyPart:
 def write(folder: Path, rows: Sequence[tuple[int, int, int, float, float, float]], due: Sequence[float] = ()) -> None:
     """Keeps `COLUMNS` of each request, in the order of issue, and when each was `due`, if there was such a time; times
     by any one clock, in seconds."""
-    begin = min(due or [row[3] for row in rows], default=0.0)
+    begin = min(due or [request[3] for request in rows], default=0.0)
     with (folder / REQUESTS).open("w", newline="") as file:
         table = csv.writer(file)
         table.writerow([*COLUMNS, *([DUE] if due else [])])
-        for row, *more in zip(rows, *([due] if due else []), strict=True):
-            table.writerow([*row[:3], *(f"{time - begin:.6f}" for time in (*row[3:], *more))])
+        for request, *more in zip(rows, *([due] if due else []), strict=True):
+            table.writerow([*request[:3], *(f"{time - begin:.6f}" for time in (*request[3:], *more))])
 
 
 def samples(folder: Path) -> list[Sample]:
@@ -56,15 +56,15 @@ def samples(folder: Path) -> list[Sample]:
     """
     if (folder / REQUESTS).exists():
         return own(folder)
-    found = loadgen_log.read_trace(folder)
+    found = read_trace(folder)
     if (folder / ISSUED).exists() and read(folder / ISSUED, list[int]) != [sample.index for sample in found]:
-        raise LogError(f"{folder}: {loadgen_log.TRACE} and {ISSUED} are of different tests: their samples differ.")
+        raise LogError(f"{folder}: {TRACE} and {ISSUED} are of different tests: their samples differ.")
     return marked(found, folder)
 
 
 def marked(found: list[Sample], folder: Path) -> list[Sample]:
     """The same, with those that failed told as such."""
-    failed = failures.of(folder)
+    failed = failures.failures_of(folder)
     return [replace(sample, failed=place in failed) for place, sample in enumerate(found)] if failed else found
 
 
@@ -75,15 +75,17 @@ def own(folder: Path) -> list[Sample]:
     rows = zip(columns["sample"], begin, columns["first_token_s"], columns["done_s"], strict=True)
     found = [
         Sample(order, int(index), 1e3 * sent, 1e3 * (first - sent), 1e3 * (done - sent))
-        for order, (index, sent, first, done) in enumerate(tuple(float(cell or 0.0) for cell in row) for row in rows)
+        for order, (index, sent, first, done) in enumerate(
+            tuple(float(cell or 0.0) for cell in cells) for cells in rows
+        )
     ]
     return marked(found, folder)
 
 
 def dues(folder: Path) -> list[float]:
     """When each request of `requests.csv` was due, in the order of issue; none where there was no such time."""
-    known = read_columns(folder / REQUESTS).get(DUE, [])
-    return [due for due in known if due is not None]
+    column = read_columns(folder / REQUESTS).get(DUE, [])
+    return [due for due in column if due is not None]
 
 
 def with_own_times(result: TestResult, folder: Path, counts: Sequence[int]) -> TestResult:
@@ -159,7 +161,7 @@ def steady(found: Sequence[Sample], counts: Sequence[int], at_once: int) -> Stea
     )
     first, last = at_once - 1, len(done) - at_once - 1
     begin, end = done[first][0], done[last][0]
-    middle = (begin + end) / HALF
+    middle = (begin + end) / 2
     if not begin < middle < end:
         return None
     halves = [
@@ -168,7 +170,7 @@ def steady(found: Sequence[Sample], counts: Sequence[int], at_once: int) -> Stea
     ]
     if not halves[0]:
         return None
-    return SteadyPart(begin, end, sum(halves) / HALF, halves[1] / halves[0])
+    return SteadyPart(begin, end, sum(halves) / 2, halves[1] / halves[0])
 
 
 def within(found: Sequence[Sample], counts: Sequence[int], part: SteadyPart) -> tuple[list[Sample], list[int]]:

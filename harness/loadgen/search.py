@@ -17,8 +17,10 @@ STEP = 1.2  # while one side alone is known; the second is this squared, and so 
 LOWEST = 0.1  # of the first rate; where that does not hold either, the limits are out of reach
 CLOSE = 1.02  # of the estimate: a rate confirmed within this ends the search
 BRACKET = 1.04  # ratio of the lowest rate too fast to the highest that held at which it ends, too
-SHARP, OVERLOAD, SHARP_S = 0.01, 1.15, 60.0  # a capacity known no better than this is measured again, so, for so long
-NEAR = 1.06  # of the highest rate that held: an estimate within this is worth a long probe
+SHARP, OVERLOAD, SHARP_S = 0.01, 1.15, 90.0  # a capacity known no better than this is measured again, so, for so long
+LASTING_S = 54.0  # of a probe whose waits are more than chance
+AGAIN, SAME = 2, 1.005  # a rate within this that fell is tried for so many times as long, if at all
+NEAR = 1.06  # of the highest rate that held: an estimate within this, though no queue tells it, is worth a long probe
 MOST = 12
 MARGIN = 0.993  # of a rate that just did not hold, or where a limit is just reached: a full test sees more than a probe
 PROBE_S, LONG_S = 30.0, 120.0  # three and one of them in four minutes
@@ -61,7 +63,7 @@ def following(goal: Goal, done: Sequence[Probe], start: float) -> tuple[float, f
     if longer := prolonged(last, goal):
         return last.load, longer
     low, high = bracket(goal, done)
-    fastest = max(done, key=lambda probe: probe.load)
+    fastest = max(done, key=lambda probe: (probe.load, probe.seconds or 0.0))
     known = capacity(done)
     if high is None or (known is None and queued(fastest, goal)):
         rate = fastest.load * (step(len(done)) if high is None else STEP)
@@ -69,7 +71,7 @@ def following(goal: Goal, done: Sequence[Probe], start: float) -> tuple[float, f
     if (
         known
         and known.completed_error > SHARP * known.completed
-        and not any(probe.capacity and long(probe) for probe in done)
+        and not any(long(probe) and probe.load > known.completed for probe in done)
     ):
         return OVERLOAD * known.completed, max(SHARP_S, goal.short(known.completed), least)
     rate = wanted(goal, done)
@@ -78,14 +80,15 @@ def following(goal: Goal, done: Sequence[Probe], start: float) -> tuple[float, f
         return None if high.load <= lowest else (max(rate, lowest), max(goal.short(rate), least))
     if any(tells(probe, rate, goal, done) for probe in done):
         return None
-    sure = known is not None or rate <= NEAR * low.rate
+    sure = known is not None or rate <= NEAR * low.rate or by_sharing(goal, trusted(done)) is not None
     seconds = confirm_s(rate, goal, done) if sure else goal.short(rate)
-    return rate, max(seconds, least)
+    fell = max((probe.seconds or 0.0 for probe in done if not probe.held and probe.load <= SAME * rate), default=0.0)
+    return rate, max(seconds, least, min(AGAIN * fell, goal.lasts(rate)))
 
 
 def long(probe: Probe) -> bool:
     """Whether a probe lasted for so long that its waits are more than chance."""
-    return (probe.seconds or math.inf) >= 0.9 * SHARP_S
+    return (probe.seconds or math.inf) >= LASTING_S
 
 
 def step(count: int) -> float:
@@ -103,11 +106,18 @@ def wanted(goal: Goal, probes: Sequence[Probe]) -> float:
     """The rate that is worth a full test by all that is known: the estimate, below what was too fast."""
     low, high = bracket(goal, probes)
     rate = estimate(goal, probes)
-    if high is None or rate <= MARGIN * high.rate:
+    if high is None or rate <= MARGIN * too_fast(high, goal):
         return rate
     if low is None:
         return high.rate / step(sum(not probe.held for probe in probes))
-    return math.sqrt(low.rate * high.rate) if high.rate > BRACKET * low.rate else min(low.rate, MARGIN * high.rate)
+    return math.sqrt(low.load * high.load) if high.load > BRACKET * low.load else min(low.load, MARGIN * high.load)
+
+
+def too_fast(probe: Probe, goal: Goal) -> float:
+    """The rate that a probe showed to be too fast: as sent, which chance makes higher or lower than the one wanted, or
+    the wanted one, if a full test would not send it otherwise."""
+    full = (probe.seconds or math.inf) >= 0.9 * goal.lasts(probe.load)
+    return min(probe.rate, probe.load) if full else probe.rate
 
 
 def settled_s(probes: Sequence[Probe]) -> float:
@@ -148,6 +158,8 @@ def capacity(probes: Sequence[Probe]) -> Queue | None:
 def outdone(completed: float, probe: Probe) -> bool:
     """Whether a probe kept up with more than what was taken for the capacity, for so long that it would have shown."""
     if not (probe.held and probe.settled and probe.seconds and probe.rate > completed):
+        return False
+    if probe.queue and probe.queue.completed - probe.queue.completed_error <= completed:
         return False
     return probe.seconds >= telling_s(probe.rate, 1 - completed / probe.rate)
 

@@ -13,13 +13,11 @@ from harness.common.errors import EmptyAnswerError, EngineError
 from harness.common.progress import Display, Kind
 from harness.config.plan import Plan
 from harness.engines.protocol import Engine
-from harness.loadgen import client_delay, failures, queueing, request_times, sut, token_times
-from harness.loadgen import driver as loadgen
+from harness.loadgen import client_delay, driver, failures, queueing, request_times, sut, token_times
 from harness.loadgen.log import TestResult
 from harness.loadgen.probes import measured
-from harness.monitoring import background_load as others
-from harness.monitoring import recorder
-from harness.monitoring.background_load import Others
+from harness.monitoring import background_load, recorder
+from harness.monitoring.background_load import BackgroundLoad
 from harness.monitoring.watchdog import Watchdog
 from harness.runs import folder as results
 from harness.runs import probe
@@ -44,7 +42,7 @@ class Tested:
 
 
 @dataclass
-class Bench:
+class LoadGenSession:
     """An engine with samples to answer, and a folder for the logs; each call of `test` is one LoadGen test."""
 
     folder: results.RunFolder
@@ -52,9 +50,9 @@ class Bench:
     library: Library
     display: Display
     watchdog: Watchdog
-    make_sut: sut.Make = sut.create
-    taken_gpus: list[int] = field(default_factory=list)  # by other programs, before the engine started
-    settings: loadgen.LoadGenSettings = field(default_factory=loadgen.LoadGenSettings, init=False)
+    make_sut: sut.SUTFactory = sut.create
+    busy_gpus: list[int] = field(default_factory=list)  # by other programs, before the engine started
+    settings: driver.LoadGenSettings = field(default_factory=driver.LoadGenSettings, init=False)
 
     def test(self, mode: results.Test, plan: Plan, audit: str = "") -> Tested:
         """Runs one test to its end. Raises EngineError, BenchmarkError.
@@ -73,7 +71,7 @@ class Bench:
     def attempt(self, plan: Plan) -> tuple[Tested, TestResult, Probe]:
         """The performance test of the run, and what it came to."""
         tested = self.test("performance", plan)
-        result = token_times.read(tested.folder, plan.limits, plan.asked is not None)
+        result = token_times.read(tested.folder, plan.limits, plan.request_set is not None)
         return tested, result, self.point(tested, plan, result)
 
     def set_aside(self, attempt: Probe, number: int) -> Probe:
@@ -88,7 +86,7 @@ class Bench:
         folder = probe_folder(self.folder.sub("Probes"), load.partition(" ")[0])
         self.display.stage(f"probe at {load}, {short.length}", "load")
         tested = self.drive("performance", short, folder)
-        found = self.point(tested, short, token_times.read(folder, short.limits, short.asked is not None))
+        found = self.point(tested, short, token_times.read(folder, short.limits, short.request_set is not None))
         self.display.done(f"{load}: {'VALID' if found.valid else 'INVALID'}{found.why and f' ({found.why})'}")
         return found
 
@@ -99,7 +97,7 @@ class Bench:
         if plan.config.scenario_rules.capped and plan.concurrency:
             result, trend = request_times.without_ramps(result, tested.folder, tested.new_tokens, plan.concurrency)
         found = measured(result, plan, tested.queue, where)
-        delay = client_delay.of(tested.folder)
+        delay = client_delay.client_delays(tested.folder)
         return replace(found, joules_per_token=joules, trend=trend, client_delay_p99=delay.p99 if delay else None)
 
     def drive(self, mode: results.Test, plan: Plan, folder: Path) -> Tested:
@@ -111,13 +109,13 @@ class Bench:
         if isinstance(tested, sut.ScheduledSUT) and self.library.arrivals:
             tested.schedule = self.library.arrivals
         tested.timed, tested.max_failed = mode != "accuracy", plan.config.max_failed
-        if plan.running.prefix_caching:  # what one test computed is not to serve the next
+        if plan.engine_state.prefix_caching:  # what one test computed is not to serve the next
             self.engine.wait(self.engine.spawn(self.engine.reset_prefix_cache()), lambda: self.check(folder))
-        total = loadgen.expected_queries(plan, mode)
+        total = driver.expected_queries(plan, mode)
         tested.expected = total or 0
         rated = plan.config.scenario_rules.fixed_rate
         least_s = total / plan.target_qps if total and plan.target_qps and rated else 0.0
-        self.watchdog.rest()
+        self.watchdog.reset()
 
         def watch() -> None:
             self.display.tick(tested.counters, total, least_s=least_s)
@@ -126,15 +124,19 @@ class Bench:
             self.check(folder, busy=tested.counters.issued > tested.counters.completed)
 
         gpus = plan.watched_gpus
-        recorded = recorder.recording(folder / "machine.csv", plan.config.extra_metrics, self.engine.expose, gpus)
+        recorded = recorder.recording(
+            folder / "machine.csv", plan.config.extra_metrics, self.engine.prometheus_metrics, gpus
+        )
         before, told = recorder.joules(gpus), self.engine.told()
-        with recorded, self.others(plan) as load:
-            loaded = loadgen.run(mode, settings, tested, plan.samples, folder, watch)
-        for said in load.said:
-            self.display.say(said if plan.config.endpoint else f"{said}: {others.SLOWER}", style="yellow")
+        with recorded, self.background_load(plan) as load:
+            loaded = driver.run_test(mode, settings, tested, plan.samples, folder, watch)
+        for warning in load.warnings:
+            self.display.say(
+                warning if plan.config.endpoint else f"{warning}: {background_load.SLOWER_WARNING}", style="yellow"
+            )
         after = recorder.joules(gpus)
         used = None if before is None or after is None else round(after - before, 1)
-        facts = {"others_cpu_cores": load.cpu_cores, "others": load.said, "gpu_joules": used}
+        facts = {"others_cpu_cores": load.cpu_cores, "others": load.warnings, "gpu_joules": used}
         files.write_json(folder / "machine.json", facts)
         if counted := self.engine.told() - told:
             by_server = ServerUse.of(counted, tested.counters.completed - len(tested.failed))
@@ -155,15 +157,15 @@ class Bench:
         queue = queueing.observed(tested.issued_at, tested.completed_at) if rated else None
         return Tested(folder, loaded, tested.new_tokens, queue, used)
 
-    def others(self, plan: Plan) -> AbstractContextManager[Others]:
+    def background_load(self, plan: Plan) -> AbstractContextManager[BackgroundLoad]:
         """Watches what other programs use; behind an endpoint, whether the client itself is what is slow."""
         if plan.config.endpoint:
-            return others.client_watched()
-        return others.watched(self.taken_gpus, bool(system.gpus()))
+            return background_load.client_watched()
+        return background_load.watched(self.busy_gpus, bool(system.gpus()))
 
     def measure(self, work: Coroutine[Any, Any, Result]) -> Result:
         """The result of work on the engine outside LoadGen, watched as its tests are."""
-        self.watchdog.rest()
+        self.watchdog.reset()
 
         def watch() -> None:
             self.display.tick()
@@ -194,13 +196,13 @@ class Bench:
         if busy:
             self.watchdog.check()
         else:
-            self.watchdog.rest()
+            self.watchdog.reset()
         disk.check_space(folder)
 
 
 def described(plan: Plan) -> str:
     """The load of a test: its number, and of what."""
-    if plan.config.scenario_rules.several:
+    if plan.config.scenario_rules.multi_sample_queries:
         return f"{plan.samples_per_query} samples per query"
     if plan.config.scenario_rules.capped:
         return f"{plan.concurrency} in flight"

@@ -63,7 +63,7 @@ class SUT:
         self.engine.loop.call_soon_threadsafe(self.start, queries)
 
     def start(self, queries: "list[Query]") -> None:
-        """Sets every query going at once; runs on the engine's loop."""
+        """Starts every query at once; runs on the engine's loop."""
         for query in queries:
             self.run(self.attempt(query))
 
@@ -113,7 +113,7 @@ class SUT:
         return now
 
     def request(self, query: "Query") -> tuple[list[int], int | None]:
-        """What the engine is asked: the prompt, and the most tokens of its answer."""
+        """A request to the engine: the prompt, and the most tokens of its answer."""
         most = None if self.most_new_tokens is None else self.most_new_tokens[query.index]
         prompt = self.prompts[query.index]
         if self.salt:
@@ -229,7 +229,7 @@ class TimedSUT(SUT):
         self.complete(query, tokens)
 
     def talks(self, queries: Sequence[Query]) -> list[list[Query]]:
-        """What is asked one after the other: the turns of a conversation in their order; else each query alone."""
+        """Requests that follow one another: the turns of a conversation in their order; else each query alone."""
         if not self.conversations:
             return [[query] for query in queries]
         found: dict[tuple[int, int], list[Query]] = {}
@@ -297,14 +297,14 @@ class ScheduledSUT(TimedSUT):
             self.run(self.attempt(query))
 
 
-Make = Callable[[Engine, list[list[int]], Plan], SUT]
+SUTFactory = Callable[[Engine, list[list[int]], Plan], SUT]
 
 
 def create(engine: Engine, prompts: list[list[int]], plan: Plan) -> SUT:
     """The system under test of a scenario."""
     config = plan.config
     if config.scenario_rules.scheduled:
-        replay = plan.asked.replay if plan.asked else None
+        replay = plan.request_set.replay if plan.request_set else None
         return ScheduledSUT(engine, prompts, schedule=plan.schedule, by_sample=bool(replay and replay.each_its_own))
     if config.scenario_rules.capped:
         return CappedSUT(engine, prompts, at_once=plan.concurrency)

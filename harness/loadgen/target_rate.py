@@ -49,23 +49,23 @@ class Trial:
 
 def unused(config: RunConfig) -> list[str]:
     """What was given and plays no part in this scenario, a sentence each."""
-    flags = {"--server-target-qps": "fixed rate", "--offline-expected-qps": "all at once"}
+    flags = {"--server-target-qps": "poisson", "--offline-expected-qps": "burst"}
     given = {"--server-target-qps": config.server_target_qps, "--offline-expected-qps": config.offline_expected_qps}
     return [
         f"{name} is not used: --scenario {config.scenario} does not send at a rate of that kind"
-        for name, pace in flags.items()
-        if given[name] != "auto" and not config.scenario_rules.sends(pace)
+        for name, load_pattern in flags.items()
+        if given[name] != "auto" and not config.scenario_rules.sends(load_pattern)
     ]
 
 
 def needed(config: RunConfig) -> Need:
     """Which rate is `auto` and will be wanted. LoadGen sets the pace even of a Server accuracy test."""
-    pace, accuracy_only = config.scenario_rules.pace, config.mode == "accuracy"
-    if pace == "all at once":
+    load_pattern, accuracy_only = config.scenario_rules.load_pattern, config.mode == "accuracy"
+    if load_pattern == "burst":
         return "nothing" if accuracy_only or config.offline_expected_qps != "auto" else "offline"
-    if pace == "one by one":
+    if load_pattern == "sequential":
         return "nothing" if accuracy_only else "batches" if config.batches else "latency"
-    if pace == "fixed concurrency":
+    if load_pattern == "closed loop":
         return "nothing" if accuracy_only else "most" if config.concurrency == "max" else "levels"
     if config.scenario_rules.scheduled and (accuracy_only or config.own_rate):
         return "nothing"
@@ -89,7 +89,7 @@ class Known:
 
 def known_offline(plan: Plan, gpus: list[str], history: Iterable[Mapping[str, Any]]) -> Known | None:
     """What the history tells of the speed of this set-up on `gpus`; None where it tells nothing."""
-    offline = next(row.name for row in mlperf.SCENARIO.values() if row.pace == "all at once")
+    offline = next(row.name for row in mlperf.SCENARIO.values() if row.load_pattern == "burst")
     mine = {"gpus": gpus, "category": plan.config.category, "scenario": offline, "valid": True, "setup": plan.setup}
     last = None
     for line in history:
@@ -179,7 +179,7 @@ def from_trial(plan: Plan, trial: Trial) -> Plan:
         queries = trial.samples // plan.samples_per_query
         mean = 1000 * trial.seconds / queries
         expected = LATENCY_MARGIN * mean
-        each = f" of {plan.samples_per_query} samples" if plan.config.scenario_rules.several else ""
+        each = f" of {plan.samples_per_query} samples" if plan.config.scenario_rules.multi_sample_queries else ""
         return plan.noted(
             f"expected latency = {expected:.4g} ms ({LATENCY_MARGIN} x {mean:.4g} ms, the mean of {queries} "
             f"{'queries' if each else 'samples'}{each})",

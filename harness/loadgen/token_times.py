@@ -15,6 +15,7 @@ from harness.loadgen import failures, request_times
 from harness.loadgen import log as loadgen_log
 from harness.loadgen.log import TestResult
 from harness.loadgen.request_times import per_token, spread
+from harness.loadgen.trace import TRACE
 
 TOKENS = "tokens.json"
 ONE_TOKEN = "Number of tokens need to be greater than 1"  # LoadGen's error for each such answer
@@ -27,7 +28,7 @@ def read(folder: Path, limits: Limits | None, expected: bool, scenario: str = ""
     none. Raises LogError for logs that cannot be trusted, or are of another scenario or mode than given.
     """
     result, counts = loadgen_log.read(folder, scenario, mode), token_counts(folder)
-    failed = failures.of(folder)
+    failed = failures.failures_of(folder)
     if (folder / request_times.REQUESTS).exists() or (failed and traced(folder)):
         result = request_times.with_own_times(result, folder, counts)
     if failed:
@@ -46,7 +47,7 @@ def read(folder: Path, limits: Limits | None, expected: bool, scenario: str = ""
 
 def traced(folder: Path) -> bool:
     """Whether the times of each request are known."""
-    return any((folder / name).exists() for name in (loadgen_log.TRACE, request_times.REQUESTS))
+    return any((folder / name).exists() for name in (TRACE, request_times.REQUESTS))
 
 
 def token_counts(folder: Path) -> list[int]:

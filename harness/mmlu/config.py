@@ -12,7 +12,7 @@ from harness.mmlu.data import chosen_subjects
 
 @dataclass(frozen=True, kw_only=True)
 class MMLUConfig(EngineConfig):
-    """One evaluation, as asked for."""
+    """One evaluation, as its flags say."""
 
     max_model_len: int | Auto = flag(
         "auto", ENGINE, "answers", "Longest prompt plus answer, in tokens. auto: 4096; demo: 1024."

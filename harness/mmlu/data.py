@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from harness.common.coerce import near
+from harness.common.coerce import did_you_mean
 from harness.common.errors import UsageError
 from harness.common.reading import check_regular, opened
 
@@ -53,7 +53,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Data:
-    """What is asked, ordered by subject, and the examples shown before it."""
+    """The questions, ordered by subject, and the examples shown before each."""
 
     test: list[Question]
     examples: dict[str, list[Question]]
@@ -78,7 +78,7 @@ def chosen_subjects(text: str) -> list[str]:
     chosen: set[str] = set()
     for word in filter(None, (part.strip().lower().replace(" ", "_") for part in text.split(","))):
         if word not in groups and word not in DOMAIN_OF:
-            raise UsageError(f"--subjects: MMLU has no subject {word!r}{near(word, [*groups, *SUBJECTS])}")
+            raise UsageError(f"--subjects: MMLU has no subject {word!r}{did_you_mean(word, [*groups, *SUBJECTS])}")
         chosen.update(groups.get(word, [word]))
     if not chosen:
         raise UsageError("--subjects takes names of subjects or domains, with commas between them.")
@@ -100,10 +100,10 @@ def load(path: Path | None, subjects: Sequence[str], shots: int, limit: int | No
                 f"{source}: {subject} has {len(dev[subject])} dev questions; --num-fewshot {shots} needs {shots}."
             )
     whole = sum(map(len, test.values()))
-    asked = [question for subject in subjects for question in test[subject]]
+    questions = [question for subject in subjects for question in test[subject]]
     if limit is not None and limit < whole:
-        asked = spread(test, limit, seed)
-    return Data(asked, {subject: questions[:shots] for subject, questions in dev.items()}, whole, source)
+        questions = spread(test, limit, seed)
+    return Data(questions, {subject: questions[:shots] for subject, questions in dev.items()}, whole, source)
 
 
 def spread(test: dict[str, list[Question]], limit: int, seed: int) -> list[Question]:
@@ -125,26 +125,28 @@ def spread(test: dict[str, list[Question]], limit: int, seed: int) -> list[Quest
 def by_subject(found: Iterable[QuestionRow], subjects: Sequence[str]) -> dict[str, list[Question]]:
     """Checked questions of each subject, in the order they are stored."""
     questions: dict[str, list[Question]] = {subject: [] for subject in subjects}
-    for row in found:
-        if isinstance(row.subject, str) and row.subject in questions:
-            questions[row.subject].append(checked(row, len(questions[row.subject])))
+    for record in found:
+        if isinstance(record.subject, str) and record.subject in questions:
+            questions[record.subject].append(checked(record, len(questions[record.subject])))
     return questions
 
 
-def checked(row: QuestionRow, number: int) -> Question:
+def checked(record: QuestionRow, number: int) -> Question:
     """Raises UsageError, naming the row, unless it has a question, four choices and one of them as the answer."""
-    if not isinstance(row.text, str) or not row.text.strip():
-        raise UsageError(f"{row.where} has no question.")
+    if not isinstance(record.text, str) or not record.text.strip():
+        raise UsageError(f"{record.where} has no question.")
     if (
-        not isinstance(row.choices, list | tuple)
-        or len(row.choices) != 4
-        or not all(isinstance(choice, str) for choice in row.choices)
+        not isinstance(record.choices, list | tuple)
+        or len(record.choices) != 4
+        or not all(isinstance(choice, str) for choice in record.choices)
     ):
-        raise UsageError(f"{row.where} does not have four choices.")
-    answer = LETTERS.find(row.answer) if isinstance(row.answer, str) and len(row.answer) == 1 else row.answer
+        raise UsageError(f"{record.where} does not have four choices.")
+    answer = (
+        LETTERS.find(record.answer) if isinstance(record.answer, str) and len(record.answer) == 1 else record.answer
+    )
     if type(answer) is not int or not 0 <= answer < 4:
-        raise UsageError(f"{row.where}: the answer is {row.answer!r}, not one of A, B, C, D (or 0 to 3).")
-    return Question(row.subject, number, row.text, tuple(row.choices), answer)
+        raise UsageError(f"{record.where}: the answer is {record.answer!r}, not one of A, B, C, D (or 0 to 3).")
+    return Question(record.subject, number, record.text, tuple(record.choices), answer)
 
 
 def rows(path: Path | None, split: str, subjects: Sequence[str]) -> Iterator[QuestionRow]:

@@ -11,10 +11,10 @@ from harness.common.errors import DONE, UsageError
 from harness.common.files import as_json, write_json
 from harness.common.progress import Display
 from harness.common.secrets import hide_settings, hide_word
-from harness.config import checkpoint as model
-from harness.config.plan import parallelism
-from harness.engines import vllm
-from harness.mmlu import ask, prompts, report, scores
+from harness.config import checkpoint
+from harness.config.parallelism import parallelism
+from harness.engines import vllm, vllm_args
+from harness.mmlu import answers, prompts, report, scores
 from harness.mmlu import data as questions
 from harness.mmlu.config import MMLUConfig
 from harness.monitoring import engine_start
@@ -26,7 +26,7 @@ from harness.runs.folder import RunFolder
 def evaluate(config: MMLUConfig, run: RunFolder, before: Path | None, display: Display) -> int:
     """The way of one evaluation."""
     facts: dict[str, object] = {"command": processes.command_line(), "started": results.now(), "system": system.facts()}
-    record(config, run, facts)
+    record_evaluation(config, run, facts)
     display.say(f"MMLU, {config.model}, {config.num_fewshot}-shot")
 
     subjects = questions.chosen_subjects(config.subjects)
@@ -34,31 +34,31 @@ def evaluate(config: MMLUConfig, run: RunFolder, before: Path | None, display: D
     rows_before = scores.from_csv(before) if before else []
     if before:
         scores.check_comparable(rows_before, data.test)
-    tokenizer = model.load_tokenizer(config)
+    tokenizer = checkpoint.load_tokenizer(config)
     begin = time.perf_counter()
-    asked_for = prompts.build(data, config.num_fewshot, tokenizer, config.context)
+    scored_prompts = prompts.build(data, config.num_fewshot, tokenizer, config.context)
     facts["prompts_s"] = round(time.perf_counter() - begin, 3)
     letters = prompts.letter_tokens(tokenizer, prompts.text(data.test[0], []))
-    display.done(f"{len(asked_for):,} of {data.whole:,} questions on {len(subjects)} subjects from {data.source}")
+    display.done(f"{len(scored_prompts):,} of {data.whole:,} questions on {len(subjects)} subjects from {data.source}")
 
-    sizes = parallelism(config, system.gpus(), model.weight_bytes(config))
-    engine = vllm.VLLM(vllm.choosing_args(config, config.context, sizes, config.seed))
+    sizes = parallelism(config, system.gpus(), checkpoint.weight_bytes(config))
+    engine = vllm.VLLM(vllm_args.choosing_args(config, config.context, sizes, config.seed))
     engine_start.start(engine, run, config.stall_timeout, display)
     watchdog = Watchdog(engine, config.stall_timeout)
     display.stage("warming up", "load")
-    ask.warm_up(engine, letters, display, watchdog)
+    answers.warm_up(engine, letters, display, watchdog)
     display.stage("asking", "load")
-    asked = ask.ask(engine, asked_for, letters, display, run.path, watchdog)
-    display.done(f"{len(asked_for):,} questions in {asked.seconds:.1f} s")
+    answered = answers.collect_answers(engine, scored_prompts, letters, display, run.path, watchdog)
+    display.done(f"{len(scored_prompts):,} questions in {answered.seconds:.1f} s")
     display.stage("stopping vLLM")
     engine.close()
 
     display.stage("writing the report")
     facts |= {"engine_start_s": round(engine.start_s, 1), "engine_args": hide_settings(engine.args)}
-    record(config, run, facts)
-    rows = [scores.scored(answer, config.num_fewshot) for answer in asked.answers]
+    record_evaluation(config, run, facts)
+    rows = [scores.scored(answer, config.num_fewshot) for answer in answered.answers]
     changes = scores.compare(rows_before, rows) if before else []
-    summary = report.write(run, config, data, asked, rows, changes, before)
+    summary = report.write(run, config, data, answered, rows, changes, before)
     results.finish(run, report.history_line(run, summary), say=display.done)
     with results.or_say(display.done, f"{config.runs / 'index.md'} could not be written"):
         report.write_index(config.runs)
@@ -78,7 +78,7 @@ def earlier(config: MMLUConfig) -> Path | None:
     raise UsageError(f"--compare {config.compare}: no finished evaluation there, nor under {config.runs}.")
 
 
-def record(config: MMLUConfig, run: RunFolder, facts: Mapping[str, object]) -> None:
+def record_evaluation(config: MMLUConfig, run: RunFolder, facts: Mapping[str, object]) -> None:
     """Keeps config.json: every setting, `auto` resolved, and what is known of the run."""
     from harness.common.schema import SCHEMA
 

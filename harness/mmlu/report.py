@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from harness.common import files
 from harness.common.markdown import number, render
 from harness.common.progress import as_said
-from harness.mmlu.ask import AskedQuestions
+from harness.mmlu.answers import CollectedAnswers
 from harness.mmlu.config import MMLUConfig
 from harness.mmlu.data import DOMAIN_OF, DOMAINS, LETTERS, Data
 from harness.mmlu.scores import BINS, Score, ScoreChange, Scored, bins, grouped, overall, score, to_csv
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 COLORS = dict(zip(DOMAINS, (BLUE, ORANGE, "#4d9a57", "#8a63b0"), strict=True))
-LISTED = 20  # of the questions whose examples did not fit; samples.csv has them all
+LISTED_QUESTIONS = 20  # of the questions whose examples did not fit; samples.csv has them all
 
 
 def write(
     run: results.RunFolder,
     config: MMLUConfig,
     data: Data,
-    asked: AskedQuestions,
+    answered: CollectedAnswers,
     rows: Sequence[Scored],
     changes: Sequence[ScoreChange],
     before: Path | None,
@@ -44,11 +44,11 @@ def write(
     facts = files.read(run.path / "config.json", MMLUFacts)
     summary = Overall(
         **dict(overall(rows)),
-        questions_per_s=len(rows) / asked.seconds,
-        seconds=asked.seconds,
+        questions_per_s=len(rows) / answered.seconds,
+        seconds=answered.seconds,
         test_questions=data.whole,
         num_fewshot=config.num_fewshot,
-        notes=caveats(config, data, rows),
+        notes=deviations(config, data, rows),
     )
     domains, subjects = grouped(rows, "domain"), grouped(rows, "subject")
     with files.whole_or_nothing(run.path) as place:
@@ -60,10 +60,10 @@ def write(
         )
         files.write_text(place / "samples.csv", to_csv(rows))
         if config.details:
-            files.write_text(place / "details.jsonl", details(data, asked, rows))
+            files.write_text(place / "details.jsonl", details(data, answered, rows))
         if changes:
             files.write_json(place / "comparison.json", [asdict(change) for change in changes])
-        draw(place / "plots", rows, subjects)
+        draw_plots(place / "plots", rows, subjects)
         page = render(
             "mmlu.md.j2",
             run=run.name,
@@ -74,8 +74,8 @@ def write(
             subjects=subjects,
             domain_of=DOMAIN_OF,
             letters=LETTERS,
-            shortened=[row for row in rows if row.dropped],
-            listed=LISTED,
+            shortened=[question for question in rows if question.dropped],
+            listed=LISTED_QUESTIONS,
             changes=changes,
             before=before,
             earlier=settings_of(before) if before else {},
@@ -91,11 +91,11 @@ def settings_of(folder: Path) -> dict[str, JsonValue]:
     return files.read(path, MMLUFacts).config if path.exists() else {}
 
 
-def caveats(config: MMLUConfig, data: Data, rows: Sequence[Scored]) -> list[str]:
+def deviations(config: MMLUConfig, data: Data, rows: Sequence[Scored]) -> list[str]:
     """Why the number is not the model's MMLU score; empty where it is."""
     why = []
-    if config.model_spec.reservation:
-        why.append(config.model_spec.reservation)
+    if config.model_spec.deviation:
+        why.append(config.model_spec.deviation)
     if config.model_spec.mmlu and config.data is None:
         why.append("the demo's own questions")
     if config.dummy_weights:
@@ -104,27 +104,27 @@ def caveats(config: MMLUConfig, data: Data, rows: Sequence[Scored]) -> list[str]
         why.append(f"a sample of {len(data.test):,} of {data.whole:,} questions, seed {config.seed}")
     if (count := len({question.subject for question in data.test})) < len(DOMAIN_OF):
         why.append(f"{count} of {len(DOMAIN_OF)} subjects")
-    if cut := sum(bool(row.dropped) for row in rows):
+    if cut := sum(bool(question.dropped) for question in rows):
         why.append(f"{cut:,} of {len(rows):,} prompts with fewer than {config.num_fewshot} examples")
     return why
 
 
-def details(data: Data, asked: AskedQuestions, rows: Sequence[Scored]) -> str:
-    """details.jsonl: each question with its text, beside what was answered."""
+def details(data: Data, answered: CollectedAnswers, rows: Sequence[Scored]) -> str:
+    """details.jsonl: each question with its text and its answer."""
     lines = []
-    for answer, row in zip(asked.answers, rows, strict=True):
+    for answer, scored in zip(answered.answers, rows, strict=True):
         question = answer.prompt.question
         lines.append(
             {
-                "subject": row.subject,
-                "number": row.number,
+                "subject": scored.subject,
+                "number": scored.number,
                 "question": question.text,
                 "choices": question.choices,
-                "answer": row.answer,
-                "prediction": row.prediction,
-                "correct": row.correct,
-                "logprobs": dict(zip(LETTERS, row.logprobs, strict=True)),
-                "examples": [example.text for example in data.examples.get(row.subject, [])[: row.examples]],
+                "answer": scored.answer,
+                "prediction": scored.prediction,
+                "correct": scored.correct,
+                "logprobs": dict(zip(LETTERS, scored.logprobs, strict=True)),
+                "examples": [example.text for example in data.examples.get(scored.subject, [])[: scored.examples]],
             }
         )
     return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
@@ -171,21 +171,12 @@ def table(config: MMLUConfig, summary: Overall, rows: Sequence[Scored], changes:
     return page
 
 
-def draw(folder: Path, rows: Sequence[Scored], subjects: dict[str, Score]) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    style = {"axes.spines.top": False, "axes.spines.right": False, "grid.alpha": 0.25, "font.size": 10}
-    with pyplot.rc_context(style):
-        figures.save({"score_by_subject": by_subject(subjects), "calibration": calibration(rows)}, folder)
+def draw_plots(folder: Path, rows: Sequence[Scored], subjects: dict[str, Score]) -> None:
+    figures.save({"score_by_subject": by_subject(subjects), "calibration": calibration(rows)}, folder)
 
 
 def by_subject(subjects: dict[str, Score]) -> Any:
     """Accuracy by subject. One bar each, by domain, best first; the bars of error are 95 % intervals."""
-    from matplotlib import pyplot
-
     places, at = {}, 0.0
     for domain in DOMAINS:
         names = [name for name in subjects if DOMAIN_OF[name] == domain]
@@ -193,7 +184,7 @@ def by_subject(subjects: dict[str, Score]) -> Any:
             places[name] = at
             at += 1
         at += 0.8 if names else 0
-    figure, axes = pyplot.subplots(figsize=(9, 0.21 * at + 1.2))
+    figure, axes = figures.pyplot().subplots(figsize=(9, 0.21 * at + 1.2))
     for domain, color in COLORS.items():
         names = [name for name in places if DOMAIN_OF[name] == domain]
         parts = [subjects[name] for name in names]
@@ -217,7 +208,7 @@ def by_subject(subjects: dict[str, Score]) -> Any:
     axes.set_ylim(at - 0.9, -0.8)
     axes.set_xlim(0, 100)
     axes.set_xlabel("accuracy, % (95 % intervals; number of questions beside each name)")
-    axes.grid(axis="x")
+    axes.grid(axis="y", visible=False)
     axes.set_axisbelow(True)
     axes.tick_params(axis="y", length=0)
     axes.legend(loc="lower center", bbox_to_anchor=(0.35, 1.0), ncols=5, fontsize=8, frameon=False)
@@ -226,12 +217,10 @@ def by_subject(subjects: dict[str, Score]) -> Any:
 
 def calibration(rows: Sequence[Scored]) -> Any:
     """Accuracy by confidence."""
-    from matplotlib import pyplot
-
     parts = [part for part in bins(rows) if part]
     scores = [score(part) for part in parts]
-    sure = [sum(row.confidence for row in part) / len(part) for part in parts]
-    figure, (top, bottom) = pyplot.subplots(
+    sure = [sum(question.confidence for question in part) / len(part) for part in parts]
+    figure, (top, bottom) = figures.pyplot().subplots(
         2, 1, figsize=(6, 6), sharex=True, height_ratios=(3, 1), gridspec_kw={"hspace": 0.08}
     )
     top.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1, label="as sure as right")
@@ -240,10 +229,9 @@ def calibration(rows: Sequence[Scored]) -> Any:
     top.errorbar(sure, heights, yerr=ends, fmt="o", color=BLUE, capsize=2, label="answers, by tenths; 95 % intervals")
     top.set(ylabel="share right", ylim=(0, 1.02), title="Calibration")
     top.legend(loc="upper left", framealpha=0.9, fontsize=9)
-    bottom.hist([row.confidence for row in rows], bins=4 * BINS, range=(0, 1), color=BLUE, alpha=0.5)
+    bottom.hist([question.confidence for question in rows], bins=4 * BINS, range=(0, 1), color=BLUE, alpha=0.5)
     bottom.set(xlabel="confidence: probability of the chosen letter among the four", ylabel="answers", xlim=(0.2, 1.01))
     for axes in (top, bottom):
-        axes.grid()
         axes.set_axisbelow(True)
     figure.align_ylabels()
     return figure

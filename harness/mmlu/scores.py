@@ -11,7 +11,7 @@ from pathlib import Path
 from harness.common.errors import UsageError
 from harness.common.reading import opened
 from harness.common.schema import SCHEMA
-from harness.mmlu.ask import ChoiceAnswer
+from harness.mmlu.answers import ChoiceAnswer
 from harness.mmlu.data import DOMAINS, LETTERS, Question
 from harness.mmlu.summary import Answered, Shortened
 
@@ -90,7 +90,7 @@ def scored(answer: ChoiceAnswer, shots: int) -> Scored:
 
 def score(rows: Iterable[Scored]) -> Score:
     """The standard error is the sample standard deviation of right and wrong over sqrt(n): None for one question."""
-    hits = [row.correct for row in rows]
+    hits = [question.correct for question in rows]
     n, correct = len(hits), sum(hits)
     accuracy = correct / n
     error = math.sqrt(accuracy * (1 - accuracy) / (n - 1)) if n > 1 else None
@@ -108,16 +108,18 @@ def wilson(correct: int, n: int) -> tuple[float, float]:
 def grouped(rows: Sequence[Scored], name: str) -> dict[str, Score]:
     """Scores by `domain` or by `subject`, in the order of the domains, then of the alphabet."""
     groups: dict[str, list[Scored]] = {}
-    for row in sorted(rows, key=lambda row: (list(DOMAINS).index(row.domain), row.subject)):
-        groups.setdefault(getattr(row, name), []).append(row)
+    for question in sorted(rows, key=lambda question: (list(DOMAINS).index(question.domain), question.subject)):
+        groups.setdefault(getattr(question, name), []).append(question)
     return {key: score(group) for key, group in groups.items()}
 
 
 def overall(rows: Sequence[Scored]) -> Answered:
     """The numbers of overall.json that the answers alone give."""
     whole, subjects = score(rows), grouped(rows, "subject")
-    cut = [row for row in rows if row.dropped]
-    prompt_tokens, cached = (sum(getattr(row, name) for row in rows) for name in ("prompt_tokens", "cached_tokens"))
+    cut = [question for question in rows if question.dropped]
+    prompt_tokens, cached = (
+        sum(getattr(question, name) for question in rows) for name in ("prompt_tokens", "cached_tokens")
+    )
     return Answered(
         schema_version=SCHEMA,
         overall_accuracy=whole.accuracy,
@@ -127,11 +129,13 @@ def overall(rows: Sequence[Scored]) -> Answered:
         interval_95=(whole.low, whole.high),
         macro_average=sum(part.accuracy for part in subjects.values()) / len(subjects),
         subjects=len(subjects),
-        predictions={letter: Counter(row.prediction for row in rows)[letter] for letter in LETTERS},
-        answers={letter: Counter(row.answer for row in rows)[letter] for letter in LETTERS},
+        predictions={letter: Counter(question.prediction for question in rows)[letter] for letter in LETTERS},
+        answers={letter: Counter(question.answer for question in rows)[letter] for letter in LETTERS},
         calibration_error=calibration_error(rows),
-        ties=sum(row.tied for row in rows),
-        shortened_prompts=Shortened(questions=len(cut), examples_dropped=sum(len(row.dropped) for row in cut)),
+        ties=sum(question.tied for question in rows),
+        shortened_prompts=Shortened(
+            questions=len(cut), examples_dropped=sum(len(question.dropped) for question in cut)
+        ),
         prompt_tokens=prompt_tokens,
         cached_tokens=cached,
         cache_hit_rate=cached / prompt_tokens,
@@ -141,14 +145,14 @@ def overall(rows: Sequence[Scored]) -> Answered:
 def bins(rows: Sequence[Scored]) -> list[list[Scored]]:
     """The answers by confidence, in ten equal steps from 0 to 1; none can be below 0.25."""
     parts: list[list[Scored]] = [[] for _ in range(BINS)]
-    for row in rows:
-        parts[min(BINS - 1, int(row.confidence * BINS))].append(row)
+    for question in rows:
+        parts[min(BINS - 1, int(question.confidence * BINS))].append(question)
     return parts
 
 
 def calibration_error(rows: Sequence[Scored]) -> float:
     """Expected calibration error: how far confidence and accuracy are apart, on average over the answers."""
-    gaps = (sum(row.confidence - row.correct for row in part) for part in bins(rows))
+    gaps = (sum(question.confidence - question.correct for question in part) for part in bins(rows))
     return sum(map(abs, gaps)) / len(rows)
 
 
@@ -157,13 +161,20 @@ def to_csv(rows: Sequence[Scored]) -> str:
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(COLUMNS)
-    for row in rows:
+    for question in rows:
         table.writerow(
             [
-                *(row.subject, row.number, row.domain, row.answer, row.prediction, int(row.correct)),
-                *(f"{value:.6f}" for value in row.logprobs),
-                *(row.prompt_tokens, row.cached_tokens, f"{row.latency_s:.6f}", row.examples),
-                " ".join(map(str, row.dropped)),
+                *(
+                    question.subject,
+                    question.number,
+                    question.domain,
+                    question.answer,
+                    question.prediction,
+                    int(question.correct),
+                ),
+                *(f"{value:.6f}" for value in question.logprobs),
+                *(question.prompt_tokens, question.cached_tokens, f"{question.latency_s:.6f}", question.examples),
+                " ".join(map(str, question.dropped)),
             ]
         )
     return text.getvalue()
@@ -175,19 +186,19 @@ def from_csv(folder: Path) -> list[Scored]:
         with opened(folder / "samples.csv", 2**30) as file:
             return [
                 Scored(
-                    row["subject"],
-                    int(row["number"]),
-                    row["domain"],
-                    row["answer"],
-                    row["prediction"],
-                    tuple(float(row[f"logprob_{letter}"]) for letter in LETTERS),
-                    int(row["prompt_tokens"]),
-                    int(row["cached_tokens"]),
-                    float(row["latency_s"]),
-                    int(row["examples"]),
-                    tuple(map(int, row["dropped_examples"].split())),
+                    cells["subject"],
+                    int(cells["number"]),
+                    cells["domain"],
+                    cells["answer"],
+                    cells["prediction"],
+                    tuple(float(cells[f"logprob_{letter}"]) for letter in LETTERS),
+                    int(cells["prompt_tokens"]),
+                    int(cells["cached_tokens"]),
+                    float(cells["latency_s"]),
+                    int(cells["examples"]),
+                    tuple(map(int, cells["dropped_examples"].split())),
                 )
-                for row in csv.DictReader(file)
+                for cells in csv.DictReader(file)
             ]
     except OSError:
         raise UsageError(f"--compare {folder}: no samples.csv in it; it takes a finished evaluation.") from None
@@ -214,7 +225,7 @@ class ScoreChange:
 
 def check_comparable(before: Sequence[Scored], questions: Sequence[Question]) -> None:
     """Raises UsageError where an earlier run shares no question with these, or had other data."""
-    earlier = {row.key: row.answer for row in before}
+    earlier = {question.key: question.answer for question in before}
     common = [question for question in questions if (question.subject, question.number) in earlier]
     if not common:
         raise UsageError("--compare: that run has no question in common with this one.")
@@ -227,8 +238,8 @@ def check_comparable(before: Sequence[Scored], questions: Sequence[Question]) ->
 
 def compare(before: Sequence[Scored], after: Sequence[Scored]) -> list[ScoreChange]:
     """Overall and by domain, on the questions in both runs."""
-    earlier = {row.key: row for row in before}
-    pairs = [(earlier[row.key], row) for row in after if row.key in earlier]
+    earlier = {question.key: question for question in before}
+    pairs = [(earlier[question.key], question) for question in after if question.key in earlier]
     groups = {"overall": pairs} | {domain: [p for p in pairs if p[1].domain == domain] for domain in DOMAINS}
     return [change(name, group) for name, group in groups.items() if group]
 

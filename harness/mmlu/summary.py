@@ -77,5 +77,5 @@ class MMLUHistory(File):
 
     @classmethod
     def of(cls, run: str, facts: MMLUFacts, overall: Overall) -> Self:
-        known = facts.config | dict(overall) | {"gpus": facts.system.gpus, "started": facts.started, "run": run}
-        return cls(**{name: value for name, value in known.items() if name in cls.model_fields})
+        values = facts.config | dict(overall) | {"gpus": facts.system.gpus, "started": facts.started, "run": run}
+        return cls(**{name: value for name, value in values.items() if name in cls.model_fields})

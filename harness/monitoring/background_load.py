@@ -8,16 +8,16 @@ from typing import Any
 
 import psutil
 
-from harness.common.system import ask, cards, cores
+from harness.common.system import cores, nvml_gpus, query_or_none
 
 CPU_SHARE = {False: 0.1, True: 0.5}  # of the cores, from which others' load counts: without and with a GPU
 CLIENT_SHARE = 0.9  # of a core, from which a client process may be what is slow
-SLOWER = "the speed may be lower than this machine's"
-SLACK = 2**31  # bytes of a GPU that a driver or a display server may take
+SLOWER_WARNING = "the speed may be lower than this machine's"
+GPU_SLACK_BYTES = 2**31  # bytes of a GPU that a driver or a display server may take
 
 
 @dataclass
-class Others:
+class BackgroundLoad:
     """What other programs used during a test: CPU cores on average, and GPUs by index."""
 
     cpu_cores: float | None = None
@@ -27,7 +27,7 @@ class Others:
     client_share: float | None = None  # of a core, of the busiest process that asks an endpoint
 
     @property
-    def said(self) -> list[str]:
+    def warnings(self) -> list[str]:
         """What of it may have cost speed, in words."""
         why = []
         if self.cpu_cores is not None and self.cpu_cores > CPU_SHARE[self.has_gpus] * self.cores:
@@ -68,17 +68,17 @@ def by_process() -> dict[int, float]:
     return total
 
 
-def taken_gpus() -> list[int]:
+def busy_gpus() -> list[int]:
     """The visible GPUs of which somebody holds memory; to be asked before the engine starts."""
-    with cards() as (nvml, handles):
-        memory = [ask(nvml.nvmlDeviceGetMemoryInfo, card) for card in handles]
-        return [index for index, own in enumerate(memory) if own and own.used > SLACK]
+    with nvml_gpus() as (nvml, handles):
+        memory = [query_or_none(nvml.nvmlDeviceGetMemoryInfo, handle) for handle in handles]
+        return [index for index, own in enumerate(memory) if own and own.used > GPU_SLACK_BYTES]
 
 
 @contextlib.contextmanager
-def watched(gpus: list[int], has_gpus: bool) -> Iterator[Others]:
+def watched(gpus: list[int], has_gpus: bool) -> Iterator[BackgroundLoad]:
     """Yields what others use while the block runs; complete once it has ended. `gpus` were taken before."""
-    found = Others(gpus=gpus, has_gpus=has_gpus)
+    found = BackgroundLoad(gpus=gpus, has_gpus=has_gpus)
     begin, busy, own = time.monotonic(), busy_s(), own_s()
     yield found
     seconds = time.monotonic() - begin
@@ -87,12 +87,12 @@ def watched(gpus: list[int], has_gpus: bool) -> Iterator[Others]:
 
 
 @contextlib.contextmanager
-def client_watched() -> Iterator[Others]:
+def client_watched() -> Iterator[BackgroundLoad]:
     """Yields how busy the processes are that ask an endpoint while the block runs; complete once it has ended.
 
     What else runs here is not told apart from a server on this machine.
     """
-    found = Others()
+    found = BackgroundLoad()
     begin, own = time.monotonic(), by_process()
     yield found
     seconds = time.monotonic() - begin

@@ -2,7 +2,7 @@
 
 from harness.common.progress import Display
 from harness.engines import protocol
-from harness.monitoring import startup
+from harness.monitoring import startup_progress
 from harness.monitoring.watchdog import StartWatch
 from harness.runs.folder import RunFolder
 
@@ -13,7 +13,7 @@ def start(engine: protocol.Engine, folder: RunFolder, stall_timeout: float, disp
     watch = StartWatch(log, stall_timeout)
 
     def tick() -> None:
-        display.tick(note=startup.stage(log))
+        display.tick(note=startup_progress.stage(log))
         watch.check()
 
     display.stage(f"starting {engine.name}")

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness.common.system import ask, cards
+from harness.common.system import nvml_gpus, query_or_none
 from harness.engines import prometheus
 
 # The reasons for which a GPU's clock is held down, as bits of NVML's answer (nvmlClocksEventReasons in nvml.h).
@@ -19,53 +19,55 @@ SM_CLOCK, MEMORY_CLOCK, GPU_SENSOR = 1, 2, 0
 MEMORY_SENSOR = 82  # NVML_FI_DEV_MEMORY_TEMP, a field
 
 
-def held(nvml: Any, card: Any, reasons: int) -> int:
+def throttled(nvml: Any, handle: Any, reasons: int) -> int:
     """100 while a GPU's clock is held down for one of the reasons, else 0."""
-    return 100 if nvml.nvmlDeviceGetCurrentClocksThrottleReasons(card) & reasons else 0
+    return 100 if nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle) & reasons else 0
 
 
-def memory_temperature(nvml: Any, card: Any) -> int:
+def memory_temperature(nvml: Any, handle: Any) -> int:
     """Degrees Celsius. Raises ValueError where the GPU has no such sensor."""
-    (field,) = nvml.nvmlDeviceGetFieldValues(card, [MEMORY_SENSOR])
+    (field,) = nvml.nvmlDeviceGetFieldValues(handle, [MEMORY_SENSOR])
     if field.nvmlReturn:
         raise ValueError("no sensor")
     return int(field.value.uiVal)
 
 
 GPU_COLUMNS: dict[str, Callable[[Any, Any], float]] = {
-    "load_percent": lambda nvml, card: nvml.nvmlDeviceGetUtilizationRates(card).gpu,
-    "memory_gib": lambda nvml, card: round(nvml.nvmlDeviceGetMemoryInfo(card).used / 2**30, 2),
-    "power_w": lambda nvml, card: round(nvml.nvmlDeviceGetPowerUsage(card) / 1000),
-    "clock_mhz": lambda nvml, card: nvml.nvmlDeviceGetClockInfo(card, SM_CLOCK),
-    "temperature_c": lambda nvml, card: nvml.nvmlDeviceGetTemperature(card, GPU_SENSOR),
-    "memory_load_percent": lambda nvml, card: nvml.nvmlDeviceGetUtilizationRates(card).memory,
-    "memory_clock_mhz": lambda nvml, card: nvml.nvmlDeviceGetClockInfo(card, MEMORY_CLOCK),
-    "memory_temperature_c": lambda nvml, card: memory_temperature(nvml, card),
-    "power_capped_percent": lambda nvml, card: held(nvml, card, POWER_CAPPED),
-    "too_hot_percent": lambda nvml, card: held(nvml, card, TOO_HOT),
+    "load_percent": lambda nvml, handle: nvml.nvmlDeviceGetUtilizationRates(handle).gpu,
+    "memory_gib": lambda nvml, handle: round(nvml.nvmlDeviceGetMemoryInfo(handle).used / 2**30, 2),
+    "power_w": lambda nvml, handle: round(nvml.nvmlDeviceGetPowerUsage(handle) / 1000),
+    "clock_mhz": lambda nvml, handle: nvml.nvmlDeviceGetClockInfo(handle, SM_CLOCK),
+    "temperature_c": lambda nvml, handle: nvml.nvmlDeviceGetTemperature(handle, GPU_SENSOR),
+    "memory_load_percent": lambda nvml, handle: nvml.nvmlDeviceGetUtilizationRates(handle).memory,
+    "memory_clock_mhz": lambda nvml, handle: nvml.nvmlDeviceGetClockInfo(handle, MEMORY_CLOCK),
+    "memory_temperature_c": lambda nvml, handle: memory_temperature(nvml, handle),
+    "power_capped_percent": lambda nvml, handle: throttled(nvml, handle, POWER_CAPPED),
+    "too_hot_percent": lambda nvml, handle: throttled(nvml, handle, TOO_HOT),
 }
 
 
 def joules(gpus: int | None) -> float | None:
     """The energy that the first visible GPUs (None: all) have taken since their driver was loaded; None where they do
     not report it."""
-    with cards() as (nvml, handles):
-        known = [ask(nvml.nvmlDeviceGetTotalEnergyConsumption, card) for card in handles[:gpus]]
-    return sum(known) / 1000 if known and None not in known else None
+    with nvml_gpus() as (nvml, handles):
+        energies = [query_or_none(nvml.nvmlDeviceGetTotalEnergyConsumption, handle) for handle in handles[:gpus]]
+    return sum(energies) / 1000 if energies and None not in energies else None
 
 
 @contextlib.contextmanager
-def recording(path: Path, wanted: bool, expose: Callable[[], list[str]], gpus: int | None = None) -> Iterator[None]:
+def recording(
+    path: Path, wanted: bool, prometheus_metrics: Callable[[], list[str]], gpus: int | None = None
+) -> Iterator[None]:
     """Writes one line a second to the CSV file `path` while the block runs, if `wanted`.
 
-    `expose` gives the engine's own metrics, in Prometheus' text format; of the visible GPUs the first count (None:
-    all).
+    `prometheus_metrics` gives the engine's own metrics, in Prometheus' text format; of the visible GPUs the first count
+    (None: all).
     """
     if not wanted:
         yield
         return
     stop = threading.Event()
-    recorder = threading.Thread(target=record, args=(path, stop, expose, gpus), daemon=True)
+    recorder = threading.Thread(target=record_telemetry, args=(path, stop, prometheus_metrics, gpus), daemon=True)
     recorder.start()
     try:
         yield
@@ -74,21 +76,23 @@ def recording(path: Path, wanted: bool, expose: Callable[[], list[str]], gpus: i
         recorder.join(timeout=2)
 
 
-def record(path: Path, stop: threading.Event, expose: Callable[[], list[str]] = list, gpus: int | None = None) -> None:
+def record_telemetry(
+    path: Path, stop: threading.Event, prometheus_metrics: Callable[[], list[str]] = list, gpus: int | None = None
+) -> None:
     """Samples machine and engine until `stop` is set; what one does not tell is left empty."""
     import psutil
 
     begin, engine = time.monotonic(), prometheus.Reader()
-    with path.open("w", newline="") as file, cards() as (nvml, handles):
+    with path.open("w", newline="") as file, nvml_gpus() as (nvml, handles):
         table, handles = csv.writer(file), handles[:gpus]
         names = [f"gpu{index}_{column}" for index in range(len(handles)) for column in GPU_COLUMNS]
         columns = [column.name for column in prometheus.COLUMNS]
         table.writerow(["seconds", "cpu_percent", "memory_gib", *names, *columns])
         psutil.cpu_percent()  # which tells of the time since it was last called
-        engine.row(0.0, expose())
+        engine.values(0.0, prometheus_metrics())
         while not stop.wait(1.0):
             seconds = time.monotonic() - begin
-            row = [round(seconds, 1), psutil.cpu_percent(), round(psutil.virtual_memory().used / 2**30, 2)]
-            told = [ask(partial(read, nvml), card) for card in handles for read in GPU_COLUMNS.values()]
-            table.writerow([*row, *told, *engine.row(seconds, expose())])
+            machine = [round(seconds, 1), psutil.cpu_percent(), round(psutil.virtual_memory().used / 2**30, 2)]
+            told = [query_or_none(partial(read, nvml), handle) for handle in handles for read in GPU_COLUMNS.values()]
+            table.writerow([*machine, *told, *engine.values(seconds, prometheus_metrics())])
             file.flush()

@@ -6,10 +6,10 @@ from pathlib import Path
 from harness.common.errors import EngineError
 from harness.engines.protocol import Engine
 
-SHARE = 20  # of the longest wait for an answer so far
+PATIENCE_FACTOR = 20  # of the longest wait for an answer so far
 PAUSED_S = 5.0  # between two checks, which come many times a second
-FIRST = 4  # as much patience for the first answer of all, whose length nobody knows
-START, START_S = 6, 300.0  # and for an engine that starts, which may load from a slow disk: as much, but no less than
+FIRST_ANSWER_FACTOR = 4  # as much patience for the first answer of all, whose length nobody knows
+START_FACTOR, START_S = 6, 300.0  # for an engine that starts, maybe from a slow disk: as much, but no less than
 
 
 class Watchdog:
@@ -20,29 +20,29 @@ class Watchdog:
         self.timeout_s = timeout_s
         self.longest_s = 0.0
         self._since = self._checked = time.monotonic()
-        self._heard_at = engine.heard_at
+        self._last_response_at = engine.last_response_at
 
     @property
     def limit_s(self) -> float:
         """How long the engine may be silent now."""
         first = self.longest_s == 0
-        return max(self.timeout_s * (FIRST if first else 1), SHARE * self.longest_s)
+        return max(self.timeout_s * (FIRST_ANSWER_FACTOR if first else 1), PATIENCE_FACTOR * self.longest_s)
 
-    def rest(self) -> None:
-        """Nothing is asked of the engine now."""
+    def reset(self) -> None:
+        """Begins anew: the engine has no request now."""
         self._since = self._checked = time.monotonic()
 
     def check(self) -> None:
         """Raises EngineError where the engine has been silent for too long; time in which this process did not run
         itself, stopped and continued, is no silence."""
-        now, heard_at = time.monotonic(), self.engine.heard_at
+        now, last_response_at = time.monotonic(), self.engine.last_response_at
         if now - self._checked > PAUSED_S:
             self._since += now - self._checked
         self._checked = now
-        if heard_at != self._heard_at:
-            self.longest_s = max(self.longest_s, heard_at - self._since)
-            self._heard_at = heard_at
-            self._since = max(self._since, heard_at)
+        if last_response_at != self._last_response_at:
+            self.longest_s = max(self.longest_s, last_response_at - self._since)
+            self._last_response_at = last_response_at
+            self._since = max(self._since, last_response_at)
         silent_s = time.monotonic() - self._since
         if silent_s > self.limit_s:
             raise EngineError(
@@ -56,7 +56,7 @@ class StartWatch:
 
     def __init__(self, log: Path, timeout_s: float) -> None:
         self.log = log
-        self.timeout_s = max(START * timeout_s, START_S)
+        self.timeout_s = max(START_FACTOR * timeout_s, START_S)
         self._size = -1
         self._since = self._checked = time.monotonic()
 

@@ -16,7 +16,7 @@ from harness.config.plan import Plan
 from harness.engines.protocol import Engine
 from harness.loadgen import log as loadgen_log
 from harness.loadgen.log import TestResult
-from harness.loadgen.session import Bench
+from harness.loadgen.session import LoadGenSession
 from harness.loadgen.sut import batched
 from harness.profiling import traces
 from harness.profiling.traces import Profile
@@ -24,22 +24,22 @@ from harness.runs import folder as results
 
 SECONDS = 10.0  # of load under the profiler; it ends earlier after `engines.profiler.STEPS` steps
 LONGEST_RAMP_S = 30.0  # of load before it
-AHEAD = 2  # requests at the engine for each that it computes, in Offline: some always wait
+QUEUE_FACTOR = 2  # requests at the engine for each that it computes, in Offline: some always wait
 Load = Coroutine[Any, Any, None]
 Request = tuple[list[int], int | None]  # as `Library.requests`
 Requests = Sequence[Request]
 
 
-def run(plan: Plan, bench: Bench) -> Profile:
+def run_profile(plan: Plan, session: LoadGenSession) -> Profile:
     """Profiles the engine and keeps what came of it, a failure too: the measured results stand in any case."""
-    bench.display.stage("profiling", "load")
-    folder = bench.folder.sub(traces.FOLDER)
-    measured = loadgen_log.read(bench.folder.path / results.FOLDER["performance"])
-    ramp = ramp_s(plan, measured, bench.engine.concurrency)
+    session.display.stage("profiling", "load")
+    folder = session.folder.sub(traces.FOLDER)
+    measured = loadgen_log.read(session.folder.path / results.FOLDER["performance"])
+    ramp = ramp_s(plan, measured, session.engine.concurrency)
     try:
-        if plan.running.prefix_caching:  # what the tests computed is not to serve the window
-            bench.measure(bench.engine.reset_prefix_cache())
-        bench.measure(window(bench.engine, load(plan, bench), ramp))
+        if plan.engine_state.prefix_caching:  # what the tests computed is not to serve the window
+            session.measure(session.engine.reset_prefix_cache())
+        session.measure(window(session.engine, load(plan, session), ramp))
         found = traces.profile(folder)
     except BenchmarkError as error:
         found = Profile(failure=first_line(error))
@@ -81,12 +81,12 @@ async def still(loading: "asyncio.Task[None]", seconds: float) -> None:
         raise EngineError(f"the load ended: {first_line(first) if first else 'no samples'}")
 
 
-def load(plan: Plan, bench: Bench) -> Load:
+def load(plan: Plan, session: LoadGenSession) -> Load:
     """The load of the scenario, without end, on the run's samples over and over."""
-    requests = bench.library.requests
+    requests = session.library.requests
     if plan.config.sort_by_length:
         requests = sorted(requests, key=lambda request: len(request[0]), reverse=True)
-    return LOADS[plan.config.scenario_rules.pace](plan, bench.engine, requests)
+    return LOADS[plan.config.scenario_rules.load_pattern](plan, session.engine, requests)
 
 
 async def all_at_once(plan: Plan, engine: Engine, requests: Requests) -> None:
@@ -101,7 +101,7 @@ async def all_at_once(plan: Plan, engine: Engine, requests: Requests) -> None:
             await engine.generate(*request)
 
     async with asyncio.TaskGroup() as group:
-        for _ in range(AHEAD * engine.concurrency):
+        for _ in range(QUEUE_FACTOR * engine.concurrency):
             group.create_task(one_after_the_other())
 
 
@@ -139,9 +139,9 @@ async def streamed(engine: Engine, request: Request) -> None:
 
 
 LOADS: dict[str, Callable[[Plan, Engine, Requests], Load]] = {
-    "all at once": all_at_once,
-    "fixed rate": at_a_rate,
-    "own schedule": at_a_rate,  # random at its mean rate
-    "one by one": one_by_one,
-    "fixed concurrency": in_flight,
+    "burst": all_at_once,
+    "poisson": at_a_rate,
+    "schedule": at_a_rate,  # random at its mean rate
+    "sequential": one_by_one,
+    "closed loop": in_flight,
 }

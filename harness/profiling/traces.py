@@ -8,7 +8,7 @@ import json
 import re
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -23,7 +23,7 @@ from harness.common.schema import File, Model
 
 FOLDER, RESULT = "Profile", "profile.json"  # in the run folder, in that folder
 PATTERN = "*.pt.trace.json*"  # as torch names them
-LARGEST = 10  # rows of the table of single kernels
+LARGEST_KERNELS = 10  # rows of the table of single kernels
 NAME_LENGTH = 100  # characters; names of templates run to thousands
 OTHER = "other"
 # The first row whose pattern is found in a kernel's or operator's name gives its kind. Attention stands before matrix
@@ -46,12 +46,12 @@ KINDS = (
     ("quantization", r"quant|_fp8|float8|e4m3"),
 )
 CATEGORIES = {"GPU": "kernel", "CPU": "cpu_op"}  # of the events that count
-TRACKS: dict[str, Callable[[dict[str, Any]], tuple[Any, ...]]] = {  # which GPU, or which thread, an event was on
+TRACKS: dict[str, Callable[[Mapping[str, Any]], tuple[Any, ...]]] = {  # which GPU, or which thread, an event was on
     "kernel": lambda event: (event.get("args", {}).get("device", 0),),
     "cpu_op": lambda event: (event.get("pid"), event.get("tid")),
 }
 COMPILED = tuple((kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in KINDS)
-BROKEN = (OSError, EOFError, zlib.error, ValueError, RecursionError, LookupError, TypeError, AttributeError)
+READ_ERRORS = (OSError, EOFError, zlib.error, ValueError, RecursionError, LookupError, TypeError, AttributeError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ def profile(folder: Path) -> Profile:
 def summed(work: Sequence[Sequence[Event]], device: Literal["GPU", "CPU"], traces: list[str]) -> Profile:
     """The profile of the work of each trace: all kernels, or the operators' self time."""
     busy = [events for events in work if events]
-    own = list(chain.from_iterable(map(OWN[device], busy)))
+    own = list(chain.from_iterable(map(OWN_TIMES[device], busy)))
     spans = [max(e.end for e in events) - min(e.start for e in events) for events in busy]
     gpus = [activity for events in busy for activity in activities(events)] if device == "GPU" else []
     gaps = sum(gpu.gaps for gpu in gpus)
@@ -144,7 +144,7 @@ def summed(work: Sequence[Sequence[Event]], device: Literal["GPU", "CPU"], trace
         gaps=gaps if gpus else None,
         mean_gap_ms=sum(gpu.idle for gpu in gpus) / gaps / 1000 if gaps else None,
         kinds=shares([(kind_of(name), duration) for name, duration in own], kind=str),
-        largest=shares(own, kind=kind_of)[:LARGEST],
+        largest=shares(own, kind=kind_of)[:LARGEST_KERNELS],
         traces=traces,
     )
 
@@ -160,7 +160,7 @@ def read(path: Path) -> dict[str, list[Event]]:
                 track = (str(path), *(str(part) for part in TRACKS[category](event)))
                 found[category].append(Event(str(event["name"]), track, float(event["ts"]), float(event["dur"])))
         return dict(found)
-    except BROKEN as error:
+    except READ_ERRORS as error:
         raise UsageError(f"{path}: not a whole trace: {first_line(error)}.") from None
 
 
@@ -191,7 +191,7 @@ def ended(operator: tuple[Event, float]) -> tuple[str, float]:
     return event.name, max(0.0, event.duration - spent)
 
 
-OWN = {"GPU": durations, "CPU": self_times}  # kernels call no others
+OWN_TIMES = {"GPU": durations, "CPU": self_times}  # kernels call no others
 
 
 @dataclass(frozen=True, slots=True)

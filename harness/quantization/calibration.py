@@ -8,7 +8,7 @@ from typing import Any
 from harness.common.coerce import read_given
 from harness.common.errors import UsageError
 from harness.common.paths import ROOT
-from harness.workloads import cnn_dailymail as samples
+from harness.workloads import cnn_dailymail
 from harness.workloads.cnn_dailymail import Article, Library
 
 # 1,000 ids of CNN/DailyMail 3.0.0's training split, one a line; in the submodule.
@@ -29,10 +29,10 @@ def find(data: Path | None) -> Path:
 
 def load(path: Path, tokenizer: Any, count: int | None) -> Library:
     """The first `count` prompts, all without. Raises UsageError where the data cannot serve."""
-    records, source = from_list(path) if path == LIST else (samples.stored(path, "--data"), near_path(path))
+    records, source = from_list(path) if path == LIST else (cnn_dailymail.stored(path, "--data"), near_path(path))
     if count is not None and count > len(records):
         raise UsageError(f"--samples {count}: {source} has {len(records):,}.")
-    return samples.encoded(records[:count], tokenizer, source)
+    return cnn_dailymail.encoded(records[:count], tokenizer, source)
 
 
 def near_path(path: Path) -> str:
@@ -44,7 +44,8 @@ def near_path(path: Path) -> str:
 def from_list(path: Path) -> tuple[list[Article], str]:
     """The articles of MLPerf's list, in its order, from the Hugging Face hub (or its local cache)."""
     ids = read_given("--data", path, "a list of ids", ids_in)
-    return picked(samples.from_hub(SPLIT, "--data"), ids), f"MLPerf's calibration list ({SPLIT} split of CNN/DailyMail)"
+    articles = picked(cnn_dailymail.from_hub(SPLIT, "--data"), ids)
+    return articles, f"MLPerf's calibration list ({SPLIT} split of CNN/DailyMail)"
 
 
 def ids_in(text: str) -> list[str]:
@@ -58,8 +59,8 @@ def ids_in(text: str) -> list[str]:
 
 def picked(data: Any, ids: Sequence[str]) -> list[Article]:
     """The records of a data set with these ids. Raises UsageError where one is missing."""
-    rows = {id: row for row, id in enumerate(data["id"])}
+    rows = {id: index for index, id in enumerate(data["id"])}
     if missing := [id for id in ids if id not in rows]:
         raise UsageError(f"{len(missing):,} articles of the calibration list are not in the data set: {missing[0]} ...")
     chosen = data.select([rows[id] for id in ids])
-    return samples.from_columns(chosen, samples.HUB_DATASET[0])
+    return cnn_dailymail.from_columns(chosen, cnn_dailymail.HUB_DATASET[0])

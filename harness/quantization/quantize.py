@@ -18,8 +18,7 @@ from harness.common import files
 from harness.common.coerce import require
 from harness.common.errors import DONE, Arguments, UsageError, ends_in_one_line, why
 from harness.common.schema import SCHEMA
-from harness.config import checkpoint as model
-from harness.config import models
+from harness.config import checkpoint, models
 from harness.config.engine import EngineConfig
 from harness.quantization import calibration
 from harness.quantization.checkpoints import Quantized
@@ -30,7 +29,7 @@ SCHEME = "fp8 weights and activations, static scales; fp8 KV scales"
 KV_CACHE = {"num_bits": 8, "type": "float", "strategy": "tensor", "dynamic": False, "symmetric": True}
 PACKAGES = ("llmcompressor", "compressed-tensors", "transformers", "torch")
 # What a checkpoint holds beside weights and config.json; taken over as it is.
-BESIDE = ("tokenizer*", "special_tokens_map.json", "chat_template*", "generation_config.json")
+TOKENIZER_FILES = ("tokenizer*", "special_tokens_map.json", "chat_template*", "generation_config.json")
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -41,9 +40,9 @@ def main(words: Sequence[str] | None = None) -> int:
         require(arguments.samples is None or arguments.samples > 0, "--samples", "a number above 0")
         data = calibration.find(arguments.data or config.model_spec.data)
         check_installed()
-        if getattr(model.load_shape(config), "quantization_config", None) is not None:
+        if getattr(checkpoint.load_shape(config), "quantization_config", None) is not None:
             raise UsageError(f"--model {config.model}: already quantized.")
-        library = calibration.load(data, model.load_tokenizer(config), arguments.samples)
+        library = calibration.load(data, checkpoint.load_tokenizer(config), arguments.samples)
         print(f"{config.model}: {SCHEME}; {len(library):,} samples of {library.source}", flush=True)
         make(config, library, arguments.out)
         print(f"{arguments.out}: run it with run.py --model {arguments.out} --kv-cache-dtype fp8")
@@ -117,10 +116,10 @@ def compress(path: str, prompts: list[list[int]], out: Path) -> None:
 
     place: Any = "auto" if torch.cuda.is_available() else "cpu"
     weights = AutoModelForCausalLM.from_pretrained(path, dtype="auto", device_map=place)
-    asked = {"input_ids": prompts, "attention_mask": [[1] * len(prompt) for prompt in prompts]}
+    samples = {"input_ids": prompts, "attention_mask": [[1] * len(prompt) for prompt in prompts]}
     oneshot(
         model=weights,
-        dataset=Dataset.from_dict(asked),
+        dataset=Dataset.from_dict(samples),
         recipe=QuantizationModifier(targets="Linear", scheme="FP8", ignore=["lm_head"], kv_cache_scheme=KV_CACHE),
         pipeline="basic",  # the whole model at once: one progress bar, and an 8B model fits
         num_calibration_samples=len(prompts),
@@ -136,12 +135,12 @@ def original(path: str) -> Path:
         return Path(path)
     from huggingface_hub import snapshot_download
 
-    return Path(snapshot_download(path, allow_patterns=["config.json", *BESIDE]))
+    return Path(snapshot_download(path, allow_patterns=["config.json", *TOKENIZER_FILES]))
 
 
 def finish(source: Path, out: Path) -> None:
     """Gives a checkpoint its model's own tokenizer and config: another transformers would write them otherwise."""
-    for pattern in BESIDE:
+    for pattern in TOKENIZER_FILES:
         for path in source.glob(pattern):
             shutil.copyfile(path, out / path.name)
     config, quantized = (json.loads((folder / "config.json").read_text()) for folder in (source, out))

@@ -34,10 +34,10 @@ def result(summary: Summary, test: Performance) -> str:
 
 def tails(test: Performance) -> str:
     """TTFT and TPOT at p99, beside their limits where there are any."""
-    known = [(name, getattr(test, f"{name}_ms"), getattr(test.limits_ms, name, None)) for name in ("ttft", "tpot")]
+    latencies = [(name, getattr(test, f"{name}_ms"), getattr(test.limits_ms, name, None)) for name in ("ttft", "tpot")]
     return ", ".join(
         f"{name.upper()} p99 {number(found.p99, 3)}{f' of {number(limit)}' if limit else ''} ms"
-        for name, found, limit in known
+        for name, found, limit in latencies
         if found
     )
 
@@ -50,15 +50,15 @@ def subject(summary: Summary) -> str:
 
 def model(summary: Summary) -> str:
     """The model as people name it: a repository or a folder by its last name."""
-    asked = summary.meta.model
-    known = asked in (models.DEFAULT_MODEL, models.MODELS[models.DEFAULT_MODEL].path)
-    return NAME if known else PurePath(asked).name or asked
+    name = summary.meta.model
+    reference = name in (models.DEFAULT_MODEL, models.MODELS[models.DEFAULT_MODEL].path)
+    return NAME if reference else PurePath(name).name or name
 
 
 def scenario(summary: Summary) -> str:
     """As MLPerf writes it; Interactive is LoadGen's Server."""
-    row = summary.scenario
-    return row.loadgen if row.loadgen.lower() == row.name else row.name.capitalize()
+    rules = summary.scenario
+    return rules.loadgen if rules.loadgen.lower() == rules.name else rules.name.capitalize()
 
 
 def machine(summary: Summary) -> str:
@@ -91,7 +91,9 @@ def verdicts(summary: Summary) -> list[tuple[str, str]]:
     valid = f"**{'VALID' if test.valid else 'INVALID'}** by LoadGen" if test else "not measured"
     gate = f"**{score.verdict}** on {number(score.samples)} samples" if score else "not checked"
     comparable = f"**{NOT_COMPARABLE}:** {'; '.join(meta.deviations)}" if meta.deviations else "yes"
-    busy = f"**machine busy**: {'; '.join(test.others)}" if test and test.others else "none that counts"
+    busy = (
+        f"**machine busy**: {'; '.join(test.background_load)}" if test and test.background_load else "none that counts"
+    )
     return [
         ("ended early", meta.ended or ""),
         ("performance", valid),

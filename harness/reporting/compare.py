@@ -17,14 +17,15 @@ from harness.runs.folder import FOLDER, facts_of
 from harness.runs.records import RunFacts
 
 # Settings that say nothing of the work: where results go, and what `auto` was or came to by measuring.
-ASIDE = {item.name for item in fields(RunConfig) if item.metadata["panel"] == OUTPUT} - {"price_per_hour"} | {
+IGNORED_SETTINGS = {
+    *(item.name for item in fields(RunConfig) if item.metadata["panel"] == OUTPUT and item.name != "price_per_hour"),
     *("total_sample_count", "min_duration", "offline_expected_qps", "target_qps", "expected_latency_ms"),
     *("quantization", "kv_cache_dtype", "running", "model", "category", "scenario", "asked"),
 }
 
 
 @dataclass(frozen=True)
-class Compared:
+class ComparedRun:
     """A finished run."""
 
     folder: Path
@@ -49,7 +50,7 @@ class Compared:
             fixed_rate=self.summary.scenario.fixed_rate and not searched,
             work=self.facts.plan.work,
             machine=self.summary.system.gpus or [f"{self.summary.system.cpu}, {self.summary.system.cores} cores"],
-            others=test.others,
+            background_load=test.background_load,
         )
 
     @property
@@ -60,9 +61,9 @@ class Compared:
     @property
     def flags(self) -> dict[str, str]:
         """All that was set, as words by name."""
-        asked = {name: value for name, value in self.facts.settings.items() if name not in ASIDE}
-        asked["max_new_tokens"] = self.facts.plan.max_new_tokens
-        return {name: words(value) for name, value in (asked | asdict(self.facts.plan.running)).items()}
+        settings = {name: value for name, value in self.facts.settings.items() if name not in IGNORED_SETTINGS}
+        settings["max_new_tokens"] = self.facts.plan.max_new_tokens
+        return {name: words(value) for name, value in (settings | asdict(self.facts.plan.engine_state)).items()}
 
     @property
     def versions(self) -> dict[str, str]:
@@ -76,7 +77,7 @@ class Compared:
         """All that was set, and what it ran on, as words by name."""
         return self.flags | self.versions
 
-    def answers_beside(self, other: "Compared") -> paired.Pair | None:
+    def paired_answers(self, other: "ComparedRun") -> paired.Pair | None:
         """Its answers beside another's; None where either has none, or the samples were not the same."""
         mine, theirs = self.summary.run.accuracy, other.summary.run.accuracy
         if mine is None or theirs is None:
@@ -97,7 +98,7 @@ class Compared:
     def busy(self) -> str | None:
         """What other programs took of the machine during its performance test; None where there were none."""
         test = self.summary.run.performance
-        return "; ".join(test.others) or None if test else None
+        return "; ".join(test.background_load) or None if test else None
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ class Speed:
     fixed_rate: bool  # LoadGen sent queries at a configured rate, so the speed says nothing of the engine
     work: Mapping[str, object]  # what was asked, by flag
     machine: list[str]  # its GPUs, or its CPU
-    others: list[str] = field(default_factory=list)  # what other programs took of it meanwhile, in words
+    background_load: list[str] = field(default_factory=list)  # what other programs took of it meanwhile, in words
 
     def differences(self, other: "Speed") -> str:
         """Why the two cannot be compared; empty where they can."""
@@ -121,7 +122,7 @@ class Speed:
             return "other machines"
         if not all(one.valid and one.passed for one in (self, other)):
             return "INVALID, or the accuracy gate failed"
-        if busy := [f"{name}: {said}" for name, one in (("A", self), ("B", other)) for said in one.others]:
+        if busy := [f"{name}: {said}" for name, one in (("A", self), ("B", other)) for said in one.background_load]:
             return "; ".join(busy)
         return "the speed follows from the configured rate" if self.fixed_rate or other.fixed_rate else ""
 
@@ -140,7 +141,7 @@ def words(value: Any) -> str:
     return str(value)
 
 
-def load(folders: Sequence[Path]) -> tuple[list[Compared], list[str]]:
+def load(folders: Sequence[Path]) -> tuple[list[ComparedRun], list[str]]:
     """The finished runs among the folders, each once, by name; and why others were left out, so that `*` will do.
 
     Raises UsageError where fewer than two are left.
@@ -156,12 +157,12 @@ def load(folders: Sequence[Path]) -> tuple[list[Compared], list[str]]:
     return runs, reasons
 
 
-def read(folder: Path) -> Compared:
+def read(folder: Path) -> ComparedRun:
     """A finished run. Raises UsageError for any other folder."""
     facts, path = facts_of(folder), folder / "summary.json"
     if not path.exists():
         raise UsageError(f"{folder}: no summary.json in it; only finished runs are compared.")
-    return Compared(folder, facts, files.read(path, Summary))
+    return ComparedRun(folder, facts, files.read(path, Summary))
 
 
 def last(results_dir: Path, count: int) -> list[Path]:
@@ -171,7 +172,7 @@ def last(results_dir: Path, count: int) -> list[Path]:
     if not results_dir.is_dir():
         raise UsageError(f"{results_dir}: no such folder; --results-dir names the one with the runs.")
     folders = sorted(path.parent for path in results_dir.glob("2*/summary.json"))
-    found = [path for path in folders if (known := results.known_status(path)) and known.status == "complete"]
+    found = [path for path in folders if (status := results.readable_status(path)) and status.status == "complete"]
     if len(found) < 2:
         raise UsageError(
             f"--last {count}: {results_dir} holds {len(found)} finished runs; a comparison takes two or more."

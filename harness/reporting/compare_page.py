@@ -13,15 +13,15 @@ from harness.common.markdown import cell, number, render, sentence
 from harness.common.schema import gpu_names
 from harness.config import mlperf
 from harness.reporting import profiles
-from harness.reporting.compare import Compared
+from harness.reporting.compare import ComparedRun
 from harness.results import metrics
 
-SHOWN = 20  # answers that differ
+SHOWN_ANSWERS = 20  # answers that differ
 TELEMETRY = ("requests_running", "requests_waiting", "kv_cache_percent", "prefix_hit_percent", "gpu_power_w")
-EDGES = 3  # characters around a cell
+CELL_PADDING = 3  # characters around a cell
 Value = str | float | None
-Tell = Callable[[Compared], Value]
-ABOUT: tuple[tuple[str, str, Tell], ...] = (
+ReadValue = Callable[[ComparedRun], Value]
+RUN_COLUMNS: tuple[tuple[str, str, ReadValue], ...] = (
     ("run", "run", lambda run: run.folder.name),
     ("label", "label", lambda run: run.summary.meta.label or None),
     ("model", "model", lambda run: run.summary.meta.model),
@@ -31,7 +31,7 @@ ABOUT: tuple[tuple[str, str, Tell], ...] = (
     ("attention", "attention backend", lambda run: run.summary.meta.kernels.get("attention")),
     ("linear", "linear kernel", lambda run: run.summary.meta.kernels.get("linear")),
 )
-VERDICTS: tuple[tuple[str, str, Tell], ...] = (
+VERDICT_COLUMNS: tuple[tuple[str, str, ReadValue], ...] = (
     ("verdict", "accuracy", lambda run: run.verdict),
     ("valid", "performance", lambda run: run.validity),
     ("others", "other programs", lambda run: run.busy),
@@ -52,18 +52,18 @@ class RunColumn:
         return value if isinstance(value, str) else number(value, 6)
 
 
-def columns(runs: Sequence[Compared]) -> list[RunColumn]:
+def columns(runs: Sequence[ComparedRun]) -> list[RunColumn]:
     """The properties of the runs; settings only where they differ, metrics only where one has them."""
     settings = [run.settings for run in runs]
     names = dict.fromkeys(name for each in settings for name in each)
     found = [
-        *(RunColumn(name, label, tuple(map(tell, runs))) for name, label, tell in ABOUT),
+        *(RunColumn(name, label, tuple(map(tell, runs))) for name, label, tell in RUN_COLUMNS),
         *(
             RunColumn(name, name, tuple(each.get(name) for each in settings))
             for name in names
             if differ(name, settings)
         ),
-        *(RunColumn(name, label, tuple(map(tell, runs))) for name, label, tell in VERDICTS),
+        *(RunColumn(name, label, tuple(map(tell, runs))) for name, label, tell in VERDICT_COLUMNS),
         *(RunColumn(m.name, m.label, tuple(m.of(run.summary) for run in runs), m) for m in compared_metrics()),
         *(RunColumn(*line) for line in profiles.side_by_side([run.summary.run.profile for run in runs])),
     ]
@@ -79,7 +79,7 @@ def differ(name: str, settings: Sequence[dict[str, str]]) -> bool:
     return len({each.get(name) for each in settings}) > 1
 
 
-def write_csv(path: Path, runs: Sequence[Compared]) -> None:
+def write_csv(path: Path, runs: Sequence[ComparedRun]) -> None:
     """The table as CSV: a line a run, numbers in full."""
     table, text = columns(runs), io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
@@ -88,14 +88,14 @@ def write_csv(path: Path, runs: Sequence[Compared]) -> None:
     write_text(path, text.getvalue())
 
 
-def page(runs: Sequence[Compared], width: int | None = None) -> str:
+def page(runs: Sequence[ComparedRun], width: int | None = None) -> str:
     """A Markdown page that puts the runs side by side, and pairs the answers of two to the same samples.
 
     `width`: characters of a terminal's line; what has no room stands in a further table, again beside the first run.
     """
     pair, unpaired = None, False
     if len(runs) == 2:
-        pair = runs[1].answers_beside(runs[0])
+        pair = runs[1].paired_answers(runs[0])
         unpaired = pair is None and all(run.summary.run.accuracy for run in runs)
     lines = table(runs)
     return render(
@@ -106,11 +106,11 @@ def page(runs: Sequence[Compared], width: int | None = None) -> str:
         searched=[run for run in runs if run.summary.run.search],
         pair=pair,
         unpaired=unpaired,
-        most=SHOWN,
+        most=SHOWN_ANSWERS,
     )
 
 
-def table(runs: Sequence[Compared]) -> list[list[str]]:
+def table(runs: Sequence[ComparedRun]) -> list[list[str]]:
     """Lines of cells, the head first: what is in a line, each run's, and of two runs their ratio."""
     refusals = ["", *(refusal(runs[0], run) for run in runs[1:])]
     head = [f"{letter}: {run.name}" for letter, run in zip(letters(len(runs)), runs, strict=True)]
@@ -136,14 +136,14 @@ def blocks(lines: Sequence[Sequence[str]], width: int | None) -> list[list[list[
     sizes = [max(len(line[n]) for line in lines) for n in range(len(lines[0]))]
     parts: list[list[int]] = []
     for n in range(2, len(sizes)):
-        if parts and sum(sizes[at] + EDGES for at in (0, 1, *parts[-1], n)) < width:
+        if parts and sum(sizes[at] + CELL_PADDING for at in (0, 1, *parts[-1], n)) < width:
             parts[-1].append(n)
         else:
             parts.append([n])
     return [[[line[at].ljust(sizes[at]) for at in (0, 1, *part)] for line in lines] for part in parts]
 
 
-def about(runs: Sequence[Compared]) -> list[str]:
+def about(runs: Sequence[ComparedRun]) -> list[str]:
     """What a reader must know of the table, a sentence each."""
     named = [*zip(letters(len(runs)), runs, strict=True)]
     refused = [(letter, refusal(runs[0], run)) for letter, run in named[1:]]
@@ -172,7 +172,7 @@ def difference(flags: Sequence[dict[str, str]], versions: Sequence[dict[str, str
     return f"{sentence('; '.join(parts))}."
 
 
-def refusal(a: Compared, b: Compared) -> str:
+def refusal(a: ComparedRun, b: ComparedRun) -> str:
     """Why the speeds of two runs have no ratio; empty where they have one. Other machines may."""
     if not (a.speed and b.speed):
         return "not both measured"
@@ -184,8 +184,8 @@ def ratios_of(column: RunColumn, refusals: Sequence[str]) -> list[str]:
     if not column.metric or not column.metric.better or column.metric.name in mlperf.SCORES:
         return [""] * len(refusals)
     first = column.values[0]
-    known = [
+    comparable = [
         isinstance(first, int | float) and isinstance(value, int | float) and bool(first) and not why and n > 0
         for n, (value, why) in enumerate(zip(column.values, refusals, strict=True))
     ]
-    return [f"{value / first:.3f}" if ok else "" for ok, value in zip(known, column.values, strict=True)]  # type: ignore[operator]
+    return [f"{value / first:.3f}" if ok else "" for ok, value in zip(comparable, column.values, strict=True)]  # type: ignore[operator]

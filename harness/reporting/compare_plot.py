@@ -9,49 +9,44 @@ from typing import Any
 from harness.common.files import named
 from harness.common.schema import gpu_names
 from harness.reporting import answer
-from harness.reporting.compare import Compared
-from harness.reporting.load_curves import HEAD, measured
-from harness.reporting.style import BLUE, GREEN, GREY, ORANGE, RED, footer, logarithmic, style, thousands
+from harness.reporting.compare import ComparedRun
+from harness.reporting.load_curves import HEADROOM, measured
+from harness.reporting.style import BLUE, GREEN, GREY, ORANGE, RED, footer, logarithmic, pyplot, thousands
 from harness.results import metrics
 
 PANELS = ("tokens_per_sec", "latency_p99_ms", "ttft_p99_ms", "tpot_p99_ms", "cost_per_million_output_tokens")
-LOOKS = tuple(
+LINE_STYLES = tuple(
     zip((BLUE, ORANGE, GREEN, RED, GREY), "os^Dv", strict=True)
 )  # of a run's curve: told apart without colour
 LATENCIES = (("ttft", "TTFT p99"), ("tpot", "TPOT p99"))
-LONGEST = 40  # characters of a run's name
+LONGEST_NAME = 40  # characters of a run's name
 
 
-def write(path: Path, runs: Sequence[Compared]) -> None:
+def write(path: Path, runs: Sequence[ComparedRun]) -> None:
     """Writes the picture as a PNG file."""
-    from matplotlib import pyplot
-
-    style()
     picture = BytesIO()  # a pipe, which may be what is named, cannot be gone back in
-    figure = draw(runs)
+    figure = draw_comparison(runs)
     footer(figure, foot(runs))
     figure.savefig(picture, format="png", dpi=110, bbox_inches="tight")
-    pyplot.close("all")
+    pyplot().close("all")
     with named(path):
         path.write_bytes(picture.getvalue())
 
 
-def foot(runs: Sequence[Compared]) -> str:
+def foot(runs: Sequence[ComparedRun]) -> str:
     """What the runs share of what a picture says of a run."""
     each = [answer.footer(run.summary).split(" \N{MIDDLE DOT} ") for run in runs]
     return " \N{MIDDLE DOT} ".join(part for part in each[0] if all(part in other for other in each))
 
 
-def draw(runs: Sequence[Compared]) -> Any:
+def draw_comparison(runs: Sequence[ComparedRun]) -> Any:
     """Bars above, curves below where two runs have tested several loads."""
-    from matplotlib import pyplot
-
     values = {name: [metrics.BY_NAME[name].of(run.summary) for run in runs] for name in PANELS}
     shown = {name: found for name, found in values.items() if sum(value is not None for value in found) > 1}
     swept = [run for run in runs if run.summary.run.search]
     high, curves = 0.4 * len(runs) + 1.4, 4.4 * (len(swept) > 1)
     width = max(3.2 * len(shown) + 2, 14 if curves else 0)
-    figure = pyplot.figure(figsize=(width, high + curves), layout="constrained")
+    figure = pyplot().figure(figsize=(width, high + curves), layout="constrained")
     parts = figure.subfigures(2, 1, height_ratios=(high, curves)) if curves else [figure]
     bars(parts[0], runs, shown)
     if curves:
@@ -59,17 +54,17 @@ def draw(runs: Sequence[Compared]) -> Any:
     return figure
 
 
-def bars(part: Any, runs: Sequence[Compared], shown: dict[str, list[float | None]]) -> None:
+def bars(part: Any, runs: Sequence[ComparedRun], shown: dict[str, list[float | None]]) -> None:
     """A bar for each run, red where LoadGen calls it INVALID, hollow where the machine was busy; the first on top."""
     panels = part.subplots(1, max(1, len(shown)), sharey=True, squeeze=False)
     for axes, (name, found) in zip(panels[0], shown.items(), strict=False):
         metric = metrics.BY_NAME[name]
-        for row, (run, value) in enumerate(zip(runs, found, strict=True)):
+        for place, (run, value) in enumerate(zip(runs, found, strict=True)):
             test = run.summary.run.performance
             color = BLUE if test and test.valid else RED
-            axes.barh(row, value or 0, color="none" if run.busy else color, edgecolor=color, height=0.65)
+            axes.barh(place, value or 0, color="none" if run.busy else color, edgecolor=color, height=0.65)
             label = metric.text(value) if value is not None else "–"
-            axes.annotate(label, (value or 0, row), (3, 0), textcoords="offset points", va="center", fontsize=8)
+            axes.annotate(label, (value or 0, place), (3, 0), textcoords="offset points", va="center", fontsize=8)
         axes.set(title=metric.label, xlim=(0, 1.3 * max(value or 0 for value in found) or 1))
         axes.locator_params(axis="x", nbins=4)
         axes.grid(axis="y", visible=False)
@@ -83,7 +78,7 @@ def bars(part: Any, runs: Sequence[Compared], shown: dict[str, list[float | None
     panels[0, 0].set_xlabel("; ".join(note for note, true in notes if true))
 
 
-def names(runs: Sequence[Compared]) -> list[str]:
+def names(runs: Sequence[ComparedRun]) -> list[str]:
     """Each run's label, or what its folder is called without the time, after its machine where they have several;
     numbered where that is not enough."""
     said = [run.summary.meta.label or short(run.folder.name) for run in runs]
@@ -92,7 +87,9 @@ def names(runs: Sequence[Compared]) -> list[str]:
         short_names = [machine.replace("NVIDIA ", "") for machine in machines]
         said = [f"{machine}: {name}" for machine, name in zip(short_names, said, strict=True)]
     again = [f"{name} ({said[: n + 1].count(name)})" if said.count(name) > 1 else name for n, name in enumerate(said)]
-    return [name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}\N{HORIZONTAL ELLIPSIS}" for name in again]
+    return [
+        name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}\N{HORIZONTAL ELLIPSIS}" for name in again
+    ]
 
 
 def short(name: str) -> str:
@@ -102,17 +99,17 @@ def short(name: str) -> str:
     return words if head.isdigit() and clock.isdigit() and words else name
 
 
-def overlaid(part: Any, runs: Sequence[Compared]) -> None:
+def overlaid(part: Any, runs: Sequence[ComparedRun]) -> None:
     """The tails of TTFT and TPOT by load, and throughput against interactivity, a line for each run: hollow where the
     machine was busy."""
     panels = part.subplots(1, 3)
-    for run, name, (color, mark) in zip(runs, names(runs), cycle(LOOKS), strict=False):
+    for run, name, (color, mark) in zip(runs, names(runs), cycle(LINE_STYLES), strict=False):
         probes = sorted(run.summary.run.search or [], key=lambda probe: probe.load)
         look = {"color": color, "marker": mark, "linewidth": 1, "label": name}
         look["markerfacecolor"] = "white" if run.busy else color
         for axes, (kind, _) in zip(panels, LATENCIES, strict=False):
-            known = [(probe.load, value) for probe in probes if (value := getattr(probe, f"{kind}_p99"))]
-            axes.plot([load for load, _ in known], [value for _, value in known], **look)
+            tail = [(probe.load, value) for probe in probes if (value := getattr(probe, f"{kind}_p99"))]
+            axes.plot([load for load, _ in tail], [value for _, value in tail], **look)
         points = measured(probes, max(1, run.summary.gpus))
         panels[2].plot([user for user, *_ in points], [speed for _, speed, _ in points], **look)
     for axes, (kind, title) in zip(panels, LATENCIES, strict=False):
@@ -122,7 +119,7 @@ def overlaid(part: Any, runs: Sequence[Compared]) -> None:
                 axes.axhline(most, color=RED, linestyle="--", linewidth=1)
             logarithmic(axes.yaxis)
             low, high = axes.get_ylim()
-            axes.set_ylim(low / HEAD, high * HEAD)
+            axes.set_ylim(low / HEADROOM, high * HEADROOM)
     panels[2].set(title="Throughput against interactivity", xlabel="interactivity: output tokens/s of one user, median")
     whose = "GPU" if any(run.summary.gpus for run in runs) else "machine"
     panels[2].set(ylabel=f"throughput: output tokens/s per {whose}", xlim=(0, None), ylim=(0, None))
@@ -130,7 +127,7 @@ def overlaid(part: Any, runs: Sequence[Compared]) -> None:
     panels[2].legend(fontsize=8)
 
 
-def limits(runs: Sequence[Compared], kind: str) -> set[float]:
+def limits(runs: Sequence[ComparedRun], kind: str) -> set[float]:
     """The limits of a latency, ms, that these runs were held to."""
     tests = [run.summary.run.performance for run in runs]
     return {getattr(test.limits_ms, kind) for test in tests if test and test.limits_ms}

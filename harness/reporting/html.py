@@ -11,7 +11,7 @@ from typing import Any
 from harness.common.paths import ROOT
 
 STYLE = ROOT / "templates" / "report.css"
-DRAWN = re.compile(r"<svg.*</svg>", re.DOTALL)
+SVG = re.compile(r"<svg.*</svg>", re.DOTALL)
 PAPER, INK = re.compile("#ffffff", re.I), re.compile("#000000", re.I)
 
 
@@ -47,5 +47,5 @@ def picture(folder: Path, tokens: Sequence[Any], at: int) -> str:
 
 def drawing(path: Path) -> str:
     """An SVG file as an element: black and white become the page's own ink and paper."""
-    found = DRAWN.search(path.read_text())
+    found = SVG.search(path.read_text())
     return INK.sub("currentColor", PAPER.sub("none", found[0])) if found else ""

@@ -1,4 +1,4 @@
-"""Words beside the points of a picture, none over another or over a point."""
+"""Labels for the points of a picture, none over another or over a point."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +14,7 @@ MARK = 4.0  # pixels from the middle of a point that its mark takes
 Point = tuple[float, float, str]
 
 
-def beside(axes: Any, points: Sequence[Point]) -> list[str]:
+def label_points(axes: Any, points: Sequence[Point]) -> list[str]:
     """Labels the points (x, y, words) that have room for it, the first first; returns the words that were written.
 
     The axes must have their final limits and place.

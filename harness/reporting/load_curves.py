@@ -6,14 +6,14 @@ from typing import Any
 
 from harness.common.markdown import number
 from harness.reporting import labels
-from harness.reporting.style import BLUE, GREEN, GREY, ORANGE, RED, TITLES, logarithmic, thousands, tip
+from harness.reporting.style import BLUE, GREEN, GREY, ORANGE, RED, TITLES, logarithmic, pyplot, thousands, tip
 from harness.results import performance
 from harness.results.summary import Performance
 from harness.runs.probe import Probe
 
 Point = tuple[float, float, Probe]  # tokens/s of one user, of all, and the test
-HEAD = 1.35  # times the largest value: room above it on a logarithmic axis, and below the smallest
-ROOM = 0.06  # of an axis of rates, beside the first and the last
+HEADROOM = 1.35  # times the largest value: room above it on a logarithmic axis, and below the smallest
+AXIS_MARGIN = 0.06  # of an axis of rates, beside the first and the last
 
 
 @dataclass(frozen=True)
@@ -55,13 +55,11 @@ def load_of(probe: Probe) -> LoadAxis:
     return RATE if probe.qps is not None else BATCH if probe.concurrency is None else CONCURRENCY
 
 
-def draw(probes: Sequence[Probe], test: Performance | None, gpus: int) -> Any:
+def draw_load_curves(probes: Sequence[Probe], test: Performance | None, gpus: int) -> Any:
     """Latencies by load, with their limits; output speed of the machine against that of one user. `test` is the run's
     own, where it came to that."""
-    from matplotlib import pyplot
-
     varied = load_of(probes[0])
-    figure, panels = pyplot.subplots(1, 3, figsize=(14, 4.6))
+    figure, panels = pyplot().subplots(1, 3, figsize=(14, 4.6))
     for axes, panel in zip(panels, varied.panels, strict=False):
         latency(axes, panel, probes)
         own_test(axes, panel, test)
@@ -89,28 +87,28 @@ def frame(axes: Any, panel: Panel, probes: Sequence[Probe], test: Performance | 
         axes.set(xlabel=varied.unit)
     else:
         low, high = (choose(probe.load for probe in probes) for choose in (min, max))
-        start = 0 if low < high / 2 or low == high else low - ROOM * (high - low)
-        axes.set(xlabel=varied.unit, xlim=(start, high + ROOM * (high - start)))
-    known = [value for probe in probes for point in (panel.middle, panel.tail) if (value := panel.of(probe, point))]
-    known += [value for value in (own(panel, test), most(panel, test)) if value]
-    if known:
+        start = 0 if low < high / 2 or low == high else low - AXIS_MARGIN * (high - low)
+        axes.set(xlabel=varied.unit, xlim=(start, high + AXIS_MARGIN * (high - start)))
+    latencies = [value for probe in probes for point in (panel.middle, panel.tail) if (value := panel.of(probe, point))]
+    latencies += [value for value in (own(panel, test), most(panel, test)) if value]
+    if latencies:
         logarithmic(axes.yaxis)
-        axes.set_ylim(min(known) / HEAD, max(known) * HEAD)
+        axes.set_ylim(min(latencies) / HEADROOM, max(latencies) * HEADROOM)
 
 
 def latency(axes: Any, panel: Panel, probes: Sequence[Probe]) -> None:
     """The middle, dotted and hollow, and the tail, drawn through and filled, by load; each test's verdict as a mark."""
     for point, line in ((panel.middle, ":"), (panel.tail, "-")):
-        known = sorted((p.load, value) for p in probes if (value := panel.of(p, point)) is not None)
+        points = sorted((p.load, value) for p in probes if (value := panel.of(p, point)) is not None)
         look = {"marker": "d", "markerfacecolor": "white", "markersize": 5} if point == panel.middle else {}
-        axes.plot(*columns(known), line, color=GREY, linewidth=1, zorder=2, label=point, **look)
-        for load, value in known:
+        axes.plot(*columns(points), line, color=GREY, linewidth=1, zorder=2, label=point, **look)
+        for load, value in points:
             tip(axes, load, value, f"{load:g}: {panel.kind} {point} {number(value)} ms")
     for label in dict.fromkeys(map(verdict, probes)):
         tested = [probe for probe in probes if verdict(probe) == label]
         shown = [(p.load, value) for p in tested if (value := panel.of(p, panel.tail)) is not None]
         if shown:
-            color, mark = BLUE if good(tested[0]) else RED, "o" if tested[0].held else FELL.get(label, "X")
+            color, mark = BLUE if good(tested[0]) else RED, "o" if tested[0].held else FAILURE_MARKS.get(label, "X")
             axes.plot(*columns(shown), mark, color=color, label=f"{panel.tail}, {label}")
 
 
@@ -135,13 +133,18 @@ def own_test(axes: Any, panel: Panel, test: Performance | None) -> None:
     """The run's own test as a star, hollow where the machine was busy."""
     if not test or (value := own(panel, test)) is None:
         return
-    fill, said = ("white", ", machine busy") if test.others else (ORANGE, "")
+    fill, said = ("white", ", machine busy") if test.background_load else (ORANGE, "")
     look = {"color": ORANGE, "markerfacecolor": fill, "markersize": 14, "linestyle": "none"}
     axes.plot(test.target_qps, value, marker="*", label=f"{panel.tail} of the run{said}", zorder=5, **look)
     tip(axes, test.target_qps or 0.0, value, f"the run, {test.target_qps:g}: {panel.tail} {number(value)} ms")
 
 
-FELL = {"INVALID by TTFT": "v", "INVALID by TPOT": "^", "INVALID, too few queries": "s", "VALID, queue grew": "D"}
+FAILURE_MARKS = {
+    "INVALID by TTFT": "v",
+    "INVALID by TPOT": "^",
+    "INVALID, too few queries": "s",
+    "VALID, queue grew": "D",
+}
 
 
 def verdict(probe: Probe) -> str:
@@ -188,22 +191,22 @@ def speeds(axes: Any, probes: Sequence[Probe], share: int, whose: str) -> None:
 
     The knee is the VALID load, or that within the limits, with the largest product of both.
     """
-    known = measured(probes, share)
+    points = measured(probes, share)
     drawn = {
         "color": GREY,
         "linewidth": 1,
         "drawstyle": "steps-pre" if probes and load_of(probes[0]).step else "default",
     }
-    axes.plot([user for user, *_ in known], [speed for _, speed, _ in known], **drawn)
-    for user, speed, probe in known:
+    axes.plot([user for user, *_ in points], [speed for _, speed, _ in points], **drawn)
+    for user, speed, probe in points:
         axes.plot(user, speed, "o" if good(probe) else "X", color=BLUE if good(probe) else RED)
         said = f"{number(speed)} tokens/s per {whose}, {number(user)} for one user"
         tip(axes, user, speed, f"{load(probe)}: {said}, {verdict(probe)}")
-    if kept := [(user, speed) for user, speed, probe in known if good(probe)]:
+    if kept := [(user, speed) for user, speed, probe in points if good(probe)]:
         user, speed = max(kept, key=lambda point: point[0] * point[1])
         axes.plot(user, speed, "o", markersize=14, markerfacecolor="none", color=ORANGE, label="knee")
-    highest = max((speed for _, speed, _ in known), default=1.0)
-    fastest = max((user for user, *_ in known), default=1.0)
+    highest = max((speed for _, speed, _ in points), default=1.0)
+    fastest = max((user for user, *_ in points), default=1.0)
     axes.set(title="Throughput against interactivity", xlabel="interactivity: output tokens/s of one user")
     axes.set(ylabel=f"throughput: output tokens/s per {whose}", xlim=(0, 1.12 * fastest), ylim=(0, 1.15 * highest))
     thousands(axes.xaxis, axes.yaxis)
@@ -230,8 +233,8 @@ def cost(probe: Probe, price: float) -> float | None:
 
 def label_loads(axes: Any, probes: Sequence[Probe], share: int, price: float | None) -> None:
     """The load of each point that has room for it, with cost and energy: VALID ones first, and of those the best."""
-    known = sorted(measured(probes, share), key=worth)
-    labels.beside(axes, [(user, speed, described(probe, price)) for user, speed, probe in known])
+    points = sorted(measured(probes, share), key=worth)
+    labels.label_points(axes, [(user, speed, described(probe, price)) for user, speed, probe in points])
 
 
 def described(probe: Probe, price: float | None) -> str:

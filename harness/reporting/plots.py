@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 from harness.common.files import read, read_columns
 from harness.common.markdown import number
 from harness.config import mlperf
-from harness.loadgen import log as loadgen_log
 from harness.loadgen import request_times
-from harness.reporting import answer, profiles, timelines
-from harness.reporting import load_curves as curves
-from harness.reporting.style import BLUE, FAR, GREY, ORANGE, RED, TITLES, overview, save, style, thousands
-from harness.results.summary import Accuracy, Performance, Summary
+from harness.loadgen.trace import TRACE, Sample
+from harness.reporting import answer, load_curves, profiles, timelines
+from harness.reporting.style import BLUE, FAR_LIMIT, GREY, ORANGE, RED, TITLES, overview, pyplot, save, thousands
+from harness.results.summary import Performance, Summary
+from harness.results.verdicts import Accuracy
 from harness.runs.folder import FOLDER
 
 if TYPE_CHECKING:
@@ -21,16 +21,15 @@ if TYPE_CHECKING:
 BINS = 40  # of a test's time
 
 
-def draw(folder: Path, summary: Summary) -> dict[str, str]:
+def draw_plots(folder: Path, summary: Summary) -> dict[str, str]:
     """Draws what the run has data for into plots/; returns name -> path relative to `folder`."""
-    style()
     drawn: dict[str, Figure] = {}
     run, logs = summary.run, folder / FOLDER["performance"]
     if run.accuracy:
         drawn["scores"] = scores(run.accuracy)
         if (table := folder / FOLDER["accuracy"] / "samples.csv").exists():
             drawn["length"] = by_length(table)
-    if run.performance and (logs / loadgen_log.TRACE).exists():
+    if run.performance and (logs / TRACE).exists():
         tokens = read(logs / "tokens.json", list[int]) if (logs / "tokens.json").exists() else []
         samples, tokens = request_times.answered(request_times.samples(logs), tokens)
         if summary.scenario.streaming:
@@ -38,7 +37,7 @@ def draw(folder: Path, summary: Summary) -> dict[str, str]:
         else:
             drawn["tokens_per_sec"] = throughput(samples, tokens, logs / "machine.csv")
     if run.search:
-        drawn["search"] = curves.draw(run.search, run.performance, summary.gpus)
+        drawn["search"] = load_curves.draw_load_curves(run.search, run.performance, summary.gpus)
     if run.performance and (logs / "machine.csv").exists():
         drawn["machine"] = timelines.machine(logs / "machine.csv", run.performance.ran_out)
     if run.profile and run.profile.kinds:
@@ -55,22 +54,22 @@ def draw(folder: Path, summary: Summary) -> dict[str, str]:
 
 def scores(accuracy: Accuracy) -> Any:
     """Each score against its threshold."""
-    from matplotlib import pyplot
-
     checks = accuracy.checks
-    figure, axes = pyplot.subplots(figsize=(8, 0.55 * len(checks) + 1.2))
+    figure, axes = pyplot().subplots(figsize=(8, 0.55 * len(checks) + 1.2))
     shares = [100 * check.score / check.reference for check in checks]
-    for row, (check, share) in enumerate(zip(checks, shares, strict=True)):
+    for place, (check, share) in enumerate(zip(checks, shares, strict=True)):
         good = check.low <= check.score and (check.high is None or check.score <= check.high)
-        axes.plot(share, row, "o", color=BLUE if good else RED, markersize=9, zorder=3)
-        axes.annotate(f"{check.score:,.6g}", (share, row), (0, 9), textcoords="offset points", ha="center", fontsize=9)
+        axes.plot(share, place, "o", color=BLUE if good else RED, markersize=9, zorder=3)
+        axes.annotate(
+            f"{check.score:,.6g}", (share, place), (0, 9), textcoords="offset points", ha="center", fontsize=9
+        )
         if check.interval:
             ends = [100 * end / check.reference for end in check.interval]
-            axes.plot(ends, [row, row], color=BLUE if good else RED, linewidth=2, alpha=0.5)
+            axes.plot(ends, [place, place], color=BLUE if good else RED, linewidth=2, alpha=0.5)
         for bound in (check.low, check.high):
             if bound is not None:
                 at = 100 * bound / check.reference
-                axes.plot([at, at], [row - 0.35, row + 0.35], color=RED, linewidth=2)
+                axes.plot([at, at], [place - 0.35, place + 0.35], color=RED, linewidth=2)
     axes.axvline(100, color=GREY, linewidth=1)
     axes.set_yticks(range(len(checks)), [check.name for check in checks])
     axes.set_ylim(len(checks) - 0.4, -0.7)
@@ -83,12 +82,11 @@ def scores(accuracy: Accuracy) -> Any:
 def by_length(path: Path) -> Any:
     """Scores by length of the prompt."""
     import numpy as np
-    from matplotlib import pyplot
 
     score = mlperf.SHORT_SCORES[0]
     columns = read_columns(path, ("prompt_tokens", score))
     lengths, scores = np.array(columns["prompt_tokens"], dtype=float), np.array(columns[score], dtype=float)
-    figure, axes = pyplot.subplots(figsize=(8, 3.4))
+    figure, axes = pyplot().subplots(figsize=(8, 3.4))
     axes.plot(lengths, scores, ".", color=BLUE, alpha=0.35, markersize=5)
     groups = np.array_split(np.argsort(lengths, kind="stable"), min(10, len(scores)))
     means = [(lengths[group].mean(), scores[group].mean()) for group in groups]
@@ -99,24 +97,23 @@ def by_length(path: Path) -> Any:
     return figure
 
 
-def throughput(samples: Sequence[loadgen_log.Sample], tokens: Sequence[int], recorded: Path) -> Any:
+def throughput(samples: Sequence[Sample], tokens: Sequence[int], recorded: Path) -> Any:
     """Generated tokens per second over an Offline test, and what the machine did meanwhile, where it was recorded."""
     if recorded.exists() and (figure := timelines.generation(recorded)):
         return figure
     return completions(samples, tokens)
 
 
-def completions(samples: Sequence[loadgen_log.Sample], tokens: Sequence[int]) -> Any:
+def completions(samples: Sequence[Sample], tokens: Sequence[int]) -> Any:
     """Output tokens of the answers that ended in each part of the test: LoadGen logs ends alone in Offline."""
     import numpy as np
-    from matplotlib import pyplot
 
     counted = len(tokens) == len(samples)
     ends = np.array([sample.latency_ms / 1000 for sample in samples])
     weights = np.array(tokens) if counted else np.ones(len(samples))
     sums, edges = np.histogram(ends, bins=BINS, range=(0, ends.max()), weights=weights)
     unit, mean = "output tokens" if counted else "samples", weights.sum() / ends.max()
-    figure, axes = pyplot.subplots(figsize=(8, 3.4))
+    figure, axes = pyplot().subplots(figsize=(8, 3.4))
     axes.stairs(sums / np.diff(edges), edges, color=BLUE, fill=True, alpha=0.6, label="answers that ended")
     axes.axhline(mean, color=ORANGE, linestyle="--", linewidth=1, label=f"mean {number(mean)} {unit}/s")
     axes.set(xlabel="seconds", ylabel=f"{unit}/s", xlim=(0, None), ylim=(0, None))
@@ -126,10 +123,9 @@ def completions(samples: Sequence[loadgen_log.Sample], tokens: Sequence[int]) ->
     return figure
 
 
-def latencies(samples: Sequence[loadgen_log.Sample], tokens: Sequence[int], test: Performance, headline: str) -> Any:
+def latencies(samples: Sequence[Sample], tokens: Sequence[int], test: Performance, headline: str) -> Any:
     """The share of queries by latency, with the limit. `headline` names the metric that is the result."""
     import numpy as np
-    from matplotlib import pyplot
 
     each = test.samples_per_query
     queries = [samples[first : first + each] for first in range(0, len(samples), each)]
@@ -143,7 +139,7 @@ def latencies(samples: Sequence[loadgen_log.Sample], tokens: Sequence[int], test
                 for sample, count in zip(samples, tokens, strict=True)
                 if count > 1
             ]
-    figure, panels = pyplot.subplots(1, 3, figsize=(12, 3.6))
+    figure, panels = pyplot().subplots(1, 3, figsize=(12, 3.6))
     for axes, (name, values) in zip(panels, series.items(), strict=True):
         kind = name.lower()
         most = max(values, default=0.0)
@@ -158,7 +154,7 @@ def latencies(samples: Sequence[loadgen_log.Sample], tokens: Sequence[int], test
         thousands(axes.xaxis)
         axes.set_xlim(0, 1.06 * axes.get_xlim()[1])
         if limit := getattr(test.limits_ms, kind, None):
-            mark_limit(axes, limit, far=limit > FAR * most > 0)
+            mark_limit(axes, limit, far=limit > FAR_LIMIT * most > 0)
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2, frameon=False)
     panels[0].set_ylabel("share of queries at most this long")
     figure.tight_layout()

@@ -4,21 +4,19 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from harness.profiling.traces import Profile
-from harness.reporting.style import BLUE
+from harness.reporting.style import BLUE, pyplot
 
 PARTS = {"GPU": "kernel time", "CPU": "the operators' self time"}
 
 
 def kinds(profile: Profile) -> Any:
     """A bar for each kind of kernel, or of operator."""
-    from matplotlib import pyplot
-
     rows = range(len(profile.kinds))
-    figure, axes = pyplot.subplots(figsize=(8, 0.4 * len(profile.kinds) + 1.2))
+    figure, axes = pyplot().subplots(figsize=(8, 0.4 * len(profile.kinds) + 1.2))
     axes.barh(rows, [kind.percent for kind in profile.kinds], color=BLUE, height=0.6)
-    for row, kind in zip(rows, profile.kinds, strict=True):
+    for place, kind in zip(rows, profile.kinds, strict=True):
         text = f"{kind.percent:.1f} %"
-        axes.annotate(text, (kind.percent, row), (4, 0), textcoords="offset points", va="center", fontsize=9)
+        axes.annotate(text, (kind.percent, place), (4, 0), textcoords="offset points", va="center", fontsize=9)
     axes.set_yticks(rows, [kind.name for kind in profile.kinds])
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)
@@ -30,7 +28,7 @@ def kinds(profile: Profile) -> Any:
 
 
 Figure = str | float | None
-WHOLE: tuple[tuple[str, str, Callable[[Profile], Figure]], ...] = (
+PROFILE_COLUMNS: tuple[tuple[str, str, Callable[[Profile], Figure]], ...] = (
     ("profile_failure", "profile: failed", lambda profile: profile.failure or None),
     ("profile_s", "profile: window, s", lambda profile: profile.seconds),
     ("profile_active_s", "profile: a kernel ran, s", lambda profile: profile.active_s),
@@ -46,19 +44,22 @@ def side_by_side(profiles: Sequence[Profile | None]) -> list[tuple[str, str, tup
     found = [profile for profile in profiles if profile]
     kinds = dict.fromkeys(share.name for profile in found for share in profile.kinds)
     return [
-        *((name, label, tuple(tell(each) if each else None for each in profiles)) for name, label, tell in WHOLE),
+        *(
+            (name, label, tuple(tell(each) if each else None for each in profiles))
+            for name, label, tell in PROFILE_COLUMNS
+        ),
         *(
             (
                 f"profile_{kind.replace(' ', '_')}_percent",
                 f"profile: {kind}, %",
-                tuple(of(each, kind) for each in profiles),
+                tuple(kind_percent(each, kind) for each in profiles),
             )
             for kind in kinds
         ),
     ]
 
 
-def of(profile: Profile | None, kind: str) -> float | None:
+def kind_percent(profile: Profile | None, kind: str) -> float | None:
     """The percent of the time that a kind takes; 0 where a profile has none of it."""
     if profile is None or profile.failure:
         return None

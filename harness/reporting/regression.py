@@ -12,24 +12,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.common.coerce import near
+from harness.common.coerce import did_you_mean
 from harness.common.errors import BAD_INPUT, DONE, NOT_ACCEPTED, UsageError
 from harness.common.markdown import number, render
 from harness.config import mlperf
 from harness.config.engine import affecting
 from harness.config.run import RunConfig
-from harness.reporting.compare import Compared
+from harness.reporting.compare import ComparedRun
 from harness.reporting.compare_page import difference
 from harness.reporting.paired import Pair
 from harness.results import metrics
 
 Verdict = Literal["PASS", "FAIL", "NOT JUDGED"]
 CODES = {"FAIL": NOT_ACCEPTED, "NOT JUDGED": BAD_INPUT, "PASS": DONE}  # the first that is among the verdicts counts
-FORM = re.compile(r"\s*(\w+)\s*([<>])\s*([+-]?)(\d+(?:\.\d+)?)\s*(%?)\s*")
-ANSWERS = re.compile(r"\s*answers\s+changed\s*(?:>\s*(\d+(?:\.\d+)?)\s*%)?\s*")
+CONDITION = re.compile(r"\s*(\w+)\s*([<>])\s*([+-]?)(\d+(?:\.\d+)?)\s*(%?)\s*")
+ANSWERS_CONDITION = re.compile(r"\s*answers\s+changed\s*(?:>\s*(\d+(?:\.\d+)?)\s*%)?\s*")
 NAMES = {"output_tokens_per_sec": "tokens_per_sec"}  # other names of metrics
-SENT = {"tokens_per_sec", "input_tokens_per_sec", "total_tokens_per_sec", "samples_per_sec"}  # follow from a rate
-HARMLESS = affecting(RunConfig, "nothing")  # settings
+HARMLESS_FLAGS = affecting(RunConfig, "nothing")  # settings
 SAME_RATE = 0.01  # of the rate: latencies at other rates say nothing of each other
 # Student's t, 97.5 %, by degrees of freedom (NIST/SEMATECH e-Handbook of Statistical Methods, 1.3.6.7.2); the normal
 # distribution's beyond.
@@ -84,16 +83,16 @@ class AnswerChange:
 
 def condition(text: str) -> Condition:
     """A condition as it is written. Raises UsageError for any other text."""
-    if found := ANSWERS.fullmatch(text):
+    if found := ANSWERS_CONDITION.fullmatch(text):
         return Condition(text, None, True, float(found[1] or 0), False)
-    if not (found := FORM.fullmatch(text)):
+    if not (found := CONDITION.fullmatch(text)):
         form = "as in 'output_tokens_per_s<-3%', 'ttft_p99_ms>+10%', 'ttft_p99_ms>2000' or 'answers changed'"
         raise UsageError(f"--fail-if {text!r}: a metric, < or >, and a bound, {form}.")
     name, sign, signed, digits, percent = found.groups()
     name = re.sub(r"_per_s$", "_per_sec", name)
     metric = metrics.BY_NAME.get(NAMES.get(name, name))
     if metric is None:
-        raise UsageError(f"--fail-if {text!r}: no metric {name}{near(name, [*metrics.BY_NAME, *NAMES])}")
+        raise UsageError(f"--fail-if {text!r}: no metric {name}{did_you_mean(name, [*metrics.BY_NAME, *NAMES])}")
     if signed and not percent:
         raise UsageError(f"--fail-if {text!r}: a change is in percent of the baseline, as in {name}{sign}{signed}3%.")
     return Condition(text, metric, sign == ">", float(signed + digits), bool(percent))
@@ -103,21 +102,21 @@ def condition(text: str) -> Condition:
 class Sides:
     """What is compared: finished runs of either side, and the settings that may differ."""
 
-    baseline: Sequence[Compared]
-    runs: Sequence[Compared]
+    baseline: Sequence[ComparedRun]
+    runs: Sequence[ComparedRun]
     may_differ: Sequence[str] = ()
 
     @property
-    def everyone(self) -> list[Compared]:
+    def everyone(self) -> list[ComparedRun]:
         return [*self.baseline, *self.runs]
 
     def refusal(self) -> str:
         """Why nothing may be judged; empty where it may."""
-        first, *others = self.everyone
-        for run in others:
+        first, *rest = self.everyone
+        for run in rest:
             flags = (first.flags, run.flags)
             names = sorted(key for key in flags[0] | flags[1] if flags[0].get(key) != flags[1].get(key))
-            if wrong := [name for name in names if name not in {*self.may_differ, *HARMLESS}]:
+            if wrong := [name for name in names if name not in {*self.may_differ, *HARMLESS_FLAGS}]:
                 return f"other settings ({', '.join(wrong)}): --may-differ names those that are meant to"
             if first.speed and run.speed and (why := other_work(first, run)):
                 return why
@@ -131,8 +130,8 @@ class Sides:
             test = run.summary.run.performance
             if test is None or metric.of(run.summary) is None:
                 return f"{run.folder.name} has no {metric.label}"
-            if test.others:
-                return f"{run.folder.name}: machine busy: {'; '.join(test.others)}"
+            if test.background_load:
+                return f"{run.folder.name}: machine busy: {'; '.join(test.background_load)}"
             if not test.valid and not over_a_limit(run):
                 return f"{run.folder.name} is INVALID by LoadGen"
         if metric.name.endswith(("_per_sec", "_percent")) and any(
@@ -145,7 +144,7 @@ class Sides:
         return ""
 
 
-def other_work(first: Compared, run: Compared) -> str:
+def other_work(first: ComparedRun, run: ComparedRun) -> str:
     """Why two runs with the same settings are not of the same; empty where they are."""
     assert first.speed and run.speed
     if first.speed.machine != run.speed.machine:
@@ -153,7 +152,7 @@ def other_work(first: Compared, run: Compared) -> str:
     return "other work" if first.speed.work != run.speed.work else ""
 
 
-def over_a_limit(run: Compared) -> bool:
+def over_a_limit(run: ComparedRun) -> bool:
     """Whether a latency is over its limit, which makes a test INVALID and is a measurement all the same."""
     test = run.summary.run.performance
     if not (test and test.limits_ms and test.ttft_ms and test.tpot_ms):
@@ -219,7 +218,7 @@ def with_answers(sides: Sides, one: Condition, verdict: Callable[[Condition, Pai
     """What comes of a condition on the answers: the worst of all runs against the first of the baseline."""
     found = []
     for run in sides.runs:
-        if (pair := run.answers_beside(sides.baseline[0])) is None:
+        if (pair := run.paired_answers(sides.baseline[0])) is None:
             why = f"{run.folder.name} and {sides.baseline[0].folder.name} have no answers to the same samples"
             return Judgement(one.text, "NOT JUDGED", why=why)
         found.append(verdict(one, pair))
@@ -239,15 +238,15 @@ def changed(one: Condition, pair: Pair) -> Judgement:
 
 def rescored(one: Condition, pair: Pair) -> Judgement:
     """A score, its change in percent of the baseline's with the paired-bootstrap interval, or its value."""
-    row = next((row for row in pair.scores if one.metric and row.name == one.metric.name), None)
-    if row is None or not row.a:
+    score = next((score for score in pair.scores if one.metric and score.name == one.metric.name), None)
+    if score is None or not score.a:
         return Judgement(one.text, "NOT JUDGED", why="it is no mean over samples, so its change has no interval")
     if not one.change:
-        worse = row.b > one.bound if one.above else row.b < one.bound
-        return Judgement(one.text, "FAIL" if worse else "PASS", number(row.a, 6), number(row.b, 6))
-    change = AnswerChange(*(100 * value / row.a for value in (row.difference, row.low, row.high)))
+        worse = score.b > one.bound if one.above else score.b < one.bound
+        return Judgement(one.text, "FAIL" if worse else "PASS", number(score.a, 6), number(score.b, 6))
+    change = AnswerChange(*(100 * value / score.a for value in (score.difference, score.low, score.high)))
     verdict, why = told(one, change)
-    return Judgement(one.text, verdict, number(row.a, 6), number(row.b, 6), change.words, why)
+    return Judgement(one.text, verdict, number(score.a, 6), number(score.b, 6), change.words, why)
 
 
 def exit_code(judgements: Sequence[Judgement]) -> int:

@@ -19,12 +19,11 @@ from harness.evaluation.compliance import RESULT
 from harness.loadgen import log as loadgen_log
 from harness.profiling import traces
 from harness.reporting import answer, html, index, plots
-from harness.results import endpoint_overhead as beside
-from harness.results import metrics, performance, requests_table
-from harness.results import telemetry as usage
+from harness.results import endpoint_overhead, metrics, performance, requests_table, telemetry
 from harness.results.advice import client, findings
 from harness.results.history import History
-from harness.results.summary import SCORES_FILE, Audit, Compliance, Logs, Meta, Performance, Run, ScoresFile, Summary
+from harness.results.summary import Logs, Meta, Performance, Run, Summary
+from harness.results.verdicts import SCORES_FILE, Audit, Compliance, ScoresFile
 from harness.runs import folder as results
 from harness.runs.folder import FOLDER
 from harness.runs.records import RunFacts
@@ -44,22 +43,22 @@ def build(folder: Path) -> Summary:
         status = results.status_of(folder)
         why = f" ({status.reason})" if status and status.reason else ""
         raise UsageError(f"{folder}: no test came to its end{why}; nothing to render.")
-    summary = summary.model_copy(update={"plots": summary.plots | plots.draw(folder, summary)})
+    summary = summary.model_copy(update={"plots": summary.plots | plots.draw_plots(folder, summary)})
     if summary.run.performance:
         requests_table.write(folder / FOLDER["performance"])
         summary = summary.model_copy(update={"logs": logs(folder)})
     page = render(
         "report.md.j2",
-        few=mlperf.FEW,
+        few=mlperf.FEWEST_BOOTSTRAPPED,
         config=facts.plan.config,
-        asked=facts.plan.asked,
+        request_set=facts.plan.request_set,
         summary=summary,
         scenario=summary.scenario,
         numbers=metrics.rows(summary, "report"),
         headline=metrics.BY_NAME[summary.scenario.headline],
-        compared=beside.compared(summary),
-        cost=beside.cost(summary),
-        quantities=usage.BY_NAME,
+        compared=endpoint_overhead.compared(summary),
+        cost=endpoint_overhead.cost(summary),
+        quantities=telemetry.BY_NAME,
         title=answer.title(summary),
         facts=answer.facts(summary),
         findings=findings(summary),
@@ -77,7 +76,7 @@ def summarize(folder: Path, facts: RunFacts) -> Summary:
     ended = results.ended_early(folder, reported=bool(facts.stages))
     run = tests(folder, facts, whole=ended is None)
     deviations = [*facts.deviations, *(["the run did not come to its end"] if ended else [])]
-    deviations += reservations(run, facts.plan.config.mode)
+    deviations += result_deviations(run, facts.plan.config.mode)
     return Summary(
         schema_version=SCHEMA,
         meta=meta(folder, facts, deviations, ended),
@@ -116,7 +115,7 @@ def tested(logs: Path, facts: RunFacts, whole: bool) -> Performance | None:
 
 
 def meta(folder: Path, facts: RunFacts, deviations: list[str], ended: str | None) -> Meta:
-    plan, config, running = facts.plan, facts.plan.config, facts.plan.running
+    plan, config, engine_state = facts.plan, facts.plan.config, facts.plan.engine_state
     return Meta(
         run=folder.resolve().name,
         label=config.label,
@@ -133,9 +132,9 @@ def meta(folder: Path, facts: RunFacts, deviations: list[str], ended: str | None
         ended=ended,
         deviations=deviations,
         notes=list(plan.notes),
-        precision=running.precision or config.precision,
-        quantization=running.quantization,
-        kv_cache_dtype=running.kv_cache_dtype,
+        precision=engine_state.precision or config.precision,
+        quantization=engine_state.quantization,
+        kv_cache_dtype=engine_state.kv_cache_dtype,
         checkpoint=facts.checkpoint,
         load_format=config.load_format,
         tensor_parallel_size=plan.tensor_parallel_size,
@@ -143,7 +142,7 @@ def meta(folder: Path, facts: RunFacts, deviations: list[str], ended: str | None
         max_model_len=plan.max_model_len,
         max_new_tokens=plan.max_new_tokens,
         batch_size=config.batch_size,
-        prefix_caching=running.prefix_caching,
+        prefix_caching=engine_state.prefix_caching,
         data=facts.data,
         mean_prompt_tokens=facts.mean_prompt_tokens,
         engine_start_s=facts.engine_start_s,
@@ -169,7 +168,7 @@ def logs(folder: Path) -> Logs:
     )
 
 
-def reservations(run: Run, mode: str) -> Iterator[str]:
+def result_deviations(run: Run, mode: str) -> Iterator[str]:
     """Why what came out cannot stand beside MLPerf's, whatever the settings were."""
     score, test = run.accuracy, run.performance
     if test and not score:

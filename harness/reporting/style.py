@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,21 +11,23 @@ if TYPE_CHECKING:
 
 BLUE, ORANGE, GREY, RED, GREEN = "#2f6db5", "#e07b39", "#8a8f98", "#c0392b", "#3a8f5c"
 TITLES = {"latency": "latency", "TTFT": "time to first token (TTFT)", "TPOT": "time per output token (TPOT)"}
-FAR = 3  # times the largest value: a limit beyond is named at the edge instead of squeezing the curve
+FAR_LIMIT = 3  # times the largest value: a limit beyond is named at the edge instead of squeezing the curve
 TIP = "tip:"  # how the name of what is pointed at begins
 COLUMNS, PANEL_INCHES, HEADING = 2, 7.0, 0.5  # of the overview
-UNSEEN = 0.01  # opacity of what is only there to be pointed at
+UNSEEN_OPACITY = 0.01  # opacity of what is only there to be pointed at
 
 
-def style() -> None:
-    """What all pictures have in common; they are files, never windows."""
-    import matplotlib
+@cache
+def pyplot() -> Any:
+    """matplotlib's pyplot in the style of all pictures, set once; they are files, never windows."""
+    import matplotlib.pyplot
 
     matplotlib.use("Agg")
     matplotlib.rcParams.update(
         {"axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.25, "font.size": 10}
         | {"svg.fonttype": "none", "svg.hashsalt": "pictures", "legend.framealpha": 0.9}
     )
+    return matplotlib.pyplot
 
 
 def thousands(*axis: Any) -> None:
@@ -45,21 +48,19 @@ def logarithmic(axis: Any) -> None:
 
 def tip(axes: Any, x: float, y: float, words: str) -> None:
     """What a point says in a browser when it is pointed at."""
-    axes.plot(x, y, "o", markersize=14, color=GREY, alpha=UNSEEN, zorder=9, gid=f"{TIP}{words}")
+    axes.plot(x, y, "o", markersize=14, color=GREY, alpha=UNSEEN_OPACITY, zorder=9, gid=f"{TIP}{words}")
 
 
 def footer(figure: "Figure", words: str) -> None:
     """A grey line under the whole picture."""
     box, height = figure.get_tightbbox(), figure.get_figheight()
-    where: dict[str, Any] = {"fontsize": 7, "color": GREY, "va": "top", "ha": "left"}
-    figure.text(max(0.0, box.x0) / figure.get_figwidth(), (box.y0 - 0.1) / height, words, **where)
+    x, y = max(0.0, box.x0) / figure.get_figwidth(), (box.y0 - 0.1) / height
+    figure.text(x, y, words, fontsize=7, color=GREY, va="top", ha="left")
 
 
 def save(drawn: "dict[str, Figure]", folder: Path, words: str = "") -> dict[str, str]:
     """Writes the figures as PNG files, with these words under each, and as SVG what has something to point at; name ->
     path relative to the folder above."""
-    from matplotlib import pyplot
-
     folder.mkdir(exist_ok=True)
     for name, figure in drawn.items():
         if words:
@@ -67,15 +68,13 @@ def save(drawn: "dict[str, Figure]", folder: Path, words: str = "") -> dict[str,
         figure.savefig(folder / f"{name}.png", dpi=110, bbox_inches="tight")
         if figure.findobj(lambda artist: str(artist.get_gid() or "").startswith(TIP)):
             write_drawing(figure, folder / f"{name}.svg")
-    pyplot.close("all")
+    pyplot().close("all")
     return {name: f"{folder.name}/{name}.png" for name in drawn}
 
 
 def overview(pictures: Sequence[Path], target: Path, title: str) -> None:
     """All pictures of a run in one, in columns, to be sent around."""
-    from matplotlib import pyplot
-
-    images = [pyplot.imread(path) for path in pictures]
+    images = [pyplot().imread(path) for path in pictures]
     tops, places = [HEADING] * COLUMNS, []  # inches from the top, a column each
     for image in images:
         column = tops.index(min(tops))
@@ -83,14 +82,14 @@ def overview(pictures: Sequence[Path], target: Path, title: str) -> None:
         places.append((column, tops[column], tall))
         tops[column] += tall
     wide, high = COLUMNS * PANEL_INCHES, max(tops)
-    figure = pyplot.figure(figsize=(wide, high))
+    figure = pyplot().figure(figsize=(wide, high))
     for image, (column, top, tall) in zip(images, places, strict=True):
         panel = figure.add_axes((column / COLUMNS, 1 - (top + tall) / high, 1 / COLUMNS, tall / high))
         panel.imshow(image)
         panel.set_axis_off()
     figure.suptitle(title, fontsize=14, y=1 - 0.15 / high)
     figure.savefig(target, dpi=110)
-    pyplot.close(figure)
+    pyplot().close(figure)
 
 
 def write_drawing(figure: "Figure", path: Path) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 from harness.common.markdown import sentence
 from harness.common.progress import Stage
-from harness.reporting.style import BLUE, GREEN, GREY, ORANGE, RED, thousands
-from harness.results import telemetry as usage
+from harness.reporting.style import BLUE, GREEN, GREY, ORANGE, RED, pyplot, thousands
+from harness.results import telemetry
 from harness.runs.folder import FOLDER, Test
 
 PANELS: tuple[tuple[str, tuple[str, ...], float | None], ...] = (  # label, quantities, top of the axis
@@ -25,8 +25,9 @@ PANELS: tuple[tuple[str, tuple[str, ...], float | None], ...] = (  # label, quan
     ("clock, MHz", ("gpu_clock_mhz",), None),
     ("temperature, \N{DEGREE SIGN}C", ("gpu_temperature_c",), None),
 )
-BRIEF = ("generation_tokens_per_sec", "gpu_load_percent", "gpu_power_w", "cpu_percent")  # of a test in one glance
-SMOOTH = (
+# Of a test in one glance.
+OVERVIEW_QUANTITIES = ("generation_tokens_per_sec", "gpu_load_percent", "gpu_power_w", "cpu_percent")
+SMOOTHED_QUANTITIES = (
     "requests_running",
     "requests_waiting",
     "inter_token_ms",
@@ -34,8 +35,8 @@ SMOOTH = (
     "prompt_tokens_per_sec",
 )
 WINDOW, LEAST_WINDOW = 60, 5  # a running mean is over the test's lines / WINDOW, and no fewer than these
-UNDER = 0.04  # of an axis, below its zero and above its highest line: one that is flat is not cut
-WIDEST = 90  # characters of a title
+AXIS_MARGIN = 0.04  # of an axis, below its zero and above its highest line: one that is flat is not cut
+LONGEST_TITLE = 90  # characters of a title
 
 COLORS = (BLUE, ORANGE, GREEN, RED, GREY)
 Drawn = tuple[str, list[str], float | None]  # label, columns, top of the axis
@@ -44,17 +45,19 @@ Drawn = tuple[str, list[str], float | None]  # label, columns, top of the axis
 def machine(path: Path, ran_out: Sequence[str] = ()) -> Any:
     """What engine and machine did, a panel for each kind of quantity that was recorded. `ran_out`: what bound the test,
     first; it is the title."""
-    seconds, columns = usage.recorded(path)
+    seconds, columns = telemetry.recorded(path)
     figure, panels = stacked(seconds, columns, shown(columns, PANELS))
     said = ran_out[0].partition(": ")[0] if ran_out else "nothing ran out"
-    panels[0].set_title("\n".join(wrap(f"Bound by: {said}" if ran_out else sentence(said), WIDEST)), fontsize=11)
+    panels[0].set_title("\n".join(wrap(f"Bound by: {said}" if ran_out else sentence(said), LONGEST_TITLE)), fontsize=11)
     return figure
 
 
 def generation(path: Path) -> Any | None:
     """Generated tokens per second with the load and power beside them; None where the engine told nothing."""
-    seconds, columns = usage.recorded(path)
-    panels = [(label, tuple(name for name in names if name in BRIEF), top) for label, names, top in PANELS]
+    seconds, columns = telemetry.recorded(path)
+    panels = [
+        (label, tuple(name for name in names if name in OVERVIEW_QUANTITIES), top) for label, names, top in PANELS
+    ]
     drawn = shown(columns, panels)
     if "generation_tokens_per_sec" not in {name for _, names, _ in drawn for name in names}:
         return None
@@ -65,9 +68,9 @@ def generation(path: Path) -> Any | None:
 
 def shown(columns: Mapping[str, Sequence[float | None]], panels: Sequence[Drawn | tuple[Any, ...]]) -> list[Drawn]:
     """The panels that have something recorded, with its columns."""
-    known = [name for name, values in columns.items() if any(value is not None for value in values)]
+    recorded = [name for name, values in columns.items() if any(value is not None for value in values)]
     found = [
-        (label, [name for item in names for name in known if usage.BY_NAME[item].mine(name)], top)
+        (label, [name for item in names for name in recorded if telemetry.BY_NAME[item].mine(name)], top)
         for label, names, top in panels
     ]
     return [panel for panel in found if panel[1]]
@@ -75,22 +78,20 @@ def shown(columns: Mapping[str, Sequence[float | None]], panels: Sequence[Drawn 
 
 def stacked(seconds: Sequence[float], columns: Mapping[str, Sequence[float | None]], drawn: Sequence[Drawn]) -> Any:
     """A panel under the other, over the seconds of a test; what jumps from line to line as a running mean."""
-    from matplotlib import pyplot
-
     rows, window = max(1, len(drawn)), max(LEAST_WINDOW, len(seconds) // WINDOW)
-    figure, panels = pyplot.subplots(rows, 1, figsize=(8, 1.7 * rows + 0.3), sharex=True, squeeze=False)
+    figure, panels = pyplot().subplots(rows, 1, figsize=(8, 1.7 * rows + 0.3), sharex=True, squeeze=False)
     for axes, (label, names, top) in zip(panels[:, 0], drawn, strict=False):
         highest = 0.0
         for name, color in zip(names, cycle(COLORS)):
             values = filled(columns[name])
-            smooth = name in SMOOTH and len(values) > 2 * window
+            smooth = name in SMOOTHED_QUANTITIES and len(values) > 2 * window
             if smooth:
                 axes.plot(seconds, values, color=color, alpha=0.25, linewidth=0.7)
             said = f"{called(name)}\n(mean of {window} s)" if smooth else called(name)
             axes.plot(seconds, running(values, window) if smooth else values, color=color, label=said)
             highest = max([highest, *(value for value in values if not math.isnan(value))])
-        most = top or (1 + 2 * UNDER) * highest or 1.0
-        axes.set(ylabel=label, ylim=(-UNDER * most, most))
+        most = top or (1 + 2 * AXIS_MARGIN) * highest or 1.0
+        axes.set(ylabel=label, ylim=(-AXIS_MARGIN * most, most))
         axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=8, frameon=False)
         thousands(axes.yaxis)
     figure.align_ylabels()
@@ -103,13 +104,13 @@ def running(values: Sequence[float], window: int) -> list[float]:
     """The mean of each value and those around it, `window` in all, fewer at the ends; gaps count for nothing."""
     half = window // 2
     parts = (values[max(0, at - half) : at + half + 1] for at in range(len(values)))
-    known = ([value for value in part if not math.isnan(value)] for part in parts)
-    return [sum(part) / len(part) if part else math.nan for part in known]
+    measured = ([value for value in part if not math.isnan(value)] for part in parts)
+    return [sum(part) / len(part) if part else math.nan for part in measured]
 
 
 def called(column: str) -> str:
     """A column of machine.csv in words: a GPU by its number."""
-    quantity = next(item for item in usage.QUANTITIES if item.mine(column))
+    quantity = next(item for item in telemetry.QUANTITIES if item.mine(column))
     return quantity.label.replace("GPU", f"GPU {column.partition('_')[0].removeprefix('gpu')}")
 
 
@@ -126,27 +127,27 @@ def stages(folder: Path, times: Sequence[Stage]) -> Any:
 
     The last stage ends the picture.
     """
-    from matplotlib import pyplot
-
     last = {stage.kind: stage.start_s for stage in times}  # of a test that was run again, the recording is the last's
     loads = [(last[kind], folder / FOLDER[kind] / "machine.csv") for kind in TESTS if kind in last]
     loads = [(start, path) for start, path in loads if path.exists()]
-    figure, panels = pyplot.subplots(
+    figure, panels = pyplot().subplots(
         1 + bool(loads), 1, figsize=(8, 0.3 * len(times) + 1.2 + 1.8 * bool(loads)), sharex=True, squeeze=False
     )
     axes = panels[0, 0]
     ends = [stage.start_s for stage in times[1:]]
-    for row, ((_, start, kind), end) in enumerate(zip(times, ends, strict=False)):
-        axes.barh(row, end - start, left=start, color=GREY if kind == "other" else BLUE, height=0.6)
-        axes.annotate(f"{end - start:,.0f} s", (end, row), (4, 0), textcoords="offset points", va="center", fontsize=8)
+    for place, ((_, start, kind), end) in enumerate(zip(times, ends, strict=False)):
+        axes.barh(place, end - start, left=start, color=GREY if kind == "other" else BLUE, height=0.6)
+        axes.annotate(
+            f"{end - start:,.0f} s", (end, place), (4, 0), textcoords="offset points", va="center", fontsize=8
+        )
     axes.set_yticks(range(len(ends)), [stage.name for stage in times[:-1]])
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)
     axes.set_xlim(0, 1.07 * ends[-1])
     axes.set_title("Where the time went: the engine answers (blue), or does not (grey)")
     for start, path in loads:
-        seconds, columns = usage.recorded(path)
-        cards = [name for name in columns if usage.BY_NAME["gpu_load_percent"].mine(name)]
+        seconds, columns = telemetry.recorded(path)
+        cards = [name for name in columns if telemetry.BY_NAME["gpu_load_percent"].mine(name)]
         for name in cards or ["cpu_percent"] if columns else []:
             at = [start + second for second in seconds]
             panels[1, 0].plot(at, filled(columns.get(name, [None] * len(at))), color=BLUE, linewidth=1)

@@ -4,11 +4,11 @@ from harness.common.markdown import number, sentence
 from harness.loadgen.log import Latency
 from harness.results.roofline import CARDS
 from harness.results.summary import Performance, Summary
-from harness.results.telemetry import QUEUED
+from harness.results.telemetry import WAITING_REQUESTS
 
 DRIFT = 0.1  # of the speed, between the halves of a test
-SHOWS = 0.05  # of TTFT p99: a client's delay beyond it is a part of the result worth a warning
-NEAR = 0.9  # of a limit: beyond, a higher rate will hardly keep it
+DELAY_SHARE = 0.05  # of TTFT p99: a client's delay beyond it is a part of the result worth a warning
+NEAR_LIMIT_SHARE = 0.9  # of a limit: beyond, a higher rate will hardly keep it
 
 
 def findings(summary: Summary) -> list[str]:
@@ -18,17 +18,17 @@ def findings(summary: Summary) -> list[str]:
         return []
     broken = [f"What to try: {said}." for said in (*advice(test), *unsteady(test))]
     steady = [*room(test), *formats(summary)] if test.valid else []
-    return [*broken, *bounds(test), *(f"{sentence(said)}." for said in steady)]
+    return [*broken, *bounds(test), *by_rule(test), *(f"{sentence(said)}." for said in steady)]
 
 
 def client(test: Performance | None) -> str:
     """That the client's own delay shows in TTFT, where it does; else empty."""
     delay, first = (test.client_delay_ms, test.ttft_ms) if test else (None, None)
-    if not (delay and first and delay.p99 > SHOWS * first.p99):
+    if not (delay and first and delay.p99 > DELAY_SHARE * first.p99):
         return ""
     return (
         f"the client was late: p99 {number(delay.p99, 3)} ms from its schedule until a request was sent, "
-        f"{number(100 * delay.p99 / first.p99, 3)} % of TTFT p99 (a warning above {100 * SHOWS:g} %), which "
+        f"{number(100 * delay.p99 / first.p99, 3)} % of TTFT p99 (a warning above {100 * DELAY_SHARE:g} %), which "
         "counts as the engine's"
     )
 
@@ -41,8 +41,8 @@ def bounds(test: Performance) -> list[str]:
         return [
             "No resource was saturated in the performance test: the load, or work between the steps, set the speed."
         ]
-    first, *others = test.ran_out
-    return [f"**What ran out first**: {first}.", *(f"{sentence(said)}." for said in others)]
+    first, *rest = test.ran_out
+    return [f"**What ran out first**: {first}.", *(f"{sentence(said)}." for said in rest)]
 
 
 def unsteady(test: Performance) -> list[str]:
@@ -53,6 +53,12 @@ def unsteady(test: Performance) -> list[str]:
         f"the second half of the test was {number(test.steady.trend, 3)} times as fast as the first, without ramps: "
         "a longer test, or an idle machine"
     ]
+
+
+def by_rule(test: Performance) -> list[str]:
+    """The steady state of a test at fixed concurrency, as MLPerf Endpoints would take it."""
+    state = test.steady.by_rule if test.steady else None
+    return [f"Steady state by section 4.4 of MLPerf Endpoints' rules: {state.told}."] if state else []
 
 
 def tails(test: Performance) -> tuple[Latency | None, Latency | None]:
@@ -76,13 +82,13 @@ def room(test: Performance) -> list[str]:
         return []
     said = f"{name} p99 is the nearer to its limit, at {number(100 * nearest, 3)} % of it"
     load, flag = ("concurrency", "--concurrency") if test.concurrency else ("rate", "--server-target-qps")
-    if nearest < NEAR:
+    if nearest < NEAR_LIMIT_SHARE:
         search = "" if test.arrivals else f"; {flag} max searches for the highest that does"
         return [f"{said}: a higher {load} may hold{search}"]
-    return [f"{said}: this is about the highest {load} of these settings; {FASTER[name]}"]
+    return [f"{said}: this is about the highest {load} of these settings; {TRADE_OFFS[name]}"]
 
 
-FASTER = {
+TRADE_OFFS = {
     "TTFT": "a higher --max-num-batched-tokens admits prompts sooner, and costs TPOT",
     "TPOT": "a lower --max-num-batched-tokens makes steps shorter, and costs TTFT",
 }
@@ -133,7 +139,7 @@ def late_starts(test: Performance) -> str:
     waiting = test.usage.get("requests_waiting")
     if waiting is None:
         return "TTFT is over its limit: --extra-metrics shows whether requests waited, or their prompts took too long"
-    if waiting.mean >= QUEUED:
+    if waiting.mean >= WAITING_REQUESTS:
         return (
             f"TTFT is over its limit because requests queue ({waiting.mean:,.0f} waited on average, {waiting.max:,.0f} "
             f"at most): {less(test)}, or whatever ran out first"

@@ -1,4 +1,4 @@
-"""An endpoint run beside the run without an endpoint that asked for the same: what HTTP and the server cost."""
+"""An endpoint run against a run of the same work without an endpoint: what HTTP and the server cost."""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -9,12 +9,12 @@ from harness.config.plan import Plan
 from harness.results import metrics
 from harness.results.history import History
 from harness.results.summary import Summary
-from harness.runs.records import InProcess
+from harness.runs.records import BaselineRun
 
 SAME_RATE = 0.01  # of the rate: latencies at other rates say nothing of each other
 
 
-def find(plan: Plan, history: Iterable[dict[str, object]]) -> InProcess | None:
+def find(plan: Plan, history: Iterable[dict[str, object]]) -> BaselineRun | None:
     """The last VALID run in this process with the model, samples, answer length and, where it is given, rate of an
     endpoint run; None where there is none. With what the server itself was started cannot be seen."""
     found = None
@@ -24,13 +24,12 @@ def find(plan: Plan, history: Iterable[dict[str, object]]) -> InProcess | None:
             found = line if alike(plan, line) else found
     if found is None:
         return None
-    known = {metric.name: found.metric(metric.name) for metric in metrics.shown("index")}
-    values = {name: value for name, value in known.items() if value}
-    return InProcess(run=found.run, settings=found.settings, metrics=values)
+    values = {metric.name: value for metric in metrics.shown("index") if (value := found.metric(metric.name))}
+    return BaselineRun(run=found.run, settings=found.settings, metrics=values)
 
 
 def alike(plan: Plan, line: History) -> bool:
-    """Whether a run in this process asked the same model for the same as an endpoint run."""
+    """Whether a run in this process had the same model and work as an endpoint run."""
     same = line.work == plan.work and (line.model, line.batch_size) == (plan.config.model, plan.config.batch_size)
     rate = line.metric("target_qps") or 0.0
     other_rate = plan.config.scenario_rules.fixed_rate and abs(rate / (plan.target_qps or 1.0) - 1) > SAME_RATE

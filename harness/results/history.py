@@ -1,12 +1,13 @@
 """A line of results/history.jsonl: what outlives a run's folder."""
 
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 from pydantic import ConfigDict
 
-from harness.common.schema import SCHEMA, File
+from harness.common.schema import SCHEMA, File, stored_as
 from harness.config import workload as workloads
-from harness.results.summary import Summary, Verdict
+from harness.results.summary import Summary
+from harness.results.verdicts import Verdict
 
 
 class History(File):
@@ -39,19 +40,19 @@ class History(File):
     verdict: Verdict | None = None
     scores: dict[str, float] | None = None
     gpus: list[str] | None = None
-    setup: dict[str, Any] | None = None
-    work: dict[str, Any] | None = None
-    others: list[str] = []
+    setup: dict[str, object] | None = None
+    work: dict[str, object] | None = None
+    background_load: Annotated[list[str], stored_as("others", "background_load")] = []
 
     @classmethod
     def of(cls, summary: Summary, metrics: dict[str, float | None]) -> Self:
         """The line of a run; `metrics` by name."""
         meta, test, score = summary.meta, summary.run.performance, summary.run.accuracy
         tokens = test.total_new_tokens if test else None
-        known: dict[str, Any] = {name: value for name, value in meta if name in cls.model_fields}
-        known |= metrics
+        values: dict[str, Any] = {name: value for name, value in meta if name in cls.model_fields}
+        values |= metrics
         return cls(
-            **known,
+            **values,
             schema_version=SCHEMA,
             valid=test.valid if test else None,
             samples_per_query=test.samples_per_query if test else None,
@@ -59,7 +60,7 @@ class History(File):
             verdict=score.verdict if score else None,
             scores=score.scores if score else None,
             gpus=summary.system.gpus,
-            others=test.others if test else [],
+            background_load=test.background_load if test else [],
         )
 
     @property

@@ -14,7 +14,7 @@ from harness.results.summary import Summary
 from harness.results.telemetry import QUANTITIES
 
 Place = Literal["report", "terminal", "index", "sweep", "compare", "mlflow"]
-EVERYWHERE: tuple[Place, ...] = get_args(Place)
+ALL_PLACES: tuple[Place, ...] = get_args(Place)
 
 
 @dataclass(frozen=True)
@@ -65,23 +65,23 @@ def score(name: str, label: str) -> Metric:
 
 
 TEST = "run.performance."
-BOTH = "input + output tokens/s"
+TOTAL_LABEL = "input + output tokens/s"
 IN_SWEEPS = {("gpu_clock_mhz", "mean"), ("gpu_power_w", "mean")}  # of what engine and machine did
 PLACES: tuple[Place, ...] = ("report", "terminal", "compare", "mlflow")
 METRICS: tuple[Metric, ...] = (
-    Metric("tokens_per_sec", "output tokens/s", TEST + "tokens_per_sec", "higher", EVERYWHERE, digits=6),
+    Metric("tokens_per_sec", "output tokens/s", TEST + "tokens_per_sec", "higher", ALL_PLACES, digits=6),
     Metric("input_tokens_per_sec", "input tokens/s", TEST + "input_tokens_per_sec", "higher", PLACES, digits=6),
-    Metric("total_tokens_per_sec", BOTH, TEST + "total_tokens_per_sec", "higher", PLACES, digits=6),
+    Metric("total_tokens_per_sec", TOTAL_LABEL, TEST + "total_tokens_per_sec", "higher", PLACES, digits=6),
     Metric("samples_per_sec", "samples/s", TEST + "samples_per_sec", "higher", (*PLACES, "index"), digits=6),
     Metric(
         *("target_qps", "target, queries/s", TEST + "target_qps", None, (*PLACES, "index")),
         digits=6,
-        load_pattern="fixed rate",
+        load_pattern="poisson",
     ),
     Metric(
         *("expected_samples_per_sec", "expected samples/s", TEST + "target_qps", None, PLACES),
         digits=6,
-        load_pattern="all at once",
+        load_pattern="burst",
     ),
     Metric("concurrency", "requests in flight at most", TEST + "concurrency", None, PLACES),
     Metric(
@@ -99,7 +99,7 @@ METRICS: tuple[Metric, ...] = (
         Metric(
             *(f"client_delay_{point}_ms", f"client delay {point}, ms", f"{TEST}client_delay_ms.{point}", "lower"),
             ("report", "compare", "mlflow"),
-            load_pattern="fixed rate",
+            load_pattern="poisson",
         )
         for point in ("p50", "p99")
     ),

@@ -7,14 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from harness.common import files
-from harness.config import endpoint as endpoints
-from harness.config import mlperf, models
+from harness.config import endpoint, mlperf, models
 from harness.config.arrivals import variation
 from harness.config.plan import Plan
 from harness.loadgen import client_delay, failures, request_times, token_times
 from harness.loadgen import log as loadgen_log
-from harness.results import roofline
-from harness.results import telemetry as usage
+from harness.results import roofline, steady_state, telemetry
 from harness.results.summary import Performance, Steady
 from harness.runs.records import Capacity, Cost, LimitsMs, MachineUse, RunFacts, ServerUse, Spread
 
@@ -28,7 +26,7 @@ def read(folder: Path, facts: RunFacts) -> Performance:
     """
     plan = facts.plan
     scenario = plan.config.scenario_rules
-    log = token_times.read(folder, plan.limits, plan.asked is not None, scenario.loadgen, "PerformanceOnly")
+    log = token_times.read(folder, plan.limits, plan.request_set is not None, scenario.loadgen, "PerformanceOnly")
     for name, found, planned in (
         ("seeds", log.seeds, asdict(plan.seeds)),
         ("minimum duration, ms", log.effective.get("min_duration_ms"), round(1000 * plan.min_duration_s)),
@@ -37,11 +35,11 @@ def read(folder: Path, facts: RunFacts) -> Performance:
             raise loadgen_log.LogError(f"{folder}: a log of another run: its {name}: {found}, not {planned}.")
     limits = plan.limits
     used = files.read(folder / "machine.json", MachineUse) if (folder / "machine.json").exists() else MachineUse()
-    recorded = usage.of(folder / "machine.csv")
-    here = endpoints.here(plan.config.endpoint)
+    recorded = telemetry.usage_of(folder / "machine.csv")
+    here = endpoint.here(plan.config.endpoint)
     peak = recorded.get("gpu_memory_gib") if here else None
     joules = used.gpu_joules if here and not plan.config.spans_hosts else None
-    failed = failures.of(folder)
+    failed = failures.failures_of(folder)
     every, new, prompts = token_times.token_counts(folder), *answered(folder, failed)
     read_in = sum(prompts) / log.duration_s if prompts and log.duration_s else None
     shares = near_peak(facts, prompts, new, log.duration_s)
@@ -70,17 +68,17 @@ def read(folder: Path, facts: RunFacts) -> Performance:
         tpot_ms=log.tpot_ms,
         arrivals=plan.config.arrivals,
         arrivals_cv=variation(request_times.dues(folder)) if scenario.scheduled else None,
-        client_delay_ms=client_delay.of(folder),
+        client_delay_ms=client_delay.client_delays(folder),
         single_token=log.single_token,
         tpot_judged=log.tpot_judged,
         limits_ms=LimitsMs(ttft=limits.ttft_ms, tpot=limits.tpot_ms) if limits else None,
         early_stopping=log.early_stopping,
         peak_memory_gib=peak.max if peak else None,
-        failed_requests=len(failed) if endpoints.may_fail(plan.config.max_failed, 10**9) else None,
+        failed_requests=len(failed) if endpoint.may_fail(plan.config.max_failed, 10**9) else None,
         failures=counted(list(failed.values())),
         longer=sum(count > plan.max_new_tokens for count in new),
         usage=recorded,
-        ran_out=list(usage.ran_out(recorded, facts.concurrency, client=bool(plan.config.endpoint))),
+        ran_out=list(telemetry.ran_out(recorded, facts.concurrency, client=bool(plan.config.endpoint))),
         server=files.read(folder / SERVER, ServerUse) if (folder / SERVER).exists() else None,
         **used.model_dump(),
         concurrency=plan.concurrency,
@@ -185,6 +183,7 @@ def steady(folder: Path, facts: RunFacts, tokens: Sequence[int], seconds: float 
             "ttft_ms": spread([sample.ttft_ms or 0.0 for sample in chosen]),
             "tpot_ms": each,
             "tokens_per_sec_per_user": 1000 / each.p90 if each and each.p90 else None,
+            "by_rule": steady_state.found(samples, tokens, facts.plan.samples, steady_state.least_s(at_once)),
         }
     )
 
@@ -194,17 +193,17 @@ def near_peak(
 ) -> tuple[float, float] | None:
     """The shares of arithmetic and bandwidth of an Offline test of the reference model, all of it computed as the
     formula has it, on the GPUs of this host; else None."""
-    plan, known = facts.plan, facts.concurrency and seconds and len(prompts) == len(answers)
-    if not known or plan.config.scenario_rules.streaming or not plan.reference_model or plan.config.spans_hosts:
+    plan, complete = facts.plan, facts.concurrency and seconds and len(prompts) == len(answers)
+    if not complete or plan.config.scenario_rules.streaming or not plan.reference_model or plan.config.spans_hosts:
         return None
-    running = plan.running
-    if running.prefix_caching is not False or running.speculation or plan.config.precision == "fp32":
+    engine_state = plan.engine_state
+    if engine_state.prefix_caching is not False or engine_state.speculation or plan.config.precision == "fp32":
         return None
     return roofline.shares(
-        roofline.Load(
+        roofline.OfflineLoad(
             gpus=facts.system.gpus[: plan.tensor_parallel_size * plan.data_parallel_size],
-            bits=roofline.bits(running.quantization, models.in_eight_bits(plan.config.model)),
-            kv_cache_dtype=running.kv_cache_dtype,
+            bits=roofline.bits(engine_state.quantization, models.in_eight_bits(plan.config.model)),
+            kv_cache_dtype=engine_state.kv_cache_dtype,
             replicas=plan.data_parallel_size,
             concurrency=facts.concurrency or 1,
             prompts=prompts,
@@ -218,14 +217,14 @@ def capacity(plan: Plan, rate: float | None) -> Capacity | None:
     """What a rate of samples/s comes to; for MLPerf's whole set where the samples were MLPerf's."""
     if not rate:
         return None
-    official = plan.official_data and not plan.asked and not plan.config.model_spec.reservation
+    official = plan.official_data and not plan.request_set and not plan.config.model_spec.deviation
     official = official and plan.max_new_tokens == mlperf.MAX_NEW_TOKENS
     full = mlperf.OFFICIAL[plan.config.category].samples / rate if official else None
     return Capacity(requests_per_hour=3600 * rate, requests_per_day=86400 * rate, full_set_s=full)
 
 
 def cost(price_per_hour: float | None, output: float | None, total: float | None, rate: float | None) -> Cost | None:
-    """What a machine at this price an hour asks for its tokens and requests; rates are per second."""
+    """What a machine at this price an hour takes for its tokens and requests; rates are per second."""
     if price_per_hour is None:
         return None
     second = price_per_hour / 3600

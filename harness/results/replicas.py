@@ -13,7 +13,7 @@ from harness.results.summary import Summary
 from harness.runs.probe import Probe
 
 HOURS_A_MONTH = 730.0  # 365 x 24 / 12
-GREW = 1.0 + 1e-9
+ROUNDING_MARGIN = 1.0 + 1e-9
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def points(summary: Summary) -> list[CurvePoint]:
             probe.samples_per_sec,
             probe.ttft_p99,
             probe.tpot_p99,
-            held(probe, fell),
+            within_limits(probe, fell),
         )
         for probe in summary.run.search or ()
         if probe.samples_per_sec
@@ -82,7 +82,7 @@ def points(summary: Summary) -> list[CurvePoint]:
     return sorted(found, key=lambda point: point.rate)
 
 
-def held(probe: Probe, fell: float | None) -> bool:
+def within_limits(probe: Probe, fell: float | None) -> bool:
     """Whether a load kept the limits: not where a whole test `fell` at that rate or a lower one, in queries/s."""
     if probe.qps is not None and fell is not None and probe.qps >= fell:
         return False
@@ -101,7 +101,7 @@ def fleet(curve: Sequence[CurvePoint], minutes: Sequence[float], headroom: float
     best = kept[-1]
     rate = best.rate * (1 - headroom)
     peaks = [max(minutes[begin : begin + 60]) for begin in range(0, len(minutes), 60)]
-    hours = tuple(Hour(n, peak, max(1, math.ceil(peak / rate / GREW))) for n, peak in enumerate(peaks))
+    hours = tuple(Hour(n, peak, max(1, math.ceil(peak / rate / ROUNDING_MARGIN))) for n, peak in enumerate(peaks))
     busiest = max(hours, key=lambda hour: hour.peak)
     fewer = busiest.peak / (busiest.replicas - 1) if busiest.replicas > 1 else math.inf
     total = sum(hour.replicas for hour in hours)
@@ -111,4 +111,4 @@ def fleet(curve: Sequence[CurvePoint], minutes: Sequence[float], headroom: float
 
 def above(kept: Sequence[CurvePoint], rate: float) -> CurvePoint | None:
     """The lowest measured point, within the limits, at this rate or a higher one."""
-    return next((point for point in kept if point.rate * GREW >= rate), None)
+    return next((point for point in kept if point.rate * ROUNDING_MARGIN >= rate), None)

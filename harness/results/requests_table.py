@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from harness.common.files import write_text
-from harness.loadgen import log as loadgen_log
 from harness.loadgen import request_times, token_times
+from harness.loadgen.trace import Sample
 from harness.results.performance import prompt_counts
 
 TABLE = "request_times.csv"
@@ -45,7 +45,7 @@ def write(folder: Path) -> None:
     write_text(folder / TABLE, "\n".join(lines) + "\n")
 
 
-def tpot(sample: loadgen_log.Sample, count: int | None) -> float | None:
+def tpot(sample: Sample, count: int | None) -> float | None:
     """Milliseconds per output token after the first; None for an answer of one token, or if its TTFT is not known."""
     if sample.ttft_ms is None or count is None or count < 2:
         return None

@@ -40,18 +40,18 @@ CARDS = {  # by NVML's whole name, so that a MIG slice is none; from NVIDIA's da
     "NVIDIA L40": Card(181, 362, 0.864),
     "NVIDIA L4": Card(121, 242.5, 0.3),
 }
-HEAD = SHAPE["hidden_size"] // SHAPE["num_attention_heads"]
-KV_VALUES = 2 * SHAPE["num_hidden_layers"] * SHAPE["num_key_value_heads"] * HEAD  # of a token
+HEAD_SIZE = SHAPE["hidden_size"] // SHAPE["num_attention_heads"]
+KV_VALUES = 2 * SHAPE["num_hidden_layers"] * SHAPE["num_key_value_heads"] * HEAD_SIZE  # of a token
 LINEAR = SHAPE["num_hidden_layers"] * (
     2 * SHAPE["hidden_size"] ** 2
-    + 2 * SHAPE["hidden_size"] * SHAPE["num_key_value_heads"] * HEAD
+    + 2 * SHAPE["hidden_size"] * SHAPE["num_key_value_heads"] * HEAD_SIZE
     + 3 * SHAPE["hidden_size"] * SHAPE["intermediate_size"]
 )
 OUTPUT_LAYER = SHAPE["vocab_size"] * SHAPE["hidden_size"]
 
 
 @dataclass(frozen=True)
-class Load:
+class OfflineLoad:
     """What was computed, on what: `prompts` and `answers` are tokens of each request, `seconds` for all of them."""
 
     gpus: Sequence[str]
@@ -80,7 +80,7 @@ def operations(prompts: Sequence[int], answers: Sequence[int]) -> float:
     return 2 * LINEAR * tokens + 2 * OUTPUT_LAYER * new + attention
 
 
-def bytes_read(load: Load) -> float:
+def bytes_read(load: OfflineLoad) -> float:
     """The least that decoding these requests reads from memory."""
     kv_bytes = 1 if load.kv_cache_dtype.startswith("fp8") else 2
     weights = LINEAR * (load.bits or 16) / 8 + 2 * OUTPUT_LAYER
@@ -89,7 +89,7 @@ def bytes_read(load: Load) -> float:
     return KV_VALUES * kv_bytes * earlier + load.replicas * steps * weights
 
 
-def shares(load: Load) -> tuple[float, float] | None:
+def shares(load: OfflineLoad) -> tuple[float, float] | None:
     """Percent of the arithmetic, and at least so many of the bandwidth; None on a card that is not known here."""
     card = CARDS.get(load.gpus[0]) if load.gpus else None
     peak = {16: card.bf16, 8: card.fp8}.get(load.bits or 0) if card else None

@@ -1,4 +1,4 @@
-"""What a run comes to, typed: summary.json, rouge.json, the lines of the history.
+"""What a run comes to, typed: summary.json.
 
 Each name ends with its unit; scores are F1 x100, as MLPerf prints them. `python -m harness.summary` writes the JSON
 schema of summary.json. What is shown where: `metrics`.
@@ -8,25 +8,23 @@ import argparse
 import json
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AliasChoices, ConfigDict, Field, JsonValue, computed_field, field_validator, model_validator
+from pydantic import AliasChoices, ConfigDict, Field, JsonValue, model_validator
 
 from harness.common.paths import ROOT
 from harness.common.progress import Stage
-from harness.common.schema import File, Model, absent
+from harness.common.schema import File, Model, absent, stored_as
 from harness.common.system import System
 from harness.config import mlperf
 from harness.config import workload as workloads
 from harness.loadgen.log import DETAIL, Latency
 from harness.profiling.traces import Profile
+from harness.results.steady_state import SteadyState
+from harness.results.verdicts import SCORES_FILE, Accuracy, Audit, Compliance, Count
 from harness.runs.probe import Probe
-from harness.runs.records import Capacity, Cost, InProcess, LimitsMs, ServerUse, Spread, Usage
+from harness.runs.records import BaselineRun, Capacity, Cost, LimitsMs, ServerUse, Spread, Usage
 
-SCORES_FILE = "rouge.json"
 SCHEMA_FILE = ROOT / "templates" / "summary.schema.json"
-Verdict = Literal["PASS", "FAIL", "INCONCLUSIVE", "NOT JUDGED"]
-Audit = Literal["test04", "test06"]
 Picture = Annotated[str, Field(pattern=r"^plots/.*\.png$")]
-Count = Annotated[int, Field(ge=0)]
 
 
 class Meta(Model):
@@ -74,90 +72,11 @@ class Meta(Model):
     kernels: dict[str, str] = {}
     """What the engine says that it runs: its attention backend, and the kernel of its linear layers."""
     endpoints: list[str] = []
-    in_process: InProcess | None = None
-    setup: dict[str, Any] = {}
+    in_process: BaselineRun | None = None
+    setup: dict[str, object] = {}
     """What another run must share for its speed to tell of this one's."""
-    work: dict[str, Any] = {}
+    work: dict[str, object] = {}
     """What was asked of the engine, by flag: speeds at other work are not compared."""
-
-
-class Check(Model):
-    """One score against what it must keep to; `interval` (bootstrap, 95 %) only where not all samples ran."""
-
-    name: str
-    score: float
-    reference: float
-    low: float
-    high: float | None = None
-    interval: tuple[float, float] | None = None
-    verdict: Verdict
-
-
-class Accuracy(Model):
-    """The accuracy of a run. ROUGE is F1 x100, the mean over samples; gen_len is characters, summed over samples."""
-
-    verdict: Verdict
-    note: str = ""
-    samples: Annotated[int, Field(ge=1)]
-    full_set: bool
-    high_accuracy: bool
-    generated_tokens: Count
-    characters: Count
-    at_token_limit: Count
-    splitter: str
-    approximate: list[str]
-    checks: list[Check]
-
-    @computed_field  # type: ignore[prop-decorator]
-    @property
-    def scores(self) -> dict[str, Annotated[float, Field(ge=0)]]:
-        """ROUGE is F1 x100, the mean over samples; gen_len is characters, summed over samples."""
-        return {check.name: check.score for check in self.checks}
-
-    @computed_field  # type: ignore[prop-decorator]
-    @property
-    def rouge(self) -> dict[str, float]:
-        """F1 x100."""
-        return {name: score for name, score in self.scores.items() if name in mlperf.ROUGE}
-
-    @computed_field  # type: ignore[prop-decorator]
-    @property
-    def passed(self) -> bool | None:
-        """The gate's verdict; null where it is inconclusive, or switched off."""
-        return {"PASS": True, "FAIL": False}.get(self.verdict)
-
-    @computed_field  # type: ignore[prop-decorator]
-    @property
-    def total_samples(self) -> int:
-        return self.samples
-
-    @computed_field  # type: ignore[prop-decorator]
-    @property
-    def run_gen_len(self) -> int:
-        """Characters, summed over samples."""
-        return self.characters
-
-    @computed_field  # type: ignore[prop-decorator]
-    @property
-    def run_gen_num(self) -> int:
-        """Answers."""
-        return self.samples
-
-
-class ScoresFile(Accuracy, File):
-    """rouge.json; `log` is the SHA-256 of the accuracy log that was scored."""
-
-    log: str | None = None
-
-    def flat(self) -> dict[str, object]:
-        """What the file holds: all of this, and scores, references and thresholds under names of their own."""
-        floors = {check.name: check for check in self.checks}
-        return self.model_dump(mode="json") | {
-            **self.rouge,
-            "baseline": {name: check.reference for name, check in floors.items()},
-            "gate_multiplier": mlperf.GATE[self.high_accuracy],
-            **{f"threshold_{name}": floors[name].low for name in self.rouge},
-        }
 
 
 class Steady(Model):
@@ -176,6 +95,8 @@ class Steady(Model):
     tpot_ms: Latency | None = None
     tokens_per_sec_per_user: float | None = None
     """1,000 / TPOT p90 in ms, over the steady part."""
+    by_rule: SteadyState | None = None
+    """As MLPerf Endpoints finds it; at fixed concurrency alone."""
 
 
 class Performance(Model):
@@ -234,7 +155,7 @@ class Performance(Model):
     """What the servers behind an endpoint counted themselves; null where they did not, or there are none."""
     others_cpu_cores: float | None = None
     """CPU cores that other programs used during the test, on average."""
-    others: list[str] = []
+    background_load: Annotated[list[str], stored_as("others", "background_load")] = []
     """What other programs took of the machine, in words, where it may have cost speed."""
     concurrency: int | None = None
     """Requests in flight, where it was fixed; latencies are then this program's own, since each was sent."""
@@ -274,21 +195,6 @@ class Performance(Model):
         if isinstance(data, dict) and "goodput" in data and "slo_attainment" not in data:
             return data | {"slo_attainment": data["goodput"], "goodput": None}
         return data
-
-
-class Compliance(Model):
-    """result.json of a compliance test; each check's verdict, null where it has none."""
-
-    test: str
-    passed: bool
-    checks: dict[str, bool | None]
-    facts: dict[str, JsonValue]
-
-    @field_validator("facts")
-    @classmethod
-    def renamed(cls, facts: dict[str, JsonValue]) -> dict[str, JsonValue]:
-        """Until format 3 the rates were called ..._per_s."""
-        return {f"{name}ec" if name.endswith("_per_s") else name: value for name, value in facts.items()}
 
 
 class Run(Model):

@@ -9,11 +9,11 @@ from harness.common import files
 from harness.common.errors import UsageError
 from harness.runs.records import Usage
 
-FULL = 98.0  # percent: as full as blocks of tokens, and a sampling once a second, let it look
-BUSY = 95.0
-LAUNCHED = 80.0  # percent of the time with a kernel, below which a GPU with requests waits for the CPU
-OFTEN = 50.0  # percent of the time
-QUEUED = 1.0  # requests that wait on average
+FULL_PERCENT = 98.0  # percent: as full as blocks of tokens, and a sampling once a second, let it look
+BUSY_PERCENT = 95.0
+LAUNCHED_PERCENT = 80.0  # percent of the time with a kernel, below which a GPU with requests waits for the CPU
+FREQUENT_PERCENT = 50.0  # percent of the time
+WAITING_REQUESTS = 1.0  # requests that wait on average
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class Quantity:
     def of(self, columns: Mapping[str, Sequence[float | None]]) -> list[float | None]:
         """The values, a second each; None where it was not told."""
         wanted = [values for name, values in columns.items() if self.mine(name)]
-        rows = [[value for value in row if value is not None] for row in zip(*wanted, strict=True)]
-        return [sum(row) / (1 if self.total else len(row)) if row else None for row in rows]
+        seconds = [[value for value in values if value is not None] for values in zip(*wanted, strict=True)]
+        return [sum(values) / (1 if self.total else len(values)) if values else None for values in seconds]
 
     def mine(self, name: str) -> bool:
         head, _, rest = name.partition("_")
@@ -73,7 +73,7 @@ QUANTITIES = (
 BY_NAME = {quantity.name: quantity for quantity in QUANTITIES}
 
 
-def of(path: Path) -> dict[str, Usage]:
+def usage_of(path: Path) -> dict[str, Usage]:
     """Mean and maximum of each quantity in a machine.csv, by name; none of what was not recorded.
 
     Raises UsageError for a damaged one.
@@ -86,10 +86,10 @@ def of(path: Path) -> dict[str, Usage]:
     found = {}
     for quantity in QUANTITIES:
         values = zip(quantity.of(columns), lasted, strict=False)  # none of what was not recorded
-        known = [(value, time) for value, time in values if value is not None]
-        if whole := sum(time for _, time in known):
-            mean = sum(value * time for value, time in known) / whole
-            found[quantity.name] = Usage(mean=mean, max=max(value for value, _ in known))
+        measured = [(value, time) for value, time in values if value is not None]
+        if whole := sum(time for _, time in measured):
+            mean = sum(value * time for value, time in measured) / whole
+            found[quantity.name] = Usage(mean=mean, max=max(value for value, _ in measured))
     return found
 
 
@@ -132,7 +132,7 @@ def heat(used: Used, concurrency: int | None) -> Bound | None:
 
 
 def power(used: Used, concurrency: int | None) -> Bound | None:
-    if (share := mean(used, "gpu_power_capped_percent")) < OFTEN:
+    if (share := mean(used, "gpu_power_capped_percent")) < FREQUENT_PERCENT:
         return None
     return Bound(
         f"the power limit held the GPU's clock down {share:.3g} % of the time",
@@ -143,7 +143,7 @@ def power(used: Used, concurrency: int | None) -> Bound | None:
 def launches(used: Used, concurrency: int | None) -> Bound | None:
     """A GPU that waits while there are requests: its work is not launched fast enough."""
     load, ran = used.get("gpu_load_percent"), mean(used, "requests_running")
-    if load is None or load.mean >= LAUNCHED or not ran:
+    if load is None or load.mean >= LAUNCHED_PERCENT or not ran:
         return None
     return Bound(
         f"the GPU ran nothing {100 - load.mean:.3g} % of the time while {ran:,.0f} requests were running",
@@ -154,7 +154,7 @@ def launches(used: Used, concurrency: int | None) -> Bound | None:
 
 def kv_cache(used: Used, concurrency: int | None) -> Bound | None:
     waited, lost = mean(used, "requests_waiting"), most(used, "preemptions")
-    if most(used, "kv_cache_percent") < FULL or not (waited >= QUEUED or lost):
+    if most(used, "kv_cache_percent") < FULL_PERCENT or not (waited >= WAITING_REQUESTS or lost):
         return None
     preempted = ", and requests were preempted" if lost else ""
     return Bound(
@@ -165,7 +165,11 @@ def kv_cache(used: Used, concurrency: int | None) -> Bound | None:
 
 
 def slots(used: Used, concurrency: int | None) -> Bound | None:
-    if not concurrency or most(used, "requests_running") < concurrency or mean(used, "requests_waiting") < QUEUED:
+    if (
+        not concurrency
+        or most(used, "requests_running") < concurrency
+        or mean(used, "requests_waiting") < WAITING_REQUESTS
+    ):
         return None
     return Bound(
         f"all {concurrency:,} places for requests were taken while {mean(used, 'requests_waiting'):,.0f} waited on "
@@ -177,12 +181,12 @@ def slots(used: Used, concurrency: int | None) -> Bound | None:
 
 def gpu_busy(used: Used, concurrency: int | None) -> Bound | None:
     load = mean(used, "gpu_load_percent")
-    return Bound(f"the GPU was busy {load:.3g} % of the time") if load >= BUSY else None
+    return Bound(f"the GPU was busy {load:.3g} % of the time") if load >= BUSY_PERCENT else None
 
 
 def cpu_busy(used: Used, concurrency: int | None) -> Bound | None:
     load = mean(used, "cpu_percent")
-    return Bound(f"the CPU was busy {load:.3g} % of the time") if load >= BUSY else None
+    return Bound(f"the CPU was busy {load:.3g} % of the time") if load >= BUSY_PERCENT else None
 
 
 BOUNDS = (heat, power, launches, kv_cache, slots, gpu_busy, cpu_busy)  # what bounds first, first
@@ -195,12 +199,12 @@ def ran_out(used: Used, concurrency: int | None, client: bool = False) -> Iterat
     Where heat or power hold a GPU back, more room would not make it faster: then none is advised. `client`: the CPU is
     that of a client of an endpoint.
     """
-    held = any(bound(used, concurrency) for bound in ENERGY)
+    throttled = any(bound(used, concurrency) for bound in ENERGY)
     for bound in BOUNDS:
         found = bound(used, concurrency)
         if found is None:
             continue
         if bound is cpu_busy and client:
             found = Bound(f"{found.words} on this machine, the client's", "times may be the client's own")
-        useless = held and found.of_room
+        useless = throttled and found.of_room
         yield found.said(remedy=not useless) + (", but more room would not make it faster" if useless else "")

@@ -15,7 +15,7 @@ from harness.common.disk import check_space
 from harness.common.errors import (
     ENGINE_FAILED,
     INTERRUPTED,
-    LONGEST,
+    LONGEST_QUOTE,
     BenchmarkError,
     EngineError,
     as_input,
@@ -114,4 +114,4 @@ def root_cause(log: Path) -> str | None:
     vague = ("Engine core initialization failed", "See stack trace (above)", "cancelled")
     causes = [f"{name}: {what}" for name, what in found if not any(word in what for word in vague)]
     first = died if signalled else next(iter(causes), died)
-    return shorten(first, LONGEST, placeholder=" ...") if first else None
+    return shorten(first, LONGEST_QUOTE, placeholder=" ...") if first else None

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from harness.common import reading
 from harness.common.errors import UsageError, why
@@ -52,8 +52,8 @@ class RunFolder:
 
     def fail(self, status: Literal["failed", "interrupted"], reason: str = "") -> None:
         """Marks a run that ended early; one that is complete stays so, whatever happens to it afterwards."""
-        known = known_status(self.path)  # a damaged one is replaced
-        if known is None or known.status != "complete":
+        before = readable_status(self.path)  # a damaged one is replaced
+        if before is None or before.status != "complete":
             try:
                 self.set_status(status, reason)
             except OSError:  # a full disk: the bytes of the status before are there
@@ -82,7 +82,7 @@ def open_run(results_dir: Path, label: str) -> RunFolder:
     return run
 
 
-def record(run: RunFolder, facts: RunFacts) -> None:
+def record_facts(run: RunFolder, facts: RunFacts) -> None:
     """Keeps config.json: every resolved setting, how it came about, and what else is known of the run."""
     kept = facts.model_dump(mode="json")
     kept["plan"]["config"]["engine_arg"] = [hide_word(pair) for pair in facts.plan.config.engine_arg]
@@ -95,7 +95,7 @@ def status_of(folder: Path) -> RunStatus | None:
     return read(path, RunStatus) if path.exists() else None
 
 
-def known_status(folder: Path) -> RunStatus | None:
+def readable_status(folder: Path) -> RunStatus | None:
     """How far a run came; None also for a status that cannot be read."""
     try:
         return status_of(folder)
@@ -105,13 +105,13 @@ def known_status(folder: Path) -> RunStatus | None:
 
 def ended_early(folder: Path, reported: bool = False) -> str | None:
     """When and why a run ended before its end, in words; None for one that is complete, or about to be (`reported`)."""
-    known = known_status(folder)
-    if known is None or known.status == "complete":
+    status = readable_status(folder)
+    if status is None or status.status == "complete":
         return None
-    if known.status == "running":
+    if status.status == "running":
         return None if reported else "it was killed, or still runs"
-    why = f": {known.reason}" if known.reason not in ("", known.status) else ""
-    return f"{known.status}{f' at {known.time}' if known.time else ''}{why}"
+    why = f": {status.reason}" if status.reason not in ("", status.status) else ""
+    return f"{status.status}{f' at {status.time}' if status.time else ''}{why}"
 
 
 def facts_of(folder: Path) -> RunFacts:
@@ -175,8 +175,8 @@ def begun(name: str) -> tuple[str, int]:
 
 def ended(folder: Path) -> bool:
     """Whether a run is over; one whose status cannot be read is left alone."""
-    known = known_status(folder)
-    return known is not None and known.status != "running"
+    status = readable_status(folder)
+    return status is not None and status.status != "running"
 
 
 def point_latest(run: RunFolder) -> None:
@@ -191,7 +191,7 @@ def point_latest(run: RunFolder) -> None:
         raise
 
 
-def history(results_dir: Path) -> Iterator[dict[str, Any]]:
+def history(results_dir: Path) -> Iterator[dict[str, object]]:
     """Finished runs, oldest first; lines that are not whole are passed over."""
     try:
         with reading.opened(results_dir / "history.jsonl", LARGEST_FILE, encoding="utf-8", errors="replace") as file:

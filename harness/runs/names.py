@@ -6,7 +6,7 @@ from pathlib import Path
 
 from harness.common.errors import UsageError
 from harness.common.files import read_json
-from harness.runs.folder import known_status
+from harness.runs.folder import readable_status
 
 
 def folders(words: Sequence[str], results_dir: Path) -> list[Path]:
@@ -25,8 +25,8 @@ def named(word: str, results_dir: Path) -> list[Path]:
     labels = labelled(results_dir)
     if found := labels.get(word):
         return found
-    known = ["latest", *labels, *(path.parent.name for path in results_dir.glob("*/config.json"))]
-    near = difflib.get_close_matches(word, known, n=1)
+    words = ["latest", *labels, *(path.parent.name for path in results_dir.glob("*/config.json"))]
+    near = difflib.get_close_matches(word, words, n=1)
     meant = f"; did you mean {near[0]}?" if near else "; --results-dir names the folder with the runs."
     raise UsageError(f"{word}: no path, and no run or label in {results_dir}{meant}")
 
@@ -35,7 +35,7 @@ def labelled(results_dir: Path) -> dict[str, list[Path]]:
     """The finished runs by their label, oldest first; those that cannot be read are left out."""
     found: dict[str, list[Path]] = {}
     for path in sorted(results_dir.glob("*/config.json")):
-        status = known_status(path.parent)
+        status = readable_status(path.parent)
         if path.parent.is_symlink() or status is None or status.status != "complete":
             continue
         if label := label_of(path):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 SURE = 2.33  # standard errors: less than 1 in 100 by chance
 PRECISE = 0.04  # of the completions a second: their error, where they are the server's and not the arrivals'
 SETTLED = 6  # latencies of a query, after which as many run as ever will
-WAITING = 0.25  # of a query's time: with more, it does not tell what its tokens take
+WAITING = 0.1  # of a query's time: with more, it does not tell what its tokens take
 
 
 @dataclass(frozen=True)

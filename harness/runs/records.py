@@ -2,13 +2,12 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AliasChoices, ConfigDict, Field, JsonValue, model_validator
 
 from harness.common.progress import Stage
-from harness.common.schema import File, Model
+from harness.common.schema import File, Model, stored_as
 from harness.common.system import System
 from harness.config.flags import setting
 from harness.config.plan import Plan
@@ -40,7 +39,7 @@ class Facts(File):
     """What the engine says that it runs: its attention backend, and the kernel of its linear layers."""
 
 
-class InProcess(Model):
+class BaselineRun(Model):
     """The last run without an endpoint of what an endpoint run asked for; metrics by name."""
 
     run: str
@@ -61,7 +60,7 @@ class RunFacts(Facts):
     data: str | None = None
     mean_prompt_tokens: float | None = None
     stages: list[Stage] = []
-    in_process: InProcess | None = None
+    in_process: BaselineRun | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -80,7 +79,7 @@ class RunFacts(Facts):
     @property
     def settings(self) -> dict[str, object]:
         """Every setting by its name: flags, and over them what `auto` came to."""
-        plan = asdict(self.plan)
+        plan = self.model_dump()["plan"]
         flags: dict[str, object] = plan.pop("config")
         return flags | {name: value for name, value in plan.items() if name not in ("task", "notes")}
 
@@ -89,7 +88,7 @@ class MachineUse(Model):
     """machine.json: what a test took of the machine, and what other programs did meanwhile."""
 
     others_cpu_cores: float | None = None
-    others: list[str] = []
+    background_load: Annotated[list[str], stored_as("others", "background_load")] = []
     gpu_joules: float | None = None
 
 
@@ -114,8 +113,8 @@ class ServerUse(Model):
     @property
     def cached_percent(self) -> float | None:
         """Of the prompt tokens; null where either is not known."""
-        known = self.cached_tokens is not None and self.prompt_tokens
-        return 100 * (self.cached_tokens or 0) / (self.prompt_tokens or 1) if known else None
+        counted = self.cached_tokens is not None and self.prompt_tokens
+        return 100 * (self.cached_tokens or 0) / (self.prompt_tokens or 1) if counted else None
 
 
 class Usage(Model):

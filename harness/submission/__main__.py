@@ -71,7 +71,7 @@ def write_system(arguments: argparse.Namespace) -> int:
 
 def build_tree(arguments: argparse.Namespace) -> int:
     found = entries.collect(arguments.runs)
-    if arguments.division == "closed" and (reasons := refusals.closed(found)):
+    if arguments.division == "closed" and (reasons := refusals.closed_division_refusals(found)):
         print("error: these runs cannot go into a closed submission:", file=sys.stderr)
         for reason in reasons:
             print(f"  {reason}", file=sys.stderr)
@@ -84,9 +84,9 @@ def build_tree(arguments: argparse.Namespace) -> int:
     )
     base = tree.build(found, filled, arguments.system.stem, arguments.out)
     print(f"{base}: {', '.join(f'{entry.benchmark} {entry.scenario}' for entry in found)}, MLPerf v{found[0].round}")
-    if any(entry.performance.facts.plan.running.quantized_checkpoint for entry in found):
+    if any(entry.performance.facts.plan.engine_state.quantized_checkpoint for entry in found):
         print(f"to be filled in: {base / tree.NOTES}: how the checkpoint was quantized")
-    for reason in refusals.official(found):
+    for reason in refusals.checker_refusals(found):
         print(f"the official checker will refuse: {reason}")
     print("keep the runs: MLPerf may ask for the whole accuracy logs, of which the submission has both ends and a hash")
     return DONE

@@ -27,12 +27,12 @@ def check(tree: Path, version: str) -> tuple[str, str]:
     command += ["--input", str(tree.resolve()), "--version", f"v{version}", "--csv", str(tree.resolve() / SUMMARY)]
     ended = subprocess.run(command, cwd=TOOLS, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     said = ended.stdout.replace(str(tree.resolve()), str(tree))
-    held, found = len(results_in(tree)) + len(of_endpoints(tree)), checked(said)
+    expected, found = len(results_in(tree)) + len(of_endpoints(tree)), checked(said)
     if ended.returncode != 0 or errors(said):
         return f"{len(errors(said))} errors, exit code {ended.returncode}", said
-    if found < held or not held:
+    if found < expected or not expected:
         layout = "it looks into DIVISION/SUBMITTER/results/SYSTEM/BENCHMARK/SCENARIO, with DIVISION open or closed"
-        return f"the checker checked {found} of the {held} results in it: {layout}", said
+        return f"the checker checked {found} of the {expected} results in it: {layout}", said
     return invalid(tree), said
 
 
@@ -75,7 +75,7 @@ def version_of(tree: Path) -> str:
     if not logs:
         raise UsageError(f"{tree}: no performance logs in it; not a submission.")
     seeds = loadgen_log.read(logs[0].parent).seeds
-    for version, known in mlperf.SEEDS.items():
-        if seeds == vars(known):
+    for version, official in mlperf.SEEDS.items():
+        if seeds == vars(official):
             return version
     raise UsageError(f"{logs[0]}: its seeds are of no round this program knows; name one with --version.")

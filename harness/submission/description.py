@@ -14,7 +14,7 @@ from typing import Any
 from harness.common.coerce import read_given
 from harness.common.errors import UsageError
 from harness.common.files import read as read_file
-from harness.common.system import System, cards
+from harness.common.system import System, nvml_gpus
 from harness.runs.records import Facts
 
 # Everything the checker wants to see, in the order it is written; an empty text is for a person to fill.
@@ -34,10 +34,10 @@ MAY_BE_EMPTY = {
     *("accelerator_frequency", "accelerator_interconnect_topology", "accelerator_on-chip_memories"),
     *("hw_notes", "sw_notes"),
 }
-GIVEN = ("submitter", "division", "system_type")  # `build` knows these
+BUILD_FIELDS = ("submitter", "division", "system_type")  # `build` knows these
 STATUSES = ("available", "preview", "rdi")
 TYPES = ("datacenter", "edge", "datacenter,edge", "edge,datacenter")
-NONE = "N/A"
+NOT_APPLICABLE = "N/A"
 
 
 def describe(machine: System, here: bool) -> dict[str, object]:
@@ -52,17 +52,17 @@ def describe(machine: System, here: bool) -> dict[str, object]:
         "host_processor_model_name": machine.cpu,
         "host_memory_capacity": f"{machine.memory_gib:.0f} GiB",
         "accelerators_per_node": len(gpus) or "0",  # the checker takes the number 0 for an empty field
-        "accelerator_model_name": gpus[0] if gpus else NONE,
-        "accelerator_memory_capacity": f"{memory:.0f} GiB" if memory else "" if gpus else NONE,
+        "accelerator_model_name": gpus[0] if gpus else NOT_APPLICABLE,
+        "accelerator_memory_capacity": f"{memory:.0f} GiB" if memory else "" if gpus else NOT_APPLICABLE,
         "framework": engine,
         "operating_system": machine.os,
         "other_software_stack": ", ".join([f"Python {machine.python}", *stack]),
     }
     if not gpus:
         accelerator = [name for name in FIELDS if name.startswith("accelerator_")]
-        found |= dict.fromkeys((name for name in accelerator if name not in found), NONE)
+        found |= dict.fromkeys((name for name in accelerator if name not in found), NOT_APPLICABLE)
     elif len(gpus) == 1:
-        found["accelerator_interconnect"] = NONE
+        found["accelerator_interconnect"] = NOT_APPLICABLE
     return {name: "" for name in FIELDS} | found | (hardware(bool(gpus)) if here else {})
 
 
@@ -77,7 +77,7 @@ def hardware(gpus: bool) -> dict[str, object]:
         found |= {"host_processors_per_node": sockets, "host_processor_core_count": int(cores[1]) if cores else ""}
         found["host_processor_caches"] = caches[1] if caches else ""
     if gpus:
-        with contextlib.suppress(Exception), cards() as (nvml, handles):
+        with contextlib.suppress(Exception), nvml_gpus() as (nvml, handles):
             generation = nvml.nvmlDeviceGetMaxPcieLinkGeneration(handles[0])
             width = nvml.nvmlDeviceGetMaxPcieLinkWidth(handles[0])
             found["accelerator_host_interconnect"] = f"PCIe Gen{generation} x{width}"
@@ -91,7 +91,7 @@ def missing(description: Mapping[str, object]) -> list[str]:
     return [
         name
         for name in FIELDS
-        if name not in description or (not description[name] and name not in MAY_BE_EMPTY and name not in GIVEN)
+        if name not in description or (not description[name] and name not in MAY_BE_EMPTY and name not in BUILD_FIELDS)
     ]
 
 

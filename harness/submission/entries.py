@@ -11,21 +11,25 @@ from harness.config.engine import affecting
 from harness.config.run import RunConfig
 from harness.evaluation import compliance
 from harness.loadgen import log as loadgen_log
-from harness.results.summary import SCORES_FILE, Compliance, ScoresFile
+from harness.results.verdicts import SCORES_FILE, Compliance, ScoresFile
 from harness.runs.folder import FOLDER, Test, facts_of, status_of
 from harness.runs.records import RunFacts
 
 BENCHMARK = {"datacenter": "llama3.1-8b", "edge": "llama3.1-8b-edge"}
-SCENARIO = {name: row.loadgen for name, row in mlperf.SCENARIO.items()} | {"interactive": "Interactive"}
+SCENARIO = {name: rules.loadgen for name, rules in mlperf.SCENARIO.items()} | {"interactive": "Interactive"}
 
 MODE: dict[Test, str] = {"accuracy": "AccuracyOnly", "performance": "PerformanceOnly", "test06": "PerformanceOnly"}
 
 # What a test leaves where it came to its end.
-LEFT: dict[Test, str] = {"accuracy": SCORES_FILE, "performance": loadgen_log.DETAIL, "test06": compliance.RESULT}
+RESULT_FILES: dict[Test, str] = {
+    "accuracy": SCORES_FILE,
+    "performance": loadgen_log.DETAIL,
+    "test06": compliance.RESULT,
+}
 
 # LoadGen's settings of a performance test; an accuracy test needs none of them.
-LOADGEN = {"server_target_qps", "offline_expected_qps", "min_duration"}
-SHARED = [name for name in affecting(RunConfig, "work", "answers", "speed") if name not in LOADGEN]
+LOADGEN_FLAGS = {"server_target_qps", "offline_expected_qps", "min_duration"}
+SHARED_FLAGS = [name for name in affecting(RunConfig, "work", "answers", "speed") if name not in LOADGEN_FLAGS]
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,7 @@ class SubmittedRun:
 
     def has(self, test: Test) -> bool:
         """Whether the test was run to its end."""
-        return (self.folder(test) / LEFT[test]).exists()
+        return (self.folder(test) / RESULT_FILES[test]).exists()
 
     def log(self, test: Test) -> loadgen_log.TestResult:
         """What LoadGen's log says of the test. Raises LogError."""
@@ -53,12 +57,12 @@ class SubmittedRun:
 
     @property
     def scores(self) -> ScoresFile:
-        return read(self.folder("accuracy") / LEFT["accuracy"], ScoresFile)
+        return read(self.folder("accuracy") / RESULT_FILES["accuracy"], ScoresFile)
 
     @property
     def test06(self) -> tuple[Compliance, int]:
         """What came of TEST06, and the id of the end-of-text token that it was judged with."""
-        path = self.folder("test06") / LEFT["test06"]
+        path = self.folder("test06") / RESULT_FILES["test06"]
         outcome = read(path, Compliance)
         return outcome, parsed(path, outcome.facts.get("eos"), int)
 
@@ -140,7 +144,7 @@ def join(runs: Sequence[SubmittedRun], label: str) -> Entry:
             raise UsageError(f"{label}: no {test} test in {names}; give such a run too.")
         if len(having) > 1:
             raise UsageError(f"{label}: {' and '.join(str(run.path) for run in having)} both have {test}; give one.")
-    for key in SHARED:
+    for key in SHARED_FLAGS:
         if len({repr(run.facts.settings[key]) for run in runs}) > 1:
             raise UsageError(f"{label}: {names} differ in {key}; all tests of an entry must be of the same settings.")
     for key in ("gpus", "driver", "cpu", "cores", "packages"):

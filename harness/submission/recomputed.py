@@ -13,9 +13,9 @@ from harness.config.checkpoint import load_tokenizer
 from harness.evaluation import accuracy
 from harness.loadgen.log import TestResult
 from harness.submission.entries import Entry, SubmittedRun
-from harness.workloads import cnn_dailymail as samples
+from harness.workloads import cnn_dailymail
 
-LEAST = 1e-3  # by which scores may differ, which are rounded to four digits
+SCORE_TOLERANCE = 1e-3  # by which scores may differ, which are rounded to four digits
 
 
 def differences(entry: Entry) -> Iterator[str]:
@@ -37,12 +37,12 @@ def other_scores(run: SubmittedRun, tokenizer: Any) -> Iterator[str]:
     if kept.splitter != splitter:
         yield f"its scores were made with {kept.splitter} sentences, and here is {splitter}: `make punkt` on both"
         return
-    library = samples.load(run.config, tokenizer, kept.samples)
+    library = cnn_dailymail.load(run.config, tokenizer, kept.samples)
     answers = accuracy.read_log(run.folder("accuracy") / "mlperf_log_accuracy.json", kept.samples)
     rows = accuracy.score(accuracy.to_text(answers, tokenizer), library.references)
     checks = accuracy.judge(rows, run.config.task, run.config.high_accuracy)
     for check in checks:
-        if abs(check.score - kept.scores.get(check.name, float("nan"))) <= LEAST:
+        if abs(check.score - kept.scores.get(check.name, float("nan"))) <= SCORE_TOLERANCE:
             continue
         yield f"rouge.json says {check.name} {kept.scores.get(check.name)}, its log comes to {check.score:g}"
     if (verdict := accuracy.overall(checks)) != "PASS":

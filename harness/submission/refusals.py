@@ -14,7 +14,7 @@ from harness.submission import recomputed
 from harness.submission.entries import BENCHMARK, SCENARIO, Entry
 
 # The scenarios a closed submission must cover: each of these sets needs one of its own.
-REQUIRED = {
+REQUIRED_SCENARIOS = {
     "datacenter": ({"offline"}, {"server", "interactive"}),
     "edge": ({"offline"}, {"singlestream"}),
 }
@@ -24,21 +24,21 @@ ONE_QUERY = {"offline"}  # scenarios that issue all their samples as one query
 TARGET_LATENCY_NS = 20e9  # at most, of the same scenarios
 
 
-def official(entries: Sequence[Entry]) -> list[str]:
+def checker_refusals(entries: Sequence[Entry]) -> list[str]:
     """What the official checker refuses in any division."""
-    return [reason for entry in entries for reason in labelled(entry, refused(entry))]
+    return [reason for entry in entries for reason in labelled(entry, entry_refusals(entry))]
 
 
-def closed(entries: Sequence[Entry]) -> list[str]:
+def closed_division_refusals(entries: Sequence[Entry]) -> list[str]:
     """Why these entries cannot go into a closed submission; empty when they can."""
     reasons = [
         reason
         for entry in entries
         for reason in labelled(
-            entry, *(part(entry) for part in (refused, settings, accuracy, accuracy_log, performance, test06))
+            entry, *(part(entry) for part in (entry_refusals, settings, accuracy, accuracy_log, performance, test06))
         )
     ]
-    for category, sets in REQUIRED.items():
+    for category, sets in REQUIRED_SCENARIOS.items():
         run = {entry.config.scenario for entry in entries if entry.category == category}
         if run:
             reasons += [
@@ -59,7 +59,7 @@ def labelled(entry: Entry, *parts: Iterator[str]) -> list[str]:
     ]
 
 
-def refused(entry: Entry) -> Iterator[str]:
+def entry_refusals(entry: Entry) -> Iterator[str]:
     """What the checker refuses in any division."""
     if entry.config.scenario_rules.unofficial:
         yield entry.config.scenario_rules.unofficial
@@ -69,8 +69,8 @@ def refused(entry: Entry) -> Iterator[str]:
         yield f"{len(accuracy.errors)} LoadGen errors in the accuracy test, the first: {accuracy.errors[0]}"
     if (answered := number(accuracy, "accuracy_sample_count")) != official:
         yield f"{answered:,} samples in the accuracy test; the checker asks for {official:,}"
-    if (held := number(performance, "performance_sample_count")) < official:
-        yield f"a set of {held:,} samples in the performance test; the checker asks for {official:,}"
+    if (set_size := number(performance, "performance_sample_count")) < official:
+        yield f"a set of {set_size:,} samples in the performance test; the checker asks for {official:,}"
     if (duration := number(performance, "min_duration_ms") / 1000) < mlperf.MIN_DURATION_S:
         yield f"a minimum duration of {duration:g} s; the checker asks for {mlperf.MIN_DURATION_S:g} s"
     yield from foreign_seeds(entry, performance)

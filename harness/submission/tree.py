@@ -134,9 +134,9 @@ def put_measurements(entry: Entry, path: Path) -> None:
     """How the result was made: the JSON the checker reads, a README, and LoadGen's user.conf."""
     config = entry.config
     copy(entry.performance.folder("performance"), path.parent, ("user.conf",))
-    running = entry.performance.facts.plan.running
-    kind = running.quantization
-    quantized = "as in the checkpoint" if running.quantized_checkpoint else f"quantized to {kind} when loaded"
+    engine_state = entry.performance.facts.plan.engine_state
+    kind = engine_state.quantization
+    quantized = "as in the checkpoint" if engine_state.quantized_checkpoint else f"quantized to {kind} when loaded"
     write_json(
         path,
         {

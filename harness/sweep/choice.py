@@ -9,7 +9,8 @@ from rich.table import Table
 from harness.common import system
 from harness.common.errors import UsageError
 from harness.common.progress import as_said
-from harness.sweep import same
+from harness.engines import vllm_args
+from harness.sweep import duplicates
 from harness.sweep.file import BASELINE, Experiment, Sweep
 
 
@@ -46,15 +47,13 @@ def skipped(sweep: Sweep, choice: Choice) -> dict[str, str]:
 
     One that measures nothing new runs where --only names it.
     """
-    twins = same.repeated(sweep.experiments, system.gpus())
+    twins = duplicates.repeated(sweep.experiments, system.gpus())
     return {name: why for name, why in twins.items() if name not in choice.only} | unsupported(sweep)
 
 
 def unsupported(sweep: Sweep) -> dict[str, str]:
     """Why experiments cannot run on the vLLM that is installed: name -> reason. Raises UsageError for the baseline."""
-    from harness.engines import vllm  # imports all of vLLM
-
-    reasons = {item.name: why for item in sweep.experiments if (why := vllm.unknown(item.engine, item.env))}
+    reasons = {item.name: why for item in sweep.experiments if (why := vllm_args.unsupported(item.engine, item.env))}
     if BASELINE in reasons:
         raise UsageError(f"the baseline cannot run: {reasons[BASELINE]}.")
     return reasons

@@ -4,28 +4,32 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from harness.sweep.file import BASELINE, Experiment, Part, Parts, experiment
-from harness.sweep.rows import Row
+from harness.sweep.rows import ExperimentResult
 
 NAME = "best-combined"
 Change = dict[tuple[Part, str], Any]  # None: the setting is taken away
 
 
-def best(found: Sequence[Row]) -> Experiment | None:
+def best(found: Sequence[ExperimentResult]) -> Experiment | None:
     """The baseline with the changes of all isolated experiments that helped and count; None with fewer than two.
 
     Of changes to the same setting, that of the faster experiment is taken whole.
     """
-    base = next((row.experiment for row in found if row.name == BASELINE), None)
-    helped = [row for row in found if row.experiment.kind == "isolation" and row.effect == "helped" and row.usable]
+    base = next((result.experiment for result in found if result.name == BASELINE), None)
+    helped = [
+        result
+        for result in found
+        if result.experiment.kind == "isolation" and result.effect == "helped" and result.usable
+    ]
     if base is None:
         return None
     taken: Change = {}
     names: list[str] = []
-    for row in sorted(helped, key=lambda row: row.ratio.mean if row.ratio else 0.0, reverse=True):
-        change = dict(changes(row.experiment, base))
+    for result in sorted(helped, key=lambda result: result.ratio.mean if result.ratio else 0.0, reverse=True):
+        change = dict(changes(result.experiment, base))
         if not change.keys() & taken.keys():
             taken |= change
-            names.append(row.name)
+            names.append(result.name)
     return applied(taken, names, base) if len(names) > 1 else None
 
 

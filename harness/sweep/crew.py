@@ -86,7 +86,9 @@ class Crew:
         else:
             disk.check_space(self.place)
             taken, limit = lane.memory_used(), self.choice.timeout
-            record = experiment.run(job.item, job.turn, self.place, limit, self.lock, self.watch, lane, job.final)
+            record = experiment.run_experiment(
+                job.item, job.turn, self.place, limit, self.lock, self.watch, lane, job.final
+            )
             if record.status == "interrupted" and self.plan.out_of_time:
                 record = replace(record, reason="ended by the time limit")
             self.put(record)  # an interruption while memory is waited for must not cost it

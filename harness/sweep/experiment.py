@@ -9,11 +9,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO, Annotated, Literal
 
 from harness.common import files, processes
 from harness.common.errors import DONE, NOT_ACCEPTED
 from harness.common.paths import ROOT
+from harness.common.schema import stored_as
 from harness.results import metrics
 from harness.results.summary import Summary
 from harness.runs import folder as results
@@ -38,7 +39,9 @@ class ExperimentOutcome:
     valid: bool | None = None
     invalid_reasons: tuple[str, ...] = ()
     verdict: str | None = None
-    others: tuple[str, ...] = ()  # what other programs took of the machine meanwhile
+    background_load: Annotated[
+        tuple[str, ...], stored_as("others", "background_load")
+    ] = ()  # what other programs took of the machine meanwhile
     ran_out: tuple[str, ...] = ()  # what set its speed, in words, the first first
 
     def get(self, name: str) -> float | None:
@@ -71,7 +74,7 @@ class ExperimentRecord:
 Watch = Callable[[str], bool | None]
 
 
-def run(
+def run_experiment(
     item: Experiment,
     turn: int,
     place: Path,
@@ -100,11 +103,11 @@ def run(
     stopped = watched(process, folder / SCREEN, begin + timeout, watch)
     seconds = round(time.monotonic() - begin, 1)
     left = run_folder(folder, before)
-    known = results.status_of(left) if left else None
-    whole = known is not None and known.status == "complete" and process.returncode in (DONE, NOT_ACCEPTED)
+    run_status = results.status_of(left) if left else None
+    whole = run_status is not None and run_status.status == "complete" and process.returncode in (DONE, NOT_ACCEPTED)
     status: Status = stopped or ("complete" if whole else "failed")
-    reason = why(status, known, process.returncode, timeout, last_line(folder / SCREEN))
-    if left and known and known.status == "running":
+    reason = why(status, run_status, process.returncode, timeout, last_line(folder / SCREEN))
+    if left and run_status and run_status.status == "running":
         results.RunFolder(folder, left.name).set_status("failed", reason)
     made = str(left.relative_to(place)) if left else None
     found = outcome(left) if left else ExperimentOutcome()
@@ -149,7 +152,7 @@ def run_folder(folder: Path, before: set[Path]) -> Path | None:
     return max((path for path in new if (path / "status.json").exists() and not path.is_symlink()), default=None)
 
 
-def why(status: Status, known: RunStatus | None, code: int, timeout: float, said: str) -> str:
+def why(status: Status, run_status: RunStatus | None, code: int, timeout: float, said: str) -> str:
     """Why an experiment did not come to its end, in one line; empty where it did."""
     if status == "complete":
         return ""
@@ -159,7 +162,7 @@ def why(status: Status, known: RunStatus | None, code: int, timeout: float, said
         return "interrupted"
     if code < 0:
         return f"run.py was ended by {signal.Signals(-code).name}: {said}"
-    return (known.reason if known else "") or said or f"run.py ended with exit code {code}"
+    return (run_status.reason if run_status else "") or said or f"run.py ended with exit code {code}"
 
 
 def end(process: "subprocess.Popen[bytes]") -> None:
@@ -205,6 +208,6 @@ def from_summary(summary: Summary) -> ExperimentOutcome:
         valid=test.valid if test else None,
         invalid_reasons=tuple(test.invalid_reasons) if test else (),
         verdict=score.verdict if score else None,
-        others=tuple(test.others) if test else (),
+        background_load=tuple(test.background_load) if test else (),
         ran_out=tuple(test.ran_out) if test else (),
     )

@@ -23,7 +23,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from harness.common.coerce import as_flag, near
+from harness.common.coerce import as_flag, did_you_mean
 from harness.common.errors import UsageError, why
 from harness.common.reading import MIB, load_yaml, read_text
 from harness.common.secrets import is_secret
@@ -36,11 +36,12 @@ MOST_EXPERIMENTS = 1000
 Kind = Literal["baseline", "isolation", "stacked", "grid", "combined"]
 Part = Literal["set", "engine", "env"]
 PARTS: tuple[Part, ...] = ("set", "engine", "env")
-OWN = ("results_dir", "keep_all", "mlflow", "no_exit_on_accuracy_fail")  # the sweep's own business
+SWEEP_FLAGS = ("results_dir", "keep_all", "mlflow", "no_exit_on_accuracy_fail")  # the sweep's own business
 NAME, LONGEST_NAME = r"^[A-Za-z0-9][A-Za-z0-9.,=_+-]*$", 100
 RESERVED = {"best-combined", "plots", "report.md", "sweep.json", "status.json", "mlflow.json", BASELINE}
-ALWAYS: dict[str, bool] = {"no_exit_on_accuracy_fail": True, "extra_metrics": True}
-Parts = dict[Part, dict[str, Any]]
+FIXED_FLAGS: dict[str, bool] = {"no_exit_on_accuracy_fail": True, "extra_metrics": True}
+ValuesByName = dict[str, Any]
+Parts = dict[Part, ValuesByName]
 Lines = dict[tuple[str | int, ...], int]
 
 
@@ -54,8 +55,8 @@ class Experiment:
     name: str
     about: str
     kind: Kind
-    settings: dict[str, Any]
-    engine: dict[str, Any]
+    settings: ValuesByName
+    engine: ValuesByName
     env: dict[str, str]
     changes: tuple[str, ...] = ()
     priority: int = 0  # under a time limit the higher go first
@@ -82,8 +83,8 @@ Values = Annotated[list[Any], Field(min_length=1)]
 
 class Settings(Strict):
     about: str = ""
-    set: dict[str, Any] = {}
-    engine: dict[str, Any] = {}
+    set: ValuesByName = {}
+    engine: ValuesByName = {}
     env: dict[Variable, Value] = {}
 
 
@@ -172,7 +173,7 @@ def load(path: Path) -> Sweep:
         mistakes.append(f"{grid[1]}: {many:,} combinations; a sweep has at most {MOST_EXPERIMENTS:,}")
     elif grid:
         experiments += [(grid[1], item) for item in combinations(grid[0], baseline)]
-    mistakes += refused(experiments)
+    mistakes += rejected_settings(experiments)
     if len(experiments) == 1:
         mistakes.append(f"{path}:1: no experiments; add `isolation:`, `stacked:` or `grid:`")
     if mistakes:
@@ -180,7 +181,7 @@ def load(path: Path) -> Sweep:
     return Sweep(path.stem, about["file"], tuple(item for _, item in experiments), references)
 
 
-def refused(experiments: Sequence[tuple[str, Experiment]]) -> Iterator[str]:
+def rejected_settings(experiments: Sequence[tuple[str, Experiment]]) -> Iterator[str]:
     """What is wrong with experiments as a whole, each with where it stands: names, and values run.py would refuse."""
     names: set[str] = set()
     for where, item in experiments:
@@ -275,14 +276,14 @@ def explain(item: Any) -> str:
     where = ".".join(str(part) for part in item["loc"])
     if item["type"] == "extra_forbidden":
         key = str(item["loc"][-1])
-        known = [name for kind in (SweepFile, Change) for name in kind.model_fields]
-        return f"unknown key {key!r}{near(key, known)}"
+        keys = [name for kind in (SweepFile, Change) for name in kind.model_fields]
+        return f"unknown key {key!r}{did_you_mean(key, keys)}"
     return f"{where}: {item['msg'][0].lower()}{item['msg'][1:]}"
 
 
 def misnamed(source: Source) -> Iterator[str]:
     """Settings that run.py does not have, or that are not a sweep's to set."""
-    known = [item.name for item in fields(RunConfig)]
+    flags = [item.name for item in fields(RunConfig)]
     content = source.content
     groups: list[tuple[tuple[str | int, ...], Mapping[str, Any]]] = [(("baseline", "set"), content.baseline.set)]
     for kind in ("isolation", "stacked"):
@@ -300,12 +301,12 @@ def misnamed(source: Source) -> Iterator[str]:
             name = setting(key)
             if name != key and name in settings:
                 yield f"{source.at(*where, key)}: {name!r} is given twice"
-            if name in OWN:
+            if name in SWEEP_FLAGS:
                 yield f"{source.at(*where, key)}: {as_flag(name)} is set by the sweep itself"
             elif name == "engine_arg":
                 yield f"{source.at(*where, key)}: write vLLM's arguments under `engine:`"
-            elif name not in known:
-                yield f"{source.at(*where, key)}: unknown setting {key!r}{near(name, known)}"
+            elif name not in flags:
+                yield f"{source.at(*where, key)}: unknown setting {key!r}{did_you_mean(name, flags)}"
 
 
 def merged(start: Parts, change: Settings) -> Parts:
@@ -332,7 +333,7 @@ def combinations(grid: Grid, baseline: Parts) -> Iterator[Experiment]:
 
 def experiment(name: str, about: str, kind: Kind, settings: Parts, baseline: Parts) -> Experiment:
     pairs = tuple(f"{key}={as_text(value)}" for key, value in settings["engine"].items())
-    chosen = {**ALWAYS, **settings["set"], **({"engine_arg": list(pairs)} if pairs else {})}
+    chosen = {**FIXED_FLAGS, **settings["set"], **({"engine_arg": list(pairs)} if pairs else {})}
     env = {key: as_text(value) for key, value in settings["env"].items()}
     return Experiment(name, about, kind, chosen, settings["engine"], env, tuple(differences(settings, baseline)))
 

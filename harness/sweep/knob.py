@@ -15,14 +15,14 @@ class Knob:
 
 def knob(sweep: Sweep) -> Knob | None:
     """The knob of a sweep with two numbers or more of one setting; else None."""
-    baseline, *others = sweep.experiments
+    baseline, *changes = sweep.experiments
     changed = [
         {key for key in {*baseline.settings, *item.settings} if item.settings.get(key) != baseline.settings.get(key)}
-        for item in others
+        for item in changes
     ]
     if not changed or any(keys != changed[0] or len(keys) != 1 for keys in changed):
         return None
-    if any(item.env != baseline.env for item in others):
+    if any(item.env != baseline.env for item in changes):
         return None
     (name,) = changed[0]
     values = {item.name: item.settings.get(name) for item in sweep.experiments}
@@ -31,5 +31,5 @@ def knob(sweep: Sweep) -> Knob | None:
         for item, value in values.items()
         if isinstance(value, int | float) and type(value) is not bool
     }
-    every = all(item.name in numbers for item in others)
+    every = all(item.name in numbers for item in changes)
     return Knob(name, numbers) if every and len(numbers) > 1 else None

@@ -8,7 +8,7 @@ from itertools import pairwise
 from harness.common import system
 from harness.common.errors import UsageError
 
-SHARED = (
+SHARING_NOTE = (
     "Experiments ran side by side, a GPU each. They share the CPU, its memory, the power supply and the cooling, which "
     "can slow each of them down, so each is compared with the baseline of its own GPU; a speed to publish takes a run "
     "with the machine for itself."
@@ -50,7 +50,7 @@ def lanes(side_by_side: bool) -> list[Lane]:
 
 def visible() -> list[str]:
     """The visible GPUs, as CUDA_VISIBLE_DEVICES names them."""
-    with system.cards() as (_, handles):
+    with system.nvml_gpus() as (_, handles):
         count = len(handles)
     words = [word.strip() for word in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if word.strip()]
     return (words or [str(number) for number in range(count)])[:count]

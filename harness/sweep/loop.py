@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from pydantic import TypeAdapter
+
 from harness.common import files, processes, system
 from harness.common.errors import DONE, ENGINE_FAILED, INTERRUPTED, BenchmarkError, UsageError, why
 from harness.common.progress import Display
@@ -21,11 +23,12 @@ from harness.sweep.lanes import lanes
 from harness.sweep.rows import rows
 from harness.sweep.schedule import Schedule
 
-SAME = ("gpus", "cpu", "cores", "python", "packages", "variables")  # of the machine, for a sweep to be resumed
+RECORDS = TypeAdapter(list[ExperimentRecord])
+SAME_MACHINE = ("gpus", "cpu", "cores", "python", "packages", "variables")  # of the machine, for a sweep to be resumed
 
 
 @dataclass
-class Going:
+class SweepRun:
     """A sweep that is being run: its folder, and the records of what has ended."""
 
     folder: results.RunFolder
@@ -33,8 +36,8 @@ class Going:
 
     def put(self, record: ExperimentRecord) -> None:
         """Keeps a record in place of an earlier one of the same run."""
-        self.records = [*(known for known in self.records if known.key != record.key), record]
-        self.keep("records", [asdict(known) for known in self.records])
+        self.records = [*(earlier for earlier in self.records if earlier.key != record.key), record]
+        self.keep("records", RECORDS.dump_python(self.records, by_alias=True))
 
     def say(self, sentence: str) -> None:
         """Keeps what the report shall say of the sweep as a whole."""
@@ -45,57 +48,59 @@ class Going:
         files.write_json(path, files.read_json(path) | {key: value})
 
 
-def run(sweep: Sweep, chosen: list[Experiment], choice: Choice, going: Going, display: Display) -> int:
+def run_experiments(
+    sweep: Sweep, chosen: list[Experiment], choice: Choice, sweep_run: SweepRun, display: Display
+) -> int:
     """Runs what is chosen and not finished yet; the report is written however it ends. Raises BenchmarkError."""
-    display.say(f"{sweep.name}: {len(chosen)} configurations, {choice.repeat} round(s) -> {going.folder.path}")
-    with locked(going.folder.path) as lock:
+    display.say(f"{sweep.name}: {len(chosen)} configurations, {choice.repeat} round(s) -> {sweep_run.folder.path}")
+    with locked(sweep_run.folder.path) as lock:
         try:
-            interrupted = rounds(chosen, choice, going, lock, display)
-            return finish(going, interrupted, display)
+            interrupted = rounds(chosen, choice, sweep_run, lock, display)
+            return finish(sweep_run, interrupted, display)
         except KeyboardInterrupt:
-            going.folder.fail("interrupted")
+            sweep_run.folder.fail("interrupted")
             display.say("interrupted")
             return INTERRUPTED
         except (BenchmarkError, OSError) as error:
-            reason = f"{going.folder.path}: {why(error)}." if isinstance(error, OSError) else str(error)
+            reason = f"{sweep_run.folder.path}: {why(error)}." if isinstance(error, OSError) else str(error)
             with contextlib.suppress(OSError):
-                going.folder.fail("failed", reason)
+                sweep_run.folder.fail("failed", reason)
             raise BenchmarkError(f"{reason} --resume goes on from here.") from None
 
 
-def rounds(chosen: list[Experiment], choice: Choice, going: Going, lock: int, display: Display) -> bool:
+def rounds(chosen: list[Experiment], choice: Choice, sweep_run: SweepRun, lock: int, display: Display) -> bool:
     """Round after round of the experiments, then the finalists; whether they were interrupted."""
     places = lanes(choice.side_by_side)
-    going.folder.set_status("running")
-    going.say("")
-    plan = Schedule(chosen, choice, lambda: going.records)
-    crew = Crew(plan, choice, going.folder.path, going.put, lock, display)
+    sweep_run.folder.set_status("running")
+    sweep_run.say("")
+    plan = Schedule(chosen, choice, lambda: sweep_run.records)
+    crew = Crew(plan, choice, sweep_run.folder.path, sweep_run.put, lock, display)
     interrupted = crew.work(places)
-    if not interrupted and choice.combine and (item := made_of_all(going)):
+    if not interrupted and choice.combine and (item := made_of_all(sweep_run)):
         plan.chosen = chosen = [*chosen, item]
         interrupted = crew.work(places)
     if not interrupted and choice.finalists:
-        names = report.finalists(report.read(going.folder.path), choice.finalists)
+        names = report.finalists(report.read(sweep_run.folder.path), choice.finalists)
         interrupted = crew.work(places, [item for item in chosen if item.name in names])
     if plan.out_of_time:
         rest = ", ".join(plan.left()) or "finalists"
-        going.say(f"the time limit of {(choice.time_limit or 0) / 60:g} min left no time for {rest}")
+        sweep_run.say(f"the time limit of {(choice.time_limit or 0) / 60:g} min left no time for {rest}")
     return interrupted
 
 
-def made_of_all(going: Going) -> Experiment | None:
+def made_of_all(sweep_run: SweepRun) -> Experiment | None:
     """The changes that helped together, kept with the sweep; the one that is kept already, if any."""
-    state = report.read(going.folder.path)
+    state = report.read(sweep_run.folder.path)
     made = state.combined or combine.best(rows(state))
     if made and state.combined is None:
-        going.keep("combined", asdict(made))
+        sweep_run.keep("combined", asdict(made))
     return made
 
 
-def finish(going: Going, interrupted: bool, display: Display) -> int:
+def finish(sweep_run: SweepRun, interrupted: bool, display: Display) -> int:
     """The report, in a file and on the screen; the exit code."""
     display.stage("writing the report")
-    folder = going.folder
+    folder = sweep_run.folder
     if interrupted:
         folder.set_status("interrupted")
     made = report.build(folder.path)
@@ -108,7 +113,7 @@ def finish(going: Going, interrupted: bool, display: Display) -> int:
     display.say(f"report: {folder.path / 'report.md'}")
     if interrupted:
         return INTERRUPTED
-    base = made.row(BASELINE)
+    base = made.result(BASELINE)
     return DONE if base and base.complete else ENGINE_FAILED
 
 
@@ -123,16 +128,16 @@ def locked(folder: Path) -> Iterator[int]:
         yield file.fileno()
 
 
-def opened(sweep: Sweep, results_dir: Path) -> Going:
+def new(sweep: Sweep, results_dir: Path) -> SweepRun:
     """A new sweep, with its folder."""
     folder = results.open_run(results_dir / "sweeps", sweep.name)
     facts = {"command": processes.command_line(), "started": results.now(), "system": system.facts()}
     kept = {"schema_version": SCHEMA} | facts | {"sweep": asdict(sweep), "records": []}
     files.write_json(folder.path / "sweep.json", kept)
-    return Going(folder)
+    return SweepRun(folder)
 
 
-def reopened(sweep: Sweep, results_dir: Path) -> Going:
+def resume(sweep: Sweep, results_dir: Path) -> SweepRun:
     """The last sweep of this file with what it has finished. Raises UsageError where there is none like it."""
     folders = sorted((results_dir / "sweeps").glob(f"2*-{glob.escape(sweep.name)}*/sweep.json"))
     mine = [path.parent for path in folders if report.read(path.parent).sweep.name == sweep.name]
@@ -142,6 +147,6 @@ def reopened(sweep: Sweep, results_dir: Path) -> Going:
     if before.sweep != sweep:
         raise UsageError(f"{mine[-1]} was made from another state of the file; run without --resume.")
     now = system.facts()
-    if changed := [key for key in SAME if now[key] != getattr(before.system, key)]:
+    if changed := [key for key in SAME_MACHINE if now[key] != getattr(before.system, key)]:
         raise UsageError(f"{mine[-1]} was made with other {' and '.join(changed)}; run without --resume.")
-    return Going(results.RunFolder(results_dir / "sweeps", mine[-1].name), list(before.records))
+    return SweepRun(results.RunFolder(results_dir / "sweeps", mine[-1].name), list(before.records))

@@ -10,7 +10,7 @@ from harness.common.errors import UsageError
 from harness.config import mlperf
 from harness.evaluation.accuracy import intervals
 from harness.sweep.file import BASELINE
-from harness.sweep.rows import Row
+from harness.sweep.rows import ExperimentResult
 
 SAMPLES = "Accuracy/samples.csv"
 LOSS = 0.01  # of the baseline's score, that MLPerf's gate allows of the reference's
@@ -37,15 +37,15 @@ class Paired:
         return f"{name} {self.change:+.2f} against the baseline, {self.low:+.2f} to {self.high:+.2f}: {self.verdict}"
 
 
-def paired(folder: Path, rows: tuple[Row, ...]) -> dict[str, Paired]:
+def paired(folder: Path, rows: tuple[ExperimentResult, ...]) -> dict[str, Paired]:
     """By experiment, where the gate is inconclusive and the baseline answered the same samples."""
-    base = next((row for row in rows if row.name == BASELINE), None)
+    base = next((result for result in rows if result.name == BASELINE), None)
     theirs = next(scores(folder, base), None) if base else None
     found = {}
-    for row in rows:
-        mine = next(scores(folder, row), None) if row is not base and row.accuracy == "INCONCLUSIVE" else None
+    for result in rows:
+        mine = next(scores(folder, result), None) if result is not base and result.accuracy == "INCONCLUSIVE" else None
         if theirs and mine and theirs.keys() == mine.keys():
-            found[row.name] = compared(theirs, mine)
+            found[result.name] = compared(theirs, mine)
     return found
 
 
@@ -57,9 +57,9 @@ def compared(theirs: dict[str, float], mine: dict[str, float]) -> Paired:
     return Paired(sum(changes) / count, float(low), float(high), sum(theirs.values()) / count)
 
 
-def scores(folder: Path, row: Row) -> Iterator[dict[str, float]]:
+def scores(folder: Path, result: ExperimentResult) -> Iterator[dict[str, float]]:
     """The first score of each sample, by its index; a run each that kept them. Raises UsageError for a damaged file."""
-    for record in row.records:
+    for record in result.records:
         path = folder / (record.run or "") / SAMPLES
         if record.run and path.exists():
             try:

@@ -7,15 +7,15 @@ from statistics import mean
 from typing import Any
 
 from harness.config import mlperf
-from harness.reporting.style import BLUE, GREY, ORANGE, RED, style
+from harness.reporting.style import BLUE, GREY, ORANGE, RED, pyplot
 
 TAILS = {"latency": "latency", "ttft": "TTFT", "tpot": "TPOT"}
-WIDE = 8  # times the smallest number, from which the axis is logarithmic
-LABELLED = 10  # points that can all have their names beside them
+LOG_AXIS_RATIO = 8  # times the smallest number, from which the axis is logarithmic
+MOST_LABELLED = 10  # points that can all have their names beside them
 
 
 @dataclass(frozen=True)
-class Point:
+class SweepPoint:
     """An experiment of a sweep over one number; `tails` are p99s in milliseconds, by kind of latency."""
 
     x: float
@@ -38,14 +38,11 @@ def mark(axes: Any, line: Callable[..., Any], references: Mapping[str, float], s
         axes.legend(fontsize=8, frameon=False, loc="lower right", bbox_to_anchor=(1, 1))
 
 
-def by_number(knob: str, points: Sequence[Point], references: Mapping[str, float]) -> Any:
+def by_number(knob: str, points: Sequence[SweepPoint], references: Mapping[str, float]) -> Any:
     """Speed, and the tail of each latency, by the number that a sweep turned."""
-    from matplotlib import pyplot
-
-    style()
     points = sorted((point for point in points if point.speeds), key=lambda point: point.x)
     kinds = [kind for kind in TAILS if sum(point.tails.get(kind) is not None for point in points) > 1]
-    figure, panels = pyplot.subplots(1, 1 + bool(kinds), figsize=(6 + 5 * bool(kinds), 3.8), squeeze=False)
+    figure, panels = pyplot().subplots(1, 1 + bool(kinds), figsize=(6 + 5 * bool(kinds), 3.8), squeeze=False)
     axes = panels[0, 0]
     axes.plot([p.x for p in points], [mean(p.speeds) for p in points], color=GREY, linewidth=1, zorder=1)
     for point in points:
@@ -59,14 +56,14 @@ def by_number(knob: str, points: Sequence[Point], references: Mapping[str, float
     axes.set(ylabel="output tokens/s" + "".join(note for note, true in notes if true), ylim=(0, None))
     mark(axes, axes.axhline, references)
     for kind, color in zip(kinds, (BLUE, ORANGE, GREY), strict=False):
-        known = [(point.x, value) for point in points if (value := point.tails[kind]) is not None]
-        panels[0, 1].plot([x for x, _ in known], [y for _, y in known], "o-", color=color, label=TAILS[kind])
+        tail = [(point.x, value) for point in points if (value := point.tails[kind]) is not None]
+        panels[0, 1].plot([x for x, _ in tail], [y for _, y in tail], "o-", color=color, label=TAILS[kind])
     if kinds:
         panels[0, 1].set(ylabel="p99, ms", yscale="log")
         panels[0, 1].legend(fontsize=8, framealpha=0.9)
     for axes in panels[0]:
         axes.set_xlabel(knob)
-        if points and points[-1].x >= WIDE * points[0].x > 0:
+        if points and points[-1].x >= LOG_AXIS_RATIO * points[0].x > 0:
             axes.set_xscale("log", base=2)
             axes.set_xticks([point.x for point in points], [f"{point.x:g}" for point in points])
     figure.tight_layout()
@@ -80,10 +77,7 @@ def speedups(
 
     Rows: name, ratio to the baseline, lowest, highest, usable.
     """
-    from matplotlib import pyplot
-
-    style()
-    figure, axes = pyplot.subplots(figsize=(8, 0.38 * len(rows) + 1.2))
+    figure, axes = pyplot().subplots(figsize=(8, 0.38 * len(rows) + 1.2))
     for place, (_, ratio, low, high, usable) in enumerate(rows):
         axes.barh(place, ratio, color=BLUE if usable else "none", edgecolor=BLUE if usable else RED, height=0.65)
         if not usable:
@@ -106,17 +100,14 @@ def speedups(
 def trade_off(points: Sequence[tuple[str, float, float, bool, bool]]) -> Any:
     """Accuracy against speed. Points: name, output tokens/s, the first of the scores, usable, and whether no other
     program used the machine: what it slowed down is on no front."""
-    from matplotlib import pyplot
-
-    style()
-    figure, axes = pyplot.subplots(figsize=(8, 4.6))
+    figure, axes = pyplot().subplots(figsize=(8, 4.6))
     front = pareto([(speed, score) for _, speed, score, usable, alone in points if usable and alone])
     heights = (7, -13, 19, -25)  # neighbours are labelled at different heights
     for place, (name, speed, score, usable, alone) in enumerate(sorted(points, key=lambda point: point[1])):
         color = BLUE if usable else RED
         shape = {"color": color, "markerfacecolor": color if alone else "white", "markersize": 7, "zorder": 3}
         axes.plot(speed, score, "o" if usable else "x", **shape)
-        if len(points) <= LABELLED or not usable or name == "baseline" or (speed, score) in front:
+        if len(points) <= MOST_LABELLED or not usable or name == "baseline" or (speed, score) in front:
             label = (0, heights[place % len(heights)])
             axes.annotate(name, (speed, score), label, textcoords="offset points", fontsize=8, ha="center")
     if front:
@@ -149,10 +140,7 @@ def pareto(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 
 def path(steps: Sequence[tuple[str, float, bool]], references: Mapping[str, float]) -> Any:
     """Speed after each step of a stack. Steps: name, output tokens/s, usable."""
-    from matplotlib import pyplot
-
-    style()
-    figure, axes = pyplot.subplots(figsize=(8, 3.8))
+    figure, axes = pyplot().subplots(figsize=(8, 3.8))
     speeds = [speed for _, speed, _ in steps]
     axes.plot(range(len(steps)), speeds, color=BLUE, linewidth=2)
     for place, (_, speed, usable) in enumerate(steps):

@@ -19,26 +19,37 @@ from harness.sweep import plots
 from harness.sweep.experiment import ExperimentRecord
 from harness.sweep.file import BASELINE
 from harness.sweep.knob import Knob, knob
-from harness.sweep.lanes import SHARED
+from harness.sweep.lanes import SHARING_NOTE
 from harness.sweep.paired import Paired, paired
-from harness.sweep.rows import BRIEF_S, SCORE, SPEED, WORDS, Effect, Row, State, fixed_rate, other_work, rows
+from harness.sweep.rows import (
+    BRIEF_S,
+    SCORE,
+    SPEED,
+    WORDS,
+    Effect,
+    ExperimentResult,
+    State,
+    fixed_rate,
+    other_work,
+    rows,
+)
 
 
 @dataclass(frozen=True)
 class Report:
     state: State
-    rows: tuple[Row, ...]  # of experiments that were begun or skipped
-    finals: tuple[Row, ...] = ()  # of those that ran again at full length
+    rows: tuple[ExperimentResult, ...]  # of experiments that were begun or skipped
+    finals: tuple[ExperimentResult, ...] = ()  # of those that ran again at full length
     paired: Mapping[str, Paired] = field(default_factory=dict)  # scores against the baseline's, sample by sample
 
-    def row(self, name: str) -> Row | None:
-        return next((row for row in self.rows if row.name == name), None)
+    def result(self, name: str) -> ExperimentResult | None:
+        return next((result for result in self.rows if result.name == name), None)
 
     @property
-    def stack(self) -> list[Row]:
+    def stack(self) -> list[ExperimentResult]:
         """The baseline and every stacked experiment that has a speed, in order."""
-        rows = [row for row in self.rows if row.experiment.kind == "stacked" or row.name == BASELINE]
-        rows = [row for row in rows if row.ratio is not None]
+        rows = [result for result in self.rows if result.experiment.kind == "stacked" or result.name == BASELINE]
+        rows = [result for result in rows if result.ratio is not None]
         return rows if len(rows) > 1 else []
 
 
@@ -58,7 +69,7 @@ def build(folder: Path) -> Report:
     state = read(folder)
     found = tuple(rows(state))
     report = Report(state, found, tuple(rows(state, final=True)), paired(folder, found))
-    pictures = draw(report, folder / "plots")
+    pictures = draw_sweep(report, folder / "plots")
     page = render(
         "sweep.md.j2",
         sweep=state.sweep,
@@ -81,33 +92,39 @@ class Table:
     """A table of the report: the experiments, the metrics that any of them has, and how a value is written."""
 
     title: str
-    rows: tuple[Row, ...]
+    rows: tuple[ExperimentResult, ...]
     metrics: tuple[Metric, ...]
-    value: Callable[[Row, Metric], str]
+    value: Callable[[ExperimentResult, Metric], str]
 
 
-def shown(title: str, found: tuple[Row, ...]) -> Table:
-    known = tuple(m for m in metrics.shown("sweep") if any(row.numbers.get(m.name) is not None for row in found))
-    base = next((row for row in found if row.name == BASELINE), None)
-    return Table(title, found, known, partial(value, base=base))
+def shown(title: str, found: tuple[ExperimentResult, ...]) -> Table:
+    columns = tuple(
+        m for m in metrics.shown("sweep") if any(result.numbers.get(m.name) is not None for result in found)
+    )
+    base = next((result for result in found if result.name == BASELINE), None)
+    return Table(title, found, columns, partial(value, base=base))
 
 
 def finalists(state: State, count: int) -> list[str]:
     """The experiments that are worth a run at full length: the fastest that count and are no slower than the baseline,
     and the baseline."""
-    counting = [row for row in rows(state) if row.usable and row.ratio and row.name != BASELINE and gain(row) >= 1]
-    return [BASELINE, *(row.name for row in sorted(counting, key=gain, reverse=True)[:count])]
+    counting = [
+        result
+        for result in rows(state)
+        if result.usable and result.ratio and result.name != BASELINE and gain(result) >= 1
+    ]
+    return [BASELINE, *(result.name for result in sorted(counting, key=gain, reverse=True)[:count])]
 
 
-def value(row: Row, metric: Metric, base: Row | None) -> str:
+def value(result: ExperimentResult, metric: Metric, base: ExperimentResult | None) -> str:
     """A metric in the table: speeds that do not count are struck out, scores have their distance from the baseline."""
-    found = row.numbers.get(metric.name)
+    found = result.numbers.get(metric.name)
     if found is None:
         return "–"
-    if metric.name == SPEED and not row.usable:
+    if metric.name == SPEED and not result.usable:
         return f"~~{number(found)}~~ not usable"
     start = base.numbers.get(metric.name) if base else None
-    if metric.name in mlperf.SCORES and start is not None and row.name != BASELINE:
+    if metric.name in mlperf.SCORES and start is not None and result.name != BASELINE:
         return f"{number(found)} ({found - start:+.2f})"
     return number(found)
 
@@ -131,13 +148,15 @@ def line(record: ExperimentRecord) -> str:
 
 def findings(report: Report) -> Iterator[str]:
     """What helped, what hurt, what is unsafe, in sentences that follow from the numbers."""
-    base = report.row(BASELINE)
-    timed = any(row.speeds for row in report.rows)
+    base = report.result(BASELINE)
+    timed = any(result.speeds for result in report.rows)
     if base is None or not base.complete or (timed and not base.usable):
         yield "The baseline has no speed that counts, so there is nothing to compare with."
     elif timed and fixed_rate(base.experiment):
         yield "The baseline's speed is its target rate: what compares is TTFT and TPOT at the same rate."
-    measured = sorted((row for row in report.rows if row.effect != "unknown" and row.usable), key=gain, reverse=True)
+    measured = sorted(
+        (result for result in report.rows if result.effect != "unknown" and result.usable), key=gain, reverse=True
+    )
     titles: dict[Effect, str] = {
         "helped": "Helped",
         "hurt": "Hurt",
@@ -147,50 +166,54 @@ def findings(report: Report) -> Iterator[str]:
         "too short": f"Tests under {BRIEF_S:g} s, too short to tell",
     }
     for effect, title in titles.items():
-        if some := [f"{row.name} ({spread(row)})" for row in measured if row.effect == effect]:
+        if some := [f"{result.name} ({spread(result)})" for result in measured if result.effect == effect]:
             yield f"{title}: {', '.join(some)}."
     if base is not None:
-        for row in report.rows:
-            if row.speed and (names := other_work(row.experiment, base.experiment)):
-                yield f"{row.name} is not compared: it is other work than the baseline's ({', '.join(names)})."
-    if not timed and (safe := [row.name for row in report.rows if row.accuracy == "SAFE"]):
+        for result in report.rows:
+            if result.speed and (names := other_work(result.experiment, base.experiment)):
+                yield f"{result.name} is not compared: it is other work than the baseline's ({', '.join(names)})."
+    if not timed and (safe := [result.name for result in report.rows if result.accuracy == "SAFE"]):
         yield f"Safe: {', '.join(safe)}."
-    if unsafe := [f"{row.name} ({loss(row, base)})" for row in report.rows if row.accuracy == "UNSAFE"]:
+    if unsafe := [f"{result.name} ({loss(result, base)})" for result in report.rows if result.accuracy == "UNSAFE"]:
         yield f"Unsafe{', whatever the speed' if timed else ''}: {', '.join(unsafe)}."
-    if invalid := [row.name for row in report.rows if row.valid is False]:
+    if invalid := [result.name for result in report.rows if result.valid is False]:
         yield f"INVALID by LoadGen, so no speed to go by: {', '.join(invalid)}."
     for verdict, title in (("holds", "Accuracy as the baseline's"), ("lost", "Accuracy below the baseline's")):
-        if known := [f"{name} ({each.said})" for name, each in report.paired.items() if each.verdict == verdict]:
-            yield f"{title}, by the same samples: {'; '.join(known)}."
+        if judged := [f"{name} ({each.said})" for name, each in report.paired.items() if each.verdict == verdict]:
+            yield f"{title}, by the same samples: {'; '.join(judged)}."
     clear = {name for name, each in report.paired.items() if each.verdict != "not clear"}
-    if unsure := [row.name for row in measured if row.accuracy != "SAFE" and row.name not in clear]:
+    if unsure := [result.name for result in measured if result.accuracy != "SAFE" and result.name not in clear]:
         yield f"Accuracy not shown to hold: {', '.join(unsure)}."
-    if steps := [f"{row.name} {number(row.speed)}{'' if row.usable else ' (not usable)'}" for row in report.stack]:
+    if steps := [
+        f"{result.name} {number(result.speed)}{'' if result.usable else ' (not usable)'}" for result in report.stack
+    ]:
         yield f"Stacked: {' → '.join(steps)} output tokens/s."
-    yield from beside_references(report)
+    yield from against_references(report)
     if report.state.note:
         yield f"Not run: {report.state.note}; --resume goes on."
     if base is not None and any(record.gpu for record in base.records):
-        yield SHARED + cards(base)
+        yield SHARING_NOTE + cards(base)
     if best := max(
-        (row for row in report.finals if row.usable and row.speed), key=lambda row: row.speed or 0, default=None
+        (result for result in report.finals if result.usable and result.speed),
+        key=lambda result: result.speed or 0,
+        default=None,
     ):
         yield f"The fastest at full length: {best.name}, {number(best.speed)} output tokens/s."
-    for row in report.rows:
-        if row.trouble:
-            yield f"{row.name} {row.trouble}"
+    for result in report.rows:
+        if result.trouble:
+            yield f"{result.name} {result.trouble}"
 
 
-def beside_references(report: Report) -> Iterator[str]:
+def against_references(report: Report) -> Iterator[str]:
     """The fastest experiment whose speed counts, held against speeds known from elsewhere."""
-    counts = [row for row in report.rows if row.usable and not row.brief and not row.others]
-    speed, best = max(((row.speed, row.name) for row in counts if row.speed), default=(0.0, ""))
+    counts = [result for result in report.rows if result.usable and not result.brief and not result.background_load]
+    speed, best = max(((result.speed, result.name) for result in counts if result.speed), default=(0.0, ""))
     for name, other in report.state.sweep.references.items():
         if best:
             yield f"The fastest, {best} ({number(speed)} output tokens/s), has {speed / other:.3f} times {name}."
 
 
-def cards(base: Row) -> str:
+def cards(base: ExperimentResult) -> str:
     """What the baselines of the GPUs came to, so that one sees how far the cards differ."""
     by_gpu: dict[str, list[float]] = {}
     for (_, gpu), speed in base.speeds.items():
@@ -199,24 +222,24 @@ def cards(base: Row) -> str:
     return f" The baselines: {', '.join(found)} output tokens/s." if len(found) > 1 else ""
 
 
-def gain(row: Row) -> float:
-    return row.ratio.mean if row.ratio else 0.0
+def gain(result: ExperimentResult) -> float:
+    return result.ratio.mean if result.ratio else 0.0
 
 
-def spread(row: Row) -> str:
+def spread(result: ExperimentResult) -> str:
     """The change of an experiment, with its range where it was repeated."""
-    if row.ratio is None:
+    if result.ratio is None:
         return "–"
-    if row.ratio.interval:
-        low, high = row.ratio.interval
-        return f"{change(row.ratio.mean)}, 95 % interval {change(low)} to {change(high)}"
-    between = f", {change(row.ratio.low)} to {change(row.ratio.high)}" if row.ratio.rounds > 1 else ""
-    return change(row.ratio.mean) + between
+    if result.ratio.interval:
+        low, high = result.ratio.interval
+        return f"{change(result.ratio.mean)}, 95 % interval {change(low)} to {change(high)}"
+    between = f", {change(result.ratio.low)} to {change(result.ratio.high)}" if result.ratio.rounds > 1 else ""
+    return change(result.ratio.mean) + between
 
 
-def loss(row: Row, base: Row | None) -> str:
-    lost, start = row.score, base.score if base else None
-    if lost is None or start is None or row is base:
+def loss(result: ExperimentResult, base: ExperimentResult | None) -> str:
+    lost, start = result.score, base.score if base else None
+    if lost is None or start is None or result is base:
         return "the gate fails"
     return f"{mlperf.SCORES[SCORE]} {lost - start:+.2f}"
 
@@ -232,35 +255,43 @@ def deviations(folder: Path, records: Sequence[ExperimentRecord]) -> dict[str, o
     return {"shared": shared, "own": own}
 
 
-def on_axis(rows: Sequence[Row], turned: Knob) -> list[plots.Point]:
+def on_axis(rows: Sequence[ExperimentResult], turned: Knob) -> list[plots.SweepPoint]:
     """The rows of a sweep over one number, those that have it."""
-    axis = [(x, row) for row in rows if (x := turned.values.get(row.name)) is not None]
+    axis = [(x, result) for result in rows if (x := turned.values.get(result.name)) is not None]
     return [
-        plots.Point(x, list(row.speeds.values()), row.usable, not row.others, plots.tails(row.numbers))
-        for x, row in axis
+        plots.SweepPoint(
+            x, list(result.speeds.values()), result.usable, not result.background_load, plots.tails(result.numbers)
+        )
+        for x, result in axis
     ]
 
 
-def draw(report: Report, folder: Path) -> dict[str, str]:
+def draw_sweep(report: Report, folder: Path) -> dict[str, str]:
     """Draws what there is data for; name -> path relative to the sweep's folder."""
     from harness.reporting.style import save
 
     folder.mkdir(exist_ok=True)
     drawn = {}
-    bars = [(row.name, row.ratio.mean, row.ratio.low, row.ratio.high, row.usable) for row in report.rows if row.ratio]
+    bars = [
+        (result.name, result.ratio.mean, result.ratio.low, result.ratio.high, result.usable)
+        for result in report.rows
+        if result.ratio
+    ]
     turned, references = knob(report.state.sweep), report.state.sweep.references
-    if turned and any(row.speed for row in report.rows):
+    if turned and any(result.speed for result in report.rows):
         drawn["speedups"] = plots.by_number(as_flag(turned.name), on_axis(report.rows, turned), references)
-    elif len(bars) > 1 and (base := report.row(BASELINE)) and base.speed:
+    elif len(bars) > 1 and (base := report.result(BASELINE)) and base.speed:
         drawn["speedups"] = plots.speedups(bars, references, base.speed)
-    free = [row for row in report.rows if not fixed_rate(row.experiment)]
+    free = [result for result in report.rows if not fixed_rate(result.experiment)]
     points = [
-        (row.name, row.speed, row.score, row.usable, not row.others)
-        for row in free
-        if row.speed and row.score is not None
+        (result.name, result.speed, result.score, result.usable, not result.background_load)
+        for result in free
+        if result.speed and result.score is not None
     ]
     if len(points) > 1:
         drawn["pareto"] = plots.trade_off(points)
     if report.stack:
-        drawn["stack"] = plots.path([(row.name, row.speed or 0, row.usable) for row in report.stack], references)
+        drawn["stack"] = plots.path(
+            [(result.name, result.speed or 0, result.usable) for result in report.stack], references
+        )
     return save(drawn, folder)

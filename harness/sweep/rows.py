@@ -23,7 +23,7 @@ from harness.sweep.file import BASELINE, Experiment, Sweep
 # was searched for, since a search ends within 3 % of the limit and its run may be repeated 3 % lower. Tests of a second
 # were seen to differ by a fifth with settings that change nothing on a CPU: one shorter than BRIEF_S tells nothing.
 NOISE, SHORT_NOISE, LONG_S, BRIEF_S = 0.02, 0.06, 60.0, 5.0
-LEAST, ENOUGH = 0.005, 3
+SMALLEST_EFFECT, FEWEST_ROUNDS = 0.005, 3
 STUDENT = (4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)  # t, 97.5 %, of 3 rounds to 10
 NORMAL = 2.1  # of more rounds, rounded up
 WORDS = {"FAIL": "UNSAFE", "INCONCLUSIVE": "INCONCLUSIVE", "NOT JUDGED": "not judged", "PASS": "SAFE"}  # worst first
@@ -33,7 +33,7 @@ Effect = Literal["helped", "hurt", "no difference", "unclear", "too short", "bus
 
 @dataclass(frozen=True)
 class State:
-    """sweep.json: what was asked for, and what came of it so far."""
+    """sweep.json: the experiments, and what came of them so far."""
 
     command: str
     started: str
@@ -63,14 +63,14 @@ class Ratio:
 
 
 @dataclass(frozen=True)
-class Row:
+class ExperimentResult:
     """One experiment over all its rounds; `numbers` are means of the complete ones, by metric."""
 
     experiment: Experiment
     records: tuple[ExperimentRecord, ...]
     numbers: dict[str, float | None]
     ratio: Ratio | None = None
-    baseline_others: tuple[str, ...] = ()
+    baseline_load: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -114,9 +114,9 @@ class Row:
         return all(found) if found else None
 
     @property
-    def others(self) -> list[str]:
+    def background_load(self) -> list[str]:
         """What other programs took of the machine during its tests, or during the baseline's."""
-        return [*self.baseline_others, *(said for run in self.complete for said in run.others)]
+        return [*self.baseline_load, *(said for run in self.complete for said in run.background_load)]
 
     @property
     def usable(self) -> bool:
@@ -137,7 +137,7 @@ class Row:
     def effect(self) -> Effect:
         if self.ratio is None or self.name == BASELINE:
             return "unknown"
-        if self.others:
+        if self.background_load:
             return "busy machine"
         if self.brief:
             return "too short"
@@ -157,12 +157,12 @@ class Row:
 
 def clear(mean: float, low: float, high: float) -> Effect:
     """The verdict of an interval."""
-    if abs(mean - 1) > LEAST and (low > 1 or high < 1):
+    if abs(mean - 1) > SMALLEST_EFFECT and (low > 1 or high < 1):
         return "helped" if low > 1 else "hurt"
     return "no difference" if low >= 1 - NOISE and high <= 1 + NOISE else "unclear"
 
 
-def rows(state: State, final: bool = False) -> list[Row]:
+def rows(state: State, final: bool = False) -> list[ExperimentResult]:
     """A row for each experiment that was begun or skipped; ratios where the baseline's speed counts.
 
     `final`: of the runs at full length alone, else of all others.
@@ -171,11 +171,11 @@ def rows(state: State, final: bool = False) -> list[Row]:
     for item in state.experiments:
         records = tuple(r for r in state.records if r.experiment == item.name and r.final == final)
         if records:
-            found.append(Row(item, records, means(records)))
-    base = next((row for row in found if row.name == BASELINE and row.usable), None)
+            found.append(ExperimentResult(item, records, means(records)))
+    base = next((result for result in found if result.name == BASELINE and result.usable), None)
     if base is None:
         return found
-    return [replace(row, ratio=against(row, base), baseline_others=tuple(base.others)) for row in found]
+    return [replace(result, ratio=against(result, base), baseline_load=tuple(base.background_load)) for result in found]
 
 
 def scenario(item: Experiment) -> mlperf.Scenario:
@@ -183,7 +183,7 @@ def scenario(item: Experiment) -> mlperf.Scenario:
 
 
 def other_work(item: Experiment, base: Experiment) -> list[str]:
-    """The flags by which an experiment asks something else of the engine than the baseline: speeds do not compare."""
+    """The flags by which an experiment gives the engine other work than the baseline: speeds do not compare."""
     unset = {each.name: each.default for each in fields(RunConfig)}
     mine, theirs = unset | item.settings, unset | base.settings
     return [as_flag(name) for name in affecting(RunConfig, "work") if str(mine[name]) != str(theirs[name])]
@@ -199,24 +199,24 @@ def means(records: Sequence[ExperimentRecord]) -> dict[str, float | None]:
     return {metric.name: average([run.get(metric.name) for run in done]) for metric in metrics.shown("sweep")}
 
 
-def against(row: Row, base: Row) -> Ratio | None:
-    given = fixed_rate(row.experiment) or fixed_rate(base.experiment)
-    if given or other_work(row.experiment, base.experiment):
+def against(result: ExperimentResult, base: ExperimentResult) -> Ratio | None:
+    given = fixed_rate(result.experiment) or fixed_rate(base.experiment)
+    if given or other_work(result.experiment, base.experiment):
         return None
-    ratios = [speed / base.speeds[turn] for turn, speed in row.speeds.items() if turn in base.speeds]
+    ratios = [speed / base.speeds[turn] for turn, speed in result.speeds.items() if turn in base.speeds]
     return Ratio(mean(ratios), min(ratios), max(ratios), len(ratios), interval(ratios)) if ratios else None
 
 
 def interval(ratios: Sequence[float]) -> tuple[float, float] | None:
     """The 95 % interval of the mean of ratios, by Student's t of their logarithms; None of too few."""
-    if (count := len(ratios)) < ENOUGH:
+    if (count := len(ratios)) < FEWEST_ROUNDS:
         return None
     logs = [math.log(ratio) for ratio in ratios]
-    t = STUDENT[count - ENOUGH] if count - ENOUGH < len(STUDENT) else NORMAL
+    t = STUDENT[count - FEWEST_ROUNDS] if count - FEWEST_ROUNDS < len(STUDENT) else NORMAL
     half = t * stdev(logs) / math.sqrt(count)
     return math.exp(mean(logs) - half), math.exp(mean(logs) + half)
 
 
 def average(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return mean(known) if known else None
+    measured = [value for value in values if value is not None]
+    return mean(measured) if measured else None

@@ -10,7 +10,7 @@ from harness.sweep.experiment import ENDED, ExperimentRecord
 from harness.sweep.file import BASELINE, Experiment
 from harness.sweep.lanes import Lane
 
-SHORTENED = ("total_sample_count", "min_duration")  # what a finalist runs without: all samples, MLPerf's duration
+SHORTENED_FLAGS = ("total_sample_count", "min_duration")  # what a finalist runs without: all samples, MLPerf's duration
 
 
 @dataclass(frozen=True)
@@ -94,11 +94,11 @@ class Schedule:
     def ordered(self, turn: int) -> list[Experiment]:
         """The experiments of a round in the file's order; under a time limit those first that the file calls more
         valuable and, once there are speeds, the faster ones."""
-        others = [item for item in self.chosen if item.name != BASELINE]
+        changes = [item for item in self.chosen if item.name != BASELINE]
         if not self.choice.time_limit:
-            return others
+            return changes
         speeds = {r.experiment: r.outcome.get("tokens_per_sec") or 0.0 for r in self.records() if r.round < turn}
-        return sorted(others, key=lambda item: (-item.priority, -speeds.get(item.name, 0.0)))
+        return sorted(changes, key=lambda item: (-item.priority, -speeds.get(item.name, 0.0)))
 
     def left(self) -> list[str]:
         """The experiments that some round lacks."""
@@ -108,4 +108,4 @@ class Schedule:
 
 def full(item: Experiment) -> Experiment:
     """An experiment at full official length."""
-    return replace(item, settings={key: value for key, value in item.settings.items() if key not in SHORTENED})
+    return replace(item, settings={key: value for key, value in item.settings.items() if key not in SHORTENED_FLAGS})

@@ -13,9 +13,9 @@ from harness.common.paths import ROOT
 LIMIT_S = 90.0
 
 
-def after(folder: Path, asked: bool, results_dir: Path, say: Callable[[str], None]) -> None:
+def after(folder: Path, wanted: bool, results_dir: Path, say: Callable[[str], None]) -> None:
     """Sends a finished folder if MLflow is asked for; in a process of its own, so that nothing here can fail a run."""
-    if not asked and not os.environ.get("MLFLOW_TRACKING_URI"):
+    if not wanted and not os.environ.get("MLFLOW_TRACKING_URI"):
         return
     places = [str(folder.resolve()), "--results-dir", str(results_dir.resolve())]
     command = [sys.executable, "-m", "harness.tracking", *places]

@@ -35,7 +35,7 @@ from harness.tracking.launch import masked
 NAME = "llama31-mlperf"  # of the experiment, unless MLFLOW_EXPERIMENT_NAME says otherwise
 LEDGER = "mlflow.json"
 MAX_ATTEMPTS, WAIT_S = 3, 2.0
-LONGEST = 6000  # characters of a parameter, MLflow's limit
+LONGEST_PARAMETER = 6000  # characters of a parameter, MLflow's limit
 LEFT_OUT = {"mlperf_log_trace.json", LEDGER}  # the trace has a line for each token of each sample
 
 
@@ -95,9 +95,11 @@ class Store:
         self.place = masked(uri) if uri else str(local / "mlflow.db")
         self.client = MlflowClient(tracking_uri=uri or f"sqlite:///{local / 'mlflow.db'}")
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME", NAME)
-        known = self.client.get_experiment_by_name(name)
+        experiment = self.client.get_experiment_by_name(name)
         files = None if uri else (local / "mlflow").as_uri()
-        self.experiment = known.experiment_id if known else self.client.create_experiment(name, artifact_location=files)
+        self.experiment = (
+            experiment.experiment_id if experiment else self.client.create_experiment(name, artifact_location=files)
+        )
 
     def log(self, item: TrackedRun, ledger: Path, parent: str | None = None) -> str:
         """Logs an entry and its children; run ids are noted before anything else is sent."""
@@ -108,7 +110,7 @@ class Store:
         run = self.run(item, ledger, at)
         self.client.log_batch(
             run,
-            params=[Param(key, value[:LONGEST]) for key, value in item.params.items()],
+            params=[Param(key, value[:LONGEST_PARAMETER]) for key, value in item.params.items()],
             tags=[RunTag(key, value) for key, value in tags.items()],
             metrics=[Metric(key, value, at, 0) for key, value in item.metrics.items()],
         )
@@ -127,15 +129,15 @@ class Store:
         from mlflow.exceptions import MlflowException
 
         stores = ledger_of(ledger)
-        known = stores.get(self.place, {})
-        if item.key in known:
+        runs = stores.get(self.place, {})
+        if item.key in runs:
             try:
-                return str(self.client.get_run(known[item.key]).info.run_id)
+                return str(self.client.get_run(runs[item.key]).info.run_id)
             except MlflowException as error:
                 if error.error_code != "RESOURCE_DOES_NOT_EXIST":
                     raise
         new = self.client.create_run(self.experiment, start_time=at, run_name=item.name).info.run_id
-        write_json(ledger, stores | {self.place: known | {item.key: new}})
+        write_json(ledger, stores | {self.place: runs | {item.key: new}})
         return str(new)
 
 
@@ -152,8 +154,8 @@ def kept_files(folder: Path) -> Iterator[Path]:
 
 def entry(folder: Path) -> TrackedRun:
     """A folder of run.py, mmlu.py or sweep.py as an entry. Raises UsageError for any other, or one not finished."""
-    known = results.status_of(folder)
-    status = known.status if known else "no run folder"
+    run_status = results.status_of(folder)
+    status = run_status.status if run_status else "no run folder"
     if (folder / "sweep.json").exists():
         if status == "running":
             raise UsageError(f"{folder}: this sweep is still running, or was killed: end it with --resume first.")
@@ -206,13 +208,13 @@ def sweep(folder: Path) -> TrackedRun:
         tags = {"experiment": record.experiment, "status": record.status, "reason": record.reason}
         if record.status == "complete" and record.run:
             child = entry(folder / record.run)
-            known = replace(child, key=key, name=key, tags=child.tags | tags)
+            child = replace(child, key=key, name=key, tags=child.tags | tags)
         else:
-            known = TrackedRun(key, key, state.started, tags=tags, finished=False)
+            child = TrackedRun(key, key, state.started, tags=tags, finished=False)
         if record.status != "skipped":
-            children.append(known)
+            children.append(child)
     params = {"sweep": state.sweep.name, "experiments": str(len(state.sweep.experiments))}
-    speedups = {row.name: row.ratio.mean for row in rows(state) if row.ratio and row.usable}
+    speedups = {result.name: result.ratio.mean for result in rows(state) if result.ratio and result.usable}
     numbers = {"best_speedup": max(speedups.values())} if speedups else {}
     tags = {"kind": "sweep", "best": max(speedups, key=lambda name: speedups[name], default="")}
     whole = made(folder, state.started, params, numbers, tags | machine(state.system))
@@ -228,8 +230,11 @@ def made(
 ) -> TrackedRun:
     kept = {key: float(value) for key, value in numbers.items() if value is not None}
     words = {key: str(value) for key, value in tags.items()}
-    known = results.status_of(folder)
-    finished, ended = known is not None and known.status == "complete", known.time if known else None
+    run_status = results.status_of(folder)
+    finished, ended = (
+        run_status is not None and run_status.status == "complete",
+        run_status.time if run_status else None,
+    )
     return TrackedRun("run", folder.resolve().name, started, ended, params, kept, words, folder, finished)
 
 

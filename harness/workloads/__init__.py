@@ -1,1 +1,1 @@
-"""What is asked: MLPerf's articles, a user's file, synthetic lengths. May import monitoring and below."""
+"""Requests: MLPerf's articles, a user's file, synthetic lengths. May import monitoring and below."""

@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from harness.common.coerce import near, read_given
+from harness.common.coerce import did_you_mean, read_given
 from harness.common.errors import UsageError
 from harness.config.arrivals import SHAPES
 from harness.config.workload import MOST_TOKENS
@@ -53,16 +53,16 @@ class Format:
     output: str
     seconds: Callable[[Any], float]
 
-    def fits(self, row: Mapping[str, Any]) -> bool:
-        return {self.time, self.prompt, self.output} <= set(row)
+    def fits(self, cells: Mapping[str, Any]) -> bool:
+        return {self.time, self.prompt, self.output} <= set(cells)
 
-    def read(self, row: Mapping[str, Any], line: int) -> Recorded:
+    def read(self, cells: Mapping[str, Any], line: int) -> Recorded:
         """Raises ValueError, TypeError for a cell that does not hold what its column should."""
-        at = self.seconds(row[self.time])
-        prompt, output = int(row[self.prompt]), int(row[self.output])
+        at = self.seconds(cells[self.time])
+        prompt, output = int(cells[self.prompt]), int(cells[self.output])
         if not math.isfinite(at) or not 0 <= min(prompt, output) <= max(prompt, output) <= MOST_TOKENS:
             raise ValueError("out of range")
-        return Recorded(at, prompt, output, line, tuple(map(int, row.get("hash_ids") or ())))
+        return Recorded(at, prompt, output, line, tuple(map(int, cells.get("hash_ids") or ())))
 
 
 FORMATS = (
@@ -89,16 +89,18 @@ class Trace:
 def read(path: Path, most: int | None = None) -> Trace:
     """The trace of a file, or the first `most` requests of it. Raises UsageError in one line."""
     if not path.exists():
-        known = list(SHAPES)
-        raise UsageError(f"{FLAG} {path}: no such file, and none of {', '.join(known)}{near(str(path), known)}")
+        shapes = list(SHAPES)
+        raise UsageError(
+            f"{FLAG} {path}: no such file, and none of {', '.join(shapes)}{did_you_mean(str(path), shapes)}"
+        )
     text = read_given(FLAG, path, "text", str, most=MOST_BYTES)
     rows = json_rows(path, text) if text.lstrip().startswith("{") else csv_rows(path, text)
     form: Format | None = None
     found = []
-    for line, row in islice(rows, most):
-        form = form or format_of(path, row)
+    for line, cells in islice(rows, most):
+        form = form or format_of(path, cells)
         try:
-            found.append(form.read(row, line))
+            found.append(form.read(cells, line))
         except (ValueError, TypeError, KeyError, OverflowError) as error:
             raise UsageError(
                 f"{path}: line {line}: no request of {form.name}'s format: {' '.join(str(error).split())}."
@@ -110,11 +112,11 @@ def read(path: Path, most: int | None = None) -> Trace:
     return trace
 
 
-def format_of(path: Path, row: Mapping[str, Any]) -> Format:
-    form = next((form for form in FORMATS if form.fits(row)), None)
+def format_of(path: Path, cells: Mapping[str, Any]) -> Format:
+    form = next((form for form in FORMATS if form.fits(cells)), None)
     if form is None:
-        known = "; ".join(f"{form.name}: {form.time}, {form.prompt}, {form.output}" for form in FORMATS)
-        raise UsageError(f"{path}: its columns are of none of the known traces ({known}).")
+        formats = "; ".join(f"{form.name}: {form.time}, {form.prompt}, {form.output}" for form in FORMATS)
+        raise UsageError(f"{path}: its columns are of none of the known traces ({formats}).")
     return form
 
 
@@ -123,18 +125,18 @@ def json_rows(path: Path, text: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
+            cells = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise UsageError(f"{path}: line {number}: not JSON: {' '.join(str(error).split())}.") from None
-        if not isinstance(row, dict):
+        if not isinstance(cells, dict):
             raise UsageError(f"{path}: line {number}: not an object.")
-        yield number, row
+        yield number, cells
 
 
 def csv_rows(path: Path, text: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
     try:
         reader = csv.DictReader(text.lstrip("\ufeff").splitlines(), restkey="", restval="")
-        for row in reader:
-            yield reader.line_num, row
+        for cells in reader:
+            yield reader.line_num, cells
     except csv.Error as error:
         raise UsageError(f"{path}: not a table: {error}.") from None

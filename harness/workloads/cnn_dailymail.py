@@ -30,7 +30,7 @@ class Library:
     articles: list[str]
     source: str
     new_tokens: list[int] | None = None
-    asked: RequestSet | None = None
+    request_set: RequestSet | None = None
     official: bool = True  # MLPerf's own samples, as far as their number and lengths tell
     conversations: list[int] | None = None  # of each sample, where several are turns of one: consecutive, in order
     salt: Salt | None = None
@@ -129,10 +129,10 @@ def from_json(path: Path, flag: str = "--dataset-path") -> list[Article]:
     data = read_given(flag, path, "JSON", json.loads)
     if not isinstance(data, list) or not data:
         raise UsageError(f"{flag} {path}: expected a JSON array of records, as in MLCommons' cnn_eval.json.")
-    return [record(item, f"{path}: record {number}") for number, item in enumerate(data)]
+    return [checked_article(item, f"{path}: record {number}") for number, item in enumerate(data)]
 
 
-def record(item: Any, where: str) -> Article:
+def checked_article(item: Any, where: str) -> Article:
     if not isinstance(item, dict):
         raise UsageError(f"{where} is not an object.")
     for key in ("input", "output"):

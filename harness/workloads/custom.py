@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from harness.common.coerce import near
+from harness.common.coerce import did_you_mean
 from harness.common.errors import DONE, Arguments, UsageError, ends_in_one_line, first_line
 from harness.common.markdown import number
 from harness.config import mlperf
@@ -29,7 +29,7 @@ NO_TEMPLATE = "the tokenizer has no chat template: messages are lines such as `U
 
 
 def load(config: RunConfig, tokenizer: Any) -> Library | None:
-    """What is asked instead of MLPerf's samples, no more than the run takes; None where it is those.
+    """The requests in place of MLPerf's samples, no more than the run takes; None where it is those.
 
     Raises UsageError in one line that names the file and the line.
     """
@@ -37,36 +37,39 @@ def load(config: RunConfig, tokenizer: Any) -> Library | None:
         return None
     if config.replays_lengths:
         return synthetic.traced(config, tokenizer)
-    found = asked(config, tokenizer)
+    library = requested(config, tokenizer)
     if not config.replays:
-        return found
+        return library
     replay, due = synthetic.replayed(config, arrival_traces.read(config.trace), lengths=False)
-    assert found.asked is not None
+    assert library.request_set is not None
     return replace(
-        found, arrivals=due, conversations=None, asked=replace(found.asked, replay=replay, whole_rounds=False)
+        library,
+        arrivals=due,
+        conversations=None,
+        request_set=replace(library.request_set, replay=replay, whole_rounds=False),
     )
 
 
-def asked(config: RunConfig, tokenizer: Any) -> Library:
+def requested(config: RunConfig, tokenizer: Any) -> Library:
     """The requests of --workload, or of lengths."""
     if config.input_len:
         return synthetic.drawn(config, tokenizer, synthetic.of_flags(config))
     if config.workload.startswith(hub.MARK):
-        return from_requests(config, tokenizer, Workload(config.workload, None, hub.ABOUT), hub.read(config))
-    workload = row(config.workload)
+        return from_requests(config, tokenizer, Workload(config.workload, None, hub.DESCRIPTION), hub.read(config))
+    workload = named_workload(config.workload)
     if is_profile(config.workload):
         return synthetic.drawn(config, tokenizer, synthetic.of_file(config, workload))
     found = requests_file.read("--workload", workload.path or Path(), config.prompt_column or "")
     return from_requests(config, tokenizer, workload, found)
 
 
-def row(name: str) -> Workload:
+def named_workload(name: str) -> Workload:
     """The workload of a name, or of a file of the user's own. Raises UsageError where it is neither."""
     if name in WORKLOADS:
         return WORKLOADS[name]
     if not Path(name).exists():
-        known = list(WORKLOADS)
-        raise UsageError(f"--workload {name}: no such file, and none of {', '.join(known)}{near(name, known)}")
+        names = list(WORKLOADS)
+        raise UsageError(f"--workload {name}: no such file, and none of {', '.join(names)}{did_you_mean(name, names)}")
     return Workload(name, Path(name), "requests of the user's own")
 
 
@@ -89,7 +92,7 @@ def from_requests(config: RunConfig, tokenizer: Any, workload: Workload, found: 
     made = library(prompts, new, places, workload, found, config, notes)
     if found.turns and config.scenario_rules.timed_here:  # else LoadGen's random order is the order
         made = replace(made, conversations=[each.number for each in requests])
-        made = replace(made, asked=replace(made.asked, whole_rounds=True))  # type: ignore[type-var]
+        made = replace(made, request_set=replace(made.request_set, whole_rounds=True))  # type: ignore[type-var]
     return salted(made, config, tokenizer)
 
 
@@ -133,17 +136,17 @@ def sharegpt(config: RunConfig, tokenizer: Any, found: Requests, workload: Workl
 def salted(found: Library, config: RunConfig, tokenizer: Any) -> Library:
     """The samples with the salt of --salt, if any; after the token that begins every text, where there is one."""
     sharing = config.shared
-    if sharing.salt == "none" or found.asked is None:
+    if sharing.salt == "none" or found.request_set is None:
         return found
     begins = bool(tokenizer.bos_token_id is not None and all(p[0] == tokenizer.bos_token_id for p in found.prompts))
     salt = Salt(synthetic.words_of(tokenizer), int(begins), sharing.salt == "start")
     longer = replace(
-        found.asked,
-        longest=found.asked.longest + sharing.salt_tokens,
-        digest=synthetic.digest(found.asked.digest, sharing),
-        notes=(*found.asked.notes, sharing.said.removeprefix("; ")),
+        found.request_set,
+        longest=found.request_set.longest + sharing.salt_tokens,
+        digest=synthetic.digest(found.request_set.digest, sharing),
+        notes=(*found.request_set.notes, sharing.said.removeprefix("; ")),
     )
-    return replace(found, asked=longer, salt=salt)
+    return replace(found, request_set=longer, salt=salt)
 
 
 def library(
@@ -157,7 +160,7 @@ def library(
 ) -> Library:
     """The samples of a file; `new` holds the most tokens of each answer, `places` where each request stands."""
     longest = max(range(len(prompts)), key=lambda index: len(prompts[index]) + new[index])
-    asked = RequestSet(
+    request_set = RequestSet(
         name=workload.name,
         about=workload.imitates,
         samples=len(found.requests),
@@ -168,7 +171,7 @@ def library(
         digest=synthetic.digest(found.requests, config.max_new_tokens),
         notes=notes,
     )
-    return Library(prompts, [], [], str(found.path), new, asked)
+    return Library(prompts, [], [], str(found.path), new, request_set)
 
 
 def encode(request: Request, tokenizer: Any, where: str) -> list[int]:

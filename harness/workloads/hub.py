@@ -9,7 +9,7 @@ from harness.workloads import requests_file
 from harness.workloads.requests_file import KINDS, Requests
 
 MARK = "hf:"
-ABOUT = "a data set, as `datasets` loads it"
+DESCRIPTION = "a data set, as `datasets` loads it"
 
 
 def read(config: RunConfig) -> Requests:
@@ -19,11 +19,11 @@ def read(config: RunConfig) -> Requests:
     if config.total_sample_count != "auto":
         data = data.select(range(min(config.total_sample_count, len(data))))
     column = config.prompt_column or ""
-    known = [column] if column else [*KINDS, *requests_file.CHATS]
-    if not set(known) & set(data.column_names):
+    columns = [column] if column else [*KINDS, *requests_file.CHATS]
+    if not set(columns) & set(data.column_names):
         wanted = "" if column else "; --prompt-column names the one with the prompt"
         there = ", ".join(data.column_names)
-        raise UsageError(f"--workload {config.workload}: no column {' or '.join(known)}; it has {there}{wanted}.")
+        raise UsageError(f"--workload {config.workload}: no column {' or '.join(columns)}; it has {there}{wanted}.")
     return requests_file.of_items(Path(config.workload), list(data), "row", column)
 
 

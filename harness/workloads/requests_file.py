@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -15,12 +15,13 @@ from harness.config.workload import MOST_TOKENS
 MOST_BYTES = 2**30  # ShareGPT's published file has 0.64 GiB
 Kind = Literal["prompt", "messages", "prompt_token_ids"]
 # The longest answer by the names that OpenAI (the second since 2024) and vLLM's benchmarks have for it.
-LONGEST = ("max_tokens", "max_completion_tokens", "output_tokens")
+LENGTH_KEYS = ("max_tokens", "max_completion_tokens", "output_tokens")
 KINDS: tuple[Kind, ...] = get_args(Kind)
 CHATS = ("conversations", "messages")  # what a conversation of role and content is called
 ROLES = ("system", "user", "assistant")
-ASKS, ANSWERS = ("human", "user"), ("gpt", "chatgpt", "bard", "bing", "assistant")  # in ShareGPT's `from`
-HALF = re.compile(r"[\ud800-\udfff]")
+# In ShareGPT's `from`.
+ASKING_ROLES, ANSWERING_ROLES = ("human", "user"), ("gpt", "chatgpt", "bard", "bing", "assistant")
+SURROGATES = re.compile(r"[\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -102,8 +103,8 @@ def of_items(path: Path, items: list[Any], unit: str, column: str = "") -> Reque
 
 def conversation(item: Any) -> list[Any] | None:
     """The messages of an item that is a conversation of role and content, or holds one; else None."""
-    held = [item] if isinstance(item, list) else [item.get(name) for name in CHATS] if isinstance(item, dict) else []
-    for said in held:
+    found = [item] if isinstance(item, list) else [item.get(name) for name in CHATS] if isinstance(item, dict) else []
+    for said in found:
         if isinstance(said, list) and said and all(isinstance(one, dict) and "role" in one for one in said):
             return said
     return None
@@ -133,7 +134,7 @@ def request(item: Any, number: int, where: str, column: str = "") -> Request:
     if len(kinds) != 1:
         raise UsageError(f"{where}: {'more than one' if kinds else 'none'} of {', '.join(KINDS)}; it takes one.")
     kind = kinds[0]
-    return Request(number, kind, READ[kind](item[kind], where), longest(item, where))
+    return Request(number, kind, READERS[kind](item[kind], where), longest(item, where))
 
 
 def parsed(text: str, where: str) -> Any:
@@ -143,9 +144,9 @@ def parsed(text: str, where: str) -> Any:
         raise UsageError(f"{where}: not JSON: {' '.join(str(error).split())}.") from None
 
 
-def longest(item: dict[str, Any], where: str) -> int | None:
+def longest(item: Mapping[str, Any], where: str) -> int | None:
     """The longest answer that a request asks for, under whichever name; None where it does not say."""
-    found = {name: item[name] for name in LONGEST if item.get(name) is not None}
+    found = {name: item[name] for name in LENGTH_KEYS if item.get(name) is not None}
     for name, value in found.items():
         if not (type(value) is int and 0 < value <= MOST_TOKENS):
             raise UsageError(f"{where}: {name} must be a whole number from 1 to {MOST_TOKENS:,}; it is {short(value)}.")
@@ -158,7 +159,7 @@ def words(value: Any, where: str, name: str = "prompt") -> str:
     """Text with something in it. Raises UsageError."""
     if not isinstance(value, str) or not value.strip():
         raise UsageError(f"{where}: {name} is {'empty' if isinstance(value, str) else 'not text'}.")
-    if HALF.search(value):
+    if SURROGATES.search(value):
         raise UsageError(f"{where}: half a character (a lone surrogate) in {name}.")
     return value
 
@@ -181,7 +182,7 @@ def token_ids(value: Any, where: str) -> list[int]:
     return value
 
 
-READ: dict[Kind, Callable[[Any, str], Any]] = {
+READERS: dict[Kind, Callable[[Any, str], Any]] = {
     "prompt": words,
     "messages": messages,
     "prompt_token_ids": token_ids,
@@ -203,13 +204,18 @@ def turns(conversation: list[Any]) -> Iterator[tuple[str, str]]:
     said = [turn for turn in conversation if isinstance(turn, dict)]
     for first, then in pairwise(said):
         question, answer = first.get("value"), then.get("value")
-        if first.get("from") in ASKS and then.get("from") in ANSWERS and usable(question) and usable(answer):
+        if (
+            first.get("from") in ASKING_ROLES
+            and then.get("from") in ANSWERING_ROLES
+            and usable(question)
+            and usable(answer)
+        ):
             yield question, answer
             return
 
 
 def usable(text: Any) -> TypeGuard[str]:
-    return isinstance(text, str) and bool(text.strip()) and not HALF.search(text)
+    return isinstance(text, str) and bool(text.strip()) and not SURROGATES.search(text)
 
 
 def short(value: Any) -> str:

@@ -29,7 +29,7 @@ from harness.workloads.salt import Salt
 
 MOST_SYNTHETIC = 10**8  # tokens of all prompts: about a GiB
 LARGEST_PROFILE = 2**16  # bytes of a profile's file
-ABOUT = "random prompts, and answers of exact lengths"
+DESCRIPTION = "random prompts, and answers of exact lengths"
 
 
 def digest(*content: object) -> str:
@@ -43,7 +43,7 @@ def words_of(tokenizer: Any) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Profile:
+class LengthProfile:
     """Which lengths are drawn, and what prompts share."""
 
     name: str
@@ -54,14 +54,14 @@ class Profile:
     said: str  # where its lengths stand
 
 
-def of_flags(config: RunConfig) -> Profile:
+def of_flags(config: RunConfig) -> LengthProfile:
     inputs, outputs = config.input_len or "", config.output_len or ""
     read, write = lengths("--input-len", inputs), lengths("--output-len", outputs)
     said = f"--input-len {inputs} --output-len {outputs}"
-    return Profile(config.workload_name, ABOUT, read, write, config.shared, said)
+    return LengthProfile(config.workload_name, DESCRIPTION, read, write, config.shared, said)
 
 
-def of_file(config: RunConfig, workload: Workload) -> Profile:
+def of_file(config: RunConfig, workload: Workload) -> LengthProfile:
     """A profile's YAML file; what flags say of shared beginnings wins. Raises UsageError."""
     import yaml
 
@@ -74,10 +74,10 @@ def of_file(config: RunConfig, workload: Workload) -> Profile:
     given = shared(f"{path}: ", **own) if own else Shared()
     together = replace(given, **config.given_shared)
     about = str(data.get("about", "")) or workload.imitates
-    return Profile(workload.name, about, read, write, together, f"{path}: input_len {read}, output_len {write}")
+    return LengthProfile(workload.name, about, read, write, together, f"{path}: input_len {read}, output_len {write}")
 
 
-def drawn(config: RunConfig, tokenizer: Any, profile: Profile) -> Library:
+def drawn(config: RunConfig, tokenizer: Any, profile: LengthProfile) -> Library:
     """The samples of a profile: conversations of some turns each, of which one is a request without history."""
     sharing, source, words = profile.shared, random.Random(config.seed or 0), words_of(tokenizer)
     count = SYNTHETIC_COUNT if config.total_sample_count == "auto" else config.total_sample_count
@@ -95,7 +95,7 @@ def drawn(config: RunConfig, tokenizer: Any, profile: Profile) -> Library:
     else:
         prompts, new, talks = conversations(profile, source, words, count)
     longest = max(len(prompt) + answer for prompt, answer in zip(prompts, new, strict=True)) + sharing.salt_tokens
-    asked = RequestSet(
+    request_set = RequestSet(
         name=profile.name,
         about=profile.about + sharing.said,
         samples=count,
@@ -107,11 +107,11 @@ def drawn(config: RunConfig, tokenizer: Any, profile: Profile) -> Library:
         whole_rounds=talks is not None,
     )
     salt = Salt.of(sharing, words)
-    return Library(prompts, [], [], "random token ids", new, asked, conversations=talks, salt=salt)
+    return Library(prompts, [], [], "random token ids", new, request_set, conversations=talks, salt=salt)
 
 
 def conversations(
-    profile: Profile, source: random.Random, words: Sequence[int], count: int
+    profile: LengthProfile, source: random.Random, words: Sequence[int], count: int
 ) -> tuple[list[list[int]], list[int], list[int] | None]:
     """Prompts, lengths of answers, and which conversation each is of; None where each is one of its own.
 
@@ -140,8 +140,8 @@ def scaled(config: RunConfig, trace: Trace) -> list[float]:
     Raises UsageError where the trace is shorter than that.
     """
     begin, rate = trace.requests[0].at_s, (len(trace.requests) - 1) / trace.span_s
-    asked = config.server_target_qps
-    faster = asked / rate if isinstance(asked, float) else 1.0
+    rate_flag = config.server_target_qps
+    faster = rate_flag / rate if isinstance(rate_flag, float) else 1.0
     due = [(one.at_s - begin) / faster for one in trace.requests]
     if config.min_duration == "auto":
         return due
@@ -178,7 +178,7 @@ def traced(config: RunConfig, tokenizer: Any) -> Library:
     words, seed = words_of(tokenizer), config.seed or 0
     prompts = [prompt_of(one, words, seed) for one in requests]
     longest = max(requests, key=lambda one: one.prompt_tokens + one.output_tokens)
-    asked = RequestSet(
+    request_set = RequestSet(
         name=config.workload_name,
         about=f"random prompts of the lengths of {trace.format}'s trace, and answers of exact lengths",
         samples=len(requests),
@@ -192,11 +192,11 @@ def traced(config: RunConfig, tokenizer: Any) -> Library:
         replay=replay,
     )
     new = [one.output_tokens for one in requests]
-    return Library(prompts, [], [], str(trace.path), new, asked, arrivals=due)
+    return Library(prompts, [], [], str(trace.path), new, request_set, arrivals=due)
 
 
 def left_out(trace: Trace, unfit: int, most: int | None) -> list[str]:
-    """What of a trace is not asked, in words."""
+    """What of a trace is left out, in words."""
     said = [f"left out {trace.empty:,} requests without a prompt or an answer, which failed"] if trace.empty else []
     return (
         [*said, f"left out {unfit:,} requests that are longer than {most:,} tokens with their answer"]

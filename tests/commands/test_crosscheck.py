@@ -7,18 +7,18 @@ import pytest
 import yaml
 
 from harness.commands import crosscheck
-from harness.commands.crosscheck import TOOLS, Figures, Load, Tool
+from harness.commands.crosscheck import TOOLS, CrosscheckLoad, Figures, Tool
 from harness.common.errors import EndpointError
 from harness.config.run import RunConfig
 
 
 @pytest.fixture
-def load(tmp_path: Path) -> Load:
+def load(tmp_path: Path) -> CrosscheckLoad:
     config = RunConfig(model="demo", endpoint=("http://127.0.0.1:9/v1",))
-    return Load(config, 4, 32, 100, tmp_path / "prompts.jsonl", tmp_path, "served-name")
+    return CrosscheckLoad(config, 4, 32, 100, tmp_path / "prompts.jsonl", tmp_path, "served-name")
 
 
-def test_every_tool_is_told_the_same(load: Load) -> None:
+def test_every_tool_is_told_the_same(load: CrosscheckLoad) -> None:
     crosscheck.write_prompts(load)
     assert len(load.prompts.read_text().splitlines()) == 32
     for tool in TOOLS:
@@ -31,7 +31,7 @@ def test_every_tool_is_told_the_same(load: Load) -> None:
     assert point["load_pattern"]["target_concurrency"] == 4 and point["runtime"]["n_samples_to_issue"] == 32
 
 
-def test_what_the_tools_report_is_read(load: Load) -> None:
+def test_what_the_tools_report_is_read(load: CrosscheckLoad) -> None:
     times = {f"{kind}_{name}_ms": value for name, value in (("ttft", 5.0), ("tpot", 2.0)) for kind in ("median", "p99")}
     bench = {"completed": 32, "request_throughput": 4.0, "output_throughput": 400.0, **times}
     (load.folder / "bench.json").write_text(json.dumps(bench))
@@ -52,7 +52,7 @@ def test_what_the_tools_report_is_read(load: Load) -> None:
 
 
 def tool(code: str, figures: Figures | None = None) -> Tool:
-    def read(load: Load) -> Figures:
+    def read(load: CrosscheckLoad) -> Figures:
         if figures is None:
             raise KeyError("qps")
         return figures
@@ -68,12 +68,12 @@ def tool(code: str, figures: Figures | None = None) -> Tool:
         (tool("true", Figures(0, 0, 0, (0, 0), (0, 0))), "no request was answered"),
     ],
 )
-def test_a_tool_that_fails_is_named(load: Load, failing: Tool, said: str) -> None:
+def test_a_tool_that_fails_is_named(load: CrosscheckLoad, failing: Tool, said: str) -> None:
     with pytest.raises(EndpointError, match=f"a tool:? ?{said}"):
         crosscheck.measured(failing, load)
 
 
-def test_the_page_has_a_column_for_each_and_its_words(load: Load) -> None:
+def test_the_page_has_a_column_for_each_and_its_words(load: CrosscheckLoad) -> None:
     text = crosscheck.page([(each, Figures(32, 4.0, 400.0, (5.0, 6.0), (2.0, 3.0))) for each in TOOLS])
     assert text.splitlines()[0].count("|") == len(TOOLS) + 2
     assert all(each.tpot in text for each in TOOLS)

@@ -20,6 +20,7 @@ from harness.config.run import RunConfig
 from harness.evaluation import accuracy
 from harness.evaluation.compliance import judge_test06
 from harness.loadgen import log as loadgen_log
+from harness.loadgen.trace import TRACE, read_trace
 from harness.mmlu import data as mmlu_data
 from harness.mmlu import scores as mmlu_scores
 from harness.runs import folder as results
@@ -30,7 +31,7 @@ READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "data": ("data.json", lambda path: read_given("--dataset-path", path, "JSON", str)),
     "sweep": ("sweep.yaml", sweep_file.load),
     "log": (loadgen_log.DETAIL, lambda path: loadgen_log.read(path.parent)),
-    "trace": (loadgen_log.TRACE, lambda path: loadgen_log.read_trace(path.parent)),
+    "trace": (TRACE, lambda path: read_trace(path.parent)),
     "accuracy log": ("mlperf_log_accuracy.json", lambda path: accuracy.read_log(path, 1)),
     "TEST06": ("mlperf_log_accuracy.json", lambda path: judge_test06(path.parent, 1, True)),
     "run folder": ("config.json", lambda path: results.facts_of(path.parent)),

@@ -97,7 +97,7 @@ def test_energy_is_that_of_the_cards_in_use(nvml: pytest.MonkeyPatch) -> None:
 
 def test_what_a_card_does_not_tell_is_left_empty(nvml: pytest.MonkeyPatch, tmp_path: Path) -> None:
     table, stop = tmp_path / "machine.csv", threading.Event()
-    thread = threading.Thread(target=recorder.record, args=(table, stop))
+    thread = threading.Thread(target=recorder.record_telemetry, args=(table, stop))
     thread.start()
     stop.wait(1.5)
     stop.set()
@@ -106,4 +106,4 @@ def test_what_a_card_does_not_tell_is_left_empty(nvml: pytest.MonkeyPatch, tmp_p
     cells = dict(zip(head, row, strict=True))
     assert (cells["gpu1_load_percent"], cells["gpu1_memory_gib"], cells["gpu1_power_w"]) == ("60", "2.0", "400")
     assert (cells["gpu2_load_percent"], cells["gpu2_memory_gib"], cells["gpu2_power_w"]) == ("", "3.0", "")
-    assert usage.of(table)["gpu_memory_gib"].max == 6.0
+    assert usage.usage_of(table)["gpu_memory_gib"].max == 6.0

@@ -17,7 +17,8 @@ from harness.config import mlperf
 from harness.config.cli import load_file
 from harness.config.engine_state import EngineState
 from harness.config.models import DEMO
-from harness.config.plan import parallelism, resolve
+from harness.config.parallelism import parallelism
+from harness.config.plan import resolve
 from harness.config.run import RunConfig
 from tests.conftest import tells
 
@@ -123,10 +124,12 @@ def test_each_deviation_is_named(flags: dict[str, Any], message: str):
 
 def test_what_the_engine_makes_of_its_arguments_counts():
     assert plan(engine_arg=("enable_prefix_caching=false",)).deviations == []
-    caching = replace(plan(), running=EngineState(prefix_caching=True, quantized_checkpoint=True, quantization="fp8"))
+    caching = replace(
+        plan(), engine_state=EngineState(prefix_caching=True, quantized_checkpoint=True, quantization="fp8")
+    )
     assert [line.partition(":")[0] for line in caching.deviations] == ["prefix caching"]
-    assert replace(plan(), running=EngineState(speculation="ngram")).deviations == ["speculative decoding"]
-    elsewhere = replace(plan(), running=EngineState(kv_connector="OffloadingConnector"))
+    assert replace(plan(), engine_state=EngineState(speculation="ngram")).deviations == ["speculative decoding"]
+    elsewhere = replace(plan(), engine_state=EngineState(kv_connector="OffloadingConnector"))
     assert [line.partition(":")[0] for line in elsewhere.deviations] == ["OffloadingConnector"]
 
 

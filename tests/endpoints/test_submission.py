@@ -22,6 +22,7 @@ from harness.config import mlperf
 from harness.endpoints import disclosure, inference, official, rehearsal, tree
 from harness.endpoints.campaign import Campaign
 from harness.endpoints.official import BANDS
+from harness.results.steady_state import SteadyState
 from harness.runs.probe import Probe
 from harness.submission import checker, description
 from tests.conftest import ROOT, tells
@@ -289,7 +290,10 @@ def test_points_that_are_missing_are_named(tmp_path: Path) -> None:
 
 def test_what_a_short_curve_would_break() -> None:
     levels = [Probe(None, True, 1, 1, concurrency=n, tpot_p90=1) for n in (1, 64)]
-    tests = [rehearsal.Length(10.0, 90), rehearsal.Length(1300.0, 20_000)]
+    unknown = SteadyState(status="partial_dataset", verdict="not found", super_passes=0)
+    whole = {"status": "windowable", "super_passes": 6, "window": (1, 6), "seconds": 1250.0}
+    steady = SteadyState.model_validate(whole | {"verdict": "steady state"})
+    tests = [rehearsal.Level(10.0, 90, unknown), rehearsal.Level(1300.0, 20_000, steady)]
 
     class Run:
         accuracy = None
@@ -297,10 +301,13 @@ def test_what_a_short_curve_would_break() -> None:
     class Summary:
         run = Run()
 
-    said = list(rehearsal.breaches(Summary(), levels, tests))  # type: ignore[arg-type]
+    said = list(rehearsal.breaches(Summary(), levels, rehearsal.placed(levels), tests))  # type: ignore[arg-type]
     assert any("7" in line for line in said) and any("low_concurrency" in line for line in said)
-    short, few = (line for line in said if "concurrency" in line and "region" not in line)
+    short, few, whole_run = (line for line in said if "concurrency" in line and "region" not in line)
     assert tells(short, "concurrency 1: 10 s ", " 600 s ") and tells(few, "concurrency 1: 90 requests", " 13,368 ")
+    assert tells(whole_run, "concurrency 1: ", "steady state (not found, partial dataset)")
+    drifting = SteadyState.model_validate(whole | {"verdict": "drifting up", "drifts": {"tpot_p50": 0.12}})
+    assert tells(drifting.told, "super-passes 2 to 6 of 6, 1,250 s", "tpot p50 +12 %")
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ import zmq
 import zmq.asyncio
 
 from harness.config.run import RunConfig
-from harness.engines.hosts import Links
+from harness.engines.hosts import RemoteEngineConnections
 
 ENGINE = """
 import sys, time, zmq
@@ -39,7 +39,7 @@ def test_an_engine_that_is_lost_breaks_its_link() -> None:
     address = socket.getsockopt(zmq.LAST_ENDPOINT).decode()  # type: ignore[union-attr]
     with subprocess.Popen([sys.executable, "-c", ENGINE, address]) as engine:
         assert asyncio.run_coroutine_threadsafe(heard(socket), loop).result(20)[-1] == b"ready"
-        links = Links(SimpleNamespace(resources=SimpleNamespace(input_socket=socket)))
+        links = RemoteEngineConnections(SimpleNamespace(resources=SimpleNamespace(input_socket=socket)))
         assert not links.broken
         engine.kill()
     end = time.monotonic() + 10

@@ -35,7 +35,7 @@ from harness.engines import discovery
 from harness.engines.completions import events
 from harness.engines.openai import OpenAI
 from harness.engines.protocol import Sampling
-from harness.loadgen.session import Bench
+from harness.loadgen.session import LoadGenSession
 from harness.monitoring.watchdog import Watchdog
 from harness.reporting import report as rendering
 from harness.runs.records import ServerUse
@@ -207,7 +207,7 @@ def refused(*fakes: Fake, **flags: Any) -> str:
 
 def test_the_servers_own_metrics_come_with_it() -> None:
     with serving(Fake()) as fake, serving(Fake()) as other, client(fake, other) as engine:
-        texts = engine.expose()
+        texts = engine.prometheus_metrics()
         assert [text.splitlines()[0] for text in texts] == ["vllm:num_requests_running 0"] * 2
         assert "vllm:generation_tokens_total 0" in texts[0]
 
@@ -238,7 +238,7 @@ def test_pages_without_end_are_not_read_on() -> None:
     for page in ("/version", "/metrics"):  # which it need not have
         with client(Fake(without_end=page)) as engine:
             assert len(answer(engine, stream=False)[0]) == len(TOKENS)
-            assert engine.expose() == [] or page == "/version"
+            assert engine.prometheus_metrics() == [] or page == "/version"
 
 
 def test_a_line_without_end_is_not_read_on() -> None:
@@ -429,7 +429,7 @@ def test_what_cannot_be_seen_is_said() -> None:
         config = RunConfig(model="demo", endpoint=tuple(engine.args["endpoints"]))
         plan = resolve(config, [], 0)
         assert not tells("\n".join(plan.deviations), CACHING)
-        plan = replace(plan, running=engine.running)
+        plan = replace(plan, engine_state=engine.engine_state)
         assert tells("\n".join(plan.deviations), CACHING)
         assert plan.setup["quantization"] == "unknown"
         assert plan.setup["endpoint"] == engine.args["endpoints"]
@@ -618,7 +618,7 @@ def test_errors_of_a_server_are_no_errors_of_ours() -> None:
 )
 def test_an_engine_that_ended_is_named_with_its_address(name: str, failure: str, said: str) -> None:
     bench: Any = SimpleNamespace(engine=SimpleNamespace(name=name, failure=failure))
-    assert Bench.ended.fget(bench) == said  # type: ignore[attr-defined]
+    assert LoadGenSession.ended.fget(bench) == said  # type: ignore[attr-defined]
 
 
 # Chat, proxies, which server, which model.

@@ -28,5 +28,5 @@ def test_too_little_is_one_line_with_the_flag_of_docker(monkeypatch: pytest.Monk
 
 
 def test_a_system_without_such_a_place_is_let_through(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(shared_memory, "SHARED", tmp_path / "none")
+    monkeypatch.setattr(shared_memory, "SHM", tmp_path / "none")
     shared_memory.check(8, 8, on_gpus=True)

@@ -161,7 +161,7 @@ def test_the_whole_set_is_judged_by_the_official_rule_alone():
 @pytest.mark.parametrize("share", [0.5, 1.0, 1.5])
 def test_few_samples_decide_nothing(share: float):
     rows = scored(muddled(5), REFERENCES)
-    few = scaled(rows, share)[: mlperf.FEW - 1]
+    few = scaled(rows, share)[: mlperf.FEWEST_BOOTSTRAPPED - 1]
     assert {check.verdict for check in judge(few, a_task(10_000, rows))} == {"INCONCLUSIVE"}
 
 

@@ -13,6 +13,7 @@ from harness.common.errors import LoadGenError, UsageError
 from harness.config.run import RunConfig
 from harness.evaluation import compliance
 from harness.loadgen import log as loadgen_log
+from harness.loadgen.trace import read_trace
 from harness.workloads.cnn_dailymail import from_json
 from tests import made
 from tests.conftest import ROOT, Finished, run
@@ -216,12 +217,10 @@ def test_the_ordinary_sample_is_near_both_means(offline: Finished) -> None:
     records = from_json(ROOT / "demo" / "cnn_eval.json")
     prompts = [len(record.tokens or []) for record in records]
     folder = offline.folder / "Performance"
-    index = compliance.ordinary_sample(folder, prompts)
+    index = compliance.typical_sample(folder, prompts)
     answers = {
         sample.index: tokens
-        for sample, tokens in zip(
-            loadgen_log.read_trace(folder), json.loads((folder / "tokens.json").read_text()), strict=True
-        )
+        for sample, tokens in zip(read_trace(folder), json.loads((folder / "tokens.json").read_text()), strict=True)
     }
     assert prompts[index] == pytest.approx(sum(prompts) / len(prompts), rel=0.1)
     assert answers[index] == pytest.approx(sum(answers.values()) / len(answers), rel=0.1)

@@ -37,16 +37,16 @@ def test_the_delay_is_loadgens_and_the_threads_and_the_clients_own(tmp_path: Pat
     """2 ms until LoadGen issues each; the second reaches this program half a millisecond late; then 1, 1 and 40 ms."""
     trace(tmp_path)
     client_delay.write(tmp_path, CAME, SENT)
-    found = client_delay.of(tmp_path)
+    found = client_delay.client_delays(tmp_path)
     assert found is not None
     assert (found.min, found.p50, found.max) == pytest.approx((3.0, 3.5, 42.0))
 
 
 def test_no_delay_without_its_times_or_of_another_test(tmp_path: Path) -> None:
     trace(tmp_path)
-    assert client_delay.of(tmp_path) is None
+    assert client_delay.client_delays(tmp_path) is None
     client_delay.write(tmp_path, CAME[:2], SENT[:2])
-    assert client_delay.of(tmp_path) is None
+    assert client_delay.client_delays(tmp_path) is None
 
 
 def test_a_request_is_sent_when_it_is_written_to_a_connection(processes: int) -> None:

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from harness.common.errors import UsageError
 from harness.config.plan import resolve
 from harness.config.run import RunConfig
-from harness.loadgen import levels, request_times
+from harness.loadgen import levels, request_times, trace
 from harness.loadgen import log as loadgen_log
-from harness.loadgen.log import Sample
+from harness.loadgen.trace import Sample, read_trace
 from harness.results import advice
 from harness.results.summary import Performance, Steady
 from harness.runs.probe import Probe
@@ -80,8 +80,8 @@ def searched(truth: int, wrong: float, seed: int, most: int = 4096) -> tuple[int
 @given(truth=st.integers(1, 4096), seed=st.integers(0, 999))
 def test_the_search_finds_the_highest_level(truth: int, seed: int) -> None:
     found, probes = searched(truth, 0.0, seed)
-    assert found is not None and truth / levels.NEAR - 1 <= found <= truth
-    assert probes <= 3 * levels.MOST
+    assert found is not None and truth / levels.FINAL_RATIO - 1 <= found <= truth
+    assert probes <= 3 * levels.MOST_PROBES
 
 
 def test_a_single_request_that_is_too_slow_ends_the_search() -> None:
@@ -111,7 +111,7 @@ def test_the_steady_part_has_no_ramps() -> None:
 
 
 def test_a_trace_of_another_test_is_found(tmp_path: Path) -> None:
-    (tmp_path / loadgen_log.TRACE).write_text(TRACE)
+    (tmp_path / trace.TRACE).write_text(TRACE)
     (tmp_path / request_times.ISSUED).write_text("[7]")
     assert [sample.index for sample in request_times.samples(tmp_path)] == [7]
     (tmp_path / request_times.ISSUED).write_text("[8]")
@@ -169,7 +169,7 @@ def test_each_level_is_a_point_of_the_curve(curve: Path) -> None:
 def test_answers_end_when_loadgen_hears_of_them(curve: Path) -> None:
     """LoadGen's times begin with the query, ours with the first request: they differ by a constant."""
     for folder in (curve / "Probes" / "1", curve / "Performance"):
-        ours, theirs = request_times.own(folder), loadgen_log.read_trace(folder)
+        ours, theirs = request_times.own(folder), read_trace(folder)
         gaps = sorted(b.latency_ms - a.scheduled_ms - a.latency_ms for a, b in zip(ours, theirs, strict=True))
         assert [sample.index for sample in ours] == [sample.index for sample in theirs]
         assert gaps[int(0.9 * len(gaps))] - gaps[0] < 2

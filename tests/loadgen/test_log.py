@@ -20,7 +20,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.loadgen import log as loadgen_log
-from harness.loadgen.log import DETAIL, MARK, TRACE, LogError, read, read_trace
+from harness.loadgen.log import DETAIL, MARK, LogError, read
+from harness.loadgen.trace import TRACE, read_trace
 from tests.conftest import tells
 
 ROOT = Path(__file__).parents[2]

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.search import CASES, Bench, Case, Prefill
+from benchmarks.search import CASES, Batching, Bench, Case, Prefill
 from harness.common.errors import NotAcceptedError, UsageError
 from harness.config import mlperf
 from harness.config.plan import resolve
@@ -177,6 +177,52 @@ def test_a_disturbed_probe_does_not_hold_the_search_down() -> None:
     again = search.following(GOAL, done, 44.6)
     assert again is not None and 57 < again[0] < 58.5
     assert search.wanted(GOAL, done[:1]) < 44.6
+
+
+def fallen(
+    qps: float, completed: float, error: float, growth: float, ttft: tuple[float, float], took: float, seconds: float
+) -> Probe:
+    """A probe that fell on an H200 (vLLM 0.32.0, FlashAttention 3, 2026-11-24): TTFT p50 and p99 and a query's time p50
+    in milliseconds."""
+    queue = Queue(completed + growth, completed, error, growth, 2.0, 0.25, base_s=5.0, each_s=0.009)
+    times = {"ttft_p50": ttft[0], "ttft_p99": ttft[1], "ttft_min": 25.0, "tpot_p50": 84.6, "tpot_p99": 84.7}
+    return Probe(qps, valid=False, **times, latency_p50=took, seconds=seconds, queue=queue)
+
+
+def test_a_capacity_told_by_waits_of_seconds_is_not_asked_for_twice() -> None:
+    held = Probe(50.1, True, 200.0, 33.4, ttft_p50=92.0, tpot_p50=26.0, latency_p50=3444.0, ttft_min=25.0, seconds=31.0)
+    fell = [
+        fallen(72.14, 54.42, 0.93, 14.0, (3187, 7739), 12859, seconds=31.0),
+        fallen(86.57, 52.60, 0.95, 30.1, (7475, 16000), 18115, seconds=31.0),
+        fallen(60.49, 53.06, 0.52, 7.6, (3269, 9600), 13815, seconds=90.0),
+    ]
+    assert [one.capacity for one in fell] == [54.42, 52.60, 53.06]
+    next_ = search.following(GOAL, [held, *fell], 41.75)
+    assert next_ is not None and next_[0] == pytest.approx(50.4, abs=0.3)
+
+
+@settings(deadline=None, max_examples=6)
+@given(st.integers(0, 10**6), st.sampled_from([case for case in CASES if case.name in QUICK]))
+def test_no_probe_is_made_twice(seed: int, case: Case) -> None:
+    server = Bench(case, seed)
+    made: list[tuple[float, float]] = []
+
+    def probe(qps: float, seconds: float) -> Probe:
+        made.append((round(qps, 3), round(seconds)))
+        return server.test(qps, seconds)
+
+    search.search(0.9 * server.trial(), probe, GOAL)
+    assert len(set(made)) == len(made)
+
+
+def test_what_a_query_takes_alone_and_beside_others_is_found() -> None:
+    case = next(case for case in CASES if case.name == "TPOT, 40/s")
+    assert isinstance(case.server, Batching)
+    steps = case.server.tokens
+    queue = Bench(case, 1).test(38.0, 60.0).queue
+    assert queue is not None
+    assert queue.base_s == pytest.approx(steps * case.server.base_s, rel=0.03)
+    assert queue.each_s == pytest.approx(steps * case.server.running_s, rel=0.03)
 
 
 def test_why_a_probe_fell() -> None:

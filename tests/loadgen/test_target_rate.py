@@ -386,7 +386,7 @@ def test_what_loadgen_throws_ends_the_test(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(loadgen.lg, "StartTestWithLogSettings", Mock(side_effect=MemoryError("std::bad_alloc")))
     sut = Mock(issue=lambda *_: None)
     with pytest.raises(LoadGenError, match="LoadGen failed: MemoryError: std::bad_alloc"):
-        loadgen.run("performance", loadgen.lg.TestSettings(), sut, 4, tmp_path, lambda: None)
+        loadgen.run_test("performance", loadgen.lg.TestSettings(), sut, 4, tmp_path, lambda: None)
 
 
 @pytest.mark.parametrize(

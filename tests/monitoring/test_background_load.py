@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from harness.monitoring import background_load as others
-from harness.monitoring.background_load import Others
+from harness.monitoring.background_load import BackgroundLoad
 from tests.conftest import tells
 
 Times = namedtuple("Times", "user idle")
@@ -19,7 +19,7 @@ import time
 from harness.monitoring import background_load as others
 with others.watched([], False) as found:
     time.sleep(2)
-print(found.cpu_cores, *found.said, sep="\\n")
+print(found.cpu_cores, *found.warnings, sep="\\n")
 """
 
 
@@ -56,8 +56,8 @@ def test_a_client_that_is_at_its_limit_says_so() -> None:
         time.sleep(1.1)
     assert busy.client_share is not None and busy.client_share > 0  # of a core that others may use as well
     assert idle.client_share is not None and idle.client_share < busy.client_share
-    assert tells(Others(client_share=0.99).said[0], "client", "99 % of a core")
-    assert Others(client_share=0.5).said == []
+    assert tells(BackgroundLoad(client_share=0.99).warnings[0], "client", "99 % of a core")
+    assert BackgroundLoad(client_share=0.5).warnings == []
 
 
 def test_what_another_program_uses_of_other_cores_takes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,9 +68,9 @@ def test_what_another_program_uses_of_other_cores_takes_nothing(monkeypatch: pyt
 
 
 def test_a_gpu_that_others_hold_is_named() -> None:
-    (said,) = Others(cpu_cores=1.0, cores=64, gpus=[1], has_gpus=True).said
+    (said,) = BackgroundLoad(cpu_cores=1.0, cores=64, gpus=[1], has_gpus=True).warnings
     assert tells(said, "other programs", "GPU 1")
-    assert Others(cpu_cores=1.0, cores=64, has_gpus=True).said == []
-    assert Others(cpu_cores=0.1, cores=2).said == []
-    (said,) = Others(cpu_cores=1.5, cores=2).said
+    assert BackgroundLoad(cpu_cores=1.0, cores=64, has_gpus=True).warnings == []
+    assert BackgroundLoad(cpu_cores=0.1, cores=2).warnings == []
+    (said,) = BackgroundLoad(cpu_cores=1.5, cores=2).warnings
     assert tells(said, "other programs", "1.5 of 2 CPU cores")

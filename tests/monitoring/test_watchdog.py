@@ -11,8 +11,15 @@ import pytest
 
 from harness.common.errors import EngineError
 from harness.engines.loop import LoopThread
-from harness.monitoring import startup
-from harness.monitoring.watchdog import FIRST, PAUSED_S, SHARE, START, StartWatch, Watchdog
+from harness.monitoring import startup_progress
+from harness.monitoring.watchdog import (
+    FIRST_ANSWER_FACTOR,
+    PATIENCE_FACTOR,
+    PAUSED_S,
+    START_FACTOR,
+    StartWatch,
+    Watchdog,
+)
 
 
 @pytest.fixture
@@ -23,7 +30,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def engine() -> Any:
-    return SimpleNamespace(name="vLLM", heard_at=0.0)
+    return SimpleNamespace(name="vLLM", last_response_at=0.0)
 
 
 def silence(clock: Any, dog: Watchdog | StartWatch, seconds: int) -> None:
@@ -37,7 +44,7 @@ def test_silence_ends_a_run_with_one_line(clock: Any) -> None:
     silent = engine()
     dog = Watchdog(silent, 10)
     clock.now += 1
-    silent.heard_at = clock.now
+    silent.last_response_at = clock.now
     dog.check()
     silence(clock, dog, 20)  # 20 times the one second that the first answer took
     clock.now += 0.1
@@ -47,7 +54,7 @@ def test_silence_ends_a_run_with_one_line(clock: Any) -> None:
 
 def test_the_first_answer_may_take_longer(clock: Any) -> None:
     dog = Watchdog(engine(), 10)
-    silence(clock, dog, 10 * FIRST)
+    silence(clock, dog, 10 * FIRST_ANSWER_FACTOR)
     clock.now += 1
     with pytest.raises(EngineError):
         dog.check()
@@ -58,15 +65,15 @@ def test_the_longest_wait_so_far_sets_the_limit(clock: Any) -> None:
     dog = Watchdog(silent, 10)
     for wait in (3, 1):
         clock.now += wait
-        silent.heard_at = clock.now
+        silent.last_response_at = clock.now
         dog.check()
-    assert dog.limit_s == SHARE * 3
+    assert dog.limit_s == PATIENCE_FACTOR * 3
 
 
 def test_an_engine_that_is_asked_nothing_may_be_silent(clock: Any) -> None:
     dog = Watchdog(engine(), 10)
     clock.now += 1000
-    dog.rest()
+    dog.reset()
     dog.check()
 
 
@@ -74,10 +81,10 @@ def test_a_start_that_says_nothing_is_given_up(clock: Any, tmp_path: Path) -> No
     log = tmp_path / "engine.log"
     watch = StartWatch(log, 100)
     watch.check()
-    clock.now += 100 * START
+    clock.now += 100 * START_FACTOR
     log.write_text("a line")
     watch.check()
-    silence(clock, watch, 100 * START)
+    silence(clock, watch, 100 * START_FACTOR)
     clock.now += 1
     with pytest.raises(EngineError, match=r"start .* 600 s"):
         watch.check()
@@ -126,16 +133,16 @@ def test_a_timeout_of_the_work_itself_is_its_result(loop: LoopThread) -> None:
 def test_the_start_says_what_it_does(tmp_path: Path, lines: str, said: str) -> None:
     log = tmp_path / "engine.log"
     log.write_text(f"before\n{lines}\rWARNING something else\n")
-    assert startup.stage(log) == said
+    assert startup_progress.stage(log) == said
 
 
 def test_a_run_that_was_stopped_and_continued_blames_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = SimpleNamespace(now=100.0)
     monkeypatch.setattr(time, "monotonic", lambda: clock.now)
-    engine: Any = SimpleNamespace(name="vLLM", heard_at=0.0)
+    engine: Any = SimpleNamespace(name="vLLM", last_response_at=0.0)
     dog = Watchdog(engine, 10)
     clock.now += 1
-    engine.heard_at = clock.now
+    engine.last_response_at = clock.now
     dog.check()
     clock.now += 10_000 + PAUSED_S
     dog.check()

@@ -223,7 +223,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 LOADS: list[tuple[dict[str, Any], int | None]] = [
-    ({}, profiling.AHEAD * 4),
+    ({}, profiling.QUEUE_FACTOR * 4),
     ({"batch_size": 3}, 3),
     ({"scenario": "server", "server_target_qps": 200.0}, None),
     ({"category": "edge", "scenario": "singlestream"}, 1),
@@ -236,7 +236,7 @@ def test_the_window_has_the_load_of_its_scenario(bench: Any, flags: dict[str, An
     engine = FakeEngine()
     plan, place = bench(engine, **flags)
     engine.trace = lambda: write(place.folder.path / "Profile", ON_GPU)
-    found = profiling.run(plan, place)
+    found = profiling.run_profile(plan, place)
     assert (engine.profiled, engine.running_now, found.failure) == ([True, False], 0, "")
     assert 0 < engine.asked_then[0] < engine.asked_then[1]  # in the middle of the load
     assert engine.most == in_flight or (in_flight is None and engine.asked)
@@ -252,14 +252,14 @@ def test_the_window_has_the_load_of_its_scenario(bench: Any, flags: dict[str, An
 def test_sorted_samples_are_sorted_in_the_window(bench: Any) -> None:
     engine = FakeEngine()
     plan, place = bench(engine, sort_by_length=True)
-    profiling.run(plan, place)
+    profiling.run_profile(plan, place)
     assert [len(prompt) for prompt in engine.asked[:3]] == [16, 15, 14]
 
 
 @pytest.mark.parametrize("flags", [flags for flags, _ in LOADS], ids=str)
 def test_an_engine_that_fails_takes_nothing_from_the_measured_result(bench: Any, flags: dict[str, Any]) -> None:
     plan, place = bench(FakeEngine(fails=True), **flags)
-    said = profiling.run(plan, place).headline
+    said = profiling.run_profile(plan, place).headline
     assert tells(said, "failed", "the load ended: ", "engine process ended")
     summary = rendering.build(place.folder.path)
     assert summary.run.performance is not None and summary.run.performance.tokens_per_sec == 1024
@@ -269,7 +269,7 @@ def test_an_engine_that_fails_takes_nothing_from_the_measured_result(bench: Any,
 
 def test_a_profiler_that_leaves_no_trace_is_a_failure_too(bench: Any) -> None:
     plan, place = bench(FakeEngine())
-    assert "left no trace" in profiling.run(plan, place).failure
+    assert "left no trace" in profiling.run_profile(plan, place).failure
 
 
 def test_the_ramp_is_about_one_answer_long() -> None:

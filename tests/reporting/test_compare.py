@@ -19,7 +19,7 @@ def report(*arguments: str | Path) -> "subprocess.CompletedProcess[str]":
     return called(command.main, "report.py", *map(str, arguments))
 
 
-def both(folder: Path, **changed: Any) -> list[compare.Compared]:
+def both(folder: Path, **changed: Any) -> list[compare.ComparedRun]:
     made.rendered(folder / "a")
     made.rendered(folder / "b", **changed)
     return compare.load([folder / "a", folder / "b"])[0]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from harness import benchmark
+from harness.benchmark import state, steps
 from harness.common.progress import Display
 from harness.reporting.report import write_index
 from harness.runs import folder as results
@@ -84,6 +84,6 @@ def test_an_index_that_cannot_be_written_takes_nothing_from_a_run(tmp_path: Path
     screen = Console(file=io.StringIO(), width=200)
     display = Display(screen)
     display.stage("performance test")
-    run = benchmark.BenchmarkRun(RunFolder(tmp_path, "run"), display, results.facts_of(folder))
-    assert benchmark.report(run).run.performance
+    run = state.BenchmarkRun(RunFolder(tmp_path, "run"), display, results.facts_of(folder))
+    assert steps.report(run).run.performance
     assert tells(screen.file.getvalue(), "index.md ", "Is a directory")  # type: ignore[attr-defined]

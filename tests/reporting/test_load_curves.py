@@ -6,7 +6,7 @@ from pathlib import Path
 from harness.reporting import labels
 from harness.reporting import load_curves as curves
 from harness.reporting import report as rendering
-from harness.reporting.style import style
+from harness.reporting.style import pyplot
 from harness.results.summary import Performance
 from harness.runs.folder import RunFolder
 from harness.runs.probe import Probe
@@ -30,18 +30,15 @@ def test_several_rates_make_a_curve(tmp_path: Path) -> None:
 
 
 def test_no_label_covers_another() -> None:
-    from matplotlib import pyplot
-
-    style()
-    axes = pyplot.subplots(figsize=(4, 3))[1]
+    axes = pyplot().subplots(figsize=(4, 3))[1]
     points = [(0.5 + n / 1000, 0.5, f"load {n}") for n in range(12)]
     axes.plot([0, 1], [0, 1], ".")
-    written = labels.beside(axes, [*points, (0.1, 0.9, "far off")])
+    written = labels.label_points(axes, [*points, (0.1, 0.9, "far off")])
     renderer = axes.figure.canvas.get_renderer()
     boxes = [text.get_window_extent(renderer) for text in axes.texts]
     assert 1 <= len(written) < len(points) and written[-1] == "far off" and len(boxes) == len(written)
     assert not [1 for n, box in enumerate(boxes) for other in boxes[:n] if box.overlaps(other)]
-    pyplot.close("all")
+    pyplot().close("all")
 
 
 def test_a_valid_load_is_labelled_before_one_that_fell() -> None:
@@ -70,7 +67,7 @@ def test_each_point_has_its_cost_and_energy_and_the_cheapest_is_named() -> None:
         concurrency=256,
         cost=Cost(price_per_hour=3.6),
     )
-    axes = curves.draw(probes, test, 1).axes[2]
+    axes = curves.draw_load_curves(probes, test, 1).axes[2]
     said = {text.get_text() for text in axes.get_legend().get_texts()}
     assert {"cheapest: 0.4 per million tokens", "least energy: 0.09 J per token"} <= said
     assert "16, 0.5/M, 0.09 J" in {text.get_text() for text in axes.texts}

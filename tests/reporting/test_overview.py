@@ -29,7 +29,7 @@ def test_the_pictures_stand_in_columns_of_about_one_height(tmp_path: Path) -> No
 def test_a_report_leaves_it(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "docs" / "runs" / "h200-offline", tmp_path / "run")
     summary = files.read(tmp_path / "run" / "summary.json", Summary)
-    assert len(plots.draw(tmp_path / "run", summary)) > 1
+    assert len(plots.draw_plots(tmp_path / "run", summary)) > 1
     assert (tmp_path / "run" / "plots" / "overview.png").stat().st_size > 1000
 
 

@@ -16,7 +16,8 @@ from harness.config.plan import resolve
 from harness.config.run import RunConfig
 from harness.loadgen.log import LogError
 from harness.reporting import report as rendering
-from harness.results.summary import Run, ScoresFile
+from harness.results.summary import Run
+from harness.results.verdicts import ScoresFile
 from harness.runs.folder import RunFolder, open_run
 from harness.runs.probe import Probe
 from tests import made
@@ -137,4 +138,4 @@ def test_a_run_without_a_finished_test_has_no_report(tmp_path: Path) -> None:
     ],
 )
 def test_what_came_out_counts_as_much_as_the_settings(mode: str, run: dict[str, Any], why: list[str]) -> None:
-    assert list(rendering.reservations(Run(**run), mode)) == why
+    assert list(rendering.result_deviations(Run(**run), mode)) == why

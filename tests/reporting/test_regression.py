@@ -11,7 +11,7 @@ import pytest
 from harness.commands import report as command
 from harness.common import files
 from harness.common.errors import UsageError
-from harness.reporting import compare, compare_page, compare_plot, regression, style
+from harness.reporting import compare, compare_page, compare_plot, regression
 from harness.reporting import report as rendering
 from harness.reporting.paired import Difference, Divergence, Pair
 from harness.runs import names
@@ -21,7 +21,7 @@ from tests import made
 from tests.conftest import called, ended, tells
 
 
-def run(folder: Path, speed: float = 1024.0, others: list[str] | None = None, **asked: Any) -> compare.Compared:
+def run(folder: Path, speed: float = 1024.0, others: list[str] | None = None, **asked: Any) -> compare.ComparedRun:
     """A finished run with this many output tokens/s."""
     made.run(folder, **asked)
     log = folder / "Performance" / "mlperf_log_detail.txt"
@@ -33,7 +33,7 @@ def run(folder: Path, speed: float = 1024.0, others: list[str] | None = None, **
 
 
 def judged(
-    text: str, baseline: list[compare.Compared], runs: list[compare.Compared], *free: str
+    text: str, baseline: list[compare.ComparedRun], runs: list[compare.ComparedRun], *free: str
 ) -> regression.Judgement:
     return regression.judge(regression.Sides(baseline, runs, free), [regression.condition(text)])[-1]
 
@@ -148,7 +148,7 @@ PAIR = Pair(200, [Difference("rouge1", 40.0, 39.0, -1.0, -1.2, -0.8)], True, [Di
 def test_answers_are_judged_with_the_paired_interval(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, verdict: str
 ) -> None:
-    monkeypatch.setattr(compare.Compared, "answers_beside", lambda run, other: PAIR)
+    monkeypatch.setattr(compare.ComparedRun, "paired_answers", lambda run, other: PAIR)
     found = judged(text, [run(tmp_path / "a")], [run(tmp_path / "b")])
     assert found.verdict == verdict
     if text == "answers changed":
@@ -262,8 +262,7 @@ def test_curves_of_several_runs_are_one_picture(tmp_path: Path) -> None:
         rendering.build(folder)
         runs.append(compare.read(folder))
     assert compare_plot.names(runs) == ["datacenter-server (1)", "datacenter-server (2)", "night"]
-    style.style()
-    curves = compare_plot.draw(runs).subfigs[1].axes
+    curves = compare_plot.draw_comparison(runs).subfigs[1].axes
     assert [len([line for line in axes.lines if len(line.get_xdata()) == 2 and line.get_marker() != "None"])
             for axes in curves] == [3, 3, 3]  # fmt: skip
     assert [axes.get_yscale() for axes in curves] == ["log", "log", "linear"]

@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.config import mlperf
-from harness.loadgen import log as loadgen_log
-from harness.loadgen.log import Sample
+from harness.loadgen import request_times
+from harness.loadgen.trace import TRACE, Sample
 from harness.results import performance
 
 
 def share(monkeypatch: pytest.MonkeyPatch, folder: Path, samples: list[Sample], tokens: list[int]) -> float | None:
-    (folder / loadgen_log.TRACE).touch()
-    monkeypatch.setattr(loadgen_log, "read_trace", lambda _: samples)
+    (folder / TRACE).touch()
+    monkeypatch.setattr(request_times, "read_trace", lambda _: samples)
     return performance.slo_attainment(folder, tokens, mlperf.Limits(100, 10))
 
 

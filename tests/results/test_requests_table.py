@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.common import files
-from harness.loadgen import log as loadgen_log
+from harness.loadgen.trace import TRACE
 from harness.results import requests_table
 
 
@@ -21,7 +21,7 @@ def test_a_line_for_each_request(counted: bool, tmp_path: Path) -> None:
     first = json.dumps({"name": "Token", "ph": "b", "ts": 1000, "args": {"sample_seq": 0, "complete_ns": 20_000_000}})
     first = first.replace(" ", "")
     events = [first, event(0, 7, 1000.0, 120.0), event(1, 3, 501000.0, 40.0)]
-    (tmp_path / loadgen_log.TRACE).write_text(",\n".join(["[", *events, '{"name":"LastTrace"}]']))
+    (tmp_path / TRACE).write_text(",\n".join(["[", *events, '{"name":"LastTrace"}]']))
     if counted:
         files.write_json(tmp_path / "tokens.json", [11, 1])
         files.write_json(tmp_path / "prompt_tokens.json", [500, 600])

@@ -17,9 +17,10 @@ from harness.config import mlperf
 from harness.reporting import compare, compare_page
 from harness.reporting import report as rendering
 from harness.results import metrics
-from harness.results.metrics import EVERYWHERE, Metric
-from harness.results.summary import SCHEMA_FILE, Accuracy, Compliance, ScoresFile, Steady, Summary, schema
+from harness.results.metrics import ALL_PLACES, Metric
+from harness.results.summary import SCHEMA_FILE, Steady, Summary, schema
 from harness.results.telemetry import QUANTITIES
+from harness.results.verdicts import Accuracy, Compliance, ScoresFile
 from harness.runs import folder as results
 from harness.runs.records import RunFacts, RunStatus, Usage
 from harness.sweep import report as sweep_report
@@ -120,7 +121,7 @@ def test_every_metric_leads_to_a_number(tmp_path: Path) -> None:
 
 
 def test_a_new_metric_is_one_declaration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    new = Metric("samples_twice", "a new one", "run.performance.samples", "higher", EVERYWHERE)
+    new = Metric("samples_twice", "a new one", "run.performance.samples", "higher", ALL_PLACES)
     monkeypatch.setattr(metrics, "METRICS", (*metrics.METRICS, new))
     run = made.run(tmp_path / "20260131-a")
     summary = rendering.build(run)

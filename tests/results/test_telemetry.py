@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.common.system import ask
+from harness.common.system import query_or_none
 from harness.engines import prometheus
 from harness.monitoring import recorder
 from harness.reporting import report as rendering
@@ -39,7 +39,7 @@ THEN = VLLM.format(running=3, queries=300, hits=50, preempted=3, tokens=1512)
 
 def rows(*expositions: str) -> list[dict[str, float | None]]:
     reader, names = prometheus.Reader(), [column.name for column in prometheus.COLUMNS]
-    return [dict(zip(names, reader.row(2.0 * n, [text]), strict=True)) for n, text in enumerate(expositions)]
+    return [dict(zip(names, reader.values(2.0 * n, [text]), strict=True)) for n, text in enumerate(expositions)]
 
 
 def test_counters_become_increases_and_rates() -> None:
@@ -82,14 +82,14 @@ def test_any_text_is_read(text: str) -> None:
 def test_the_recording_holds_what_the_engine_tells(tmp_path: Path) -> None:
     told, stop = iter([FIRST, THEN]), threading.Event()
     path = tmp_path / "machine.csv"
-    thread = threading.Thread(target=recorder.record, args=(path, stop, lambda: [next(told, THEN)]))
+    thread = threading.Thread(target=recorder.record_telemetry, args=(path, stop, lambda: [next(told, THEN)]))
     thread.start()
     stop.wait(2.4)
     stop.set()
     thread.join()
     lines = list(csv.DictReader(path.open()))
     assert [line["requests_running"] for line in lines] == ["7.0", "7.0"]
-    found = usage.of(path)
+    found = usage.usage_of(path)
     assert found["requests_waiting"] == Usage(mean=7, max=7)
     assert found["generation_tokens_per_sec"].max == pytest.approx(512, rel=0.1)
     assert "requests_running" in {name for panel in timelines.PANELS for name in panel[1]}
@@ -108,13 +108,13 @@ def test_every_column_is_a_quantity_with_a_panel_or_a_share_of_time() -> None:
 def test_a_gpu_without_a_memory_sensor_tells_no_temperature(failed: int, degrees: int | None) -> None:
     field = SimpleNamespace(nvmlReturn=failed, value=SimpleNamespace(uiVal=81))
     nvml = SimpleNamespace(nvmlDeviceGetFieldValues=lambda card, ids: [field] * len(ids))
-    assert ask(partial(recorder.GPU_COLUMNS["memory_temperature_c"], nvml), None) == degrees
+    assert query_or_none(partial(recorder.GPU_COLUMNS["memory_temperature_c"], nvml), None) == degrees
 
 
 def test_a_line_that_came_late_counts_for_longer(tmp_path: Path) -> None:
     path = tmp_path / "machine.csv"
     path.write_text("seconds,cpu_percent,generation_tokens_per_sec\n1,50,900\n4,100,100\n")
-    found = usage.of(path)
+    found = usage.usage_of(path)
     assert found["generation_tokens_per_sec"] == Usage(mean=300, max=900)
     assert found["cpu_percent"].mean == 87.5
 

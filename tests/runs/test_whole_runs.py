@@ -17,6 +17,7 @@ from harness.config.plan import resolve
 from harness.config.run import RunConfig
 from harness.loadgen import driver as loadgen
 from harness.loadgen import log as loadgen_log
+from harness.loadgen.trace import read_trace
 from harness.reporting.compare import Speed
 from tests.conftest import ASCII, ROOT, SECRET, Finished
 
@@ -82,7 +83,7 @@ def test_server_takes_its_rate_from_the_offline_run(offline: Finished, server: F
 
 def test_server_percentiles_are_those_of_the_trace(server: Finished) -> None:
     folder = server.folder / "Performance"
-    facts, samples = loadgen_log.read(folder), loadgen_log.read_trace(folder)
+    facts, samples = loadgen_log.read(folder), read_trace(folder)
     tokens = json.loads((folder / "tokens.json").read_text())
     assert facts.samples == len(samples) == len(tokens)
     assert facts.ttft_ms is not None and facts.tpot_ms is not None

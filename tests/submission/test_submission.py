@@ -75,7 +75,7 @@ def submission(*words: object) -> subprocess.CompletedProcess[str]:
 
 
 # What closed submissions are scored with again: here the demo's model and data stand for the real ones.
-AS_REAL = "models.MODELS['llama3.1-8b-instruct'] = replace(models.MODELS['demo'], reservation='')"
+AS_REAL = "models.MODELS['llama3.1-8b-instruct'] = replace(models.MODELS['demo'], deviation='')"
 PATCHED = f"""
 import sys
 from dataclasses import replace
@@ -223,7 +223,7 @@ def acceptable(
     offline: Finished, server: Finished, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[list[Path]]:
     """Copies of the two demo runs that say of themselves what runs of the real model and length would say."""
-    monkeypatch.setitem(models.MODELS, "llama3.1-8b-instruct", replace(models.MODELS["demo"], reservation=""))
+    monkeypatch.setitem(models.MODELS, "llama3.1-8b-instruct", replace(models.MODELS["demo"], deviation=""))
     models.model.cache_clear()
     runs = []
     for done in (offline, server):
@@ -417,16 +417,16 @@ def test_what_the_checker_refuses_in_any_division_is_reported_at_the_build(
     code, found = lowered(tmp_path / "out", "5.1", lengths="")
     assert code == 1
     assert any(theirs in line for line in found), found
-    assert any(ours in reason for reason in refusals.closed(entries.collect(acceptable)))
+    assert any(ours in reason for reason in refusals.closed_division_refusals(entries.collect(acceptable)))
 
 
 def test_interactive_is_held_against_its_own_limits_in_closed(acceptable: list[Path]) -> None:
     of_config(scenario="interactive")(acceptable[1])
-    assert refusals.closed(entries.collect(acceptable)) == []
+    assert refusals.closed_division_refusals(entries.collect(acceptable)) == []
     rewrite(acceptable[1] / "Performance", **{"result_time_per_output_token_99.00_percentile_ns": 40_000_000})
     found = entries.collect(acceptable)
-    assert refusals.official(found) == []
-    (said,) = refusals.closed(found)
+    assert refusals.checker_refusals(found) == []
+    (said,) = refusals.closed_division_refusals(found)
     assert tells(said, "llama3.1-8b Interactive: TPOT p99", " 40 ms ", " 30 ms")
 
 
@@ -456,9 +456,9 @@ def test_a_description_that_the_checker_refuses(
 def test_what_may_not_go_into_a_closed_submission(
     acceptable: list[Path], system: Path, tmp_path: Path, spoil: Callable[[Path], None], reason: str
 ) -> None:
-    assert refusals.closed(entries.collect(acceptable)) == []
+    assert refusals.closed_division_refusals(entries.collect(acceptable)) == []
     spoil(acceptable[0])
-    reasons = refusals.closed(entries.collect(acceptable))
+    reasons = refusals.closed_division_refusals(entries.collect(acceptable))
     assert reasons
     assert all(reason in line and line.startswith("llama3.1-8b Offline: ") for line in reasons)
 
@@ -517,7 +517,7 @@ def test_what_the_runs_of_an_entry_share_follows_from_the_flags(offline: Finishe
     with pytest.raises(UsageError, match="differ in gpu_memory_utilization"):
         entries.collect(runs)
     flags = affecting(RunConfig, "answers", "speed")
-    assert set(flags) - set(entries.SHARED) == {"server_target_qps", "offline_expected_qps", "min_duration"}
+    assert set(flags) - set(entries.SHARED_FLAGS) == {"server_target_qps", "offline_expected_qps", "min_duration"}
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import psutil
 import pytest
 from rich.console import Console
 
-from harness.commands.sweep import run as run_sweep
+from harness.commands.sweep import run_sweep
 from harness.common import disk, files, processes, system
 from harness.common.errors import ENGINE_FAILED, BenchmarkError, UsageError
 from harness.common.paths import ROOT
@@ -26,7 +26,7 @@ from harness.sweep import report as sweep_report
 from harness.sweep.choice import Choice
 from harness.sweep.experiment import ExperimentRecord
 from harness.sweep.file import BASELINE, Experiment
-from harness.sweep.loop import opened, reopened
+from harness.sweep.loop import new, resume
 from tests.conftest import tells
 from tests.runs.test_failed_runs import engines
 from tests.sweep.made import SHORT, written
@@ -90,14 +90,14 @@ def test_a_sweep_goes_on_after_failures_and_resumes(tmp_path: Path) -> None:
 
 def test_a_sweep_is_not_resumed_with_other_software(tmp_path: Path) -> None:
     path = written(tmp_path, SHORT + "isolation:\n  - {name: a, set: {seed: 1}}\n")
-    place = opened(sweep_file.load(path), tmp_path).folder
-    assert reopened(sweep_file.load(path), tmp_path).folder == place
+    place = new(sweep_file.load(path), tmp_path).folder
+    assert resume(sweep_file.load(path), tmp_path).folder == place
     facts = json.loads((place.path / "sweep.json").read_text())
     facts["system"]["packages"]["torch"] = "1.0"
     facts["system"]["cores"] += 1
     (place.path / "sweep.json").write_text(json.dumps(facts))
     with pytest.raises(UsageError, match=r"cores and packages; .*--resume"):
-        reopened(sweep_file.load(path), tmp_path)
+        resume(sweep_file.load(path), tmp_path)
 
 
 @pytest.mark.engine
@@ -186,8 +186,8 @@ def test_an_interruption_while_memory_is_waited_for_costs_no_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     few = sweep_file.load(written(tmp_path, SHORT + "isolation:\n  - {name: a, set: {seed: 1}}\n"))
-    going = opened(few, tmp_path)
-    monkeypatch.setattr(experiment, "run", lambda *_, **__: ExperimentRecord(BASELINE, 0, "complete"))
+    going = new(few, tmp_path)
+    monkeypatch.setattr(experiment, "run_experiment", lambda *_, **__: ExperimentRecord(BASELINE, 0, "complete"))
     monkeypatch.setattr(experiment, "wait_for_gpu_memory", Mock(side_effect=KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt), Display(Console()) as display:
         loop.rounds(list(few.experiments), Choice(), going, 0, display)
@@ -200,7 +200,7 @@ def test_a_full_disk_ends_a_sweep_in_one_line(
 ) -> None:
     path = written(tmp_path, SHORT + "isolation:\n  - {name: a, set: {seed: 1}}\n")
     ran = Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
-    monkeypatch.setattr(experiment, "run", ran)
+    monkeypatch.setattr(experiment, "run_experiment", ran)
     if not begun:
         monkeypatch.setattr(disk, "SPARE_BYTES", 2**62)
     monkeypatch.setattr(processes, "install_signal_handlers", lambda: None)
@@ -214,5 +214,5 @@ def test_a_full_disk_ends_a_sweep_in_one_line(
 
 def test_an_experiment_that_cannot_be_started_is_recorded(tmp_path: Path) -> None:
     item = Experiment("a", "", "isolation", {}, {}, {"A": "\0"})
-    record = experiment.run(item, 0, tmp_path, 10, os.open(tmp_path, os.O_RDONLY), lambda _: None)
+    record = experiment.run_experiment(item, 0, tmp_path, 10, os.open(tmp_path, os.O_RDONLY), lambda _: None)
     assert record.status == "failed" and tells(record.reason, "run.py ", ": embedded null byte")

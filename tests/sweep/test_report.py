@@ -108,7 +108,7 @@ def test_speeds_known_from_elsewhere_are_drawn_and_told(tmp_path: Path) -> None:
     runs = ran(BASELINE, 100), ran("fast", 150), ran("brief", 400, duration_s=4.9), busy(ran("busy", 200))
     given = state(*runs, ran("wrong", 500, verdict="FAIL"))
     given = replace(given, sweep=replace(given.sweep, references=known))
-    words = list(sweep_report.beside_references(sweep_report.Report(given, tuple(sweep_report.rows(given)))))
+    words = list(sweep_report.against_references(sweep_report.Report(given, tuple(sweep_report.rows(given)))))
     for line, end in zip(words, ("1.250 times theirs.", "0.500 times limit."), strict=True):
         assert tells(line, "fast (150 output tokens/s)", end)
     bars = plots.speedups([(BASELINE, 1.0, 1.0, 1.0, True), ("fast", 1.5, 1.5, 1.5, True)], known, 100.0).axes[0]
@@ -123,7 +123,7 @@ def test_speeds_known_from_elsewhere_are_drawn_and_told(tmp_path: Path) -> None:
 
 
 def busy(record: ExperimentRecord) -> ExperimentRecord:
-    return replace(record, outcome=replace(record.outcome, others=("other programs used 1.9 of 2 CPU cores",)))
+    return replace(record, outcome=replace(record.outcome, background_load=("other programs used 1.9 of 2 CPU cores",)))
 
 
 def test_on_an_axis_what_ran_on_a_busy_machine_is_hollow() -> None:

@@ -53,8 +53,8 @@ def test_one_gpu_is_nothing_to_run_side_by_side_on(monkeypatch: pytest.MonkeyPat
 
 def work(found: Sweep, folder: Path, wanted: Choice, run: object, patch: pytest.MonkeyPatch) -> list[ExperimentRecord]:
     """What a sweep records if `run` stands for its processes."""
-    patch.setattr(experiment, "run", run)
-    going = loop.opened(found, folder)
+    patch.setattr(experiment, "run_experiment", run)
+    going = loop.new(found, folder)
     with Display(Console(quiet=True)) as display:
         loop.rounds(list(found.experiments), wanted, going, 0, display)
     return going.records
@@ -122,7 +122,7 @@ def test_the_time_limit_leaves_the_least_valuable(tmp_path: Path, monkeypatch: p
     assert [record.experiment for record in records] == [BASELINE, "c", "a"]
     (folder,) = (tmp_path / "sweeps").glob("2*")
     assert tells(sweep_report.read(folder).note, "time limit of 3.33333 min ", " b")
-    going = loop.reopened(found, tmp_path)
+    going = loop.resume(found, tmp_path)
     with Display(Console(quiet=True)) as display:
         assert not loop.rounds(list(found.experiments), Choice(), going, 0, display)
     assert [record.experiment for record in going.records] == [BASELINE, "c", "a", "b"]
@@ -194,9 +194,9 @@ def test_what_helped_is_combined_once_and_goes_on_to_the_finals(
     assert (settings["max_num_seqs"], settings["engine"]) == (8, {"block_size": 32})
     (folder,) = (tmp_path / "sweeps").glob("2*")
     assert "together: seqs-8, block" in str(files.read_json(folder / "sweep.json"))
-    assert sweep_report.build(folder).row(combine.NAME) is not None
+    assert sweep_report.build(folder).result(combine.NAME) is not None
     with Display(Console(quiet=True)) as display:  # nothing is left to do when it is resumed
-        loop.rounds(list(found.experiments), wanted, loop.reopened(found, tmp_path), 0, display)
+        loop.rounds(list(found.experiments), wanted, loop.resume(found, tmp_path), 0, display)
     assert len(asked) == 8
 
 

@@ -53,7 +53,7 @@ def config(**flags: Any) -> RunConfig:
 
 def plan(asked: RunConfig, tokenizer: Any) -> tuple[Plan, Any]:
     library = custom.load(asked, tokenizer)
-    return resolve(asked, [], 0, asked=library.asked if library else None), library
+    return resolve(asked, [], 0, request_set=library.request_set if library else None), library
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_a_trace_is_scaled_to_another_rate(tokenizer: Any, trace: Any) -> None:
 
 def test_requests_that_do_not_fit_are_left_out_and_counted(tokenizer: Any, trace: Any) -> None:
     found, library = plan(config(arrivals=str(trace(FILES["Mooncake"])), max_model_len=610), tokenizer)
-    assert found.samples == 4 and any(tells(said, "left out 2 requests", " 610") for said in library.asked.notes)
+    assert found.samples == 4 and any(tells(said, "left out 2 requests", " 610") for said in library.request_set.notes)
 
 
 def test_other_requests_at_the_times_of_a_trace(tokenizer: Any, trace: Any) -> None:
@@ -203,7 +203,7 @@ def test_a_run_sends_each_request_at_its_time(words: tuple[str, ...], tmp_path: 
     assert min(late) >= 0 and statistics.median(late) < 0.02
     assert test["valid"] and test["samples"] == len(requests) and test["target_qps"] == pytest.approx(40, rel=0.5)
     assert test["client_delay_ms"]["p99"] >= 0
-    assert client_delay.of(folder / "Performance") is not None
+    assert client_delay.client_delays(folder / "Performance") is not None
     first = [float(row["first_token_s"]) - float(row["due_s"]) for row in requests]
     assert 1e3 * max(first) == pytest.approx(test["ttft_ms"]["max"], abs=0.01)  # counted from the due time
     page = (folder / "report.md").read_text()

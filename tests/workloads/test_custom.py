@@ -73,7 +73,7 @@ def load(asked: RunConfig, tokenizer: Any) -> Any:
 
 
 def plan(asked: RunConfig, tokenizer: Any) -> Plan:
-    return resolve(asked, [], 0, asked=load(asked, tokenizer).asked)
+    return resolve(asked, [], 0, request_set=load(asked, tokenizer).request_set)
 
 
 def refusal(asked: RunConfig, tokenizer: Any) -> str:
@@ -126,8 +126,8 @@ def test_each_kind_of_request_becomes_token_ids(tokenizer: Any, file: Any) -> No
     assert library.prompts == [tokenizer.encode("Hello"), tokenizer.encode(plain), [7, 8]]
     assert library.new_tokens == [5, 77, 77]
     assert library.requests == list(zip(library.prompts, [5, 77, 77], strict=True))
-    assert library.asked.notes == (workload_samples.NO_TEMPLATE,)
-    assert (library.asked.longest, library.asked.max_new_tokens) == (len(library.prompts[1]) + 77, 77)
+    assert library.request_set.notes == (workload_samples.NO_TEMPLATE,)
+    assert (library.request_set.longest, library.request_set.max_new_tokens) == (len(library.prompts[1]) + 77, 77)
 
 
 def test_messages_take_the_models_chat_template(file: Any) -> None:
@@ -136,7 +136,7 @@ def test_messages_take_the_models_chat_template(file: Any) -> None:
     own = config(file([{"messages": [{"role": "user", "content": "Hello"}]}]))
     library = load(own, tokenizer)
     assert tokenizer.decode(library.prompts[0]) == "<user>Hello<assistant>"
-    assert library.asked.notes == ()
+    assert library.request_set.notes == ()
     tokenizer.chat_template = "{{ raise_exception('roles must alternate') }}"
     assert tells(refusal(own, tokenizer), "own.jsonl: line 1: ", "chat template", ": roles must alternate.")
 
@@ -271,9 +271,9 @@ def test_sharegpts_first_question_is_asked_with_its_answers_length(tokenizer: An
     ]
     answers = ["It rains all day.", "It has left already."]
     assert library.new_tokens == [len(tokenizer.encode(text, add_special_tokens=False)) for text in answers]
-    (note,) = library.asked.notes
+    (note,) = library.request_set.notes
     assert "left out 2 conversations" in note and "and 1 that" in note
-    assert load(config(path, total_sample_count=1), tokenizer).asked.samples >= 1
+    assert load(config(path, total_sample_count=1), tokenizer).request_set.samples >= 1
     assert "this data set has 2 samples" in refusal(config(path, total_sample_count=4), tokenizer)
     assert "every conversation of" in refusal(config(path, max_new_tokens=64), tokenizer)
     path.write_text(json.dumps([*talks, {"id": "y"}]))
@@ -487,4 +487,4 @@ def test_a_large_workload_is_asked_no_longer_than_its_duration(tmp_path: Path) -
         config = RunConfig(**asked, server_target_qps=10.0, **more)
         library = workload_samples.load(config, load_tokenizer(config))
         assert library is not None
-        assert resolve(config, [], 0, asked=library.asked).queries == queries
+        assert resolve(config, [], 0, request_set=library.request_set).queries == queries

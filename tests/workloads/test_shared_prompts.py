@@ -32,7 +32,7 @@ def load(tokenizer: Any, **flags: Any) -> Any:
     asked = config(**flags)
     library = custom.load(asked, tokenizer)
     assert library is not None
-    resolve(asked, [], 0, asked=library.asked)
+    resolve(asked, [], 0, request_set=library.request_set)
     return library
 
 
@@ -43,7 +43,7 @@ def test_prompts_begin_with_one_of_the_prefixes(tokenizer: Any) -> None:
     heads = Counter(tuple(prompt[:100]) for prompt in found.prompts)
     assert len(heads) == 3 and {len(prompt) for prompt in found.prompts} == {132}
     assert len({tuple(prompt[100:]) for prompt in found.prompts}) == 60
-    assert "one of 3 beginnings of 100 tokens" in found.asked.about
+    assert "one of 3 beginnings of 100 tokens" in found.request_set.about
 
 
 def test_a_turn_begins_with_the_turns_before_it(tokenizer: Any) -> None:
@@ -54,7 +54,7 @@ def test_a_turn_begins_with_the_turns_before_it(tokenizer: Any) -> None:
         assert len(found.prompts[number]) == 20 + turn * 28
         if turn:
             assert found.prompts[number][: len(found.prompts[number - 1])] == found.prompts[number - 1]
-    assert found.asked.whole_rounds
+    assert found.request_set.whole_rounds
 
 
 @given(st.integers(0, 500), st.integers(0, 50), st.integers(0, 3))
@@ -99,9 +99,9 @@ def test_the_long_profiles_have_the_lengths_of_what_they_imitate(tokenizer: Any)
         model="llama3.1-8b-instruct", mode="performance", workload="long-classification", total_sample_count=40
     )
     found = custom.load(asked, tokenizer)
-    assert found is not None and found.asked
+    assert found is not None and found.request_set
     assert all(3000 <= len(prompt) <= 12_000 for prompt in found.prompts) and max(found.new_tokens or []) <= 20
-    assert resolve(asked, [], 0, asked=found.asked).max_model_len >= found.asked.longest
+    assert resolve(asked, [], 0, request_set=found.request_set).max_model_len >= found.request_set.longest
     talks = RunConfig(
         model="llama3.1-8b-instruct", mode="performance", workload="long-chat", total_sample_count=40, concurrency=4
     )
@@ -113,7 +113,7 @@ def test_a_profile_of_ones_own(tokenizer: Any, tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text("about: mine\ninput_len: 40\noutput_len: 8~0.2:4-9\nprefix_len: 16\n")
     found = load(tokenizer, workload=str(path), total_sample_count=10)
-    assert {len(prompt) for prompt in found.prompts} == {56} and found.asked.about.startswith("mine; ")
+    assert {len(prompt) for prompt in found.prompts} == {56} and found.request_set.about.startswith("mine; ")
     path.write_text("input_len: 40\noutput: 8\n")
     with pytest.raises(UsageError, match="it takes input_len and output_len"):
         load(tokenizer, workload=str(path))

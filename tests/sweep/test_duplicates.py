@@ -1,12 +1,12 @@
-"""Experiments that measure the same as another are found before they run."""
+"""Experiments that measure the duplicates as another are found before they run."""
 
 from pathlib import Path
 
 import pytest
 
 from harness.common.paths import ROOT
+from harness.sweep import duplicates
 from harness.sweep import file as sweep_file
-from harness.sweep import same
 from tests.sweep.made import H200, loaded
 
 
@@ -25,7 +25,7 @@ from tests.sweep.made import H200, loaded
 )
 def test_an_experiment_that_measures_nothing_new_is_found(tmp_path: Path, change: str) -> None:
     found = loaded(tmp_path, f"  - {{name: a, {change}}}\n")
-    assert {name: why.split()[-1] for name, why in same.repeated(found.experiments).items()} == {"a": "baseline"}
+    assert {name: why.split()[-1] for name, why in duplicates.repeated(found.experiments).items()} == {"a": "baseline"}
 
 
 @pytest.mark.parametrize(
@@ -39,18 +39,18 @@ def test_an_experiment_that_measures_nothing_new_is_found(tmp_path: Path, change
     ],
 )
 def test_one_that_does_is_not(tmp_path: Path, change: str) -> None:
-    assert not same.repeated(loaded(tmp_path, f"  - {{name: a, {change}}}\n").experiments)
+    assert not duplicates.repeated(loaded(tmp_path, f"  - {{name: a, {change}}}\n").experiments)
 
 
 def test_what_a_large_gpu_gets_unasked_is_known(tmp_path: Path) -> None:
     given = "  - {name: a, set: {max_num_batched_tokens: 16384}}\n  - {name: b, set: {max_num_seqs: 1024}}\n"
     found = loaded(tmp_path, given).experiments
-    assert not same.repeated(found)
-    assert set(same.repeated(found, H200)) == {"a", "b"}
+    assert not duplicates.repeated(found)
+    assert set(duplicates.repeated(found, H200)) == {"a", "b"}
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "sweeps").glob("*.yaml")), ids=lambda path: path.stem)
 def test_no_shipped_sweep_measures_anything_twice(path: Path) -> None:
     found = sweep_file.load(path).experiments
-    assert not same.repeated(found)
-    assert not same.repeated(found, H200)
+    assert not duplicates.repeated(found)
+    assert not duplicates.repeated(found, H200)

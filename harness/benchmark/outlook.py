@@ -40,12 +40,12 @@ def machine(plan: Plan, gpus: Sequence[GPU]) -> str:
 
 
 def tests(plan: Plan) -> list[str]:
-    """Each test of the run, with its length as far as it is known before the engine is."""
+    """Each test of the run, with its length as far as it is known before the engine starts."""
     found = []
     if plan.config.mode != "performance":
         found.append(f"accuracy test: {plan.samples:,} samples, as long as they take")
     if plan.config.mode != "accuracy":
-        if before := BEFORE[needed(plan.config)](plan):
+        if before := PREPARATIONS[needed(plan.config)](plan):
             found.append(f"before the performance test: {before}")
         found.append(f"performance test: {plan.length or f'at least {minutes(plan.min_duration_s)}'}")
     return found
@@ -86,7 +86,7 @@ def nothing(plan: Plan) -> str:
     return ""
 
 
-BEFORE: dict[Need, Callable[[Plan], str]] = {
+PREPARATIONS: dict[Need, Callable[[Plan], str]] = {
     "nothing": nothing,
     "offline": trial,
     "server": trial,

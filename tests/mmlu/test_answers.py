@@ -11,7 +11,7 @@ from rich.console import Console
 from harness.common.errors import EngineError
 from harness.common.progress import Display
 from harness.engines.loop import LoopThread
-from harness.mmlu import ask
+from harness.mmlu import answers
 from harness.mmlu.prompts import Prompt
 from harness.monitoring.watchdog import Watchdog
 
@@ -19,9 +19,9 @@ from harness.monitoring.watchdog import Watchdog
 class Silent(LoopThread):
     """An engine that lives and answers nothing."""
 
-    name, heard_at, failure, concurrency = "vLLM", 0.0, None, 4
+    name, last_response_at, failure, concurrency = "vLLM", 0.0, None, 4
 
-    async def choose(self, prompt: list[int], letters: list[int]) -> Any:
+    async def score_choices(self, prompt: list[int], letters: list[int]) -> Any:
         await asyncio.sleep(3600)
 
 
@@ -34,8 +34,8 @@ def test_an_engine_that_answers_nothing_ends_it(tmp_path: Path, part: str) -> No
     begin = time.monotonic()
     with pytest.raises(EngineError, match="has answered nothing"):
         if part == "warm-up":
-            ask.warm_up(engine, [1, 2], display, watchdog)
+            answers.warm_up(engine, [1, 2], display, watchdog)
         else:
-            ask.ask(engine, [prompt], [1, 2], display, tmp_path, watchdog)
+            answers.collect_answers(engine, [prompt], [1, 2], display, tmp_path, watchdog)
     assert time.monotonic() - begin < 5
     engine.stop_loop()

@@ -13,7 +13,7 @@ from harness.engines.vllm import VLLM
 from harness.mmlu.prompts import Prompt
 from harness.monitoring.watchdog import Watchdog
 
-QUEUED = 2  # requests handed to the engine for each one it can compute at once: enough to keep it busy
+QUEUE_FACTOR = 2  # requests handed to the engine for each one it can compute at once: enough to keep it busy
 CHECK_S = 1.0
 
 
@@ -28,7 +28,7 @@ class ChoiceAnswer:
 
 
 @dataclass(frozen=True)
-class AskedQuestions:
+class CollectedAnswers:
     """Every answer, in the order of the questions, and the seconds from the first question to the last answer."""
 
     answers: list[ChoiceAnswer]
@@ -42,13 +42,13 @@ def warm_up(engine: VLLM, letters: list[int], display: Display, watchdog: Watchd
         display.tick()
         watchdog.check()
 
-    watchdog.rest()
-    engine.wait(engine.spawn(engine.choose(letters, letters)), watch)
+    watchdog.reset()
+    engine.wait(engine.spawn(engine.score_choices(letters, letters)), watch)
 
 
-def ask(
+def collect_answers(
     engine: VLLM, prompts: Sequence[Prompt], letters: list[int], display: Display, folder: Path, watchdog: Watchdog
-) -> AskedQuestions:
+) -> CollectedAnswers:
     """Puts every prompt to the engine, in order. Raises EngineError, or BenchmarkError when the disk is full."""
     counters = Counters(issued=len(prompts))
     looked = begin = time.perf_counter()
@@ -63,20 +63,20 @@ def ask(
             looked = time.perf_counter()
             check_space(folder)
 
-    watchdog.rest()
+    watchdog.reset()
     answers = engine.wait(engine.spawn(answer_all(engine, prompts, letters, counters)), watch)
-    return AskedQuestions(answers, time.perf_counter() - begin)
+    return CollectedAnswers(answers, time.perf_counter() - begin)
 
 
 async def answer_all(
     engine: VLLM, prompts: Sequence[Prompt], letters: list[int], counters: Counters
 ) -> list[ChoiceAnswer]:
-    gate = asyncio.Semaphore(QUEUED * engine.concurrency)
+    gate = asyncio.Semaphore(QUEUE_FACTOR * engine.concurrency)
 
     async def answer(prompt: Prompt) -> ChoiceAnswer:
         async with gate:
             begin = time.perf_counter()
-            choice = await engine.choose(prompt.tokens, letters)
+            choice = await engine.score_choices(prompt.tokens, letters)
             counters.completed += 1
             counters.tokens += len(prompt.tokens)
             return ChoiceAnswer(prompt, choice.logprobs, choice.cached_tokens, time.perf_counter() - begin)

@@ -24,13 +24,13 @@ BY_ITSELF: dict[str, object] = {
 NO_LEVEL_OF_ITS_OWN = {3: 2}  # optimization_level 3 is "currently the same" as 2
 # With 70 GiB of GPU memory and more, but for an A100: sequences, and tokens of a step by whether answers stream.
 LARGE_GIB, LARGE_SEQS, LARGE_TOKENS = 70, 1024, {False: 16384, True: 8192}
-UNHEARD = ("results_dir", "keep_all", "mlflow", "engine_arg", "no_exit_on_accuracy_fail", "extra_metrics")
+INEFFECTIVE_FLAGS = ("results_dir", "keep_all", "mlflow", "engine_arg", "no_exit_on_accuracy_fail", "extra_metrics")
 
 
 def effective(item: Experiment, gpus: Sequence[system.GPU] = ()) -> dict[str, object]:
     """What the settings of an experiment come to, with all that goes without saying filled in."""
     config = RunConfig(**item.settings)
-    found = {name: value for name, value in asdict(config).items() if name not in UNHEARD}
+    found = {name: value for name, value in asdict(config).items() if name not in INEFFECTIVE_FLAGS}
     if config.max_model_len == "auto":
         found["max_model_len"] = config.model_spec.context
     if config.gpu_memory_utilization == "auto":

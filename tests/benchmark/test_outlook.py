@@ -6,17 +6,16 @@ from typing import Any, get_args
 
 import pytest
 
-from harness import benchmark
+from harness.benchmark import outlook, rate, steps
 from harness.common.errors import UsageError
 from harness.config.run import RunConfig
-from harness.loadgen import outlook
 from harness.loadgen.target_rate import Need
 from tests.conftest import ended
 
 
 def said(**flags: Any) -> str:
     lines: list[str] = []
-    assert benchmark.dry_run(RunConfig(**{"model": "demo", **flags}), lines.append) == 0
+    assert steps.dry_run(RunConfig(**{"model": "demo", **flags}), lines.append) == 0
     return "\n".join(lines)
 
 
@@ -40,7 +39,7 @@ def test_it_says_what_would_be_run(flags: dict[str, Any], words: list[str], tmp_
 
 
 def test_every_way_to_a_rate_is_said() -> None:
-    assert set(outlook.BEFORE) == set(get_args(Need)) == {"nothing", *benchmark.FINDERS}
+    assert set(outlook.PREPARATIONS) == set(get_args(Need)) == {"nothing", *rate.FINDERS}
 
 
 def test_it_ends_where_the_run_would() -> None:

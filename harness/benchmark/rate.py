@@ -1,0 +1,135 @@
+"""How a run comes to its target rate: from the history, a short trial, or short tests."""
+
+from collections.abc import Callable
+
+from harness.benchmark.state import BenchmarkRun
+from harness.common import system
+from harness.common.errors import NotAcceptedError
+from harness.config.flags import MAXIMA
+from harness.config.plan import Plan
+from harness.loadgen import levels, search, target_rate
+from harness.loadgen.failures import Sparing
+from harness.loadgen.probes import goal
+from harness.loadgen.session import LoadGenSession
+from harness.runs import folder as results
+from harness.runs.probe import Probe
+
+
+def find_rate(run: BenchmarkRun, session: LoadGenSession) -> None:
+    """Completes the plan with its target rate: from the history, a short calibration, or a search."""
+    if (need := target_rate.needed(run.config)) == "nothing":
+        return
+    found = FINDERS[need](run, session)
+    run.display.done(found.notes[-1])
+    run.adopt(found)
+    run.warn_short()
+
+
+def known_offline(plan: Plan) -> target_rate.Known | None:
+    """The last Offline run of the same set-up on these GPUs."""
+    names = [gpu.name for gpu in system.gpus()]
+    return target_rate.known_offline(plan, names, results.history(plan.config.results_dir))
+
+
+def calibrate(plan: Plan, session: LoadGenSession) -> target_rate.Trial:
+    """A short trial on the loaded engine."""
+    session.display.stage("calibrating", "load")
+    requests = target_rate.trial_samples(plan, session.library.requests, session.engine.concurrency)
+    engine = Sparing.of(session.engine, plan.config.max_failed, len(requests))
+    return session.measure(target_rate.trial(engine, requests, target_rate.trial_batch(plan)))
+
+
+def probed(run: BenchmarkRun, session: LoadGenSession, short: Plan) -> Probe:
+    """A short test, kept in config.json at once."""
+    run.facts.probes.append(session.probe(short))
+    run.save()
+    return run.facts.probes[-1]
+
+
+def by_trial(run: BenchmarkRun, session: LoadGenSession) -> Plan:
+    """The plan with the rate, or the latency, of a short trial."""
+    return target_rate.from_trial(run.plan, calibrate(run.plan, session))
+
+
+def by_history(run: BenchmarkRun, session: LoadGenSession) -> Plan:
+    """The plan with a share of the rate of the last Offline run, or else of a trial."""
+    last_offline = known_offline(run.plan)
+    return target_rate.from_history(run.plan, last_offline) if last_offline else by_trial(run, session)
+
+
+def by_search(run: BenchmarkRun, session: LoadGenSession) -> Plan:
+    """The plan with the highest rate that a full test should keep."""
+    plan = run.plan
+
+    def probe(qps: float, seconds: float) -> Probe:
+        return probed(run, session, target_rate.at_rate(plan, qps, seconds))
+
+    return target_rate.from_search(plan, search.search(start_rate(plan, session), probe, goal(plan)))
+
+
+def try_rates(run: BenchmarkRun, session: LoadGenSession) -> Plan:
+    """The plan with the best of the rates that were given, each a short test."""
+    plan, given = run.plan, run.config.server_target_qps
+    for qps in sorted(set(given)) if isinstance(given, tuple) else ():
+        probed(run, session, target_rate.at_rate(plan, qps))
+    if more := search.beyond(goal(plan), run.facts.probes):
+        probed(run, session, target_rate.at_rate(plan, more))
+    return target_rate.from_curve(plan, run.facts.probes)
+
+
+def try_batches(run: BenchmarkRun, session: LoadGenSession) -> Plan:
+    """The plan with the most samples per query, after a short test with each number of them."""
+    for size in sorted(set(run.config.batches)):
+        short = target_rate.in_batches(run.plan, size)
+        found = target_rate.from_trial(short, calibrate(short, session))
+        probed(run, session, found)
+    return run.plan.noted(found.notes[-1], expected_latency_ms=found.expected_latency_ms)
+
+
+def try_levels(run: BenchmarkRun, session: LoadGenSession) -> Plan:
+    """The plan at the highest level of concurrency; the others are tests of their own before it, as long as it."""
+    plan = run.plan
+    *before, last = levels.chosen(run.config.levels, session.engine.concurrency)
+    for level in before:
+        probed(run, session, at_level(plan, session, level))
+    return at_level(plan, session, last)
+
+
+def most_in_flight(run: BenchmarkRun, session: LoadGenSession) -> Plan:
+    """The plan at the highest concurrency that keeps both limits, by short tests."""
+    plan, first = run.plan, session.engine.concurrency // 4
+
+    def probe(level: int) -> Probe:
+        return probed(run, session, levels.short(at_level(plan, session, level)))
+
+    found = levels.highest(probe, max(1, first), MAXIMA["concurrency"])
+    if found is None:
+        raise NotAcceptedError("a single request in flight does not keep the limits: see Probes/ in the run's folder.")
+    return at_level(plan, session, found)
+
+
+def at_level(plan: Plan, session: LoadGenSession, level: int) -> Plan:
+    """The plan of a test with so many requests in flight, after a short trial."""
+    session.display.stage("calibrating", "load")
+    engine = Sparing.of(session.engine, plan.config.max_failed, levels.trial_requests(level))
+    return levels.at_level(plan, level, session.measure(levels.trial(engine, session.library.requests, level)))
+
+
+def start_rate(plan: Plan, session: LoadGenSession) -> float:
+    """Where a search begins: at a share of the Offline rate, known or from a short trial."""
+    rules, last_offline = plan.config.scenario_rules, known_offline(plan)
+    if last_offline is None:
+        return (rules.offline_share or 1.0) * calibrate(plan, session).samples_per_sec
+    return (rules.search_share or 1.0) * last_offline.requests_per_sec
+
+
+FINDERS: dict[target_rate.Need, Callable[[BenchmarkRun, LoadGenSession], Plan]] = {
+    "offline": by_trial,
+    "latency": by_trial,
+    "batches": try_batches,
+    "server": by_history,
+    "max": by_search,
+    "curve": try_rates,
+    "levels": try_levels,
+    "most": most_in_flight,
+}

@@ -1,0 +1,187 @@
+"""The way of one run: plan, data, engine, rate, tests, report."""
+
+import gc
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from harness import engines
+from harness.benchmark import outlook
+from harness.benchmark.rate import find_rate
+from harness.benchmark.state import BenchmarkRun
+from harness.common import files, system
+from harness.common.errors import DONE, NOT_ACCEPTED
+from harness.common.progress import Display
+from harness.common.secrets import hide_settings
+from harness.config import checkpoint
+from harness.config.plan import Plan, resolve
+from harness.config.run import RunConfig
+from harness.engines import shared_memory
+from harness.evaluation import accuracy, compliance
+from harness.loadgen import target_rate
+from harness.loadgen.session import LoadGenSession, Tested
+from harness.monitoring import background_load
+from harness.monitoring.engine_start import start
+from harness.monitoring.watchdog import Watchdog
+from harness.profiling import load as profiling
+from harness.profiling import traces
+from harness.quantization import checkpoints
+from harness.reporting import report as rendering
+from harness.results import endpoint_overhead
+from harness.results.summary import Summary
+from harness.results.verdicts import Accuracy
+from harness.runs import folder as results
+from harness.runs.folder import RunFolder
+from harness.workloads import cnn_dailymail, custom
+
+
+def run_benchmark(config: RunConfig, folder: RunFolder, display: Display) -> int:
+    """One run of the benchmark in its folder; returns the exit code. Raises BenchmarkError."""
+    display.stage("loading model, tokenizer and data")
+    checkpoint.weight_bytes(config)  # a model that cannot be had is found first
+    tokenizer = checkpoint.load_tokenizer(config)
+    run, library = planned(config, tokenizer, folder, display)
+    session = started(run, library)
+    find_rate(run, session)
+    evaluation = measure(run, session, tokenizer)
+    display.stage(f"stopping {session.engine.name}")
+    session.engine.close()
+    return exit_code(config, evaluation, report(run))
+
+
+def dry_run(config: RunConfig, say: Callable[[str], None]) -> int:
+    """Says what a run would do, and reads all that it would read but the engine; returns the exit code.
+
+    Raises BenchmarkError where the run would, before its engine starts.
+    """
+    say(config.headline)
+    tokenizer = checkpoint.load_tokenizer(config)
+    plan, library = prepared(config, tokenizer)
+    library = library or official_samples(plan, tokenizer)
+    for line in outlook.lines(replace(plan, official_data=library.official), library, system.gpus()):
+        say(line)
+    return DONE
+
+
+def prepared(config: RunConfig, tokenizer: Any) -> tuple[Plan, cnn_dailymail.Library | None]:
+    """The plan as far as it needs no engine, and the samples of a workload; None where they are MLPerf's."""
+    workload = custom.load(config, tokenizer)
+    request_set, random = workload.request_set if workload else None, checkpoint.has_random_weights(config)
+    plan = resolve(
+        config, system.gpus(), checkpoint.weight_bytes(config), checkpoint.is_reference(config), request_set, random
+    )
+    checkpoints.title(config)  # a damaged one ends the run here
+    if config.backend == "vllm" and config.computes:
+        shared_memory.check(plan.data_parallel_size, plan.tensor_parallel_size, bool(system.gpus()))
+    return plan, workload
+
+
+def planned(
+    config: RunConfig, tokenizer: Any, folder: RunFolder, display: Display
+) -> tuple[BenchmarkRun, cnn_dailymail.Library]:
+    """The run with every setting known that needs no engine, and its samples."""
+    plan, workload = prepared(config, tokenizer)
+    run = BenchmarkRun.begin(plan, folder, display)
+    library = workload or official_samples(plan, tokenizer)
+    run.facts.data, run.facts.mean_prompt_tokens = library.source, round(library.mean_prompt_tokens, 1)
+    run.adopt(replace(plan, official_data=library.official))
+    run.warn_short()
+    for said in target_rate.unused(config):
+        display.say(said, style="yellow")
+    return run, library
+
+
+def started(run: BenchmarkRun, library: cnn_dailymail.Library) -> LoadGenSession:
+    """The run's engine, up, with the samples: the session of its tests."""
+    config, taken = run.config, background_load.busy_gpus()
+    engine = engines.create(run.plan, run.folder.path / traces.FOLDER)
+    start(engine, run.folder, config.stall_timeout, run.display)
+    facts = run.facts
+    facts.engine = f"{engine.name} {engine.version}".strip()
+    facts.engine_start_s, facts.engine_args = round(engine.start_s, 1), files.as_json(hide_settings(engine.args))
+    facts.kernels = engine.kernels
+    facts.concurrency = None if config.endpoint else engine.concurrency  # a server's own is not told
+    facts.checkpoint = checkpoints.title(config) if engine.engine_state.quantized_checkpoint else None
+    run.adopt(replace(run.plan, engine_state=engine.engine_state))
+    gc.collect()
+    gc.freeze()  # what is loaded stays: no need to look through it again while measuring
+    watchdog = Watchdog(engine, config.stall_timeout)
+    return LoadGenSession(run.folder, engine, library, run.display, watchdog, busy_gpus=taken)
+
+
+def official_samples(plan: Plan, tokenizer: Any) -> cnn_dailymail.Library:
+    """MLPerf's samples, which all fit the context."""
+    library = cnn_dailymail.load(plan.config, tokenizer, plan.samples)
+    cnn_dailymail.check_lengths(library, plan.max_model_len, plan.max_new_tokens)
+    return library
+
+
+def measure(run: BenchmarkRun, session: LoadGenSession, tokenizer: Any) -> Accuracy | None:
+    """Accuracy, performance, compliance, profile. A failed gate ends it, unless the user said otherwise."""
+    config, evaluation, loaded = run.config, None, list[int]()
+    if config.mode != "performance":
+        evaluation = measure_accuracy(run.plan, session, tokenizer)
+        if gate_failed(config, evaluation):
+            return evaluation
+    if config.mode != "accuracy":
+        loaded = measure_performance(run, session).loaded
+    if config.compliance != "none":
+        outcome = compliance.run_compliance(session, run.plan, config.compliance, tokenizer.eos_token_id, loaded)
+        run.display.done(f"compliance: {outcome.headline}")
+    if config.profile:
+        run.display.done(f"profile: {profiling.run_profile(run.plan, session).headline}")
+    return evaluation
+
+
+def measure_accuracy(plan: Plan, session: LoadGenSession, tokenizer: Any) -> Accuracy:
+    tested = session.test("accuracy", plan)
+    session.display.stage("scoring")
+    evaluation = accuracy.evaluate(tested.folder, plan, session.library, tokenizer)
+    session.display.done(f"accuracy: {evaluation.headline}")
+    return evaluation
+
+
+def measure_performance(run: BenchmarkRun, session: LoadGenSession) -> Tested:
+    """Runs the performance test, again with a corrected rate if the first was wrong."""
+    attempts = run.facts.attempts
+    for left in reversed(range(target_rate.max_attempts(run.config))):
+        tested, result, attempt = session.attempt(run.plan)
+        better = target_rate.corrected(run.plan, result, [*run.facts.probes, *attempts, attempt]) if left else None
+        if better is None:
+            break
+        attempts.append(session.set_aside(attempt, len(attempts) + 1))
+        run.display.done(better.notes[-1])
+        run.adopt(better)
+    if run.config.scenario_rules.capped:  # a point of the curve as the others
+        run.facts.probes.append(attempt)
+    speed = f"{result.tokens_per_sec:,.0f} output tokens/s" if result.tokens_per_sec else "no tokens"
+    run.display.done(f"performance: {'VALID' if result.valid else 'INVALID'}, {speed}")
+    return tested
+
+
+def report(run: BenchmarkRun) -> Summary:
+    """Writes all that is made from the run's logs, and shows the result."""
+    config, display = run.config, run.display
+    display.stage("writing the report")
+    run.facts.in_process = endpoint_overhead.find(run.plan, results.history(config.results_dir))
+    run.facts.stages = display.stages
+    run.save()
+    summary = rendering.build(run.folder.path)
+    results.finish(run.folder, rendering.history_line(summary), bool(config.keep_all), display.done)
+    with results.or_say(display.done, f"{config.results_dir / 'index.md'} could not be written"):
+        rendering.write_index(config.results_dir)
+    display.say("")
+    display.console.print(rendering.table(summary))
+    display.say(f"report: {run.folder.path / 'report.md'}")
+    return summary
+
+
+def gate_failed(config: RunConfig, evaluation: Accuracy | None) -> bool:
+    return evaluation is not None and evaluation.verdict == "FAIL" and not config.no_exit_on_accuracy_fail
+
+
+def exit_code(config: RunConfig, evaluation: Accuracy | None, summary: Summary) -> int:
+    """1 where the gate or a compliance test failed, or the result is not accepted and the user wants that to count."""
+    invalid = config.exit_on_invalid and not summary.accepted
+    caught = not all(test.passed for test in (summary.run.compliance or {}).values())
+    return NOT_ACCEPTED if gate_failed(config, evaluation) or invalid or caught else DONE

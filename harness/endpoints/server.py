@@ -1,0 +1,69 @@
+"""A vLLM server of one's own for the official client: started, waited for, and ended with the command."""
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from harness.common import files
+from harness.common.errors import EngineError, UsageError
+from harness.sweep.experiment import end
+
+HOST, LOG, TEMPLATE = "127.0.0.1", "server.log", "plain.jinja"
+PLAIN = "{%- for message in messages %}{{ message['content'] }}{%- endfor %}"  # a chat template that adds nothing
+READY_S, AGAIN_S = 1800.0, 1.0  # for the weights and all that is compiled; between two looks
+
+
+def command(model: str, port: int, folder: Path, more: Sequence[str]) -> list[str]:
+    """What starts the server. The prompts of the measurements have no salt, so no cache may know them."""
+    return [
+        *(sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", model, "--host", HOST),
+        *("--port", str(port), "--chat-template", str((folder / TEMPLATE).resolve()), "--no-enable-prefix-caching"),
+        *more,
+    ]
+
+
+def address(port: int) -> str:
+    return f"http://{HOST}:{port}"
+
+
+@contextlib.contextmanager
+def serving(words: Sequence[str], port: int, folder: Path) -> Iterator[None]:
+    """The server runs while this does; its output goes to server.log in the folder.
+
+    Raises UsageError where the port is taken, EngineError where the server ends before it is ready.
+    """
+    with socket.socket() as free:
+        if free.connect_ex((HOST, port)) == 0:
+            raise UsageError(f"--port {port} is taken: choose another, or give that server as --endpoint.")
+    files.write_text(folder / TEMPLATE, PLAIN)
+    with (folder / LOG).open("ab") as log:
+        process = subprocess.Popen(words, stdout=log, stderr=log, env=environment(), start_new_session=True)
+        try:
+            wait(process, port, folder / LOG)
+            yield
+        finally:
+            end(process)
+
+
+def environment() -> dict[str, str]:
+    return os.environ | {"VLLM_NO_USAGE_STATS": "1"}
+
+
+def wait(process: "subprocess.Popen[bytes]", port: int, log: Path) -> None:
+    """Until the server answers that it is healthy."""
+    until = time.monotonic() + READY_S
+    while time.monotonic() < until:
+        if process.poll() is not None:
+            raise EngineError(f"vLLM's server ended with code {process.returncode} before it was ready: see {log}.")
+        with contextlib.suppress(OSError), urllib.request.urlopen(f"{address(port)}/health", timeout=5) as page:
+            if page.status == 200:
+                return
+        time.sleep(AGAIN_S)
+    raise EngineError(f"vLLM's server was not ready after {READY_S:,.0f} s: see {log}.")

@@ -1,0 +1,116 @@
+"""The arguments for vLLM's engine, of a run's settings; written for vLLM 0.32."""
+
+import logging
+import os
+from collections.abc import Iterable
+from dataclasses import fields
+from pathlib import Path
+
+import psutil
+
+from harness.common.coerce import did_you_mean
+from harness.common.errors import UsageError
+from harness.common.system import gpus
+from harness.config.engine import EngineConfig
+from harness.config.plan import Plan
+
+DTYPES = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32"}
+CPU_BLOCK = 32
+PROFILED_STEPS = 200  # of the engine at most: enough to see each kind of work, and a trace below some hundred MB
+
+
+def args_for(plan: Plan) -> dict[str, object]:
+    """The arguments for vLLM's AsyncEngineArgs of a benchmark run.
+
+    Prefix caching is off unless asked for: the benchmark repeats its samples, and answers from the cache would
+    flatter every number.
+    """
+    args = base_args(plan.config, plan.max_model_len, plan.tensor_parallel_size, plan.data_parallel_size)
+    args |= {"enable_prefix_caching": False, "disable_log_stats": not plan.config.extra_metrics}
+    if (small := plan.config.model_spec.small) and not gpus():
+        args["enforce_eager"] = True  # compiling so small a model for a CPU takes longer than the run
+        args.setdefault("max_num_seqs", small.sequences)
+    if plan.config.seed is not None:
+        args["seed"] = plan.config.seed
+    return args | extra_args(plan.config)
+
+
+def choosing_args(config: EngineConfig, max_model_len: int, parallel: tuple[int, int], seed: int) -> dict[str, object]:
+    """The arguments for vLLM's AsyncEngineArgs of an engine that is asked with `Engine.score_choices`.
+
+    Prompts share their beginnings, so prefix caching is on; log-probabilities are those after the restriction.
+    """
+    args = base_args(config, max_model_len, *parallel)
+    args |= {"enable_prefix_caching": True, "logprobs_mode": "processed_logprobs", "seed": seed}
+    if not gpus():
+        args["block_size"] = CPU_BLOCK  # only whole blocks are shared, and vLLM's own choice on a CPU is 128 tokens
+        if config.model_spec.small:
+            args["enforce_eager"] = True
+    return args | extra_args(config)
+
+
+def base_args(config: EngineConfig, max_model_len: int, tensor_parallel: int, data_parallel: int) -> dict[str, object]:
+    """What every use of the engine sets."""
+    args: dict[str, object] = {
+        "model": config.model_path,
+        "dtype": DTYPES[config.precision],
+        "quantization": None if config.quantization == "none" else config.quantization,
+        "kv_cache_dtype": config.kv_cache_dtype,
+        "load_format": config.load_format,
+        "trust_remote_code": config.trust_remote_code,
+        "tensor_parallel_size": tensor_parallel,
+        "data_parallel_size": data_parallel,
+        "max_model_len": max_model_len,
+        "gpu_memory_utilization": config.memory_share,
+        "disable_log_stats": True,
+    }
+    if not gpus() and config.gpu_memory_utilization == "auto" and "VLLM_CPU_KVCACHE_SPACE" not in os.environ:
+        # vLLM would take this share of main memory, which other programs need too.
+        args["kv_cache_memory_bytes"] = (
+            small.cache_bytes if (small := config.model_spec.small) else psutil.virtual_memory().available // 4
+        )
+    for name in ("max_num_seqs", "max_num_batched_tokens"):
+        if (value := getattr(config, name)) is not None:
+            args[name] = value
+    return args
+
+
+def extra_args(config: EngineConfig) -> dict[str, object]:
+    """What --engine-arg gives, its keys checked with vLLM."""
+    if not config.engine_arg:
+        return {}
+    from vllm import AsyncEngineArgs
+
+    arguments = [item.name for item in fields(AsyncEngineArgs)]
+    for key in config.engine_args:
+        if key not in arguments:
+            raise UsageError(f"--engine-arg {key}: this vLLM has no such argument{did_you_mean(key, arguments)}")
+    return config.engine_args
+
+
+def unsupported(arguments: Iterable[str], variables: Iterable[str]) -> str:
+    """Which engine arguments and VLLM_ variables the installed vLLM does not have, in words; empty if it has all."""
+    logging.disable()  # what vLLM says of the machine while it is imported does not matter here
+    try:
+        from vllm import AsyncEngineArgs, envs
+    finally:
+        logging.disable(logging.NOTSET)
+    supported = {item.name for item in fields(AsyncEngineArgs)}
+    missing = [f"no engine argument {name}" for name in arguments if name not in supported]
+    settable = envs.environment_variables
+    missing += [f"no variable {name}" for name in variables if name.startswith("VLLM_") and name not in settable]
+    return f"this vLLM has {', '.join(missing)}" if missing else ""
+
+
+def profiler(traces: Path) -> dict[str, object]:
+    """Arguments for vLLM's AsyncEngineArgs. The profiler costs nothing until `VLLM.profile` turns it on."""
+    return {
+        "profiler_config": {
+            "profiler": "torch",
+            "torch_profiler_dir": str(traces.resolve()),
+            "torch_profiler_with_stack": False,  # most of a trace would be stacks
+            "torch_profiler_dump_cuda_time_total": False,  # vLLM's own table: the engine would wait for it
+            "ignore_frontend": True,  # the workers' traces hold the kernels
+            "max_iterations": PROFILED_STEPS,
+        }
+    }
