@@ -124,7 +124,7 @@ def run(client: str, settings: Any, folder: Path) -> Measured:
     """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    given = folder / "given.yaml"
+    given = folder.resolve() / "given.yaml"  # the client runs in the folder
     files.write_text(given, yaml.safe_dump(settings, sort_keys=False))
     with (folder / LOG).open("wb") as log:
         words = [client, "benchmark", "from-config", "-c", str(given)]
