@@ -1,17 +1,27 @@
 """Which of two servers gets the next request: the fewest in flight, or those without a first token weighed more.
 
-    python -m benchmarks.balance
+    python -m benchmarks.balance                            # simulated servers
+    python -m benchmarks.balance URL URL --model MODEL --rate 5 --rounds 3    # real ones
 
 Simulated servers: each prefills one prompt after the other and streams answers beside that, which slows the prefill as
-more of them run. Arrivals are random, lengths are uneven. Times are the simulation's own.
+more of them run. Arrivals are random, lengths are uneven. Times are the simulation's own. Real ones are sent the same
+Server test by either rule in turn, from run.py; its other flags may follow.
 """
 
+import argparse
 import heapq
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 
+from harness.common.files import read
+from harness.common.paths import ROOT
 from harness.engines.discovery import UNSTARTED_WEIGHT
+from harness.results.summary import Summary
 
 REQUESTS, SERVERS, SEEDS = 20_000, 2, 5
 PREFILL, TOKEN_S, SLOWER = 20_000.0, 0.02, 0.004  # prompt tokens/s; s a token; of the prefill for each that streams
@@ -63,13 +73,43 @@ def first_tokens(rule: Rule, share: float, seed: int) -> list[float]:
     return sorted(found)
 
 
-def main() -> None:
+def simulated() -> None:
     print("| load | rule | TTFT p50, ms | TTFT p99, ms |\n|---|---|---|---|")
     for share in (0.4, 0.6, 0.7):
         for name, rule in RULES.items():
             runs = [first_tokens(rule, share, seed) for seed in range(SEEDS)]
             p50, p99 = (1000 * sum(run[int(q * REQUESTS)] for run in runs) / SEEDS for q in (0.5, 0.99))
             print(f"| {100 * share:.0f} % | {name} | {p50:,.0f} | {p99:,.0f} |")
+
+
+def measured(weight: int, flags: Sequence[str], folder: Path) -> Summary:
+    """One Server test of run.py, with this weight of a request that has no first token."""
+    weighed = f"import harness.engines.discovery as rule; rule.UNSTARTED_WEIGHT = {weight}"
+    code = f"{weighed}; import runpy; runpy.run_path('run.py', run_name='__main__')"
+    subprocess.run([sys.executable, "-c", code, *flags, "--results-dir", str(folder)], check=True, cwd=ROOT)
+    return read(folder / "latest" / "summary.json", Summary)
+
+
+def real(urls: Sequence[str], rate: float, rounds: int, more: Sequence[str]) -> None:
+    flags = [word for url in urls for word in ("--endpoint", url)]
+    flags += ["--scenario", "server", "--mode", "performance", "--server-target-qps", f"{rate:g}", *more]
+    print("| round | rule | requests | TTFT p50, ms | TTFT p99, ms |\n|---|---|---|---|---|", flush=True)
+    for round_ in range(1, rounds + 1):
+        for name, weight in list(zip(RULES, (0, UNSTARTED_WEIGHT), strict=True))[:: 1 if round_ % 2 else -1]:
+            with TemporaryDirectory() as folder:
+                test = measured(weight, flags, Path(folder)).run.performance
+            assert test is not None and test.ttft_ms is not None
+            first = test.ttft_ms
+            print(f"| {round_} | {name} | {test.samples:,} | {first.p50:,.0f} | {first.p99:,.0f} |", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("urls", nargs="*", metavar="URL")
+    parser.add_argument("--rate", type=float, default=5.0, help="queries/s of real servers [5]")
+    parser.add_argument("--rounds", type=int, default=3, help="of both rules on real servers [3]")
+    flags, more = parser.parse_known_args()
+    real(flags.urls, flags.rate, flags.rounds, more) if flags.urls else simulated()
 
 
 if __name__ == "__main__":

@@ -271,7 +271,7 @@ def before(bench: Bench) -> Found:
     return Found(None, ATTEMPTS, probes, minutes)
 
 
-def row(found: Found, best: float) -> str:
+def cells_of(found: Found, best: float) -> str:
     rate = "none" if found.rate is None else f"{found.rate:.4g}"
     ratio = "" if found.rate is None else f"{found.rate / best:.3f}"
     return f"{rate} | {ratio} | {found.attempts} | {found.probes} | {found.minutes:.1f}"
@@ -288,7 +288,7 @@ def main(names: Sequence[str]) -> None:
             continue
         best = truth(case)
         ways: tuple[Callable[[Bench], Found], ...] = (now, before)
-        cells = " | ".join(row(way(Bench(case, number)), best) for way in ways)
+        cells = " | ".join(cells_of(way(Bench(case, number)), best) for way in ways)
         print(f"| {case.name} | {best:.4g} | {cells} |", flush=True)
 
 

@@ -14,10 +14,6 @@ FLOOR = {name: floor for floor, names in enumerate(FLOORS) for name in names}
 ALIASES = {"accuracy", "quantize", "summary", "workload_samples", "__main__"}  # doors: names of commands
 LONGEST, MOST_MODULES = 350, 15
 VAGUE = {"asked", "known", "others", "beside", "going", "row"}  # as names: each is a noun that says what it holds
-STILL_VAGUE = (
-    *("harness/endpoints", "harness/commands/endpoints.py", "harness/loadgen/search.py", "harness/loadgen/queueing.py"),
-    *("harness/loadgen/target_rate.py", "benchmarks/search.py"),
-)
 
 
 def imported(path: Path) -> Iterator[tuple[int, str]]:
@@ -93,9 +89,8 @@ def named_here() -> Iterator[Path]:
 
 def test_no_name_is_vague() -> None:
     vague = [
-        f"{place}:{line}: {name}"
+        f"{path.relative_to(ROOT)}:{line}: {name}"
         for path in sorted(named_here())
-        if not (place := str(path.relative_to(ROOT))).startswith(STILL_VAGUE)
         for line, name in [(0, path.stem), *names(ast.parse(path.read_text()))]
         if name in VAGUE
     ]

@@ -36,12 +36,12 @@ DEMO = "demo"
 
 def main() -> int:
     prepare()
-    asked, rest = parser().parse_known_args()
-    if rest and asked.command is not rehearse:
+    flags, rest = parser().parse_known_args()
+    if rest and flags.command is not rehearse:
         parser().error(f"unrecognized arguments: {' '.join(rest)}")
     with ends_in_one_line():
-        asked.rest = rest
-        code: int = asked.command(asked)
+        flags.rest = rest
+        code: int = flags.command(flags)
         return code
     return DONE
 
@@ -92,41 +92,41 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def curve(flags: argparse.ArgumentParser) -> None:
-    flags.add_argument("--c-min", type=int, default=1, metavar="N", help="lowest concurrency, 1 to 32 [1]")
-    flags.add_argument("--c-max", type=int, default=HIGHEST, metavar="N", help=f"highest, above 32 [{HIGHEST}]")
-    flags.add_argument("--points", type=int, default=official.FEWEST + 1, metavar="N", help="7 to 32 [8]")
+def curve(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--c-min", type=int, default=1, metavar="N", help="lowest concurrency, 1 to 32 [1]")
+    parser.add_argument("--c-max", type=int, default=HIGHEST, metavar="N", help=f"highest, above 32 [{HIGHEST}]")
+    parser.add_argument("--points", type=int, default=official.FEWEST + 1, metavar="N", help="7 to 32 [8]")
 
 
-def asking(flags: argparse.ArgumentParser) -> None:
+def asking(parser: argparse.ArgumentParser) -> None:
     """Whom the client asks, and what."""
-    flags.add_argument("--endpoint", action="append", metavar="URL", help="of a running server [vLLM's, started here]")
-    flags.add_argument("--port", type=int, default=PORT, metavar="N", help=f"of the server started here [{PORT}]")
-    flags.add_argument("--serve", default="", metavar="FLAGS", help="further flags of that server, as one word")
-    flags.add_argument("--model", required=True, help="as the server names it; of one started here, a path or a name")
-    flags.add_argument("--tokenizer", help="a folder or a name, for token counts [--model]")
-    flags.add_argument("--dataset-path", type=Path, metavar="FILE", help="MLPerf's cnn_eval.json [the client's own]")
-    flags.add_argument("--client", default="inference-endpoint", metavar="PROGRAM", help=client.INSTALL)
+    parser.add_argument("--endpoint", action="append", metavar="URL", help="of a running server [vLLM's, started here]")
+    parser.add_argument("--port", type=int, default=PORT, metavar="N", help=f"of the server started here [{PORT}]")
+    parser.add_argument("--serve", default="", metavar="FLAGS", help="further flags of that server, as one word")
+    parser.add_argument("--model", required=True, help="as the server names it; of one started here, a path or a name")
+    parser.add_argument("--tokenizer", help="a folder or a name, for token counts [--model]")
+    parser.add_argument("--dataset-path", type=Path, metavar="FILE", help="MLPerf's cnn_eval.json [the client's own]")
+    parser.add_argument("--client", default="inference-endpoint", metavar="PROGRAM", help=client.INSTALL)
 
 
-def target(asked: argparse.Namespace, articles: Sequence[Article]) -> dict[str, Any]:
+def target(flags: argparse.Namespace, articles: Sequence[Article]) -> dict[str, Any]:
     """What the flags of `asking` say, by the fields of Target."""
-    if asked.endpoint and asked.serve:
+    if flags.endpoint and flags.serve:
         raise UsageError("--serve is for a server that is started here: leave out --endpoint.")
-    words = [] if asked.endpoint else server.command(asked.model, asked.port, asked.folder, shlex.split(asked.serve))
+    words = [] if flags.endpoint else server.command(flags.model, flags.port, flags.folder, shlex.split(flags.serve))
     return {
-        "endpoints": [url.rstrip("/").removesuffix("/v1") for url in asked.endpoint or [server.address(asked.port)]],
+        "endpoints": [url.rstrip("/").removesuffix("/v1") for url in flags.endpoint or [server.address(flags.port)]],
         "server": shlex.join(words),
-        "model": asked.model,
-        "tokenizer": asked.tokenizer or asked.model,
-        "dataset": str(asked.dataset_path.resolve()) if asked.dataset_path else None,
+        "model": flags.model,
+        "tokenizer": flags.tokenizer or flags.model,
+        "dataset": str(flags.dataset_path.resolve()) if flags.dataset_path else None,
         "samples": len(articles) or official.SAMPLES,
-        "client": client.program(asked.client),
+        "client": client.program(flags.client),
     }
 
 
-def plan(asked: argparse.Namespace) -> int:
-    points = official.points(asked.c_min, asked.c_max, asked.points)
+def plan(flags: argparse.Namespace) -> int:
+    points = official.points(flags.c_min, flags.c_max, flags.points)
     print(table(points))
     return DONE
 
@@ -148,9 +148,9 @@ def table(points: list[Point]) -> str:
     return "\n".join(rows)
 
 
-def rehearse(asked: argparse.Namespace) -> int:
-    run = asked.run or curve_of_ours(asked)
-    (folder, *_) = names.named(run, asked.results_dir)
+def rehearse(flags: argparse.Namespace) -> int:
+    run = flags.run or curve_of_ours(flags)
+    (folder, *_) = names.named(run, flags.results_dir)
     summary = files.read(folder / "summary.json", Summary)
     levels = rehearsal.tested(summary)
     print(
@@ -175,13 +175,13 @@ def rehearse(asked: argparse.Namespace) -> int:
     return DONE
 
 
-def curve_of_ours(asked: argparse.Namespace) -> str:
+def curve_of_ours(flags: argparse.Namespace) -> str:
     """Runs the benchmark at the points; the finished run."""
-    points = official.points(asked.c_min, asked.c_max, asked.points)
-    seconds = asked.seconds or max(point.seconds for point in points)
+    points = official.points(flags.c_min, flags.c_max, flags.points)
+    seconds = flags.seconds or max(point.seconds for point in points)
     levels = ",".join(str(point.concurrency) for point in points)
     command = [sys.executable, "-m", "harness", "run", "--concurrency", levels, "--min-duration", f"{seconds:g}"]
-    command += ["--results-dir", str(asked.results_dir), *asked.rest]
+    command += ["--results-dir", str(flags.results_dir), *flags.rest]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     ended = subprocess.run(command, env=environment)
     if ended.returncode:
@@ -189,37 +189,37 @@ def curve_of_ours(asked: argparse.Namespace) -> str:
     return "latest"
 
 
-def describe(asked: argparse.Namespace) -> int:
-    if asked.out.exists():
-        raise UsageError(f"--out {asked.out} is already there, maybe completed by hand: choose another.")
+def describe(flags: argparse.Namespace) -> int:
+    if flags.out.exists():
+        raise UsageError(f"--out {flags.out} is already there, maybe completed by hand: choose another.")
     machine = System.model_validate(facts())
-    files.write_text(asked.out, disclosure.drafted(machine, asked.framework, official.seeds().cohorts[-1]))
-    print(f"{asked.out}: complete what is empty in it.")
+    files.write_text(flags.out, disclosure.drafted(machine, flags.framework, official.seeds().cohorts[-1]))
+    print(f"{flags.out}: complete what is empty in it.")
     return DONE
 
 
-def measure(asked: argparse.Namespace) -> int:
+def measure(flags: argparse.Namespace) -> int:
     processes.install_signal_handlers()  # the client does not outlive this command
-    seeds = official.seeds(asked.seed_set)
-    articles = stored(asked.dataset_path)
+    seeds = official.seeds(flags.seed_set)
+    articles = stored(flags.dataset_path)
     given = Campaign(
-        **target(asked, articles),
-        c_min=asked.c_min,
-        c_max=asked.c_max,
-        points=asked.points,
-        seconds=asked.seconds,
+        **target(flags, articles),
+        c_min=flags.c_min,
+        c_max=flags.c_max,
+        points=flags.points,
+        seconds=flags.seconds,
         seed_set=seeds.name,
     )
     points = given.levels
-    campaign.opened(asked.folder, given)
-    prompts = prompts_in(asked.folder, articles)
-    done = {point: found for point in points if (found := measured_before(asked.folder, given, point))}
-    with served(asked, given) if len(done) < len(points) else contextlib.nullcontext():
+    campaign.opened(flags.folder, given)
+    prompts = prompts_in(flags.folder, articles)
+    done = {point: found for point in points if (found := measured_before(flags.folder, given, point))}
+    with served(flags, given) if len(done) < len(points) else contextlib.nullcontext():
         for place, point in enumerate(points, 1):
             shown = f"{place} of {len(points)}: concurrency {point.concurrency:,}"
             if point not in done:
                 print(f"{shown}: at least {given.length(point):,.0f} s", flush=True)
-                folder = campaign.folder_of(asked.folder, point)
+                folder = campaign.folder_of(flags.folder, point)
                 done[point] = client.measure(given, point, seeds, folder, prompts)
             left = done[point]
             failed = f", {left.n_samples_failed:,} FAILED" if left.n_samples_failed else ""
@@ -233,36 +233,36 @@ def measured_before(root: Path, given: Campaign, point: Point) -> client.Measure
     return left if left and client.long_enough(given, point, left) else None
 
 
-def served(asked: argparse.Namespace, given: Target) -> contextlib.AbstractContextManager[None]:
+def served(flags: argparse.Namespace, given: Target) -> contextlib.AbstractContextManager[None]:
     """The server of a campaign for as long as it is measured, if it has one of its own."""
     if not given.server:
         return contextlib.nullcontext()
-    print(f"starting vLLM's server at {given.endpoints[0]}: {asked.folder / server.LOG}", flush=True)
-    return server.serving(shlex.split(given.server), asked.port, asked.folder)
+    print(f"starting vLLM's server at {given.endpoints[0]}: {flags.folder / server.LOG}", flush=True)
+    return server.serving(shlex.split(given.server), flags.port, flags.folder)
 
 
-def measure_scenario(asked: argparse.Namespace) -> int:
+def measure_scenario(flags: argparse.Namespace) -> int:
     processes.install_signal_handlers()
-    if not (asked.target_qps > 0 and asked.seconds > 0):
+    if not (flags.target_qps > 0 and flags.seconds > 0):
         raise UsageError("--target-qps and --seconds take numbers above 0.")
-    articles = stored(asked.dataset_path)
-    rates = {"scenario": asked.scenario, "target_qps": asked.target_qps, "seconds": asked.seconds}
-    test = inference.ScenarioTest(**target(asked, articles), **rates)
-    asked.folder.mkdir(parents=True, exist_ok=True)
-    with served(asked, test):
-        print(f"{asked.scenario}: at least {test.seconds:,.0f} s", flush=True)
-        left = inference.measure(test, asked.folder, prompts_in(asked.folder, articles))
-    print(f"{asked.scenario}: {left.n_samples_completed:,} requests in {left.seconds:,.1f} s, {left.rate:.4g} a second")
+    articles = stored(flags.dataset_path)
+    rates = {"scenario": flags.scenario, "target_qps": flags.target_qps, "seconds": flags.seconds}
+    test = inference.ScenarioTest(**target(flags, articles), **rates)
+    flags.folder.mkdir(parents=True, exist_ok=True)
+    with served(flags, test):
+        print(f"{flags.scenario}: at least {test.seconds:,.0f} s", flush=True)
+        left = inference.measure(test, flags.folder, prompts_in(flags.folder, articles))
+    print(f"{flags.scenario}: {left.n_samples_completed:,} requests in {left.seconds:,.1f} s, {left.rate:.4g} a second")
     return DONE
 
 
-def build_inference(asked: argparse.Namespace) -> int:
-    tests = inference.measured_in(asked.folder)
-    about = description.completed(description.read(asked.system), asked.submitter, asked.division, ["datacenter"])
+def build_inference(flags: argparse.Namespace) -> int:
+    tests = inference.measured_in(flags.folder)
+    about = description.completed(description.read(flags.system), flags.submitter, flags.division, ["datacenter"])
     articles = stored(Path(tests[0].dataset) if tests[0].dataset else None)
-    base = inference.build(asked.folder, tests, articles, about, asked.system.stem, asked.out)
+    base = inference.build(flags.folder, tests, articles, about, flags.system.stem, flags.out)
     print(
-        f"{base}: {', '.join(test.load.folder for test in tests)}; `submission check {asked.out} --version 6.1` is next"
+        f"{base}: {', '.join(test.load.folder for test in tests)}; `submission check {flags.out} --version 6.1` is next"
     )
     return DONE
 
@@ -280,26 +280,26 @@ def stored(path: Path | None) -> list[Article]:
     return cnn_dailymail.stored(path, "--dataset-path") if path else []
 
 
-def build(asked: argparse.Namespace) -> int:
-    found = campaign.read(asked.folder)
-    about = disclosure.read(asked.system)
+def build(flags: argparse.Namespace) -> int:
+    found = campaign.read(flags.folder)
+    about = disclosure.read(flags.system)
     articles = stored(Path(found.dataset) if found.dataset else None)
-    base = tree.build(asked.folder, found, about, official.seeds(found.seed_set), articles, asked.out)
+    base = tree.build(flags.folder, found, about, official.seeds(found.seed_set), articles, flags.out)
     print(f"{base}: {len(found.levels)} points; `endpoints check {base}` is next")
     return DONE
 
 
-def check(asked: argparse.Namespace) -> int:
-    if not asked.folder.is_dir():
-        raise UsageError(f"{asked.folder}: no such folder.")
-    found = official.check(asked.folder)
+def check(flags: argparse.Namespace) -> int:
+    if not flags.folder.is_dir():
+        raise UsageError(f"{flags.folder}: no such folder.")
+    found = official.check(flags.folder)
     shown = [each for each in found if each.severity != "info"]
     for each in sorted(shown, key=lambda each: each.severity):
         print(f"{each.severity}: {each.rule}: {each.text}")
     errors = sum(each.severity == "error" for each in found)
     passed = len(found) - len(shown)
     verdict = f"not accepted: {errors} errors" if errors else "accepted, no error"
-    print(f"{asked.folder}: {passed} checks passed, {len(shown) - errors} warnings; {verdict}")
+    print(f"{flags.folder}: {passed} checks passed, {len(shown) - errors} warnings; {verdict}")
     return NOT_ACCEPTED if errors else DONE
 
 

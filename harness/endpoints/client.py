@@ -61,14 +61,14 @@ def program(given: str) -> str:
 
 def write_prompts(path: Path, articles: Sequence[Article]) -> None:
     """MLPerf's prompts as text with their references, as the client reads them."""
-    rows = [{"prompt": mlperf.PROMPT.format(input=a.article), "highlights": a.reference} for a in articles]
-    files.write_text(path, "".join(json.dumps(row) + "\n" for row in rows))
+    records = [{"prompt": mlperf.PROMPT.format(input=a.article), "highlights": a.reference} for a in articles]
+    files.write_text(path, "".join(json.dumps(record) + "\n" for record in records))
 
 
 def config(campaign: Campaign, point: Point, seeds: Seeds, samples: int, folder: Path, prompts: Path | None) -> Any:
     """The client's configuration of a point, with so many samples to issue."""
     warm_up = {"enabled": True, "n_requests": 2 * point.concurrency, "salt": True, "drain": True}
-    return asked(campaign, f"r{point.concurrency}", prompts, point.accuracy, folder) | {
+    return requests(campaign, f"r{point.concurrency}", prompts, point.accuracy, folder) | {
         "type": "online",
         "settings": {
             "runtime": runtime(campaign.length(point), samples, seeds.scheduler_rng_seed, seeds.sample_index_rng_seed),
@@ -79,7 +79,7 @@ def config(campaign: Campaign, point: Point, seeds: Seeds, samples: int, folder:
     }
 
 
-def asked(target: Target, name: str, prompts: Path | None, scored: bool, folder: Path) -> dict[str, Any]:
+def requests(target: Target, name: str, prompts: Path | None, scored: bool, folder: Path) -> dict[str, Any]:
     """What is asked, of whom, and where the results go: the part of a configuration that no load changes."""
     source: dict[str, Any] = {"path": str(prompts)} if prompts else {}
     data = "" if prompts else target.dataset_name + PRESET
@@ -124,7 +124,7 @@ def run(client: str, settings: Any, folder: Path) -> Measured:
     """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    given = folder / "given.yaml"
+    given = folder.resolve() / "given.yaml"  # the client runs in the folder
     files.write_text(given, yaml.safe_dump(settings, sort_keys=False))
     with (folder / LOG).open("wb") as log:
         words = [client, "benchmark", "from-config", "-c", str(given)]

@@ -61,7 +61,7 @@ def config(test: ScenarioTest, rate: float, folder: Path, prompts: Path | None) 
     """The client's configuration of a scenario, with as many samples as a rate takes."""
     seeds = mlperf.SEEDS[ROUND]
     samples = max(test.samples, math.ceil(client.MARGIN * rate * test.seconds))
-    return client.asked(test, test.scenario, prompts, True, folder) | {
+    return client.requests(test, test.scenario, prompts, True, folder) | {
         "type": test.load.kind,
         "settings": {
             "runtime": client.runtime(test.seconds, samples, seeds.schedule, seeds.sample_index),

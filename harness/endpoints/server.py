@@ -2,11 +2,11 @@
 
 import contextlib
 import os
+import re
 import socket
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,6 +17,7 @@ from harness.sweep.experiment import end
 
 HOST, LOG, TEMPLATE = "127.0.0.1", "server.log", "plain.jinja"
 PLAIN = "{%- for message in messages %}{{ message['content'] }}{%- endfor %}"  # a chat template that adds nothing
+ERROR, LONGEST = re.compile(r"\w+Error: \S.*"), 300
 READY_S, AGAIN_S = 1800.0, 1.0  # for the weights and all that is compiled; between two looks
 
 
@@ -43,7 +44,7 @@ def serving(words: Sequence[str], port: int, folder: Path) -> Iterator[None]:
         if free.connect_ex((HOST, port)) == 0:
             raise UsageError(f"--port {port} is taken: choose another, or give that server as --endpoint.")
     files.write_text(folder / TEMPLATE, PLAIN)
-    with (folder / LOG).open("ab") as log:
+    with (folder / LOG).open("wb") as log:
         process = subprocess.Popen(words, stdout=log, stderr=log, env=environment(), start_new_session=True)
         try:
             wait(process, port, folder / LOG)
@@ -61,9 +62,16 @@ def wait(process: "subprocess.Popen[bytes]", port: int, log: Path) -> None:
     until = time.monotonic() + READY_S
     while time.monotonic() < until:
         if process.poll() is not None:
-            raise EngineError(f"vLLM's server ended with code {process.returncode} before it was ready: see {log}.")
+            ended = f"vLLM's server ended with code {process.returncode} before it was ready"
+            raise EngineError(f"{ended}{why(log)}: see {log}.")
         with contextlib.suppress(OSError), urllib.request.urlopen(f"{address(port)}/health", timeout=5) as page:
             if page.status == 200:
                 return
         time.sleep(AGAIN_S)
     raise EngineError(f"vLLM's server was not ready after {READY_S:,.0f} s: see {log}.")
+
+
+def why(log: Path) -> str:
+    """The first error in a server's output, where it tells one."""
+    found = ERROR.search(log.read_text(errors="replace"))
+    return f" ({found[0][:LONGEST].rstrip('.')})" if found else ""

@@ -79,8 +79,8 @@ def build(
 
 def described_system(campaign: Campaign, about: Disclosure, share: float) -> dict[str, Any]:
     """system_desc.json of a point: the system, and its speed over the highest of the curve."""
-    known = {"max_supported_concurrency": campaign.c_max, "division": about.submission.division}
-    return {name: value for name, value in about.system.items() if value != ""} | known | {"tps_utilization": share}
+    declared = {"max_supported_concurrency": campaign.c_max, "division": about.submission.division}
+    return {name: value for name, value in about.system.items() if value != ""} | declared | {"tps_utilization": share}
 
 
 def disclosed(campaign: Campaign, about: Disclosure, seeds: Seeds, each: Done) -> dict[str, Any]:

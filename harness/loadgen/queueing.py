@@ -91,10 +91,10 @@ def latency_line(came: Any, left: Any) -> tuple[float, float]:
     base, each = float(np.mean(left - came)), 0.0
     for _ in range(ROUNDS if len(took) >= FEW else 0):
         work = np.diff(times) / np.maximum(base + each * flying, SLIGHT * base)
-        beside = during(begin, end, times, work * flying) / np.maximum(during(begin, end, times, work), 1e-9)
-        if np.ptp(beside) == 0:
+        flying_meanwhile = during(begin, end, times, work * flying) / np.maximum(during(begin, end, times, work), 1e-9)
+        if np.ptp(flying_meanwhile) == 0:
             break
-        each, base = (float(value) for value in np.polyfit(beside, took, 1))
+        each, base = (float(value) for value in np.polyfit(flying_meanwhile, took, 1))
     return base, each
 
 

@@ -64,23 +64,23 @@ def following(goal: Goal, done: Sequence[Probe], start: float) -> tuple[float, f
         return last.load, longer
     low, high = bracket(goal, done)
     fastest = max(done, key=lambda probe: (probe.load, probe.seconds or 0.0))
-    known = capacity(done)
-    if high is None or (known is None and queued(fastest, goal)):
+    measured = capacity(done)
+    if high is None or (measured is None and queued(fastest, goal)):
         rate = fastest.load * (step(len(done)) if high is None else STEP)
         return rate, max(goal.short(rate), least)
     if (
-        known
-        and known.completed_error > SHARP * known.completed
-        and not any(long(probe) and probe.load > known.completed for probe in done)
+        measured
+        and measured.completed_error > SHARP * measured.completed
+        and not any(long(probe) and probe.load > measured.completed for probe in done)
     ):
-        return OVERLOAD * known.completed, max(SHARP_S, goal.short(known.completed), least)
+        return OVERLOAD * measured.completed, max(SHARP_S, goal.short(measured.completed), least)
     rate = wanted(goal, done)
     if low is None:
         lowest = LOWEST * start
         return None if high.load <= lowest else (max(rate, lowest), max(goal.short(rate), least))
     if any(tells(probe, rate, goal, done) for probe in done):
         return None
-    sure = known is not None or rate <= NEAR * low.rate or by_sharing(goal, trusted(done)) is not None
+    sure = measured is not None or rate <= NEAR * low.rate or by_sharing(goal, trusted(done)) is not None
     seconds = confirm_s(rate, goal, done) if sure else goal.short(rate)
     fell = max((probe.seconds or 0.0 for probe in done if not probe.held and probe.load <= SAME * rate), default=0.0)
     return rate, max(seconds, least, min(AGAIN * fell, goal.lasts(rate)))
@@ -150,8 +150,8 @@ def estimate(goal: Goal, probes: Sequence[Probe]) -> float:
 
 def capacity(probes: Sequence[Probe]) -> Queue | None:
     """The best measurement of what the server completes at most: not of its slow start, since it kept up with more."""
-    known = [probe.queue for probe in probes if probe.queue and probe.capacity]
-    kept = [queue for queue in known if not any(outdone(queue.completed, probe) for probe in probes)]
+    queues = [probe.queue for probe in probes if probe.queue and probe.capacity]
+    kept = [queue for queue in queues if not any(outdone(queue.completed, probe) for probe in probes)]
     return min(kept, key=lambda queue: queue.completed_error, default=None)
 
 
@@ -166,25 +166,25 @@ def outdone(completed: float, probe: Probe) -> bool:
 
 def by_capacity(goal: Goal, probes: Sequence[Probe]) -> float:
     """The rate at which random arrivals, over a full test, wait no longer than TTFT's limit allows."""
-    known = capacity(probes)
-    if known is None:
+    measured = capacity(probes)
+    if measured is None:
         return math.inf
-    least = known.completed - known.completed_error / 2
+    least = measured.completed - measured.completed_error / 2
     first = min((probe.ttft_min or 0.0 for probe in probes), default=0.0) / 1000
     room = goal.ttft_ms / 1000 - first
-    alone = first * known.completed > 1 / 2
+    alone = first * measured.completed > 1 / 2
     if least * room < ROOM and not alone:
         return least
-    return sustainable(least, room, goal.seconds, goal.queries, min(known.dispersion, 1.0))
+    return sustainable(least, room, goal.seconds, goal.queries, min(measured.dispersion, 1.0))
 
 
 def by_limits(goal: Goal, probes: Sequence[Probe]) -> float:
     """The rate at which the first limit is reached."""
-    known = capacity(probes)
-    most = known.completed if known else None
+    measured = capacity(probes)
+    most = measured.completed if measured else None
     told = trusted(probes)
     # Where the capacity is known, waiting follows from it: only a long probe with a steady queue knows better.
-    waits = [probe for probe in told if known is None or (long(probe) and not probe.grew)]
+    waits = [probe for probe in told if measured is None or (long(probe) and not probe.grew)]
     ttft = [(probe.answered, goal.ttft_ms / probe.ttft_p99) for probe in waits if probe.ttft_p99]
     tpot = [(probe.answered, goal.tpot_ms / probe.tpot_p99) for probe in told if probe.tpot_p99]
     return min(crossing(ttft, most), by_sharing(goal, told) or crossing(tpot, most))
@@ -231,8 +231,8 @@ def between(kept: tuple[float, float], lost: tuple[float, float]) -> float:
 
 def confirm_s(rate: float, goal: Goal, probes: Sequence[Probe]) -> float:
     """Seconds of the probe that confirms a rate: until an overload as large as its distance to the capacity shows."""
-    known = capacity(probes)
-    needed = telling_s(rate, max(1 - rate / known.completed, 0.001)) if known else LONG_S
+    measured = capacity(probes)
+    needed = telling_s(rate, max(1 - rate / measured.completed, 0.001)) if measured else LONG_S
     return max(goal.short(rate), min(needed, max(LONG_S, LONG_QUERIES / rate), goal.lasts(rate)))
 
 

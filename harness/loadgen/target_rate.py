@@ -75,7 +75,7 @@ def needed(config: RunConfig) -> Need:
 
 
 @dataclass(frozen=True)
-class Known:
+class OfflineRun:
     """The last VALID Offline run of the same set-up on the same GPUs."""
 
     run: str
@@ -87,9 +87,9 @@ class Known:
         return self.tokens_per_sec / self.tokens_per_request
 
 
-def known_offline(plan: Plan, gpus: list[str], history: Iterable[Mapping[str, Any]]) -> Known | None:
+def known_offline(plan: Plan, gpus: list[str], history: Iterable[Mapping[str, Any]]) -> OfflineRun | None:
     """What the history tells of the speed of this set-up on `gpus`; None where it tells nothing."""
-    offline = next(row.name for row in mlperf.SCENARIO.values() if row.load_pattern == "burst")
+    offline = next(rules.name for rules in mlperf.SCENARIO.values() if rules.load_pattern == "burst")
     mine = {"gpus": gpus, "category": plan.config.category, "scenario": offline, "valid": True, "setup": plan.setup}
     last = None
     for line in history:
@@ -100,7 +100,7 @@ def known_offline(plan: Plan, gpus: list[str], history: Iterable[Mapping[str, An
             and line.get("tokens_per_sec")
             and line.get("mean_new_tokens")
         ):
-            last = Known(str(line["run"]), float(line["tokens_per_sec"]), float(line["mean_new_tokens"]))
+            last = OfflineRun(str(line["run"]), float(line["tokens_per_sec"]), float(line["mean_new_tokens"]))
     return last
 
 
@@ -109,13 +109,13 @@ def requested(work: Mapping[str, object]) -> dict[str, object]:
     return {name: value for name, value in work.items() if name not in OTHER_WORK}
 
 
-def from_history(plan: Plan, known: Known) -> Plan:
+def from_history(plan: Plan, offline: OfflineRun) -> Plan:
     """The plan with a share of the rate that an Offline run reached."""
     share = plan.config.scenario_rules.offline_share or 1.0
-    qps = share * known.requests_per_sec
+    qps = share * offline.requests_per_sec
     return plan.noted(
-        f"server_target_qps = {qps:.4g} queries/s ({share} x {known.tokens_per_sec:,.1f} tokens/s / "
-        f"{known.tokens_per_request:.1f} tokens per request, from Offline run {known.run})",
+        f"server_target_qps = {qps:.4g} queries/s ({share} x {offline.tokens_per_sec:,.1f} tokens/s / "
+        f"{offline.tokens_per_request:.1f} tokens per request, from Offline run {offline.run})",
         target_qps=qps,
     )
 
@@ -174,8 +174,8 @@ async def within(work: Sequence[Coroutine[Any, Any, Any]], seconds: float) -> in
 
 def from_trial(plan: Plan, trial: Trial) -> Plan:
     """The plan with its rate, and a note that says where the rate comes from."""
-    row = plan.config.scenario_rules
-    if not row.planned_by_rate:
+    rules = plan.config.scenario_rules
+    if not rules.planned_by_rate:
         queries = trial.samples // plan.samples_per_query
         mean = 1000 * trial.seconds / queries
         expected = LATENCY_MARGIN * mean
@@ -185,12 +185,12 @@ def from_trial(plan: Plan, trial: Trial) -> Plan:
             f"{'queries' if each else 'samples'}{each})",
             expected_latency_ms=expected,
         )
-    if not row.fixed_rate:
+    if not rules.fixed_rate:
         rate = OFFLINE_MARGIN * trial.samples_per_sec
         return plan.noted(f"offline_expected_qps = {rate:.4g} samples/s ({OFFLINE_MARGIN} x {trial})", target_qps=rate)
-    rate = (row.offline_share or 1.0) * trial.samples_per_sec
+    rate = (rules.offline_share or 1.0) * trial.samples_per_sec
     return plan.noted(
-        f"server_target_qps = {rate:.4g} queries/s ({row.offline_share} x {trial}; no Offline run of this set-up is "
+        f"server_target_qps = {rate:.4g} queries/s ({rules.offline_share} x {trial}; no Offline run of this set-up is "
         "in the history)",
         target_qps=rate,
     )
@@ -204,8 +204,8 @@ def from_search(plan: Plan, tried: list[Probe]) -> Plan:
     rate, best = search.chosen(goal, tried), search.bracket(goal, tried)[0]
     if rate is None or best is None:
         raise NotAcceptedError(f"no rate is VALID: {range_}, in Probes/. Give one to run all the same.")
-    known = search.capacity(tried)
-    most = f"; the engine completes {known.completed:.4g} a second at most" if known else ""
+    queue = search.capacity(tried)
+    most = f"; the engine completes {queue.completed:.4g} a second at most" if queue else ""
     found = f"the highest that a full test should keep, by {range_}: {best.load:.4g} held{most}"
     return plan.noted(f"server_target_qps = {rate:.4g} queries/s ({found})", target_qps=rate)
 
@@ -215,11 +215,11 @@ def from_curve(plan: Plan, tried: list[Probe]) -> Plan:
     is."""
     rate = best_given(plan, tried)
     lowest = min(probe.load for probe in tried)
-    known, top = search.capacity(tried), highest(tried)
+    queue, top = search.capacity(tried), highest(tried)
     found = "the highest that is VALID" if rate else "the lowest, since none is VALID,"
     most = ""
-    if known and rate and top and top.load > rate:
-        most = f"; {top.load:.4g} would not last: the engine completes {known.completed:.4g} a second at most"
+    if queue and rate and top and top.load > rate:
+        most = f"; {top.load:.4g} would not last: the engine completes {queue.completed:.4g} a second at most"
     note = f"server_target_qps = {rate or lowest:.4g} queries/s ({found} of {len(tried)} rates{most})"
     return plan.noted(note, target_qps=rate or lowest)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.endpoints import server
 from tests.conftest import ROOT
 
 SMALL = "--enforce-eager --max-model-len 1024 --max-num-seqs 16 --served-model-name demo/model"
@@ -16,8 +17,9 @@ CLIENT = """#!{python}
 import json, pathlib, sys, urllib.request, yaml
 given = yaml.safe_load(open(sys.argv[-1]))
 url, folder = given["endpoint_config"]["endpoints"][0], pathlib.Path(given["report_dir"])
-asked = {{"model": given["model_params"]["name"], "messages": [{{"role": "user", "content": "Hi"}}], "max_tokens": 2}}
-request = urllib.request.Request(f"{{url}}/v1/chat/completions", json.dumps(asked).encode(),
+messages = [{{"role": "user", "content": "Hi"}}]
+given_to = {{"model": given["model_params"]["name"], "messages": messages, "max_tokens": 2}}
+request = urllib.request.Request(f"{{url}}/v1/chat/completions", json.dumps(given_to).encode(),
                                  {{"Content-Type": "application/json"}})
 answer = json.load(urllib.request.urlopen(request))
 (folder.parent / "answers").open("a").write(f"{{answer['usage']['prompt_tokens']}}\\n")
@@ -26,6 +28,13 @@ samples = given["settings"]["runtime"]["n_samples_to_issue"]
 (folder / "performance" / "result_summary.json").write_text(json.dumps(dict(
     n_samples_issued=samples, n_samples_completed=samples, n_samples_failed=0, duration_ns=10**10, complete=True)))
 """
+
+
+def test_the_first_error_of_a_server_is_told(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("starting\nERROR ValueError: too little memory.\nRuntimeError: see above\n")
+    assert server.why(tmp_path / "log") == " (ValueError: too little memory)"
+    (tmp_path / "log").write_text("starting\n")
+    assert server.why(tmp_path / "log") == ""
 
 
 def free_port() -> int:
@@ -40,11 +49,11 @@ def run(root: Path, *more: str) -> "subprocess.CompletedProcess[str]":
     client = root / "client"
     client.write_text(CLIENT.format(python=sys.executable))
     client.chmod(0o755)
-    words = ["-m", "harness", "endpoints", "run", str(root / "camp"), "--model", str(ROOT / "demo" / "model")]
+    words = ["-m", "harness", "endpoints", "run", "camp", "--model", str(ROOT / "demo" / "model")]
     words += ["--client", str(client), "--c-max", "48", "--points", "7", "--seconds", "1", *more]
-    environment = os.environ | {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1"}
+    environment = os.environ | {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(ROOT)}
     return subprocess.run(
-        [sys.executable, *words], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=240
+        [sys.executable, *words], cwd=root, env=environment, capture_output=True, text=True, timeout=240
     )
 
 
