@@ -17,8 +17,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.common.errors import UsageError
+from harness.common.errors import EndpointError, UsageError
 from harness.config import mlperf
+from harness.endpoints import client as official_client
 from harness.endpoints import disclosure, inference, official, rehearsal, tree
 from harness.endpoints.campaign import Campaign
 from harness.endpoints.official import BANDS
@@ -221,6 +222,20 @@ def test_an_interrupted_campaign_leaves_no_client_behind(tmp_path: Path) -> None
     process.send_signal(signal.SIGINT)
     assert process.wait(30) == 130
     assert not alive()
+
+
+def test_a_client_that_never_came_to_measure_is_started_once_more(client: Path, tmp_path: Path) -> None:
+    failing = tmp_path / "failing"
+    failing.write_text(
+        f'#!/bin/sh\n[ -e {tmp_path}/once ] && exec {client} "$@"\ntouch {tmp_path}/once\necho ERROR lost\n'
+    )
+    failing.chmod(0o755)
+    settings = yaml.safe_load("settings: {load_pattern: {}, runtime: {n_samples_to_issue: 50}}")
+    settings |= {"report_dir": str(tmp_path / "r1"), "datasets": []}
+    assert official_client.run(str(failing), settings, tmp_path / "r1").n_samples_completed == 50
+    failing.write_text("#!/bin/sh\necho ERROR lost\n")
+    with pytest.raises(EndpointError, match="ERROR lost"):
+        official_client.run(str(failing), settings, tmp_path / "r1")
 
 
 def scenario(root: Path, client: Path, name: str, *more: str) -> "subprocess.CompletedProcess[str]":
