@@ -154,6 +154,7 @@ def parameters(kind: type[EngineConfig]) -> list[inspect.Parameter]:
 def parameter(name: str, hint: Any, default: Any, metadata: Any) -> inspect.Parameter:
     """One flag. A switch, and a number that may be `auto`, are read as text; the config class converts and checks."""
     option: dict[str, Any] = {"help": metadata["help"], "rich_help_panel": metadata["panel"]}
+    option["hidden"] = not metadata["help"]
     members = [arg for arg in get_args(hint) if arg is not NoneType]
     if is_switch(hint):
         hint, default = str, str(int(default))

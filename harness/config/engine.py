@@ -23,7 +23,7 @@ class EngineConfig:
         "answers",
         "Hugging Face repository, local folder, llama3.1-8b-instruct, or demo (tiny; no GPU, token or download).",
     )
-    backend: Literal["vllm"] = flag("vllm", MODEL, "answers", "The inference engine.")
+    backend: Literal["vllm"] = flag("vllm", MODEL, "answers", "")  # no choice but in runs, so not shown
     precision: Literal["fp16", "bf16", "fp32"] = flag(
         "bf16", MODEL, "answers", "Number format of weights and activations."
     )

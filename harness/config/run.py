@@ -102,7 +102,7 @@ class RunConfig(workload.WorkloadFlags, profile.ProfileFlags, EngineConfig):
         None, BENCHMARK, "answers", "Replaces LoadGen's seeds and sets vLLM's. Unset: the round's official seeds."
     )
 
-    dataset: Literal["cnndm"] = flag("cnndm", DATA, "work", "CNN/DailyMail 3.0.0, validation split.")
+    dataset: Literal["cnndm"] = flag("cnndm", DATA, "work", "")  # no choice, so not shown; taken from older commands
     dataset_path: Path | None = flag(
         None, DATA, "work", "The MLCommons JSON (cnn_eval.json), or a folder saved by `datasets`. Unset: downloaded."
     )
