@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import shlex
 import socket
 import subprocess
 import sys
@@ -28,6 +29,11 @@ def command(model: str, port: int, folder: Path, more: Sequence[str]) -> list[st
         *("--port", str(port), "--chat-template", str((folder / TEMPLATE).resolve()), "--no-enable-prefix-caching"),
         *more,
     ]
+
+
+def disclosed(words: Sequence[str]) -> str:
+    """The command as others may run it: without this machine's paths to Python and to the chat template."""
+    return shlex.join(["python", *(TEMPLATE if word.endswith(f"/{TEMPLATE}") else word for word in words[1:])])
 
 
 def address(port: int) -> str:

@@ -1,6 +1,7 @@
 """A campaign's points as a submission: the tree of §8.1 of the rules."""
 
 import json
+import shlex
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ import yaml
 
 from harness.common import files
 from harness.common.errors import UsageError
-from harness.endpoints import client, official, scores
+from harness.endpoints import client, official, scores, server
 from harness.endpoints.campaign import Campaign, folder_of
 from harness.endpoints.client import CONFIG, EVENTS, Measured
 from harness.endpoints.disclosure import Disclosure
@@ -146,7 +147,9 @@ def write_notes(base: Path, campaign: Campaign) -> None:
     source, docs = base / "src" / IMPLEMENTATION, base / "docs"
     source.mkdir(parents=True)
     docs.mkdir()
-    told = campaign.model_dump() | {"serve": f": `{campaign.server}`" if campaign.server else ""}
+    words = server.disclosed(shlex.split(campaign.server))
+    own = campaign.server and f": `{words}`, where {server.TEMPLATE} holds `{server.PLAIN}`"
+    told = campaign.model_dump() | {"serve": own}
     files.write_text(source / "README.md", REPRODUCE.format(install=client.INSTALL, **told))
     files.write_text(docs / "README.md", DISCLOSED.format(commit=client.COMMIT))
 
