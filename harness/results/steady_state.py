@@ -20,6 +20,7 @@ from harness.loadgen.trace import Sample
 
 LEAST_S, MORE_S, FEW = 600.0, 1200.0, 32  # section 6.2: the window's issue time up to FEW in flight, and above
 LEAST = 4  # super-passes of a window: MIN_TREND_N of the rules, below which a trend means nothing
+MOST = 64  # super-passes of a test: more tell no more, and a small set would have thousands
 BAND = 0.1  # of the steady TPOT p50; super-passes at the start that are further off are the ramp
 SCATTER = {"tpot_p50": 0.05, "tpot_p90": 0.08}  # standard deviation over mean that a plateau may have
 DRIFT = 0.05  # of the level, end to end: a trend below is significant at most, not large
@@ -32,11 +33,10 @@ Window = tuple[int, int]  # super-passes: the first, and the one after the last
 
 @dataclass(frozen=True)
 class SuperPass:
-    """One pass of the data set, by issue order: when its issue began, in seconds, its output tokens and p50 and p90 in
-    milliseconds by name, `ttft_p50` for instance."""
+    """One pass of the data set, by issue order: when its issue began, in seconds, and p50 and p90 in milliseconds by
+    name, `ttft_p50` for instance."""
 
     begin_s: float
-    tokens: int
     percentiles: dict[str, float]
 
 
@@ -79,8 +79,10 @@ class SteadyState(Model):
 def found(samples: Sequence[Sample], counts: Sequence[int], size: int, least: float) -> SteadyState:
     """The steady state of a test, from its requests in the order of issue and the output tokens of each.
 
-    `size` is that of a super-pass, `least` the seconds of issue that the window has to span.
+    `size` is that of the data set, `least` the seconds of issue that the window has to span. A super-pass is one pass
+    of the set, or several where there would be more than MOST.
     """
+    size *= max(1, math.ceil(len(samples) / (MOST * size)))
     passes = super_passes(samples, counts, size)
     if not passes:
         return SteadyState(status="partial_dataset", verdict="not found", super_passes=0)
@@ -124,7 +126,7 @@ def super_passes(samples: Sequence[Sample], counts: Sequence[int], size: int) ->
         return []
     starts = range(0, len(samples) - size + 1, size)
     blocks = [(samples[at : at + size], counts[at : at + size]) for at in starts]
-    return [SuperPass(block[0].scheduled_ms / 1e3, sum(tokens), percentiles(block, tokens)) for block, tokens in blocks]
+    return [SuperPass(block[0].scheduled_ms / 1e3, percentiles(block, tokens)) for block, tokens in blocks]
 
 
 def percentiles(samples: Sequence[Sample], counts: Sequence[int]) -> dict[str, float]:
@@ -208,10 +210,11 @@ def trending(series: Sequence[float]) -> bool:
     slope = median((series[j] - series[i]) / (j - i) for i, j in pairs)
     left = ranks([value - slope * at for at, value in enumerate(series)])
     sure = NormalDist().inv_cdf(1 - ALPHA / 2)
-    total = sum((rank - fmean(left)) ** 2 for rank in left)
+    off = [rank - (count + 1) / 2 for rank in left]
+    total = sum(each**2 for each in off)
     correction = 1.0
     for lag in range(1, count - 2):
-        shared = sum((a - fmean(left)) * (b - fmean(left)) for a, b in zip(left, left[lag:], strict=False))
+        shared = sum(a * b for a, b in zip(off, off[lag:], strict=False))
         tie = shared / total if total else 0.0
         if abs(tie) > sure / math.sqrt(count):
             weight = (count - lag) * (count - lag - 1) * (count - lag - 2)

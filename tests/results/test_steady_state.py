@@ -76,6 +76,13 @@ def test_ttft_that_climbs_is_named_beside_a_steady_window() -> None:
     assert state.drifts and state.drifts["ttft_p50"] > 0.5
 
 
+def test_a_small_set_asked_a_thousand_times_is_seen_in_larger_blocks() -> None:
+    samples = run(20)
+    state = found(samples, [TOKENS] * len(samples), 4, 100)  # a thousand passes of four samples
+    assert 32 <= state.super_passes <= 64
+    assert state.verdict == "steady state" and state.official
+
+
 def test_counts_of_other_requests_tell_nothing() -> None:
     assert found(run(10), [TOKENS], SIZE, 100).status == "partial_dataset"
 
