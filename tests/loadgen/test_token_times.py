@@ -135,16 +135,25 @@ def trace(times: list[tuple[float, float]]) -> str:
         ({"tpot_ms": {"max": 30.0}}, ("longest TPOT ", " 30 ms", "beyond 20")),
         ({"ttft_ms": {"max": 30.0}}, ("longest TTFT ", " 30 ms", "beyond 20")),
         ({"latency_ms": {"max": 1e10}}, ("longest latency ", " 1e+10 ms", "beyond 8008")),
-        ({"requests_in_flight": -1.0}, "requests_in_flight is -1"),
-        ({"usage": {"cpu_percent": {"mean": -2.0, "max": 1.0}}}, "usage.cpu_percent.mean is -2"),
+        ({"requests_in_flight": -1.0}, ("requests_in_flight is -1",)),
+        ({"usage": {"cpu_percent": {"mean": -2.0, "max": 1.0}}}, ("usage.cpu_percent.mean is -2",)),
     ],
 )
-def test_numbers_that_no_test_can_have(change: dict[str, Any], words: str, tmp_path: Path) -> None:
+def test_numbers_that_no_test_can_have(change: dict[str, Any], words: tuple[str, ...], tmp_path: Path) -> None:
     summary: Summary = made.rendered(tmp_path / "run", scenario="server", server_target_qps=8.0)
     data = summary.run.performance.model_dump() if summary.run.performance else {}
     for key, value in change.items():
         data[key] = data[key] | value if isinstance(value, dict) else value
     assert tells(next(performance.impossible(Performance.model_validate(data), lasts=True)), *words)
+
+
+def test_a_metric_that_falls_is_not_impossible(tmp_path: Path) -> None:
+    summary: Summary = made.rendered(tmp_path / "run", scenario="server", server_target_qps=8.0)
+    assert summary.run.performance
+    falls = {"status": "windowable", "verdict": "drifting down", "super_passes": 9, "drifts": {"tpot_p50": -0.2}}
+    steady = {"seconds": 9.0, "share_percent": 90.0, "tokens_per_sec": 10.0, "trend": 1.2, "by_rule": falls}
+    test = Performance.model_validate(summary.run.performance.model_dump() | {"steady": steady})
+    assert list(performance.impossible(test, lasts=True)) == []
 
 
 def test_a_log_with_impossible_numbers_is_refused(tmp_path: Path) -> None:
