@@ -92,6 +92,7 @@ def called(main: Callable[[], object], *words: str) -> subprocess.CompletedProce
 
 def tells(text: str, *parts: str) -> bool:
     """Whether a line of a text has these parts in this order: what carries its meaning, however it is worded."""
+    assert all(len(part) > 1 for part in parts), "one text, taken apart by letters"
     return re.search(".*".join(map(re.escape, parts)), text) is not None
 
 
