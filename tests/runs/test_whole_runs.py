@@ -153,7 +153,7 @@ WORK = RunConfig().work
         ({"work": WORK | {"scenario": "server"}}, "other work (--scenario)"),
         ({"work": WORK | {"total_sample_count": 100}}, "other work (--total-sample-count)"),
         ({"work": WORK | {"max_new_tokens": 64}}, "other work (--max-new-tokens)"),
-        ({"others": ["others at work"]}, "B: others at work"),
+        ({"background_load": ["others at work"]}, "B: others at work"),
         ({"machine": ["card"]}, "other machines"),
         ({"valid": False}, "INVALID"),
         ({"passed": False}, "the accuracy gate failed"),
