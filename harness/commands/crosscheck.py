@@ -25,7 +25,7 @@ from harness.config.cli import prepare
 from harness.config.run import RunConfig
 from harness.endpoints import client
 from harness.endpoints.campaign import Campaign
-from harness.endpoints.official import Point, Seeds
+from harness.endpoints.official import Point, SeedSet
 from harness.engines import discovery
 from harness.results.summary import Summary
 from harness.workloads import cnn_dailymail
@@ -157,7 +157,7 @@ def reference_client(load: CrosscheckLoad) -> list[str]:
     )
     point, place = Point(load.concurrency, "", 1.0), load.folder / "reference"
     place.mkdir()
-    settings = client.config(campaign, point, Seeds("", 1, 1, 1, ()), load.requests, place, load.prompts)
+    settings = client.config(campaign, point, SeedSet("", 1, 1, 1, ()), load.requests, place, load.prompts)
     settings["model_params"]["max_new_tokens"] = load.tokens
     files.write_text(place / "given.yaml", yaml.safe_dump(settings, sort_keys=False))
     return ["inference-endpoint", "benchmark", "from-config", "-c", str(place / "given.yaml")]

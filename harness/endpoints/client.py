@@ -16,7 +16,7 @@ from harness.common import files
 from harness.common.errors import EndpointError, UsageError
 from harness.config import mlperf
 from harness.endpoints.campaign import Campaign, Target
-from harness.endpoints.official import Point, Seeds
+from harness.endpoints.official import Point, SeedSet
 from harness.submission import checker
 from harness.sweep.experiment import end
 from harness.workloads.cnn_dailymail import Article
@@ -65,7 +65,7 @@ def write_prompts(path: Path, articles: Sequence[Article]) -> None:
     files.write_text(path, "".join(json.dumps(record) + "\n" for record in records))
 
 
-def config(campaign: Campaign, point: Point, seeds: Seeds, samples: int, folder: Path, prompts: Path | None) -> Any:
+def config(campaign: Campaign, point: Point, seeds: SeedSet, samples: int, folder: Path, prompts: Path | None) -> Any:
     """The client's configuration of a point, with so many samples to issue."""
     warm_up = {"enabled": True, "n_requests": 2 * point.concurrency, "salt": True, "drain": True}
     return requests(campaign, f"r{point.concurrency}", prompts, point.accuracy, folder) | {
@@ -158,7 +158,7 @@ def long_enough(campaign: Campaign, point: Point, measured: Measured) -> bool:
     return measured.seconds >= campaign.length(point)
 
 
-def measure(campaign: Campaign, point: Point, seeds: Seeds, folder: Path, prompts: Path | None) -> Measured:
+def measure(campaign: Campaign, point: Point, seeds: SeedSet, folder: Path, prompts: Path | None) -> Measured:
     """A point measured for as long as it has to be: the client is told how many samples, so a trial finds its speed."""
     short = Point(point.concurrency, point.region, point.seconds)
     trial = config(campaign, short, seeds, max(WAVES * point.concurrency, 16), folder, prompts)

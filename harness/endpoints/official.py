@@ -75,7 +75,7 @@ def placed(level: int, regions: Any) -> tuple[str, float]:
 
 
 @dataclass(frozen=True)
-class Seeds:
+class SeedSet:
     """A published set of seeds, and the cohorts that may take it."""
 
     name: str
@@ -85,13 +85,13 @@ class Seeds:
     cohorts: tuple[str, ...]
 
 
-def seeds(name: str | None = None) -> Seeds:
+def seeds(name: str | None = None) -> SeedSet:
     """The published set of that name, or the last. Raises UsageError where there is none of it."""
     published = package().seed_sets.load_seed_sets()
     if name is not None and name not in published:
         raise UsageError(f"--seed-set {name}: published are {', '.join(published)}.")
     found = published[name] if name is not None else list(published.values())[-1]
-    return Seeds(name=found.id, cohorts=found.cohorts, **found.seeds)
+    return SeedSet(name=found.id, cohorts=found.cohorts, **found.seeds)
 
 
 def check(tree: Path) -> list[Finding]:

@@ -16,7 +16,7 @@ from harness.endpoints import client, official, scores, server
 from harness.endpoints.campaign import Campaign, folder_of
 from harness.endpoints.client import CONFIG, EVENTS, Measured
 from harness.endpoints.disclosure import Disclosure
-from harness.endpoints.official import Point, Seeds
+from harness.endpoints.official import Point, SeedSet
 from harness.workloads.cnn_dailymail import Article
 
 IMPLEMENTATION = "llama31-mlperf"
@@ -50,7 +50,7 @@ def done(root: Path, campaign: Campaign) -> list[Done]:
 
 
 def build(
-    root: Path, campaign: Campaign, about: Disclosure, seeds: Seeds, articles: Sequence[Article], out: Path
+    root: Path, campaign: Campaign, about: Disclosure, seeds: SeedSet, articles: Sequence[Article], out: Path
 ) -> Path:
     """Writes the submission below `out`; its folder. Raises UsageError where that is there already."""
     base = out / about.submission.organisation / about.submission.submission_id
@@ -84,7 +84,7 @@ def described_system(campaign: Campaign, about: Disclosure, share: float) -> dic
     return {name: value for name, value in about.system.items() if value != ""} | declared | {"tps_utilization": share}
 
 
-def disclosed(campaign: Campaign, about: Disclosure, seeds: Seeds, each: Done) -> dict[str, Any]:
+def disclosed(campaign: Campaign, about: Disclosure, seeds: SeedSet, each: Done) -> dict[str, Any]:
     """point.yaml of a point."""
     point, told = each.point, about.submission
     return {
