@@ -86,7 +86,8 @@ def measured(weight: int, flags: Sequence[str], folder: Path) -> Summary:
     """One Server test of run.py, with this weight of a request that has no first token."""
     weighed = f"import harness.engines.discovery as rule; rule.UNSTARTED_WEIGHT = {weight}"
     code = f"{weighed}; import runpy; runpy.run_path('run.py', run_name='__main__')"
-    subprocess.run([sys.executable, "-c", code, *flags, "--results-dir", str(folder)], check=True, cwd=ROOT)
+    words = [sys.executable, "-c", code, *flags, "--results-dir", str(folder)]
+    subprocess.run(words, check=True, cwd=ROOT, stdout=sys.stderr)
     return read(folder / "latest" / "summary.json", Summary)
 
 
