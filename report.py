@@ -3,9 +3,7 @@
 import harness.common.interrupts  # noqa: F401
 
 # isort: split
-import sys
-
 from harness.commands.report import main
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,15 +1,37 @@
-"""The command: what a LoadGen log says, as JSON. `python util_logs.py LOG_DIR`; for programs, the names below."""
+"""The command: what a LoadGen log says, as JSON. `python util_logs.py LOG_DIR`; for programs, the names below.
+
+It needs no package: any Python 3.11 reads logs.
+"""
 
 import harness.common.interrupts  # noqa: F401
 
 # isort: split
+import signal
 import sys
+from pathlib import Path
 
-from harness.commands.logs import main
-from harness.loadgen.log import Latency, LogError, TestResult, read
+from harness.common.errors import UsageError, ends_in_one_line
+from harness.common.interrupts import interruptible
+from harness.loadgen.log import Latency, LogError, TestResult, as_json, read
 from harness.loadgen.trace import Sample, read_trace
 
 __all__ = ["Latency", "LogError", "Sample", "TestResult", "read", "read_trace"]
+USAGE = "usage: python util_logs.py LOG_DIR   (a folder with mlperf_log_detail.txt)"
+
+
+def main(words: list[str]) -> None:
+    """As `python -m harness logs`."""
+    interruptible()
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # as in `... | head`
+    if words in (["-h"], ["--help"]):
+        print(USAGE)
+        return
+    with ends_in_one_line():
+        if len(words) != 1 or words[0].startswith("-"):
+            given = f"not {len(words)}" if not words[1:] else f"not {len(words)} of them"
+            raise UsageError(f"name one folder, {given}; {USAGE}")
+        print(as_json(Path(words[0])))
+
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main(sys.argv[1:])

@@ -16,6 +16,7 @@ import harness.common.interrupts  # noqa: F401
 # From the ground up; the packages of one floor do not import each other.
 FLOORS = (
     ("common",),
+    ("terminal",),
     ("config",),
     ("runs",),
     ("engines",),

@@ -3,40 +3,35 @@
 import harness.common.environment  # noqa: F401
 
 # isort: split
-import sys
+from collections.abc import Mapping
 from importlib import import_module
+from typing import Any, NoReturn
 
 from harness.commands import COMMANDS
 from harness.common.coerce import did_you_mean
-from harness.common.errors import BAD_INPUT, DONE
-from harness.common.system import NAME, program
+from harness.common.system import NAME
+from harness.terminal.command import HELP, Group, start
 
 
-def main() -> int | None:
-    """Runs the sub-command that is named; its own flags follow. Returns the exit code."""
-    words = sys.argv[1:]
-    if words == ["--version"]:
-        print(program())
-        return DONE
-    if words[:1] in ([], ["-h"], ["--help"]):
-        print(usage())
-        return DONE if words else BAD_INPUT
-    if words[0] not in COMMANDS:
-        print(
-            f"error: no command {words[0]!r:.60}{did_you_mean(words[0], list(COMMANDS))}\n\n{usage()}", file=sys.stderr
-        )
-        return BAD_INPUT
-    sys.argv = [f"{NAME} {words[0]}", *words[1:]]
-    code: int | None = import_module(COMMANDS[words[0]].module).main()
-    return code
+class Application(Group):
+    """All sub-commands; the module of one is imported when it is called."""
+
+    def about(self) -> Mapping[str, str]:
+        return {name: each.about for name, each in COMMANDS.items()}
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in COMMANDS:
+            ctx.fail(f"no command {cmd_name!r:.60}{did_you_mean(cmd_name, list(COMMANDS))}")
+        return import_module(COMMANDS[cmd_name].module).command
 
 
-def usage() -> str:
-    """What there is, a line each."""
-    wide = max(map(len, COMMANDS))
-    lines = [f"  {name:{wide}}  {command.about}" for name, command in COMMANDS.items()]
-    return "\n".join([f"usage: {NAME} COMMAND [-h] ...   or --version", "", *lines])
+def main() -> NoReturn:
+    """Runs the sub-command that is named; its own flags follow."""
+    start(Application(help="Llama-3.1-8B by MLPerf's rules.", context_settings=HELP), NAME)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

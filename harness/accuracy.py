@@ -1,8 +1,6 @@
-"""`python -m harness.accuracy`, an older name of harness.evaluation.accuracy."""
+"""`python -m harness.accuracy`, an older name of `python -m harness accuracy`."""
 
-import sys
-
-from harness.evaluation.accuracy import main
+from harness.commands.accuracy import main
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,8 +1,6 @@
-"""`python -m harness.quantize`, an older name of harness.quantization.quantize."""
+"""`python -m harness.quantize`, an older name of `python -m harness quantize`."""
 
-import sys
-
-from harness.quantization.quantize import main
+from harness.commands.quantize import main
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,8 +1,6 @@
-"""`python -m harness.workload_samples`, an older name of harness.workloads.custom."""
+"""`python -m harness.workload_samples`, an older name of `python -m harness workloads`."""
 
-import sys
-
-from harness.workloads.custom import main
+from harness.commands.workloads import main
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

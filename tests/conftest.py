@@ -18,7 +18,7 @@ import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
-from harness.config import cli
+from harness.terminal import start
 from tests.warm import Started, Warm, cold
 
 settings.register_profile("busy", deadline=None)  # how long an example takes is the machine's business
@@ -84,7 +84,7 @@ def called(main: Callable[[], object], *words: str) -> subprocess.CompletedProce
     out, err = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
         patch.setattr(sys, "argv", list(words))
-        patch.setattr(cli, "in_utf8", lambda: None)  # which may start the command over
+        patch.setattr(start, "in_utf8", lambda: None)  # which may start the command over
         with pytest.raises(SystemExit) as end:
             main()
     return subprocess.CompletedProcess(words, end.value.code or 0, out.getvalue(), err.getvalue())  # type: ignore[arg-type]

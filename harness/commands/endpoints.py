@@ -3,23 +3,24 @@
 import harness.common.environment  # noqa: F401
 
 # isort: split
-import argparse
 import contextlib
 import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, NoReturn
+
+import typer
 
 from harness.common import files, processes
-from harness.common.errors import DONE, NOT_ACCEPTED, Arguments, UsageError, ends_in_one_line
+from harness.common.errors import DONE, NOT_ACCEPTED, UsageError
 from harness.common.markdown import number
 from harness.common.paths import ROOT
 from harness.common.system import System, facts
 from harness.config import mlperf
-from harness.config.cli import prepare
 from harness.endpoints import campaign, client, disclosure, inference, official, rehearsal, server, tree
 from harness.endpoints.campaign import Campaign, Target
 from harness.endpoints.official import Point
@@ -27,107 +28,75 @@ from harness.results.summary import Summary
 from harness.runs import names
 from harness.runs.folder import facts_of
 from harness.submission import description
+from harness.terminal.command import make_command, make_group, start
 from harness.workloads import cnn_dailymail
 from harness.workloads.cnn_dailymail import Article
 
 HIGHEST, PORT = 1024, 8000
-DEMO = "demo"
+
+# The points of a curve.
+Lowest = Annotated[int, typer.Option("--c-min", metavar="N", help="Lowest concurrency, 1 to 32.")]
+Highest = Annotated[int, typer.Option("--c-max", metavar="N", help="Highest, above 32.")]
+Points = Annotated[int, typer.Option("--points", metavar="N", help="7 to 32.")]
+# Whom the client asks, and what.
+Endpoints = Annotated[
+    list[str] | None, typer.Option("--endpoint", metavar="URL", help="Of a running server [vLLM's, started here].")
+]
+Port = Annotated[int, typer.Option("--port", metavar="N", help="Of the server started here.")]
+Serve = Annotated[str, typer.Option("--serve", metavar="FLAGS", help="Further flags of that server, as one word.")]
+Model = Annotated[
+    str, typer.Option("--model", metavar="MODEL", help="As the server names it; of one started here, a path or a name.")
+]
+Tokenizer = Annotated[
+    str | None, typer.Option("--tokenizer", metavar="MODEL", help="A folder or a name, for token counts [--model].")
+]
+Dataset = Annotated[
+    Path | None, typer.Option("--dataset-path", metavar="FILE", help="MLPerf's cnn_eval.json [the client's own].")
+]
+Program = Annotated[str, typer.Option("--client", metavar="PROGRAM", help=client.INSTALL)]
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Of what is measured.")]
+Output = Annotated[Path, typer.Option("--out", metavar="DIR", help="A new folder for the submission.")]
 
 
-def main() -> int:
-    prepare()
-    flags, rest = parser().parse_known_args()
-    if rest and flags.command is not rehearse:
-        parser().error(f"unrecognized arguments: {' '.join(rest)}")
-    with ends_in_one_line():
-        flags.rest = rest
-        code: int = flags.command(flags)
-        return code
-    return DONE
+@dataclass(frozen=True)
+class Asking:
+    """Whom the client asks: a running server, or one that is started here."""
+
+    folder: Path
+    endpoint: Sequence[str]
+    port: int
+    serve: str
+    model: str
+    tokenizer: str | None
+    dataset_path: Path | None
+    client: str
+
+    def target(self, articles: Sequence[Article]) -> dict[str, Any]:
+        """By the fields of Target. Raises UsageError."""
+        if self.endpoint and self.serve:
+            raise UsageError("--serve is for a server that is started here: leave out --endpoint.")
+        words = [] if self.endpoint else server.command(self.model, self.port, self.folder, shlex.split(self.serve))
+        return {
+            "endpoints": [url.rstrip("/").removesuffix("/v1") for url in self.endpoint or [server.address(self.port)]],
+            "server": shlex.join(words),
+            "model": self.model,
+            "tokenizer": self.tokenizer or self.model,
+            "dataset": str(self.dataset_path.resolve()) if self.dataset_path else None,
+            "samples": len(articles) or official.SAMPLES,
+            "client": client.program(self.client),
+        }
+
+    def served(self, target: Target) -> contextlib.AbstractContextManager[None]:
+        """The server of the target for as long as it is measured, if it is started here."""
+        if not target.server:
+            return contextlib.nullcontext()
+        print(f"starting vLLM's server at {target.endpoints[0]}: {self.folder / server.LOG}", flush=True)
+        return server.serving(shlex.split(target.server), self.port, self.folder)
 
 
-def parser() -> argparse.ArgumentParser:
-    top = Arguments(prog="llama31-mlperf endpoints", description="MLPerf Endpoints v1.0 from its points to its check.")
-    commands = top.add_subparsers(required=True, metavar="COMMAND")
-
-    def command(name: str, about: str, does: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
-        found: argparse.ArgumentParser = commands.add_parser(name, help=about, description=about)
-        found.set_defaults(command=does)
-        return found
-
-    add = command("plan", "the points, their regions and least minutes", plan)
-    curve(add)
-    add = command("rehearse", "this runner's curve, and the rules it would break; other flags go to run.py", rehearse)
-    curve(add)
-    add.add_argument("--run", metavar="RUN", help="judge this finished run instead: a path, latest, an id or a label")
-    add.add_argument("--seconds", type=float, help="of each level; default: what the rules ask for")
-    add.add_argument("--results-dir", type=Path, default=Path("results"))
-    add = command("describe", "a description of this machine for the submission, to be completed", describe)
-    add.add_argument("--out", type=Path, default=Path("endpoints-system.yaml"), metavar="FILE.yaml")
-    add.add_argument("--framework", default="vLLM", help="the server's name and version")
-    add = command("run", "the official client at each point; what is measured already stays", measure)
-    add.add_argument("folder", type=Path, metavar="DIR")
-    curve(add)
-    asking(add)
-    add.add_argument("--seconds", type=float, help="of each point, for a rehearsal; default: what the rules ask for")
-    add.add_argument("--seed-set", metavar="ID", help="a published one [the last]")
-    add = command("inference", "the official client in a scenario of MLPerf Inference v6.1", measure_scenario)
-    add.add_argument("folder", type=Path, metavar="DIR")
-    add.add_argument("--scenario", choices=list(inference.LOADS), required=True)
-    add.add_argument("--target-qps", type=float, required=True, metavar="X", help="sent; Offline: expected")
-    asking(add)
-    add.add_argument("--seconds", type=float, default=mlperf.MIN_DURATION_S, help="at least; MLPerf's 600 unless given")
-    add = command("inference-build", "those scenarios as a submission; `submission check` is next", build_inference)
-    add.add_argument("folder", type=Path, metavar="DIR")
-    add.add_argument("--system", type=Path, required=True, metavar="SYSTEM.json", help="of `submission system`")
-    add.add_argument("--submitter", required=True, metavar="NAME")
-    add.add_argument("--division", choices=("open", "closed"), default="open")
-    add.add_argument("--out", type=Path, required=True, metavar="DIR")
-    add = command("build", "the measured points as a submission", build)
-    add.add_argument("folder", type=Path, metavar="DIR")
-    add.add_argument("--system", type=Path, required=True, metavar="FILE.yaml", help="of `describe`, completed")
-    add.add_argument("--out", type=Path, required=True, metavar="DIR")
-    add = command("check", "the official checker on a submission", check)
-    add.add_argument("folder", type=Path, metavar="DIR")
-    return top
-
-
-def curve(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--c-min", type=int, default=1, metavar="N", help="lowest concurrency, 1 to 32 [1]")
-    parser.add_argument("--c-max", type=int, default=HIGHEST, metavar="N", help=f"highest, above 32 [{HIGHEST}]")
-    parser.add_argument("--points", type=int, default=official.FEWEST + 1, metavar="N", help="7 to 32 [8]")
-
-
-def asking(parser: argparse.ArgumentParser) -> None:
-    """Whom the client asks, and what."""
-    parser.add_argument("--endpoint", action="append", metavar="URL", help="of a running server [vLLM's, started here]")
-    parser.add_argument("--port", type=int, default=PORT, metavar="N", help=f"of the server started here [{PORT}]")
-    parser.add_argument("--serve", default="", metavar="FLAGS", help="further flags of that server, as one word")
-    parser.add_argument("--model", required=True, help="as the server names it; of one started here, a path or a name")
-    parser.add_argument("--tokenizer", help="a folder or a name, for token counts [--model]")
-    parser.add_argument("--dataset-path", type=Path, metavar="FILE", help="MLPerf's cnn_eval.json [the client's own]")
-    parser.add_argument("--client", default="inference-endpoint", metavar="PROGRAM", help=client.INSTALL)
-
-
-def target(flags: argparse.Namespace, articles: Sequence[Article]) -> dict[str, Any]:
-    """What the flags of `asking` say, by the fields of Target."""
-    if flags.endpoint and flags.serve:
-        raise UsageError("--serve is for a server that is started here: leave out --endpoint.")
-    words = [] if flags.endpoint else server.command(flags.model, flags.port, flags.folder, shlex.split(flags.serve))
-    return {
-        "endpoints": [url.rstrip("/").removesuffix("/v1") for url in flags.endpoint or [server.address(flags.port)]],
-        "server": shlex.join(words),
-        "model": flags.model,
-        "tokenizer": flags.tokenizer or flags.model,
-        "dataset": str(flags.dataset_path.resolve()) if flags.dataset_path else None,
-        "samples": len(articles) or official.SAMPLES,
-        "client": client.program(flags.client),
-    }
-
-
-def plan(flags: argparse.Namespace) -> int:
-    points = official.points(flags.c_min, flags.c_max, flags.points)
-    print(table(points))
+def plan(c_min: Lowest = 1, c_max: Highest = HIGHEST, points: Points = official.FEWEST + 1) -> int:
+    """The points, their regions and least minutes."""
+    print(table(official.points(c_min, c_max, points)))
     return DONE
 
 
@@ -148,17 +117,33 @@ def table(points: list[Point]) -> str:
     return "\n".join(rows)
 
 
-def rehearse(flags: argparse.Namespace) -> int:
-    run = flags.run or curve_of_ours(flags)
-    (folder, *_) = names.named(run, flags.results_dir)
+def rehearse(
+    context: typer.Context,
+    c_min: Lowest = 1,
+    c_max: Highest = HIGHEST,
+    points: Points = official.FEWEST + 1,
+    run: Annotated[
+        str | None,
+        typer.Option(metavar="RUN", help="Judge this finished run instead: a path, latest, an id or a label."),
+    ] = None,
+    seconds: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="Of each level; unset: what the rules ask for.")
+    ] = None,
+    results_dir: Annotated[Path, typer.Option(metavar="PATH", help="Where runs are.")] = Path("results"),
+) -> int:
+    """This runner's curve, and the rules it would break; other flags go to run.py."""
+    if run and context.args:
+        raise UsageError(f"--run judges a finished run, which takes no {context.args[0]}.")
+    run = run or curve_of_ours(official.points(c_min, c_max, points), seconds, results_dir, context.args)
+    (folder, *_) = names.named(run, results_dir)
     summary = files.read(folder / "summary.json", Summary)
     levels = rehearsal.tested(summary)
     print(
         f"{folder}: MLPerf Endpoints takes the official client's measurements alone. Of this curve its rules would say:"
     )
-    points = rehearsal.placed(levels)
-    tests = rehearsal.measured(folder, levels, points, facts_of(folder).plan.samples)
-    found = list(rehearsal.breaches(summary, levels, points, tests))
+    placed = rehearsal.placed(levels)
+    tests = rehearsal.measured(folder, levels, placed, facts_of(folder).plan.samples)
+    found = list(rehearsal.breaches(summary, levels, placed, tests))
     print("\n".join(f"  {line}" for line in found) or "  nothing")
     for probe, test in zip(levels, tests, strict=True):
         user = number(probe.tokens_per_sec_per_user) if probe.tokens_per_sec_per_user else "unknown"
@@ -175,13 +160,12 @@ def rehearse(flags: argparse.Namespace) -> int:
     return DONE
 
 
-def curve_of_ours(flags: argparse.Namespace) -> str:
+def curve_of_ours(points: list[Point], seconds: float | None, results_dir: Path, further: Sequence[str]) -> str:
     """Runs the benchmark at the points; the finished run."""
-    points = official.points(flags.c_min, flags.c_max, flags.points)
-    seconds = flags.seconds or max(point.seconds for point in points)
+    seconds = seconds or max(point.seconds for point in points)
     levels = ",".join(str(point.concurrency) for point in points)
     command = [sys.executable, "-m", "harness", "run", "--concurrency", levels, "--min-duration", f"{seconds:g}"]
-    command += ["--results-dir", str(flags.results_dir), *flags.rest]
+    command += ["--results-dir", str(results_dir), *further]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     ended = subprocess.run(command, env=environment)
     if ended.returncode:
@@ -189,38 +173,57 @@ def curve_of_ours(flags: argparse.Namespace) -> str:
     return "latest"
 
 
-def describe(flags: argparse.Namespace) -> int:
-    if flags.out.exists():
-        raise UsageError(f"--out {flags.out} is already there, maybe completed by hand: choose another.")
+def describe(
+    out: Annotated[Path, typer.Option(metavar="FILE.yaml", help="Where it is written.")] = Path(
+        "endpoints-system.yaml"
+    ),
+    framework: Annotated[str, typer.Option(metavar="NAME", help="The server's name and version.")] = "vLLM",
+) -> int:
+    """A description of this machine for the submission, to be completed."""
+    if out.exists():
+        raise UsageError(f"--out {out} is already there, maybe completed by hand: choose another.")
     machine = System.model_validate(facts())
-    files.write_text(flags.out, disclosure.drafted(machine, flags.framework, official.seeds().cohorts[-1]))
-    print(f"{flags.out}: complete what is empty in it.")
+    files.write_text(out, disclosure.drafted(machine, framework, official.seeds().cohorts[-1]))
+    print(f"{out}: complete what is empty in it.")
     return DONE
 
 
-def measure(flags: argparse.Namespace) -> int:
+def measure(
+    folder: Folder,
+    model: Model,
+    c_min: Lowest = 1,
+    c_max: Highest = HIGHEST,
+    points: Points = official.FEWEST + 1,
+    endpoint: Endpoints = None,
+    port: Port = PORT,
+    serve: Serve = "",
+    tokenizer: Tokenizer = None,
+    dataset_path: Dataset = None,
+    program: Program = "inference-endpoint",
+    seconds: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", help="Of each point, for a rehearsal; unset: what the rules ask for."),
+    ] = None,
+    seed_set: Annotated[str | None, typer.Option(metavar="ID", help="A published one [the last].")] = None,
+) -> int:
+    """The official client at each point; what is measured already stays."""
     processes.install_signal_handlers()  # the client does not outlive this command
-    seeds = official.seeds(flags.seed_set)
-    articles = stored(flags.dataset_path)
+    asking = Asking(folder, endpoint or (), port, serve, model, tokenizer, dataset_path, program)
+    seeds = official.seeds(seed_set)
+    articles = stored(dataset_path)
     given = Campaign(
-        **target(flags, articles),
-        c_min=flags.c_min,
-        c_max=flags.c_max,
-        points=flags.points,
-        seconds=flags.seconds,
-        seed_set=seeds.name,
+        **asking.target(articles), c_min=c_min, c_max=c_max, points=points, seconds=seconds, seed_set=seeds.name
     )
-    points = given.levels
-    campaign.opened(flags.folder, given)
-    prompts = prompts_in(flags.folder, articles)
-    done = {point: found for point in points if (found := measured_before(flags.folder, given, point))}
-    with served(flags, given) if len(done) < len(points) else contextlib.nullcontext():
-        for place, point in enumerate(points, 1):
-            shown = f"{place} of {len(points)}: concurrency {point.concurrency:,}"
+    levels = given.levels
+    campaign.opened(folder, given)
+    prompts = prompts_in(folder, articles)
+    done = {point: found for point in levels if (found := measured_before(folder, given, point))}
+    with asking.served(given) if len(done) < len(levels) else contextlib.nullcontext():
+        for place, point in enumerate(levels, 1):
+            shown = f"{place} of {len(levels)}: concurrency {point.concurrency:,}"
             if point not in done:
                 print(f"{shown}: at least {given.length(point):,.0f} s", flush=True)
-                folder = campaign.folder_of(flags.folder, point)
-                done[point] = client.measure(given, point, seeds, folder, prompts)
+                done[point] = client.measure(given, point, seeds, campaign.folder_of(folder, point), prompts)
             left = done[point]
             failed = f", {left.n_samples_failed:,} FAILED" if left.n_samples_failed else ""
             print(f"{shown}: {left.n_samples_completed:,} requests in {left.seconds:,.1f} s{failed}", flush=True)
@@ -233,37 +236,54 @@ def measured_before(root: Path, given: Campaign, point: Point) -> client.Measure
     return left if left and client.long_enough(given, point, left) else None
 
 
-def served(flags: argparse.Namespace, given: Target) -> contextlib.AbstractContextManager[None]:
-    """The server of a campaign for as long as it is measured, if it has one of its own."""
-    if not given.server:
-        return contextlib.nullcontext()
-    print(f"starting vLLM's server at {given.endpoints[0]}: {flags.folder / server.LOG}", flush=True)
-    return server.serving(shlex.split(given.server), flags.port, flags.folder)
-
-
-def measure_scenario(flags: argparse.Namespace) -> int:
+def measure_scenario(
+    folder: Folder,
+    scenario: Annotated[
+        Literal["offline", "server", "interactive"],
+        typer.Option(metavar="|".join(inference.LOADS), help="The scenario."),
+    ],
+    target_qps: Annotated[float, typer.Option(metavar="X", help="Sent; Offline: expected.")],
+    model: Model,
+    endpoint: Endpoints = None,
+    port: Port = PORT,
+    serve: Serve = "",
+    tokenizer: Tokenizer = None,
+    dataset_path: Dataset = None,
+    program: Program = "inference-endpoint",
+    seconds: Annotated[
+        float, typer.Option(metavar="SECONDS", help="At least; MLPerf's 600 unless given.")
+    ] = mlperf.MIN_DURATION_S,
+) -> int:
+    """The official client in a scenario of MLPerf Inference v6.1."""
     processes.install_signal_handlers()
-    if not (flags.target_qps > 0 and flags.seconds > 0):
+    if not (target_qps > 0 and seconds > 0):
         raise UsageError("--target-qps and --seconds take numbers above 0.")
-    articles = stored(flags.dataset_path)
-    rates = {"scenario": flags.scenario, "target_qps": flags.target_qps, "seconds": flags.seconds}
-    test = inference.ScenarioTest(**target(flags, articles), **rates)
-    flags.folder.mkdir(parents=True, exist_ok=True)
-    with served(flags, test):
-        print(f"{flags.scenario}: at least {test.seconds:,.0f} s", flush=True)
-        left = inference.measure(test, flags.folder, prompts_in(flags.folder, articles))
-    print(f"{flags.scenario}: {left.n_samples_completed:,} requests in {left.seconds:,.1f} s, {left.rate:.4g} a second")
+    asking = Asking(folder, endpoint or (), port, serve, model, tokenizer, dataset_path, program)
+    articles = stored(dataset_path)
+    test = inference.ScenarioTest(**asking.target(articles), scenario=scenario, target_qps=target_qps, seconds=seconds)
+    folder.mkdir(parents=True, exist_ok=True)
+    with asking.served(test):
+        print(f"{scenario}: at least {test.seconds:,.0f} s", flush=True)
+        left = inference.measure(test, folder, prompts_in(folder, articles))
+    print(f"{scenario}: {left.n_samples_completed:,} requests in {left.seconds:,.1f} s, {left.rate:.4g} a second")
     return DONE
 
 
-def build_inference(flags: argparse.Namespace) -> int:
-    tests = inference.measured_in(flags.folder)
-    about = description.completed(description.read(flags.system), flags.submitter, flags.division, ["datacenter"])
+def build_inference(
+    folder: Folder,
+    system: Annotated[Path, typer.Option(metavar="SYSTEM.json", help="Of `submission system`.")],
+    submitter: Annotated[str, typer.Option(metavar="NAME", help="Who submits.")],
+    out: Output,
+    division: Annotated[
+        Literal["open", "closed"], typer.Option(metavar="open|closed", help="MLPerf's division.")
+    ] = "open",
+) -> int:
+    """Those scenarios as a submission; `submission check` is next."""
+    tests = inference.measured_in(folder)
+    about = description.completed(description.read(system), submitter, division, ["datacenter"])
     articles = stored(Path(tests[0].dataset) if tests[0].dataset else None)
-    base = inference.build(flags.folder, tests, articles, about, flags.system.stem, flags.out)
-    print(
-        f"{base}: {', '.join(test.load.folder for test in tests)}; `submission check {flags.out} --version 6.1` is next"
-    )
+    base = inference.build(folder, tests, articles, about, system.stem, out)
+    print(f"{base}: {', '.join(test.load.folder for test in tests)}; `submission check {out} --version 6.1` is next")
     return DONE
 
 
@@ -280,28 +300,49 @@ def stored(path: Path | None) -> list[Article]:
     return cnn_dailymail.stored(path, "--dataset-path") if path else []
 
 
-def build(flags: argparse.Namespace) -> int:
-    found = campaign.read(flags.folder)
-    about = disclosure.read(flags.system)
+def build(
+    folder: Folder,
+    system: Annotated[Path, typer.Option(metavar="FILE.yaml", help="Of `describe`, completed.")],
+    out: Output,
+) -> int:
+    """The measured points as a submission."""
+    found = campaign.read(folder)
+    about = disclosure.read(system)
     articles = stored(Path(found.dataset) if found.dataset else None)
-    base = tree.build(flags.folder, found, about, official.seeds(found.seed_set), articles, flags.out)
+    base = tree.build(folder, found, about, official.seeds(found.seed_set), articles, out)
     print(f"{base}: {len(found.levels)} points; `endpoints check {base}` is next")
     return DONE
 
 
-def check(flags: argparse.Namespace) -> int:
-    if not flags.folder.is_dir():
-        raise UsageError(f"{flags.folder}: no such folder.")
-    found = official.check(flags.folder)
+def check(folder: Annotated[Path, typer.Argument(metavar="DIR", help="The submission.")]) -> int:
+    """The official checker on a submission."""
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: no such folder.")
+    found = official.check(folder)
     shown = [each for each in found if each.severity != "info"]
     for each in sorted(shown, key=lambda each: each.severity):
         print(f"{each.severity}: {each.rule}: {each.text}")
     errors = sum(each.severity == "error" for each in found)
     passed = len(found) - len(shown)
     verdict = f"not accepted: {errors} errors" if errors else "accepted, no error"
-    print(f"{flags.folder}: {passed} checks passed, {len(shown) - errors} warnings; {verdict}")
+    print(f"{folder}: {passed} checks passed, {len(shown) - errors} warnings; {verdict}")
     return NOT_ACCEPTED if errors else DONE
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+command = make_group(
+    "MLPerf Endpoints v1.0 from its points to its check.",
+    {
+        "plan": make_command(plan),
+        "rehearse": make_command(rehearse, hands_on=True),
+        "describe": make_command(describe),
+        "run": make_command(measure),
+        "inference": make_command(measure_scenario),
+        "inference-build": make_command(build_inference),
+        "build": make_command(build),
+        "check": make_command(check),
+    },
+)
+
+
+def main() -> NoReturn:
+    start(command)

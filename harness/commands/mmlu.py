@@ -1,22 +1,24 @@
 """MMLU on the same engine, from flags to report. `python mmlu.py --help` lists the flags."""
 
-import harness.common.interrupts  # noqa: F401
+import harness.common.environment  # noqa: F401
 
 # isort: split
 from typing import NoReturn
 
-from harness.config.cli import run_command
+from harness.config.cli import config_command
 from harness.mmlu.config import MMLUConfig
+from harness.terminal.command import start
 
 DESCRIPTION = "Evaluate a model on MMLU with vLLM: 57 subjects, answers by the likelihood of A to D."
 
 
 def evaluation_run(config: MMLUConfig) -> NoReturn:
     """Runs the evaluation in a folder of its own; ends the process with the exit code."""
-    from harness.common import processes, progress, secrets
+    from harness.common import processes, secrets
     from harness.mmlu import evaluation
     from harness.runs import ending
     from harness.runs import folder as results
+    from harness.terminal import progress
     from harness.tracking import launch
 
     processes.install_signal_handlers()
@@ -33,5 +35,8 @@ def evaluation_run(config: MMLUConfig) -> NoReturn:
         ending.exit(code, log, secrets.values(config.engine_args))
 
 
-def main() -> None:
-    run_command(MMLUConfig, evaluation_run, DESCRIPTION)
+command = config_command(MMLUConfig, evaluation_run, DESCRIPTION)
+
+
+def main() -> NoReturn:
+    start(command)

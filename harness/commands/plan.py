@@ -6,44 +6,56 @@ import harness.common.environment  # noqa: F401
 import csv
 import math
 from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
 
 from harness.common import files
-from harness.common.errors import DONE, Arguments, UsageError, ends_in_one_line, why
+from harness.common.errors import DONE, UsageError, why
 from harness.common.markdown import number
 from harness.common.reading import read_text
-from harness.config.cli import prepare
 from harness.results import replicas
 from harness.results.replicas import CurvePoint, Fleet
 from harness.results.summary import Summary
 from harness.runs import names
+from harness.terminal.command import make_command, start
 
 LARGEST_FILE = 2**26  # bytes of a traffic file: some years by minute
 MOST_MINUTES = 60 * 24 * 366
 
 
-def main() -> int:
-    prepare()
-    parser = Arguments(prog="llama31-mlperf plan", description=(__doc__ or "").partition(":")[0] + ".")
-    parser.add_argument("run", metavar="RUN", help="a run with a curve: a path, latest, a run's id or label")
-    traffic = parser.add_mutually_exclusive_group(required=True)
-    traffic.add_argument("--peak", type=float, metavar="N", help="requests/s in the busiest minute of every hour")
-    traffic.add_argument(
-        "--traffic", type=Path, metavar="FILE.csv", help="a line a minute, its last column the requests in it"
-    )
-    parser.add_argument("--headroom", type=float, default=0.1, metavar="SHARE", help="of a replica's rate, kept free")
-    parser.add_argument("--price-per-hour", type=float, metavar="X", help="of one replica, in any currency")
-    parser.add_argument("--results-dir", type=Path, default=Path("results"), help="where RUN is looked for")
-    args = parser.parse_args()
-    with ends_in_one_line():
-        if not 0 <= args.headroom < 1:
-            raise UsageError("--headroom takes a share from 0 to below 1, as in 0.1.")
-        if args.price_per_hour is not None and not 0 <= args.price_per_hour < math.inf:
-            raise UsageError("--price-per-hour takes a number of 0 or more.")
-        minutes = by_minute(args.traffic) if args.traffic else [positive(args.peak)]
-        (folder, *_) = names.named(args.run, args.results_dir)
-        curve = replicas.points(files.read(folder / "summary.json", Summary))
-        print(page(curve, replicas.fleet(curve, minutes, args.headroom, args.price_per_hour)))
+def plan(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run with a curve: a path, latest, a run's id or label.")],
+    peak: Annotated[
+        float | None, typer.Option(metavar="N", help="Requests/s in the busiest minute of every hour.")
+    ] = None,
+    traffic: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.csv", help="A line a minute, its last column the requests in it; or --peak."),
+    ] = None,
+    headroom: Annotated[float, typer.Option(metavar="SHARE", help="Of a replica's rate, kept free.")] = 0.1,
+    price_per_hour: Annotated[float | None, typer.Option(metavar="X", help="Of one replica, in any currency.")] = None,
+    results_dir: Annotated[Path, typer.Option(metavar="PATH", help="Where RUN is looked for.")] = Path("results"),
+) -> int:
+    """Machines for a day's traffic, from the measured curve of one."""
+    if (peak is None) == (traffic is None):
+        raise UsageError("name --peak N or --traffic FILE.csv, one of the two.")
+    if not 0 <= headroom < 1:
+        raise UsageError("--headroom takes a share from 0 to below 1, as in 0.1.")
+    if price_per_hour is not None and not 0 <= price_per_hour < math.inf:
+        raise UsageError("--price-per-hour takes a number of 0 or more.")
+    minutes = by_minute(traffic) if traffic else [positive(peak or 0.0)]
+    (folder, *_) = names.named(run, results_dir)
+    curve = replicas.points(files.read(folder / "summary.json", Summary))
+    print(page(curve, replicas.fleet(curve, minutes, headroom, price_per_hour)))
     return DONE
+
+
+command = make_command(plan, prints=True)
+
+
+def main() -> NoReturn:
+    start(command)
 
 
 def positive(rate: float) -> float:

@@ -6,90 +6,112 @@
 import harness.common.environment  # noqa: F401
 
 # isort: split
-import argparse
 import shutil
-import signal
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import Annotated, NoReturn
 
-from harness.common.errors import (
-    DONE,
-    Arguments,
-    UsageError,
-    ends_in_one_line,
-    reads_and_writes,
-)
-from harness.config.cli import prepare
+import typer
+
+from harness.common.errors import DONE, UsageError
 from harness.reporting import compare, compare_page, compare_plot, regression
 from harness.reporting import report as rendering
 from harness.runs import names
 from harness.sweep import report as sweep_report
+from harness.terminal.command import each, make_command, start
+
+ABOUT = """Render a run again from its logs, or a sweep; or put runs side by side. A RUN is a path, or in --results-dir
+a run's id, latest, or a label, which names all runs that have it. With --baseline: exit code 0 if no condition holds,
+1 if one does, 2 if the runs must not be judged."""
+EXAMPLES = (
+    "python report.py latest",
+    "python report.py --compare before after --plot both.png",
+    "python report.py after --baseline before --fail-if 'output_tokens_per_s<-3%'",
+)
 
 
-def parser() -> argparse.ArgumentParser:
-    flags = Arguments(
-        description=__doc__.partition("\n")[0] if __doc__ else "",
-        epilog="A RUN is a path, or in --results-dir a run's id, latest, or a label, which names all runs that have "
-        "it. With --baseline: exit code 0 if no condition holds, 1 if one does, 2 if the runs must not be judged.",
+@dataclass(frozen=True)
+class Request:
+    """What is to be shown, and where runs are looked for."""
+
+    run: list[str]
+    compare: list[str]
+    last: int | None
+    results_dir: Path
+    html: bool
+    plot: Path | None
+    csv: Path | None
+    baseline: list[str]
+    fail_if: list[str]
+    may_differ: list[str]
+
+    def check(self) -> None:
+        """Raises UsageError where the flags do not go together."""
+        if sum(bool(choice) or choice == 0 for choice in (self.run, self.compare, self.last)) != 1:
+            raise UsageError("name one RUN_DIR, or --compare RUN RUN ..., or --last N; -h lists what it takes.")
+        if self.baseline and not (self.run and self.fail_if):
+            raise UsageError("--baseline takes a RUN before it, and --fail-if after it.")
+        if (self.fail_if or self.may_differ) and not self.baseline:
+            raise UsageError("--fail-if and --may-differ go with --baseline.")
+        if (self.csv or self.plot) and self.run:
+            raise UsageError("--csv and --plot go with --compare or --last.")
+        if self.plot and self.plot.suffix != ".png":
+            raise UsageError(f"--plot {self.plot}: a name that ends with .png.")
+
+
+def report(
+    run: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[RUN ...]", help="A run's or a sweep's folder; several with --baseline."),
+    ] = None,
+    compare: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="RUN RUN ...",
+            help="Runs side by side: settings that differ, speed, latency, accuracy; of two with accuracy also their "
+            "answers.",
+        ),
+    ] = None,
+    last: Annotated[int | None, typer.Option(metavar="N", help="As --compare, of the last N finished runs.")] = None,
+    results_dir: Annotated[Path, typer.Option(metavar="PATH", help="Where runs are looked for.")] = Path("results"),
+    html: Annotated[
+        bool, typer.Option("--html", help="Name the report.html that was written, not the report.md.")
+    ] = False,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE.png", help="Also draw the comparison.")] = None,
+    csv: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write the comparison's table to a CSV file.")
+    ] = None,
+    baseline: Annotated[
+        list[str] | None, typer.Option(metavar="RUN ...", help="What RUN must not be worse than; see --fail-if.")
+    ] = None,
+    fail_if: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="CONDITION",
+            help="What is a regression (repeatable): 'output_tokens_per_s<-3%', 'ttft_p99_ms>+10%', "
+            "'ttft_p99_ms>2000', 'answers changed', 'answers changed>1%'; metrics as summary.json and --csv name them.",
+        ),
+    ] = None,
+    may_differ: Annotated[
+        list[str] | None, typer.Option(metavar="SETTING", help="A setting that differs on purpose (repeatable).")
+    ] = None,
+) -> int:
+    wanted = Request(
+        run or [], compare or [], last, results_dir, html, plot, csv, baseline or [], fail_if or [], may_differ or []
     )
-    flags.add_argument("run", nargs="*", metavar="RUN", help="a run's or a sweep's folder; several with --baseline")
-    flags.add_argument(
-        "--compare",
-        nargs="+",
-        metavar="RUN",
-        help="runs side by side: settings that differ, speed, latency, accuracy; two with accuracy: their answers too",
-    )
-    flags.add_argument("--html", action="store_true", help="name the report.html that was written, not the report.md")
-    flags.add_argument("--last", type=int, metavar="N", help="as --compare, of the last N finished runs")
-    flags.add_argument("--results-dir", type=Path, default=Path("results"), help="where runs are looked for")
-    flags.add_argument("--plot", type=Path, metavar="FILE.png", help="also draw the comparison")
-    flags.add_argument("--csv", type=Path, metavar="FILE", help="also write the comparison's table to a CSV file")
-    flags.add_argument("--baseline", nargs="+", metavar="RUN", help="what RUN must not be worse than; see --fail-if")
-    flags.add_argument(
-        "--fail-if",
-        action="append",
-        default=[],
-        metavar="CONDITION",
-        help="what is a regression (repeatable): 'output_tokens_per_s<-3%%', 'ttft_p99_ms>+10%%', 'ttft_p99_ms>2000', "
-        "'answers changed', 'answers changed>1%%'; metrics as summary.json and --csv name them",
-    )
-    flags.add_argument(
-        "--may-differ", action="append", default=[], metavar="SETTING", help="a setting that differs on purpose"
-    )
-    return flags
+    wanted.check()
+    if wanted.baseline:
+        return judged(wanted)
+    print(rendered(one(wanted.run, results_dir), html) if wanted.run else compared(wanted))
+    return DONE
+
+
+command = make_command(report, ABOUT, examples=EXAMPLES, rewrite=each("--compare", "--baseline"), prints=True)
 
 
 def main() -> NoReturn:
-    prepare()
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # as in `... | head`: no exit code of 0 for what was not seen
-    command = parser()
-    args = command.parse_args()
-    check(command, args)
-    with ends_in_one_line(), reads_and_writes():
-        raise SystemExit(carry_out(args))
-
-
-def check(command: argparse.ArgumentParser, args: argparse.Namespace) -> None:
-    """Ends the command where its flags do not go together."""
-    if sum(bool(choice) or choice == 0 for choice in (args.run, args.compare, args.last)) != 1:
-        command.error("name one RUN_DIR, or --compare RUN RUN ..., or --last N")
-    if args.baseline and not (args.run and args.fail_if):
-        command.error("--baseline takes a RUN before it, and --fail-if after it")
-    if (args.fail_if or args.may_differ) and not args.baseline:
-        command.error("--fail-if and --may-differ go with --baseline")
-    if (args.csv or args.plot) and args.run:
-        command.error("--csv and --plot go with --compare or --last")
-    if args.plot and args.plot.suffix != ".png":
-        command.error(f"--plot {args.plot}: a name that ends with .png")
-
-
-def carry_out(args: argparse.Namespace) -> int:
-    """Prints what is asked for; returns the exit code."""
-    if args.baseline:
-        return judged(args)
-    print(rendered(one(args.run, args.results_dir), args.html) if args.run else compared(args))
-    return DONE
+    start(command)
 
 
 def one(words: list[str], results_dir: Path) -> Path:
@@ -109,28 +131,32 @@ def rendered(folder: Path, as_page: bool) -> Path:
     return folder / ("report.html" if as_page else "report.md")
 
 
-def compared(args: argparse.Namespace) -> str:
+def compared(wanted: Request) -> str:
     """The comparison's page; writes its table where a CSV file is asked for."""
-    found = names.folders(args.compare, args.results_dir) if args.compare else compare.last(args.results_dir, args.last)
+    found = (
+        names.folders(wanted.compare, wanted.results_dir)
+        if wanted.compare
+        else compare.last(wanted.results_dir, wanted.last or 0)
+    )
     runs, left_out = compare.load(found)
     for reason in left_out:
         print(f"left out: {reason}", file=sys.stderr)
-    if args.csv:
-        compare_page.write_csv(args.csv, runs)
-    if args.plot:
-        compare_plot.write(args.plot, runs)
+    if wanted.csv:
+        compare_page.write_csv(wanted.csv, runs)
+    if wanted.plot:
+        compare_plot.write(wanted.plot, runs)
     width = {"width": shutil.get_terminal_size().columns} if sys.stdout.isatty() else {}
     return compare_page.page(runs, **width)
 
 
-def judged(args: argparse.Namespace) -> int:
+def judged(wanted: Request) -> int:
     """Prints whether the runs are worse than the baseline; returns the exit code."""
-    conditions = [regression.condition(text) for text in args.fail_if]
+    conditions = [regression.condition(text) for text in wanted.fail_if]
     before, after = (
-        [compare.read(folder.resolve()) for folder in names.folders(words, args.results_dir)]
-        for words in (args.baseline, args.run)
+        [compare.read(folder.resolve()) for folder in names.folders(words, wanted.results_dir)]
+        for words in (wanted.baseline, wanted.run)
     )
-    sides = regression.Sides(before, after, [name.removeprefix("--").replace("-", "_") for name in args.may_differ])
+    sides = regression.Sides(before, after, [name.removeprefix("--").replace("-", "_") for name in wanted.may_differ])
     judgements = regression.judge(sides, conditions)
     print(regression.page(sides, judgements))
     return regression.exit_code(judgements)

@@ -1,6 +1,6 @@
 """One run of the benchmark, from flags to report. `python run.py --help` lists the flags."""
 
-import harness.common.interrupts  # noqa: F401
+import harness.common.environment  # noqa: F401
 
 # isort: split
 from dataclasses import replace
@@ -8,9 +8,10 @@ from typing import NoReturn
 
 from harness.common.coerce import did_you_mean
 from harness.common.errors import UsageError
-from harness.config.cli import run_command
+from harness.config.cli import config_command
 from harness.config.models import DEFAULT_MODEL, MODELS
 from harness.config.run import RunConfig
+from harness.terminal.command import start
 
 DESCRIPTION = "Benchmark Llama-3.1-8B with MLPerf's LoadGen: accuracy, then performance."
 EXAMPLES = (
@@ -24,9 +25,10 @@ EXAMPLES = (
 
 def benchmark_run(config: RunConfig) -> NoReturn:
     """Runs the benchmark in a folder of its own; ends the process with the exit code."""
-    from harness.common import processes, progress, secrets
+    from harness.common import processes, secrets
     from harness.runs import ending
     from harness.runs import folder as results
+    from harness.terminal import progress
 
     if config.dry_run:
         from harness.benchmark import steps
@@ -80,5 +82,8 @@ def with_served_model(config: RunConfig) -> RunConfig:
     return served
 
 
-def main() -> None:
-    run_command(RunConfig, benchmark_run, DESCRIPTION, EXAMPLES)
+command = config_command(RunConfig, benchmark_run, DESCRIPTION, EXAMPLES)
+
+
+def main() -> NoReturn:
+    start(command)

@@ -3,56 +3,60 @@
 import harness.common.environment  # noqa: F401
 
 # isort: split
-import os
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NoReturn
 
 import typer
 
-from harness.common.errors import DONE, ends_in_one_line
-from harness.config.cli import HELP, FlagCommand, prepare
+from harness.common.errors import DONE
 from harness.sweep import choice, file
 from harness.sweep.choice import Choice
+from harness.terminal.command import make_command, start
 
-DESCRIPTION = "Run a list of experiments, each in a process of its own, and put speed and accuracy side by side."
 
-
-def command(
+def sweep(
     path: Annotated[Path, typer.Argument(metavar="FILE", help="The sweep: sweeps/*.yaml, or your own.")],
-    only: Annotated[list[str], typer.Option(metavar="EXP", help="Run just this experiment (repeatable).")] = [],  # noqa: B006
-    start: Annotated[str | None, typer.Option("--from", metavar="EXP", help="Run this one and those after it.")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(metavar="EXP", help="Run just this experiment (repeatable).")
+    ] = None,
+    first: Annotated[str | None, typer.Option("--from", metavar="EXP", help="Run this one and those after it.")] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the last sweep of this file where it stopped.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run, and run nothing.")] = False,
-    repeat: Annotated[int, typer.Option(min=1, help="Run everything N times, round by round.")] = 1,
-    timeout: Annotated[float, typer.Option(min=1, help="Most seconds one experiment may take.")] = 7200.0,
+    repeat: Annotated[int, typer.Option(min=1, metavar="N", help="Run everything N times, round by round.")] = 1,
+    timeout: Annotated[
+        float, typer.Option(min=1, metavar="SECONDS", help="Most seconds one experiment may take.")
+    ] = 7200.0,
     gpus: Annotated[
         Literal["together", "side-by-side"],
-        typer.Option(help="side-by-side: an experiment on each visible GPU at the same time, the CPU's cores divided."),
+        typer.Option(
+            metavar="together|side-by-side",
+            help="side-by-side: an experiment on each visible GPU at the same time, the CPU's cores divided.",
+        ),
     ] = "together",
     time_limit: Annotated[
         float | None,
         typer.Option(min=0.1, metavar="MINUTES", help="Begin, and run, nothing beyond it; --resume goes on later."),
     ] = None,
-    finalists: Annotated[int, typer.Option(min=0, help="Run the N fastest once more at full length.")] = 0,
+    finalists: Annotated[int, typer.Option(min=0, metavar="N", help="Run the N fastest once more at full length.")] = 0,
     combine: Annotated[
         bool, typer.Option("--combine", help="Run, after all others, the changes that helped together.")
     ] = False,
-    results_dir: Annotated[Path, typer.Option(help="Sweeps go to its folder sweeps/.")] = Path("results"),
+    results_dir: Annotated[Path, typer.Option(metavar="PATH", help="Sweeps go to its folder sweeps/.")] = Path(
+        "results"
+    ),
     mlflow: Annotated[
         bool, typer.Option("--mlflow", help="Log to MLflow: MLFLOW_TRACKING_URI, or a file in the results.")
     ] = False,
-) -> None:
-    with ends_in_one_line():
-        limit = None if time_limit is None else 60 * time_limit
-        side_by_side = gpus == "side-by-side"
-        chosen = Choice(tuple(only), start, repeat, timeout, {}, limit, side_by_side, finalists, combine)
-        raise SystemExit(
-            run_sweep(path, chosen, resume=resume, dry_run=dry_run, results_dir=results_dir, mlflow=mlflow)
-        )
+) -> int:
+    """Run a list of experiments, each in a process of its own, and put speed and accuracy side by side."""
+    limit = None if time_limit is None else 60 * time_limit
+    side_by_side = gpus == "side-by-side"
+    chosen = Choice(tuple(only or ()), first, repeat, timeout, {}, limit, side_by_side, finalists, combine)
+    return run_sweep(path, chosen, resume=resume, dry_run=dry_run, results_dir=results_dir, mlflow=mlflow)
 
 
 def run_sweep(path: Path, wanted: Choice, *, resume: bool, dry_run: bool, results_dir: Path, mlflow: bool) -> int:
@@ -63,8 +67,9 @@ def run_sweep(path: Path, wanted: Choice, *, resume: bool, dry_run: bool, result
     if dry_run:
         choice.show(sweep, chosen, wanted.reasons)
         return DONE
-    from harness.common import processes, progress
+    from harness.common import processes
     from harness.sweep import loop
+    from harness.terminal import progress
     from harness.tracking import launch
 
     processes.install_signal_handlers()
@@ -76,8 +81,8 @@ def run_sweep(path: Path, wanted: Choice, *, resume: bool, dry_run: bool, result
         return code
 
 
-def main() -> None:
-    prepare()
-    app = typer.Typer(add_completion=False, context_settings=HELP)
-    app.command(cls=FlagCommand, help=DESCRIPTION)(command)
-    app(prog_name=os.path.basename(sys.argv[0]))
+command = make_command(sweep)
+
+
+def main() -> NoReturn:
+    start(command)

@@ -1,1 +1,1 @@
-"""Errors, files, paths, secrets, text, the terminal, the machine. Imports nothing of ours."""
+"""Errors, files, paths, secrets, text, the machine. Imports nothing of ours."""

@@ -1,6 +1,5 @@
 """The exit codes, the errors that end a command with one line instead of a stack trace, and what prints that line."""
 
-import argparse
 import contextlib
 import errno
 import os
@@ -8,7 +7,6 @@ import re
 import sys
 from collections.abc import Iterator
 from textwrap import shorten
-from typing import NoReturn
 
 from harness.common.interrupts import INTERRUPTED as INTERRUPTED
 
@@ -87,13 +85,6 @@ def line_of(text: str) -> str:
         if length > LONGEST_LINE:
             return " ".join([*kept[:-1], "..."])
     return " ".join(kept)
-
-
-class Arguments(argparse.ArgumentParser):
-    """A command line whose errors end, however long what was given is."""
-
-    def error(self, message: str) -> NoReturn:
-        super().error(plain(line_of(message)))
 
 
 def first_line(error: BaseException) -> str:

@@ -1,1 +1,1 @@
-"""Settings: every flag, MLPerf's fixed values as rows, and the plan that comes of both. May import common."""
+"""Settings: every flag, MLPerf's fixed values as rows, the plan that comes of both. May import terminal and below."""

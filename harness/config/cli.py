@@ -1,116 +1,45 @@
 """A config class as a command line: one flag a field, grouped by topic; `--config` files."""
 
-import harness.common.environment  # noqa: F401
-
-# isort: split
-import codecs
 import inspect
-import locale
-import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from itertools import zip_longest
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, Literal, NoReturn, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import typer
-from typer.core import TyperCommand
 
 from harness.common.coerce import as_flag, did_you_mean, read_given
-from harness.common.errors import BAD_INPUT, DONE, UsageError, ends_in_one_line
-from harness.common.interrupts import interruptible
+from harness.common.errors import UsageError, ends_in_one_line
 from harness.common.reading import load_yaml
-from harness.common.system import program
-from harness.config import help
 from harness.config.engine import EngineConfig
 from harness.config.flags import OUTPUT, PANELS, RENAMED, setting
+from harness.terminal.command import Command, make_command
 
 Config = TypeVar("Config", bound=EngineConfig)
 LARGEST_FILE = 4 * 2**20  # bytes of a --config file
 ON_OFF = ("0", "1")
 PLACEHOLDERS = {int: "N", float: "X", Path: "PATH"}  # what a flag of this type takes, in the help
-HELP = {"help_option_names": ["-h", "--help"]}
-LONGEST_GIVEN = 2**13  # characters of one word of a command line: twice what a path may have
 
 
-def open_streams() -> None:
-    """Gives a command that was started without them, as by `>&-`, standard streams that lead nowhere."""
-    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
-        if getattr(sys, name) is None:
-            nowhere = os.open(os.devnull, os.O_RDWR)
-            if nowhere != number:
-                os.dup2(nowhere, number)
-                os.close(nowhere)
-            os.set_inheritable(number, True)
-            setattr(sys, name, os.fdopen(number, mode))
+def config_command(
+    kind: type[Config], main: Callable[[Config], object], about: str, examples: Sequence[str] = ()
+) -> Command:
+    """A command that reads the command line into a `kind` and runs `main` with it."""
 
-
-def in_utf8() -> None:
-    """Starts this command over in Python's UTF-8 mode where the locale has another encoding.
-
-    Data, reports and the sources that torch reads are in UTF-8 on every machine.
-    """
-    if codecs.lookup(locale.getpreferredencoding(False)).name != "utf-8":
-        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
-
-
-def take_token() -> None:
-    """Hugging Face's libraries read HF_TOKEN alone; its older name counts as well."""
-    if older := os.environ.get("HUGGINGFACE_HUB_TOKEN"):
-        os.environ.setdefault("HF_TOKEN", older)
-
-
-def check_words() -> None:
-    """Ends a command with a word that is longer than anything it takes, and no path, before it is echoed."""
-    for word in sys.argv[1:]:
-        if len(word) > LONGEST_GIVEN:
-            flag = word.partition("=")[0] if word.startswith("--") else word
-            print(f"error: {flag[:40]}: {len(word):,} characters; that is no value of a flag.", file=sys.stderr)
-            raise SystemExit(BAD_INPUT)
-
-
-def prepare() -> None:
-    """What every command begins with."""
-    interruptible()
-    check_words()
-    open_streams()
-    in_utf8()
-    take_token()
-
-
-class FlagCommand(TyperCommand):
-    """A command whose help is a page of this program's own."""
-
-    examples: Sequence[str] = ()
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        usage = f"usage: {ctx.command_path} {' '.join(self.collect_usage_pieces(ctx))}"
-        formatter.write(help.page(usage, self.help or "", self.get_params(ctx), PANELS, self.examples))
-
-
-def run_command(
-    kind: type[Config], main: Callable[[Config], NoReturn], about: str, examples: Sequence[str] = ()
-) -> None:
-    """Reads the command line into a `kind` and runs `main` with it; what the user did wrong ends with one line."""
-    prepare()
-    if sys.argv[1:] == ["--version"]:
-        print(program())
-        raise SystemExit(DONE)
-
-    def command(context: typer.Context, **flags: Any) -> None:
+    def function(context: typer.Context, **flags: Any) -> object:
         path = context.params.get("config")
         with ends_in_one_line(f" (with --config {path})" if path else ""):
-            main(kind(**given(context, kind)))
+            return main(kind(**given(context, kind)))
 
     context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
-    command.__signature__ = inspect.Signature([context, *parameters(kind)])  # type: ignore[attr-defined]
-    command.__annotations__ = {p.name: p.annotation for p in command.__signature__.parameters.values()}  # type: ignore[attr-defined]
-    command.__doc__ = about
-    app = typer.Typer(add_completion=False, rich_markup_mode="rich", context_settings=HELP)
-    app.command(cls=type("Command", (FlagCommand,), {"examples": examples}))(command)
-    app(with_values(sys.argv[1:], switches(kind)), prog_name=os.path.basename(sys.argv[0]))
+    function.__signature__ = inspect.Signature([context, *parameters(kind)])  # type: ignore[attr-defined]
+    function.__annotations__ = {p.name: p.annotation for p in function.__signature__.parameters.values()}  # type: ignore[attr-defined]
+    on_off = switches(kind)
+    return make_command(
+        function, about, examples=examples, panels=PANELS, rewrite=lambda words: with_values(words, on_off)
+    )
 
 
 def switches(kind: type[EngineConfig]) -> set[str]:

@@ -5,7 +5,6 @@ import csv
 import hashlib
 import json
 import re
-import sys
 import zipfile
 import zlib
 from array import array
@@ -17,7 +16,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Literal
 
-from harness.common.errors import Arguments, LoadGenError, ends_in_one_line, reads_and_writes, why
+from harness.common.errors import LoadGenError, why
 from harness.common.files import write_json, write_text
 from harness.common.markdown import render
 from harness.common.reading import read_text
@@ -26,7 +25,6 @@ from harness.common.system import cores
 from harness.config import mlperf
 from harness.config.checkpoint import load_tokenizer
 from harness.config.engine import EngineConfig
-from harness.config.models import DEFAULT_MODEL
 from harness.config.plan import Plan
 from harness.results.verdicts import Accuracy, Check, ScoresFile, Verdict
 from harness.workloads.cnn_dailymail import Library, from_json
@@ -282,23 +280,13 @@ def accuracy_txt(scores: mlperf.Scores, samples: int, sha256: str) -> str:
     return f"\nResults\n\n{rouge | {'gen_len': int(scores.gen_len), 'gen_num': samples}}\nhash={sha256}\n"
 
 
-def main() -> int:
-    """Scores a foreign accuracy log against a data set, and writes accuracy.txt beside the log."""
-    parser = Arguments(prog="python -m harness.accuracy", description=main.__doc__)
-    parser.add_argument("log", type=Path, help="mlperf_log_accuracy.json")
-    parser.add_argument("dataset", type=Path, help="the MLCommons JSON with the references")
-    parser.add_argument("--model", default=DEFAULT_MODEL, help="whose tokenizer decodes the answers")
-    parser.add_argument("--dtype", choices=("int32", "int64"), default="int32", help="of the token ids in the log")
-    arguments = parser.parse_args()
-    with ends_in_one_line(), reads_and_writes():
-        records = from_json(arguments.dataset)
-        tokenizer = load_tokenizer(EngineConfig(model=arguments.model))
-        answers = read_log(arguments.log, len(records), {"int32": 4, "int64": 8}[arguments.dtype])
-        texts = to_text(answers, tokenizer)
-        scores = totals(score(texts, [record.reference for record in records]))
-        text = accuracy_txt(scores, len(answers), digest(arguments.log))
-        write_text(arguments.log.parent / "accuracy.txt", text)
-    if sentence_splitter()[0] != "nltk punkt_tab":
-        print("NLTK's punkt_tab data are not installed, or damaged: rougeLsum is approximate.", file=sys.stderr)
-    print(text.strip())
-    return 0
+def score_log(log: Path, dataset: Path, model: str, token_bytes: int) -> str:
+    """Scores a foreign accuracy log against the references of a data set, and writes accuracy.txt beside the log;
+    its text."""
+    records = from_json(dataset)
+    answers = read_log(log, len(records), token_bytes)
+    texts = to_text(answers, load_tokenizer(EngineConfig(model=model)))
+    scores = totals(score(texts, [record.reference for record in records]))
+    text = accuracy_txt(scores, len(answers), digest(log))
+    write_text(log.parent / "accuracy.txt", text)
+    return text

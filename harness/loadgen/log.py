@@ -7,7 +7,7 @@ of mlperf_log_summary.txt is not.
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -308,3 +308,8 @@ def latency(values: Entries, edge: str, percentile: str) -> Latency | None:
         return None
     found = Latency(*(values[name] / 1e6 for name in names))
     return found if found.min >= 0 else None  # what LoadGen made of answers without a second token, or a first
+
+
+def as_json(folder: Path) -> str:
+    """What the log in a folder says, as a page of JSON. Raises LogError."""
+    return json.dumps(asdict(read(folder)), indent=2, allow_nan=False)

@@ -10,7 +10,6 @@ from typing import Any, NoReturn, TypeVar
 
 from harness.common import disk, files, system
 from harness.common.errors import EmptyAnswerError, EngineError
-from harness.common.progress import Display, Kind
 from harness.config.plan import Plan
 from harness.engines.protocol import Engine
 from harness.loadgen import client_delay, driver, failures, queueing, request_times, sut, token_times
@@ -23,6 +22,7 @@ from harness.runs import folder as results
 from harness.runs import probe
 from harness.runs.probe import Probe
 from harness.runs.records import ServerUse
+from harness.terminal.progress import Display, Kind
 from harness.workloads.cnn_dailymail import Library
 
 Result = TypeVar("Result")

@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 import mlperf_loadgen as lg
 
 from harness.common.errors import EmptyAnswerError, EndpointError, LoadGenError
-from harness.common.progress import Counters
 from harness.config.endpoint import may_fail
 from harness.config.plan import Plan
 from harness.engines.protocol import ON_SENT, Engine
 from harness.loadgen.failures import PLACEHOLDER
+from harness.terminal.progress import Counters
 from harness.workloads.salt import Salt
 
 Item = TypeVar("Item")

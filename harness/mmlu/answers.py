@@ -8,10 +8,10 @@ from pathlib import Path
 
 from harness.common.disk import check_space
 from harness.common.errors import EngineError
-from harness.common.progress import Counters, Display
 from harness.engines.vllm import VLLM
 from harness.mmlu.prompts import Prompt
 from harness.monitoring.watchdog import Watchdog
+from harness.terminal.progress import Counters, Display
 
 QUEUE_FACTOR = 2  # requests handed to the engine for each one it can compute at once: enough to keep it busy
 CHECK_S = 1.0

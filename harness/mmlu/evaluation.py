@@ -9,7 +9,6 @@ from pathlib import Path
 from harness.common import processes, system
 from harness.common.errors import DONE, UsageError
 from harness.common.files import as_json, write_json
-from harness.common.progress import Display
 from harness.common.secrets import hide_settings, hide_word
 from harness.config import checkpoint
 from harness.config.parallelism import parallelism
@@ -21,6 +20,7 @@ from harness.monitoring import engine_start
 from harness.monitoring.watchdog import Watchdog
 from harness.runs import folder as results
 from harness.runs.folder import RunFolder
+from harness.terminal.progress import Display
 
 
 def evaluate(config: MMLUConfig, run: RunFolder, before: Path | None, display: Display) -> int:

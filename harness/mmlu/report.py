@@ -10,7 +10,6 @@ from pydantic import JsonValue
 
 from harness.common import files
 from harness.common.markdown import number, render
-from harness.common.progress import as_said
 from harness.mmlu.answers import CollectedAnswers
 from harness.mmlu.config import MMLUConfig
 from harness.mmlu.data import DOMAIN_OF, DOMAINS, LETTERS, Data
@@ -20,6 +19,7 @@ from harness.reporting import index
 from harness.reporting import style as figures
 from harness.reporting.style import BLUE, GREY, ORANGE
 from harness.runs import folder as results
+from harness.terminal.progress import as_said
 
 if TYPE_CHECKING:
     from rich.table import Table

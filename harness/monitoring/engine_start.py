@@ -1,10 +1,10 @@
 """An engine as it starts: what it is doing is shown, and a start that hangs is ended."""
 
-from harness.common.progress import Display
 from harness.engines import protocol
 from harness.monitoring import startup_progress
 from harness.monitoring.watchdog import StartWatch
 from harness.runs.folder import RunFolder
+from harness.terminal.progress import Display
 
 
 def start(engine: protocol.Engine, folder: RunFolder, stall_timeout: float, display: Display) -> None:

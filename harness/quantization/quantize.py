@@ -3,24 +3,20 @@
 `python -m harness.quantize --model MODEL --out DIR`, in an environment of its own: requirements-quantize.txt.
 """
 
-import argparse
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Sequence
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from harness.common import files
-from harness.common.coerce import require
-from harness.common.errors import DONE, Arguments, UsageError, ends_in_one_line, why
+from harness.common.errors import UsageError, why
 from harness.common.schema import SCHEMA
-from harness.config import checkpoint, models
+from harness.config import models
 from harness.config.engine import EngineConfig
-from harness.quantization import calibration
 from harness.quantization.checkpoints import Quantized
 from harness.runs import folder as results
 from harness.workloads.cnn_dailymail import Library
@@ -30,37 +26,6 @@ KV_CACHE = {"num_bits": 8, "type": "float", "strategy": "tensor", "dynamic": Fal
 PACKAGES = ("llmcompressor", "compressed-tensors", "transformers", "torch")
 # What a checkpoint holds beside weights and config.json; taken over as it is.
 TOKENIZER_FILES = ("tokenizer*", "special_tokens_map.json", "chat_template*", "generation_config.json")
-
-
-def main(words: Sequence[str] | None = None) -> int:
-    arguments = parser().parse_args(words)
-    with ends_in_one_line():
-        config = EngineConfig(model=arguments.model)
-        check_out(arguments.out)
-        require(arguments.samples is None or arguments.samples > 0, "--samples", "a number above 0")
-        data = calibration.find(arguments.data or config.model_spec.data)
-        check_installed()
-        if getattr(checkpoint.load_shape(config), "quantization_config", None) is not None:
-            raise UsageError(f"--model {config.model}: already quantized.")
-        library = calibration.load(data, checkpoint.load_tokenizer(config), arguments.samples)
-        print(f"{config.model}: {SCHEME}; {len(library):,} samples of {library.source}", flush=True)
-        make(config, library, arguments.out)
-        print(f"{arguments.out}: run it with run.py --model {arguments.out} --kv-cache-dtype fp8")
-    return DONE
-
-
-def parser() -> argparse.ArgumentParser:
-    flags = Arguments(prog="python -m harness.quantize", description=(__doc__ or "").splitlines()[0])
-    flags.add_argument("--model", default=models.DEFAULT_MODEL, help="as in run.py: alias, Hugging Face name, folder")
-    flags.add_argument("--out", type=Path, required=True, help="folder for the checkpoint: new, or empty")
-    flags.add_argument(
-        "--data",
-        type=Path,
-        help="calibration data, a file or folder as run.py's --dataset-path reads it; unset: the model's own, for "
-        "Llama-3.1-8B MLPerf's calibration list (from third_party/inference)",
-    )
-    flags.add_argument("--samples", type=int, metavar="N", help="only the first N of the data")
-    return flags
 
 
 def check_out(out: Path) -> None:

@@ -11,7 +11,6 @@ from harness.common import files
 from harness.common.errors import UsageError
 from harness.common.files import write_json, write_text
 from harness.common.markdown import number, render
-from harness.common.progress import as_said
 from harness.common.schema import SCHEMA
 from harness.config import mlperf
 from harness.config.workload import OFFICIAL
@@ -27,6 +26,7 @@ from harness.results.verdicts import SCORES_FILE, Audit, Compliance, ScoresFile
 from harness.runs import folder as results
 from harness.runs.folder import FOLDER
 from harness.runs.records import RunFacts
+from harness.terminal.progress import as_said
 
 if TYPE_CHECKING:
     from rich.table import Table

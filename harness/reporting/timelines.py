@@ -8,10 +8,10 @@ from textwrap import wrap
 from typing import Any
 
 from harness.common.markdown import sentence
-from harness.common.progress import Stage
 from harness.reporting.style import BLUE, GREEN, GREY, ORANGE, RED, pyplot, thousands
 from harness.results import telemetry
 from harness.runs.folder import FOLDER, Test
+from harness.terminal.progress import Stage
 
 PANELS: tuple[tuple[str, tuple[str, ...], float | None], ...] = (  # label, quantities, top of the axis
     ("requests", ("requests_running", "requests_waiting"), None),

@@ -4,14 +4,12 @@ Each name ends with its unit; scores are F1 x100, as MLPerf prints them. `python
 schema of summary.json. What is shown where: `metrics`.
 """
 
-import argparse
 import json
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AliasChoices, ConfigDict, Field, JsonValue, model_validator
 
 from harness.common.paths import ROOT
-from harness.common.progress import Stage
 from harness.common.schema import File, Model, absent, stored_as
 from harness.common.system import System
 from harness.config import mlperf
@@ -22,6 +20,7 @@ from harness.results.steady_state import SteadyState
 from harness.results.verdicts import SCORES_FILE, Accuracy, Audit, Compliance, Count
 from harness.runs.probe import Probe
 from harness.runs.records import BaselineRun, Capacity, Cost, LimitsMs, ServerUse, Spread, Usage
+from harness.terminal.progress import Stage
 
 SCHEMA_FILE = ROOT / "templates" / "summary.schema.json"
 Picture = Annotated[str, Field(pattern=r"^plots/.*\.png$")]
@@ -277,10 +276,3 @@ class Summary(File):
 def schema() -> str:
     """The JSON schema of summary.json, as text."""
     return json.dumps(Summary.model_json_schema(mode="serialization"), indent=2) + "\n"
-
-
-def main() -> int:
-    """Writes the schema where it is kept."""
-    argparse.ArgumentParser(description=f"Writes the JSON schema of summary.json to {SCHEMA_FILE}.").parse_args()
-    SCHEMA_FILE.write_text(schema())
-    return 0

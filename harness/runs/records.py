@@ -6,12 +6,12 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AliasChoices, ConfigDict, Field, JsonValue, model_validator
 
-from harness.common.progress import Stage
 from harness.common.schema import File, Model, stored_as
 from harness.common.system import System
 from harness.config.flags import setting
 from harness.config.plan import Plan
 from harness.runs.probe import Probe
+from harness.terminal.progress import Stage
 
 
 class RunStatus(File):

@@ -8,10 +8,10 @@ from rich.table import Table
 
 from harness.common import system
 from harness.common.errors import UsageError
-from harness.common.progress import as_said
 from harness.engines import vllm_args
 from harness.sweep import duplicates
 from harness.sweep.file import BASELINE, Experiment, Sweep
+from harness.terminal.progress import as_said
 
 
 @dataclass(frozen=True)

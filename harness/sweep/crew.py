@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from harness.common import disk, processes
-from harness.common.progress import Display
 from harness.sweep import experiment, report
 from harness.sweep.choice import Choice
 from harness.sweep.experiment import ExperimentRecord
 from harness.sweep.file import Experiment
 from harness.sweep.lanes import Lane
 from harness.sweep.schedule import Job, Schedule
+from harness.terminal.progress import Display
 
 
 @dataclass

@@ -11,7 +11,6 @@ from pydantic import TypeAdapter
 
 from harness.common import files, processes, system
 from harness.common.errors import DONE, ENGINE_FAILED, INTERRUPTED, BenchmarkError, UsageError, why
-from harness.common.progress import Display
 from harness.common.schema import SCHEMA
 from harness.runs import folder as results
 from harness.sweep import combine, report
@@ -22,6 +21,7 @@ from harness.sweep.file import BASELINE, Experiment, Sweep
 from harness.sweep.lanes import lanes
 from harness.sweep.rows import rows
 from harness.sweep.schedule import Schedule
+from harness.terminal.progress import Display
 
 RECORDS = TypeAdapter(list[ExperimentRecord])
 SAME_MACHINE = ("gpus", "cpu", "cores", "python", "packages", "variables")  # of the machine, for a sweep to be resumed

@@ -1,8 +1,6 @@
-"""`python -m harness.tracking RUN_DIR`: sends a finished folder to MLflow, again if need be."""
+"""`python -m harness.tracking RUN_DIR`, an older name of `python -m harness mlflow`."""
 
-import sys
-
-from harness.tracking.send import main
+from harness.commands.mlflow import main
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

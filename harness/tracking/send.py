@@ -14,16 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.common import files
-from harness.common.errors import (
-    DONE,
-    NOT_ACCEPTED,
-    Arguments,
-    BenchmarkError,
-    UsageError,
-    ends_in_one_line,
-    first_line,
-    why,
-)
+from harness.common.errors import NOT_ACCEPTED, BenchmarkError, UsageError, first_line, why
 from harness.common.files import write_json
 from harness.common.system import System
 from harness.mmlu.summary import MMLUFacts, Overall
@@ -260,15 +251,3 @@ def milliseconds(started: str | None) -> int:
     except ValueError:
         raise UsageError(f"its files say it started at {started!r}, which is no time.") from None
     return round(at.timestamp() * 1000)
-
-
-def main() -> int:
-    parser = Arguments(description="Log a finished run, MMLU evaluation or sweep to MLflow.")
-    parser.add_argument("folder", type=Path, metavar="RUN_DIR")
-    parser.add_argument(
-        "--results-dir", type=Path, default=Path("results"), help="where mlflow.db is, without a server"
-    )
-    arguments = parser.parse_args()
-    with ends_in_one_line():
-        print(send(arguments.folder, arguments.results_dir))
-    return DONE

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from harness.common.coerce import did_you_mean
-from harness.common.errors import DONE, Arguments, UsageError, ends_in_one_line, first_line
+from harness.common.errors import UsageError, first_line
 from harness.common.markdown import number
 from harness.config import mlperf
 from harness.config.checkpoint import load_tokenizer
 from harness.config.engine import EngineConfig
 from harness.config.run import RunConfig
-from harness.config.workload import OFFICIAL, WORKLOADS, RequestSet, Workload, is_profile
+from harness.config.workload import WORKLOADS, RequestSet, Workload, is_profile
 from harness.runs.records import Spread
 from harness.workloads import arrival_traces, hub, requests_file, synthetic
 from harness.workloads.cnn_dailymail import Library
@@ -211,14 +211,3 @@ def table(names: Sequence[str], model: str) -> str:
             cells = (f"{number(s.mean)}, {number(s.p50)}, {number(s.p99)}" for s in spreads if s)
             lines.append(f"| {' | '.join((name, number(len(found)), *cells))} |")
     return "\n".join(lines)
-
-
-def main() -> int:
-    """Prints the token statistics of workloads, as a Markdown table."""
-    parser = Arguments(prog="python -m harness.workload_samples", description=main.__doc__)
-    parser.add_argument("workload", nargs="*", default=[name for name in WORKLOADS if name != OFFICIAL])
-    parser.add_argument("--model", default="demo", help="whose tokenizer counts")
-    arguments = parser.parse_args()
-    with ends_in_one_line():
-        print(table(arguments.workload, arguments.model))
-    return DONE

@@ -12,7 +12,8 @@ from tests.conftest import ROOT, ended
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_a_way_in(name: str) -> None:
-    assert callable(import_module(COMMANDS[name].module).main)
+    module = import_module(COMMANDS[name].module)
+    assert callable(module.main) and module.command.params is not None
 
 
 @pytest.mark.parametrize(

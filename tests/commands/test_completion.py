@@ -2,25 +2,14 @@
 
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from harness.__main__ import COMMANDS
-from harness.common.paths import ROOT
-
-WRITE = """
-import contextlib, functools, pathlib, sys
 from harness import __main__
-from harness.commands import completion
-completion.flags_of = functools.cache(completion.flags_of)
-folder = pathlib.Path(sys.argv[1])
-for shell in ("bash", "zsh", "fish"):
-    sys.argv = ["llama31-mlperf", "completion", shell]
-    with (folder / shell).open("w") as script, contextlib.redirect_stdout(script):
-        __main__.main()
-"""
+from harness.commands import COMMANDS
+from tests.conftest import called
+
 ASK = """source "$1"
 COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}}-1))
 _llama31_mlperf
@@ -30,9 +19,12 @@ echo "${{COMPREPLY[*]}}"
 
 @pytest.fixture(scope="module")
 def scripts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The script of each shell; the helps that all are made of are shown once."""
+    """The script of each shell."""
     folder = tmp_path_factory.mktemp("completion")
-    subprocess.run([sys.executable, "-c", WRITE, folder], cwd=ROOT, check=True)
+    for shell in ("bash", "zsh", "fish"):
+        done = called(__main__.main, "llama31-mlperf", "completion", shell)
+        assert (done.returncode, done.stderr) == (0, "")
+        (folder / shell).write_text(done.stdout)
     return {path.name: path for path in folder.iterdir()}
 
 

@@ -11,10 +11,10 @@ from rich.console import Console
 from harness.common import files
 from harness.common import markdown as pages
 from harness.common.errors import EndpointError, UsageError, ends_in_one_line
-from harness.common.progress import Display
 from harness.reporting import report as rendering
 from harness.runs import ending
 from harness.runs.folder import RunFolder
+from harness.terminal.progress import Display
 from tests import made
 
 ESCAPE = "\x1b]0;owned\x07\x1b[2J"

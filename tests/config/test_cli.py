@@ -20,10 +20,12 @@ from harness.common.coerce import as_flag
 from harness.common.errors import BAD_INPUT, UsageError
 from harness.common.paths import ROOT
 from harness.config import mlperf
-from harness.config.cli import load_file, run_command, take_token
+from harness.config.cli import config_command, load_file
 from harness.config.engine import affecting
 from harness.config.plan import resolve
 from harness.config.run import RunConfig
+from harness.terminal.command import start
+from harness.terminal.start import take_token
 from tests.conftest import ASCII, tells
 
 HEAVY = {"vllm", "torch", "transformers", "datasets", "matplotlib", "numpy", "mlperf_loadgen"}
@@ -51,7 +53,7 @@ def parsed(monkeypatch: pytest.MonkeyPatch, *words: str | Path) -> RunConfig:
     seen: list[RunConfig] = []
     monkeypatch.setattr(sys, "argv", ["run.py", *map(str, words)])
     with pytest.raises(SystemExit) as end:
-        run_command(RunConfig, seen.append, "About.")  # type: ignore[arg-type]
+        start(config_command(RunConfig, seen.append, "About."))
     if not seen:
         raise end.value
     return seen[0]

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from harness.config import cli
+from harness.config.cli import config_command
 from harness.config.run import RunConfig
 from harness.mmlu.config import MMLUConfig
+from harness.terminal import command
 from tests.conftest import ROOT
 from tests.docs.test_readme import FOLDERS, PAGES
 
@@ -55,30 +56,30 @@ def test_commands_are_found() -> None:
     assert ("serving.md", "-m benchmarks.endpoint") in FOUND
 
 
-@pytest.mark.parametrize(("page", "command"), FOUND)
-def test_a_printed_command_is_one(page: str, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    program, *words = shlex.split(command)
+@pytest.mark.parametrize(("page", "printed_command"), FOUND)
+def test_a_printed_command_is_one(page: str, printed_command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    program, *words = shlex.split(printed_command)
     if program == "-m":
         program, words = f"-m {words[0]}", words[1:]
     if program in CONFIGS:
-        assert accepted(program, [EXAMPLES.get(word, word) for word in words], monkeypatch) != [], command
+        assert accepted(program, [EXAMPLES.get(word, word) for word in words], monkeypatch) != [], printed_command
     elif flags := [word.partition("=")[0] for word in words if word.startswith("--")]:
         parts = 2 if words[0] == "endpoints" else int(program in WITH_PARTS)  # which has commands of its own
         known = help_of(program, " ".join(words[:parts]))
         known |= help_of("run.py", "") if words[:2] == ["endpoints", "rehearse"] else set()  # which it hands on
-        assert set(flags) <= known, command
+        assert set(flags) <= known, printed_command
     else:
         name = program.removeprefix("-m ").replace(".", "/").removesuffix("/py")
-        assert (ROOT / f"{name}.py").exists() or (ROOT / name / "__main__.py").exists(), command
+        assert (ROOT / f"{name}.py").exists() or (ROOT / name / "__main__.py").exists(), printed_command
 
 
 def accepted(program: str, words: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What became of a command line: its settings could be made, or not."""
     made: list[str] = []
-    monkeypatch.setattr(cli, "prepare", lambda: None)
+    monkeypatch.setattr(command, "prepare", lambda: None)
     monkeypatch.setattr(sys, "argv", [program, *words])
     with pytest.raises(SystemExit):
-        cli.run_command(CONFIGS[program], lambda config: made.append("made"), "")  # type: ignore[arg-type,return-value]
+        command.start(config_command(CONFIGS[program], lambda config: made.append("made"), ""))
     return made or ["help"] * (words in (["--help"], ["--version"]))
 
 

@@ -9,11 +9,11 @@ import pytest
 from rich.console import Console
 
 from harness.common.errors import EngineError
-from harness.common.progress import Display
 from harness.engines.loop import LoopThread
 from harness.mmlu import answers
 from harness.mmlu.prompts import Prompt
 from harness.monitoring.watchdog import Watchdog
+from harness.terminal.progress import Display
 
 
 class Silent(LoopThread):

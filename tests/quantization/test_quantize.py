@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from harness.commands import quantize as command_line
 from harness.common import files
 from harness.common.errors import BAD_INPUT, UsageError
 from harness.common.paths import ROOT
@@ -22,7 +24,7 @@ from harness.quantization import calibration, checkpoints, quantize
 from harness.reporting import report as rendering
 from harness.workloads.cnn_dailymail import Library
 from tests import made
-from tests.conftest import tells
+from tests.conftest import called, tells
 
 DEMO = ROOT / "demo" / "model"
 QUANTIZED = {"quant_method": "compressed-tensors", "format": "float-quantized"}
@@ -47,7 +49,8 @@ def refusal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
 
     def line(*words: str | Path) -> str:
         with pytest.raises(SystemExit) as end:
-            quantize.main([str(word) for word in words])
+            monkeypatch.setattr(sys, "argv", ["quantize", *map(str, words)])
+            command_line.main()
         lines = capsys.readouterr().err.splitlines()
         assert (end.value.code, len(lines)) == (BAD_INPUT, 1), lines
         return lines[0]
@@ -145,7 +148,8 @@ def folder(installed: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     """The demo, quantized but for the weights."""
     monkeypatch.setattr(quantize, "compress", fake_compress)
     monkeypatch.setattr(quantize, "version", lambda name: "1.0")
-    assert quantize.main(["--model", "demo", "--out", str(tmp_path / "fp8"), "--samples", "16"]) == 0
+    done = called(command_line.main, "quantize", "--model", "demo", "--out", str(tmp_path / "fp8"), "--samples", "16")
+    assert done.returncode == 0, done.stderr
     return tmp_path / "fp8"
 
 

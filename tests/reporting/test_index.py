@@ -7,10 +7,10 @@ from pathlib import Path
 from rich.console import Console
 
 from harness.benchmark import state, steps
-from harness.common.progress import Display
 from harness.reporting.report import write_index
 from harness.runs import folder as results
 from harness.runs.folder import RunFolder, finish, open_run
+from harness.terminal.progress import Display
 from tests import made
 from tests.conftest import tells
 from tests.runs.test_folder import LABEL, LINE

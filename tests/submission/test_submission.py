@@ -81,7 +81,7 @@ import sys
 from dataclasses import replace
 from harness.config import mlperf, models
 {AS_REAL}
-from harness.submission.__main__ import main
+from harness.commands.submission import main
 sys.exit(main())
 """
 
@@ -663,7 +663,7 @@ def test_a_damaged_test06_is_refused_with_the_file_and_the_fault(
 
 
 def test_a_bug_of_ours_is_not_called_a_damaged_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from harness.submission import __main__ as command
+    from harness.commands import submission as command
 
     monkeypatch.setattr(command.checker, "version_of", Mock(side_effect=KeyError("a bug")))
     monkeypatch.setattr(sys, "argv", ["submission", "check", str(tmp_path)])

@@ -19,7 +19,6 @@ from harness.commands.sweep import run_sweep
 from harness.common import disk, files, processes, system
 from harness.common.errors import ENGINE_FAILED, BenchmarkError, UsageError
 from harness.common.paths import ROOT
-from harness.common.progress import Display
 from harness.sweep import experiment, loop
 from harness.sweep import file as sweep_file
 from harness.sweep import report as sweep_report
@@ -27,6 +26,7 @@ from harness.sweep.choice import Choice
 from harness.sweep.experiment import ExperimentRecord
 from harness.sweep.file import BASELINE, Experiment
 from harness.sweep.loop import new, resume
+from harness.terminal.progress import Display
 from tests.conftest import tells
 from tests.runs.test_failed_runs import engines
 from tests.sweep.made import SHORT, written

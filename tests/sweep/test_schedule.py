@@ -11,7 +11,6 @@ from rich.console import Console
 
 from harness.common import files, system
 from harness.common.errors import UsageError
-from harness.common.progress import Display
 from harness.sweep import choice, combine, experiment, lanes, loop
 from harness.sweep import report as sweep_report
 from harness.sweep.choice import Choice
@@ -19,6 +18,7 @@ from harness.sweep.experiment import ExperimentOutcome, ExperimentRecord
 from harness.sweep.file import BASELINE, Sweep
 from harness.sweep.lanes import Lane
 from harness.sweep.rows import rows
+from harness.terminal.progress import Display
 from tests.conftest import tells
 from tests.sweep.made import loaded, ran, state
 

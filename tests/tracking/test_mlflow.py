@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
+from harness.commands import mlflow as command_line
 from harness.common.files import write_json
 from harness.common.paths import ROOT
 from harness.sweep.experiment import ExperimentRecord, outcome
@@ -45,7 +46,7 @@ def send(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
     def sent(folder: Path, results_dir: Path) -> tuple[int, str]:
         monkeypatch.setattr(sys, "argv", words(folder, results_dir))
         try:
-            code: Any = tracking.main()
+            code: Any = command_line.main()
         except SystemExit as ended:
             code = ended.code
         return code, capsys.readouterr().err

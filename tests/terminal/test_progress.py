@@ -19,10 +19,10 @@ from rich.table import Table
 from harness.common import disk, processes
 from harness.common.errors import ENGINE_FAILED, INTERRUPTED, BenchmarkError, EngineError
 from harness.common.files import read_json
-from harness.common.progress import Display, bar, describe, lasting_console
 from harness.loadgen.sut import Counters
 from harness.runs import ending
 from harness.runs.folder import RunFolder, open_run
+from harness.terminal.progress import Display, bar, describe, lasting_console
 
 
 @pytest.fixture(autouse=True)
@@ -101,7 +101,7 @@ def test_time_left_goes_by_the_recent_rate() -> None:
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_closed_streams_lead_nowhere(closed: str) -> None:
-    code = "from harness.config.cli import open_streams; open_streams()"
+    code = "from harness.terminal.start import open_streams; open_streams()"
     code += "; import sys; print(1, flush=True); sys.stdin.read()"
     shell = f"{shlex.quote(sys.executable)} -c {shlex.quote(f'{code}; print(2, file=sys.stderr)')} {closed}"
     done = subprocess.run(shell, shell=True, stdin=subprocess.DEVNULL, capture_output=True, text=True)

@@ -3,7 +3,7 @@
 import re
 import shutil
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 FLAG_COLUMNS, WIDEST_HELP = 30, 100  # columns of the flags, and of all at most
@@ -11,6 +11,28 @@ EXIT_CODES = (
     "Exit codes: 0 done, 1 not accepted, 2 wrong usage or input, 3 the engine or LoadGen failed, 130 interrupted."
 )
 SENTENCE = re.compile(r"(?<=[a-z)0-9])\.\s")
+
+
+def usage(path: str, parameters: Iterable[Any]) -> str:
+    """How a command is called."""
+    words = [str(each.metavar) for each in parameters if each.param_type_name == "argument"]
+    return " ".join([f"usage: {path}", *words, "[FLAGS]"])
+
+
+def contents(path: str, about: str, commands: Mapping[str, str]) -> str:
+    """The help of several commands: what each is for."""
+    width = min(WIDEST_HELP, shutil.get_terminal_size().columns)
+    column = max(map(len, commands)) + 4
+    shown = [
+        textwrap.fill(
+            f"{text[:1].upper()}{SENTENCE.split(text[1:], 1)[0].rstrip('.')}",
+            width,
+            initial_indent=f"  {name}".ljust(column),
+            subsequent_indent=" " * column,
+        )
+        for name, text in commands.items()
+    ]
+    return "\n\n".join([f"usage: {path} COMMAND [-h] ...", textwrap.fill(about, width), "\n".join(shown)]) + "\n"
 
 
 def page(usage: str, about: str, parameters: Iterable[Any], order: Sequence[str], examples: Sequence[str]) -> str:

@@ -1,0 +1,31 @@
+"""A finished folder to MLflow, again if need be: `python -m harness mlflow RUN_DIR`."""
+
+import harness.common.environment  # noqa: F401
+
+# isort: split
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from harness.common.errors import DONE
+from harness.terminal.command import make_command, start
+from harness.tracking.send import send
+
+
+def mlflow(
+    folder: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="A run's, an evaluation's or a sweep's.")],
+    results_dir: Annotated[Path, typer.Option(metavar="PATH", help="Where mlflow.db is, without a server.")] = Path(
+        "results"
+    ),
+) -> int:
+    """Log a finished run, MMLU evaluation or sweep to MLflow: MLFLOW_TRACKING_URI, or a file in the results."""
+    print(send(folder, results_dir))
+    return DONE
+
+
+command = make_command(mlflow)
+
+
+def main() -> NoReturn:
+    start(command)

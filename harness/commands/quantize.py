@@ -1,0 +1,54 @@
+"""An fp8 checkpoint with calibrated scales: `python -m harness quantize --model MODEL --out DIR`."""
+
+import harness.common.environment  # noqa: F401
+
+# isort: split
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from harness.common.coerce import require
+from harness.common.errors import DONE, UsageError
+from harness.config import checkpoint, models
+from harness.config.engine import EngineConfig
+from harness.quantization import calibration
+from harness.quantization import quantize as quantization
+from harness.terminal.command import make_command, start
+
+
+def quantize(
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the checkpoint: new, or empty.")],
+    model: Annotated[
+        str, typer.Option(metavar="MODEL", help="As in run.py: alias, Hugging Face name, folder.")
+    ] = models.DEFAULT_MODEL,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH",
+            help="Calibration data, a file or folder as run.py's --dataset-path reads it; unset: the model's own, for "
+            "Llama-3.1-8B MLPerf's calibration list (from third_party/inference)",
+        ),
+    ] = None,
+    samples: Annotated[int | None, typer.Option(metavar="N", help="Only the first N of the data.")] = None,
+) -> int:
+    """Make an fp8 checkpoint with static activation scales and fp8 KV scales, with llm-compressor."""
+    config = EngineConfig(model=model)
+    quantization.check_out(out)
+    require(samples is None or samples > 0, "--samples", "a number above 0")
+    source = calibration.find(data or config.model_spec.data)
+    quantization.check_installed()
+    if getattr(checkpoint.load_shape(config), "quantization_config", None) is not None:
+        raise UsageError(f"--model {config.model}: already quantized.")
+    library = calibration.load(source, checkpoint.load_tokenizer(config), samples)
+    print(f"{config.model}: {quantization.SCHEME}; {len(library):,} samples of {library.source}", flush=True)
+    quantization.make(config, library, out)
+    print(f"{out}: run it with run.py --model {out} --kv-cache-dtype fp8")
+    return DONE
+
+
+command = make_command(quantize)
+
+
+def main() -> NoReturn:
+    start(command)

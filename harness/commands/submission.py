@@ -1,0 +1,92 @@
+"""Finished runs -> an MLPerf submission: `python -m harness submission {system,build,check} --help`."""
+
+import harness.common.environment  # noqa: F401
+
+# isort: split
+import sys
+from pathlib import Path
+from typing import Annotated, Literal, NoReturn
+
+import typer
+
+from harness.common.errors import DONE, NOT_ACCEPTED, UsageError
+from harness.common.files import write_json
+from harness.common.system import System, facts
+from harness.config import mlperf
+from harness.submission import checker, description, entries, refusals, tree
+from harness.terminal.command import each, make_command, make_group, start
+
+ROUNDS = sorted(mlperf.SEEDS)
+
+
+def write_system(
+    run: Annotated[Path | None, typer.Option(metavar="RUN", help="Describe the machine of this run instead.")] = None,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Where it is written.")] = Path("system.json"),
+) -> int:
+    """Describe this machine, and say what only a person can fill in."""
+    machine = description.machine_of(run) if run else System.model_validate(facts())
+    written = description.describe(machine, here=run is None)
+    if out.exists():
+        raise UsageError(f"--out {out} is already there, maybe filled in by hand: choose another.")
+    if not out.parent.is_dir():
+        raise UsageError(f"--out {out}: there is no folder {out.parent}.")
+    write_json(out, written)
+    print(f"{out}; still to be filled in by a person:")
+    for name in description.missing(written):
+        print(f"  {name}")
+    return DONE
+
+
+def build_tree(
+    runs: Annotated[list[Path], typer.Option(metavar="RUN ...", help="Finished runs, one for each scenario.")],
+    submitter: Annotated[str, typer.Option(metavar="NAME", help="Who submits.")],
+    system: Annotated[Path, typer.Option(metavar="SYSTEM.json", help="Its description; the file names the system.")],
+    division: Annotated[Literal["open", "closed"], typer.Option(metavar="open|closed", help="MLPerf's division.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="A new folder for the submission.")],
+) -> int:
+    """Collect finished runs into a submission."""
+    found = entries.collect(runs)
+    if division == "closed" and (reasons := refusals.closed_division_refusals(found)):
+        print("error: these runs cannot go into a closed submission:", file=sys.stderr)
+        for reason in reasons:
+            print(f"  {reason}", file=sys.stderr)
+        return NOT_ACCEPTED
+    filled = description.completed(description.read(system), submitter, division, (entry.category for entry in found))
+    base = tree.build(found, filled, system.stem, out)
+    print(f"{base}: {', '.join(f'{entry.benchmark} {entry.scenario}' for entry in found)}, MLPerf v{found[0].round}")
+    if any(entry.performance.facts.plan.engine_state.quantized_checkpoint for entry in found):
+        print(f"to be filled in: {base / tree.NOTES}: how the checkpoint was quantized")
+    for reason in refusals.checker_refusals(found):
+        print(f"the official checker will refuse: {reason}")
+    print("keep the runs: MLPerf may ask for the whole accuracy logs, of which the submission has both ends and a hash")
+    return DONE
+
+
+def run_checker(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The submission.")],
+    version: Annotated[
+        str | None, typer.Option(metavar="|".join(ROUNDS), help="Unset: the round whose seeds the logs have.")
+    ] = None,
+) -> int:
+    """Run MLPerf's submission checker on a submission."""
+    if version not in (None, *ROUNDS):
+        raise UsageError(f"--version takes one of {', '.join(ROUNDS)}, not {version}.")
+    version = version or checker.version_of(folder)
+    reason, said = checker.check(folder, version)
+    print(said)
+    print(f"{folder}, MLPerf v{version}: {f'not accepted: {reason}' if reason else 'accepted, no error'}")
+    return NOT_ACCEPTED if reason else DONE
+
+
+command = make_group(
+    "Finished runs as an MLPerf submission, and its check.",
+    {
+        "system": make_command(write_system, prints=True),
+        "build": make_command(build_tree, rewrite=each("--runs"), prints=True),
+        "check": make_command(run_checker, prints=True),
+    },
+)
+
+
+def main() -> NoReturn:
+    start(command)

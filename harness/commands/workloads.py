@@ -1,0 +1,31 @@
+"""The token statistics of workloads: `python -m harness workloads [NAME OR FILE ...]`."""
+
+import harness.common.environment  # noqa: F401
+
+# isort: split
+from typing import Annotated, NoReturn
+
+import typer
+
+from harness.common.errors import DONE
+from harness.config.workload import OFFICIAL, WORKLOADS
+from harness.terminal.command import make_command, start
+from harness.workloads.custom import table
+
+
+def workloads(
+    workload: Annotated[
+        list[str] | None, typer.Argument(metavar="[WORKLOAD ...]", help="Names or files; unset: all that come along.")
+    ] = None,
+    model: Annotated[str, typer.Option(metavar="MODEL", help="Whose tokenizer counts.")] = "demo",
+) -> int:
+    """Print the token statistics of workloads, as a Markdown table."""
+    print(table(workload or [name for name in WORKLOADS if name != OFFICIAL], model))
+    return DONE
+
+
+command = make_command(workloads, prints=True)
+
+
+def main() -> NoReturn:
+    start(command)

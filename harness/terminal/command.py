@@ -1,0 +1,127 @@
+"""The frame of every command: its flags by Typer, its help, one line for an error, the exit code."""
+
+import harness.common.environment  # noqa: F401
+
+# isort: split
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NoReturn
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from harness.common.errors import DONE, UsageError, ends_in_one_line, reads_and_writes
+from harness.common.system import program
+from harness.terminal import help
+from harness.terminal.start import prepare
+
+HELP: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
+PASSING = {"ignore_unknown_options": True, "allow_extra_args": True}
+
+
+class Command(TyperCommand):
+    """A function of ours as a command, which returns the exit code. What a user does wrong ends it with one line."""
+
+    examples: Sequence[str] = ()
+    panels: Sequence[str] = ()  # of the help, in order
+    rewrite: Callable[[Sequence[str]], Iterable[str]] = staticmethod(lambda words: words)
+    prints: bool = False  # it reads files and prints; nothing is begun that must be ended in order
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, [*self.rewrite(args)])
+
+    def invoke(self, ctx: Any) -> Any:
+        with ends_in_one_line():
+            if not self.prints:
+                return super().invoke(ctx)
+            signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # as in `... | head`: no exit code of 0 for what was not seen
+            with reads_and_writes():
+                return super().invoke(ctx)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        usage = help.usage(ctx.command_path, self.params)
+        formatter.write(help.page(usage, self.help or "", self.params, self.panels, self.examples))
+
+
+class Group(TyperGroup):
+    """Commands under one name."""
+
+    def about(self) -> Mapping[str, str]:
+        """What each command is for."""
+        return {name: command.help or "" for name, command in self.commands.items()}
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        formatter.write(help.contents(ctx.command_path, self.help or "", self.about()))
+
+
+def make_command(
+    function: Callable[..., object],
+    about: str = "",
+    *,
+    examples: Sequence[str] = (),
+    panels: Sequence[str] = (),
+    rewrite: Callable[[Sequence[str]], Iterable[str]] = lambda words: words,
+    prints: bool = False,
+    hands_on: bool = False,
+) -> Command:
+    """A function as a command: a flag for each parameter, its docstring or `about` as the help's first paragraph.
+
+    With `hands_on`, flags that it does not have are left in its context's `args`.
+    """
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
+    settings = HELP | (PASSING if hands_on else {})
+    app.command(cls=Command, help=about or function.__doc__, context_settings=settings)(function)
+    made: Any = typer.main.get_command(app)
+    made.examples, made.panels, made.rewrite, made.prints = examples, panels, rewrite, prints
+    return made  # type: ignore[no-any-return]
+
+
+def make_group(about: str, commands: Mapping[str, Command]) -> Group:
+    return Group(help=about, commands=dict(commands), context_settings=HELP)
+
+
+def start(entry: Command | Group, name: str = "") -> NoReturn:
+    """Runs a command with the words of the command line; ends the process with its exit code."""
+    prepare()
+    if sys.argv[1:] == ["--version"]:
+        print(program())
+        raise SystemExit(DONE)
+    with ends_in_one_line():
+        try:
+            code = entry.main(sys.argv[1:], prog_name=name or called(), standalone_mode=False)
+        except typer.TyperException as error:
+            raise UsageError(refusal(error)) from None
+    raise SystemExit(code or DONE)
+
+
+def called() -> str:
+    """What the user called: a file, or a module."""
+    spec = sys.modules["__main__"].__spec__
+    return f"python -m {spec.name.removesuffix('.__main__')}" if spec else os.path.basename(sys.argv[0])
+
+
+def refusal(error: typer.TyperException) -> str:
+    """What Typer refuses, as one line of ours."""
+    text = error.format_message().replace("Value error, ", "").partition(", unable to parse")[0].rstrip(".")
+    place = getattr(error, "ctx", None)
+    where = f"{place.command_path} -h lists what it takes" if place else "-h lists what it takes"
+    return f"{text[:1].lower()}{text[1:]}{'' if text.endswith('?') else ';'} {where}."
+
+
+def each(*flags: str) -> Callable[[Sequence[str]], Iterator[str]]:
+    """For `rewrite`: flags that take all words up to the next flag, as in `--compare RUN RUN`; Typer takes one each."""
+
+    def rewritten(words: Sequence[str]) -> Iterator[str]:
+        flag, first = "", False
+        for word in words:
+            if word.startswith("-"):
+                flag, first = (word if word in flags else ""), True
+            elif flag and not first:
+                yield flag
+            else:
+                first = False
+            yield word
+
+    return rewritten
