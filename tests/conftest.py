@@ -19,6 +19,7 @@ from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
 from harness.terminal import start
+from tests import warm
 from tests.warm import Started, Warm, cold
 
 settings.register_profile("busy", deadline=None)  # how long an example takes is the machine's business
@@ -113,6 +114,12 @@ class Finished:
     @property
     def status(self) -> Any:
         return json.loads((self.folder / "status.json").read_text())
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """What commands of these tests import beforehand: vLLM only where one of them starts it."""
+    if any(item.get_closest_marker("engine") for item in session.items):
+        warm.preload += warm.VLLM
 
 
 @pytest.fixture(autouse=True)

@@ -32,7 +32,7 @@ EXAMPLES = (
 
 
 @dataclass(frozen=True)
-class Request:
+class ReportRequest:
     """What is to be shown, and where runs are looked for."""
 
     run: list[str]
@@ -97,7 +97,7 @@ def report(
         list[str] | None, typer.Option(metavar="SETTING", help="A setting that differs on purpose (repeatable).")
     ] = None,
 ) -> int:
-    wanted = Request(
+    wanted = ReportRequest(
         run or [], compare or [], last, results_dir, html, plot, csv, baseline or [], fail_if or [], may_differ or []
     )
     wanted.check()
@@ -131,7 +131,7 @@ def rendered(folder: Path, as_page: bool) -> Path:
     return folder / ("report.html" if as_page else "report.md")
 
 
-def compared(wanted: Request) -> str:
+def compared(wanted: ReportRequest) -> str:
     """The comparison's page; writes its table where a CSV file is asked for."""
     found = (
         names.folders(wanted.compare, wanted.results_dir)
@@ -149,7 +149,7 @@ def compared(wanted: Request) -> str:
     return compare_page.page(runs, **width)
 
 
-def judged(wanted: Request) -> int:
+def judged(wanted: ReportRequest) -> int:
     """Prints whether the runs are worse than the baseline; returns the exit code."""
     conditions = [regression.condition(text) for text in wanted.fail_if]
     before, after = (

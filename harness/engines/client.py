@@ -81,6 +81,8 @@ def connected(timeout_s: float) -> aiohttp.ClientSession:
 class Client:
     """HTTP to servers that serve the same `model` and take prompts in the same `form`."""
 
+    session: aiohttp.ClientSession  # from `open` on
+
     def __init__(self, config: RunConfig, sampling: Sampling, tokenizer: Any, vocabulary: int) -> None:
         self.config = config
         self.sampling = sampling

@@ -91,6 +91,9 @@ class Channel:
 class RemoteClient:
     """A `Client` in a process of its own."""
 
+    _channel: Channel  # from `open` on
+    _receiving: asyncio.Task[None]
+
     def __init__(self, setup: Setup) -> None:
         self._ours, theirs = socket.socketpair()
         spawn = multiprocessing.get_context("spawn")

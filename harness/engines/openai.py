@@ -63,6 +63,7 @@ class OpenAI(LoopThread):
         self.last_response_at = 0.0
         self.servers: list[Server] = []
         self._client = Client(config, self.sampling, tokenizer, len(tokenizer))
+        self._slots = asyncio.Semaphore(config.max_in_flight * len(config.endpoint))
         self._remote: list[RemoteClient] = []
         self._clients: Sequence[Client | RemoteClient] = [self._client]
 
@@ -80,7 +81,6 @@ class OpenAI(LoopThread):
 
     async def _start(self) -> None:
         self._client.open()
-        self._slots = asyncio.Semaphore(self.config.max_in_flight * len(self.config.endpoint))
         discovery = Discovery(self.config, self._client.session)
         until = time.monotonic() + (self.config.wait_ready or 0.0)
         for address in self.config.endpoint:

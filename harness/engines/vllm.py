@@ -58,6 +58,9 @@ class VLLM(LoopThread):
     """One running vLLM engine, replicas included."""
 
     name = "vLLM"
+    _prompt: Callable[[list[int]], Any]  # vLLM's, once it is imported: token ids as a prompt
+    _final: Callable[[int | None], Any]  # its sampling parameters, by the most tokens: one output at the end
+    _delta: Callable[[int | None], Any]  # and one for each step
 
     def __init__(self, args: dict[str, object], sampling: Sampling = GREEDY, streaming: bool = False) -> None:
         super().__init__()

@@ -142,9 +142,13 @@ def load_of(queries: int, room: float, dispersion: float) -> float:
     work[:, 0] = 0
     most = passing(queries) / queries * points
 
+    total, least = np.empty_like(gaps), np.empty_like(gaps)  # millions of numbers: made once, used for every load
+
     def holds(load: float) -> bool:
-        total = np.cumsum(work - gaps / load, axis=1)
-        waits = total - np.minimum(np.minimum.accumulate(total, axis=1), 0)
+        np.add(work, np.divide(gaps, -load, out=total), out=total)
+        np.cumsum(total, axis=1, out=total)
+        np.minimum(np.minimum.accumulate(total, axis=1, out=least), 0, out=least)
+        waits = np.subtract(total, least, out=total)
         return enough(np.count_nonzero(waits > room, axis=1) <= most)
 
     return most_load(holds)

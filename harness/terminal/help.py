@@ -40,7 +40,7 @@ def page(usage: str, about: str, parameters: Iterable[Any], order: Sequence[str]
     width = min(WIDEST_HELP, shutil.get_terminal_size().columns)
     panels: dict[str, list[Any]] = {name: [] for name in order}
     for each in parameters:
-        if "--help" not in each.opts:  # who reads this knows it
+        if "--help" not in each.opts and not getattr(each, "hidden", False):  # who reads this knows --help
             panels.setdefault(getattr(each, "rich_help_panel", None) or "Options", []).append(each)
     blocks = [textwrap.fill(usage, width), textwrap.fill(about, width)]
     blocks += [f"{name}:\n{lines(found, width)}" for name, found in panels.items() if found]

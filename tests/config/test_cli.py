@@ -94,7 +94,7 @@ def test_help_lists_every_flag_in_its_panel():
             panel = title[1]
         elif flag := re.match(r"  (--[\w-]+)", line):
             panels[flag[1]] = panel
-    expected = {as_flag(item.name): item.metadata["panel"] for item in fields(RunConfig)}
+    expected = {as_flag(item.name): item.metadata["panel"] for item in fields(RunConfig) if item.metadata["help"]}
     assert panels == {**expected, "--config": "Results"}
 
 

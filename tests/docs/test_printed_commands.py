@@ -6,20 +6,23 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 import pytest
 
+from harness.commands import COMMANDS
 from harness.config.cli import config_command
 from harness.config.run import RunConfig
 from harness.mmlu.config import MMLUConfig
 from harness.terminal import command
-from tests.conftest import ROOT
+from tests.conftest import ROOT, called
 from tests.docs.test_readme import FOLDERS, PAGES
 
 CONFIGS: dict[str, Any] = {"run.py": RunConfig, "mmlu.py": MMLUConfig}
 EXAMPLES = {"URL": "http://host:8000/v1", "N": "2", "S": "2", "[NAME": "chat"}  # for what a reader puts there
 WITH_PARTS = ("-m harness", "-m harness.submission")  # programs whose first word has flags of its own
+IN_PROCESS = {"__main__", *(each.module.removeprefix("harness.") for each in COMMANDS.values())}
 ENVIRONMENT = re.compile(r"[A-Z_]+=")
 
 
@@ -85,8 +88,13 @@ def accepted(program: str, words: list[str], monkeypatch: pytest.MonkeyPatch) ->
 
 @cache
 def help_of(program: str, part: str) -> set[str]:
-    words = [*program.split(), *part.split(), "--help"]
-    said = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    """The flags in a program's help; our commands show it in this process."""
+    words = [*part.split(), "--help"]
+    name = "__main__" if program == "-m harness" else f"commands.{re.sub('-m harness.|[.]py', '', program)}"
+    if program.startswith("-m benchmarks") or name not in IN_PROCESS:
+        said = subprocess.run([sys.executable, *program.split(), *words], cwd=ROOT, capture_output=True, text=True)
+    else:
+        said = called(import_module(f"harness.{name}").main, program, *words)
     assert said.returncode == 0, said.stderr
     return set(re.findall(r"--[a-z][a-z-]*", said.stdout))
 

@@ -114,7 +114,7 @@ def test_a_report_warns_where_it_shows_in_ttft(late_s: float, tmp_path: Path) ->
 
 @pytest.mark.slow
 def test_a_run_at_a_rate_tells_it(tmp_path: Path) -> None:
-    flags = ("--backend", "echo", "--mode", "performance", "--scenario", "server", "--server-target-qps", "20,40")
+    flags = ("--backend", "echo", "--mode", "performance", "--scenario", "server", "--server-target-qps", "200,400")
     done = run(tmp_path, *flags, "--min-duration", "3", "--total-sample-count", "16")
     assert done.code == 0, done.output
     delay = done.summary["run"]["performance"]["client_delay_ms"]

@@ -18,9 +18,9 @@ from harness.loadgen.trace import Sample, read_trace
 from harness.results import advice
 from harness.results.summary import Performance, Steady
 from harness.runs.probe import Probe
-from tests.conftest import ended
+from tests.conftest import run
 
-ECHO = ("--model", "demo", "--backend", "echo", "--engine-arg", "first_token_s=0.02", "--engine-arg", "token_s=0.001")
+ECHO = ("--backend", "echo", "--engine-arg", "first_token_s=0.02", "--engine-arg", "token_s=0.001")
 
 
 TRACE = """{"traceEvents": [
@@ -143,15 +143,16 @@ def test_a_speed_that_changes_is_said(trend: float, said: bool) -> None:
     assert bool(advice.unsteady(test)) == said
 
 
-def run(folder: Path, *flags: str) -> Path:
-    done = ended("run.py", *ECHO, "--mode", "performance", "--min-duration", "4", "--results-dir", str(folder), *flags)
-    assert done.returncode == 0, done.stderr
-    return (folder / "latest").resolve()
+def measured(folder: Path, *flags: str) -> Path:
+    short = ("--mode", "performance", "--min-duration", "4", "--total-sample-count", "48")
+    done = run(folder, *ECHO, *short, *flags)
+    assert done.code == 0, done.output
+    return done.folder
 
 
 @pytest.fixture(scope="module")
 def curve(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return run(tmp_path_factory.mktemp("curve"), "--concurrency", "1,4")
+    return measured(tmp_path_factory.mktemp("curve"), "--concurrency", "1,4")
 
 
 @pytest.mark.slow
@@ -177,7 +178,7 @@ def test_answers_end_when_loadgen_hears_of_them(curve: Path) -> None:
 
 @pytest.mark.slow
 def test_one_in_flight_is_as_singlestream(curve: Path, tmp_path: Path) -> None:
-    single = run(tmp_path, "--category", "edge", "--scenario", "singlestream")
+    single = measured(tmp_path, "--category", "edge", "--scenario", "singlestream")
     loadgens = json.loads((single / "summary.json").read_text())["run"]["performance"]
     ours = json.loads((curve / "summary.json").read_text())["run"]["search"][0]
     assert ours["ttft_p50"] == pytest.approx(loadgens["ttft_ms"]["p50"], abs=1)

@@ -19,7 +19,6 @@ from tests import made
 from tests.conftest import run, tells
 from tests.engines.test_openai import PROMPT, client
 from tests.servers import TOKENS, Fake, serving
-from tests.warm import cold
 
 
 @pytest.mark.parametrize(("most", "requests", "count"), [("0", 500, 0), ("3", 9, 3), ("1%", 250, 2), ("0.5%", 99, 0)])
@@ -176,7 +175,7 @@ FLAGS = ("--mode", "performance", "--total-sample-count", "16", "--min-duration"
 )
 def test_a_run_with_failures_comes_to_its_end(tmp_path: Path, flags: tuple[str, ...]) -> None:
     with serving(Fake(fault="429", every=10, delay_s=0.02)) as fake:
-        done = run(tmp_path, "--endpoint", fake.address, *FLAGS, *flags, start=cold)
+        done = run(tmp_path, "--endpoint", fake.address, *FLAGS, *flags)
     assert done.code == 0, done.output
     test = done.summary["run"]["performance"]
     assert test["failed_requests"] > 0 and test["errors"] == []

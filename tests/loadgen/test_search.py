@@ -51,7 +51,7 @@ def test_the_limit_is_bracketed(limit: float, share: float) -> None:
     assert len(tried) <= search.MOST
 
 
-@pytest.mark.parametrize("capacity", [30, 60, pytest.param(300, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("capacity", [30, *(pytest.param(rate, marks=pytest.mark.slow) for rate in (60, 300))])
 @settings(deadline=None, max_examples=2)
 @given(seed=st.integers(0, 10**6), share=st.floats(0.6, 1.1))
 def test_five_probes_are_enough_for_a_server_of_known_capacity(capacity: int, seed: int, share: float) -> None:

@@ -18,7 +18,6 @@ from harness.results.summary import Performance, Summary
 from tests import made
 from tests.conftest import Finished, run, tells
 from tests.servers import Fake, serving
-from tests.warm import cold
 
 LOAD = {
     "offline": ("--offline-expected-qps", "50"),
@@ -37,7 +36,7 @@ def measured(tmp_path: Path, fake: Fake, scenario: str, *flags: str) -> Finished
     with serving(fake):
         least = ("--mode", "performance", "--min-duration", "5" if "100" in LOAD[scenario] else "1")
         load = ("--scenario", scenario, *LOAD[scenario])
-        return run(tmp_path / "results", "--endpoint", fake.address, *least, *load, *work, start=cold)
+        return run(tmp_path / "results", "--endpoint", fake.address, *least, *load, *work)
 
 
 def numbers(data: Any) -> Iterator[float]:
