@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -83,7 +83,7 @@ def ended(*words: str) -> subprocess.CompletedProcess[str]:
 def called(main: Callable[[], object], *words: str) -> subprocess.CompletedProcess[str]:
     """A command in this process, as `ended`: what starting Python would add is tested elsewhere."""
     out, err = io.StringIO(), io.StringIO()
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+    with signals_kept(), pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
         patch.setattr(sys, "argv", list(words))
         patch.setattr(start, "in_utf8", lambda: None)  # which may start the command over
         with pytest.raises(SystemExit) as end:
@@ -122,15 +122,23 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         warm.preload += warm.VLLM
 
 
-@pytest.fixture(autouse=True)
-def signals_as_they_were() -> Iterator[None]:
-    """What a command does to signals in this process stays with its test: a process begun later would inherit it."""
+@contextmanager
+def signals_kept() -> Iterator[None]:
+    """What a command does to signals in this process ends with it: a process begun later would inherit it."""
     before = {
         number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE)
     }
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@pytest.fixture(autouse=True)
+def signals_as_they_were() -> Iterator[None]:
+    with signals_kept():
+        yield
 
 
 def nothing(pid: int) -> None: ...

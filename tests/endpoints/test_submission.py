@@ -252,6 +252,7 @@ def scenario(root: Path, client: Path, name: str, *more: str) -> "subprocess.Com
     )
 
 
+@pytest.mark.slow
 def test_scenarios_of_inference_are_measured_with_its_seeds_and_built(client: Path, tmp_path: Path) -> None:
     (tmp_path / "articles.json").write_text(json.dumps(ARTICLES))
     for name in ("offline", "server"):

@@ -63,6 +63,7 @@ def test_five_probes_are_enough_for_a_server_of_known_capacity(capacity: int, se
     assert found is not None and 0.95 <= found / most <= 1.02
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [n for n, case in enumerate(CASES) if case.name in QUICK])
 def test_what_a_search_finds_holds_a_full_test(number: int) -> None:
     server = Bench(CASES[number], number)

@@ -141,7 +141,7 @@ def test_an_engine_that_dies_leaves_nothing_half_written(tmp_path: Path) -> None
     [
         (["--subjects", "astronomie"], "did you mean astronomy"),
         (["--data", "nowhere"], "nowhere: no such folder"),
-        (["--max-model-len", "64"], "do not fit --max-model-len 64"),
+        pytest.param(["--max-model-len", "64"], "do not fit --max-model-len 64", marks=pytest.mark.slow),
         (["--compare", "never"], "--compare never: no finished evaluation"),
         (["--num-fewshot", "6"], "--num-fewshot"),
         (["--total-limit", "0"], "--total-limit takes a number above 0"),
