@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,16 +14,19 @@ from unittest.mock import Mock
 
 import pytest
 
+from harness.commands import submission as command_line
 from harness.common.errors import UsageError
 from harness.common.system import System
 from harness.common.system import facts as detect
 from harness.config import mlperf, models
+from harness.config.checkpoint import load_shape
 from harness.config.engine import affecting
+from harness.config.models import DEFAULT_MODEL
 from harness.config.run import RunConfig
 from harness.loadgen import log as loadgen_log
 from harness.loadgen import validity
 from harness.submission import checker, description, entries, refusals, tree
-from tests.conftest import ROOT, Finished, tells
+from tests.conftest import ROOT, Finished, called, tells
 
 needs_submodule = pytest.mark.skipif(
     not checker.TOOLS.exists(),
@@ -74,22 +78,26 @@ def submission(*words: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
 
 
-# What closed submissions are scored with again: here the demo's model and data stand for the real ones.
-AS_REAL = "models.MODELS['llama3.1-8b-instruct'] = replace(models.MODELS['demo'], deviation='')"
-PATCHED = f"""
-import sys
-from dataclasses import replace
-from harness.config import mlperf, models
-{AS_REAL}
-from harness.commands.submission import main
-sys.exit(main())
-"""
+@contextmanager
+def demo_as_real() -> Iterator[None]:
+    """What closed submissions are scored with again: here the demo's model and data stand for the real ones."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(models.MODELS, DEFAULT_MODEL, replace(models.MODELS["demo"], deviation=""))
+        forget()
+        yield
+    forget()
+
+
+def forget() -> None:
+    """Rows of models, and what their checkpoints are, are remembered by name."""
+    models.model.cache_clear()
+    load_shape.cache_clear()
 
 
 def build(out: Path, system: Path, runs: Sequence[Path], division: str = "open") -> subprocess.CompletedProcess[str]:
     flags = ["--submitter", "Demo", "--system", system, "--division", division, "--out", out]
-    command = [sys.executable, "-c", PATCHED, "build", "--runs", *map(str, runs), *map(str, flags)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    with demo_as_real():
+        return called(command_line.main, "submission", "build", "--runs", *map(str, runs), *map(str, flags))
 
 
 def of_version(run: Path, version: str, target: Path) -> Path:
@@ -663,12 +671,10 @@ def test_a_damaged_test06_is_refused_with_the_file_and_the_fault(
 
 
 def test_a_bug_of_ours_is_not_called_a_damaged_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from harness.commands import submission as command
-
-    monkeypatch.setattr(command.checker, "version_of", Mock(side_effect=KeyError("a bug")))
+    monkeypatch.setattr(command_line.checker, "version_of", Mock(side_effect=KeyError("a bug")))
     monkeypatch.setattr(sys, "argv", ["submission", "check", str(tmp_path)])
     with pytest.raises(KeyError, match="a bug"):
-        command.main()
+        command_line.main()
 
 
 def test_a_reader_that_stops_early_is_no_error(offline: Finished, system: Path, tmp_path: Path) -> None:
