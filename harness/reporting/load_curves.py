@@ -6,7 +6,19 @@ from typing import Any
 
 from harness.common.markdown import number
 from harness.reporting import labels
-from harness.reporting.style import BLUE, GREEN, GREY, ORANGE, RED, TITLES, logarithmic, pyplot, thousands, tip
+from harness.reporting.style import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    RED,
+    TITLES,
+    legend_below,
+    logarithmic,
+    pyplot,
+    thousands,
+    tip,
+)
 from harness.results import performance
 from harness.results.summary import Performance
 from harness.runs.probe import Probe
@@ -66,12 +78,12 @@ def draw_load_curves(probes: Sequence[Probe], test: Performance | None, gpus: in
         limit(axes, panel, test)
         frame(axes, panel, probes, test)
         axes.set(title=f"{panel.title} by {varied.name}", ylabel="ms (logarithmic)")
-        axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2, frameon=False)
+        legend_below(axes, fontsize=8, ncols=2)
     price = test.cost.price_per_hour if test and test.cost else None
     speeds(panels[2], probes, max(1, gpus), "GPU" if gpus else "machine")
     cheapest(panels[2], probes, max(1, gpus), price)
     if panels[2].get_legend_handles_labels()[0]:
-        panels[2].legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.16), frameon=False)
+        legend_below(panels[2], fontsize=8)
     figure.tight_layout()
     label_loads(panels[2], probes, max(1, gpus), price)
     return figure

@@ -10,7 +10,19 @@ from harness.config import mlperf
 from harness.loadgen import request_times
 from harness.loadgen.trace import TRACE, Sample
 from harness.reporting import answer, load_curves, profiles, timelines
-from harness.reporting.style import BLUE, FAR_LIMIT, GREY, ORANGE, RED, TITLES, overview, pyplot, save, thousands
+from harness.reporting.style import (
+    BLUE,
+    FAR_LIMIT,
+    GREY,
+    ORANGE,
+    RED,
+    TITLES,
+    legend_below,
+    overview,
+    pyplot,
+    save,
+    thousands,
+)
 from harness.results.summary import Performance, Summary
 from harness.results.verdicts import Accuracy
 from harness.runs.folder import FOLDER
@@ -93,7 +105,7 @@ def by_length(path: Path) -> Any:
     axes.plot(*zip(*means, strict=True), "o-", color=ORANGE, label="mean of each tenth")
     axes.set(xlabel="prompt tokens", ylabel=mlperf.SCORES[score], title="Score by prompt length", ylim=(-3, 103))
     thousands(axes.xaxis)
-    axes.legend(loc="lower right", framealpha=0.9)
+    legend_below(axes, ncols=2)
     return figure
 
 
@@ -119,7 +131,7 @@ def completions(samples: Sequence[Sample], tokens: Sequence[int]) -> Any:
     axes.set(xlabel="seconds", ylabel=f"{unit}/s", xlim=(0, None), ylim=(0, None))
     axes.set_title("Speed over time, by the ends that LoadGen logged")
     thousands(axes.yaxis)
-    axes.legend(loc="lower right")
+    legend_below(axes, ncols=2)
     return figure
 
 
@@ -155,7 +167,7 @@ def latencies(samples: Sequence[Sample], tokens: Sequence[int], test: Performanc
         axes.set_xlim(0, 1.06 * axes.get_xlim()[1])
         if limit := getattr(test.limits_ms, kind, None):
             mark_limit(axes, limit, far=limit > FAR_LIMIT * most > 0)
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2, frameon=False)
+        legend_below(axes, ncols=2)
     panels[0].set_ylabel("share of queries at most this long")
     figure.tight_layout()
     return figure

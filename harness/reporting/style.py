@@ -51,6 +51,11 @@ def tip(axes: Any, x: float, y: float, words: str) -> None:
     axes.plot(x, y, "o", markersize=14, color=GREY, alpha=UNSEEN_OPACITY, zorder=9, gid=f"{TIP}{words}")
 
 
+def legend_below(axes: Any, **how: Any) -> None:
+    """The legend under the plot, where it hides nothing."""
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), frameon=False, **how)
+
+
 def footer(figure: "Figure", words: str) -> None:
     """A grey line under the whole picture."""
     box, height = figure.get_tightbbox(), figure.get_figheight()
