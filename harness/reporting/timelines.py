@@ -143,7 +143,7 @@ def stages(folder: Path, times: Sequence[Stage]) -> Any:
     axes.set_yticks(range(len(ends)), [stage.name for stage in times[:-1]])
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)
-    axes.set_xlim(0, 1.07 * ends[-1])
+    axes.set_xlim(0, 1.07 * ends[-1] or 1)
     axes.set_title("Where the time went: the engine answers (blue), or does not (grey)")
     for start, path in loads:
         seconds, columns = telemetry.recorded(path)
