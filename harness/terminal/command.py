@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NoReturn
 
 import typer
@@ -30,7 +31,18 @@ class Command(TyperCommand):
     prints: bool = False  # it reads files and prints; nothing is begun that must be ended in order
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, [*self.rewrite(args)])
+        words = [*self.rewrite(args)]
+        self.check_values(words)
+        return super().parse_args(ctx, words)
+
+    def check_values(self, words: Sequence[str]) -> None:
+        """Raises UsageError for a flag without its value, where the next flag would be taken for it."""
+        options = [each for each in self.params if each.param_type_name == "option"]
+        flags = {name for each in options for name in each.opts}
+        valued = {name for each in options if not getattr(each, "is_flag", False) for name in each.opts}
+        for flag, after in pairwise(words):
+            if flag in valued and after in flags:
+                raise UsageError(f"{flag} takes a value; {after}, which follows, is another flag.")
 
     def invoke(self, ctx: Any) -> Any:
         with ends_in_one_line():
