@@ -32,7 +32,7 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         words = [*self.rewrite(args)]
-        self.check_values(words)
+        self.check_values(words)  # a switch alone is "--dry-run=1" by now
         return super().parse_args(ctx, words)
 
     def check_values(self, words: Sequence[str]) -> None:
@@ -41,8 +41,8 @@ class Command(TyperCommand):
         flags = {name for each in options for name in each.opts}
         valued = {name for each in options if not getattr(each, "is_flag", False) for name in each.opts}
         for flag, after in pairwise(words):
-            if flag in valued and after in flags:
-                raise UsageError(f"{flag} takes a value; {after}, which follows, is another flag.")
+            if flag in valued and (name := after.partition("=")[0]) in flags:
+                raise UsageError(f"{flag} takes a value; {name}, which follows, is another flag.")
 
     def invoke(self, ctx: Any) -> Any:
         with ends_in_one_line():
@@ -116,7 +116,12 @@ def called() -> str:
 
 def refusal(error: typer.TyperException) -> str:
     """What Typer refuses, as one line of ours."""
-    text = error.format_message().replace("Value error, ", "").partition(", unable to parse")[0].rstrip(".")
+    text = (
+        " ".join(error.format_message().split())
+        .replace("Value error, ", "")
+        .partition(", unable to parse")[0]
+        .rstrip(".")
+    )
     place = getattr(error, "ctx", None)
     where = f"{place.command_path} -h lists what it takes" if place else "-h lists what it takes"
     return f"{text[:1].lower()}{text[1:]}{'' if text.endswith('?') else ';'} {where}."

@@ -59,6 +59,7 @@ def test_a_flag_takes_all_words_up_to_the_next(words: tuple[str, ...], given: st
         (("--runs",), ["--runs", "argument"]),
         (("--runs", "--count", "1"), ["--runs takes a value", "--count"]),
         (("--count", "--runs", "a"), ["--count takes a value", "--runs"]),
+        (("--count", "--runs=a"), ["--count takes a value", "--runs"]),
         (("--cuont", "1"), ["--cuont", "--count"]),
         (("word",), ["word", "shown -h"]),
     ],
