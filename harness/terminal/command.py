@@ -128,17 +128,24 @@ def refusal(error: typer.TyperException) -> str:
 
 
 def each(*flags: str) -> Callable[[Sequence[str]], Iterator[str]]:
-    """For `rewrite`: flags that take all words up to the next flag, as in `--compare RUN RUN`; Typer takes one each."""
+    """For `rewrite`: flags that take all words up to the next flag, as in `--compare RUN RUN`; Typer takes one each.
+
+    Of a flag that is given twice, the last one counts.
+    """
 
     def rewritten(words: Sequence[str]) -> Iterator[str]:
-        flag, first = "", False
+        found: list[tuple[str, str]] = []  # what a word belongs to, if it is one of the flags
+        flag = ""
         for word in words:
             if word.startswith("-"):
-                flag, first = (word if word in flags else ""), True
-            elif flag and not first:
-                yield flag
-            else:
-                first = False
-            yield word
+                flag = word if word in flags else ""
+                found = [pair for pair in found if not flag or pair[0] != flag]
+            found.append((flag, word))
+        values = {flag for flag, word in found if flag and word != flag}
+        for flag, word in found:
+            if not flag or flag not in values:
+                yield word
+            elif word != flag:
+                yield f"{flag}={word}"
 
     return rewritten
