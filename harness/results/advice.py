@@ -18,7 +18,7 @@ def findings(summary: Summary) -> list[str]:
         return []
     broken = [f"What to try: {said}." for said in (*advice(test), *unsteady(test))]
     steady = [*room(test), *formats(summary)] if test.valid else []
-    return [*broken, *bounds(test), *by_rule(test), *(f"{sentence(said)}." for said in steady)]
+    return [*broken, *bounds(test), *(f"{sentence(said)}." for said in steady)]
 
 
 def client(test: Performance | None) -> str:
@@ -53,12 +53,6 @@ def unsteady(test: Performance) -> list[str]:
         f"the second half of the test was {number(test.steady.trend, 3)} times as fast as the first, without ramps: "
         "a longer test, or an idle machine"
     ]
-
-
-def by_rule(test: Performance) -> list[str]:
-    """The steady state of a test at fixed concurrency, as MLPerf Endpoints would take it."""
-    state = test.steady.by_rule if test.steady else None
-    return [f"Steady state by section 4.4 of MLPerf Endpoints' rules: {state.told}."] if state else []
 
 
 def tails(test: Performance) -> tuple[Latency | None, Latency | None]:

@@ -24,7 +24,7 @@ from harness.endpoints import client as official_client
 from harness.endpoints import disclosure, inference, official, rehearsal, tree
 from harness.endpoints.campaign import Campaign
 from harness.endpoints.official import BANDS
-from harness.results.steady_state import SteadyState
+from harness.endpoints.steady_state import SteadyState
 from harness.runs.probe import Probe
 from harness.submission import checker, description
 from tests.conftest import ROOT, called, tells
