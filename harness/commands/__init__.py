@@ -24,6 +24,5 @@ COMMANDS = {
     "quantize": SubCommand("harness.commands.quantize", "an fp8 checkpoint with calibrated scales"),
     "accuracy": SubCommand("harness.commands.accuracy", "the scores of another program's accuracy log"),
     "workloads": SubCommand("harness.commands.workloads", "the token statistics of workloads"),
-    "completion": SubCommand("harness.commands.completion", "a shell's completion of all this: bash, zsh, fish"),
     "mlflow": SubCommand("harness.commands.mlflow", "a finished run, evaluation or sweep to MLflow"),
 }
