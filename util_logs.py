@@ -3,9 +3,6 @@
 It needs no package: any Python 3.11 reads logs.
 """
 
-import harness.common.interrupts  # noqa: F401
-
-# isort: split
 import signal
 import sys
 from pathlib import Path

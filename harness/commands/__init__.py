@@ -15,7 +15,6 @@ COMMANDS = {
     "run": SubCommand("harness.commands.run", "one run of the benchmark: accuracy, performance, report"),
     "report": SubCommand("harness.commands.report", "a run rendered again; runs side by side; a gate for regressions"),
     "plan": SubCommand("harness.commands.plan", "machines for a day's traffic, from the measured curve of one"),
-    "crosscheck": SubCommand("harness.commands.crosscheck", "the same server under the same load by several tools"),
     "logs": SubCommand("harness.commands.logs", "what a LoadGen log says, as JSON"),
     "sweep": SubCommand("harness.commands.sweep", "a list of settings, run and compared"),
     "mmlu": SubCommand("harness.commands.mmlu", "an MMLU evaluation on the same engine"),

@@ -1,8 +1,5 @@
 """MLPerf Endpoints: `llama31-mlperf endpoints {plan,rehearse,describe,run,build,check} --help`."""
 
-import harness.common.environment  # noqa: F401
-
-# isort: split
 import contextlib
 import os
 import shlex
@@ -11,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Annotated, Any
 
 import typer
 
@@ -20,15 +17,13 @@ from harness.common.errors import DONE, NOT_ACCEPTED, UsageError
 from harness.common.markdown import number
 from harness.common.paths import ROOT
 from harness.common.system import System, facts
-from harness.config import mlperf
-from harness.endpoints import campaign, client, disclosure, inference, official, rehearsal, server, tree
-from harness.endpoints.campaign import Campaign, Target
+from harness.endpoints import campaign, client, disclosure, official, rehearsal, server, tree
+from harness.endpoints.campaign import Campaign
 from harness.endpoints.official import Point
 from harness.results.summary import Summary
 from harness.runs import names
 from harness.runs.folder import facts_of
-from harness.submission import description
-from harness.terminal.command import make_command, make_group, start
+from harness.terminal.command import make_command, make_group
 from harness.workloads import cnn_dailymail
 from harness.workloads.cnn_dailymail import Article
 
@@ -72,7 +67,7 @@ class Asking:
     client: str
 
     def target(self, articles: Sequence[Article]) -> dict[str, Any]:
-        """By the fields of Target. Raises UsageError."""
+        """By the fields of Campaign. Raises UsageError."""
         if self.endpoint and self.serve:
             raise UsageError("--serve is for a server that is started here: leave out --endpoint.")
         words = [] if self.endpoint else server.command(self.model, self.port, self.folder, shlex.split(self.serve))
@@ -86,7 +81,7 @@ class Asking:
             "client": client.program(self.client),
         }
 
-    def served(self, target: Target) -> contextlib.AbstractContextManager[None]:
+    def served(self, target: Campaign) -> contextlib.AbstractContextManager[None]:
         """The server of the target for as long as it is measured, if it is started here."""
         if not target.server:
             return contextlib.nullcontext()
@@ -236,57 +231,6 @@ def measured_before(root: Path, given: Campaign, point: Point) -> client.Measure
     return left if left and client.long_enough(given, point, left) else None
 
 
-def measure_scenario(
-    folder: Folder,
-    scenario: Annotated[
-        Literal["offline", "server", "interactive"],
-        typer.Option(metavar="|".join(inference.LOADS), help="The scenario."),
-    ],
-    target_qps: Annotated[float, typer.Option(metavar="X", help="Sent; Offline: expected.")],
-    model: Model,
-    endpoint: Endpoints = None,
-    port: Port = PORT,
-    serve: Serve = "",
-    tokenizer: Tokenizer = None,
-    dataset_path: Dataset = None,
-    program: Program = "inference-endpoint",
-    seconds: Annotated[
-        float, typer.Option(metavar="SECONDS", help="At least; MLPerf's 600 unless given.")
-    ] = mlperf.MIN_DURATION_S,
-) -> int:
-    """The official client in a scenario of MLPerf Inference v6.1."""
-    processes.install_signal_handlers()
-    if not (target_qps > 0 and seconds > 0):
-        raise UsageError("--target-qps and --seconds take numbers above 0.")
-    asking = Asking(folder, endpoint or (), port, serve, model, tokenizer, dataset_path, program)
-    articles = stored(dataset_path)
-    test = inference.ScenarioTest(**asking.target(articles), scenario=scenario, target_qps=target_qps, seconds=seconds)
-    folder.mkdir(parents=True, exist_ok=True)
-    with asking.served(test):
-        print(f"{scenario}: at least {test.seconds:,.0f} s", flush=True)
-        left = inference.measure(test, folder, prompts_in(folder, articles))
-    print(f"{scenario}: {left.n_samples_completed:,} requests in {left.seconds:,.1f} s, {left.rate:.4g} a second")
-    return DONE
-
-
-def build_inference(
-    folder: Folder,
-    system: Annotated[Path, typer.Option(metavar="SYSTEM.json", help="Of `submission system`.")],
-    submitter: Annotated[str, typer.Option(metavar="NAME", help="Who submits.")],
-    out: Output,
-    division: Annotated[
-        Literal["open", "closed"], typer.Option(metavar="open|closed", help="MLPerf's division.")
-    ] = "open",
-) -> int:
-    """Those scenarios as a submission; `submission check` is next."""
-    tests = inference.measured_in(folder)
-    about = description.completed(description.read(system), submitter, division, ["datacenter"])
-    articles = stored(Path(tests[0].dataset) if tests[0].dataset else None)
-    base = inference.build(folder, tests, articles, about, system.stem, out)
-    print(f"{base}: {', '.join(test.load.folder for test in tests)}; `submission check {out} --version 6.1` is next")
-    return DONE
-
-
 def prompts_in(folder: Path, articles: Sequence[Article]) -> Path | None:
     """The file of the prompts, left in the folder; None where the client has its own."""
     if not articles:
@@ -336,13 +280,7 @@ command = make_group(
         "rehearse": make_command(rehearse, hands_on=True),
         "describe": make_command(describe),
         "run": make_command(measure),
-        "inference": make_command(measure_scenario),
-        "inference-build": make_command(build_inference),
         "build": make_command(build),
         "check": make_command(check),
     },
 )
-
-
-def main() -> NoReturn:
-    start(command)

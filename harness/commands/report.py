@@ -3,14 +3,11 @@
 `python report.py RUN_DIR` (or a sweep's folder) needs nothing but the folder: config.json, LoadGen's logs, rouge.json.
 """
 
-import harness.common.environment  # noqa: F401
-
-# isort: split
 import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
@@ -19,7 +16,7 @@ from harness.reporting import compare, compare_page, compare_plot, regression
 from harness.reporting import report as rendering
 from harness.runs import names
 from harness.sweep import report as sweep_report
-from harness.terminal.command import each, make_command, start
+from harness.terminal.command import each, make_command
 
 ABOUT = """Render a run again from its logs, or a sweep; or put runs side by side. A RUN is a path, or in --results-dir
 a run's id, latest, or a label, which names all runs that have it. With --baseline: exit code 0 if no condition holds,
@@ -39,7 +36,6 @@ class ReportRequest:
     compare: list[str]
     last: int | None
     results_dir: Path
-    html: bool
     plot: Path | None
     csv: Path | None
     baseline: list[str]
@@ -75,9 +71,6 @@ def report(
     ] = None,
     last: Annotated[int | None, typer.Option(metavar="N", help="As --compare, of the last N finished runs.")] = None,
     results_dir: Annotated[Path, typer.Option(metavar="PATH", help="Where runs are looked for.")] = Path("results"),
-    html: Annotated[
-        bool, typer.Option("--html", help="Name the report.html that was written, not the report.md.")
-    ] = False,
     plot: Annotated[Path | None, typer.Option(metavar="FILE.png", help="Also draw the comparison.")] = None,
     csv: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write the comparison's table to a CSV file.")
@@ -98,20 +91,16 @@ def report(
     ] = None,
 ) -> int:
     wanted = ReportRequest(
-        run or [], compare or [], last, results_dir, html, plot, csv, baseline or [], fail_if or [], may_differ or []
+        run or [], compare or [], last, results_dir, plot, csv, baseline or [], fail_if or [], may_differ or []
     )
     wanted.check()
     if wanted.baseline:
         return judged(wanted)
-    print(rendered(one(wanted.run, results_dir), html) if wanted.run else compared(wanted))
+    print(rendered(one(wanted.run, results_dir)) if wanted.run else compared(wanted))
     return DONE
 
 
 command = make_command(report, ABOUT, examples=EXAMPLES, rewrite=each("--compare", "--baseline"), prints=True)
-
-
-def main() -> NoReturn:
-    start(command)
 
 
 def one(words: list[str], results_dir: Path) -> Path:
@@ -122,13 +111,10 @@ def one(words: list[str], results_dir: Path) -> Path:
     return found[0]
 
 
-def rendered(folder: Path, as_page: bool) -> Path:
-    """Renders a run or a sweep; returns the path of the report, or of the same `as_page` to send around."""
-    sweep = (folder / "sweep.json").exists()
-    if sweep and as_page:
-        raise UsageError(f"--html {folder}: a sweep has no report.html; its report.md is the page.")
-    (sweep_report.build if sweep else rendering.build)(folder)
-    return folder / ("report.html" if as_page else "report.md")
+def rendered(folder: Path) -> Path:
+    """Renders a run or a sweep; returns the path of the report."""
+    (sweep_report.build if (folder / "sweep.json").exists() else rendering.build)(folder)
+    return folder / "report.md"
 
 
 def compared(wanted: ReportRequest) -> str:

@@ -15,15 +15,14 @@ from pydantic import BaseModel
 from harness.common import files
 from harness.common.errors import EndpointError, UsageError
 from harness.config import mlperf
-from harness.endpoints.campaign import Campaign, Target
+from harness.endpoints.campaign import Campaign
 from harness.endpoints.official import Point, SeedSet
-from harness.submission import checker
 from harness.sweep.experiment import end
 from harness.workloads.cnn_dailymail import Article
 
 COMMIT = "ea332753"  # of mlcommons/endpoints: the one this was tried with
 INSTALL = f"pip install 'git+https://github.com/mlcommons/endpoints@{COMMIT}' evaluate nltk rouge_score (Python 3.12)"
-SUMMARY = Path("performance") / checker.ENDPOINTS_SUMMARY
+SUMMARY = Path("performance") / "result_summary.json"
 EVENTS, INDEX, LOG, CONFIG = "events.jsonl", "sample_idx_map.json", "client.log", "config.yaml"
 PRESET = "::llama3_8b"  # the client's own prompts of CNN/DailyMail
 SCORED = "articles"  # the set that is scored
@@ -79,7 +78,7 @@ def config(campaign: Campaign, point: Point, seeds: SeedSet, samples: int, folde
     }
 
 
-def requests(target: Target, name: str, prompts: Path | None, scored: bool, folder: Path) -> dict[str, Any]:
+def requests(target: Campaign, name: str, prompts: Path | None, scored: bool, folder: Path) -> dict[str, Any]:
     """What is asked, of whom, and where the results go: the part of a configuration that no load changes."""
     source: dict[str, Any] = {"path": str(prompts)} if prompts else {}
     data = "" if prompts else target.dataset_name + PRESET

@@ -18,9 +18,9 @@ def after(folder: Path, wanted: bool, results_dir: Path, say: Callable[[str], No
     if not wanted and not os.environ.get("MLFLOW_TRACKING_URI"):
         return
     places = [str(folder.resolve()), "--results-dir", str(results_dir.resolve())]
-    command = [sys.executable, "-m", "harness.tracking", *places]
+    command = [sys.executable, "-m", "harness", "mlflow", *places]
     elsewhere = "" if results_dir == Path("results") else f" --results-dir {results_dir}"
-    again = f"`python -m harness.tracking {folder}{elsewhere}` sends it later"
+    again = f"`python -m harness mlflow {folder}{elsewhere}` sends it later"
     try:
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     except subprocess.TimeoutExpired:

@@ -1,6 +1,6 @@
 """Finished runs, evaluations and sweeps -> MLflow. As a command: send a folder (again).
 
-`python -m harness.tracking RUN_DIR` sends to MLFLOW_TRACKING_URI, or to results/mlflow.db where that is not set.
+`python -m harness mlflow RUN_DIR` sends to MLFLOW_TRACKING_URI, or to results/mlflow.db where that is not set.
 What was sent is noted in the folder's mlflow.json, so that sending twice updates instead of doubling.
 """
 
