@@ -3,6 +3,9 @@
 It needs no package: any Python 3.11 reads logs.
 """
 
+import harness.common.interrupts  # noqa: F401
+
+# isort: split
 import signal
 import sys
 from pathlib import Path

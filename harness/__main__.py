@@ -27,7 +27,7 @@ class Application(Group):
     """All sub-commands; the module of one is imported when it is called."""
 
     def about(self) -> Mapping[str, str]:
-        return {name: each.about for name, each in COMMANDS.items()}
+        return COMMANDS
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
@@ -35,13 +35,18 @@ class Application(Group):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in COMMANDS:
             ctx.fail(f"no command {cmd_name!r:.60}{did_you_mean(cmd_name, list(COMMANDS))}")
-        return import_module(COMMANDS[cmd_name].module).command
+        return command_of(cmd_name)
+
+
+def command_of(name: str) -> Any:
+    """The sub-command of a name."""
+    return import_module(f"harness.commands.{name}").command
 
 
 def main(name: str = "") -> NoReturn:
     """Runs the sub-command `name`, or the one that the first word of the command line names; its flags follow."""
     if name:
-        start(import_module(COMMANDS[name].module).command)
+        start(command_of(name))
     start(Application(help="Llama-3.1-8B by MLPerf's rules.", context_settings=HELP), NAME)
 
 

@@ -1,11 +1,10 @@
 """One application: a sub-command each, and what is installed of it."""
 
 import tomllib
-from importlib import import_module
 
 import pytest
 
-from harness.__main__ import COMMANDS, main
+from harness.__main__ import COMMANDS, command_of, main
 from harness.common.moved import MOVED
 from harness.common.system import NAME, VERSION
 from tests.conftest import ROOT, called, ended
@@ -13,7 +12,7 @@ from tests.conftest import ROOT, called, ended
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_a_way_in(name: str) -> None:
-    assert import_module(COMMANDS[name].module).command.params is not None
+    assert command_of(name).params is not None
 
 
 @pytest.mark.parametrize("word", MOVED)

@@ -22,7 +22,6 @@ from tests.docs.test_readme import FOLDERS, PAGES
 CONFIGS: dict[str, Any] = {"run.py": RunConfig, "mmlu.py": MMLUConfig}
 EXAMPLES = {"URL": "http://host:8000/v1", "N": "2", "S": "2", "[NAME": "chat"}  # for what a reader puts there
 WITH_PARTS = ("endpoints", "submission")  # commands whose first word has flags of its own
-ENVIRONMENT = re.compile(r"[A-Z_]+=")
 
 
 def printed(text: str) -> Iterator[list[str]]:
