@@ -59,7 +59,7 @@ def build(folder: Path) -> Summary:
         quantities=telemetry.BY_NAME,
         title=answer.title(summary),
         facts=answer.facts(summary),
-        findings=findings(summary),
+        findings=findings(summary, facts.plan.config.is_searched),
         late=client(summary.run.performance),
         **dict(summary),
     )
