@@ -73,8 +73,7 @@ $(VENV)/.ready-requirements-cpu.txt: requirements-cpu.txt | $(PY)
 	@touch $@
 
 $(VENV)/.ready-dev: requirements-dev.txt requirements-mlflow.txt | $(READY)
-	$(PY) -m pip install -q --disable-pip-version-check --no-deps -r $<
-	$(PY) -m pip install -q --disable-pip-version-check -r requirements-mlflow.txt
+	$(PY) -m pip install -q --disable-pip-version-check --no-deps -r $< -r requirements-mlflow.txt
 	@touch $@
 
 .PHONY: punkt

@@ -17,6 +17,7 @@ from harness.common.markdown import number
 from harness.common.paths import ROOT
 from harness.common.system import System, facts
 from harness.config import endpoint as addresses
+from harness.config.flags import MAXIMA
 from harness.endpoints import campaign, client, disclosure, official, rehearsal, server, tree
 from harness.endpoints.campaign import Campaign
 from harness.endpoints.official import Point
@@ -28,11 +29,12 @@ from harness.workloads import cnn_dailymail
 from harness.workloads.cnn_dailymail import Article
 
 HIGHEST, PORT = 1024, 8000
+MOST, MOST_S = MAXIMA["concurrency"], MAXIMA["min_duration"]
 
 # The points of a curve.
-Lowest = Annotated[int, typer.Option("--c-min", metavar="N", help="Lowest concurrency, 1 to 32.")]
-Highest = Annotated[int, typer.Option("--c-max", metavar="N", help="Highest, above 32.")]
-Points = Annotated[int, typer.Option("--points", metavar="N", help="7 to 32.")]
+Lowest = Annotated[int, typer.Option("--c-min", min=1, max=32, metavar="N", help="Lowest concurrency, 1 to 32.")]
+Highest = Annotated[int, typer.Option("--c-max", min=33, max=MOST, metavar="N", help="Highest, above 32.")]
+Points = Annotated[int, typer.Option("--points", min=7, max=32, metavar="N", help="7 to 32.")]
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Of what is measured.")]
 
 
@@ -69,7 +71,8 @@ def rehearse(
         typer.Option(metavar="RUN", help="Judge this finished run instead: a path, latest, an id or a label."),
     ] = None,
     seconds: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="Of each level; unset: what the rules ask for.")
+        float | None,
+        typer.Option(min=0.001, max=MOST_S, metavar="SECONDS", help="Of each level; unset: what the rules ask for."),
     ] = None,
     results_dir: Annotated[Path, typer.Option(metavar="PATH", help="Where runs are.")] = Path("results"),
 ) -> int:
@@ -147,7 +150,7 @@ def measure(
     endpoint: Annotated[
         list[str] | None, typer.Option(metavar="URL", help="Of a running server [vLLM's, started here].")
     ] = None,
-    port: Annotated[int, typer.Option(metavar="N", help="Of the server started here.")] = PORT,
+    port: Annotated[int, typer.Option(min=1, max=65535, metavar="N", help="Of the server started here.")] = PORT,
     serve: Annotated[str, typer.Option(metavar="FLAGS", help="Further flags of that server, as one word.")] = "",
     tokenizer: Annotated[
         str | None, typer.Option(metavar="MODEL", help="A folder or a name, for token counts [--model].")
@@ -158,7 +161,12 @@ def measure(
     program: Annotated[str, typer.Option("--client", metavar="PROGRAM", help=client.INSTALL)] = "inference-endpoint",
     seconds: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", help="Of each point, for a rehearsal; unset: what the rules ask for."),
+        typer.Option(
+            min=0.001,
+            max=MOST_S,
+            metavar="SECONDS",
+            help="Of each point, for a rehearsal; unset: what the rules ask for.",
+        ),
     ] = None,
     seed_set: Annotated[str | None, typer.Option(metavar="ID", help="A published one [the last].")] = None,
 ) -> int:
@@ -166,6 +174,8 @@ def measure(
     processes.install_signal_handlers()  # the client does not outlive this command
     if endpoint and serve:
         raise UsageError("--serve is for a server that is started here: leave out --endpoint.")
+    if (place := tokenizer or model).startswith(("/", ".", "~")) and not Path(place).is_dir():
+        raise UsageError(f"--tokenizer {place}: no such folder; the client counts tokens with it.")
     seeds, articles = official.seeds(seed_set), stored(dataset_path)
     given = Campaign(
         endpoints=[url.removesuffix("/v1") for url in addresses.checked(endpoint or [server.address(port)])],

@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 
-from harness.common.coerce import require
 from harness.common.errors import DONE, UsageError
 from harness.config import checkpoint, models
 from harness.config.engine import EngineConfig
@@ -27,12 +26,13 @@ def quantize(
             "Llama-3.1-8B MLPerf's calibration list (from third_party/inference)",
         ),
     ] = None,
-    samples: Annotated[int | None, typer.Option(metavar="N", help="Only the first N of the data.")] = None,
+    samples: Annotated[
+        int | None, typer.Option(min=1, max=10**6, metavar="N", help="Only the first N of the data.")
+    ] = None,
 ) -> int:
     """Make an fp8 checkpoint with static activation scales and fp8 KV scales, with llm-compressor."""
     config = EngineConfig(model=model)
     quantization.check_out(out)
-    require(samples is None or samples > 0, "--samples", "a number above 0")
     source = calibration.find(data or config.model_spec.data)
     quantization.check_installed()
     if getattr(checkpoint.load_shape(config), "quantization_config", None) is not None:

@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 import typer
 
 from harness.common.errors import DONE
+from harness.config.flags import MAXIMA
+from harness.runs import folder as results
 from harness.sweep import choice, file
 from harness.sweep.choice import Choice
 from harness.terminal.command import make_command
@@ -23,9 +25,14 @@ def sweep(
         bool, typer.Option("--resume", help="Go on with the last sweep of this file where it stopped.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run, and run nothing.")] = False,
-    repeat: Annotated[int, typer.Option(min=1, metavar="N", help="Run everything N times, round by round.")] = 1,
+    repeat: Annotated[
+        int, typer.Option(min=1, max=1000, metavar="N", help="Run everything N times, round by round.")
+    ] = 1,
     timeout: Annotated[
-        float, typer.Option(min=1, metavar="SECONDS", help="Most seconds one experiment may take.")
+        float,
+        typer.Option(
+            min=1, max=MAXIMA["min_duration"], metavar="SECONDS", help="Most seconds one experiment may take."
+        ),
     ] = 7200.0,
     gpus: Annotated[
         Literal["together", "side-by-side"],
@@ -36,9 +43,16 @@ def sweep(
     ] = "together",
     time_limit: Annotated[
         float | None,
-        typer.Option(min=0.1, metavar="MINUTES", help="Begin, and run, nothing beyond it; --resume goes on later."),
+        typer.Option(
+            min=0.1,
+            max=MAXIMA["min_duration"] / 60,
+            metavar="MINUTES",
+            help="Begin, and run, nothing beyond it; --resume goes on later.",
+        ),
     ] = None,
-    finalists: Annotated[int, typer.Option(min=0, metavar="N", help="Run the N fastest once more at full length.")] = 0,
+    finalists: Annotated[
+        int, typer.Option(min=0, max=1000, metavar="N", help="Run the N fastest once more at full length.")
+    ] = 0,
     combine: Annotated[
         bool, typer.Option("--combine", help="Run, after all others, the changes that helped together.")
     ] = False,
@@ -62,6 +76,7 @@ def run_sweep(path: Path, wanted: Choice, *, resume: bool, dry_run: bool, result
     chosen = choice.pick(sweep, wanted)
     wanted = replace(wanted, reasons=choice.skipped(sweep, wanted))
     if dry_run:
+        results.check_writable(results_dir)
         choice.show(sweep, chosen, wanted.reasons)
         return DONE
     from harness.common import processes

@@ -67,11 +67,17 @@ def why(error: OSError) -> str:
     return error.strerror or first_line(error)
 
 
-def as_input(error: BaseException) -> UsageError | None:
-    """What a user can cause by a name alone that no system takes; None for any other failure."""
-    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
-        return UsageError(f"{line_of(str(error.filename).rpartition('/')[2])}: {error.strerror}.")
-    return None
+def as_input(error: BaseException) -> BenchmarkError | None:
+    """What the user's files and disks can cause: a file that cannot be read or written, or a disk that is full; None
+    for any other failure, which is a mistake of this program."""
+    if isinstance(error, RuntimeError) and str(error).startswith("Symlink loop from "):
+        return UsageError(f"{str(error).removeprefix('Symlink loop from ')}: {os.strerror(errno.ELOOP)}.")
+    if not isinstance(error, OSError) or not error.filename:
+        return None
+    name = str(error.filename)
+    kind = BenchmarkError if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO) else UsageError
+    shown = line_of(name.rpartition("/")[2]) if error.errno == errno.ENAMETOOLONG else name
+    return kind(f"{shown}: {why(error)}.")
 
 
 def line_of(text: str) -> str:
@@ -94,18 +100,6 @@ def first_line(error: BaseException) -> str:
 
 
 @contextlib.contextmanager
-def reads_and_writes() -> Iterator[None]:
-    """For commands that do nothing else: a file that cannot be read or written is what the user named. Raises
-    UsageError."""
-    try:
-        yield
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise UsageError(f"{error.filename or 'cannot write'}: {why(error)}.") from None
-
-
-@contextlib.contextmanager
 def ends_in_one_line(where: str = "") -> Iterator[None]:
     """Ends the command with a line for each line of a BenchmarkError, and its exit code.
 
@@ -116,7 +110,7 @@ def ends_in_one_line(where: str = "") -> Iterator[None]:
         try:
             yield
             sys.stdout.flush()
-        except OSError as error:
+        except (OSError, RuntimeError) as error:
             raise as_input(error) or error from None
     except BenchmarkError as error:
         from harness.common.secrets import hide_text

@@ -24,7 +24,6 @@ Kind = TypeVar("Kind")
 
 
 SPARE_BYTES = 2**23  # of a disk, below which it counts as full
-LARGEST_FILE = 2**30  # bytes of a run folder's JSON or CSV, and of the history
 
 
 @contextmanager
@@ -41,10 +40,9 @@ def append_line(path: Path, text: str) -> None:
     """Adds a line of its own, also after one that was cut short."""
     whole = True
     if path.exists():
-        reading.check_regular(path, LARGEST_FILE)
-        with path.open("rb") as before:
-            before.seek(-min(1, path.stat().st_size), os.SEEK_END)
-            whole = before.read() in (b"", b"\n")
+        with reading.opened(path) as before:
+            before.buffer.seek(-min(1, path.stat().st_size), os.SEEK_END)
+            whole = before.buffer.read() in (b"", b"\n")
     with path.open("a") as file:
         file.write(("" if whole else "\n") + text + "\n")
 
@@ -100,13 +98,16 @@ def as_json(data: Any) -> Any:
 
 
 def write_text(path: Path, text: str) -> None:
+    """Writes a whole file or none; of a link, what it leads to. Raises OSError."""
+    path = path.resolve()
     if not path.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path.parent))
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if path.exists() and not path.is_file():  # a pipe or a device is written into, not replaced
-        with named(path):
-            path.write_text(hide_known(text))
+        with named(path), os.fdopen(os.open(path, os.O_WRONLY | os.O_NONBLOCK), "w") as file:  # ENXIO: nobody reads
+            os.set_blocking(file.fileno(), True)
+            file.write(hide_known(text))
         return
     with named(path), tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}-", delete=False) as file:
         try:
@@ -122,7 +123,7 @@ def write_text(path: Path, text: str) -> None:
 def read_json(path: Path) -> Any:
     """The file's content. Raises UsageError, naming the file, where there is none or it is no JSON."""
     try:
-        return json.loads(reading.read_text(path, LARGEST_FILE))
+        return json.loads(reading.read_text(path))
     except OSError as error:
         raise UsageError(f"{path}: {why(error)}.") from None
     except (ValueError, RecursionError) as error:  # also text that is not UTF-8, a number too long, deep nesting
@@ -153,7 +154,7 @@ def read_columns(path: Path, names: Sequence[str] = ()) -> dict[str, list[float 
     Raises UsageError, naming the line, where a column is missing or a cell is no number.
     """
     try:
-        with reading.opened(path, LARGEST_FILE) as file:
+        with reading.opened(path) as file:
             lines: list[dict[str, str]] = list(csv.DictReader(file, restkey="", restval=""))
     except OSError as error:
         raise UsageError(f"{path}: {why(error)}.") from None

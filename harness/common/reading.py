@@ -9,8 +9,9 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, TextIO
 
+LARGEST_FILE = 2**30  # bytes of a run folder's JSON or CSV, and of the history
 MOST_NODES = 100_000  # values in a YAML file, each alias counted as what it stands for
 
 
@@ -25,9 +26,8 @@ class TooLargeError(ValueError):
     """YAML whose aliases make it endless, or huge."""
 
 
-def check_regular(path: Path, most: int) -> None:
+def check_regular(found: os.stat_result, path: Path, most: int) -> None:
     """Raises OSError for anything but a regular file of at most `most` bytes."""
-    found = os.stat(path)
     if stat.S_ISDIR(found.st_mode):
         raise NotRegularError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if not stat.S_ISREG(found.st_mode):
@@ -36,18 +36,34 @@ def check_regular(path: Path, most: int) -> None:
         raise NotRegularError(errno.EFBIG, f"larger than {most / MIB:,.0f} MiB", str(path))
 
 
-def read_text(path: Path, most: int, encoding: str | None = None) -> str:
-    """The text of a regular file of at most `most` bytes. Raises OSError, UnicodeDecodeError."""
-    check_regular(path, most)
-    return path.read_text(encoding=encoding)
-
-
 @contextmanager
-def opened(path: Path, most: int, encoding: str | None = None, errors: str = "strict") -> Iterator[IO[str]]:
-    """A regular file of at most `most` bytes, open for reading, its line ends as they are. Raises OSError."""
-    check_regular(path, most)
-    with path.open(newline="", encoding=encoding, errors=errors) as file:
-        yield file
+def opened(
+    path: Path, most: int = LARGEST_FILE, encoding: str | None = "utf-8", errors: str = "strict"
+) -> Iterator[TextIO]:
+    """A regular file of at most `most` bytes, open for reading, its line ends as they are: the one way in which files
+    that may be anything are read. Raises OSError, also for text that is not UTF-8."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a FIFO would wait for a writer
+    with os.fdopen(descriptor, newline="", encoding=encoding, errors=errors) as file:
+        check_regular(os.fstat(descriptor), path, most)
+        try:
+            yield file
+        except UnicodeDecodeError:
+            raise NotRegularError(errno.EILSEQ, "not text in UTF-8", str(path)) from None
+        except OSError as error:
+            error.filename = error.filename or str(path)
+            raise
+
+
+def read_text(path: Path, most: int = LARGEST_FILE, encoding: str | None = "utf-8", errors: str = "strict") -> str:
+    """The text of a file, as `opened` has it. Raises OSError."""
+    with opened(path, most, encoding, errors) as file:
+        return file.read().replace("\r\n", "\n")
+
+
+def read_bytes(path: Path, most: int = LARGEST_FILE) -> bytes:
+    """The content of a file, as `opened` has it. Raises OSError."""
+    with opened(path, most, encoding="latin-1") as file:
+        return file.buffer.read()
 
 
 def load_yaml(text: str) -> Any:

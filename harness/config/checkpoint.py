@@ -73,8 +73,9 @@ def load_shape(config: EngineConfig) -> Any:
     """The model's config. Raises UsageError where it cannot be had, or is not of a Llama-like decoder."""
     from transformers import AutoConfig
 
+    place = source(config)
     try:
-        shape = AutoConfig.from_pretrained(config.model_path, **source(config))
+        shape = AutoConfig.from_pretrained(config.model_path, **place)
     except Exception as error:
         raise UsageError(why_not_loaded(config, error)) from None
     if missing := [key for key in models.SHAPE if not hasattr(shape, key)]:
@@ -93,6 +94,8 @@ def source(config: EngineConfig) -> dict[str, bool]:
     """Where the loaders look: without a way to the hub, in its cache on this machine alone, where they would try for a
     minute."""
     local = Path(config.model_path).is_dir()
+    if not local and Path(config.model_path).exists():
+        raise UsageError(f"--model {config.model_path}: not a folder; a model is one, or a name of the hub.")
     return {"trust_remote_code": config.trust_remote_code, "local_files_only": not local and not is_hub_reachable()}
 
 
@@ -113,8 +116,9 @@ def load_tokenizer(config: EngineConfig) -> Any:
     """The model's tokenizer. Raises UsageError with the way out when it cannot be had."""
     from transformers import AutoTokenizer
 
+    place = source(config)
     try:
-        return AutoTokenizer.from_pretrained(config.model_path, **source(config))
+        return AutoTokenizer.from_pretrained(config.model_path, **place)
     except Exception as error:
         raise UsageError(why_not_loaded(config, error)) from None
 

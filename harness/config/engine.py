@@ -7,7 +7,7 @@ from harness.common.coerce import as_flag, check_types, from_yaml, require
 from harness.common.errors import UsageError
 from harness.common.reading import TooLargeError
 from harness.config import models
-from harness.config.flags import ENGINE, MODEL, OUTPUT, Affects, Auto, flag
+from harness.config.flags import ENGINE, MODEL, OUTPUT, Affects, Auto, check_range, flag
 
 GPU_MEMORY_SHARE = 0.9
 BYTES_PER_WEIGHT = {"fp16": 2, "bf16": 2, "fp32": 4}
@@ -97,9 +97,9 @@ class EngineConfig:
             "max_model_len",
             "max_num_seqs",
             "max_num_batched_tokens",
+            "stall_timeout",
         ):
-            value = getattr(self, name)
-            require(value in (None, "auto") or value > 0, as_flag(name), "a number above 0")
+            check_range(name, getattr(self, name))
         for pair in self.engine_arg:
             require(pair.partition("=")[0].isidentifier() and "=" in pair, "--engine-arg", "KEY=VALUE", pair)
         flags = {item.name: item.name for item in fields(self)} | {"dtype": "precision"}

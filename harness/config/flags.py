@@ -12,7 +12,13 @@ BENCHMARK, DATA, RATE, ACCURACY, OUTPUT = "Benchmark", "Data", "Load", "Accuracy
 SERVER = "A running server"
 PANELS = (BENCHMARK, RATE, MODEL, SERVER, ENGINE, DATA, ACCURACY, OUTPUT)  # in the order of the help
 
-MAXIMA = {  # what LoadGen can plan for: beyond, its counters overflow without a word
+MAXIMA = {  # what LoadGen can plan for, beyond which its counters overflow without a word; and an engine
+    "tensor_parallel_size": 10**4,
+    "data_parallel_size": 10**4,
+    "max_model_len": 10**8,
+    "max_num_seqs": 10**6,
+    "max_num_batched_tokens": 10**8,
+    "total_limit": 10**6,
     "max_new_tokens": 10**6,
     "total_sample_count": 2**40,  # the data set sets the real one
     "min_duration": 30 * 24 * 3600,

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
+from harness.common import reading
 from harness.common.paths import ROOT
 from harness.config import mlperf
 
@@ -69,7 +70,7 @@ class ModelSpec:
         """The samples of this model in a category, and the reference scores for its answers."""
         if self.references is None:
             return replace(mlperf.OFFICIAL[category], min_duration_s=mlperf.SCENARIO[scenario].min_duration_s)
-        measured = json.loads(self.references.read_text())[category]
+        measured = json.loads(reading.read_text(self.references))[category]
         scores = mlperf.Scores(**{name: measured[name] for name in (*mlperf.ROUGE, "gen_len")})
         return mlperf.Task(measured["samples"], scores, self.min_duration_s[scenario])
 
@@ -112,7 +113,7 @@ def model(name: str) -> ModelSpec:
 def made_of(name: str) -> str:
     """The model that a quantized folder was made of; empty for anything else."""
     try:
-        return str(json.loads((Path(name) / QUANTIZE_JSON).read_text())["model"])
+        return str(json.loads(reading.read_text(Path(name) / QUANTIZE_JSON))["model"])
     except (OSError, ValueError, LookupError, TypeError):
         return ""
 

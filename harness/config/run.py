@@ -226,7 +226,7 @@ class RunConfig(workload.WorkloadFlags, profile.ProfileFlags, EngineConfig):
         if self.scenario not in allowed:
             raise UsageError(f"--category {self.category} takes --scenario {', '.join(allowed)}; not {self.scenario}.")
         require(self.seed is None or 0 <= self.seed < 2**32, "--seed", "a whole number from 0 to 4294967295")
-        for name in MAXIMA:
+        for name in MAXIMA.keys() & given:
             check_range(name, getattr(self, name))
         for name in ("ttft_limit", "tpot_limit"):
             value = getattr(self, name)

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from harness.common import reading
 from harness.common.errors import EndpointError
 from harness.endpoints.client import EVENTS, INDEX, SCORED
 from harness.evaluation import accuracy
@@ -18,7 +19,7 @@ SCORER = "llama31-mlperf: rouge-score on the client's answers, since the client'
 def results(folder: Path, articles: Sequence[Article], dataset: str) -> Any:
     """The content of accuracy_results.json. Raises EndpointError where an answer is missing."""
     if (folder / OWN).exists():
-        return json.loads((folder / OWN).read_text())
+        return json.loads(reading.read_text(folder / OWN))
     answers = texts(folder, len(articles))
     rows = accuracy.score(answers, [article.reference for article in articles])
     named = {name.lower(): value for name, value in asdict(accuracy.totals(rows)).items()}
@@ -28,9 +29,9 @@ def results(folder: Path, articles: Sequence[Article], dataset: str) -> Any:
 
 def texts(folder: Path, samples: int) -> list[str]:
     """The answers to the scored set, by sample."""
-    index: dict[str, int] = json.loads((folder / INDEX).read_text())[SCORED]
+    index: dict[str, int] = json.loads(reading.read_text(folder / INDEX))[SCORED]
     found: dict[int, str] = {}
-    with (folder / EVENTS).open() as lines:
+    with reading.opened(folder / EVENTS) as lines:
         for line in lines:
             event = json.loads(line)
             if event["event_type"] == "sample.complete" and event["sample_uuid"] in index:

@@ -12,7 +12,7 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from harness.common import files, processes
+from harness.common import files, processes, reading
 from harness.common.errors import EngineError, UsageError
 
 HOST, LOG, TEMPLATE = "127.0.0.1", "server.log", "plain.jinja"
@@ -78,5 +78,5 @@ def wait(process: "subprocess.Popen[bytes]", port: int, log: Path) -> None:
 
 def why(log: Path) -> str:
     """The first error in a server's output, where it tells one."""
-    found = ERROR.search(log.read_text(errors="replace"))
+    found = ERROR.search(reading.read_text(log, errors="replace"))
     return f" ({found[0][:LONGEST].rstrip('.')})" if found else ""

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from harness.common import files
+from harness.common import files, reading
 from harness.common.errors import UsageError
 from harness.endpoints import client, official, scores, server
 from harness.endpoints.campaign import Campaign, folder_of
@@ -37,7 +37,7 @@ class Done:
 
 
 def summary(folder: Path) -> Any:
-    return json.loads((folder / client.SUMMARY).read_text())
+    return json.loads(reading.read_text(folder / client.SUMMARY))
 
 
 def done(root: Path, campaign: Campaign) -> list[Done]:
@@ -126,7 +126,7 @@ def disclosed(campaign: Campaign, about: Disclosure, seeds: SeedSet, each: Done)
 def warm_up(folder: Path, concurrency: int) -> dict[str, Any]:
     """What the client's log says of the time before its measurements."""
     begin = end = issued = completed = 0
-    with (folder / EVENTS).open() as lines:
+    with reading.opened(folder / EVENTS) as lines:
         for line in lines:
             event = json.loads(line)
             kind = event["event_type"]

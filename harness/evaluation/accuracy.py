@@ -16,6 +16,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Literal
 
+from harness.common import reading
 from harness.common.errors import LoadGenError, why
 from harness.common.files import write_json, write_text
 from harness.common.markdown import render
@@ -271,7 +272,7 @@ def evaluate(folder: Path, plan: Plan, library: Library, tokenizer: Any) -> Accu
 
 def digest(log: Path) -> str:
     """An accuracy log's SHA-256, which says that scores are of that log."""
-    return hashlib.sha256(log.read_bytes()).hexdigest()
+    return hashlib.sha256(reading.read_bytes(log)).hexdigest()
 
 
 def accuracy_txt(scores: mlperf.Scores, samples: int, sha256: str) -> str:

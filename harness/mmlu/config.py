@@ -6,7 +6,7 @@ from typing import Literal
 
 from harness.common.coerce import require
 from harness.config.engine import EngineConfig
-from harness.config.flags import BENCHMARK, DATA, ENGINE, OUTPUT, Auto, flag
+from harness.config.flags import BENCHMARK, DATA, ENGINE, OUTPUT, Auto, check_range, flag
 from harness.mmlu.data import chosen_subjects
 
 
@@ -55,7 +55,7 @@ class MMLUConfig(EngineConfig):
 
     def __post_init__(self, given: frozenset[str]) -> None:
         super().__post_init__(given)
-        require(self.total_limit is None or self.total_limit > 0, "--total-limit", "a number above 0")
+        check_range("total_limit", self.total_limit)
         require(0 <= self.seed < 2**32, "--seed", "a whole number from 0 to 4294967295")
         chosen_subjects(self.subjects)
 

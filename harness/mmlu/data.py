@@ -201,7 +201,7 @@ def from_parquet(tables: Sequence[Path]) -> Iterator[QuestionRow]:
 
     for table in tables:
         try:
-            check_regular(table, LARGEST_FILE)
+            check_regular(table.stat(), table, LARGEST_FILE)
             count = parquet.read_metadata(table).num_rows
             if count > MOST_ROWS:
                 raise UsageError(f"{table}: {count:,} rows; MMLU has 14,042 questions.")

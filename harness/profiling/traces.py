@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from harness.common import files
+from harness.common import files, reading
 from harness.common.errors import UsageError, first_line
 from harness.common.schema import File, Model
 
@@ -152,7 +152,7 @@ def summed(work: Sequence[Sequence[Event]], device: Literal["GPU", "CPU"], trace
 def read(path: Path) -> dict[str, list[Event]]:
     """The kernels and operators in a trace, gzipped or not. Raises UsageError for one that is cut, or is no trace."""
     try:
-        raw = path.read_bytes()
+        raw = reading.read_bytes(path)
         text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode(errors="replace")
         found: dict[str, list[Event]] = defaultdict(list)
         for event in json.loads(text, strict=False)["traceEvents"]:

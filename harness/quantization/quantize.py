@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from harness.common import files
+from harness.common import files, reading
 from harness.common.errors import UsageError, why
 from harness.common.schema import SCHEMA
 from harness.config import models
@@ -108,6 +108,6 @@ def finish(source: Path, out: Path) -> None:
     for pattern in TOKENIZER_FILES:
         for path in source.glob(pattern):
             shutil.copyfile(path, out / path.name)
-    config, quantized = (json.loads((folder / "config.json").read_text()) for folder in (source, out))
+    config, quantized = (json.loads(reading.read_text(folder / "config.json")) for folder in (source, out))
     whole = config | {"quantization_config": quantized["quantization_config"]}
     files.write_text(out / "config.json", json.dumps(whole, indent=2) + "\n")  # as it is: bos_token is no secret

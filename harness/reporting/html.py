@@ -8,6 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from harness.common import reading
 from harness.common.paths import ROOT
 
 STYLE = ROOT / "templates" / "report.css"
@@ -41,11 +42,11 @@ def picture(folder: Path, tokens: Sequence[Any], at: int) -> str:
         return f"<em>{words}</em>"
     if path.with_suffix(".svg").is_file():
         return f'<span class="figure" role="img" aria-label="{words}">{drawing(path.with_suffix(".svg"))}</span>'
-    data = base64.b64encode(path.read_bytes()).decode()
+    data = base64.b64encode(reading.read_bytes(path)).decode()
     return f'<span class="figure"><img alt="{words}" src="data:image/png;base64,{data}"></span>'
 
 
 def drawing(path: Path) -> str:
     """An SVG file as an element: black and white become the page's own ink and paper."""
-    found = SVG.search(path.read_text())
+    found = SVG.search(reading.read_text(path))
     return INK.sub("currentColor", PAPER.sub("none", found[0])) if found else ""

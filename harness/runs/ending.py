@@ -11,6 +11,7 @@ from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, NoReturn
 
+from harness.common import reading
 from harness.common.errors import (
     ENGINE_FAILED,
     INTERRUPTED,
@@ -106,7 +107,7 @@ def death(text: str) -> tuple[str, bool] | None:
 def root_cause(log: Path) -> str | None:
     """What ended the engine's own processes, by their `log`, as one line: a signal, else the first exception."""
     try:
-        text = log.read_text(errors="replace")
+        text = reading.read_text(log, errors="replace")
     except OSError:
         return None
     died, signalled = death(text) or ("", False)

@@ -14,7 +14,7 @@ from typing import Literal
 
 from harness.common import reading
 from harness.common.errors import BenchmarkError, UsageError, why
-from harness.common.files import LARGEST_FILE, append_line, parsed, read, read_json, write_json, write_text
+from harness.common.files import append_line, parsed, read, read_json, write_json, write_text
 from harness.common.schema import SCHEMA
 from harness.common.secrets import hide, hide_word
 from harness.runs.records import RunFacts, RunStatus
@@ -209,7 +209,7 @@ def point_latest(run: RunFolder) -> None:
 def history(results_dir: Path) -> Iterator[dict[str, object]]:
     """Finished runs, oldest first; lines that are not whole are passed over."""
     try:
-        with reading.opened(results_dir / "history.jsonl", LARGEST_FILE, encoding="utf-8", errors="replace") as file:
+        with reading.opened(results_dir / "history.jsonl", errors="replace") as file:
             lines = file.read().splitlines()
     except OSError:
         return

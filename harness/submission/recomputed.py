@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from harness.common import reading
 from harness.common.errors import BenchmarkError
 from harness.config.checkpoint import load_tokenizer
 from harness.evaluation import accuracy
@@ -52,7 +53,7 @@ def other_scores(run: SubmittedRun, tokenizer: Any) -> Iterator[str]:
 def summary_text(folder: Path, log: TestResult) -> Iterator[str]:
     """Where LoadGen's summary for people is not that of the detail log beside it."""
     path = folder / "mlperf_log_summary.txt"
-    text = path.read_text(errors="replace") if path.is_file() else ""
+    text = reading.read_text(path, errors="replace") if path.is_file() else ""
     if not text.strip():
         yield f"{path.name} of {folder.name} is empty"
     if log.valid is None:

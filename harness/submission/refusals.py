@@ -7,6 +7,7 @@ Sources: the checks and constants of the official submission checker (tools/subm
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from harness.common import reading
 from harness.config import mlperf, models
 from harness.evaluation import compliance
 from harness.loadgen.log import TestResult
@@ -159,5 +160,5 @@ def test06(entry: Entry) -> Iterator[str]:
     verdict = folder / "verify_accuracy.txt"
     if not (recorded.passed and outcome.passed):
         yield "TEST06 failed"
-    elif not verdict.exists() or verdict.read_text() != text:
+    elif not verdict.exists() or reading.read_text(verdict) != text:
         yield "TEST06: verify_accuracy.txt is not what its log comes to"

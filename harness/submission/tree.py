@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.common import reading
 from harness.common.errors import UsageError, why
 from harness.common.files import check_folder_name, write_json, write_text
 from harness.common.markdown import render
@@ -90,7 +91,9 @@ def fill(entries: Sequence[Entry], description: Mapping[str, object], system: st
 def keep_notes(before: Path, fresh: Path) -> None:
     """Puts what an earlier build, or a person, wrote of other systems before what is said of this one."""
     if before.exists():
-        write_text(fresh, before.read_text().rstrip() + "\n\n" + fresh.read_text().partition("\n")[2].lstrip())
+        write_text(
+            fresh, reading.read_text(before).rstrip() + "\n\n" + reading.read_text(fresh).partition("\n")[2].lstrip()
+        )
 
 
 def put_results(entry: Entry, folder: Path) -> None:
@@ -99,7 +102,7 @@ def put_results(entry: Entry, folder: Path) -> None:
     copy(source, target, LOGS)
     log = source / ACCURACY_LOG
     try:
-        found, text = digest(log), log.read_text()
+        found, text = digest(log), reading.read_text(log)
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(
             f"{log}: {why(error) if isinstance(error, OSError) else 'not a text file'}; is the run whole?"

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from harness.common import reading
 from harness.common.errors import UsageError
 from harness.config import mlperf
 from harness.evaluation.accuracy import intervals
@@ -63,7 +64,7 @@ def scores(folder: Path, result: ExperimentResult) -> Iterator[dict[str, float]]
         path = folder / (record.run or "") / SAMPLES
         if record.run and path.exists():
             try:
-                with path.open() as file:
+                with reading.opened(path) as file:
                     yield {line["index"]: float(line[mlperf.SHORT_SCORES[0]]) for line in csv.DictReader(file)}
             except (KeyError, ValueError, TypeError) as error:
                 raise UsageError(f"{path}: not a table of scores: {error}.") from None

@@ -1,6 +1,8 @@
 """The frame of every command: its flags by Typer, its help, one line for an error, the exit code."""
 
+import math
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,7 +13,7 @@ import typer
 from typer._completion_classes import completion_init
 from typer.core import TyperCommand, TyperGroup
 
-from harness.common.errors import DONE, UsageError, ends_in_one_line, reads_and_writes
+from harness.common.errors import DONE, UsageError, ends_in_one_line
 from harness.common.moved import MOVED
 from harness.common.system import program
 from harness.terminal import help
@@ -19,6 +21,11 @@ from harness.terminal.start import prepare
 
 HELP: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
 PASSING = {"ignore_unknown_options": True, "allow_extra_args": True}
+
+
+# Control characters, which no value has, and bytes of the command line that are not UTF-8.
+UNPRINTABLE = re.compile("[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
+MANY_LINES = ("--engine-arg", "--serve")  # flags whose values may have line ends
 
 
 class Command(TyperCommand):
@@ -32,7 +39,12 @@ class Command(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         words = [*self.rewrite(args)]
         self.check_values(words)  # a switch alone is "--dry-run=1" by now
-        return super().parse_args(ctx, words)
+        left = super().parse_args(ctx, words)
+        for each in self.params:
+            value = ctx.params.get(each.name)
+            if isinstance(value, float) and not math.isfinite(value):
+                raise UsageError(f"{each.opts[0]} takes a number; got {value:g}.")
+        return left
 
     def check_values(self, words: Sequence[str]) -> None:
         """Raises UsageError for a flag of an earlier version, or without its value, where the next flag would be taken
@@ -42,6 +54,10 @@ class Command(TyperCommand):
         for word in words:
             if (name := word.partition("=")[0]) not in flags:
                 raise_if_moved(name)
+            if UNPRINTABLE.search(word.replace("\n", "") if name in MANY_LINES else word):
+                raise UsageError(
+                    f"{name if name in flags else word!r:.60}: control characters, or no UTF-8, in a value."
+                )
         valued = {name for each in options if not getattr(each, "is_flag", False) for name in each.opts}
         for flag, after in pairwise(words):
             if flag in valued and (name := after.partition("=")[0]) in flags:
@@ -52,8 +68,7 @@ class Command(TyperCommand):
             if not self.prints:
                 return super().invoke(ctx)
             signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # as in `... | head`: no exit code of 0 for what was not seen
-            with reads_and_writes():
-                return super().invoke(ctx)
+            return super().invoke(ctx)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         usage = help.usage(ctx.command_path, self.params)

@@ -35,8 +35,8 @@ def in_utf8() -> None:
 
 
 def read_environment() -> None:
-    """Takes the variables of a checkout's `.env`, as `docker run --env-file` does: NAME=VALUE, no quotes; those that are
-    set win. Raises UsageError."""
+    """Takes the variables of a checkout's `.env`, as `docker run --env-file` does: NAME=VALUE, without quotes; what is
+    set already wins. Raises UsageError."""
     path = CHECKOUT / ".env"
     if not path.exists():
         return

@@ -66,7 +66,7 @@ def send(folder: Path, results_dir: Path) -> str:
         from mlflow.exceptions import MlflowException
         from sqlalchemy.exc import SQLAlchemyError
     except ImportError:
-        raise UsageError("MLflow is not installed: pip install -r requirements-mlflow.txt") from None
+        raise UsageError("MLflow is not installed: pip install --no-deps -r requirements-mlflow.txt") from None
     for turn in range(MAX_ATTEMPTS):
         try:
             return Store(results_dir).log(found, folder / LEDGER)

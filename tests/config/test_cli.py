@@ -328,7 +328,7 @@ SETTINGS = st.fixed_dictionaries(
         "tensor_parallel_size": NUMBERS,
         "max_model_len": NUMBERS,
         "total_sample_count": NUMBERS,
-        "max_num_seqs": st.integers(1, 2**40),
+        "max_num_seqs": st.integers(1, 10**6),
         "seed": st.integers(0, 2**32 - 1),
         "gpu_memory_utilization": st.one_of(st.floats(0.01, 1), st.just(1), st.just("auto")),
         "server_target_qps": RATES,

@@ -1,0 +1,51 @@
+"""Every option that takes a number, with every number that is none, or none that it can take; found by type."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.__main__ import main
+from harness.runs import ending
+from tests.commands.test_every_path import LONGEST_S, alarm
+from tests.conftest import called
+from tests.hostile import command_words, commands, end
+
+NUMBERS = re.compile(r"^(N|X|SECONDS|MINUTES|SHARE)\b|\bN\[")
+WRONG = ["nan", "inf", "-inf", "-1", "0", "1e400", "9" * 400, "1 %", "true", "", "0x10", "1,", "\u0663", "1_000", "--"]
+MAY_BE = {
+    "0": {"--seed", "--finalists", "--keep-all", "--price-per-hour", "--max-failed", "--headroom", "--wait-ready"}
+}
+MAY_BE |= {"1_000": {"*"}, "\u0663": {"*"}, "1,": set()}  # which Python reads as numbers
+
+
+def takes_number(parameter: Any) -> bool:
+    return parameter.bare_type() in (int, float) or bool(NUMBERS.search(str(parameter.metavar or "")))
+
+
+CASES = [(words, parameter) for words, command in commands() for parameter in command.params if takes_number(parameter)]
+
+
+@pytest.mark.parametrize("text", WRONG, ids=lambda text: text[:8] or "empty")
+@pytest.mark.parametrize(("words", "parameter"), CASES, ids=lambda value: getattr(value, "name", value))
+def test_a_number_that_is_none_ends_in_one_line(
+    words: str,
+    parameter: Any,
+    text: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(ending, "exit", end)
+    with alarm(LONGEST_S):
+        done = called(main, "llama31-mlperf", *command_words(words, parameter, text, tmp_path))
+    assert "Traceback" not in done.stderr, done.stderr
+    said = done.stderr + capfd.readouterr().err  # a run writes past Python's own streams
+    lines = [line for line in said.splitlines() if not line.startswith("partial results: ")]
+    assert len(lines) == (1 if done.returncode in (2, 3) else 0), said
+    allowed = MAY_BE.get(text, set())
+    if "*" not in allowed and parameter.opts[0] not in allowed:
+        assert done.returncode == 2, (done.returncode, done.stdout[-300:], done.stderr)
+        assert parameter.opts[0] in said, said  # it, and nothing else, is refused
