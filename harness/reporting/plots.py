@@ -100,9 +100,9 @@ def by_length(path: Path) -> Any:
     lengths, scores = np.array(columns["prompt_tokens"], dtype=float), np.array(columns[score], dtype=float)
     figure, axes = pyplot().subplots(figsize=(8, 3.4))
     axes.plot(lengths, scores, ".", color=BLUE, alpha=0.35, markersize=5)
-    groups = np.array_split(np.argsort(lengths, kind="stable"), min(10, len(scores)))
-    means = [(lengths[group].mean(), scores[group].mean()) for group in groups]
-    axes.plot(*zip(*means, strict=True), "o-", color=ORANGE, label="mean of each tenth")
+    groups = np.array_split(np.argsort(lengths, kind="stable"), min(10, len(scores)) or 1)
+    means = [(lengths[group].mean(), scores[group].mean()) for group in groups if len(group)]
+    axes.plot([x for x, _ in means], [y for _, y in means], "o-", color=ORANGE, label="mean of each tenth")
     axes.set(xlabel="prompt tokens", ylabel=mlperf.SCORES[score], title="Score by prompt length", ylim=(-3, 103))
     thousands(axes.xaxis)
     legend_below(axes, ncols=2)

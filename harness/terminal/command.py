@@ -13,7 +13,7 @@ import typer
 from typer._completion_classes import completion_init
 from typer.core import TyperCommand, TyperGroup
 
-from harness.common.errors import DONE, UsageError, ends_in_one_line
+from harness.common.errors import DONE, LoadGenError, UsageError, ends_in_one_line
 from harness.common.moved import MOVED
 from harness.common.system import program
 from harness.terminal import help
@@ -68,7 +68,10 @@ class Command(TyperCommand):
             if not self.prints:
                 return super().invoke(ctx)
             signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # as in `... | head`: no exit code of 0 for what was not seen
-            return super().invoke(ctx)
+            try:
+                return super().invoke(ctx)
+            except LoadGenError as error:  # a log that the user named
+                raise UsageError(str(error)) from None
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         usage = help.usage(ctx.command_path, self.params)
