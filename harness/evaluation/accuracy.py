@@ -82,12 +82,18 @@ def decode_hex(data: Any, width: int, where: str) -> list[int]:
 
 
 def to_text(answers: Sequence[Answer], tokenizer: Any) -> list[str]:
-    """The answers as text, special tokens left out. Raises LoadGenError on ids outside the vocabulary."""
+    """The answers as text, special tokens left out. Raises LoadGenError on ids outside the vocabulary.
+
+    Spaces before punctuation go where the tokenizer's config asks for it, as Llama-3.1's does: the reference's
+    transformers 4.46.2 honours that, later ones ignore it for byte-pair encodings.
+    """
     size = len(tokenizer)
     for answer in answers:
         if bad := [token for token in answer.tokens if not 0 <= token < size]:
             raise LoadGenError(f"the answer to sample {answer.index} has token id {bad[0]}, outside the vocabulary.")
-    return [text.strip() for text in tokenizer.batch_decode([a.tokens for a in answers], skip_special_tokens=True)]
+    clean = tokenizer.clean_up_tokenization if tokenizer.clean_up_tokenization_spaces else str
+    as_they_are = {"skip_special_tokens": True, "clean_up_tokenization_spaces": False}
+    return [clean(text).strip() for text in tokenizer.batch_decode([a.tokens for a in answers], **as_they_are)]
 
 
 # What NLTK raises for data that are not there, half unpacked, or in a zip that was cut.
