@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib import metadata
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Literal
@@ -246,6 +247,7 @@ def evaluate(folder: Path, plan: Plan, library: Library, tokenizer: Any) -> Accu
         characters=int(totals(rows).gen_len),
         at_token_limit=stops.count("length"),
         splitter=splitter,
+        splitter_version=metadata.version("nltk") if splitter == "nltk punkt_tab" else "",
         approximate=[] if splitter == "nltk punkt_tab" else ["rougeLsum", "gen_len"],
         note=note,
         log=digest(folder / "mlperf_log_accuracy.json"),

@@ -37,8 +37,15 @@ class Accuracy(Model):
     characters: Count
     at_token_limit: Count
     splitter: str
+    splitter_version: str = ""
+    """NLTK's, whose versions split a few texts differently; empty for the built-in splitter, or not recorded."""
     approximate: list[str]  # scores that depend on the sentence splitter and were made without NLTK's
     checks: list[Check]
+
+    @property
+    def sentences(self) -> str:
+        """What split them: two runs with different ones have no common ROUGE-Lsum."""
+        return f"{self.splitter} {self.splitter_version}".rstrip()
 
     @property
     def headline(self) -> str:
