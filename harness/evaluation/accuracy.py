@@ -22,6 +22,7 @@ from harness.common.files import write_json, write_text
 from harness.common.markdown import render
 from harness.common.reading import read_text
 from harness.common.schema import SCHEMA
+from harness.common.statistics import intervals
 from harness.common.system import cores
 from harness.config import mlperf
 from harness.config.checkpoint import load_tokenizer
@@ -154,24 +155,7 @@ def totals(rows: Sequence[tuple[float, ...]]) -> mlperf.Scores:
     return mlperf.Scores(**means, gen_len=sum(characters))
 
 
-RESAMPLES = 1000
-CONFIDENCE = 0.95
 WORST = 10
-
-
-def intervals(values: Any, seed: int = 0) -> Any:
-    """Bootstrap 95 % interval of each column's mean; `values` has shape [samples, scores], the result [scores, 2].
-
-    A resample of n samples is n draws with replacement, so each sample's count is multinomial.
-    """
-    import numpy as np
-
-    values = np.asarray(values, dtype=float)
-    count = len(values)
-    rng = np.random.default_rng(seed)
-    weights = rng.multinomial(count, np.full(count, 1 / count), size=RESAMPLES) / count
-    tail = 50 * (1 - CONFIDENCE)
-    return np.percentile(weights @ values, [tail, 100 - tail], axis=0).T
 
 
 def judge(rows: Sequence[tuple[float, ...]], task: mlperf.Task, high_accuracy: bool = False) -> list[Check]:

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.common import files
+from harness.common.statistics import paired_changes
 from harness.config import mlperf
-from harness.evaluation.accuracy import intervals, read_log
+from harness.evaluation.accuracy import read_log
 
 SAMPLES = "samples.csv"
 
@@ -21,6 +22,8 @@ class Difference:
     difference: float
     low: float
     high: float
+    few: bool = False
+    """Whether too few answers differ for the interval to show that a bound is broken."""
 
 
 @dataclass(frozen=True)
@@ -55,12 +58,9 @@ def answers(a: Path, b: Path, same_splitter: bool) -> Pair | None:
     if tables[0]["prompt_tokens"] != tables[1]["prompt_tokens"]:
         return None
     each = [np.array([table[name] for name in mlperf.SAMPLE_SCORES], dtype=float).T for table in tables]
-    spread = intervals(each[1] - each[0])
-    means = [scores.mean(axis=0) for scores in each]
+    changes = paired_changes(*each)
     scores = [
-        Difference(
-            name, float(means[0][n]), float(means[1][n]), float(means[1][n] - means[0][n]), *map(float, spread[n])
-        )
+        Difference(name, float(each[0][:, n].mean()), float(each[1][:, n].mean()), *vars(changes[n]).values())
         for n, name in enumerate(mlperf.SAMPLE_SCORES)
     ]
     return Pair(len(each[0]), scores, same_splitter, divergences(a, b, tables))

@@ -1,13 +1,12 @@
 """Whether finished runs are worse than a baseline, by conditions such as `output_tokens_per_s<-3%`.
 
 What must not be judged is not: where the settings, the work or the machine differ, where a machine was busy, or where
-the runs differ among themselves too much to tell. Several runs of a side give an interval, Student's with a common
-variance, of the logarithms.
+the runs differ among themselves too much to tell. Several runs of a side give an interval, Welch's, of the
+logarithms.
 """
 
 import math
 import re
-import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -15,6 +14,7 @@ from typing import Literal
 from harness.common.coerce import did_you_mean
 from harness.common.errors import BAD_INPUT, DONE, NOT_ACCEPTED, UsageError
 from harness.common.markdown import number, render
+from harness.common.statistics import FEWEST_DIFFERING, SCATTER, below_by_chance, welch
 from harness.config import mlperf
 from harness.config.engine import affecting
 from harness.config.run import RunConfig
@@ -30,13 +30,6 @@ ANSWERS_CONDITION = re.compile(r"\s*answers\s+changed\s*(?:>\s*(\d+(?:\.\d+)?)\s
 NAMES = {"output_tokens_per_sec": "tokens_per_sec"}  # other names of metrics
 HARMLESS_FLAGS = affecting(RunConfig, "nothing")  # settings
 SAME_RATE = 0.01  # of the rate: latencies at other rates say nothing of each other
-# Student's t, 97.5 %, by degrees of freedom (NIST/SEMATECH e-Handbook of Statistical Methods, 1.3.6.7.2); the normal
-# distribution's beyond.
-STUDENT = (
-    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131),
-    *(2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
-)
-NORMAL = 1.960
 
 
 @dataclass(frozen=True)
@@ -186,24 +179,22 @@ def judged(sides: Sides, one: Condition) -> Judgement:
         return Judgement(one.text, "FAIL" if worse else "PASS", ", ".join(before), ", ".join(after))
     change = change_of(*values)
     verdict, why = told(one, change)
+    if len(sides.everyone) == 2:
+        why = false_alarm(one)
     return Judgement(one.text, verdict, ", ".join(before), ", ".join(after), change.words, why)
 
 
 def change_of(before: Sequence[float], after: Sequence[float]) -> AnswerChange:
     """The change of the geometric mean, with its interval where a side has several runs."""
-    logs = [[math.log(value) for value in side] for side in (before, after)]
-    middle = statistics.fmean(logs[1]) - statistics.fmean(logs[0])
-    freedom = len(before) + len(after) - 2
-    half = 0.0
-    if freedom:
-        squares = sum(sum((value - statistics.fmean(side)) ** 2 for value in side) for side in logs)
-        half = student(freedom) * math.sqrt(squares / freedom * (1 / len(before) + 1 / len(after)))
+    middle, half = welch(*([math.log(value) for value in side] for side in (before, after)))
     return AnswerChange(*(100 * math.expm1(value) for value in (middle, middle - half, middle + half)))
 
 
-def student(freedom: int) -> float:
-    """The half width of a 95 % interval in standard errors."""
-    return STUDENT[freedom - 1] if freedom <= len(STUDENT) else NORMAL
+def false_alarm(one: Condition) -> str:
+    """How often the condition holds by chance for one run against one, since how far they scatter is not known."""
+    share = below_by_chance(one.bound / 100)
+    beyond = 100 * (1 - share if one.above else share)
+    return f"One run of each: if runs scatter by {100 * SCATTER:g} %, {beyond:.0f} % of those alike are beyond it"
 
 
 def told(one: Condition, change: AnswerChange) -> tuple[Verdict, str]:
@@ -246,6 +237,8 @@ def rescored(one: Condition, pair: Pair) -> Judgement:
         return Judgement(one.text, "FAIL" if worse else "PASS", number(score.a, 6), number(score.b, 6))
     change = AnswerChange(*(100 * value / score.a for value in (score.difference, score.low, score.high)))
     verdict, why = told(one, change)
+    if verdict == "FAIL" and score.few:
+        verdict, why = "NOT JUDGED", f"too few samples, or fewer than {FEWEST_DIFFERING} of them with another score"
     return Judgement(one.text, verdict, number(score.a, 6), number(score.b, 6), change.words, why)
 
 
@@ -264,5 +257,4 @@ def page(sides: Sides, judgements: Sequence[Judgement]) -> str:
         sides=sides,
         judgements=judgements,
         differences=difference([run.flags for run in everyone], [run.versions for run in everyone]),
-        single=len(everyone) == 2,
     )

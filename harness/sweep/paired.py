@@ -4,11 +4,12 @@ import csv
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Literal
 
 from harness.common.errors import UsageError
+from harness.common.statistics import PairedChange, paired_changes
 from harness.config import mlperf
-from harness.evaluation.accuracy import intervals
 from harness.sweep.file import BASELINE
 from harness.sweep.rows import ExperimentResult
 
@@ -17,19 +18,16 @@ LOSS = 0.01  # of the baseline's score, that MLPerf's gate allows of the referen
 
 
 @dataclass(frozen=True)
-class Paired:
-    """The change of a score against the baseline's on the same samples, with its 95 % interval (bootstrap)."""
+class Paired(PairedChange):
+    """The change of a score against the baseline's on the same samples."""
 
-    change: float
-    low: float
-    high: float
     baseline: float
 
     @property
     def verdict(self) -> Literal["holds", "lost", "not clear"]:
         """Whether at most LOSS is lost, by the whole interval."""
         most = -LOSS * self.baseline
-        return "holds" if self.low >= most else "lost" if self.high < most else "not clear"
+        return "holds" if self.low >= most else "lost" if self.high < most and not self.few else "not clear"
 
     @property
     def said(self) -> str:
@@ -51,10 +49,8 @@ def paired(folder: Path, rows: tuple[ExperimentResult, ...]) -> dict[str, Paired
 
 def compared(theirs: dict[str, float], mine: dict[str, float]) -> Paired:
     """Two runs by sample."""
-    changes = [mine[index] - theirs[index] for index in theirs]
-    ((low, high),) = intervals([[change] for change in changes])
-    count = len(changes)
-    return Paired(sum(changes) / count, float(low), float(high), sum(theirs.values()) / count)
+    (change,) = paired_changes([[score] for score in theirs.values()], [[mine[index]] for index in theirs])
+    return Paired(**vars(change), baseline=fmean(theirs.values()))
 
 
 def scores(folder: Path, result: ExperimentResult) -> Iterator[dict[str, float]]:
