@@ -18,7 +18,7 @@ from harness.evaluation.compliance import RESULT
 from harness.loadgen import log as loadgen_log
 from harness.profiling import traces
 from harness.reporting import answer, html, index, plots
-from harness.results import endpoint_overhead, metrics, performance, requests_table, telemetry
+from harness.results import metrics, performance, requests_table, telemetry
 from harness.results.advice import client, findings
 from harness.results.history import History
 from harness.results.summary import Logs, Meta, Performance, Run, Summary
@@ -56,12 +56,10 @@ def build(folder: Path) -> Summary:
         scenario=summary.scenario,
         numbers=metrics.rows(summary, "report"),
         headline=metrics.BY_NAME[summary.scenario.headline],
-        compared=endpoint_overhead.compared(summary),
-        cost=endpoint_overhead.cost(summary),
         quantities=telemetry.BY_NAME,
         title=answer.title(summary),
         facts=answer.facts(summary),
-        findings=findings(summary),
+        findings=findings(summary, facts.plan.config.is_searched),
         late=client(summary.run.performance),
         **dict(summary),
     )
@@ -153,7 +151,6 @@ def meta(folder: Path, facts: RunFacts, deviations: list[str], ended: str | None
         setup=plan.setup,
         work=plan.work,
         endpoints=list(config.endpoint),
-        in_process=facts.in_process,
     )
 
 

@@ -11,14 +11,15 @@ DELAY_SHARE = 0.05  # of TTFT p99: a client's delay beyond it is a part of the r
 NEAR_LIMIT_SHARE = 0.9  # of a limit: beyond, a higher rate will hardly keep it
 
 
-def findings(summary: Summary) -> list[str]:
-    """What bounds the performance test and what to try, a sentence each; none where there was no test."""
+def findings(summary: Summary, searched: bool = False) -> list[str]:
+    """What bounds the performance test and what to try, a sentence each; none where there was no test. `searched`: the
+    load was found by a search for the highest."""
     test = summary.run.performance
     if test is None:
         return []
     broken = [f"What to try: {said}." for said in (*advice(test), *unsteady(test))]
-    steady = [*room(test), *formats(summary)] if test.valid else []
-    return [*broken, *bounds(test), *by_rule(test), *(f"{sentence(said)}." for said in steady)]
+    steady = [*room(test, searched), *formats(summary)] if test.valid else []
+    return [*broken, *bounds(test), *(f"{sentence(said)}." for said in steady)]
 
 
 def client(test: Performance | None) -> str:
@@ -55,12 +56,6 @@ def unsteady(test: Performance) -> list[str]:
     ]
 
 
-def by_rule(test: Performance) -> list[str]:
-    """The steady state of a test at fixed concurrency, as MLPerf Endpoints would take it."""
-    state = test.steady.by_rule if test.steady else None
-    return [f"Steady state by section 4.4 of MLPerf Endpoints' rules: {state.told}."] if state else []
-
-
 def tails(test: Performance) -> tuple[Latency | None, Latency | None]:
     """TTFT and TPOT as they are held against limits: at fixed concurrency without the ramps, if they are known so."""
     part = test.steady
@@ -71,7 +66,7 @@ def less(test: Performance) -> str:
     return "fewer in flight" if test.concurrency else "a lower rate"
 
 
-def room(test: Performance) -> list[str]:
+def room(test: Performance, searched: bool) -> list[str]:
     """How near a VALID test came to its limits; nothing where it has none."""
     limits, first, each = test.limits_ms, *tails(test)
     if not (limits and first and each):
@@ -83,6 +78,8 @@ def room(test: Performance) -> list[str]:
     said = f"{name} p99 is the nearer to its limit, at {number(100 * nearest, 3)} % of it"
     load, flag = ("concurrency", "--concurrency") if test.concurrency else ("rate", "--server-target-qps")
     if nearest < NEAR_LIMIT_SHARE:
+        if searched:
+            return [f"{said}, and the search found no higher {load} that holds"]
         search = "" if test.arrivals else f"; {flag} max searches for the highest that does"
         return [f"{said}: a higher {load} may hold{search}"]
     return [f"{said}: this is about the highest {load} of these settings; {TRADE_OFFS[name]}"]
