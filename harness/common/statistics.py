@@ -11,29 +11,21 @@ NORMAL = NormalDist().inv_cdf(0.975)
 RESAMPLES = 1000  # of a bootstrap
 FEWEST_SAMPLES, FEWEST_DIFFERING = 30, 10  # of a paired interval: with fewer it covers less than it claims
 RULE_OF_THREE = 3.0  # what was seen in none of n samples is in at most 3/n of all (Hanley and Lippman-Hand 1983)
-SCATTER = 0.02  # of the logarithms of runs with the same settings: about what was seen of an H200 (docs/performance.md)
-STEPS = 200  # of an integral by Simpson's rule
 
 
 @cache
 def student(freedom: float) -> float:
     """Half the width of an interval in standard errors: Student's t, 97.5 %, by degrees of freedom, also fractional.
 
-    With t = sqrt(f) tan(a), the probability of |t| is twice the integral of cos^(f - 1) from 0 to a over the beta
-    function of f/2 and 1/2 (Abramowitz and Stegun, 26.7.1 and 26.5.27).
+    The distribution is summed up over t = sinh(x), which reaches far enough for one degree of freedom.
     """
-    norm: float = math.exp(math.lgamma(freedom / 2 + 0.5) - math.lgamma(freedom / 2)) / math.sqrt(math.pi)
+    import numpy as np
 
-    def probability(angle: float) -> float:
-        heights = [math.cos(angle * step / STEPS) ** (freedom - 1) for step in range(STEPS + 1)]
-        weighted = heights[0] + 4 * sum(heights[1:-1:2]) + 2 * sum(heights[2:-1:2]) + heights[-1]
-        return float(2 * norm * weighted * angle / STEPS / 3)
-
-    low, high = 0.0, math.atan(13 / math.sqrt(freedom))
-    for _ in range(36):
-        middle = (low + high) / 2
-        low, high = (middle, high) if probability(middle) < 0.95 else (low, middle)
-    return math.sqrt(freedom) * math.tan(low)
+    edges = np.linspace(0, 60, 20_001)
+    middles = (edges[1:] + edges[:-1]) / 2
+    density = np.exp(-(freedom + 1) / 2 * np.log1p(np.sinh(middles) ** 2 / freedom)) * np.cosh(middles)
+    share = np.concatenate(([0.0], np.cumsum(density)))
+    return math.sinh(np.interp(0.95 * share[-1], share, edges))
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float]:
@@ -55,11 +47,6 @@ def welch(before: Sequence[float], after: Sequence[float]) -> tuple[float, float
     shares = [term**2 / (len(side) - 1) for term, side in zip(terms, sides, strict=True) if len(side) > 1]
     freedom = total**2 / sum(shares) if len(shares) > 1 else max(map(len, sides)) - 1
     return fmean(after) - fmean(before), student(freedom) * math.sqrt(total)
-
-
-def below_by_chance(change: float) -> float:
-    """How often one run beside one with the same settings changes by less than so large a share, if runs scatter so."""
-    return NormalDist(sigma=SCATTER * math.sqrt(2)).cdf(math.log1p(change) if change > -1 else -math.inf)
 
 
 def wilson(hits: int, n: int) -> tuple[float, float]:
@@ -85,9 +72,9 @@ def order_statistic(values: Sequence[float], share: float) -> float:
 def intervals(values: Any, seed: int = 0) -> Any:
     """Bootstrap interval of each column's mean; `values` has shape [samples, scores], the result [scores, 2].
 
-    A resample of n samples is n draws with replacement, so each sample's count is multinomial. The percentiles are
-    expanded for the k values of a column that are not 0, by sqrt(k / (k - 1)) and Student's over the normal
-    distribution's quantile (Hesterberg 2015, "What Teachers Should Know About the Bootstrap").
+    A resample is n draws with replacement, so each sample's count is multinomial. The percentiles are expanded for the
+    k values that are not 0: by sqrt(k / (k - 1)), and Student's over the normal quantile (Hesterberg, The
+    American Statistician 69, 2015).
     """
     import numpy as np
 
@@ -102,26 +89,27 @@ def intervals(values: Any, seed: int = 0) -> Any:
 
 @dataclass(frozen=True)
 class PairedChange:
-    """The mean change of a score on the same samples, with its interval. Of `few` that differ the interval is too
-    narrow for what was not seen, and is widened by the largest score in 3/n of the samples: a change within a limit
-    shows all the same, one beyond it does not."""
+    """The mean of a score before and after on the same samples, with the interval of its change. Of `few` that differ
+    it is widened by 3/n of the largest score, for what was not seen: it may show that a limit is kept, never a loss."""
 
-    change: float
+    before: float
+    after: float
     low: float
     high: float
     few: bool
+
+    @property
+    def change(self) -> float:
+        return self.after - self.before
 
 
 def paired_changes(before: Any, after: Any) -> list[PairedChange]:
     """The change of each score; both have shape [samples, scores]."""
     import numpy as np
 
-    changes = np.asarray(after, dtype=float) - np.asarray(before, dtype=float)
-    found = []
-    for column, (low, high) in enumerate(intervals(changes).tolist()):
-        few = len(changes) < FEWEST_SAMPLES or int(np.count_nonzero(changes[:, column])) < FEWEST_DIFFERING
-        unseen = RULE_OF_THREE / len(changes) if few else 0.0
-        loss, gain = (float(np.max(np.asarray(side)[:, column])) for side in (before, after))
-        mean = float(changes[:, column].mean())
-        found.append(PairedChange(mean, low - unseen * loss, high + unseen * gain, few))
-    return found
+    sides = np.asarray(before, dtype=float), np.asarray(after, dtype=float)
+    changes, (loss, gain) = sides[1] - sides[0], (side.max(axis=0) for side in sides)
+    few = (len(changes) < FEWEST_SAMPLES) | (np.count_nonzero(changes, axis=0) < FEWEST_DIFFERING)
+    low, high = intervals(changes).T + few * RULE_OF_THREE / len(changes) * np.array([-loss, gain])
+    columns = (column.tolist() for column in (sides[0].mean(axis=0), sides[1].mean(axis=0), low, high, few))
+    return [PairedChange(*row) for row in zip(*columns, strict=True)]

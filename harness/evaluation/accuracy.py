@@ -161,29 +161,19 @@ WORST = 10
 def judge(rows: Sequence[tuple[float, ...]], task: mlperf.Task, high_accuracy: bool = False) -> list[Check]:
     """Each score against its bounds: by the official rule on the whole set, by its bootstrap interval on a part."""
     scores, bounds = totals(rows), mlperf.bounds(task.reference, high_accuracy)
-    part = len(rows) / task.samples
-    whole = len(rows) == task.samples
-    spread = None
-    if not whole:
-        spread = intervals([(*found, characters * len(rows)) for *found, characters in rows])
+    part, whole = len(rows) / task.samples, len(rows) == task.samples
+    spread = None if whole else intervals([(*found, characters * len(rows)) for *found, characters in rows]).tolist()
     checks = []
     for column, name in enumerate((*mlperf.ROUGE, "gen_len")):
         low, high, reference = bounds.floor.get(name), None, getattr(task.reference, name)
         if low is None:
             low, high, reference = bounds.gen_len[0] * part, bounds.gen_len[1] * part, reference * part
-        value = getattr(scores, name)
-        interval = (value, value) if spread is None else (float(spread[column][0]), float(spread[column][1]))
-        found = verdict(interval, low, high) if whole or len(rows) >= mlperf.FEWEST_BOOTSTRAPPED else "INCONCLUSIVE"
+        value, interval = getattr(scores, name), spread and tuple(spread[column])
+        found = verdict(interval or (value, value), low, high)
+        if not whole and len(rows) < mlperf.FEWEST_BOOTSTRAPPED:
+            found = "INCONCLUSIVE"
         checks.append(
-            Check(
-                name=name,
-                score=value,
-                reference=reference,
-                low=low,
-                high=high,
-                interval=None if whole else interval,
-                verdict=found,
-            )
+            Check(name=name, score=value, reference=reference, low=low, high=high, interval=interval, verdict=found)
         )
     return checks
 

@@ -160,16 +160,15 @@ class BatchSUT(SUT):
 
     def start(self, queries: list[Query]) -> None:
         if self.sort_by_length:
-            queries = sorted(queries, key=self.pass_and_length)
+            size, prompts = (
+                len(self.prompts),
+                self.prompts,
+            )  # MLPerf forbids sorting a sample to its copies in other passes
+            queries = sorted(queries, key=lambda query: (query.order // size, -len(prompts[query.index])))
         if self.batch_size is None:
             super().start(queries)
         else:
             self.run(self.in_batches(queries, self.batch_size))
-
-    def pass_and_length(self, query: Query) -> tuple[int, int]:
-        """Orders the longest prompt first within each pass of the data set. MLPerf's inference_rules.adoc forbids a
-        language model's samples to be sorted across passes, where a sample would stand beside its own copies."""
-        return query.order // len(self.prompts), -len(self.prompts[query.index])
 
     async def in_batches(self, queries: list[Query], size: int) -> None:
         """Fixed batches, one after the other: the next starts when the last answer of the one before is there."""

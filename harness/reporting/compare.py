@@ -82,7 +82,7 @@ class ComparedRun:
         mine, theirs = self.summary.run.accuracy, other.summary.run.accuracy
         if mine is None or theirs is None:
             return None
-        return paired.answers(self.accuracy, other.accuracy, mine.sentences == theirs.sentences)
+        return paired.answers(self.accuracy, other.accuracy, mine.splitter == theirs.splitter)
 
     @property
     def verdict(self) -> str | None:

@@ -9,12 +9,13 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Literal
 
 from harness.common.coerce import did_you_mean
 from harness.common.errors import BAD_INPUT, DONE, NOT_ACCEPTED, UsageError
 from harness.common.markdown import number, render
-from harness.common.statistics import FEWEST_DIFFERING, SCATTER, below_by_chance, welch
+from harness.common.statistics import FEWEST_DIFFERING, welch
 from harness.config import mlperf
 from harness.config.engine import affecting
 from harness.config.run import RunConfig
@@ -29,6 +30,7 @@ CONDITION = re.compile(r"\s*(\w+)\s*([<>])\s*([+-]?)(\d+(?:\.\d+)?)\s*(%?)\s*")
 ANSWERS_CONDITION = re.compile(r"\s*answers\s+changed\s*(?:>\s*(\d+(?:\.\d+)?)\s*%)?\s*")
 NAMES = {"output_tokens_per_sec": "tokens_per_sec"}  # other names of metrics
 HARMLESS_FLAGS = affecting(RunConfig, "nothing")  # settings
+SCATTER = 0.02  # of runs with the same settings, about, as seen of an H200 (docs/performance.md)
 SAME_RATE = 0.01  # of the rate: latencies at other rates say nothing of each other
 
 
@@ -191,10 +193,11 @@ def change_of(before: Sequence[float], after: Sequence[float]) -> AnswerChange:
 
 
 def false_alarm(one: Condition) -> str:
-    """How often the condition holds by chance for one run against one, since how far they scatter is not known."""
-    share = below_by_chance(one.bound / 100)
-    beyond = 100 * (1 - share if one.above else share)
-    return f"One run of each: if runs scatter by {100 * SCATTER:g} %, {beyond:.0f} % of those alike are beyond it"
+    """How often the condition holds for one run against one with the same settings, if runs scatter by SCATTER."""
+    bound = math.log1p(one.bound / 100) if one.bound > -100 else -math.inf
+    below = NormalDist(sigma=SCATTER * math.sqrt(2)).cdf(bound)
+    chance = 100 * (1 - below if one.above else below)
+    return f"One run of each: if runs scatter by {100 * SCATTER:g} %, {chance:.0f} % of those alike are beyond it"
 
 
 def told(one: Condition, change: AnswerChange) -> tuple[Verdict, str]:
@@ -229,17 +232,18 @@ def changed(one: Condition, pair: Pair) -> Judgement:
 
 def rescored(one: Condition, pair: Pair) -> Judgement:
     """A score, its change in percent of the baseline's with the paired-bootstrap interval, or its value."""
-    score = next((score for score in pair.scores if one.metric and score.name == one.metric.name), None)
-    if score is None or not score.a:
+    score = pair.scores.get(one.metric.name) if one.metric else None
+    if score is None or not score.before:
         return Judgement(one.text, "NOT JUDGED", why="it is no mean over samples, so its change has no interval")
+    sides = number(score.before, 6), number(score.after, 6)
     if not one.change:
-        worse = score.b > one.bound if one.above else score.b < one.bound
-        return Judgement(one.text, "FAIL" if worse else "PASS", number(score.a, 6), number(score.b, 6))
-    change = AnswerChange(*(100 * value / score.a for value in (score.difference, score.low, score.high)))
+        worse = score.after > one.bound if one.above else score.after < one.bound
+        return Judgement(one.text, "FAIL" if worse else "PASS", *sides)
+    change = AnswerChange(*(100 * value / score.before for value in (score.change, score.low, score.high)))
     verdict, why = told(one, change)
     if verdict == "FAIL" and score.few:
         verdict, why = "NOT JUDGED", f"too few samples, or fewer than {FEWEST_DIFFERING} of them with another score"
-    return Judgement(one.text, verdict, number(score.a, 6), number(score.b, 6), change.words, why)
+    return Judgement(one.text, verdict, *sides, change.words, why)
 
 
 def exit_code(judgements: Sequence[Judgement]) -> int:

@@ -43,11 +43,6 @@ class Accuracy(Model):
     checks: list[Check]
 
     @property
-    def sentences(self) -> str:
-        """What split them: two runs with different ones have no common ROUGE-Lsum."""
-        return f"{self.splitter} {self.splitter_version}".rstrip()
-
-    @property
     def headline(self) -> str:
         """The verdict and what it rests on, in one line."""
         rouge = ", ".join(

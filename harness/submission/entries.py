@@ -29,7 +29,6 @@ RESULT_FILES: dict[Test, str] = {
 
 # LoadGen's settings of a performance test; an accuracy test needs none of them.
 LOADGEN_FLAGS = {"server_target_qps", "offline_expected_qps", "min_duration"}
-SYSTEM_FACTS = ("gpus", "driver", "cpu", "cores", "packages")  # what all results of one system have in common
 SHARED_FLAGS = [name for name in affecting(RunConfig, "work", "answers", "speed") if name not in LOADGEN_FLAGS]
 
 
@@ -148,7 +147,7 @@ def join(runs: Sequence[SubmittedRun], label: str) -> Entry:
     for key in SHARED_FLAGS:
         if len({repr(run.facts.settings[key]) for run in runs}) > 1:
             raise UsageError(f"{label}: {names} differ in {key}; all tests of an entry must be of the same settings.")
-    for key in SYSTEM_FACTS:
+    for key in ("gpus", "driver", "cpu", "cores", "packages"):
         if len({repr(getattr(run.facts.system, key)) for run in runs}) > 1:
             raise UsageError(f"{label}: {names} ran with different {key}; all tests of an entry must be of one system.")
     return Entry(found["accuracy"][0], found["performance"][0], next(iter(found["test06"]), None))

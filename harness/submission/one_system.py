@@ -1,4 +1,4 @@
-"""Whether the results of a submission are of one system: its runs beside each other, and beside the description.
+"""Whether the results of a submission are of one system: its scenarios beside each other, and beside the description.
 
 MLPerf's inference_rules.adoc: one system and framework for all results that are reported together.
 """
@@ -7,66 +7,47 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from harness.submission.entries import SYSTEM_FACTS, Entry
-from harness.submission.entries import SubmittedRun as Run
+from harness.submission.entries import Entry, SubmittedRun
 
 
-def unlike_runs(entries: Sequence[Entry]) -> Iterator[str]:
-    """In what the scenarios' systems differ from that of the first; the runs of one scenario are alike."""
-    first = system_of(entries[0].performance)
-    for entry in entries[1:]:
-        for name, value in system_of(entry.performance).items():
-            if value != first[name]:
-                yield (
-                    f"{entry.benchmark} {entry.scenario}: other {name} than {entries[0].scenario}: "
-                    f"{words(value, first[name])}, not {words(first[name], value)}"
-                )
+def differences(entries: Sequence[Entry], description: Mapping[str, object] | None) -> list[str]:
+    """What says that the entries are not of one system, the described one."""
+    found = []
+    systems = {f"{entry.benchmark} {entry.scenario}": system_of(entry.performance) for entry in entries}
+    (first, theirs), *others = systems.items()
+    for name, mine in others:
+        keys = [key for key in dict.fromkeys([*mine, *theirs]) if mine.get(key) != theirs.get(key)]
+        found += [f"{name}: {key} {mine.get(key)}, but {theirs.get(key)} in {first}" for key in keys]
+    for name, entry in zip(systems, entries if description else (), strict=False):
+        found += [f"{name}: {said}" for said in contradictions(entry.performance, description or {})]
+    return found
 
 
-def system_of(run: Run) -> dict[str, object]:
-    """What a run recorded of its machine and its engine."""
-    return {name: getattr(run.facts.system, name) for name in SYSTEM_FACTS} | {"engine": run.facts.engine}
+def system_of(run: SubmittedRun) -> dict[str, object]:
+    """What a run recorded of its machine and its software, by name."""
+    machine = run.facts.system
+    gpus = ", ".join(f"{count} x {name}" for name, count in Counter(machine.gpus).items()) or "none"
+    about = {"gpus": gpus, "driver": machine.driver, "cpu": machine.cpu, "engine": run.facts.engine}
+    return {"cores": machine.cores, **about, **machine.packages}
 
 
-def words(value: object, other: object) -> str:
-    """A recorded value; of versions by package those that the other value has not."""
-    if isinstance(value, list):
-        return ", ".join(f"{count} x {name}" for name, count in Counter(value).items()) or "none"
-    if isinstance(value, dict) and isinstance(other, dict):
-        return ", ".join(f"{name} {version}" for name, version in value.items() if other.get(name) != version) or "none"
-    return str(value or "not recorded")
-
-
-def contradictions(description: Mapping[str, object], entries: Sequence[Entry]) -> list[str]:
-    """Where the description says something else than the runs recorded, once each."""
-    return list(dict.fromkeys(said for entry in entries for said in beside(description, entry.performance)))
-
-
-def beside(description: Mapping[str, object], run: Run) -> Iterator[str]:
-    system = run.facts.system
+def contradictions(run: SubmittedRun, description: Mapping[str, object]) -> Iterator[str]:
+    """Where the description says something else than a run recorded; of a server's machine nothing is recorded."""
+    machine = run.facts.system
     if run.config.endpoint:
-        yield f"{run.path.name} asked {', '.join(run.config.endpoint)}, whose machine is not recorded"
+        yield f"the machine behind {', '.join(run.config.endpoint)} was not recorded"
         return
-    count = str(description["accelerators_per_node"])
-    if count != str(len(system.gpus)):
-        yield f"accelerators_per_node is {count}, but {run.path.name} ran with {len(system.gpus)}"
-    recorded = {
-        "accelerator_model_name": [*dict.fromkeys(system.gpus)],
-        "host_processor_model_name": [system.cpu],
-        "framework": [run.facts.engine or ""],
-    }
-    for field, names in recorded.items():
-        for name in names:
-            if not is_named(name, str(description[field])):
-                yield f"{field} is {description[field]!r}, but {run.path.name} ran with {name}"
+    if str(count := description["accelerators_per_node"]) != str(len(machine.gpus)):
+        yield f"ran with {len(machine.gpus)} accelerators; accelerators_per_node is {count}"
+    recorded = [("accelerator_model_name", gpu) for gpu in dict.fromkeys(machine.gpus)]
+    for field, what in [*recorded, ("host_processor_model_name", machine.cpu), ("framework", run.facts.engine or "")]:
+        if not is_named(what, str(description[field])):
+            yield f"ran with {what}; {field} is {description[field]}"
 
 
 def is_named(recorded: str, described: str) -> bool:
-    """Whether a description names what was recorded: the same words, or the first of them with a digit in it, which is
-    the model of a processor (H200, 9575F) or a version."""
-    model = next((word for word in tokens(recorded) if re.search(r"\d", word)), None)
-    return model in tokens(described) if model else " ".join(tokens(recorded)) in " ".join(tokens(described))
-
-
-def tokens(text: str) -> list[str]:
-    return re.findall(r"\w[\w.]*", text.casefold())
+    """Whether a description names what was recorded: the first word of it with a digit, which is the model of a
+    processor (H200, 9575F) or a version; without one, all of it."""
+    words, given = (re.findall(r"\w[\w.]*", text.casefold()) for text in (recorded, described))
+    model = next((word for word in words if re.search(r"\d", word)), None)
+    return model in given if model else " ".join(words) in " ".join(given)

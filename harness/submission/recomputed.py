@@ -5,7 +5,6 @@ A closed submission does not rest on what a run once wrote of itself.
 
 import re
 from collections.abc import Iterator
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -42,12 +41,10 @@ def other_scores(run: SubmittedRun, tokenizer: Any) -> Iterator[str]:
     answers = accuracy.read_log(run.folder("accuracy") / "mlperf_log_accuracy.json", kept.samples)
     rows = accuracy.score(accuracy.to_text(answers, tokenizer), library.references)
     checks = accuracy.judge(rows, run.config.task, run.config.high_accuracy)
-    here = version("nltk")
-    versions = f" (NLTK {kept.splitter_version} then, {here} here)" if kept.splitter_version not in ("", here) else ""
     for check in checks:
         if abs(check.score - kept.scores.get(check.name, float("nan"))) <= SCORE_TOLERANCE:
             continue
-        yield f"rouge.json says {check.name} {kept.scores.get(check.name)}, its log comes to {check.score:g}{versions}"
+        yield f"rouge.json says {check.name} {kept.scores.get(check.name)}, its log comes to {check.score:g}"
     if (verdict := accuracy.overall(checks)) != "PASS":
         yield f"the accuracy gate on its log says {verdict}"
 

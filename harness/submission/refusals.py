@@ -29,14 +29,9 @@ def checker_refusals(entries: Sequence[Entry]) -> list[str]:
     return [reason for entry in entries for reason in labelled(entry, entry_refusals(entry))]
 
 
-def unlike_systems(entries: Sequence[Entry], description: Mapping[str, object] | None = None) -> list[str]:
-    """What says that the entries are not of one system, the described one."""
-    return [*one_system.unlike_runs(entries), *(one_system.contradictions(description, entries) if description else [])]
-
-
 def closed_division_refusals(entries: Sequence[Entry], description: Mapping[str, object] | None = None) -> list[str]:
     """Why these entries cannot go into a closed submission, with this system description; empty when they can."""
-    reasons = unlike_systems(entries, description) + [
+    reasons = one_system.differences(entries, description) + [
         reason
         for entry in entries
         for reason in labelled(

@@ -11,7 +11,6 @@ from harness.common.coerce import as_flag
 from harness.common.errors import UsageError
 from harness.common.files import write_text
 from harness.common.markdown import number, render
-from harness.common.statistics import SCATTER, below_by_chance
 from harness.config import mlperf
 from harness.results import metrics
 from harness.results.metrics import Metric
@@ -24,9 +23,7 @@ from harness.sweep.lanes import SHARING_NOTE
 from harness.sweep.paired import Paired, paired
 from harness.sweep.rows import (
     BRIEF_S,
-    NOISE,
     SCORE,
-    SHORT_NOISE,
     SPEED,
     WORDS,
     Effect,
@@ -82,8 +79,6 @@ def build(folder: Path) -> Report:
         paired=report.paired,
         rounds=max((record.round + 1 for record in state.records), default=0),
         plots=pictures,
-        scatter=SCATTER,
-        by_chance=[1 + below_by_chance(-noise) - below_by_chance(noise) for noise in (NOISE, SHORT_NOISE)],
         spread=spread,
         ended=results.ended_early(folder, reported=True),
         **deviations(folder, state.records),

@@ -489,12 +489,12 @@ def describes(system: Path, name: str, count: object) -> None:
 
 
 UNLIKE: list[tuple[Callable[[list[Path], Path], None], tuple[str, ...]]] = [
-    (lambda runs, system: on(H100, runs[0]), ("Server: other gpus", "8 x NVIDIA H200, not 1 x NVIDIA H100")),
-    (lambda runs, system: on(H200, runs[1], "0.24.0"), ("Server: other engine", "vLLM 0.24.0, not vLLM 0.32.0")),
-    (lambda runs, system: on(H200, runs[1], "0.24.0"), ("Server: other packages", "vllm 0.24.0, not vllm 0.32.0")),
-    (lambda runs, system: describes(system, "N/A", "0"), ("accelerators_per_node is 0", "ran with 8")),
-    (lambda runs, system: describes(system, "NVIDIA H100-SXM-80GB", 8), ("accelerator_model_name", "NVIDIA H200")),
-    (lambda runs, system: change(system, lambda data: data.update(framework="vLLM 0.24.0")), ("framework", "0.32.0")),
+    (lambda runs, system: on(H100, runs[0]), ("Server: gpus 8 x NVIDIA H200", "1 x NVIDIA H100")),
+    (lambda runs, system: on(H200, runs[1], "0.24.0"), ("Server: engine vLLM 0.24.0", "vLLM 0.32.0 in")),
+    (lambda runs, system: on(H200, runs[1], "0.24.0"), ("Server: vllm 0.24.0", "0.32.0 in")),
+    (lambda runs, system: describes(system, "N/A", "0"), ("ran with 8", "accelerators_per_node is 0")),
+    (lambda runs, system: describes(system, "NVIDIA H100-SXM-80GB", 8), ("NVIDIA H200", "accelerator_model_name")),
+    (lambda runs, system: change(system, lambda data: data.update(framework="vLLM 0.24.0")), ("0.32.0", "framework")),
     (
         lambda runs, system: change(system, lambda data: data.update(host_processor_model_name="another 1234X")),
         ("host_processor_model_name",),

@@ -319,8 +319,8 @@ def test_a_sweep_of_before_is_still_read(tmp_path: Path) -> None:
      (1000, 0, "holds"), (1000, 1, "not clear")],
 )  # fmt: skip
 def test_few_pairs_do_not_tell_what_was_lost(samples: int, differing: int, verdict: str) -> None:
-    theirs = {str(index): 90.0 for index in range(samples)}
-    mine = theirs | {str(index): 0.0 for index in range(differing)}
+    theirs: dict[float | None, float | None] = {index: 90.0 for index in range(samples)}
+    mine = theirs | {index: 0.0 for index in range(differing)}
     assert compared(theirs, mine).verdict == verdict
 
 
@@ -348,5 +348,5 @@ def test_what_the_gate_leaves_open_the_pairs_tell(tmp_path: Path, change: float,
     said = "\n".join(sweep_report.findings(report))
     assert tells(said, "Accuracy not shown", ": a.") == (verdict == "not clear")
     (tmp_path / "a" / "Accuracy" / "samples.csv").write_text("index,rouge1\n0,x\n")
-    with pytest.raises(UsageError, match=r"samples\.csv: not a table"):
+    with pytest.raises(UsageError, match=r"samples\.csv:2: rouge1: not a number"):
         sweep_report.build(tmp_path)
