@@ -1,14 +1,16 @@
-"""The statistics by which verdicts are given, each with its source; all intervals are of 95 %."""
+"""The statistics by which verdicts are given, each with its source; intervals are of 95 %."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from math import exp, lgamma, log
 from statistics import NormalDist, fmean, variance
 from typing import Any
 
 NORMAL = NormalDist().inv_cdf(0.975)
 RESAMPLES = 1000  # of a bootstrap
+LOADGEN_CONFIDENCE = 0.99  # of early stopping
 FEWEST_SAMPLES, FEWEST_DIFFERING = 30, 10  # of a paired interval: with fewer it covers less than it claims
 RULE_OF_THREE = 3.0  # what was seen in none of n samples is in at most 3/n of all (Hanley and Lippman-Hand 1983)
 
@@ -28,20 +30,14 @@ def student(freedom: float) -> float:
     return math.sinh(np.interp(0.95 * share[-1], share, edges))
 
 
-def mean_interval(values: Sequence[float]) -> tuple[float, float]:
-    """Student's interval of the mean of two values or more."""
-    middle, half = fmean(values), student(len(values) - 1) * math.sqrt(variance(values) / len(values))
-    return middle - half, middle + half
-
-
 def welch(before: Sequence[float], after: Sequence[float]) -> tuple[float, float]:
     """The difference of the means and half its interval, by Welch's test with Satterthwaite's degrees of freedom
     (Welch 1947). A side of one value is taken to scatter as the other; of one and one the half is 0: it is not known.
     """
     sides = (before, after)
     scatter = [variance(side) if len(side) > 1 else None for side in sides]
-    other = max((each for each in scatter if each is not None), default=0.0)
-    terms = [(other if each is None else each) / len(side) for each, side in zip(scatter, sides, strict=True)]
+    alike = max((each for each in scatter if each is not None), default=0.0)
+    terms = [(alike if each is None else each) / len(side) for each, side in zip(scatter, sides, strict=True)]
     if not (total := sum(terms)):
         return fmean(after) - fmean(before), 0.0
     shares = [term**2 / (len(side) - 1) for term, side in zip(terms, sides, strict=True) if len(side) > 1]
@@ -57,16 +53,35 @@ def wilson(hits: int, n: int) -> tuple[float, float]:
     return max(0.0, (middle - reach) / (1 + spread)), min(1.0, (middle + reach) / (1 + spread))
 
 
+@cache
+def least_queries(percentile: float, over: int = 0) -> int:
+    """The fewest queries that show a percentile (0.99) to be within its limit, when `over` of them were not.
+
+    By LoadGen's early stopping (loadgen/early_stopping.cc): the first n with
+    sum over i <= over of C(n, i) (1 - percentile)^i percentile^(n - i) <= 1 - 0.99.
+    """
+    low, high = over, over + 1
+    while by_chance(high, over, percentile) > 1 - LOADGEN_CONFIDENCE:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if by_chance(middle, over, percentile) > 1 - LOADGEN_CONFIDENCE else (low, middle)
+    return high
+
+
+def by_chance(n: int, over: int, percentile: float) -> float:
+    """The probability of at most `over` of n queries over a limit that `percentile` of all keep."""
+    return sum(
+        exp(lgamma(n + 1) - lgamma(i + 1) - lgamma(n - i + 1) + i * log(1 - percentile) + (n - i) * log(percentile))
+        for i in range(min(over, n) + 1)
+    )
+
+
 def mcnemar(lost: int, gained: int) -> float:
     """McNemar's test, exact: the probability of changes at least this one-sided if each were a coin toss."""
     n = lost + gained
     tail = sum(math.comb(n, i) for i in range(min(lost, gained) + 1))
     return float(min(1.0, 2 * tail / 2**n))
-
-
-def order_statistic(values: Sequence[float], share: float) -> float:
-    """The percentile as LoadGen takes it: the value at its share of their number, of values in order."""
-    return values[min(int(len(values) * share), len(values) - 1)]
 
 
 def intervals(values: Any, seed: int = 0) -> Any:
@@ -112,4 +127,4 @@ def paired_changes(before: Any, after: Any) -> list[PairedChange]:
     few = (len(changes) < FEWEST_SAMPLES) | (np.count_nonzero(changes, axis=0) < FEWEST_DIFFERING)
     low, high = intervals(changes).T + few * RULE_OF_THREE / len(changes) * np.array([-loss, gain])
     columns = (column.tolist() for column in (sides[0].mean(axis=0), sides[1].mean(axis=0), low, high, few))
-    return [PairedChange(*row) for row in zip(*columns, strict=True)]
+    return [PairedChange(*score) for score in zip(*columns, strict=True)]

@@ -7,8 +7,7 @@ Sources: the constants of the official submission checker (tools/submission in m
 from dataclasses import dataclass, fields
 from typing import Literal
 
-from harness.common.early_stopping import least_queries
-from harness.common.statistics import FEWEST_SAMPLES
+from harness.common.statistics import FEWEST_SAMPLES, least_queries
 
 PROMPT = (
     "Summarize the following news article in 128 tokens. Please output the summary only, "

@@ -86,8 +86,7 @@ class SteadyState:
 
     @property
     def official(self) -> bool:
-        """Whether the rules take the window's figures rather than those of the whole test; what drifts or steps after
-        it is a warning."""
+        """Whether the rules take the window's figures, not the whole test's; what drifts after it is a warning."""
         return self.status == "windowable"
 
     @property
@@ -203,8 +202,7 @@ def trend(series: Sequence[float]) -> int:
     count, score = len(series), int(np.triu(signs(series)).sum())
     if count < LEAST or not score:
         return 0
-    ties = Counter(series)
-    variance = pairs(count) - sum(map(pairs, ties.values()))
+    variance = pairs(count) - sum(map(pairs, Counter(series).values()))
     off = np.argsort(np.argsort(series, kind="stable")) - (count - 1) / 2
     correction = 1.0
     for lag in range(1, count):

@@ -169,9 +169,8 @@ def judge(rows: Sequence[tuple[float, ...]], task: mlperf.Task, high_accuracy: b
         if low is None:
             low, high, reference = bounds.gen_len[0] * part, bounds.gen_len[1] * part, reference * part
         value, interval = getattr(scores, name), spread and tuple(spread[column])
-        found = verdict(interval or (value, value), low, high)
-        if not whole and len(rows) < mlperf.FEWEST_BOOTSTRAPPED:
-            found = "INCONCLUSIVE"
+        enough = whole or len(rows) >= mlperf.FEWEST_BOOTSTRAPPED
+        found = verdict(interval or (value, value), low, high) if enough else "INCONCLUSIVE"
         checks.append(
             Check(name=name, score=value, reference=reference, low=low, high=high, interval=interval, verdict=found)
         )

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.common.files import read, read_columns
-from harness.common.statistics import order_statistic
 from harness.loadgen import failures
 from harness.loadgen import log as loadgen_log
 from harness.loadgen.log import Latency, LogError, TestResult
@@ -149,7 +148,7 @@ def spread(times: Sequence[float]) -> Latency | None:
     if not times:
         return None
     ranked = sorted(times)
-    points = [order_statistic(ranked, float(share) / 100) for share in loadgen_log.PERCENTILES]
+    points = [ranked[min(int(len(ranked) * float(share) / 100), len(ranked) - 1)] for share in loadgen_log.PERCENTILES]
     return Latency(ranked[0], sum(ranked) / len(ranked), ranked[-1], *points)
 
 

@@ -1,12 +1,12 @@
 """What a run knows of itself, typed: config.json and status.json; and what all files of a run folder have in common."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AliasChoices, ConfigDict, Field, JsonValue, model_validator
 
 from harness.common.schema import File, Model, stored_as
-from harness.common.statistics import order_statistic
 from harness.common.system import System
 from harness.config.flags import setting
 from harness.config.plan import Plan
@@ -139,7 +139,7 @@ class Spread(Model):
         if not lengths:
             return None
         ranked = sorted(lengths)
-        p50, p99 = (int(order_statistic(ranked, share)) for share in (0.5, 0.99))
+        p50, p99 = (ranked[math.ceil(share * len(ranked)) - 1] for share in (0.5, 0.99))
         return cls(min=ranked[0], mean=sum(ranked) / len(ranked), p50=p50, p99=p99, max=ranked[-1])
 
 

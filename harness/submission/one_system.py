@@ -1,7 +1,5 @@
-"""Whether the results of a submission are of one system: its scenarios beside each other, and beside the description.
-
-MLPerf's inference_rules.adoc: one system and framework for all results that are reported together.
-"""
+"""Whether the results of a submission are of one system, as MLPerf's inference_rules.adoc asks of all that are reported
+together: its scenarios beside each other, and beside the description."""
 
 import re
 from collections import Counter
@@ -14,8 +12,8 @@ def differences(entries: Sequence[Entry], description: Mapping[str, object] | No
     """What says that the entries are not of one system, the described one."""
     found = []
     systems = {f"{entry.benchmark} {entry.scenario}": system_of(entry.performance) for entry in entries}
-    (first, theirs), *others = systems.items()
-    for name, mine in others:
+    (first, theirs), *further = systems.items()
+    for name, mine in further:
         keys = [key for key in dict.fromkeys([*mine, *theirs]) if mine.get(key) != theirs.get(key)]
         found += [f"{name}: {key} {mine.get(key)}, but {theirs.get(key)} in {first}" for key in keys]
     for name, entry in zip(systems, entries if description else (), strict=False):
@@ -27,8 +25,8 @@ def system_of(run: SubmittedRun) -> dict[str, object]:
     """What a run recorded of its machine and its software, by name."""
     machine = run.facts.system
     gpus = ", ".join(f"{count} x {name}" for name, count in Counter(machine.gpus).items()) or "none"
-    about = {"gpus": gpus, "driver": machine.driver, "cpu": machine.cpu, "engine": run.facts.engine}
-    return {"cores": machine.cores, **about, **machine.packages}
+    about = {"gpus": gpus, "driver": machine.driver, "cpu": machine.cpu, "cores": str(machine.cores)}
+    return {**about, "engine": run.facts.engine, **machine.packages}
 
 
 def contradictions(run: SubmittedRun, description: Mapping[str, object]) -> Iterator[str]:

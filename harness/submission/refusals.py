@@ -76,9 +76,7 @@ def entry_refusals(entry: Entry) -> Iterator[str]:
     yield from foreign_seeds(entry, performance)
     if performance.early_stopping.get("early_stopping_met") is not True:
         yield "too few queries for its percentile (early stopping)"
-    for name, value in results(performance).items():
-        if not value:
-            yield f"no {name} in the performance test's log, or 0"
+    yield from (f"no {name} in the performance test's log, or 0" for name, v in results(performance).items() if not v)
     if not performance.token_latencies:
         yield "use_token_latencies is off in the performance test"
     if entry.config.scenario_rules.fixed_rate:

@@ -3,12 +3,12 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from statistics import mean
+from statistics import mean, stdev
 from typing import Literal
 
 from harness.common.coerce import as_flag
 from harness.common.schema import SCHEMA
-from harness.common.statistics import mean_interval
+from harness.common.statistics import student
 from harness.common.system import System
 from harness.config import mlperf
 from harness.config.engine import affecting
@@ -210,8 +210,9 @@ def interval(ratios: Sequence[float]) -> tuple[float, float] | None:
     """The 95 % interval of the mean of ratios, by Student's t of their logarithms; None of too few."""
     if len(ratios) < FEWEST_ROUNDS:
         return None
-    low, high = mean_interval([math.log(ratio) for ratio in ratios])
-    return math.exp(low), math.exp(high)
+    logs = [math.log(ratio) for ratio in ratios]
+    half = student(len(logs) - 1) * stdev(logs) / math.sqrt(len(logs))
+    return math.exp(mean(logs) - half), math.exp(mean(logs) + half)
 
 
 def average(values: Sequence[float | None]) -> float | None:
