@@ -3,7 +3,6 @@
 import itertools
 import time
 from collections.abc import Coroutine
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -16,7 +15,6 @@ from harness.loadgen import client_delay, driver, failures, queueing, request_ti
 from harness.loadgen.log import TestResult
 from harness.loadgen.probes import measured
 from harness.monitoring import background_load, recorder
-from harness.monitoring.background_load import BackgroundLoad
 from harness.monitoring.watchdog import Watchdog
 from harness.runs import folder as results
 from harness.runs import probe
@@ -39,6 +37,7 @@ class Tested:
     new_tokens: list[int]
     queue: probe.Queue | None
     joules: float | None
+    busy: str = ""  # what other programs took of the machine
 
 
 @dataclass
@@ -98,7 +97,8 @@ class LoadGenSession:
             result, trend = request_times.without_ramps(result, tested.folder, tested.new_tokens, plan.concurrency)
         found = measured(result, plan, tested.queue, where)
         delay = client_delay.client_delays(tested.folder)
-        return replace(found, joules_per_token=joules, trend=trend, client_delay_p99=delay.p99 if delay else None)
+        delayed = delay.p99 if delay else None
+        return replace(found, joules_per_token=joules, trend=trend, client_delay_p99=delayed, busy=tested.busy)
 
     def drive(self, mode: results.Test, plan: Plan, folder: Path) -> Tested:
         """One LoadGen test on the engine, watched."""
@@ -128,7 +128,8 @@ class LoadGenSession:
             folder / "machine.csv", plan.config.extra_metrics, self.engine.prometheus_metrics, gpus
         )
         before, told = recorder.joules(gpus), self.engine.told()
-        with recorded, self.background_load(plan) as load:
+        taken, here = (self.busy_gpus, bool(system.gpus())) if plan.config.computes else ([], False)
+        with recorded, background_load.watched(taken, here, plan.config.endpoint) as load:
             loaded = driver.run_test(mode, settings, tested, plan.samples, folder, watch)
         for warning in load.warnings:
             self.display.say(
@@ -155,13 +156,7 @@ class LoadGenSession:
             due = tested.due_at if isinstance(tested, sut.TimedSUT) else ()
             client_delay.write(folder, tested.issued_at, tested.sent_at, due)
         queue = queueing.observed(tested.issued_at, tested.completed_at) if rated else None
-        return Tested(folder, loaded, tested.new_tokens, queue, used)
-
-    def background_load(self, plan: Plan) -> AbstractContextManager[BackgroundLoad]:
-        """Watches what other programs use; behind an endpoint, whether the client itself is what is slow."""
-        if plan.config.endpoint:
-            return background_load.client_watched()
-        return background_load.watched(self.busy_gpus, bool(system.gpus()))
+        return Tested(folder, loaded, tested.new_tokens, queue, used, "; ".join(load.warnings))
 
     def measure(self, work: Coroutine[Any, Any, Result]) -> Result:
         """The result of work on the engine outside LoadGen, watched as its tests are."""

@@ -76,7 +76,7 @@ class OfflineRun:
         return self.tokens_per_sec / self.tokens_per_request
 
 
-def known_offline(plan: Plan, gpus: list[str], history: Iterable[Mapping[str, Any]]) -> OfflineRun | None:
+def known_offline(plan: Plan, gpus: list[str] | None, history: Iterable[Mapping[str, Any]]) -> OfflineRun | None:
     """What the history tells of the speed of this set-up on `gpus`; None where it tells nothing."""
     offline = next(rules.name for rules in mlperf.SCENARIO.values() if rules.load_pattern == "burst")
     mine = {"gpus": gpus, "category": plan.config.category, "scenario": offline, "valid": True, "setup": plan.setup}

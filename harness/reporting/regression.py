@@ -261,4 +261,5 @@ def page(sides: Sides, judgements: Sequence[Judgement]) -> str:
         sides=sides,
         judgements=judgements,
         differences=difference([run.flags for run in everyone], [run.versions for run in everyone]),
+        unmeasured=[run.name for run in everyone if run.busyness_unknown],
     )
