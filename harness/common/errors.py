@@ -119,8 +119,13 @@ def ends_in_one_line(where: str = "") -> Iterator[None]:
         except OSError as error:
             raise as_input(error) or error from None
     except BenchmarkError as error:
+        from harness.common.secrets import hide_text
+
         suffix = where if where.strip(" ()").rpartition(" ")[2] not in str(error) else ""
-        print("\n".join(f"error: {plain(line_of(line))}{suffix}" for line in str(error).splitlines()), file=sys.stderr)
+        print(
+            "\n".join(f"error: {plain(line_of(hide_text(line)))}{suffix}" for line in str(error).splitlines()),
+            file=sys.stderr,
+        )
         raise SystemExit(error.exit_code) from None
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

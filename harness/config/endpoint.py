@@ -5,7 +5,7 @@ from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from harness.common.errors import UsageError
-from harness.common.secrets import hide_text
+from harness.common.secrets import hide_text, note_address
 
 AUTO = "auto"
 # What only an engine in this process can obey: a server was started with settings of its own.
@@ -62,6 +62,7 @@ def checked(addresses: Sequence[str]) -> tuple[str, ...]:
         parts = urlsplit(address)
         if parts.username or parts.password or parts.query or parts.fragment:
             raise UsageError("--endpoint takes a plain address; a key goes into OPENAI_API_KEY in the environment.")
+        note_address(address)
         if cleaned.count(address) > 1:
             raise UsageError(f"--endpoint {address}: given twice.")
     return cleaned
