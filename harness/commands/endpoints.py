@@ -100,7 +100,7 @@ def rehearse(
             print(
                 f"    steady: system_tps {number(test.steady.tokens_per_sec)}, tps_per_user "
                 f"{number(1000 / test.steady.tpot_p90)}, TTFT p90 {number(test.steady.ttft_p90 or 0.0)} ms "
-                f"({test.steady.told})"
+                f"({test.steady.words})"
             )
     return DONE
 

@@ -10,7 +10,7 @@ from harness.common.errors import DONE, NOT_ACCEPTED, UsageError
 from harness.common.files import write_json
 from harness.common.system import System, facts
 from harness.config import mlperf
-from harness.submission import checker, description, entries, refusals, tree
+from harness.submission import checker, description, entries, one_system, refusals, tree
 from harness.terminal.command import each, make_command, make_group
 
 ROUNDS = sorted(mlperf.SEEDS)
@@ -43,16 +43,18 @@ def build_tree(
 ) -> int:
     """Collect finished runs into a submission."""
     found = entries.collect(runs)
-    if division == "closed" and (reasons := refusals.closed_division_refusals(found)):
+    filled = description.completed(description.read(system), submitter, division, (entry.category for entry in found))
+    if division == "closed" and (reasons := refusals.closed_division_refusals(found, filled)):
         print("error: these runs cannot go into a closed submission:", file=sys.stderr)
         for reason in reasons:
             print(f"  {reason}", file=sys.stderr)
         return NOT_ACCEPTED
-    filled = description.completed(description.read(system), submitter, division, (entry.category for entry in found))
     base = tree.build(found, filled, system.stem, out)
     print(f"{base}: {', '.join(f'{entry.benchmark} {entry.scenario}' for entry in found)}, MLPerf v{found[0].round}")
     if any(entry.performance.facts.plan.engine_state.quantized_checkpoint for entry in found):
         print(f"to be filled in: {base / tree.NOTES}: how the checkpoint was quantized")
+    for reason in one_system.differences(found, filled):
+        print(f"not one system: {reason}")
     for reason in refusals.checker_refusals(found):
         print(f"the official checker will refuse: {reason}")
     print("keep the runs: MLPerf may ask for the whole accuracy logs, of which the submission has both ends and a hash")

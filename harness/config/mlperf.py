@@ -7,7 +7,7 @@ Sources: the constants of the official submission checker (tools/submission in m
 from dataclasses import dataclass, fields
 from typing import Literal
 
-from harness.common.early_stopping import least_queries
+from harness.common.statistics import FEWEST_SAMPLES, least_queries
 
 PROMPT = (
     "Summarize the following news article in 128 tokens. Please output the summary only, "
@@ -19,7 +19,7 @@ STREAMED_LEAST = 2  # tokens of an answer that has a time per output token
 EDGE_SHUFFLE_SEED = 42
 LONGEST_PROMPT = 2540  # tokens, of the 13,368 official samples
 MEAN_PROMPT = 778  # about, of either set
-FEWEST_BOOTSTRAPPED = 30  # samples of a part: a bootstrap of fewer says too little, of one its interval is a point
+FEWEST_BOOTSTRAPPED = FEWEST_SAMPLES  # of a part, for its interval to decide
 MIN_DURATION_S = 600.0
 LIMIT_PERCENTILE = 0.99  # that latency limits hold for
 MULTISTREAM_PERCENTILE = 0.9  # as SingleStream's; LoadGen's own for MultiStream is 0.99

@@ -174,7 +174,7 @@ class RunConfig(workload.WorkloadFlags, profile.ProfileFlags, EngineConfig):
     batch_size: int | None = flag(
         None, RATE, "speed", "Offline in fixed batches of N, one after the other. Unset: continuous batching."
     )
-    sort_by_length: bool = flag(False, RATE, "speed", "Offline: longest prompt first.")
+    sort_by_length: bool = flag(False, RATE, "speed", "Offline: longest prompt first in each pass of the data.")
 
     high_accuracy: bool = flag(False, ACCURACY, "nothing", "Gate at 99.9 % of the reference, not 99 %.")
     disable_accuracy_gate: bool = flag(False, ACCURACY, "nothing", "Report the scores without a verdict.")

@@ -46,7 +46,7 @@ def measured(run: Path, levels: Sequence[Probe], points: Sequence[Point], data_s
 def in_folder(folder: Path, data_set: int, least_s: float) -> Level:
     """A level, from its own logs; its steady state has to last for so long."""
     log = loadgen_log.read(folder)
-    steady = steady_state.found(request_times.samples(folder), token_times.token_counts(folder), data_set, least_s)
+    steady = steady_state.find(request_times.samples(folder), token_times.token_counts(folder), data_set, least_s)
     return Level(log.duration_s or 0.0, log.samples or 0, steady)
 
 
@@ -67,7 +67,7 @@ def breaches(
         if test.requests < official.SAMPLES:
             yield f"{at}: {test.requests:,} requests; {official.SAMPLES:,} are the least"
         if not test.steady.official:
-            yield f"{at}: figures of the whole run, not of a steady state ({test.steady.told})"
+            yield f"{at}: figures of the whole run, not of a steady state ({test.steady.words})"
     gate = summary.run.accuracy
     if gate is None:
         yield "no accuracy test: one is needed in each region and at Offline"

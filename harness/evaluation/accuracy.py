@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib import metadata
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Literal
@@ -22,6 +23,7 @@ from harness.common.files import write_json, write_text
 from harness.common.markdown import render
 from harness.common.reading import read_text
 from harness.common.schema import SCHEMA
+from harness.common.statistics import intervals
 from harness.common.system import cores
 from harness.config import mlperf
 from harness.config.checkpoint import load_tokenizer
@@ -83,12 +85,18 @@ def decode_hex(data: Any, width: int, where: str) -> list[int]:
 
 
 def to_text(answers: Sequence[Answer], tokenizer: Any) -> list[str]:
-    """The answers as text, special tokens left out. Raises LoadGenError on ids outside the vocabulary."""
+    """The answers as text, special tokens left out. Raises LoadGenError on ids outside the vocabulary.
+
+    Spaces before punctuation go where the tokenizer's config asks for it, as Llama-3.1's does: the reference's
+    transformers 4.46.2 honours that, later ones ignore it for byte-pair encodings.
+    """
     size = len(tokenizer)
     for answer in answers:
         if bad := [token for token in answer.tokens if not 0 <= token < size]:
             raise LoadGenError(f"the answer to sample {answer.index} has token id {bad[0]}, outside the vocabulary.")
-    return [text.strip() for text in tokenizer.batch_decode([a.tokens for a in answers], skip_special_tokens=True)]
+    clean = tokenizer.clean_up_tokenization if tokenizer.clean_up_tokenization_spaces else str
+    as_they_are = {"skip_special_tokens": True, "clean_up_tokenization_spaces": False}
+    return [clean(text).strip() for text in tokenizer.batch_decode([a.tokens for a in answers], **as_they_are)]
 
 
 # What NLTK raises for data that are not there, half unpacked, or in a zip that was cut.
@@ -148,52 +156,24 @@ def totals(rows: Sequence[tuple[float, ...]]) -> mlperf.Scores:
     return mlperf.Scores(**means, gen_len=sum(characters))
 
 
-RESAMPLES = 1000
-CONFIDENCE = 0.95
 WORST = 10
-
-
-def intervals(values: Any, seed: int = 0) -> Any:
-    """Bootstrap 95 % interval of each column's mean; `values` has shape [samples, scores], the result [scores, 2].
-
-    A resample of n samples is n draws with replacement, so each sample's count is multinomial.
-    """
-    import numpy as np
-
-    values = np.asarray(values, dtype=float)
-    count = len(values)
-    rng = np.random.default_rng(seed)
-    weights = rng.multinomial(count, np.full(count, 1 / count), size=RESAMPLES) / count
-    tail = 50 * (1 - CONFIDENCE)
-    return np.percentile(weights @ values, [tail, 100 - tail], axis=0).T
 
 
 def judge(rows: Sequence[tuple[float, ...]], task: mlperf.Task, high_accuracy: bool = False) -> list[Check]:
     """Each score against its bounds: by the official rule on the whole set, by its bootstrap interval on a part."""
     scores, bounds = totals(rows), mlperf.bounds(task.reference, high_accuracy)
-    part = len(rows) / task.samples
-    whole = len(rows) == task.samples
-    spread = None
-    if not whole:
-        spread = intervals([(*found, characters * len(rows)) for *found, characters in rows])
+    part, whole = len(rows) / task.samples, len(rows) == task.samples
+    spread = None if whole else intervals([(*found, characters * len(rows)) for *found, characters in rows]).tolist()
     checks = []
     for column, name in enumerate((*mlperf.ROUGE, "gen_len")):
         low, high, reference = bounds.floor.get(name), None, getattr(task.reference, name)
         if low is None:
             low, high, reference = bounds.gen_len[0] * part, bounds.gen_len[1] * part, reference * part
-        value = getattr(scores, name)
-        interval = (value, value) if spread is None else (float(spread[column][0]), float(spread[column][1]))
-        found = verdict(interval, low, high) if whole or len(rows) >= mlperf.FEWEST_BOOTSTRAPPED else "INCONCLUSIVE"
+        value, interval = getattr(scores, name), spread and tuple(spread[column])
+        enough = whole or len(rows) >= mlperf.FEWEST_BOOTSTRAPPED
+        found = verdict(interval or (value, value), low, high) if enough else "INCONCLUSIVE"
         checks.append(
-            Check(
-                name=name,
-                score=value,
-                reference=reference,
-                low=low,
-                high=high,
-                interval=None if whole else interval,
-                verdict=found,
-            )
+            Check(name=name, score=value, reference=reference, low=low, high=high, interval=interval, verdict=found)
         )
     return checks
 
@@ -241,6 +221,7 @@ def evaluate(folder: Path, plan: Plan, library: Library, tokenizer: Any) -> Accu
         characters=int(totals(rows).gen_len),
         at_token_limit=stops.count("length"),
         splitter=splitter,
+        splitter_version=metadata.version("nltk") if splitter == "nltk punkt_tab" else "",
         approximate=[] if splitter == "nltk punkt_tab" else ["rougeLsum", "gen_len"],
         note=note,
         log=digest(folder / "mlperf_log_accuracy.json"),

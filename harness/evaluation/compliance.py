@@ -118,11 +118,12 @@ def judge_test06(folder: Path, eos: int, streaming: bool) -> tuple[Compliance, s
 
 
 def starts_as_reported(entry: Mapping[str, object], answer: Sequence[int]) -> bool:
-    """Whether an answer begins with the one token that was reported when it was there."""
+    """Whether an answer begins with the tokens that were reported when the first was there: one or more."""
     try:
-        return bool(answer) and decode_hex(entry.get("token_data"), 4, "") == answer[:1]
+        reported = decode_hex(entry.get("token_data"), 4, "")
     except LoadGenError:
         return False
+    return bool(reported) and answer[: len(reported)] == reported
 
 
 def trailing(answer: Sequence[int], token: int) -> int:

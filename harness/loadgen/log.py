@@ -6,6 +6,7 @@ of mlperf_log_summary.txt is not.
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -27,6 +28,8 @@ TEXT_ENTRIES = {
     *("result_invalid_reason", "early_stopping_result", "early_stopping_ttft_result", "early_stopping_tpot_result"),
 }
 UNIQUE_ENTRIES = ("result_", "effective_", "early_stopping")  # entries that no log has twice with different values
+COUNTS = re.compile(r"(result|generated|effective)_.*(count|samples_per_query|duration_ms)|num_errors")  # whole numbers
+RATES = re.compile(r"(result|effective)_.*(qps|per_sec).*")
 BOOLEAN_ENTRIES = {*validity.ENTRY.values(), "requested_use_token_latencies"}
 
 
@@ -174,6 +177,10 @@ def add(values: Entries, key: str, value: Any) -> None:
         right = isinstance(value, str)
     elif key in BOOLEAN_ENTRIES:
         right = isinstance(value, bool)
+    elif COUNTS.fullmatch(key):
+        right = type(value) is int and number and value >= 0
+    elif RATES.fullmatch(key):
+        right = value is None or (number and value >= 0)
     elif key.startswith(("result_", "generated_")):
         right = number or value is None
     else:

@@ -160,7 +160,11 @@ class BatchSUT(SUT):
 
     def start(self, queries: list[Query]) -> None:
         if self.sort_by_length:
-            queries = sorted(queries, key=lambda query: len(self.prompts[query.index]), reverse=True)
+            size, prompts = (
+                len(self.prompts),
+                self.prompts,
+            )  # MLPerf forbids sorting a sample to its copies in other passes
+            queries = sorted(queries, key=lambda query: (query.order // size, -len(prompts[query.index])))
         if self.batch_size is None:
             super().start(queries)
         else:

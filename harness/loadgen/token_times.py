@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.common import files
-from harness.common.early_stopping import least_queries
+from harness.common.statistics import least_queries
 from harness.config.mlperf import LIMIT_PERCENTILE, Limits
 from harness.loadgen import failures, request_times
 from harness.loadgen import log as loadgen_log

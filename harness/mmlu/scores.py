@@ -11,11 +11,11 @@ from pathlib import Path
 from harness.common.errors import UsageError
 from harness.common.reading import opened
 from harness.common.schema import SCHEMA
+from harness.common.statistics import mcnemar, wilson
 from harness.mmlu.answers import ChoiceAnswer
 from harness.mmlu.data import DOMAINS, LETTERS, Question
 from harness.mmlu.summary import Answered, Shortened
 
-Z = 1.959964  # of a 95 % interval
 BINS = 10
 COLUMNS = [
     *("subject", "number", "domain", "answer", "prediction", "correct"),
@@ -95,14 +95,6 @@ def score(rows: Iterable[Scored]) -> Score:
     accuracy = correct / n
     error = math.sqrt(accuracy * (1 - accuracy) / (n - 1)) if n > 1 else None
     return Score(n, correct, accuracy, error, *wilson(correct, n))
-
-
-def wilson(correct: int, n: int) -> tuple[float, float]:
-    """Wilson's 95 % interval of a share: honest for few questions, and never outside 0 to 1."""
-    share, spread = correct / n, Z * Z / n
-    middle = share + spread / 2
-    reach = Z * math.sqrt(share * (1 - share) / n + spread / (4 * n))
-    return max(0.0, (middle - reach) / (1 + spread)), min(1.0, (middle + reach) / (1 + spread))
 
 
 def grouped(rows: Sequence[Scored], name: str) -> dict[str, Score]:
@@ -251,13 +243,3 @@ def change(name: str, pairs: Sequence[tuple[Scored, Scored]]) -> ScoreChange:
     gained = sum(new.correct and not old.correct for old, new in pairs)
     error = math.sqrt(lost + gained - (gained - lost) ** 2 / n) / n
     return ScoreChange(name, n, before, after, after - before, error, lost, gained, mcnemar(lost, gained))
-
-
-def mcnemar(lost: int, gained: int) -> float:
-    """The exact two-sided sign test: the probability of changes at least this one-sided if each were a coin toss."""
-    n, fewer = lost + gained, min(lost, gained)
-    tail = term = 1
-    for i in range(fewer):
-        term = term * (n - i) // (i + 1)
-        tail += term
-    return float(min(1.0, 2 * tail / 2**n))

@@ -5,22 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.common import files
+from harness.common.statistics import PairedChange, paired_changes
 from harness.config import mlperf
-from harness.evaluation.accuracy import intervals, read_log
+from harness.evaluation.accuracy import read_log
 
 SAMPLES = "samples.csv"
-
-
-@dataclass(frozen=True)
-class Difference:
-    """A score of run A and run B, and the paired-bootstrap interval of B - A."""
-
-    name: str
-    a: float
-    b: float
-    difference: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)
@@ -41,7 +30,7 @@ class Pair:
     """The answers of two runs to the same samples."""
 
     samples: int
-    scores: list[Difference]
+    scores: dict[str, PairedChange]
     same_splitter: bool
     differing: list[Divergence]
 
@@ -55,14 +44,7 @@ def answers(a: Path, b: Path, same_splitter: bool) -> Pair | None:
     if tables[0]["prompt_tokens"] != tables[1]["prompt_tokens"]:
         return None
     each = [np.array([table[name] for name in mlperf.SAMPLE_SCORES], dtype=float).T for table in tables]
-    spread = intervals(each[1] - each[0])
-    means = [scores.mean(axis=0) for scores in each]
-    scores = [
-        Difference(
-            name, float(means[0][n]), float(means[1][n]), float(means[1][n] - means[0][n]), *map(float, spread[n])
-        )
-        for n, name in enumerate(mlperf.SAMPLE_SCORES)
-    ]
+    scores = dict(zip(mlperf.SAMPLE_SCORES, paired_changes(*each), strict=True))
     return Pair(len(each[0]), scores, same_splitter, divergences(a, b, tables))
 
 

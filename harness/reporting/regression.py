@@ -1,20 +1,21 @@
 """Whether finished runs are worse than a baseline, by conditions such as `output_tokens_per_s<-3%`.
 
 What must not be judged is not: where the settings, the work or the machine differ, where a machine was busy, or where
-the runs differ among themselves too much to tell. Several runs of a side give an interval, Student's with a common
-variance, of the logarithms.
+the runs differ among themselves too much to tell. Several runs of a side give an interval, Welch's, of the
+logarithms.
 """
 
 import math
 import re
-import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Literal
 
 from harness.common.coerce import did_you_mean
 from harness.common.errors import BAD_INPUT, DONE, NOT_ACCEPTED, UsageError
 from harness.common.markdown import number, render
+from harness.common.statistics import FEWEST_DIFFERING, welch
 from harness.config import mlperf
 from harness.config.engine import affecting
 from harness.config.run import RunConfig
@@ -29,14 +30,8 @@ CONDITION = re.compile(r"\s*(\w+)\s*([<>])\s*([+-]?)(\d+(?:\.\d+)?)\s*(%?)\s*")
 ANSWERS_CONDITION = re.compile(r"\s*answers\s+changed\s*(?:>\s*(\d+(?:\.\d+)?)\s*%)?\s*")
 NAMES = {"output_tokens_per_sec": "tokens_per_sec"}  # other names of metrics
 HARMLESS_FLAGS = affecting(RunConfig, "nothing")  # settings
+SCATTER = 0.02  # of runs with the same settings, about, as seen of an H200 (docs/performance.md)
 SAME_RATE = 0.01  # of the rate: latencies at other rates say nothing of each other
-# Student's t, 97.5 %, by degrees of freedom (NIST/SEMATECH e-Handbook of Statistical Methods, 1.3.6.7.2); the normal
-# distribution's beyond.
-STUDENT = (
-    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131),
-    *(2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
-)
-NORMAL = 1.960
 
 
 @dataclass(frozen=True)
@@ -186,24 +181,23 @@ def judged(sides: Sides, one: Condition) -> Judgement:
         return Judgement(one.text, "FAIL" if worse else "PASS", ", ".join(before), ", ".join(after))
     change = change_of(*values)
     verdict, why = told(one, change)
+    if len(sides.everyone) == 2:
+        why = false_alarm(one)
     return Judgement(one.text, verdict, ", ".join(before), ", ".join(after), change.words, why)
 
 
 def change_of(before: Sequence[float], after: Sequence[float]) -> AnswerChange:
     """The change of the geometric mean, with its interval where a side has several runs."""
-    logs = [[math.log(value) for value in side] for side in (before, after)]
-    middle = statistics.fmean(logs[1]) - statistics.fmean(logs[0])
-    freedom = len(before) + len(after) - 2
-    half = 0.0
-    if freedom:
-        squares = sum(sum((value - statistics.fmean(side)) ** 2 for value in side) for side in logs)
-        half = student(freedom) * math.sqrt(squares / freedom * (1 / len(before) + 1 / len(after)))
+    middle, half = welch(*([math.log(value) for value in side] for side in (before, after)))
     return AnswerChange(*(100 * math.expm1(value) for value in (middle, middle - half, middle + half)))
 
 
-def student(freedom: int) -> float:
-    """The half width of a 95 % interval in standard errors."""
-    return STUDENT[freedom - 1] if freedom <= len(STUDENT) else NORMAL
+def false_alarm(one: Condition) -> str:
+    """How often the condition holds for one run against one with the same settings, if runs scatter by SCATTER."""
+    bound = math.log1p(one.bound / 100) if one.bound > -100 else -math.inf
+    below = NormalDist(sigma=SCATTER * math.sqrt(2)).cdf(bound)
+    chance = 100 * (1 - below if one.above else below)
+    return f"One run of each: if runs scatter by {100 * SCATTER:g} %, {chance:.0f} % of those alike are beyond it"
 
 
 def told(one: Condition, change: AnswerChange) -> tuple[Verdict, str]:
@@ -238,15 +232,18 @@ def changed(one: Condition, pair: Pair) -> Judgement:
 
 def rescored(one: Condition, pair: Pair) -> Judgement:
     """A score, its change in percent of the baseline's with the paired-bootstrap interval, or its value."""
-    score = next((score for score in pair.scores if one.metric and score.name == one.metric.name), None)
-    if score is None or not score.a:
+    score = pair.scores.get(one.metric.name) if one.metric else None
+    if score is None or not score.before:
         return Judgement(one.text, "NOT JUDGED", why="it is no mean over samples, so its change has no interval")
+    sides = number(score.before, 6), number(score.after, 6)
     if not one.change:
-        worse = score.b > one.bound if one.above else score.b < one.bound
-        return Judgement(one.text, "FAIL" if worse else "PASS", number(score.a, 6), number(score.b, 6))
-    change = AnswerChange(*(100 * value / score.a for value in (score.difference, score.low, score.high)))
+        worse = score.after > one.bound if one.above else score.after < one.bound
+        return Judgement(one.text, "FAIL" if worse else "PASS", *sides)
+    change = AnswerChange(*(100 * value / score.before for value in (score.change, score.low, score.high)))
     verdict, why = told(one, change)
-    return Judgement(one.text, verdict, number(score.a, 6), number(score.b, 6), change.words, why)
+    if verdict == "FAIL" and score.few:
+        verdict, why = "NOT JUDGED", f"too few samples, or fewer than {FEWEST_DIFFERING} of them with another score"
+    return Judgement(one.text, verdict, *sides, change.words, why)
 
 
 def exit_code(judgements: Sequence[Judgement]) -> int:
@@ -264,6 +261,5 @@ def page(sides: Sides, judgements: Sequence[Judgement]) -> str:
         sides=sides,
         judgements=judgements,
         differences=difference([run.flags for run in everyone], [run.versions for run in everyone]),
-        single=len(everyone) == 2,
         unmeasured=[run.name for run in everyone if run.busyness_unknown],
     )

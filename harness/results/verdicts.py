@@ -37,6 +37,8 @@ class Accuracy(Model):
     characters: Count
     at_token_limit: Count
     splitter: str
+    splitter_version: str = ""
+    """NLTK's, whose versions split a few texts differently; empty for the built-in splitter, or not recorded."""
     approximate: list[str]  # scores that depend on the sentence splitter and were made without NLTK's
     checks: list[Check]
 

@@ -4,14 +4,14 @@ and what keeps it out of a closed submission.
 Sources: the checks and constants of the official submission checker (tools/submission in mlcommons/inference).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from harness.common import reading
 from harness.config import mlperf, models
 from harness.evaluation import compliance
 from harness.loadgen.log import TestResult
-from harness.submission import recomputed
+from harness.submission import one_system, recomputed
 from harness.submission.entries import BENCHMARK, SCENARIO, Entry
 
 # The scenarios a closed submission must cover: each of these sets needs one of its own.
@@ -30,9 +30,9 @@ def checker_refusals(entries: Sequence[Entry]) -> list[str]:
     return [reason for entry in entries for reason in labelled(entry, entry_refusals(entry))]
 
 
-def closed_division_refusals(entries: Sequence[Entry]) -> list[str]:
-    """Why these entries cannot go into a closed submission; empty when they can."""
-    reasons = [
+def closed_division_refusals(entries: Sequence[Entry], description: Mapping[str, object] | None = None) -> list[str]:
+    """Why these entries cannot go into a closed submission, with this system description; empty when they can."""
+    reasons = one_system.differences(entries, description) + [
         reason
         for entry in entries
         for reason in labelled(
@@ -77,6 +77,7 @@ def entry_refusals(entry: Entry) -> Iterator[str]:
     yield from foreign_seeds(entry, performance)
     if performance.early_stopping.get("early_stopping_met") is not True:
         yield "too few queries for its percentile (early stopping)"
+    yield from (f"no {name} in the performance test's log, or 0" for name, v in results(performance).items() if not v)
     if not performance.token_latencies:
         yield "use_token_latencies is off in the performance test"
     if entry.config.scenario_rules.fixed_rate:
@@ -86,6 +87,14 @@ def entry_refusals(entry: Entry) -> Iterator[str]:
     conf = entry.performance.folder("performance") / "user.conf"
     if conf.exists() and not conf.stat().st_size:
         yield "an empty user.conf"
+
+
+def results(result: TestResult) -> dict[str, float | None]:
+    """What the checker takes a test's result from."""
+    if estimate := compliance.ESTIMATES.get(result.scenario):
+        slow = result.latency_ms.p90 if result.latency_ms else None
+        return {estimate: result.early_stopping.get(estimate), "latency p90": slow}
+    return {"samples/s": result.samples_per_sec, "tokens/s": result.tokens_per_sec}
 
 
 def over(result: TestResult, limits: mlperf.Limits) -> Iterator[str]:

@@ -1,36 +1,28 @@
 """Accuracy against the baseline, sample by sample: it tells on a thousand samples what the gate cannot."""
 
-import csv
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
-from harness.common import reading
-from harness.common.errors import UsageError
+from harness.common import files
+from harness.common.statistics import PairedChange, paired_changes
 from harness.config import mlperf
-from harness.evaluation.accuracy import intervals
 from harness.sweep.file import BASELINE
 from harness.sweep.rows import ExperimentResult
 
+Scores = Mapping[float | None, float | None]  # by the index of a sample
 SAMPLES = "Accuracy/samples.csv"
 LOSS = 0.01  # of the baseline's score, that MLPerf's gate allows of the reference's
 
 
-@dataclass(frozen=True)
-class Paired:
-    """The change of a score against the baseline's on the same samples, with its 95 % interval (bootstrap)."""
-
-    change: float
-    low: float
-    high: float
-    baseline: float
+class Paired(PairedChange):
+    """The change of a score against the baseline's on the same samples."""
 
     @property
     def verdict(self) -> Literal["holds", "lost", "not clear"]:
         """Whether at most LOSS is lost, by the whole interval."""
-        most = -LOSS * self.baseline
-        return "holds" if self.low >= most else "lost" if self.high < most else "not clear"
+        most = -LOSS * self.before
+        return "holds" if self.low >= most else "lost" if self.high < most and not self.few else "not clear"
 
     @property
     def said(self) -> str:
@@ -40,31 +32,23 @@ class Paired:
 
 def paired(folder: Path, rows: tuple[ExperimentResult, ...]) -> dict[str, Paired]:
     """By experiment, where the gate is inconclusive and the baseline answered the same samples."""
-    base = next((result for result in rows if result.name == BASELINE), None)
-    theirs = next(scores(folder, base), None) if base else None
-    found = {}
-    for result in rows:
-        mine = next(scores(folder, result), None) if result is not base and result.accuracy == "INCONCLUSIVE" else None
-        if theirs and mine and theirs.keys() == mine.keys():
-            found[result.name] = compared(theirs, mine)
-    return found
+    base = next((scores(folder, result) for result in rows if result.name == BASELINE), {})
+    unsure = [result for result in rows if result.name != BASELINE and result.accuracy == "INCONCLUSIVE"]
+    found = {result.name: scores(folder, result) for result in unsure}
+    return {name: compared(base, mine) for name, mine in found.items() if base and base.keys() == mine.keys()}
 
 
-def compared(theirs: dict[str, float], mine: dict[str, float]) -> Paired:
+def compared(theirs: Scores, mine: Scores) -> Paired:
     """Two runs by sample."""
-    changes = [mine[index] - theirs[index] for index in theirs]
-    ((low, high),) = intervals([[change] for change in changes])
-    count = len(changes)
-    return Paired(sum(changes) / count, float(low), float(high), sum(theirs.values()) / count)
+    (change,) = paired_changes([[score] for score in theirs.values()], [[mine[index]] for index in theirs])
+    return Paired(**vars(change))
 
 
-def scores(folder: Path, result: ExperimentResult) -> Iterator[dict[str, float]]:
-    """The first score of each sample, by its index; a run each that kept them. Raises UsageError for a damaged file."""
+def scores(folder: Path, result: ExperimentResult) -> Scores:
+    """The first score of each sample, of the first run that kept them. Raises UsageError for a damaged file."""
     for record in result.records:
         path = folder / (record.run or "") / SAMPLES
         if record.run and path.exists():
-            try:
-                with reading.opened(path) as file:
-                    yield {line["index"]: float(line[mlperf.SHORT_SCORES[0]]) for line in csv.DictReader(file)}
-            except (KeyError, ValueError, TypeError) as error:
-                raise UsageError(f"{path}: not a table of scores: {error}.") from None
+            columns = files.read_columns(path, ("index", mlperf.SHORT_SCORES[0]))
+            return dict(zip(*columns.values(), strict=True))
+    return {}

@@ -8,6 +8,7 @@ from typing import Literal
 
 from harness.common.coerce import as_flag
 from harness.common.schema import SCHEMA
+from harness.common.statistics import student
 from harness.common.system import System
 from harness.config import mlperf
 from harness.config.engine import affecting
@@ -24,8 +25,6 @@ from harness.sweep.file import BASELINE, Experiment, Sweep
 # were seen to differ by a fifth with settings that change nothing on a CPU: one shorter than BRIEF_S tells nothing.
 NOISE, SHORT_NOISE, LONG_S, BRIEF_S = 0.02, 0.06, 60.0, 5.0
 SMALLEST_EFFECT, FEWEST_ROUNDS = 0.005, 3
-STUDENT = (4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)  # t, 97.5 %, of 3 rounds to 10
-NORMAL = 2.1  # of more rounds, rounded up
 WORDS = {"FAIL": "UNSAFE", "INCONCLUSIVE": "INCONCLUSIVE", "NOT JUDGED": "not judged", "PASS": "SAFE"}  # worst first
 SPEED, SCORE = "tokens_per_sec", mlperf.SHORT_SCORES[0]
 Effect = Literal["helped", "hurt", "no difference", "unclear", "too short", "busy machine", "unknown"]
@@ -214,11 +213,10 @@ def against(result: ExperimentResult, base: ExperimentResult) -> Ratio | None:
 
 def interval(ratios: Sequence[float]) -> tuple[float, float] | None:
     """The 95 % interval of the mean of ratios, by Student's t of their logarithms; None of too few."""
-    if (count := len(ratios)) < FEWEST_ROUNDS:
+    if len(ratios) < FEWEST_ROUNDS:
         return None
     logs = [math.log(ratio) for ratio in ratios]
-    t = STUDENT[count - FEWEST_ROUNDS] if count - FEWEST_ROUNDS < len(STUDENT) else NORMAL
-    half = t * stdev(logs) / math.sqrt(count)
+    half = student(len(logs) - 1) * stdev(logs) / math.sqrt(len(logs))
     return math.exp(mean(logs) - half), math.exp(mean(logs) + half)
 
 

@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -285,8 +286,7 @@ def test_points_that_are_missing_are_named(tmp_path: Path) -> None:
 def test_what_a_short_curve_would_break() -> None:
     levels = [Probe(None, True, 1, 1, concurrency=n, tpot_p90=1) for n in (1, 64)]
     unknown = SteadyState(status="partial_dataset", verdict="not found", super_passes=0)
-    whole = {"status": "windowable", "super_passes": 6, "window": (1, 6), "seconds": 1250.0}
-    steady = SteadyState.model_validate(whole | {"verdict": "steady state"})
+    steady = SteadyState("windowable", "steady state", super_passes=6, window=(1, 6), seconds=1250.0)
     tests = [rehearsal.Level(10.0, 90, unknown), rehearsal.Level(1300.0, 20_000, steady)]
 
     class Run:
@@ -300,8 +300,8 @@ def test_what_a_short_curve_would_break() -> None:
     short, few, whole_run = (line for line in said if "concurrency" in line and "region" not in line)
     assert tells(short, "concurrency 1: 10 s ", " 600 s ") and tells(few, "concurrency 1: 90 requests", " 13,368 ")
     assert tells(whole_run, "concurrency 1: ", "steady state (not found, partial dataset)")
-    drifting = SteadyState.model_validate(whole | {"verdict": "drifting up", "drifts": {"tpot_p50": 0.12}})
-    assert tells(drifting.told, "super-passes 2 to 6 of 6, 1,250 s", "tpot p50 +12 %")
+    drifting = replace(steady, verdict="drifting up", drifts={"tpot_p50": 0.12})
+    assert tells(drifting.words, "super-passes 2 to 6 of 6, 1,250 s", "tpot p50 +12 %")
 
 
 @pytest.mark.slow

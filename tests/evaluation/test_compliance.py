@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+from array import array
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,17 @@ def test_test06_sees_each_fault_as_the_official_verification_does(
     assert outcome.passed == (check is None)
     if OFFICIAL.exists():
         assert text == officially(folder, "Server", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("reported", "passed"),
+    [((7,), True), ((7, 8), True), ((7, 8, 9), True), ((7, 9), False), ((8,), False), ((), False)],
+)
+def test_what_was_reported_is_how_the_answer_begins(reported: tuple[int, ...], passed: bool) -> None:
+    """The reports of all published Server and Interactive logs hold two tokens."""
+    entry = {"token_data": array("i", reported).tobytes().hex()}
+    assert compliance.starts_as_reported(entry, [7, 8, 9]) is passed
+    assert not compliance.starts_as_reported(entry, [7][: len(reported) - 1])
 
 
 @pytest.mark.parametrize(

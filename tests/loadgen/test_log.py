@@ -484,6 +484,25 @@ def test_a_setting_that_stands_twice_must_be_the_same(tmp_path: Path, key: str):
         read(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *((key, value) for key in ("result_query_count", "num_errors") for value in (-1, 2.5, True, None)),
+        ("generated_samples_per_query", 1.5),
+        ("effective_performance_sample_count", 13368.5),
+        ("effective_min_duration_ms", -600_000),
+        ("effective_min_query_count", "100"),
+        *((key, -0.1) for key in ("result_samples_per_second", "result_completed_tokens_per_second")),
+        *((key, -8) for key in ("result_qps_with_loadgen_overhead", "effective_target_qps")),
+    ],
+)
+def test_a_count_is_a_whole_number_and_a_rate_not_below_zero(tmp_path: Path, key: str, value: object):
+    lines = [line for line in old_log() if line["key"] != key]
+    write(tmp_path, [*lines[:-1], {"key": key, "value": value}, lines[-1]])
+    with pytest.raises(LogError, match=f"{key} is {value}" if value != "100" else f"{key} is '100'"):
+        read(tmp_path)
+
+
 @pytest.mark.parametrize("key", ["effective_scenario", "effective_test_mode"])
 def test_a_scenario_that_loadgen_does_not_have_is_refused(tmp_path: Path, key: str):
     write(tmp_path, altered(old_log(), {key: "Foo"}))

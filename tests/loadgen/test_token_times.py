@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from harness.common.early_stopping import least_queries
 from harness.common.files import read_json
+from harness.common.statistics import least_queries
 from harness.config.mlperf import Limits
 from harness.loadgen import token_times
 from harness.loadgen.log import LogError

@@ -3,6 +3,7 @@
 import json
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,10 @@ import pytest
 
 from harness.common import files
 from harness.common.errors import UsageError
+from harness.common.statistics import PairedChange
 from harness.reporting import compare, compare_page, compare_plot, regression
 from harness.reporting import report as rendering
-from harness.reporting.paired import Difference, Divergence, Pair
+from harness.reporting.paired import Divergence, Pair
 from harness.runs import names
 from harness.runs.folder import RunFolder
 from harness.runs.probe import Probe
@@ -58,14 +60,48 @@ def test_what_is_a_regression(tmp_path: Path, text: str, before: list[float], af
     assert judged(text, *sides).verdict == verdict
 
 
+@pytest.mark.parametrize(
+    ("text", "chance"),
+    [
+        ("tokens_per_sec<-3%", "14 %"),
+        ("tokens_per_sec>+3%", "15 %"),
+        ("tokens_per_sec<0%", "50 %"),
+        ("tokens_per_sec>-3%", "86 %"),
+    ],
+)
+def test_one_run_against_one_says_how_often_the_condition_holds_by_chance(
+    tmp_path: Path, text: str, chance: str
+) -> None:
+    one, two, three = (run(tmp_path / name, 1000 + n) for n, name in enumerate("abc"))
+    assert tells(judged(text, [one], [two]).why, "One run of each", "scatter by 2 %", f" {chance} of those alike")
+    assert "One run of each" not in judged(text, [one, three], [two]).why
+
+
+@pytest.mark.parametrize(("few", "verdict"), [(True, "NOT JUDGED"), (False, "FAIL")])
+def test_few_other_scores_show_no_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: bool, verdict: str
+) -> None:
+    pair = replace(PAIR, scores={"rouge1": replace(PAIR.scores["rouge1"], few=few)})
+    monkeypatch.setattr(compare.ComparedRun, "paired_answers", lambda run, other: pair)
+    sides = [run(tmp_path / "a")], [run(tmp_path / "b")]
+    assert judged("rouge1<-1%", *sides).verdict == verdict
+    assert judged("rouge1<-5%", *sides).verdict == "PASS"
+
+
+def test_the_side_that_scatters_more_counts_more() -> None:
+    """Pooled, the five that hardly scatter would speak for the two that do."""
+    change = regression.change_of([1000.0, 1001.0, 999.0, 1000.0, 1000.0], [1030.0, 970.0])
+    assert change.low < -20 < 20 < change.high
+
+
 def test_an_interval_is_students() -> None:
     one = regression.change_of([100.0], [90.0])
     assert one.percent == pytest.approx(-10) and one.low == one.high == one.percent
-    # By hand: logs differ by s = 0.01 within each pair; t(2) = 4.303, standard error = s / sqrt(2) * sqrt(1/2 + 1/2)
+    # By hand: logs differ by s = 0.01 within each pair; t(2) = 4.30265, standard error = s / sqrt(2) * sqrt(1/2 + 1/2)
     both = [100.0, 100.0 * 2.718281828459045**0.01]
     change = regression.change_of(both, both)
     assert change.percent == pytest.approx(0, abs=1e-9)
-    assert change.high == pytest.approx(100 * (2.718281828459045 ** (4.303 * 0.01 / 2**0.5) - 1), rel=1e-6)
+    assert change.high == pytest.approx(100 * (2.718281828459045 ** (4.30265 * 0.01 / 2**0.5) - 1), rel=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +165,9 @@ def test_a_run_that_is_invalid_is_judged_only_if_a_latency_made_it_so(tmp_path: 
     assert "INVALID" in found[1].why
 
 
-PAIR = Pair(200, [Difference("rouge1", 40.0, 39.0, -1.0, -1.2, -0.8)], True, [Divergence(17, 500, 5, 1, 2, 40, 39)] * 4)
+PAIR = Pair(
+    200, {"rouge1": PairedChange(40.0, 39.0, -1.2, -0.8, False)}, True, [Divergence(17, 500, 5, 1, 2, 40, 39)] * 4
+)
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,8 @@ from harness.config.models import DEFAULT_MODEL
 from harness.config.run import RunConfig
 from harness.loadgen import log as loadgen_log
 from harness.loadgen import validity
-from harness.submission import checker, description, entries, refusals, tree
+from harness.submission import checker, description, entries, one_system, refusals, tree
+from tests import made
 from tests.conftest import ROOT, Finished, called, tells
 
 needs_submodule = pytest.mark.skipif(
@@ -470,6 +471,113 @@ def test_what_may_not_go_into_a_closed_submission(
     reasons = refusals.closed_division_refusals(entries.collect(acceptable))
     assert reasons
     assert all(reason in line and line.startswith("llama3.1-8b Offline: ") for line in reasons)
+
+
+H100, H200 = ["NVIDIA H100 80GB HBM3"], 8 * ["NVIDIA H200"]
+
+
+def on(gpus: list[str], run: Path, vllm: str = "0.32.0") -> None:
+    """Lets a run say that it was made on another machine."""
+    packages = {"vllm": vllm, "torch": "2.13.0"}
+    change(run / "config.json", lambda facts: facts["system"].update(gpus=gpus, packages=packages))
+    change(run / "config.json", lambda facts: facts.update(engine=f"vLLM {vllm}"))
+
+
+def describes(system: Path, name: str, count: object) -> None:
+    change(system, lambda data: data.update(accelerator_model_name=name, accelerators_per_node=count))
+    change(system, lambda data: data.update(framework="vLLM 0.32.0, CUDA 13"))
+
+
+UNLIKE: list[tuple[Callable[[list[Path], Path], None], tuple[str, ...]]] = [
+    (lambda runs, system: on(H100, runs[0]), ("Server: gpus 8 x NVIDIA H200", "1 x NVIDIA H100")),
+    (lambda runs, system: on(H200, runs[1], "0.24.0"), ("Server: engine vLLM 0.24.0", "vLLM 0.32.0 in")),
+    (lambda runs, system: on(H200, runs[1], "0.24.0"), ("Server: vllm 0.24.0", "0.32.0 in")),
+    (lambda runs, system: describes(system, "N/A", "0"), ("ran with 8", "accelerators_per_node is 0")),
+    (lambda runs, system: describes(system, "NVIDIA H100-SXM-80GB", 8), ("NVIDIA H200", "accelerator_model_name")),
+    (lambda runs, system: change(system, lambda data: data.update(framework="vLLM 0.24.0")), ("0.32.0", "framework")),
+    (
+        lambda runs, system: change(system, lambda data: data.update(host_processor_model_name="another 1234X")),
+        ("host_processor_model_name",),
+    ),
+]
+
+
+@pytest.mark.parametrize(("spoil", "said"), UNLIKE, ids=[" ".join(said) for _, said in UNLIKE])
+def test_results_of_unlike_systems_are_refused_in_closed_and_named_in_open(
+    acceptable: list[Path],
+    system: Path,
+    tmp_path: Path,
+    spoil: Callable[[list[Path], Path], None],
+    said: tuple[str, ...],
+) -> None:
+    for run in acceptable:
+        on(H200, run)
+    describes(system, "NVIDIA H200-SXM-141GB", "8")
+    whole = build(tmp_path / "whole", system, acceptable)
+    assert (whole.returncode, "not one system" in whole.stdout) == (0, False), whole.stdout
+    spoil(acceptable, system)
+    named = build(tmp_path / "open", system, acceptable)
+    lines = [line for line in named.stdout.splitlines() if line.startswith("not one system: ")]
+    assert named.returncode == 0 and any(tells(line, *said) for line in lines), named.stdout
+    refused = build(tmp_path / "closed", system, acceptable, "closed")
+    assert refused.returncode == 1 and tells(refused.stderr, *said), refused.stderr
+    assert not (tmp_path / "closed").exists()
+
+
+@pytest.mark.parametrize(
+    ("recorded", "described", "named"),
+    [
+        ("NVIDIA H200", "NVIDIA H200-SXM-141GB", True),
+        ("NVIDIA H100 80GB HBM3", "nvidia h100", True),
+        ("NVIDIA L40S", "NVIDIA L40", False),
+        ("AMD EPYC 9575F 64-Core Processor", "2 x AMD EPYC 9575F", True),
+        ("AMD EPYC", "AMD EPYC 9575F", True),
+        ("vLLM 0.32.0", "vLLM 0.32.0.dev1", False),
+    ],
+)
+def test_a_description_names_a_model_in_its_own_words(recorded: str, described: str, named: bool) -> None:
+    assert one_system.is_named(recorded, described) is named
+
+
+def without(folder: str, key: str) -> Callable[[Path], None]:
+    def edit(run: Path) -> None:
+        path = run / folder / loadgen_log.DETAIL
+        lines = path.read_text().splitlines(keepends=True)
+        path.write_text("".join(line for line in lines if f'"key": "{key}"' not in line))
+
+    return edit
+
+
+@needs_submodule
+@pytest.mark.parametrize(
+    ("number", "spoil"),
+    [
+        (0, of_log("Performance", result_tokens_per_second=0.0)),
+        (0, without("Performance", "result_tokens_per_second")),
+        (1, of_log("Performance", result_completed_tokens_per_second=0.0)),
+        (1, without("Performance", "result_completed_tokens_per_second")),
+    ],
+)
+def test_a_result_that_the_checker_does_not_find_is_named_at_the_build(
+    acceptable: list[Path], system: Path, tmp_path: Path, number: int, spoil: Callable[[Path], None]
+) -> None:
+    spoil(acceptable[number])
+    built = build(tmp_path / "out", system, acceptable)
+    assert "the official checker will refuse: " in built.stdout and "no tokens/s" in built.stdout, built.stdout
+    judged = submission("check", tmp_path / "out")
+    assert (judged.returncode, "Results=2, NoResults=0" in judged.stdout) == (1, False), judged.stdout
+
+
+@pytest.mark.parametrize("name", ["early_stopping_latency_ss", "latency p90"])
+def test_a_result_of_singlestream_is_its_p90_and_loadgens_estimate(tmp_path: Path, name: str) -> None:
+    folder = made.run(tmp_path / "run", category="edge", scenario="singlestream") / "Performance"
+    rewrite(folder, early_stopping_latency_ss=20_000_000)
+    assert all(refusals.results(loadgen_log.read(folder)).values())
+    if name == "latency p90":
+        rewrite(folder, **{"result_90.00_percentile_latency_ns": 0})
+    else:
+        without("Performance", name)(folder.parent)
+    assert [name for name, value in refusals.results(loadgen_log.read(folder)).items() if not value] == [name]
 
 
 def test_a_refusal_says_why_and_writes_nothing(

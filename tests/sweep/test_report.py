@@ -21,6 +21,7 @@ from harness.sweep import report as sweep_report
 from harness.sweep.experiment import ExperimentRecord
 from harness.sweep.file import BASELINE, Experiment, Sweep
 from harness.sweep.knob import Knob, knob
+from harness.sweep.paired import compared
 from harness.sweep.rows import interval, rows
 from tests import made
 from tests.conftest import tells
@@ -314,6 +315,23 @@ def test_a_sweep_of_before_is_still_read(tmp_path: Path) -> None:
     assert sweep_report.read(tmp_path).records == (ran(BASELINE, 100),)
 
 
+@pytest.mark.parametrize(
+    ("samples", "differing", "verdict"),
+    [(1, 1, "not clear"), (29, 29, "not clear"), (400, 9, "not clear"), (400, 40, "lost"), (100, 0, "not clear"),
+     (1000, 0, "holds"), (1000, 1, "not clear")],
+)  # fmt: skip
+def test_few_pairs_do_not_tell_what_was_lost(samples: int, differing: int, verdict: str) -> None:
+    theirs: dict[float | None, float | None] = {index: 90.0 for index in range(samples)}
+    mine = theirs | {index: 0.0 for index in range(differing)}
+    assert compared(theirs, mine).verdict == verdict
+
+
+def test_one_round_says_how_often_chance_alone_changes_so_much(tmp_path: Path) -> None:
+    files.write_json(tmp_path / "sweep.json", asdict(state(ran(BASELINE, 100), ran("a", 103))))
+    sweep_report.build(tmp_path)
+    assert tells((tmp_path / "report.md").read_text(), "scatter by 2 %", "48 % (3 %)")
+
+
 @pytest.mark.parametrize(("change", "verdict"), [(0.0, "holds"), (-0.1, "holds"), (-2.0, "lost"), (-0.4, "not clear")])
 def test_what_the_gate_leaves_open_the_pairs_tell(tmp_path: Path, change: float, verdict: str) -> None:
     rng = Random(1)
@@ -332,5 +350,5 @@ def test_what_the_gate_leaves_open_the_pairs_tell(tmp_path: Path, change: float,
     said = "\n".join(sweep_report.findings(report))
     assert tells(said, "Accuracy not shown", ": a.") == (verdict == "not clear")
     (tmp_path / "a" / "Accuracy" / "samples.csv").write_text("index,rouge1\n0,x\n")
-    with pytest.raises(UsageError, match=r"samples\.csv: not a table"):
+    with pytest.raises(UsageError, match=r"samples\.csv:2: rouge1: not a number"):
         sweep_report.build(tmp_path)

@@ -1,0 +1,130 @@
+"""The statistics by which verdicts are given, each with its source; intervals are of 95 %."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from math import exp, lgamma, log
+from statistics import NormalDist, fmean, variance
+from typing import Any
+
+NORMAL = NormalDist().inv_cdf(0.975)
+RESAMPLES = 1000  # of a bootstrap
+LOADGEN_CONFIDENCE = 0.99  # of early stopping
+FEWEST_SAMPLES, FEWEST_DIFFERING = 30, 10  # of a paired interval: with fewer it covers less than it claims
+RULE_OF_THREE = 3.0  # what was seen in none of n samples is in at most 3/n of all (Hanley and Lippman-Hand 1983)
+
+
+@cache
+def student(freedom: float) -> float:
+    """Half the width of an interval in standard errors: Student's t, 97.5 %, by degrees of freedom, also fractional.
+
+    The distribution is summed up over t = sinh(x), which reaches far enough for one degree of freedom.
+    """
+    import numpy as np
+
+    edges = np.linspace(0, 60, 20_001)
+    middles = (edges[1:] + edges[:-1]) / 2
+    density = np.exp(-(freedom + 1) / 2 * np.log1p(np.sinh(middles) ** 2 / freedom)) * np.cosh(middles)
+    share = np.concatenate(([0.0], np.cumsum(density)))
+    return math.sinh(np.interp(0.95 * share[-1], share, edges))
+
+
+def welch(before: Sequence[float], after: Sequence[float]) -> tuple[float, float]:
+    """The difference of the means and half its interval, by Welch's test with Satterthwaite's degrees of freedom
+    (Welch 1947). A side of one value is taken to scatter as the other; of one and one the half is 0: it is not known.
+    """
+    sides = (before, after)
+    scatter = [variance(side) if len(side) > 1 else None for side in sides]
+    alike = max((each for each in scatter if each is not None), default=0.0)
+    terms = [(alike if each is None else each) / len(side) for each, side in zip(scatter, sides, strict=True)]
+    if not (total := sum(terms)):
+        return fmean(after) - fmean(before), 0.0
+    shares = [term**2 / (len(side) - 1) for term, side in zip(terms, sides, strict=True) if len(side) > 1]
+    freedom = total**2 / sum(shares) if len(shares) > 1 else max(map(len, sides)) - 1
+    return fmean(after) - fmean(before), student(freedom) * math.sqrt(total)
+
+
+def wilson(hits: int, n: int) -> tuple[float, float]:
+    """Wilson's interval of a share (1927): honest for few of them, and never outside 0 to 1."""
+    share, spread = hits / n, NORMAL**2 / n
+    middle = share + spread / 2
+    reach = NORMAL * math.sqrt(share * (1 - share) / n + spread / (4 * n))
+    return max(0.0, (middle - reach) / (1 + spread)), min(1.0, (middle + reach) / (1 + spread))
+
+
+@cache
+def least_queries(percentile: float, over: int = 0) -> int:
+    """The fewest queries that show a percentile (0.99) to be within its limit, when `over` of them were not.
+
+    By LoadGen's early stopping (loadgen/early_stopping.cc): the first n with
+    sum over i <= over of C(n, i) (1 - percentile)^i percentile^(n - i) <= 1 - 0.99.
+    """
+    low, high = over, over + 1
+    while by_chance(high, over, percentile) > 1 - LOADGEN_CONFIDENCE:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if by_chance(middle, over, percentile) > 1 - LOADGEN_CONFIDENCE else (low, middle)
+    return high
+
+
+def by_chance(n: int, over: int, percentile: float) -> float:
+    """The probability of at most `over` of n queries over a limit that `percentile` of all keep."""
+    return sum(
+        exp(lgamma(n + 1) - lgamma(i + 1) - lgamma(n - i + 1) + i * log(1 - percentile) + (n - i) * log(percentile))
+        for i in range(min(over, n) + 1)
+    )
+
+
+def mcnemar(lost: int, gained: int) -> float:
+    """McNemar's test, exact: the probability of changes at least this one-sided if each were a coin toss."""
+    n = lost + gained
+    tail = sum(math.comb(n, i) for i in range(min(lost, gained) + 1))
+    return float(min(1.0, 2 * tail / 2**n))
+
+
+def intervals(values: Any, seed: int = 0) -> Any:
+    """Bootstrap interval of each column's mean; `values` has shape [samples, scores], the result [scores, 2].
+
+    A resample is n draws with replacement, so each sample's count is multinomial. The percentiles are expanded for the
+    k values that are not 0: by sqrt(k / (k - 1)), and Student's over the normal quantile (Hesterberg, The
+    American Statistician 69, 2015).
+    """
+    import numpy as np
+
+    values = np.asarray(values, dtype=float)
+    count = len(values)
+    weights = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=RESAMPLES) / count
+    means, ends = values.mean(axis=0), np.percentile(weights @ values, [2.5, 97.5], axis=0)
+    telling = np.maximum(np.count_nonzero(values, axis=0), 2)
+    wider = [math.sqrt(k / (k - 1)) * student(k - 1) / NORMAL for k in telling.tolist()]
+    return (means + (ends - means) * wider).T
+
+
+@dataclass(frozen=True)
+class PairedChange:
+    """The mean of a score before and after on the same samples, with the interval of its change. Of `few` that differ
+    it is widened by 3/n of the largest score, for what was not seen: it may show that a limit is kept, never a loss."""
+
+    before: float
+    after: float
+    low: float
+    high: float
+    few: bool
+
+    @property
+    def change(self) -> float:
+        return self.after - self.before
+
+
+def paired_changes(before: Any, after: Any) -> list[PairedChange]:
+    """The change of each score; both have shape [samples, scores]."""
+    import numpy as np
+
+    sides = np.asarray(before, dtype=float), np.asarray(after, dtype=float)
+    changes, (loss, gain) = sides[1] - sides[0], (side.max(axis=0) for side in sides)
+    few = (len(changes) < FEWEST_SAMPLES) | (np.count_nonzero(changes, axis=0) < FEWEST_DIFFERING)
+    low, high = intervals(changes).T + few * RULE_OF_THREE / len(changes) * np.array([-loss, gain])
+    columns = (column.tolist() for column in (sides[0].mean(axis=0), sides[1].mean(axis=0), low, high, few))
+    return [PairedChange(*score) for score in zip(*columns, strict=True)]

@@ -1,0 +1,61 @@
+"""--sort-by-length within the passes of an Offline query, as real LoadGen issues them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import mlperf_loadgen as lg
+import pytest
+
+from harness.engines.echo import Echo
+from harness.engines.protocol import Sampling
+from harness.loadgen import driver
+from harness.loadgen.sut import BatchSUT
+
+SAMPLES, PASSES = 64, 5
+
+
+class Listening(Echo):
+    """Notes the samples that it is asked for: a prompt begins with its sample's number."""
+
+    def __init__(self) -> None:
+        super().__init__(Sampling(max_new_tokens=1), 0, 0)
+        self.asked: list[int] = []
+
+    async def generate(self, prompt: list[int], max_new_tokens: int | None = None) -> Sequence[int]:
+        self.asked.append(prompt[0])
+        return prompt[:1]
+
+
+def issued(folder: Path, sort: bool, batch_size: int | None = None) -> tuple[list[int], list[int]]:
+    """The samples of a query of five passes as LoadGen issues them, and as the engine is asked for them."""
+    settings = lg.TestSettings()
+    settings.scenario = lg.TestScenario.Offline
+    settings.min_query_count, settings.min_duration_ms = PASSES * SAMPLES, 0
+    settings.sample_concatenate_permutation = True
+    engine = Listening()
+    engine.start()
+    prompts = [[index] * (1 + index % 9) for index in range(SAMPLES)]
+    system = BatchSUT(engine, prompts, batch_size=batch_size, sort_by_length=sort)
+    driver.run_test("performance", settings, system, SAMPLES, folder, lambda: None)
+    engine.close()
+    return system.indices, engine.asked
+
+
+def beside_a_copy(asked: Sequence[int]) -> int:
+    return sum(index in asked[max(0, n - 1) : n] + asked[n + 1 : n + 2] for n, index in enumerate(asked))
+
+
+@pytest.mark.parametrize("batch_size", [None, 10])
+def test_a_sample_is_sorted_within_its_pass(tmp_path: Path, batch_size: int | None) -> None:
+    order, asked = issued(tmp_path, sort=True, batch_size=batch_size)
+    assert len(asked) == PASSES * SAMPLES
+    for start in range(0, len(asked), SAMPLES):
+        one = asked[start : start + SAMPLES]
+        assert sorted(one) == list(range(SAMPLES)) == sorted(order[start : start + SAMPLES])
+        assert [index % 9 for index in one] == sorted((index % 9 for index in one), reverse=True)
+    assert beside_a_copy(asked) <= PASSES  # where one pass ends with what the next begins with
+
+
+def test_without_sorting_the_engine_is_asked_in_the_order_of_issue(tmp_path: Path) -> None:
+    order, asked = issued(tmp_path, sort=False)
+    assert order == asked
