@@ -19,7 +19,7 @@ from harness.config import checkpoint as model
 from harness.config.run import RunConfig
 from harness.engines.client import Client
 from harness.engines.completions import RequestFormat
-from harness.engines.protocol import ON_SENT, Sampling
+from harness.engines.protocol import ON_DELIVERED, ON_SENT, Delivery, Sampling
 
 PROCESS_ENDED = "a client process ended unexpectedly"
 READY = "ready"
@@ -51,7 +51,7 @@ class WireRequest:
 @dataclass(frozen=True, slots=True)
 class Reply:
     """A part of its answer on the way back; with `error`, or `last`, nothing follows. `told`: as in Client, by then;
-    `sent_at`: when the request was sent."""
+    `sent_at`: when the request was sent; `delivery`: how the answer came."""
 
     number: int
     tokens: Sequence[int] = ()
@@ -59,6 +59,7 @@ class Reply:
     error: Exception | None = None
     told: Counter[str] | None = None
     sent_at: float | None = None
+    delivery: Delivery | None = None
 
 
 class Channel:
@@ -142,8 +143,10 @@ class RemoteClient:
                     raise reply.error
                 if reply.sent_at is not None:
                     ON_SENT.get()(reply.sent_at)
-                    continue
-                yield reply.tokens
+                elif reply.delivery:
+                    ON_DELIVERED.get()(reply.delivery)
+                else:
+                    yield reply.tokens
         finally:
             del self._parts[number]
 
@@ -189,6 +192,7 @@ async def answer(client: Client, request: WireRequest, channel: Channel) -> None
     """Sends the parts of one answer on as they come."""
     number = request.number
     ON_SENT.set(lambda at: channel.send(Reply(number, sent_at=at)))
+    ON_DELIVERED.set(lambda delivery: channel.send(Reply(number, delivery=delivery)))
     try:
         parts = client.answer(request.address, request.prompt, request.max_new_tokens, request.stream)
         async for tokens in parts:

@@ -11,7 +11,7 @@ import aiohttp
 
 from harness.common.errors import EndpointError, UsageError
 from harness.config.run import RunConfig
-from harness.engines.client import KEY, connected, refusal, unreached, whole
+from harness.engines.client import connected, key_hint, refusal, unreached, whole
 from harness.engines.completions import NAMES, VERSIONS, RequestFormat, error_message
 
 ANSWER_S = 10.0  # for what a server tells of itself
@@ -19,6 +19,10 @@ READY_S = 1.0  # between two tries of a server that loads
 PAGE_S = 1.0  # for a page that it need not have
 UNSTARTED_WEIGHT = 8  # of a request without a first token, in requests: AMD's of MLPerf v6.1; benchmarks.balance
 LONGEST_NAME = 60  # characters of what a server calls itself
+
+
+class KeyWantedError(UsageError):
+    """A server answers, and wants another key, or any."""
 
 
 @dataclass
@@ -32,6 +36,7 @@ class Server:
     form: RequestFormat | None = None
     in_flight: int = 0
     unstarted: int = 0  # of them, those without a first token
+    tells_cache: bool = True  # whether each answer so far says what of its prompt came from a cache
 
     @property
     def load(self) -> int:
@@ -54,9 +59,11 @@ class Discovery:
         while time.monotonic() < until:
             try:
                 status, listed, _ = await self.get(address, "/models")
-                if listed.get("data") or status in (401, 403):
+                if listed.get("data"):
                     return
                 said = f"status {status}, no model listed"
+            except KeyWantedError:
+                return
             except UsageError as error:
                 said = str(error)
             print(f"waiting for {address} until it is ready: {said}", flush=True)
@@ -80,9 +87,7 @@ class Discovery:
 
     async def models(self, address: str) -> tuple[list[Mapping[str, object]], str]:
         """The models that a server lists, and its Server header. Raises UsageError where it wants a key."""
-        status, listed, header = await self.get(address, "/models")
-        if status in (401, 403):
-            raise UsageError(f"--endpoint {address} asks for a key ({status}): set {KEY} in the environment.")
+        _, listed, header = await self.get(address, "/models")
         models = listed.get("data")
         found = models if isinstance(models, list) else []
         return [item for item in found if isinstance(item, dict) and "id" in item], header
@@ -98,11 +103,15 @@ class Discovery:
         return ""
 
     async def get(self, address: str, path: str, limit_s: float = ANSWER_S) -> tuple[int, Mapping[str, object], str]:
-        """Status, JSON object (empty where there is none) and Server header. Raises UsageError without an answer."""
+        """Status, JSON object (empty where there is none) and Server header. Raises UsageError without an answer, and
+        KeyWantedError."""
         try:
             async with self.session.get(
                 address + path, timeout=aiohttp.ClientTimeout(total=limit_s), allow_redirects=False
             ) as response:
+                if path == "/models" and response.status in (401, 403):
+                    hint = key_hint(response.headers.get("WWW-Authenticate", ""))
+                    raise KeyWantedError(f"--endpoint {address} ({response.status}) {hint}.")
                 if path == "/models" and 300 <= response.status < 400:
                     raise UsageError(f"--endpoint {address} answers {response.status}: {await refusal(response)}.")
                 header = response.headers.get("Server", "")

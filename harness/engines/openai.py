@@ -23,10 +23,10 @@ from harness.config import checkpoint
 from harness.config.engine_state import EngineState
 from harness.config.plan import Plan
 from harness.config.run import RunConfig
-from harness.engines import sampling_of
-from harness.engines.client import IDLE_S, KEY, Client, refusal, whole
+from harness.engines import prometheus, sampling_of
+from harness.engines.client import IDLE_S, Client, key_hint, refusal, whole
 from harness.engines.client_processes import RemoteClient, Setup
-from harness.engines.completions import NO_CACHE, RequestFormat, bounded, error_message, events, forms, piece
+from harness.engines.completions import NEUTRAL, NO_CACHE, EventReader, RequestFormat, error_message, forms, piece
 from harness.engines.discovery import Discovery, Server
 from harness.engines.loop import LoopThread
 from harness.engines.protocol import Sampling
@@ -34,6 +34,7 @@ from harness.engines.protocol import Sampling
 METRICS_S = 1.0  # for its metrics, once a second
 SPARE_FILES = 256
 PROBE_TOKENS = 2
+BUSY, BUSY_S, PAUSE_S = (429, 502, 503, 504), 20.0, 0.5  # statuses that may pass; for how long, and between two tries
 GREETING = "Summarize: the quick brown fox jumps over the lazy dog."
 
 
@@ -64,6 +65,7 @@ class OpenAI(LoopThread):
         self.servers: list[Server] = []
         self._client = Client(config, self.sampling, tokenizer, len(tokenizer))
         self._slots = asyncio.Semaphore(config.max_in_flight * len(config.endpoint))
+        self._counted = False  # the prompt tokens that come from a cache
         self._remote: list[RemoteClient] = []
         self._clients: Sequence[Client | RemoteClient] = [self._client]
 
@@ -73,6 +75,9 @@ class OpenAI(LoopThread):
         self.open_loop()
         begin = time.monotonic()
         self.wait(self.spawn(self._start()), watch)
+        now = self.prometheus_metrics()
+        told = all(server.tells_cache for server in self.servers)
+        self._counted = told or prometheus.cached_percent(now, now) is not None
         if (processes := self.config.clients) > 1:
             setup = Setup(self.config, self.sampling, self._client.model, self._client.form, len(self.tokenizer))
             self._clients = self._remote = [RemoteClient(setup) for _ in range(processes)]
@@ -119,8 +124,22 @@ class OpenAI(LoopThread):
                 raise UsageError(
                     f"--endpoint {server.address} takes prompts as text alone: --input-len could not be exact."
                 )
-            return replace(form, ids_out=all(with_ids))
+            return await self._with_neutral(server, replace(form, ids_out=all(with_ids)))
         raise UsageError(f"--endpoint {server.address} takes no completion that this program can ask for: {refused}.")
+
+    async def _with_neutral(self, server: Server, form: RequestFormat) -> RequestFormat:
+        """The form with those sampling fields in neutral values that the server takes: all, else each tried alone."""
+        if await self._takes(server, found := replace(form, neutral=NEUTRAL)):
+            return found
+        taken = [field for field in NEUTRAL if await self._takes(server, replace(form, neutral=(field,)))]
+        return replace(form, neutral=tuple(taken))
+
+    async def _takes(self, server: Server, form: RequestFormat) -> bool:
+        try:
+            await self._tried(server, form, self._ways[-1])
+        except Refused:
+            return False
+        return True
 
     @property
     def _ways(self) -> tuple[bool, ...]:
@@ -131,31 +150,42 @@ class OpenAI(LoopThread):
         """Whether a small answer comes with its token ids. Raises Refused, or UsageError where no other form helps."""
         prompt = self.tokenizer.encode(GREETING)
         content = prompt if form.ids_in else self._client.text(prompt)
-        body = form.body(content, server.model, self.sampling.of(PROBE_TOKENS), stream)
         self._client.form = form
-        async with self._client.posted(server.address, body) as response:
-            status = response.status
-            if status != 200:
-                said = await refusal(response)
-            elif stream:
-                chunks = bounded(response.content.iter_any(), server.address)
-                messages = [event async for event in events(chunks, server.address)]
-            else:
-                messages = [await whole(response, server.address)]
-        if status == 200:
-            try:
-                pieces = [piece(message, server.address) for message in messages]
-            except EndpointError as error:
-                raise UsageError(f"--endpoint {error}.") from None
-            if sum(len(found.ids or ()) for found in pieces) > PROBE_TOKENS:
-                raise UsageError(f"--endpoint {server.address} does not obey max_tokens: its answers are longer.")
-            return form.ids_out and all(found.ids is not None for found in pieces if found.text)
-        if status in (400, 415, 422):
-            raise Refused(f"{status}: {said}")
-        hint = f": set {KEY} in the environment" if status in (401, 403) else f": {said}"
-        if status == 404 and not server.address.endswith("/v1"):
-            hint += "; most servers' addresses end in /v1, as in http://host:8000/v1"
-        raise UsageError(f"--endpoint {server.address} answers {status} to a completion{hint}.")
+        asked_for = form.body(content, server.model, self.sampling.of(PROBE_TOKENS), stream)
+        status, page, hint = await self._first_reply(server.address, asked_for)
+        if status in (401, 403):
+            raise UsageError(f"--endpoint {server.address} ({status}) {hint}.")
+        if status >= 400 and status not in (404, *BUSY):
+            raise Refused(f"{status}: {error_message(page)}")
+        if status != 200:
+            if status == 404 and not server.address.endswith("/v1"):
+                hint += "; most servers' addresses end in /v1, as in http://host:8000/v1"
+            raise UsageError(f"--endpoint {server.address} answers {status} to a completion: {hint}.")
+        try:
+            reader = EventReader(server.address)
+            pieces = [piece(data, server.address) for data in (reader.feed(page) if stream else [page])]
+            if not any(found.end for found in pieces):
+                raise reader.without_end()
+        except EndpointError as error:
+            raise UsageError(f"--endpoint {error}.") from None
+        server.tells_cache &= any(found.usage and "cached_tokens" in found.usage for found in pieces)
+        if sum(len(found.ids or ()) for found in pieces) > PROBE_TOKENS:
+            raise UsageError(f"--endpoint {server.address} does not obey max_tokens: its answers are longer.")
+        return form.ids_out and all(found.ids is not None for found in pieces if found.text)
+
+    async def _first_reply(self, address: str, body: bytes) -> tuple[int, bytes, str]:
+        """Status and page of a completion, and for one that is none what it says; a server that is too busy, or has no
+        backend for it, is asked again for some seconds."""
+        until = time.monotonic() + BUSY_S
+        while True:
+            async with self._client.posted(address, body) as response:
+                status, pause = response.status, retry_after_s(response.headers.get("Retry-After", ""))
+                if status in (401, 403):
+                    return status, b"", key_hint(response.headers.get("WWW-Authenticate", ""))
+                page, hint = (await whole(response, address), "") if status == 200 else (b"", await refusal(response))
+            if status not in BUSY or time.monotonic() + pause > until:
+                return status, page or hint.encode(), hint
+            await asyncio.sleep(pause)
 
     async def generate(self, prompt: list[int], max_new_tokens: int | None = None) -> Sequence[int]:
         """The answer's token ids. Raises EndpointError where any part of it does not come."""
@@ -201,7 +231,7 @@ class OpenAI(LoopThread):
     def engine_state(self) -> EngineState:
         """What a client cannot see is unknown."""
         unknown = "unknown"
-        return EngineState(precision=unknown, quantization=unknown, kv_cache_dtype=unknown, prefix_caching=None)
+        return EngineState(unknown, unknown, kv_cache_dtype=unknown, prefix_caching=None, cache_counted=self._counted)
 
     @property
     def concurrency(self) -> int:
@@ -249,6 +279,11 @@ class OpenAI(LoopThread):
 
     async def _disconnect(self) -> None:
         await asyncio.gather(self._client.session.close(), *(client.disconnect() for client in self._remote))
+
+
+def retry_after_s(header: str) -> float:
+    """The seconds of a Retry-After; PAUSE_S without one, or where it is a date."""
+    return max(PAUSE_S, float(header)) if header.isdecimal() else PAUSE_S
 
 
 def require_identical(servers: Sequence[Server], trouble: str, what: Callable[[Server], str]) -> None:

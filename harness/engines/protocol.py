@@ -35,13 +35,33 @@ class Sampling:
 GREEDY = Sampling()
 
 
-def unheard(at: float) -> None:
-    """Where nobody asks when a request was sent."""
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """How an answer came over the wire: its output tokens, by whose count is the result (docs/metrics.md); those of
+    the first message; the messages that held any, each as it was read from the connection. No messages: not streamed.
+    """
+
+    tokens: int
+    first_tokens: int = 0
+    messages: int = 0
+
+    @property
+    def bundled(self) -> bool:
+        """Whether its times are those of a buffer: fewer than half as many messages as tokens, or half of the tokens in
+        the first."""
+        whole = self.first_tokens > 1 and 2 * self.first_tokens >= self.tokens
+        return self.messages > 0 and (2 * self.messages < self.tokens or whole)
+
+
+def unheard(_: object) -> None:
+    """Where nobody asks when a request was sent, or how its answer came."""
 
 
 # Whom an engine that sends requests on tells, in the task that asks, when one is sent: by time.perf_counter, which the
 # processes of a machine share. Of an engine that says nothing, a request is sent when it is asked.
 ON_SENT: ContextVar[Callable[[float], None]] = ContextVar("on_sent", default=unheard)
+# Likewise, of an engine behind HTTP, once an answer is whole.
+ON_DELIVERED: ContextVar[Callable[[Delivery], None]] = ContextVar("on_delivered", default=unheard)
 
 
 class Engine(Protocol):

@@ -11,6 +11,7 @@ from typing import Any, NoReturn, TypeVar
 from harness.common import disk, files, system
 from harness.common.errors import EmptyAnswerError, EngineError
 from harness.config.plan import Plan
+from harness.engines import prometheus
 from harness.engines.protocol import Engine
 from harness.loadgen import client_delay, driver, failures, queueing, request_times, sut, token_times
 from harness.loadgen.log import TestResult
@@ -26,6 +27,7 @@ from harness.terminal.progress import Display, Kind
 from harness.workloads.cnn_dailymail import Library
 
 Result = TypeVar("Result")
+SILENT_S = 5.0  # without a token for any request, after which the screen says so
 END_SHOWS_S = 5.0  # at most, after an engine's processes began to die
 
 
@@ -39,6 +41,7 @@ class Tested:
     new_tokens: list[int]
     queue: probe.Queue | None
     joules: float | None
+    buffered: bool = False  # TTFT and TPOT
 
 
 @dataclass
@@ -98,7 +101,8 @@ class LoadGenSession:
             result, trend = request_times.without_ramps(result, tested.folder, tested.new_tokens, plan.concurrency)
         found = measured(result, plan, tested.queue, where)
         delay = client_delay.client_delays(tested.folder)
-        return replace(found, joules_per_token=joules, trend=trend, client_delay_p99=delay.p99 if delay else None)
+        late = delay.p99 if delay else None
+        return replace(found, joules_per_token=joules, trend=trend, client_delay_p99=late, buffered=tested.buffered)
 
     def drive(self, mode: results.Test, plan: Plan, folder: Path) -> Tested:
         """One LoadGen test on the engine, watched."""
@@ -118,16 +122,19 @@ class LoadGenSession:
         self.watchdog.reset()
 
         def watch() -> None:
-            self.display.tick(tested.counters, total, least_s=least_s)
+            busy = tested.counters.issued > tested.counters.completed
+            silent_s = self.watchdog.silent_s if busy else 0.0
+            note = f"nothing received for {silent_s:.0f} s" if silent_s > SILENT_S else ""
+            self.display.tick(tested.counters, total, note, least_s=least_s)
             if tested.failure is not None:
                 self.raise_cause(tested.failure)
-            self.check(folder, busy=tested.counters.issued > tested.counters.completed)
+            self.check(folder, busy)
 
         gpus = plan.watched_gpus
         recorded = recorder.recording(
             folder / "machine.csv", plan.config.extra_metrics, self.engine.prometheus_metrics, gpus
         )
-        before, told = recorder.joules(gpus), self.engine.told()
+        before, told, counted = recorder.joules(gpus), self.engine.told(), self.cache_counters(plan)
         with recorded, self.background_load(plan) as load:
             loaded = driver.run_test(mode, settings, tested, plan.samples, folder, watch)
         for warning in load.warnings:
@@ -138,24 +145,36 @@ class LoadGenSession:
         used = None if before is None or after is None else round(after - before, 1)
         facts = {"others_cpu_cores": load.cpu_cores, "others": load.warnings, "gpu_joules": used}
         files.write_json(folder / "machine.json", facts)
-        if counted := self.engine.told() - told:
-            by_server = ServerUse.of(counted, tested.counters.completed - len(tested.failed))
-            files.write_json(folder / "server.json", by_server.model_dump())
+        lengths = [len(self.library.prompts[index]) for index in tested.indices]
+        server = None
+        if plan.config.endpoint:
+            server = ServerUse.of(
+                self.engine.told() - told,
+                tested.counters.completed - len(tested.failed),
+                cache_hit_percent=prometheus.cached_percent(counted, self.cache_counters(plan)),
+                sent_tokens=sum(length for place, length in enumerate(lengths) if place not in tested.failed),
+            )
+            files.write_json(folder / "server.json", server.model_dump())
+            for said in server.disagreements:
+                self.display.say(said, style="yellow")
         if tested.failed:
             failures.write(folder, tested.failed)
         files.write_json(folder / token_times.TOKENS, tested.new_tokens)
-        lengths = [len(self.library.prompts[index]) for index in tested.indices]
         files.write_json(folder / "prompt_tokens.json", lengths)
         files.write_json(folder / request_times.ISSUED, tested.indices)
         if isinstance(tested, sut.TimedSUT):
             times = (tested.issued_at, tested.first_token_at, tested.completed_at)
             rows = list(zip(tested.indices, lengths, tested.new_tokens, *times, strict=True))
-            request_times.write(folder, rows, tested.due_at)
+            request_times.write(folder, rows, tested.due_at, tested.first_tokens)
         if rated:
             due = tested.due_at if isinstance(tested, sut.TimedSUT) else ()
             client_delay.write(folder, tested.issued_at, tested.sent_at, due)
         queue = queueing.observed(tested.issued_at, tested.completed_at) if rated else None
-        return Tested(folder, loaded, tested.new_tokens, queue, used)
+        return Tested(folder, loaded, tested.new_tokens, queue, used, bool(server and server.buffered))
+
+    def cache_counters(self, plan: Plan) -> list[str]:
+        """What servers expose of themselves now; nothing of an engine in this process."""
+        return self.engine.prometheus_metrics() if plan.config.endpoint else []
 
     def background_load(self, plan: Plan) -> AbstractContextManager[BackgroundLoad]:
         """Watches what other programs use; behind an endpoint, whether the client itself is what is slow."""

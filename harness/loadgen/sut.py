@@ -13,7 +13,7 @@ import mlperf_loadgen as lg
 from harness.common.errors import EmptyAnswerError, EndpointError, LoadGenError
 from harness.config.endpoint import may_fail
 from harness.config.plan import Plan
-from harness.engines.protocol import ON_SENT, Engine
+from harness.engines.protocol import ON_DELIVERED, ON_SENT, Delivery, Engine
 from harness.loadgen.failures import PLACEHOLDER
 from harness.terminal.progress import Counters
 from harness.workloads.salt import Salt
@@ -46,6 +46,7 @@ class SUT:
     max_failed: str = "0"  # as the flag has it
     expected: int = 0  # queries, about, where LoadGen does not issue all at once
     failed: dict[int, str] = field(default_factory=dict)  # what was said, by place in the order of issue
+    delivered: dict[int, Delivery] = field(default_factory=dict)  # likewise, of an engine behind HTTP
 
     def issue(self, ids: Sequence[int], indices: Sequence[int]) -> None:
         """LoadGen's IssueQuery: one thread-safe call hands the whole query over to the engine's loop."""
@@ -83,6 +84,7 @@ class SUT:
 
     async def attempt(self, query: "Query") -> None:
         """Answers a query, or counts it as failed. Raises EndpointError for one that failed beyond --max-failed."""
+        ON_DELIVERED.set(lambda delivery: self.delivered.__setitem__(query.order, delivery))
         try:
             await self.answer(query)
         except EndpointError as error:
@@ -130,17 +132,19 @@ class SUT:
                 f"{self.engine.name} answered sample {query.index} without a single token, which cannot be timed: take "
                 "that request out, or serve the model so that it obeys min_tokens."
             )
-        self.new_tokens[query.order] = len(tokens)
+        count = self.delivered.get(query.order, Delivery(len(tokens))).tokens
+        self.new_tokens[query.order] = count
         self.completed_at[query.order] = time.perf_counter()
         self.counters.completed += 1
-        self.counters.tokens += len(tokens)
-        self.send(lg.QuerySamplesComplete, query.id, tokens)
+        self.counters.tokens += count
+        self.send(lg.QuerySamplesComplete, query.id, tokens, count)
 
-    def send(self, report: Any, id: int, tokens: Sequence[int]) -> None:
-        """Reports token ids to LoadGen as int32; the buffer lives until LoadGen has taken its copy."""
+    def send(self, report: Any, id: int, tokens: Sequence[int], count: int | None = None) -> None:
+        """Reports token ids to LoadGen as int32, `count` tokens (None: as many); the buffer lives until LoadGen has
+        taken its copy."""
         data = array("i", tokens)
         address, length = data.buffer_info()
-        report([lg.QuerySampleResponse(id, address, length * data.itemsize, length)])
+        report([lg.QuerySampleResponse(id, address, length * data.itemsize, length if count is None else count)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,11 +210,13 @@ class TimedSUT(SUT):
     it is sent here, `first_token_at` when its first token is there, `due_at` when it should have been sent."""
 
     first_token_at: list[float] = field(default_factory=list)
+    first_tokens: list[int] = field(default_factory=list)  # how many came with it
     due_at: list[float] = field(default_factory=list)
 
     def start(self, queries: list[Query]) -> None:
         self.counters.issued -= len(queries)  # counted again, each when it is sent
         self.first_token_at.extend([0.0] * len(queries))
+        self.first_tokens.extend([1] * len(queries))
         self.begin(queries)
 
     def begin(self, queries: list[Query]) -> None:
@@ -223,10 +229,13 @@ class TimedSUT(SUT):
         async for new in self.engine.stream(*self.request(query)):
             if not tokens and new:
                 self.first_token_at[query.order] = time.perf_counter()
+                self.first_tokens[query.order] = len(new)
                 self.counters.started += 1
                 self.counters.first_token_s += self.first_token_at[query.order] - begin
             tokens.extend(new)
         self.complete(query, tokens)
+        if query.order in self.delivered:
+            self.first_tokens[query.order] = self.delivered[query.order].first_tokens
 
     def talks(self, queries: Sequence[Query]) -> list[list[Query]]:
         """Requests that follow one another: the turns of a conversation in their order; else each query alone."""

@@ -45,7 +45,9 @@ def read(folder: Path, facts: RunFacts) -> Performance:
     read_in = sum(prompts) / log.duration_s if prompts and log.duration_s else None
     shares = near_peak(facts, prompts, new, log.duration_s)
     total = read_in + log.tokens_per_sec if read_in and log.tokens_per_sec else None
-    kept = slo_attainment(folder, every, limits)
+    server = files.read(folder / SERVER, ServerUse) if (folder / SERVER).exists() else None
+    buffered = server is not None and server.buffered
+    kept = None if buffered else slo_attainment(folder, every, limits)
     sent = len(every) / len(new) if new else 1.0  # requests for each that was answered
     found = Performance(
         scenario=plan.config.scenario,
@@ -80,10 +82,11 @@ def read(folder: Path, facts: RunFacts) -> Performance:
         longer=sum(count > plan.max_new_tokens for count in new),
         usage=recorded,
         ran_out=list(telemetry.ran_out(recorded, facts.concurrency, client=bool(plan.config.endpoint))),
-        server=files.read(folder / SERVER, ServerUse) if (folder / SERVER).exists() else None,
+        server=server,
+        disagreements=server.disagreements if server else [],
         **used.model_dump(),
         concurrency=plan.concurrency,
-        steady=steady(folder, facts, every, log.duration_s),
+        steady=steady(folder, facts, every, log.duration_s, buffered),
         slo_attainment=kept,
         goodput=log.samples_per_sec * sent * kept / 100 if kept is not None and log.samples_per_sec else None,
         requests_in_flight=log.samples_per_sec * log.mean_sample_latency_ms / 1000
@@ -147,13 +150,15 @@ def slo_attainment(folder: Path, tokens: Sequence[int], limits: mlperf.Limits | 
             continue
         if sample.ttft_ms is None:
             return None
-        tpot = (sample.latency_ms - sample.ttft_ms) / (count - 1) if count > 1 else 0.0
-        kept += sample.ttft_ms <= limits.ttft_ms and tpot <= limits.tpot_ms
+        kept += sample.ttft_ms <= limits.ttft_ms and (sample.tpot_ms(count) or 0.0) <= limits.tpot_ms
     return 100 * kept / len(samples)
 
 
-def steady(folder: Path, facts: RunFacts, tokens: Sequence[int], seconds: float | None) -> Steady | None:
-    """What a test came to without its ramps; None of a scenario that sends by time, or one query after the other."""
+def steady(
+    folder: Path, facts: RunFacts, tokens: Sequence[int], seconds: float | None, buffered: bool = False
+) -> Steady | None:
+    """What a test came to without its ramps; None of a scenario that sends by time, or one query after the other.
+    `buffered`: what its TPOT would say of a user's tokens is left out."""
     scenario, at_once = facts.plan.config.scenario_rules, facts.plan.concurrency or facts.concurrency
     if (
         scenario.reported
@@ -183,7 +188,7 @@ def steady(folder: Path, facts: RunFacts, tokens: Sequence[int], seconds: float 
             "latency_ms": spread([sample.latency_ms for sample in chosen]),
             "ttft_ms": spread([sample.ttft_ms or 0.0 for sample in chosen]),
             "tpot_ms": each,
-            "tokens_per_sec_per_user": 1000 / each.p90 if each and each.p90 else None,
+            "tokens_per_sec_per_user": 1000 / each.p90 if each and each.p90 and not buffered else None,
             "by_rule": steady_state.found(samples, tokens, facts.plan.samples, steady_state.least_s(at_once)),
         }
     )

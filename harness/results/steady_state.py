@@ -15,7 +15,7 @@ from typing import Literal
 from pydantic import Field
 
 from harness.common.schema import Model
-from harness.loadgen.request_times import spread
+from harness.loadgen.request_times import per_token, spread
 from harness.loadgen.trace import Sample
 
 LEAST_S, MORE_S, FEW = 600.0, 1200.0, 32  # section 6.2: the window's issue time up to FEW in flight, and above
@@ -133,7 +133,7 @@ def percentiles(samples: Sequence[Sample], counts: Sequence[int]) -> dict[str, f
     """p50 and p90 of TTFT and TPOT over requests that were answered."""
     whole = [(s, n) for s, n in zip(samples, counts, strict=True) if s.ttft_ms is not None and not s.failed]
     first = spread([sample.ttft_ms or 0.0 for sample, _ in whole])
-    each = spread([(sample.latency_ms - (sample.ttft_ms or 0.0)) / (count - 1) for sample, count in whole if count > 1])
+    each = spread(per_token(*zip(*whole, strict=True)) if whole else [])
     named = (("ttft", first), ("tpot", each))
     return {f"{name}_{point}": getattr(values, point) for name, values in named if values for point in ("p50", "p90")}
 

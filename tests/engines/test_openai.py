@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +32,7 @@ from harness.config.models import DEFAULT_MODEL
 from harness.config.plan import resolve
 from harness.config.run import RunConfig
 from harness.engines import discovery
-from harness.engines.completions import events
+from harness.engines.completions import EventReader
 from harness.engines.openai import OpenAI
 from harness.engines.protocol import Sampling
 from harness.loadgen.session import LoadGenSession
@@ -242,15 +242,10 @@ def test_pages_without_end_are_not_read_on() -> None:
 
 
 def test_a_line_without_end_is_not_read_on() -> None:
-    async def chunks() -> AsyncIterator[bytes]:
-        while True:
-            yield b"x" * 2**20
-
-    async def read() -> list[bytes]:
-        return [event async for event in events(chunks(), "http://host/v1")]
-
+    reader = EventReader("http://host/v1")
     with pytest.raises(EndpointError, match=r"^http://host/v1 .* 16 MiB"):
-        asyncio.run(read())
+        while True:
+            reader.feed(b"x" * 2**20)
 
 
 def test_answers_of_exact_length_are_counted() -> None:
