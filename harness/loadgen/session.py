@@ -1,8 +1,9 @@
 """LoadGen's tests of one run, on one engine, watched while they run."""
 
 import itertools
+import secrets
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -56,6 +57,8 @@ class LoadGenSession:
     make_sut: sut.SUTFactory = sut.create
     busy_gpus: list[int] = field(default_factory=list)  # by other programs, before the engine started
     settings: driver.LoadGenSettings = field(default_factory=driver.LoadGenSettings, init=False)
+    run: str = field(default_factory=lambda: secrets.token_hex(8), init=False)  # as no other is called
+    tests: Iterator[int] = field(default_factory=itertools.count, init=False)
 
     def test(self, mode: results.Test, plan: Plan, audit: str = "") -> Tested:
         """Runs one test to its end. Raises EngineError, BenchmarkError.
@@ -107,11 +110,12 @@ class LoadGenSession:
     def drive(self, mode: results.Test, plan: Plan, folder: Path) -> Tested:
         """One LoadGen test on the engine, watched."""
         settings = self.settings.of(plan, folder)
-        tested = self.make_sut(self.engine, self.library.prompts, plan)
-        tested.most_new_tokens = self.library.new_tokens
-        tested.conversations, tested.salt = self.library.conversations, self.library.salt
-        if isinstance(tested, sut.ScheduledSUT) and self.library.arrivals:
-            tested.schedule = self.library.arrivals
+        library = self.samples(plan)
+        tested = self.make_sut(self.engine, library.prompts, plan)
+        tested.most_new_tokens = library.new_tokens
+        tested.conversations, tested.salt = library.conversations, library.salt
+        if isinstance(tested, sut.ScheduledSUT) and library.arrivals:
+            tested.schedule = library.arrivals
         tested.timed, tested.max_failed = mode != "accuracy", plan.config.max_failed
         if plan.engine_state.prefix_caching:  # what one test computed is not to serve the next
             self.engine.wait(self.engine.spawn(self.engine.reset_prefix_cache()), lambda: self.check(folder))
@@ -171,6 +175,11 @@ class LoadGenSession:
             client_delay.write(folder, tested.issued_at, tested.sent_at, due)
         queue = queueing.observed(tested.issued_at, tested.completed_at) if rated else None
         return Tested(folder, loaded, tested.new_tokens, queue, used, bool(server and server.buffered))
+
+    def samples(self, plan: Plan) -> Library:
+        """The samples for the next test or trial, salted as for no other; behind an endpoint, whose cache cannot be
+        emptied from here, random prompts are new ones, too."""
+        return self.library.of_test(f"{self.run} {next(self.tests)}", redraw=bool(plan.config.endpoint))
 
     def cache_counters(self, plan: Plan) -> list[str]:
         """What servers expose of themselves now; nothing of an engine in this process."""

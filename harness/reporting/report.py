@@ -169,7 +169,7 @@ def logs(folder: Path) -> Logs:
     )
 
 
-def result_deviations(run: Run, mode: str, counted: bool) -> Iterator[str]:
+def result_deviations(run: Run, mode: str, counted: bool = False) -> Iterator[str]:
     """Why what came out cannot stand beside MLPerf's, whatever the settings were; `counted`: the server had said
     before what comes from its cache."""
     score, test = run.accuracy, run.performance

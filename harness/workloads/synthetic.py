@@ -25,7 +25,7 @@ from harness.config.workload import (
 from harness.workloads import arrival_traces
 from harness.workloads.arrival_traces import BLOCK, Recorded, Trace
 from harness.workloads.cnn_dailymail import Library
-from harness.workloads.salt import Salt
+from harness.workloads.salt import NewHead, Salt
 
 MOST_SYNTHETIC = 10**8  # tokens of all prompts: about a GiB
 LARGEST_PROFILE = 2**16  # bytes of a profile's file
@@ -106,8 +106,8 @@ def drawn(config: RunConfig, tokenizer: Any, profile: LengthProfile) -> Library:
         digest=digest(profile.read, profile.write, sharing, config.seed or 0),
         whole_rounds=talks is not None,
     )
-    salt = Salt.of(sharing, words)
-    return Library(prompts, [], [], "random token ids", new, request_set, conversations=talks, salt=salt)
+    salt = Salt.of(sharing, words) or NewHead(words, sharing.prefix_len, start=False)
+    return Library(prompts, [], [], "random token ids", new, request_set, conversations=talks, salt=salt, words=words)
 
 
 def conversations(
@@ -192,7 +192,7 @@ def traced(config: RunConfig, tokenizer: Any) -> Library:
         replay=replay,
     )
     new = [one.output_tokens for one in requests]
-    return Library(prompts, [], [], str(trace.path), new, request_set, arrivals=due)
+    return Library(prompts, [], [], str(trace.path), new, request_set, arrivals=due, words=words)
 
 
 def left_out(trace: Trace, unfit: int, most: int | None) -> list[str]:
