@@ -128,9 +128,10 @@ class Client:
             count = messages = opening = 0
             heard = time.monotonic()
             async for chunk in chunks:
-                events = [piece(event, address) for event in reader.feed(chunk)]
-                for event in events:
-                    pieces.append(event)
+                held = 0
+                for data in reader.feed(chunk):
+                    pieces.append(event := piece(data, address))
+                    held += bool(event.text or event.ids)
                     count += max(1, len(event.ids or ()))
                     told = event.usage or told  # the last counts all of the answer
                     if not first and (first := self._encode(pieces, address)):
@@ -138,7 +139,7 @@ class Client:
                         pieces = [CompletionChunk(end=event.end)]
                     if count > 2 * sampling.max_new_tokens + SPARE_MESSAGES:
                         raise EndpointError(f"{address} does not obey max_tokens: it goes on after {count:,} messages")
-                messages += any(event.text or event.ids for event in events)
+                messages += held > 0
                 if first and not opening:
                     opening = len(first) + len(self._encode(pieces, address))
                 elif time.monotonic() - heard > ALIVE_S:

@@ -123,6 +123,7 @@ class LoadGenSession:
         tested.expected = total or 0
         rated = plan.config.scenario_rules.fixed_rate
         least_s = total / plan.target_qps if total and plan.target_qps and rated else 0.0
+        least_s = plan.min_duration_s if plan.config.scenario_rules.capped else least_s
         self.watchdog.reset()
 
         def watch() -> None:
@@ -169,7 +170,8 @@ class LoadGenSession:
         if isinstance(tested, sut.TimedSUT):
             times = (tested.issued_at, tested.first_token_at, tested.completed_at)
             rows = list(zip(tested.indices, lengths, tested.new_tokens, *times, strict=True))
-            request_times.write(folder, rows, tested.due_at, tested.first_tokens)
+            first = [tested.first_tokens.get(place, 1) for place in range(len(rows))]
+            request_times.write(folder, rows, tested.due_at, first)
         if rated:
             due = tested.due_at if isinstance(tested, sut.TimedSUT) else ()
             client_delay.write(folder, tested.issued_at, tested.sent_at, due)

@@ -1,9 +1,10 @@
 """LoadGen's system under test: queries come in on LoadGen's threads, answers leave from the engine's loop."""
 
 import asyncio
+import math
 import time
 from array import array
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -210,13 +211,12 @@ class TimedSUT(SUT):
     it is sent here, `first_token_at` when its first token is there, `due_at` when it should have been sent."""
 
     first_token_at: list[float] = field(default_factory=list)
-    first_tokens: list[int] = field(default_factory=list)  # how many came with it
+    first_tokens: dict[int, int] = field(default_factory=dict)  # how many came with it, by place
     due_at: list[float] = field(default_factory=list)
 
     def start(self, queries: list[Query]) -> None:
         self.counters.issued -= len(queries)  # counted again, each when it is sent
         self.first_token_at.extend([0.0] * len(queries))
-        self.first_tokens.extend([1] * len(queries))
         self.begin(queries)
 
     def begin(self, queries: list[Query]) -> None:
@@ -250,20 +250,37 @@ class TimedSUT(SUT):
 @dataclass
 class CappedSUT(TimedSUT):
     """Fixed concurrency: `at_once` requests in flight, the next as soon as one is answered; of conversations, as many
-    at a time."""
+    at a time. A timed test ends by its time: LoadGen issues more than that takes, and what is left then is not sent."""
 
     at_once: int | None = None  # None: all
+    least: int = 0  # requests of a timed test, and how many seconds it sends
+    least_s: float = math.inf
 
     def begin(self, queries: list[Query]) -> None:
-        talks = self.talks(queries)
-        left = iter(talks)
-        for _ in range(min(self.at_once or len(talks), len(talks))):
-            self.run(self.one_after_the_other(left))
+        self._left = deque(self.talks(queries))
+        self._end, self._round = time.perf_counter() + self.least_s, -1
+        self.run(self.until_the_end(min(self.at_once or len(self._left), len(self._left))))
 
-    async def one_after_the_other(self, left: Iterator[list[Query]]) -> None:
-        for talk in left:
+    async def until_the_end(self, at_once: int) -> None:
+        await asyncio.gather(*(self.one_after_the_other() for _ in range(at_once)))
+        unsent = [query for talk in self._left for query in talk]
+        sent = len(self.indices) - len(unsent)  # LoadGen's last permutations are what is left
+        for column in (self.indices, self.new_tokens, self.issued_at, self.first_token_at, self.completed_at):
+            del column[sent:]
+        for query in unsent:
+            self.send(lg.QuerySamplesComplete, query.id, [0] * PLACEHOLDER)
+
+    async def one_after_the_other(self) -> None:
+        while self._left and not self.is_over(self._left[0][0]):
+            talk = self._left.popleft()
+            self._round = max(self._round, talk[0].round)
             for query in talk:
                 await self.attempt(query)
+
+    def is_over(self, query: Query) -> bool:
+        """Whether a query would be sent after the time; turns of conversations are sent in whole rounds."""
+        enough = self.timed and self.counters.issued >= self.least and time.perf_counter() >= self._end
+        return enough and not (self.conversations and query.round == self._round)
 
 
 @dataclass
@@ -316,7 +333,9 @@ def create(engine: Engine, prompts: list[list[int]], plan: Plan) -> SUT:
         replay = plan.request_set.replay if plan.request_set else None
         return ScheduledSUT(engine, prompts, schedule=plan.schedule, by_sample=bool(replay and replay.each_its_own))
     if config.scenario_rules.capped:
-        return CappedSUT(engine, prompts, at_once=plan.concurrency)
+        return CappedSUT(
+            *(engine, prompts), at_once=plan.concurrency, least=plan.min_queries, least_s=plan.min_duration_s
+        )
     if config.scenario_rules.streaming:
         return StreamingSUT(engine, prompts)
     return BatchSUT(engine, prompts, batch_size=config.batch_size, sort_by_length=config.sort_by_length)

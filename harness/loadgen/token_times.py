@@ -31,12 +31,15 @@ def read(folder: Path, limits: Limits | None, expected: bool, scenario: str = ""
     failed = failures.failures_of(folder)
     if (folder / request_times.REQUESTS).exists() or (failed and traced(folder)):
         result = request_times.with_own_times(result, folder, counts)
+    unsent = (result.samples or 0) - len(counts) if (folder / request_times.REQUESTS).exists() else 0
+    if unanswered := len(failed) + unsent:
+        result = failures.left_out(result, counts, unanswered)
     if failed:
-        result = failures.judged(failures.left_out(result, counts, len(failed)), limits)
+        result = failures.judged(result, limits)
     single = sum(count < 2 for count in counts) - len(failed)
     if not single or not result.token_latencies:
         return result
-    mended = result if failed else with_all_tokens(result, counts)
+    mended = result if unanswered else with_all_tokens(result, counts)
     if expected:
         mended = replace(mended, errors=[error for error in mended.errors if ONE_TOKEN not in error])
     if result.ttft_ms is None:
