@@ -120,7 +120,8 @@ def ends_in_one_line(where: str = "") -> Iterator[None]:
             raise as_input(error) or error from None
     except BenchmarkError as error:
         suffix = where if where.strip(" ()").rpartition(" ")[2] not in str(error) else ""
-        print("\n".join(f"error: {plain(line_of(line))}{suffix}" for line in str(error).splitlines()), file=sys.stderr)
+        lines = (re.sub(r"(?<!\.)\.\.$", ".", plain(line_of(line))) for line in str(error).splitlines())
+        print("\n".join(f"error: {line}{suffix}" for line in lines), file=sys.stderr)
         raise SystemExit(error.exit_code) from None
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

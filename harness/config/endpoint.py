@@ -2,19 +2,23 @@
 
 from collections.abc import Collection, Sequence
 from ipaddress import ip_address
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from harness.common.errors import UsageError
 from harness.common.secrets import hide_text
 
 AUTO = "auto"
+PLAIN_KEYS = {"api-version", "version"}  # of an address's query: they hold no key
 # What only an engine in this process can obey: a server was started with settings of its own.
 IN_PROCESS = (
     *("precision", "quantization", "kv_cache_dtype", "load_format", "tensor_parallel_size", "data_parallel_size"),
     *("gpu_memory_utilization", "max_num_seqs", "max_num_batched_tokens", "engine_arg", "profile"),
 )
 MOST_CLIENTS = 8  # a client asks some 1,000 requests a second or more (docs/serving.md)
-ENDPOINT_ONLY = ("endpoint_api", "request_timeout", "wait_ready", "max_in_flight", "client_processes", "max_failed")
+ENDPOINT_ONLY = (
+    *("endpoint_api", "request_timeout", "wait_ready", "max_in_flight", "client_processes", "max_failed"),
+    "metrics_url",
+)
 
 
 def backend(flag: str, addresses: Sequence[str], given: Collection[str]) -> str:
@@ -53,18 +57,30 @@ def client_processes(cores: int) -> int:
     return max(1, min(MOST_CLIENTS, cores // 2))
 
 
-def checked(addresses: Sequence[str]) -> tuple[str, ...]:
+def checked(addresses: Sequence[str], name: str = "--endpoint") -> tuple[str, ...]:
     """The addresses without a slash at their end. Raises UsageError; its message never holds a password."""
-    cleaned = tuple(address.rstrip("/") for address in addresses)
+    cleaned = tuple(below(address.rstrip("/"), "") for address in addresses)
     for address in cleaned:
         if not usable(address):
-            raise UsageError(f"--endpoint takes an address such as http://host:8000/v1; got {hide_text(address)!r}.")
+            raise UsageError(f"{name} takes an address such as http://host:8000/v1; got {hide_text(address)!r}.")
         parts = urlsplit(address)
-        if parts.username or parts.password or parts.query or parts.fragment:
-            raise UsageError("--endpoint takes a plain address; a key goes into OPENAI_API_KEY in the environment.")
+        if parts.username or parts.password or not set(dict(parse_qsl(parts.query))) <= PLAIN_KEYS or parts.fragment:
+            raise UsageError(f"{name} takes a plain address; a key goes into OPENAI_API_KEY in the environment.")
         if cleaned.count(address) > 1:
-            raise UsageError(f"--endpoint {address}: given twice.")
+            raise UsageError(f"{name} {address}: given twice.")
     return cleaned
+
+
+def below(address: str, path: str) -> str:
+    """The address of a path below another, whose query it keeps."""
+    base, mark, query = address.partition("?")
+    return base.rstrip("/") + path + mark + query
+
+
+def root(address: str) -> str:
+    """The address of the server itself, where its pages beside the API are."""
+    base, mark, query = address.partition("?")
+    return base.removesuffix("/v1") + mark + query
 
 
 def here(addresses: Sequence[str]) -> bool:

@@ -264,6 +264,9 @@ def resolve(
     notes = []
     task = replace(config.task, samples=request_set.samples) if request_set else config.task
     samples = task.samples if config.total_sample_count == "auto" else config.total_sample_count
+    if request_set and request_set.replay and samples > task.samples:
+        notes.append(f"samples: {task.samples:,} of {samples:,}: the trace has no more that can be sent in this time")
+        samples = task.samples
     if samples > task.samples:
         raise UsageError(f"--total-sample-count {samples}: this data set has {task.samples:,} samples.")
     if request_set and request_set.replay:

@@ -54,6 +54,14 @@ class RunConfig(workload.WorkloadFlags, profile.ProfileFlags, EngineConfig):
     wait_ready: float | None = flag(
         None, SERVER, "nothing", "Seconds to wait for a server that is still loading. Unset: none."
     )
+    metrics_url: tuple[str, ...] = flag(
+        (),
+        SERVER,
+        "nothing",
+        "Address of a server's Prometheus metrics, as in http://host:9090/metrics (repeatable). Unset: /metrics beside "
+        "each --endpoint.",
+        metavar="URL",
+    )
     max_in_flight: int = flag(
         1024, SERVER, "speed", "Maximum concurrent requests per endpoint; others wait in the client."
     )
@@ -196,6 +204,7 @@ class RunConfig(workload.WorkloadFlags, profile.ProfileFlags, EngineConfig):
         given = {item.name for item in fields(self) if getattr(self, item.name) != item.default}
         object.__setattr__(self, "backend", endpoints.backend(self.backend, self.endpoint, given))
         object.__setattr__(self, "endpoint", endpoints.checked(self.endpoint))
+        object.__setattr__(self, "metrics_url", endpoints.checked(self.metrics_url, "--metrics-url"))
         self.check_workload(self.mode, given)
         self.take_concurrency(given)
         self.take_arrivals(given)

@@ -14,7 +14,7 @@ import aiohttp
 
 from harness.common.errors import EndpointError, UsageError
 from harness.common.secrets import HEADERS
-from harness.config.endpoint import usable
+from harness.config.endpoint import below, usable
 from harness.config.run import RunConfig
 from harness.engines.completions import (
     BYTES_PER_TOKEN,
@@ -207,7 +207,7 @@ class Client:
     async def posted(self, address: str, body: bytes) -> AsyncIterator[aiohttp.ClientResponse]:
         """A completion request's response, whatever its status. Raises EndpointError where the connection fails."""
         try:
-            url, kind = address + self.form.path, {"Content-Type": "application/json"}
+            url, kind = below(address, self.form.path), {"Content-Type": "application/json"}
             async with self.session.post(
                 url, data=body, headers=kind, allow_redirects=False, trace_request_ctx=ON_SENT.get()
             ) as response:

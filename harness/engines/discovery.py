@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import aiohttp
 
 from harness.common.errors import EndpointError, UsageError
+from harness.config.endpoint import below, root
 from harness.config.run import RunConfig
 from harness.engines.client import connected, key_hint, refusal, unreached, whole
 from harness.engines.completions import NAMES, VERSIONS, RequestFormat, error_message
@@ -94,10 +95,9 @@ class Discovery:
 
     async def version(self, address: str) -> str:
         """The engine's version where the server tells, else empty."""
-        root = address.removesuffix("/v1")
         for path, key in VERSIONS:
             with contextlib.suppress(UsageError):  # a page that it need not have
-                status, reply, _ = await self.get(root, path, PAGE_S)
+                status, reply, _ = await self.get(root(address), path, PAGE_S)
                 if status == 200 and isinstance(reply.get(key), str):
                     return error_message(reply[key], LONGEST_NAME)
         return ""
@@ -107,7 +107,7 @@ class Discovery:
         KeyWantedError."""
         try:
             async with self.session.get(
-                address + path, timeout=aiohttp.ClientTimeout(total=limit_s), allow_redirects=False
+                below(address, path), timeout=aiohttp.ClientTimeout(total=limit_s), allow_redirects=False
             ) as response:
                 if path == "/models" and response.status in (401, 403):
                     hint = key_hint(response.headers.get("WWW-Authenticate", ""))

@@ -20,6 +20,7 @@ import uvloop
 
 from harness.common.errors import EndpointError, UsageError
 from harness.config import checkpoint
+from harness.config.endpoint import below, root
 from harness.config.engine_state import EngineState
 from harness.config.plan import Plan
 from harness.config.run import RunConfig
@@ -158,7 +159,7 @@ class OpenAI(LoopThread):
         if status >= 400 and status not in (404, *BUSY):
             raise Refused(f"{status}: {error_message(page)}")
         if status != 200:
-            if status == 404 and not server.address.endswith("/v1"):
+            if status == 404 and not server.address.partition("?")[0].endswith("/v1"):
                 hint += "; most servers' addresses end in /v1, as in http://host:8000/v1"
             raise UsageError(f"--endpoint {server.address} answers {status} to a completion: {hint}.")
         try:
@@ -248,13 +249,12 @@ class OpenAI(LoopThread):
         return []
 
     async def _exposed(self) -> list[str]:
-        texts = await asyncio.gather(*(self._metrics(server.address) for server in self.servers))
-        return list(filter(None, texts))
+        beside = [below(root(server.address), "/metrics") for server in self.servers]
+        return list(filter(None, await asyncio.gather(*map(self._metrics, self.config.metrics_url or beside))))
 
-    async def _metrics(self, address: str) -> str:
+    async def _metrics(self, url: str) -> str:
         with contextlib.suppress(aiohttp.ClientError, EndpointError, TimeoutError, UnicodeDecodeError):
             limit = aiohttp.ClientTimeout(total=METRICS_S)
-            url = f"{address.removesuffix('/v1')}/metrics"
             async with self._client.session.get(url, timeout=limit, allow_redirects=False) as response:
                 return (await whole(response, url)).decode() if response.status == 200 else ""
         return ""

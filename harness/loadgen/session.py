@@ -115,7 +115,7 @@ class LoadGenSession:
         tested.most_new_tokens = library.new_tokens
         tested.conversations, tested.salt = library.conversations, library.salt
         if isinstance(tested, sut.ScheduledSUT) and library.arrivals:
-            tested.schedule = library.arrivals
+            tested.schedule, tested.parents = library.arrivals, library.parents
         tested.timed, tested.max_failed = mode != "accuracy", plan.config.max_failed
         if plan.engine_state.prefix_caching:  # what one test computed is not to serve the next
             self.engine.wait(self.engine.spawn(self.engine.reset_prefix_cache()), lambda: self.check(folder))

@@ -4,7 +4,7 @@ import asyncio
 import math
 import time
 from array import array
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -77,6 +77,7 @@ class SUT:
     def __post_init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps only weak references
         self._issues: Counter[int] = Counter()  # of each sample so far
+        self._answered: defaultdict[int, asyncio.Event] = defaultdict(asyncio.Event)  # by sample
 
     def _finished(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
@@ -290,6 +291,15 @@ class ScheduledSUT(TimedSUT):
 
     schedule: Sequence[float] = ()
     by_sample: bool = False
+    parents: Sequence[int | None] | None = None  # of each sample, the one whose answer it waits for; then it is due
+
+    async def attempt(self, query: Query) -> None:
+        parent = self.parents[query.index] if self.parents and self.timed else None
+        if parent is not None and not self._answered[parent].is_set():
+            await self._answered[parent].wait()
+            self.due_at[query.order] = time.perf_counter()
+        await super().attempt(query)
+        self._answered[query.index].set()
 
     def begin(self, queries: list[Query]) -> None:
         if not self.timed:  # the speed does not count

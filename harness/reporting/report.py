@@ -60,6 +60,7 @@ def build(folder: Path) -> Summary:
         compared=endpoint_overhead.compared(summary),
         cost=endpoint_overhead.cost(summary),
         quantities=telemetry.BY_NAME,
+        unexposed=telemetry.unexposed(summary.run.performance.usage if summary.run.performance else {}),
         title=answer.title(summary),
         facts=answer.facts(summary),
         findings=findings(summary),

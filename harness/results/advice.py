@@ -18,7 +18,8 @@ def findings(summary: Summary) -> list[str]:
         return []
     broken = [f"What to try: {said}." for said in (*advice(test), *unsteady(test))]
     steady = [*room(test), *formats(summary)] if test.valid else []
-    return [*broken, *bounds(test), *by_rule(test), *(f"{sentence(said)}." for said in steady)]
+    recorded = bounds(test, bool(summary.meta.endpoints), bool(summary.system.gpus))
+    return [*broken, *recorded, *by_rule(test), *(f"{sentence(said)}." for said in steady)]
 
 
 def client(test: Performance | None) -> str:
@@ -33,13 +34,26 @@ def client(test: Performance | None) -> str:
     )
 
 
-def bounds(test: Performance) -> list[str]:
-    """What was used up, what bounds first, first."""
+def bounds(test: Performance, client: bool = False, gpus: bool = True) -> list[str]:
+    """What was used up, what bounds first, first; `client`: CPU and GPUs are those of the client of an endpoint, where
+    `gpus` says whether there are any."""
     if not test.usage:
         return ["What bounds it was not recorded: --extra-metrics records once a second what engine and machine do."]
     if not test.ran_out:
+        names = {"KV cache": "kv_cache_percent", "request slots": "requests_waiting", "GPU": "gpu_load_percent"}
+        names["the client's CPU" if client else "CPU"] = "cpu_percent"
+        seen, unseen = [], []
+        for name, quantity in names.items():
+            if quantity in test.usage:
+                seen.append(name)
+            elif name != "GPU" or gpus or client:
+                unseen.append(name)
+        said = f"Not saturated in the performance test: {', '.join(seen) or 'nothing that was recorded'}"
+        if unseen:
+            return [f"{said}. Not known: {', '.join(unseen)}, of which no figure was to be had."]
         return [
-            "No resource was saturated in the performance test: the load, or work between the steps, set the speed."
+            f"No resource was saturated in the performance test ({', '.join(seen)}): the load, or work between the "
+            "steps, set the speed."
         ]
     first, *rest = test.ran_out
     return [f"**What ran out first**: {first}.", *(f"{sentence(said)}." for said in rest)]

@@ -170,7 +170,8 @@ def test_each_level_is_a_point_of_the_curve(curve: Path) -> None:
 def test_answers_end_when_loadgen_hears_of_them(curve: Path) -> None:
     """LoadGen's times begin with the query, ours with the first request: they differ by a constant."""
     for folder in (curve / "Probes" / "1", curve / "Performance"):
-        ours, theirs = request_times.own(folder), read_trace(folder)
+        ours = request_times.own(folder)
+        theirs = read_trace(folder)[: len(ours)]  # the rest was not sent: the time was over
         gaps = sorted(b.latency_ms - a.scheduled_ms - a.latency_ms for a, b in zip(ours, theirs, strict=True))
         assert [sample.index for sample in ours] == [sample.index for sample in theirs]
         assert gaps[int(0.9 * len(gaps))] - gaps[0] < 2
