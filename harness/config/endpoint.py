@@ -71,16 +71,11 @@ def checked(addresses: Sequence[str], name: str = "--endpoint") -> tuple[str, ..
     return cleaned
 
 
-def below(address: str, path: str) -> str:
-    """The address of a path below another, whose query it keeps."""
+def below(address: str, path: str, beside: bool = False) -> str:
+    """The address of a path below another, whose query it keeps; of a page `beside` the API, below the server's own."""
     base, mark, query = address.partition("?")
-    return base.rstrip("/") + path + mark + query
-
-
-def root(address: str) -> str:
-    """The address of the server itself, where its pages beside the API are."""
-    base, mark, query = address.partition("?")
-    return base.removesuffix("/v1") + mark + query
+    base = base.rstrip("/")
+    return (base.removesuffix("/v1") if beside else base) + path + mark + query
 
 
 def here(addresses: Sequence[str]) -> bool:

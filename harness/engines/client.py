@@ -28,7 +28,8 @@ from harness.engines.completions import (
     forms,
     piece,
 )
-from harness.engines.protocol import ON_DELIVERED, ON_SENT, Delivery, Sampling
+from harness.engines.protocol import ON_DELIVERED, ON_SENT, Sampling
+from harness.runs.delivery import Delivery
 
 KEY, PROXY = "OPENAI_API_KEY", "ENDPOINT_PROXY"
 TOKEN = re.compile(r"[-!#$%&'*+.^_`|~0-9A-Za-z]+")  # a header's name, by RFC 9110
@@ -91,7 +92,6 @@ class Client:
         self.model = config.model_path
         self.form: RequestFormat = forms(config.endpoint_api)[0]
         self.in_flight = 0
-        self.told: Counter[str] = Counter()  # the servers' own counts of all answers so far
         self.failure: str | None = None  # a server that is gone shows in its requests
 
     def open(self) -> None:
@@ -155,12 +155,9 @@ class Client:
 
     def _deliver(self, usage: Counter[str] | None, here: int, opening: int = 0, messages: int = 0) -> None:
         """Says how an answer of `here` tokens by this client's count came; where text came, `usage` counts instead."""
-        by_server = (usage or Counter())["output_tokens"]
-        found = Delivery(here if self.form.ids_out else by_server or here, opening, messages)
-        self.told.update(usage or {})
-        self.told.update(client_tokens=here, tokens=found.tokens, messages=messages, first_tokens=opening)
-        self.told.update(streams=int(messages > 0), bundled=int(found.bundled))
-        ON_DELIVERED.get()(found)
+        usage = usage or Counter()
+        tokens = here if self.form.ids_out else usage["output_tokens"] or here
+        ON_DELIVERED.get()(Delivery(tokens, here, opening, messages, usage))
 
     def text(self, prompt: list[int]) -> str:
         """A prompt as text, a chat's special tokens included; the one that begins it the server adds itself."""

@@ -22,7 +22,7 @@ MOST_ID = 2**31  # LoadGen gets token ids as 32-bit numbers
 MOST_REFUSAL = 2**16  # bytes of what a server says beside an error
 NO_END = (None, "", "null")  # what servers send as finish_reason while an answer goes on
 REASONS = ("error", "detail", "message")  # what servers call why they failed, the outermost first
-ANSWER_KEYS = (b'"choices"', b'"error"', b'"usage"')  # one of them is in every event that belongs to an answer
+ANSWER_KEYS = ("choices", "error", "usage")  # one of them is in every event that belongs to an answer
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 FINISH_REASONS = ("stop", "length", "eos", "eos_token")  # reasons to end an answer that is all there
 
@@ -98,10 +98,10 @@ class CompletionChunk:
     usage: Counter[str] | None = None
 
 
-def piece(data: bytes | str, address: str) -> CompletionChunk:
+def piece(data: Any, address: str) -> CompletionChunk:
     """Reads one message. Raises EndpointError for an error in the server's words, or for what is no completion."""
     try:
-        message = from_json(data)
+        message = data if isinstance(data, dict) else from_json(data)
         if error := message.get("error"):
             raise EndpointError(f"{address} failed while answering: {error_message(error)}")
         told = usage(message.get("usage"))
@@ -169,9 +169,9 @@ class EventReader:
         self._kind = b""
         self._after_return = False  # a line feed that comes next belongs to the line end before
 
-    def feed(self, chunk: bytes) -> list[bytes]:
-        """The data of the events that a read completes, without the closing [DONE]. Raises EndpointError for a line of
-        more than MOST_BYTES."""
+    def feed(self, chunk: bytes) -> list[Any]:
+        """The messages that a read completes, without the closing [DONE]: parsed, or bytes where they are damaged.
+        Raises EndpointError for a line of more than MOST_BYTES."""
         if self._after_return:
             chunk = chunk.removeprefix(b"\n")
         self._after_return = chunk.endswith(b"\r")
@@ -182,8 +182,8 @@ class EventReader:
             raise EndpointError(f"{self.address} sent a line of more than {MOST_BYTES / 2**20:,.0f} MiB, and went on")
         return [event for line in lines if (event := self._take(line))]
 
-    def _take(self, line: bytes) -> bytes:
-        """The data of the event that a line ends; empty for any other line."""
+    def _take(self, line: bytes) -> Any:
+        """The message that a line ends; None for any other line."""
         if not line:
             return self._dispatch()
         name, _, value = line.removeprefix(BYTE_ORDER_MARK).partition(b":")
@@ -193,19 +193,22 @@ class EventReader:
             self._kind = value.strip()
         elif name not in (b"", b"id", b"retry"):
             self._keep(value if name == b"error" else line)
-        return b""
+        return None
 
-    def _dispatch(self) -> bytes:
+    def _dispatch(self) -> Any:
         data, kind = b"\n".join(self._data).strip(), self._kind
         self._data, self._kind = [], b""
-        if not data or data == b"[DONE]":
-            return b""
-        if kind == b"error" and b'"error"' not in data:
-            return b'{"error": %s}' % data
-        if any(key in data for key in ANSWER_KEYS) or is_damaged(data):
-            return data
-        self._keep(data)
-        return b""
+        try:
+            message = from_json(data)
+        except ValueError:
+            if data.startswith(b"{"):  # a part of the answer may be lost with it
+                return data
+            message = None
+        if isinstance(message, dict) and (kind == b"error" or any(key in message for key in ANSWER_KEYS)):
+            return {"error": message} if kind == b"error" else message
+        if data != b"[DONE]":
+            self._keep(data)
+        return None
 
     def _keep(self, said: bytes) -> None:
         if said not in self.stray:
@@ -214,26 +217,9 @@ class EventReader:
     def without_end(self) -> EndpointError:
         """Why an answer whose end did not come is none, in the server's own words where it left any."""
         said = self.stray + (b"" if self._line.startswith(b"data:") else self._line)
-        if ANSWER_KEYS[0] in said:
+        if b'"choices"' in said:
             return EndpointError(f"{self.address} does not stream: it answers `stream: true` with one JSON document")
         return EndpointError(f"{self.address} closed an answer before its end{said and f': {error_message(said)}'}")
-
-
-def is_damaged(data: bytes) -> bool:
-    """Whether an event begins as JSON and is none: a part of an answer may be lost with it."""
-    try:
-        if data.startswith(b"{"):
-            from_json(data)
-    except ValueError:
-        return True
-    return False
-
-
-def page_text(said: str) -> str:
-    """An error page's title, or its text where it has none; any other text as it is."""
-    if title := re.search(r"(?is)<title[^>]*>(.*?)</title>", said):
-        return unescape(title[1])
-    return unescape(re.sub(r"<[^>]*>", " ", said)) if re.search(r"(?i)<(!doctype|html|body|head)\b", said) else said
 
 
 def error_message(said: Any, most: int = 200) -> str:
@@ -248,4 +234,7 @@ def error_message(said: Any, most: int = 200) -> str:
             said = next((parsed[key] for key in REASONS if parsed.get(key)), said) if isinstance(parsed, dict) else said
     while isinstance(said, dict) and (inner := next((said[key] for key in REASONS if said.get(key)), None)):
         said = inner
-    return plain(hide_text(" ".join(page_text(str(said)).split())))[:most].rstrip(".")
+    text = str(said)
+    if text.lstrip().startswith("<"):  # a page: its title, or its text where it has none
+        text = unescape(re.sub(r"(?is)^.*<title[^>]*>(.*?)</title>.*$|<[^>]*>", r"\1 ", text))
+    return plain(hide_text(" ".join(text.split())))[:most].rstrip(".")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import aiohttp
 
 from harness.common.errors import EndpointError, UsageError
-from harness.config.endpoint import below, root
+from harness.config.endpoint import below
 from harness.config.run import RunConfig
 from harness.engines.client import connected, key_hint, refusal, unreached, whole
 from harness.engines.completions import NAMES, VERSIONS, RequestFormat, error_message
@@ -20,10 +20,6 @@ READY_S = 1.0  # between two tries of a server that loads
 PAGE_S = 1.0  # for a page that it need not have
 UNSTARTED_WEIGHT = 8  # of a request without a first token, in requests: AMD's of MLPerf v6.1; benchmarks.balance
 LONGEST_NAME = 60  # characters of what a server calls itself
-
-
-class KeyWantedError(UsageError):
-    """A server answers, and wants another key, or any."""
 
 
 @dataclass
@@ -60,11 +56,9 @@ class Discovery:
         while time.monotonic() < until:
             try:
                 status, listed, _ = await self.get(address, "/models")
-                if listed.get("data"):
+                if listed.get("data") or status in (401, 403):
                     return
                 said = f"status {status}, no model listed"
-            except KeyWantedError:
-                return
             except UsageError as error:
                 said = str(error)
             print(f"waiting for {address} until it is ready: {said}", flush=True)
@@ -88,7 +82,9 @@ class Discovery:
 
     async def models(self, address: str) -> tuple[list[Mapping[str, object]], str]:
         """The models that a server lists, and its Server header. Raises UsageError where it wants a key."""
-        _, listed, header = await self.get(address, "/models")
+        status, listed, header = await self.get(address, "/models")
+        if status in (401, 403):
+            raise UsageError(f"--endpoint {address} {key_hint(header)} ({status}).")
         models = listed.get("data")
         found = models if isinstance(models, list) else []
         return [item for item in found if isinstance(item, dict) and "id" in item], header
@@ -97,24 +93,21 @@ class Discovery:
         """The engine's version where the server tells, else empty."""
         for path, key in VERSIONS:
             with contextlib.suppress(UsageError):  # a page that it need not have
-                status, reply, _ = await self.get(root(address), path, PAGE_S)
+                status, reply, _ = await self.get(below(address, "", beside=True), path, PAGE_S)
                 if status == 200 and isinstance(reply.get(key), str):
                     return error_message(reply[key], LONGEST_NAME)
         return ""
 
     async def get(self, address: str, path: str, limit_s: float = ANSWER_S) -> tuple[int, Mapping[str, object], str]:
-        """Status, JSON object (empty where there is none) and Server header. Raises UsageError without an answer, and
-        KeyWantedError."""
+        """Status, JSON object (empty where there is none) and Server header, of 401 and 403 WWW-Authenticate. Raises
+        UsageError without an answer."""
         try:
             async with self.session.get(
                 below(address, path), timeout=aiohttp.ClientTimeout(total=limit_s), allow_redirects=False
             ) as response:
-                if path == "/models" and response.status in (401, 403):
-                    hint = key_hint(response.headers.get("WWW-Authenticate", ""))
-                    raise KeyWantedError(f"--endpoint {address} ({response.status}) {hint}.")
                 if path == "/models" and 300 <= response.status < 400:
                     raise UsageError(f"--endpoint {address} answers {response.status}: {await refusal(response)}.")
-                header = response.headers.get("Server", "")
+                header = response.headers.get("WWW-Authenticate" if response.status in (401, 403) else "Server", "")
                 try:
                     reply = json.loads(await whole(response, address + path))
                 except (ValueError, RecursionError):

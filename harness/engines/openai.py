@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import resource
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +19,7 @@ import uvloop
 
 from harness.common.errors import EndpointError, UsageError
 from harness.config import checkpoint
-from harness.config.endpoint import below, root
+from harness.config.endpoint import below
 from harness.config.engine_state import EngineState
 from harness.config.plan import Plan
 from harness.config.run import RunConfig
@@ -130,17 +129,14 @@ class OpenAI(LoopThread):
 
     async def _with_neutral(self, server: Server, form: RequestFormat) -> RequestFormat:
         """The form with those sampling fields in neutral values that the server takes: all, else each tried alone."""
-        if await self._takes(server, found := replace(form, neutral=NEUTRAL)):
-            return found
-        taken = [field for field in NEUTRAL if await self._takes(server, replace(form, neutral=(field,)))]
+        taken: list[tuple[str, float]] = []
+        for fields in (NEUTRAL, *((field,) for field in NEUTRAL)):
+            with contextlib.suppress(Refused):
+                await self._tried(server, replace(form, neutral=fields), self._ways[-1])
+                taken += fields
+            if len(taken) == len(NEUTRAL):
+                break
         return replace(form, neutral=tuple(taken))
-
-    async def _takes(self, server: Server, form: RequestFormat) -> bool:
-        try:
-            await self._tried(server, form, self._ways[-1])
-        except Refused:
-            return False
-        return True
 
     @property
     def _ways(self) -> tuple[bool, ...]:
@@ -153,15 +149,15 @@ class OpenAI(LoopThread):
         content = prompt if form.ids_in else self._client.text(prompt)
         self._client.form = form
         asked_for = form.body(content, server.model, self.sampling.of(PROBE_TOKENS), stream)
-        status, page, hint = await self._first_reply(server.address, asked_for)
-        if status in (401, 403):
-            raise UsageError(f"--endpoint {server.address} ({status}) {hint}.")
-        if status >= 400 and status not in (404, *BUSY):
+        status, page, challenge = await self._first_reply(server.address, asked_for)
+        if status >= 400 and status not in (401, 403, 404, *BUSY):
             raise Refused(f"{status}: {error_message(page)}")
+        if status in (401, 403):
+            raise UsageError(f"--endpoint {server.address} {key_hint(challenge)} ({status}).")
         if status != 200:
-            if status == 404 and not server.address.partition("?")[0].endswith("/v1"):
-                hint += "; most servers' addresses end in /v1, as in http://host:8000/v1"
-            raise UsageError(f"--endpoint {server.address} answers {status} to a completion: {hint}.")
+            hint = "; most servers' addresses end in /v1, as in http://host:8000/v1" if status == 404 else ""
+            said = f"{error_message(page)}{'' if '/v1' in server.address else hint}"
+            raise UsageError(f"--endpoint {server.address} answers {status} to a completion: {said}.")
         try:
             reader = EventReader(server.address)
             pieces = [piece(data, server.address) for data in (reader.feed(page) if stream else [page])]
@@ -175,18 +171,18 @@ class OpenAI(LoopThread):
         return form.ids_out and all(found.ids is not None for found in pieces if found.text)
 
     async def _first_reply(self, address: str, body: bytes) -> tuple[int, bytes, str]:
-        """Status and page of a completion, and for one that is none what it says; a server that is too busy, or has no
-        backend for it, is asked again for some seconds."""
+        """Status, page and WWW-Authenticate of a completion; a server that is too busy, or has no backend for it, is
+        asked again for some seconds."""
         until = time.monotonic() + BUSY_S
         while True:
             async with self._client.posted(address, body) as response:
-                status, pause = response.status, retry_after_s(response.headers.get("Retry-After", ""))
-                if status in (401, 403):
-                    return status, b"", key_hint(response.headers.get("WWW-Authenticate", ""))
-                page, hint = (await whole(response, address), "") if status == 200 else (b"", await refusal(response))
+                status, header = response.status, response.headers.get("Retry-After", "")
+                page = await whole(response, address) if status == 200 else (await refusal(response)).encode()
+                challenge = response.headers.get("WWW-Authenticate", "")
+            pause = float(header) if header.isdecimal() else PAUSE_S
             if status not in BUSY or time.monotonic() + pause > until:
-                return status, page or hint.encode(), hint
-            await asyncio.sleep(pause)
+                return status, page, challenge
+            await asyncio.sleep(max(PAUSE_S, pause))
 
     async def generate(self, prompt: list[int], max_new_tokens: int | None = None) -> Sequence[int]:
         """The answer's token ids. Raises EndpointError where any part of it does not come."""
@@ -249,7 +245,7 @@ class OpenAI(LoopThread):
         return []
 
     async def _exposed(self) -> list[str]:
-        beside = [below(root(server.address), "/metrics") for server in self.servers]
+        beside = [below(server.address, "/metrics", beside=True) for server in self.servers]
         return list(filter(None, await asyncio.gather(*map(self._metrics, self.config.metrics_url or beside))))
 
     async def _metrics(self, url: str) -> str:
@@ -258,10 +254,6 @@ class OpenAI(LoopThread):
             async with self._client.session.get(url, timeout=limit, allow_redirects=False) as response:
                 return (await whole(response, url)).decode() if response.status == 200 else ""
         return ""
-
-    def told(self) -> Counter[str]:
-        """What the servers counted themselves so far, all clients together."""
-        return sum((client.told for client in self._clients), Counter())
 
     @property
     def failure(self) -> str | None:
@@ -279,11 +271,6 @@ class OpenAI(LoopThread):
 
     async def _disconnect(self) -> None:
         await asyncio.gather(self._client.session.close(), *(client.disconnect() for client in self._remote))
-
-
-def retry_after_s(header: str) -> float:
-    """The seconds of a Retry-After; PAUSE_S without one, or where it is a date."""
-    return max(PAUSE_S, float(header)) if header.isdecimal() else PAUSE_S
 
 
 def require_identical(servers: Sequence[Server], trouble: str, what: Callable[[Server], str]) -> None:

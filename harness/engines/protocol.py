@@ -1,7 +1,6 @@
 """The interface of an engine to the benchmark."""
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from contextvars import ContextVar
@@ -10,6 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 from harness.config import mlperf
 from harness.config.engine_state import EngineState
+from harness.runs.delivery import Delivery
 
 Result = TypeVar("Result")
 
@@ -33,24 +33,6 @@ class Sampling:
 
 
 GREEDY = Sampling()
-
-
-@dataclass(frozen=True, slots=True)
-class Delivery:
-    """How an answer came over the wire: its output tokens, by whose count is the result (docs/metrics.md); those of
-    the first message; the messages that held any, each as it was read from the connection. No messages: not streamed.
-    """
-
-    tokens: int
-    first_tokens: int = 0
-    messages: int = 0
-
-    @property
-    def bundled(self) -> bool:
-        """Whether its times are those of a buffer: fewer than half as many messages as tokens, or half of the tokens in
-        the first."""
-        whole = self.first_tokens > 1 and 2 * self.first_tokens >= self.tokens
-        return self.messages > 0 and (2 * self.messages < self.tokens or whole)
 
 
 def unheard(_: object) -> None:
@@ -109,9 +91,6 @@ class Engine(Protocol):
     def prometheus_metrics(self) -> list[str]:
         """Its own metrics in Prometheus' text format, a text for each server; none where it keeps none. From any thread
         but its own."""
-
-    def told(self) -> Counter[str]:
-        """What servers counted themselves so far, as facts.ServerUse names it; empty for an engine in this process."""
 
     @property
     def failure(self) -> str | None:

@@ -12,7 +12,7 @@ from harness.config.plan import Plan
 from harness.loadgen.sut import SUT
 from harness.runs.folder import Test
 
-ROOM = 2.0  # times the samples/s of a trial, which may have been slow, at fixed concurrency
+ROOM = 3.0  # times the samples/s of a trial, which may have been slow, at fixed concurrency
 # What a plan changes from test to test: its key in a user.conf, and LoadGen's attributes, by units of one in the key's.
 CHANGING_SETTINGS: dict[str, tuple[tuple[str, ...], int]] = {
     "min_duration": (("min_duration_ms",), 1),

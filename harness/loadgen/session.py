@@ -22,8 +22,8 @@ from harness.monitoring.background_load import BackgroundLoad
 from harness.monitoring.watchdog import Watchdog
 from harness.runs import folder as results
 from harness.runs import probe
+from harness.runs.delivery import ServerUse
 from harness.runs.probe import Probe
-from harness.runs.records import ServerUse
 from harness.terminal.progress import Display, Kind
 from harness.workloads.cnn_dailymail import Library
 
@@ -139,7 +139,7 @@ class LoadGenSession:
         recorded = recorder.recording(
             folder / "machine.csv", plan.config.extra_metrics, self.engine.prometheus_metrics, gpus
         )
-        before, told, counted = recorder.joules(gpus), self.engine.told(), self.cache_counters(plan)
+        before, exposed = recorder.joules(gpus), self.exposed(plan)
         with recorded, self.background_load(plan) as load:
             loaded = driver.run_test(mode, settings, tested, plan.samples, folder, watch)
         for warning in load.warnings:
@@ -153,12 +153,8 @@ class LoadGenSession:
         lengths = [len(self.library.prompts[index]) for index in tested.indices]
         server = None
         if plan.config.endpoint:
-            server = ServerUse.of(
-                self.engine.told() - told,
-                tested.counters.completed - len(tested.failed),
-                cache_hit_percent=prometheus.cached_percent(counted, self.cache_counters(plan)),
-                sent_tokens=sum(length for place, length in enumerate(lengths) if place not in tested.failed),
-            )
+            sent, cached = sum(map(lengths.__getitem__, tested.delivered)), prometheus.cached_percent
+            server = ServerUse.of(tested.delivered.values(), sent, cached(exposed, self.exposed(plan)))
             files.write_json(folder / "server.json", server.model_dump())
             for said in server.disagreements:
                 self.display.say(said, style="yellow")
@@ -183,8 +179,8 @@ class LoadGenSession:
         emptied from here, random prompts are new ones, too."""
         return self.library.of_test(f"{self.run} {next(self.tests)}", redraw=bool(plan.config.endpoint))
 
-    def cache_counters(self, plan: Plan) -> list[str]:
-        """What servers expose of themselves now; nothing of an engine in this process."""
+    def exposed(self, plan: Plan) -> list[str]:
+        """The metrics of servers now; nothing of an engine in this process."""
         return self.engine.prometheus_metrics() if plan.config.endpoint else []
 
     def background_load(self, plan: Plan) -> AbstractContextManager[BackgroundLoad]:

@@ -14,8 +14,9 @@ import mlperf_loadgen as lg
 from harness.common.errors import EmptyAnswerError, EndpointError, LoadGenError
 from harness.config.endpoint import may_fail
 from harness.config.plan import Plan
-from harness.engines.protocol import ON_DELIVERED, ON_SENT, Delivery, Engine
+from harness.engines.protocol import ON_DELIVERED, ON_SENT, Engine
 from harness.loadgen.failures import PLACEHOLDER
+from harness.runs.delivery import Delivery
 from harness.terminal.progress import Counters
 from harness.workloads.salt import Salt
 

@@ -1,5 +1,7 @@
 """What bounds a test, and what to try, from its numbers: in words."""
 
+from collections.abc import Mapping
+
 from harness.common.markdown import number, sentence
 from harness.loadgen.log import Latency
 from harness.results.roofline import CARDS
@@ -18,8 +20,10 @@ def findings(summary: Summary) -> list[str]:
         return []
     broken = [f"What to try: {said}." for said in (*advice(test), *unsteady(test))]
     steady = [*room(test), *formats(summary)] if test.valid else []
-    recorded = bounds(test, bool(summary.meta.endpoints), bool(summary.system.gpus))
-    return [*broken, *recorded, *by_rule(test), *(f"{sentence(said)}." for said in steady)]
+    limits = {"the KV cache": "kv_cache_percent", "request slots": "requests_waiting"}
+    limits |= {"the GPU": "gpu_load_percent"} if summary.meta.endpoints or summary.system.gpus else {}
+    limits |= {"the client's CPU" if summary.meta.endpoints else "the CPU": "cpu_percent"}
+    return [*broken, *bounds(test, limits), *by_rule(test), *(f"{sentence(said)}." for said in steady)]
 
 
 def client(test: Performance | None) -> str:
@@ -34,27 +38,19 @@ def client(test: Performance | None) -> str:
     )
 
 
-def bounds(test: Performance, client: bool = False, gpus: bool = True) -> list[str]:
-    """What was used up, what bounds first, first; `client`: CPU and GPUs are those of the client of an endpoint, where
-    `gpus` says whether there are any."""
+def bounds(test: Performance, limits: Mapping[str, str]) -> list[str]:
+    """What was used up, what bounds first, first; `limits`: what may be, and the quantity that shows it."""
     if not test.usage:
         return ["What bounds it was not recorded: --extra-metrics records once a second what engine and machine do."]
     if not test.ran_out:
-        names = {"KV cache": "kv_cache_percent", "request slots": "requests_waiting", "GPU": "gpu_load_percent"}
-        names["the client's CPU" if client else "CPU"] = "cpu_percent"
-        seen, unseen = [], []
-        for name, quantity in names.items():
-            if quantity in test.usage:
-                seen.append(name)
-            elif name != "GPU" or gpus or client:
-                unseen.append(name)
-        said = f"Not saturated in the performance test: {', '.join(seen) or 'nothing that was recorded'}"
+        seen, unseen = (
+            ", ".join(name for name, shown in limits.items() if (shown in test.usage) == known)
+            for known in (True, False)
+        )
         if unseen:
-            return [f"{said}. Not known: {', '.join(unseen)}, of which no figure was to be had."]
-        return [
-            f"No resource was saturated in the performance test ({', '.join(seen)}): the load, or work between the "
-            "steps, set the speed."
-        ]
+            return [f"Not saturated in the performance test: {seen or 'none of the rest'}. Not known: {unseen}."]
+        why = "the load, or work between the steps, set the speed"
+        return [f"No resource was saturated in the performance test ({seen}): {why}."]
     first, *rest = test.ran_out
     return [f"**What ran out first**: {first}.", *(f"{sentence(said)}." for said in rest)]
 

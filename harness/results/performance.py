@@ -14,7 +14,8 @@ from harness.loadgen import client_delay, failures, request_times, token_times
 from harness.loadgen import log as loadgen_log
 from harness.results import roofline, steady_state, telemetry
 from harness.results.summary import Performance, Steady
-from harness.runs.records import Capacity, Cost, LimitsMs, MachineUse, RunFacts, ServerUse, Spread
+from harness.runs.delivery import ServerUse
+from harness.runs.records import Capacity, Cost, LimitsMs, MachineUse, RunFacts, Spread
 
 PROMPT_TOKENS, SERVER = "prompt_tokens.json", "server.json"
 CHANGES = "steady.by_rule.drifts."  # of metrics, which may fall

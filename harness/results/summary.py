@@ -18,8 +18,9 @@ from harness.loadgen.log import DETAIL, Latency
 from harness.profiling.traces import Profile
 from harness.results.steady_state import SteadyState
 from harness.results.verdicts import SCORES_FILE, Accuracy, Audit, Compliance, Count
+from harness.runs.delivery import ServerUse
 from harness.runs.probe import Probe
-from harness.runs.records import BaselineRun, Capacity, Cost, LimitsMs, ServerUse, Spread, Usage
+from harness.runs.records import BaselineRun, Capacity, Cost, LimitsMs, Spread, Usage
 from harness.terminal.progress import Stage
 
 SCHEMA_FILE = ROOT / "templates" / "summary.schema.json"
