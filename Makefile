@@ -48,10 +48,10 @@ docker-check:             ## build the CPU image and run the demo in it: root, b
 SUBMISSION ?= submission
 check-submission: $(READY)  ## MLPerf's submission checker on SUBMISSION=DIR, built first if RUNS, SUBMITTER, SYSTEM are given
 ifdef RUNS
-	$(PY) -m harness.submission build --runs $(RUNS) --submitter $(SUBMITTER) --system $(SYSTEM) \
+	$(PY) -m harness submission build --runs $(RUNS) --submitter $(SUBMITTER) --system $(SYSTEM) \
 	  --division $(or $(DIVISION),open) --out $(SUBMISSION)
 endif
-	$(PY) -m harness.submission check $(SUBMISSION)
+	$(PY) -m harness submission check $(SUBMISSION)
 
 $(PY):
 	$(PYTHON) -m venv $(VENV)

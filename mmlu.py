@@ -1,9 +1,6 @@
 """The command: an MMLU evaluation on the same engine. `python mmlu.py --help` lists the flags."""
 
-import harness.common.interrupts  # noqa: F401
-
-# isort: split
-from harness.commands.mmlu import main
+from harness.__main__ import main
 
 if __name__ == "__main__":
-    main()
+    main("mmlu")

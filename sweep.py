@@ -1,9 +1,6 @@
 """The command: a tuning sweep, each experiment one run.py. `python sweep.py --help` lists the flags."""
 
-import harness.common.interrupts  # noqa: F401
-
-# isort: split
-from harness.commands.sweep import main
+from harness.__main__ import main
 
 if __name__ == "__main__":
-    main()
+    main("sweep")

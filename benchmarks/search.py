@@ -9,7 +9,7 @@ where a test has many queries, of 200 where it has few, since chance decides mor
 
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -234,7 +234,7 @@ class Found:
     minutes: float  # of the search
 
 
-def now(bench: Bench) -> Found:
+def find_rate(bench: Bench) -> Found:
     """The harness's search, and its full tests."""
     done = search.search(SHARE * bench.trial(), bench.test, bench.goal)
     minutes = bench.spent_s / 60
@@ -249,28 +249,6 @@ def now(bench: Bench) -> Found:
     return Found(None, ATTEMPTS, probes, minutes)
 
 
-def before(bench: Bench) -> Found:
-    """The search by LoadGen's verdicts alone, as it was until now."""
-    start = SHARE * bench.trial()
-    rate, low, high, step = start, 0.0, math.inf, 1.15
-    probes = 0
-    while probes < 12:
-        probes += 1
-        if bench.test(rate, max(30.0, 600 / rate)).valid:
-            low = rate
-        else:
-            high = rate
-        if low and high / low <= 1.04:
-            break
-        rate = math.sqrt(low * high) if low and high < math.inf else low * step if low else high / step
-        step = min(step * step, 2.0)
-    minutes = bench.spent_s / 60
-    for attempt in range(1, ATTEMPTS + 1):
-        if bench.test(rate := 0.97 * (low if attempt == 1 else rate), FULL_S).valid:
-            return Found(rate, attempt, probes, minutes)
-    return Found(None, ATTEMPTS, probes, minutes)
-
-
 def cells_of(found: Found, best: float) -> str:
     rate = "none" if found.rate is None else f"{found.rate:.4g}"
     ratio = "" if found.rate is None else f"{found.rate / best:.3f}"
@@ -278,18 +256,12 @@ def cells_of(found: Found, best: float) -> str:
 
 
 def main(names: Sequence[str]) -> None:
-    print(
-        "| server | highest rate, queries/s | found | of it | full tests | probes | minutes | before: found | of it |",
-        end="",
-    )
-    print(" full tests | probes | minutes |\n|---|" + "---|" * 11)
+    print("| server | highest rate, queries/s | found | of it | full tests | probes | minutes |\n|---|" + "---|" * 6)
     for number, case in enumerate(CASES):
         if names and case.name not in names:
             continue
         best = truth(case)
-        ways: tuple[Callable[[Bench], Found], ...] = (now, before)
-        cells = " | ".join(cells_of(way(Bench(case, number)), best) for way in ways)
-        print(f"| {case.name} | {best:.4g} | {cells} |", flush=True)
+        print(f"| {case.name} | {best:.4g} | {cells_of(find_rate(Bench(case, number)), best)} |", flush=True)
 
 
 if __name__ == "__main__":

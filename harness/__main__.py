@@ -1,12 +1,22 @@
-"""One application, a sub-command each: `python -m harness`, or `llama31-mlperf` where it is installed."""
+"""The way into every command: `llama31-mlperf NAME`, `python -m harness NAME`, or a file beside the package."""
 
-import harness.common.environment  # noqa: F401
-
-# isort: split
+import sys
 from collections.abc import Mapping
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, NoReturn
 
+from harness.common.errors import BAD_INPUT
+
+if missing := [name for name in ("typer", "pydantic", "jinja2") if not find_spec(name)]:
+    print(
+        f"error: {sys.executable} has no {missing[0]}: use .venv/bin/python, which `make demo` makes, or install "
+        "requirements.txt into an environment of your own.",
+        file=sys.stderr,
+    )
+    raise SystemExit(BAD_INPUT)
+
+# isort: split
 from harness.commands import COMMANDS
 from harness.common.coerce import did_you_mean
 from harness.common.system import NAME
@@ -17,7 +27,7 @@ class Application(Group):
     """All sub-commands; the module of one is imported when it is called."""
 
     def about(self) -> Mapping[str, str]:
-        return {name: each.about for name, each in COMMANDS.items()}
+        return COMMANDS
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
@@ -25,11 +35,18 @@ class Application(Group):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in COMMANDS:
             ctx.fail(f"no command {cmd_name!r:.60}{did_you_mean(cmd_name, list(COMMANDS))}")
-        return import_module(COMMANDS[cmd_name].module).command
+        return command_of(cmd_name)
 
 
-def main() -> NoReturn:
-    """Runs the sub-command that is named; its own flags follow."""
+def command_of(name: str) -> Any:
+    """The sub-command of a name."""
+    return import_module(f"harness.commands.{name}").command
+
+
+def main(name: str = "") -> NoReturn:
+    """Runs the sub-command `name`, or the one that the first word of the command line names; its flags follow."""
+    if name:
+        start(command_of(name))
     start(Application(help="Llama-3.1-8B by MLPerf's rules.", context_settings=HELP), NAME)
 
 

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
+from harness import __main__
 from harness.terminal import start
 from tests import warm
 from tests.warm import Started, Warm, cold
@@ -80,14 +81,15 @@ def ended(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, timeout=120)
 
 
-def called(main: Callable[[], object], *words: str) -> subprocess.CompletedProcess[str]:
-    """A command in this process, as `ended`: what starting Python would add is tested elsewhere."""
+def called(main: Callable[[], object] | str, *words: str) -> subprocess.CompletedProcess[str]:
+    """A command, or the sub-command of a name, in this process, as `ended`: what starting Python would add is tested
+    elsewhere."""
     out, err = io.StringIO(), io.StringIO()
     with signals_kept(), pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
         patch.setattr(sys, "argv", list(words))
         patch.setattr(start, "in_utf8", lambda: None)  # which may start the command over
         with pytest.raises(SystemExit) as end:
-            main()
+            __main__.main(main) if isinstance(main, str) else main()
     return subprocess.CompletedProcess(words, end.value.code or 0, out.getvalue(), err.getvalue())  # type: ignore[arg-type]
 
 

@@ -26,7 +26,6 @@ from harness.profiling import load as profiling
 from harness.profiling import traces
 from harness.quantization import checkpoints
 from harness.reporting import report as rendering
-from harness.results import endpoint_overhead
 from harness.results.summary import Summary
 from harness.results.verdicts import Accuracy
 from harness.runs import folder as results
@@ -163,7 +162,6 @@ def report(run: BenchmarkRun) -> Summary:
     """Writes all that is made from the run's logs, and shows the result."""
     config, display = run.config, run.display
     display.stage("writing the report")
-    run.facts.in_process = endpoint_overhead.find(run.plan, results.history(config.results_dir))
     run.facts.stages = display.stages
     run.save()
     summary = rendering.build(run.folder.path)

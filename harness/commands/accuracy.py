@@ -1,18 +1,15 @@
 """The scores of another program's accuracy log: `python -m harness accuracy LOG DATASET`."""
 
-import harness.common.environment  # noqa: F401
-
-# isort: split
 import sys
 from pathlib import Path
-from typing import Annotated, Literal, NoReturn
+from typing import Annotated, Literal
 
 import typer
 
 from harness.common.errors import DONE
 from harness.config.models import DEFAULT_MODEL
 from harness.evaluation.accuracy import score_log, sentence_splitter
-from harness.terminal.command import make_command, start
+from harness.terminal.command import make_command
 
 TOKEN_BYTES = {"int32": 4, "int64": 8}
 
@@ -34,7 +31,3 @@ def accuracy(
 
 
 command = make_command(accuracy, prints=True)
-
-
-def main() -> NoReturn:
-    start(command)

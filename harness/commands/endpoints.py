@@ -1,17 +1,13 @@
 """MLPerf Endpoints: `llama31-mlperf endpoints {plan,rehearse,describe,run,build,check} --help`."""
 
-import harness.common.environment  # noqa: F401
-
-# isort: split
 import contextlib
 import os
 import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Annotated
 
 import typer
 
@@ -20,15 +16,13 @@ from harness.common.errors import DONE, NOT_ACCEPTED, UsageError
 from harness.common.markdown import number
 from harness.common.paths import ROOT
 from harness.common.system import System, facts
-from harness.config import mlperf
-from harness.endpoints import campaign, client, disclosure, inference, official, rehearsal, server, tree
-from harness.endpoints.campaign import Campaign, Target
+from harness.endpoints import campaign, client, disclosure, official, rehearsal, server, tree
+from harness.endpoints.campaign import Campaign
 from harness.endpoints.official import Point
 from harness.results.summary import Summary
 from harness.runs import names
 from harness.runs.folder import facts_of
-from harness.submission import description
-from harness.terminal.command import make_command, make_group, start
+from harness.terminal.command import make_command, make_group
 from harness.workloads import cnn_dailymail
 from harness.workloads.cnn_dailymail import Article
 
@@ -38,60 +32,7 @@ HIGHEST, PORT = 1024, 8000
 Lowest = Annotated[int, typer.Option("--c-min", metavar="N", help="Lowest concurrency, 1 to 32.")]
 Highest = Annotated[int, typer.Option("--c-max", metavar="N", help="Highest, above 32.")]
 Points = Annotated[int, typer.Option("--points", metavar="N", help="7 to 32.")]
-# Whom the client asks, and what.
-Endpoints = Annotated[
-    list[str] | None, typer.Option("--endpoint", metavar="URL", help="Of a running server [vLLM's, started here].")
-]
-Port = Annotated[int, typer.Option("--port", metavar="N", help="Of the server started here.")]
-Serve = Annotated[str, typer.Option("--serve", metavar="FLAGS", help="Further flags of that server, as one word.")]
-Model = Annotated[
-    str, typer.Option("--model", metavar="MODEL", help="As the server names it; of one started here, a path or a name.")
-]
-Tokenizer = Annotated[
-    str | None, typer.Option("--tokenizer", metavar="MODEL", help="A folder or a name, for token counts [--model].")
-]
-Dataset = Annotated[
-    Path | None, typer.Option("--dataset-path", metavar="FILE", help="MLPerf's cnn_eval.json [the client's own].")
-]
-Program = Annotated[str, typer.Option("--client", metavar="PROGRAM", help=client.INSTALL)]
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Of what is measured.")]
-Output = Annotated[Path, typer.Option("--out", metavar="DIR", help="A new folder for the submission.")]
-
-
-@dataclass(frozen=True)
-class Asking:
-    """Whom the client asks: a running server, or one that is started here."""
-
-    folder: Path
-    endpoint: Sequence[str]
-    port: int
-    serve: str
-    model: str
-    tokenizer: str | None
-    dataset_path: Path | None
-    client: str
-
-    def target(self, articles: Sequence[Article]) -> dict[str, Any]:
-        """By the fields of Target. Raises UsageError."""
-        if self.endpoint and self.serve:
-            raise UsageError("--serve is for a server that is started here: leave out --endpoint.")
-        words = [] if self.endpoint else server.command(self.model, self.port, self.folder, shlex.split(self.serve))
-        return {
-            "endpoints": [url.rstrip("/").removesuffix("/v1") for url in self.endpoint or [server.address(self.port)]],
-            "server": shlex.join(words),
-            "model": self.model,
-            "tokenizer": self.tokenizer or self.model,
-            "dataset": str(self.dataset_path.resolve()) if self.dataset_path else None,
-            "samples": len(articles) or official.SAMPLES,
-            "client": client.program(self.client),
-        }
-
-    def served(self, target: Target) -> contextlib.AbstractContextManager[None]:
-        """The server of the target for as long as it is measured, if it is started here."""
-        if not target.server:
-            return contextlib.nullcontext()
-        print(f"starting vLLM's server at {target.endpoints[0]}: {self.folder / server.LOG}", flush=True)
-        return server.serving(shlex.split(target.server), self.port, self.folder)
 
 
 def plan(c_min: Lowest = 1, c_max: Highest = HIGHEST, points: Points = official.FEWEST + 1) -> int:
@@ -190,35 +131,55 @@ def describe(
 
 def measure(
     folder: Folder,
-    model: Model,
+    model: Annotated[
+        str,
+        typer.Option(metavar="MODEL", help="As the server names it; of one started here, a path or a name."),
+    ],
     c_min: Lowest = 1,
     c_max: Highest = HIGHEST,
     points: Points = official.FEWEST + 1,
-    endpoint: Endpoints = None,
-    port: Port = PORT,
-    serve: Serve = "",
-    tokenizer: Tokenizer = None,
-    dataset_path: Dataset = None,
-    program: Program = "inference-endpoint",
+    endpoint: Annotated[
+        list[str] | None, typer.Option(metavar="URL", help="Of a running server [vLLM's, started here].")
+    ] = None,
+    port: Annotated[int, typer.Option(metavar="N", help="Of the server started here.")] = PORT,
+    serve: Annotated[str, typer.Option(metavar="FLAGS", help="Further flags of that server, as one word.")] = "",
+    tokenizer: Annotated[
+        str | None, typer.Option(metavar="MODEL", help="A folder or a name, for token counts [--model].")
+    ] = None,
+    dataset_path: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="MLPerf's cnn_eval.json [the client's own].")
+    ] = None,
+    program: Annotated[str, typer.Option("--client", metavar="PROGRAM", help=client.INSTALL)] = "inference-endpoint",
     seconds: Annotated[
         float | None,
         typer.Option(metavar="SECONDS", help="Of each point, for a rehearsal; unset: what the rules ask for."),
     ] = None,
     seed_set: Annotated[str | None, typer.Option(metavar="ID", help="A published one [the last].")] = None,
 ) -> int:
-    """The official client at each point; what is measured already stays."""
+    """Run the official client at each point; what is measured already stays."""
     processes.install_signal_handlers()  # the client does not outlive this command
-    asking = Asking(folder, endpoint or (), port, serve, model, tokenizer, dataset_path, program)
-    seeds = official.seeds(seed_set)
-    articles = stored(dataset_path)
+    if endpoint and serve:
+        raise UsageError("--serve is for a server that is started here: leave out --endpoint.")
+    seeds, articles = official.seeds(seed_set), stored(dataset_path)
     given = Campaign(
-        **asking.target(articles), c_min=c_min, c_max=c_max, points=points, seconds=seconds, seed_set=seeds.name
+        endpoints=[url.rstrip("/").removesuffix("/v1") for url in endpoint or [server.address(port)]],
+        server="" if endpoint else shlex.join(server.command(model, port, folder, shlex.split(serve))),
+        model=model,
+        tokenizer=tokenizer or model,
+        dataset=str(dataset_path.resolve()) if dataset_path else None,
+        samples=len(articles) or official.SAMPLES,
+        client=client.program(program),
+        c_min=c_min,
+        c_max=c_max,
+        points=points,
+        seconds=seconds,
+        seed_set=seeds.name,
     )
     levels = given.levels
     campaign.opened(folder, given)
     prompts = prompts_in(folder, articles)
     done = {point: found for point in levels if (found := measured_before(folder, given, point))}
-    with asking.served(given) if len(done) < len(levels) else contextlib.nullcontext():
+    with served(given, port, folder) if len(done) < len(levels) else contextlib.nullcontext():
         for place, point in enumerate(levels, 1):
             shown = f"{place} of {len(levels)}: concurrency {point.concurrency:,}"
             if point not in done:
@@ -230,61 +191,18 @@ def measure(
     return DONE
 
 
+def served(given: Campaign, port: int, folder: Path) -> contextlib.AbstractContextManager[None]:
+    """The server of a campaign for as long as it is measured, if it is started here."""
+    if not given.server:
+        return contextlib.nullcontext()
+    print(f"starting vLLM's server at {given.endpoints[0]}: {folder / server.LOG}", flush=True)
+    return server.serving(shlex.split(given.server), port, folder)
+
+
 def measured_before(root: Path, given: Campaign, point: Point) -> client.Measured | None:
     """What an earlier command measured at a point, if it is long enough."""
     left = client.left_in(campaign.folder_of(root, point))
     return left if left and client.long_enough(given, point, left) else None
-
-
-def measure_scenario(
-    folder: Folder,
-    scenario: Annotated[
-        Literal["offline", "server", "interactive"],
-        typer.Option(metavar="|".join(inference.LOADS), help="The scenario."),
-    ],
-    target_qps: Annotated[float, typer.Option(metavar="X", help="Sent; Offline: expected.")],
-    model: Model,
-    endpoint: Endpoints = None,
-    port: Port = PORT,
-    serve: Serve = "",
-    tokenizer: Tokenizer = None,
-    dataset_path: Dataset = None,
-    program: Program = "inference-endpoint",
-    seconds: Annotated[
-        float, typer.Option(metavar="SECONDS", help="At least; MLPerf's 600 unless given.")
-    ] = mlperf.MIN_DURATION_S,
-) -> int:
-    """The official client in a scenario of MLPerf Inference v6.1."""
-    processes.install_signal_handlers()
-    if not (target_qps > 0 and seconds > 0):
-        raise UsageError("--target-qps and --seconds take numbers above 0.")
-    asking = Asking(folder, endpoint or (), port, serve, model, tokenizer, dataset_path, program)
-    articles = stored(dataset_path)
-    test = inference.ScenarioTest(**asking.target(articles), scenario=scenario, target_qps=target_qps, seconds=seconds)
-    folder.mkdir(parents=True, exist_ok=True)
-    with asking.served(test):
-        print(f"{scenario}: at least {test.seconds:,.0f} s", flush=True)
-        left = inference.measure(test, folder, prompts_in(folder, articles))
-    print(f"{scenario}: {left.n_samples_completed:,} requests in {left.seconds:,.1f} s, {left.rate:.4g} a second")
-    return DONE
-
-
-def build_inference(
-    folder: Folder,
-    system: Annotated[Path, typer.Option(metavar="SYSTEM.json", help="Of `submission system`.")],
-    submitter: Annotated[str, typer.Option(metavar="NAME", help="Who submits.")],
-    out: Output,
-    division: Annotated[
-        Literal["open", "closed"], typer.Option(metavar="open|closed", help="MLPerf's division.")
-    ] = "open",
-) -> int:
-    """Those scenarios as a submission; `submission check` is next."""
-    tests = inference.measured_in(folder)
-    about = description.completed(description.read(system), submitter, division, ["datacenter"])
-    articles = stored(Path(tests[0].dataset) if tests[0].dataset else None)
-    base = inference.build(folder, tests, articles, about, system.stem, out)
-    print(f"{base}: {', '.join(test.load.folder for test in tests)}; `submission check {out} --version 6.1` is next")
-    return DONE
 
 
 def prompts_in(folder: Path, articles: Sequence[Article]) -> Path | None:
@@ -303,9 +221,9 @@ def stored(path: Path | None) -> list[Article]:
 def build(
     folder: Folder,
     system: Annotated[Path, typer.Option(metavar="FILE.yaml", help="Of `describe`, completed.")],
-    out: Output,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="A new folder for the submission.")],
 ) -> int:
-    """The measured points as a submission."""
+    """Build a submission from the measured points."""
     found = campaign.read(folder)
     about = disclosure.read(system)
     articles = stored(Path(found.dataset) if found.dataset else None)
@@ -336,13 +254,7 @@ command = make_group(
         "rehearse": make_command(rehearse, hands_on=True),
         "describe": make_command(describe),
         "run": make_command(measure),
-        "inference": make_command(measure_scenario),
-        "inference-build": make_command(build_inference),
         "build": make_command(build),
         "check": make_command(check),
     },
 )
-
-
-def main() -> NoReturn:
-    start(command)

@@ -1,16 +1,13 @@
 """What a LoadGen log says, as JSON. `python util_logs.py LOG_DIR`; for programs, `harness.loadgen.log`."""
 
-import harness.common.environment  # noqa: F401
-
-# isort: split
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
 from harness.common.errors import DONE
 from harness.loadgen.log import as_json
-from harness.terminal.command import make_command, start
+from harness.terminal.command import make_command
 
 
 def logs(
@@ -22,7 +19,3 @@ def logs(
 
 
 command = make_command(logs, prints=True)
-
-
-def main() -> NoReturn:
-    start(command)

@@ -1,15 +1,12 @@
 """A finished folder to MLflow, again if need be: `python -m harness mlflow RUN_DIR`."""
 
-import harness.common.environment  # noqa: F401
-
-# isort: split
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
 from harness.common.errors import DONE
-from harness.terminal.command import make_command, start
+from harness.terminal.command import make_command
 from harness.tracking.send import send
 
 
@@ -25,7 +22,3 @@ def mlflow(
 
 
 command = make_command(mlflow)
-
-
-def main() -> NoReturn:
-    start(command)

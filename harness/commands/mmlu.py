@@ -1,13 +1,9 @@
 """MMLU on the same engine, from flags to report. `python mmlu.py --help` lists the flags."""
 
-import harness.common.environment  # noqa: F401
-
-# isort: split
 from typing import NoReturn
 
 from harness.config.cli import config_command
 from harness.mmlu.config import MMLUConfig
-from harness.terminal.command import start
 
 DESCRIPTION = "Evaluate a model on MMLU with vLLM: 57 subjects, answers by the likelihood of A to D."
 
@@ -36,7 +32,3 @@ def evaluation_run(config: MMLUConfig) -> NoReturn:
 
 
 command = config_command(MMLUConfig, evaluation_run, DESCRIPTION)
-
-
-def main() -> NoReturn:
-    start(command)

@@ -1,12 +1,9 @@
 """Machines for a day's traffic, from the measured curve of one: `python -m harness plan RUN --peak 120`."""
 
-import harness.common.environment  # noqa: F401
-
-# isort: split
 import csv
 import math
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
@@ -18,7 +15,7 @@ from harness.results import replicas
 from harness.results.replicas import CurvePoint, Fleet
 from harness.results.summary import Summary
 from harness.runs import names
-from harness.terminal.command import make_command, start
+from harness.terminal.command import make_command
 
 LARGEST_FILE = 2**26  # bytes of a traffic file: some years by minute
 MOST_MINUTES = 60 * 24 * 366
@@ -52,10 +49,6 @@ def plan(
 
 
 command = make_command(plan, prints=True)
-
-
-def main() -> NoReturn:
-    start(command)
 
 
 def positive(rate: float) -> float:

@@ -1,10 +1,7 @@
 """An fp8 checkpoint with calibrated scales: `python -m harness quantize --model MODEL --out DIR`."""
 
-import harness.common.environment  # noqa: F401
-
-# isort: split
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
@@ -14,7 +11,7 @@ from harness.config import checkpoint, models
 from harness.config.engine import EngineConfig
 from harness.quantization import calibration
 from harness.quantization import quantize as quantization
-from harness.terminal.command import make_command, start
+from harness.terminal.command import make_command
 
 
 def quantize(
@@ -48,7 +45,3 @@ def quantize(
 
 
 command = make_command(quantize)
-
-
-def main() -> NoReturn:
-    start(command)

@@ -1,8 +1,5 @@
 """One run of the benchmark, from flags to report. `python run.py --help` lists the flags."""
 
-import harness.common.environment  # noqa: F401
-
-# isort: split
 from dataclasses import replace
 from typing import NoReturn
 
@@ -11,7 +8,6 @@ from harness.common.errors import UsageError
 from harness.config.cli import config_command
 from harness.config.models import DEFAULT_MODEL, MODELS
 from harness.config.run import RunConfig
-from harness.terminal.command import start
 
 DESCRIPTION = "Benchmark Llama-3.1-8B with MLPerf's LoadGen: accuracy, then performance."
 EXAMPLES = (
@@ -83,7 +79,3 @@ def with_served_model(config: RunConfig) -> RunConfig:
 
 
 command = config_command(RunConfig, benchmark_run, DESCRIPTION, EXAMPLES)
-
-
-def main() -> NoReturn:
-    start(command)

@@ -1,11 +1,8 @@
 """Finished runs -> an MLPerf submission: `python -m harness submission {system,build,check} --help`."""
 
-import harness.common.environment  # noqa: F401
-
-# isort: split
 import sys
 from pathlib import Path
-from typing import Annotated, Literal, NoReturn
+from typing import Annotated, Literal
 
 import typer
 
@@ -14,7 +11,7 @@ from harness.common.files import write_json
 from harness.common.system import System, facts
 from harness.config import mlperf
 from harness.submission import checker, description, entries, refusals, tree
-from harness.terminal.command import each, make_command, make_group, start
+from harness.terminal.command import each, make_command, make_group
 
 ROUNDS = sorted(mlperf.SEEDS)
 
@@ -86,7 +83,3 @@ command = make_group(
         "check": make_command(run_checker, prints=True),
     },
 )
-
-
-def main() -> NoReturn:
-    start(command)

@@ -1,19 +1,16 @@
 """A tuning sweep, each experiment one run.py. `python sweep.py --help` lists the flags."""
 
-import harness.common.environment  # noqa: F401
-
-# isort: split
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal, NoReturn
+from typing import Annotated, Literal
 
 import typer
 
 from harness.common.errors import DONE
 from harness.sweep import choice, file
 from harness.sweep.choice import Choice
-from harness.terminal.command import make_command, start
+from harness.terminal.command import make_command
 
 
 def sweep(
@@ -82,7 +79,3 @@ def run_sweep(path: Path, wanted: Choice, *, resume: bool, dry_run: bool, result
 
 
 command = make_command(sweep)
-
-
-def main() -> NoReturn:
-    start(command)

@@ -1,15 +1,12 @@
 """The token statistics of workloads: `python -m harness workloads [NAME OR FILE ...]`."""
 
-import harness.common.environment  # noqa: F401
-
-# isort: split
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
 from harness.common.errors import DONE
 from harness.config.workload import OFFICIAL, WORKLOADS
-from harness.terminal.command import make_command, start
+from harness.terminal.command import make_command
 from harness.workloads.custom import table
 
 
@@ -25,7 +22,3 @@ def workloads(
 
 
 command = make_command(workloads, prints=True)
-
-
-def main() -> NoReturn:
-    start(command)

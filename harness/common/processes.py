@@ -6,15 +6,11 @@ import os
 import shlex
 import signal
 import sys
-from typing import TYPE_CHECKING
 
 import psutil
 
 from harness.common.interrupts import interruptible
 from harness.common.secrets import hide_word
-
-if TYPE_CHECKING:
-    pass
 
 LAST_CALL_S = 1.0  # for children that were asked to end, before they are killed
 

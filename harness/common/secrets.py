@@ -40,8 +40,7 @@ SECRET_FORMS = (
     (re.compile(r"\b(?:hf_[A-Za-z0-9]{16,}|(?:glpat-|github_pat_)[\w-]{16,})"), HIDDEN),
     (re.compile(r"\b(?:(?:sk-|gh[a-z]_|xox[a-z]-)[\w-]{16,}|AKIA[A-Z0-9]{16})"), HIDDEN),
     (re.compile(r"\beyJ[\w-]{8,}\.[\w-]{4,}\.[\w-]*"), HIDDEN),  # a JWT
-    (re.compile(r"(//[^/@\s:]*):[^/@\s]+@"), rf"\1:{HIDDEN}@"),
-    (re.compile(r"//[^/@\s:]{8,}@"), f"//{HIDDEN}@"),
+    (re.compile(r"//[^/@\s]+@"), f"//{HIDDEN}@"),  # whoever an address names
     (re.compile(r"(?i)([?&][\w-]*(?:token|key|secret|password|sig|signature)=)[^&\s\"']+"), rf"\1{HIDDEN}"),
     (re.compile(r"(?i)\b((?:password|pwd|accountkey|sharedaccesskey)=)[^;\s\"']+"), rf"\1{HIDDEN}"),
 )

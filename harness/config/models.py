@@ -98,7 +98,7 @@ QUANTIZED = (
 )
 
 
-QUANTIZE_JSON = "quantize.json"  # in a folder that `python -m harness.quantize` made
+QUANTIZE_JSON = "quantize.json"  # in a folder that `python -m harness quantize` made
 
 
 @cache

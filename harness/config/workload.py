@@ -116,9 +116,9 @@ class Shared:
 
 
 def shared(where: str, **values: Any) -> Shared:
-    """What a profile or flags say that prompts share; `where` stands before a name in messages. Raises UsageError."""
+    """What a profile says that prompts share; `where` stands before a name in messages. Raises UsageError."""
     for name, value in values.items():
-        shown = where + (name.replace("_", "-") if where == "--" else name)
+        shown = where + name
         if name == "salt":
             require(value in get_args(SaltAt), shown, " or ".join(get_args(SaltAt)), value)
         else:
@@ -127,9 +127,7 @@ def shared(where: str, **values: Any) -> Shared:
             require(ok, shown, f"a whole number from {least} to {most:,}", value)
     found = Shared(**values)
     if found.prefixes > 1 and not found.prefix_len:
-        raise UsageError(
-            f"{where}prefixes: beginnings have a length: give {where}prefix{'-' if where == '--' else '_'}len."
-        )
+        raise UsageError(f"{where}prefixes needs prefix_len.")
     return found
 
 
@@ -193,9 +191,6 @@ class WorkloadFlags(ArrivalFlags):
     output_len: str | None = flag(
         None, BENCHMARK, "work", "With --input-len: answers of exactly N tokens, or N~S, past any end of text."
     )
-    prefix_len: int | None = flag(None, BENCHMARK, "work", "Tokens of a beginning that random prompts share.")
-    prefixes: int | None = flag(None, BENCHMARK, "work", "How many such beginnings there are. Unset: 1.")
-    turns: int | None = flag(None, BENCHMARK, "work", "Turns of each conversation of random prompts. Unset: 1.")
     salt: Literal["none", "start", "after-prefix"] | None = flag(
         None,
         BENCHMARK,
@@ -212,16 +207,6 @@ class WorkloadFlags(ArrivalFlags):
     def replays_lengths(self) -> bool:
         """Whether a trace says how long requests are."""
         return self.replays and self.workload == OFFICIAL and self.input_len is None
-
-    @property
-    def given_shared(self) -> dict[str, Any]:
-        """What flags say that prompts share."""
-        values = {name: getattr(self, name) for name in ("prefix_len", "prefixes", "turns", "salt")}
-        return {name: value for name, value in values.items() if value is not None}
-
-    @property
-    def shared(self) -> Shared:
-        return shared("--", **self.given_shared)
 
     @property
     def workload_name(self) -> str:
@@ -246,10 +231,8 @@ class WorkloadFlags(ArrivalFlags):
             raise UsageError(
                 f"--max-new-tokens: the {'trace' if self.replays else 'profile'} says how long answers are."
             )
-        if not drawn and (self.replays_lengths or set(self.given_shared) - {"salt"} or self.official_workload):
-            for name in self.given_shared:
-                raise UsageError(f"{as_flag(name)} is for random prompts: --input-len, or a profile as --workload.")
-        self.shared  # noqa: B018  # raises what is wrong with it
+        if self.salt is not None and not drawn and (self.replays_lengths or self.official_workload):
+            raise UsageError("--salt needs --input-len, or a --workload that is a profile or a file.")
         if "prompt_column" in given and (drawn or self.official_workload or self.replays_lengths):
             raise UsageError("--prompt-column is for a file of requests, or hf:NAME, as --workload.")
         if self.official_workload:

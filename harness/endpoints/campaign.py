@@ -12,8 +12,8 @@ from harness.endpoints.official import Point
 FILE = "campaign.json"
 
 
-class Target(BaseModel):
-    """What the client asks, and whom."""
+class Campaign(BaseModel):
+    """What all points of a curve share, with whom the client asks and what; campaign.json of its folder."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -25,22 +25,18 @@ class Target(BaseModel):
     client: str  # the program
     server: str = ""  # the command of a server that is started for it
 
+    c_min: int
+    c_max: int
+    points: int = official.FEWEST + 1
+    seconds: float | None = None  # of each point: a rehearsal; None: what the rules ask for
+    seed_set: str
+
     @property
     def dataset_name(self) -> str:
         """MLPerf's name where the samples are as many as its own; else the file's."""
         if self.dataset is None or self.samples == official.SAMPLES:
             return official.DATASET
         return f"{Path(self.dataset).parent.name}_{Path(self.dataset).stem}"
-
-
-class Campaign(Target):
-    """What all points of a curve share; campaign.json of its folder."""
-
-    c_min: int
-    c_max: int
-    points: int = official.FEWEST + 1
-    seconds: float | None = None  # of each point: a rehearsal; None: what the rules ask for
-    seed_set: str
 
     @property
     def levels(self) -> list[Point]:

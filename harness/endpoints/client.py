@@ -15,21 +15,21 @@ from pydantic import BaseModel
 from harness.common import files
 from harness.common.errors import EndpointError, UsageError
 from harness.config import mlperf
-from harness.endpoints.campaign import Campaign, Target
+from harness.endpoints.campaign import Campaign
 from harness.endpoints.official import Point, SeedSet
-from harness.submission import checker
 from harness.sweep.experiment import end
 from harness.workloads.cnn_dailymail import Article
 
 COMMIT = "ea332753"  # of mlcommons/endpoints: the one this was tried with
 INSTALL = f"pip install 'git+https://github.com/mlcommons/endpoints@{COMMIT}' evaluate nltk rouge_score (Python 3.12)"
-SUMMARY = Path("performance") / checker.ENDPOINTS_SUMMARY
+SUMMARY = Path("performance") / "result_summary.json"
 EVENTS, INDEX, LOG, CONFIG = "events.jsonl", "sample_idx_map.json", "client.log", "config.yaml"
 PRESET = "::llama3_8b"  # the client's own prompts of CNN/DailyMail
 SCORED = "articles"  # the set that is scored
 WAVES = 4  # of a trial: requests over the concurrency
 MARGIN = 1.1  # more samples than the speed asks for: the seconds count without ramp and drain
 ATTEMPTS, STARTS = 3, 2
+MOST_CONNECTIONS = 256  # that are opened before a point is measured
 
 
 class Measured(BaseModel):
@@ -67,53 +67,42 @@ def write_prompts(path: Path, articles: Sequence[Article]) -> None:
 
 def config(campaign: Campaign, point: Point, seeds: SeedSet, samples: int, folder: Path, prompts: Path | None) -> Any:
     """The client's configuration of a point, with so many samples to issue."""
+    source: dict[str, Any] = {"path": str(prompts)} if prompts else {}
+    data = "" if prompts else campaign.dataset_name + PRESET
+    sets = [{"name": data or "performance_articles", "type": "performance", "parser": {"prompt": "prompt"}, **source}]
+    if point.accuracy:
+        gate = {"eval_method": "rouge", "ground_truth": "highlights", "extractor": "identity_extractor"}
+        whole = {"name": data or SCORED, "type": "accuracy", "samples": campaign.samples, **source}
+        sets.append({**whole, "parser": {"prompt": "prompt"}, "accuracy_config": {**gate, "num_repeats": 1}})
     warm_up = {"enabled": True, "n_requests": 2 * point.concurrency, "salt": True, "drain": True}
-    return requests(campaign, f"r{point.concurrency}", prompts, point.accuracy, folder) | {
+    return {
+        "name": f"r{point.concurrency}",
+        "version": "1.0",
         "type": "online",
+        "model_params": {
+            **{"name": campaign.model, "temperature": 0.0, "top_p": 1.0, "max_new_tokens": mlperf.MAX_NEW_TOKENS},
+            **{"streaming": "on", "tokenizer_name": campaign.tokenizer},
+        },
+        "datasets": sets,
+        "endpoint_config": {"endpoints": campaign.endpoints, "api_type": "openai"},
+        "report_dir": str(folder.resolve()),
         "settings": {
-            "runtime": runtime(campaign.length(point), samples, seeds.scheduler_rng_seed, seeds.sample_index_rng_seed),
+            "runtime": {
+                "min_duration_ms": round(1000 * campaign.length(point)),
+                "max_duration_ms": 0,
+                "n_samples_to_issue": samples,
+                "scheduler_random_seed": seeds.scheduler_rng_seed,
+                "dataloader_random_seed": seeds.sample_index_rng_seed,
+            },
             "load_pattern": {"type": "concurrency", "target_concurrency": point.concurrency},
-            "client": {**connections(point.concurrency), "stream_all_chunks": True},  # section 6.5
+            "client": {
+                "warmup_connections": min(point.concurrency, MOST_CONNECTIONS),
+                "worker_initialization_timeout": 120.0,
+                "stream_all_chunks": True,  # section 6.5
+            },
             "warmup": {**warm_up, "warmup_random_seed": seeds.model_seed},
         },
     }
-
-
-def requests(target: Target, name: str, prompts: Path | None, scored: bool, folder: Path) -> dict[str, Any]:
-    """What is asked, of whom, and where the results go: the part of a configuration that no load changes."""
-    source: dict[str, Any] = {"path": str(prompts)} if prompts else {}
-    data = "" if prompts else target.dataset_name + PRESET
-    sets = [{"name": data or "performance_articles", "type": "performance", "parser": {"prompt": "prompt"}, **source}]
-    if scored:
-        gate = {"eval_method": "rouge", "ground_truth": "highlights", "extractor": "identity_extractor"}
-        whole = {"name": data or SCORED, "type": "accuracy", "samples": target.samples, **source}
-        sets.append({**whole, "parser": {"prompt": "prompt"}, "accuracy_config": {**gate, "num_repeats": 1}})
-    return {
-        "name": name,
-        "version": "1.0",
-        "model_params": {
-            **{"name": target.model, "temperature": 0.0, "top_p": 1.0, "max_new_tokens": mlperf.MAX_NEW_TOKENS},
-            **{"streaming": "on", "tokenizer_name": target.tokenizer},
-        },
-        "datasets": sets,
-        "endpoint_config": {"endpoints": target.endpoints, "api_type": "openai"},
-        "report_dir": str(folder.resolve()),
-    }
-
-
-def runtime(seconds: float, samples: int, scheduler_seed: int, sample_seed: int) -> dict[str, int]:
-    """How long a test lasts at least, how many samples it issues, and with which seeds."""
-    return {
-        "min_duration_ms": round(1000 * seconds),
-        "max_duration_ms": 0,
-        "n_samples_to_issue": samples,
-        "scheduler_random_seed": scheduler_seed,
-        "dataloader_random_seed": sample_seed,
-    }
-
-
-def connections(streams: int) -> dict[str, float]:
-    return {"warmup_connections": min(streams, 256), "worker_initialization_timeout": 120.0}
 
 
 def run(client: str, settings: Any, folder: Path) -> Measured:

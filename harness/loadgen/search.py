@@ -270,6 +270,3 @@ def chosen(goal: Goal, probes: Sequence[Probe]) -> float | None:
     """The rate of the full test: what held, or less where the estimate says so; None where nothing held."""
     best, _ = bracket(goal, probes)
     return None if best is None else min(max(best.load, best.rate), wanted(goal, probes))
-
-
-__all__ = ["BRACKET", "CLOSE", "MARGIN", "MOST", "PROBE_S", "SURE_QUERIES", "Goal", "Probe", "highest", "search"]

@@ -11,7 +11,7 @@ MADE = models.QUANTIZE_JSON
 
 
 class Quantized(File):
-    """quantize.json: what `python -m harness.quantize` made a checkpoint of."""
+    """quantize.json: what `python -m harness quantize` made a checkpoint of."""
 
     model: str
     scheme: str

@@ -19,7 +19,7 @@ from harness.evaluation.compliance import RESULT
 from harness.loadgen import log as loadgen_log
 from harness.profiling import traces
 from harness.reporting import answer, html, index, plots
-from harness.results import endpoint_overhead, metrics, performance, requests_table, telemetry
+from harness.results import metrics, performance, requests_table, telemetry
 from harness.results.advice import client, findings
 from harness.results.history import History
 from harness.results.summary import Logs, Meta, Performance, Run, Summary
@@ -57,8 +57,6 @@ def build(folder: Path) -> Summary:
         scenario=summary.scenario,
         numbers=metrics.rows(summary, "report"),
         headline=metrics.BY_NAME[summary.scenario.headline],
-        compared=endpoint_overhead.compared(summary),
-        cost=endpoint_overhead.cost(summary),
         quantities=telemetry.BY_NAME,
         unexposed=telemetry.unexposed(summary.run.performance.usage if summary.run.performance else {}),
         title=answer.title(summary),
@@ -155,7 +153,6 @@ def meta(folder: Path, facts: RunFacts, deviations: list[str], ended: str | None
         setup=plan.setup,
         work=plan.work,
         endpoints=list(config.endpoint),
-        in_process=facts.in_process,
     )
 
 

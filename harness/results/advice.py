@@ -23,7 +23,7 @@ def findings(summary: Summary) -> list[str]:
     limits = {"the KV cache": "kv_cache_percent", "request slots": "requests_waiting"}
     limits |= {"the GPU": "gpu_load_percent"} if summary.meta.endpoints or summary.system.gpus else {}
     limits |= {"the client's CPU" if summary.meta.endpoints else "the CPU": "cpu_percent"}
-    return [*broken, *bounds(test, limits), *by_rule(test), *(f"{sentence(said)}." for said in steady)]
+    return [*broken, *bounds(test, limits), *(f"{sentence(said)}." for said in steady)]
 
 
 def client(test: Performance | None) -> str:
@@ -63,12 +63,6 @@ def unsteady(test: Performance) -> list[str]:
         f"the second half of the test was {number(test.steady.trend, 3)} times as fast as the first, without ramps: "
         "a longer test, or an idle machine"
     ]
-
-
-def by_rule(test: Performance) -> list[str]:
-    """The steady state of a test at fixed concurrency, as MLPerf Endpoints would take it."""
-    state = test.steady.by_rule if test.steady else None
-    return [f"Steady state by section 4.4 of MLPerf Endpoints' rules: {state.told}."] if state else []
 
 
 def tails(test: Performance) -> tuple[Latency | None, Latency | None]:

@@ -12,13 +12,12 @@ from harness.config.arrivals import variation
 from harness.config.plan import Plan
 from harness.loadgen import client_delay, failures, request_times, token_times
 from harness.loadgen import log as loadgen_log
-from harness.results import roofline, steady_state, telemetry
+from harness.results import roofline, telemetry
 from harness.results.summary import Performance, Steady
 from harness.runs.delivery import ServerUse
 from harness.runs.records import Capacity, Cost, LimitsMs, MachineUse, RunFacts, Spread
 
 PROMPT_TOKENS, SERVER = "prompt_tokens.json", "server.json"
-CHANGES = "steady.by_rule.drifts."  # of metrics, which may fall
 
 
 def read(folder: Path, facts: RunFacts) -> Performance:
@@ -112,7 +111,7 @@ def impossible(test: Performance, lasts: bool) -> Iterator[str]:
     """Numbers that no test can have: negative ones, and latencies beyond its length. `lasts`: its duration holds every
     query's (SingleStream's ends when the last one begins)."""
     for name, value in leaves(test.model_dump()):
-        if value < 0 and not name.startswith(CHANGES):
+        if value < 0:
             yield f"{name} is {value:g}"
     whole = 1001 * test.duration_s if lasts and test.duration_s else None  # ms, and what clocks differ by
     longest = test.latency_ms.max if test.latency_ms else None
@@ -190,7 +189,6 @@ def steady(
             "ttft_ms": spread([sample.ttft_ms or 0.0 for sample in chosen]),
             "tpot_ms": each,
             "tokens_per_sec_per_user": 1000 / each.p90 if each and each.p90 and not buffered else None,
-            "by_rule": steady_state.found(samples, tokens, facts.plan.samples, steady_state.least_s(at_once)),
         }
     )
 

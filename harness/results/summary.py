@@ -1,6 +1,6 @@
 """What a run comes to, typed: summary.json.
 
-Each name ends with its unit; scores are F1 x100, as MLPerf prints them. `python -m harness.summary` writes the JSON
+Each name ends with its unit; scores are F1 x100, as MLPerf prints them. `python -m docs.summary_schema` writes the JSON
 schema of summary.json. What is shown where: `metrics`.
 """
 
@@ -16,11 +16,10 @@ from harness.config import mlperf
 from harness.config import workload as workloads
 from harness.loadgen.log import DETAIL, Latency
 from harness.profiling.traces import Profile
-from harness.results.steady_state import SteadyState
 from harness.results.verdicts import SCORES_FILE, Accuracy, Audit, Compliance, Count
 from harness.runs.delivery import ServerUse
 from harness.runs.probe import Probe
-from harness.runs.records import BaselineRun, Capacity, Cost, LimitsMs, Spread, Usage
+from harness.runs.records import Capacity, Cost, LimitsMs, Spread, Usage
 from harness.terminal.progress import Stage
 
 SCHEMA_FILE = ROOT / "templates" / "summary.schema.json"
@@ -72,7 +71,6 @@ class Meta(Model):
     kernels: dict[str, str] = {}
     """What the engine says that it runs: its attention backend, and the kernel of its linear layers."""
     endpoints: list[str] = []
-    in_process: BaselineRun | None = None
     setup: dict[str, object] = {}
     """What another run must share for its speed to tell of this one's."""
     work: dict[str, object] = {}
@@ -95,8 +93,6 @@ class Steady(Model):
     tpot_ms: Latency | None = None
     tokens_per_sec_per_user: float | None = None
     """1,000 / TPOT p90 in ms, over the steady part."""
-    by_rule: SteadyState | None = None
-    """As MLPerf Endpoints finds it; at fixed concurrency alone."""
 
 
 class Performance(Model):

@@ -52,7 +52,6 @@ class Probe:
     tpot_p90: float | None = None
     latency_p99: float | None = None
     joules_per_token: float | None = None  # of the GPUs, output
-    slo_attainment: float | None = None  # percent of the requests within both limits
     trend: float | None = None  # the output speed of the steady part's second half over that of its first
     latency_p50: float | None = None  # of a query
     latency_p90: float | None = None

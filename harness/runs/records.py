@@ -39,14 +39,6 @@ class Facts(File):
     """What the engine says that it runs: its attention backend, and the kernel of its linear layers."""
 
 
-class BaselineRun(Model):
-    """The last run without an endpoint of what an endpoint run asked for; metrics by name."""
-
-    run: str
-    settings: str
-    metrics: dict[str, float]
-
-
 class RunFacts(Facts):
     """config.json of a run of run.py: every resolved setting, and what is known of the run beside its tests."""
 
@@ -60,7 +52,6 @@ class RunFacts(Facts):
     data: str | None = None
     mean_prompt_tokens: float | None = None
     stages: list[Stage] = []
-    in_process: BaselineRun | None = None
 
     @model_validator(mode="before")
     @classmethod

@@ -12,7 +12,6 @@ from harness.loadgen import log as loadgen_log
 
 TOOLS = ROOT / "third_party" / "inference" / "tools" / "submission"
 SUMMARY = "summary.csv"
-ENDPOINTS_SUMMARY = "result_summary.json"
 
 
 def check(tree: Path, version: str) -> tuple[str, str]:
@@ -27,7 +26,7 @@ def check(tree: Path, version: str) -> tuple[str, str]:
     command += ["--input", str(tree.resolve()), "--version", f"v{version}", "--csv", str(tree.resolve() / SUMMARY)]
     ended = subprocess.run(command, cwd=TOOLS, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     said = ended.stdout.replace(str(tree.resolve()), str(tree))
-    expected, found = len(results_in(tree)) + len(of_endpoints(tree)), checked(said)
+    expected, found = len(results_in(tree)), checked(said)
     if ended.returncode != 0 or errors(said):
         return f"{len(errors(said))} errors, exit code {ended.returncode}", said
     if found < expected or not expected:
@@ -62,16 +61,9 @@ def results_in(tree: Path) -> list[Path]:
     return [log for log in logs if not re.fullmatch(r"TEST\d+", log.parents[2].name)]
 
 
-def of_endpoints(tree: Path) -> list[Path]:
-    """The performance results of MLPerf Endpoints' client, which have no log of LoadGen's."""
-    return sorted(tree.rglob(f"performance/{ENDPOINTS_SUMMARY}"))
-
-
 def version_of(tree: Path) -> str:
     """The MLPerf round whose seeds the submission's logs have. Raises UsageError."""
     logs = results_in(tree)
-    if of_endpoints(tree) and not logs:
-        return max(mlperf.SEEDS)  # the first round that takes them
     if not logs:
         raise UsageError(f"{tree}: no performance logs in it; not a submission.")
     seeds = loadgen_log.read(logs[0].parent).seeds

@@ -99,7 +99,7 @@ def read(path: Path) -> dict[str, object]:
     """A filled-in description. Raises UsageError with the fields that are still empty."""
     data = read_given("--system", path, "JSON", plain_json)
     if not isinstance(data, dict):
-        raise UsageError(f"--system {path}: expected an object, as `python -m harness.submission system` writes it.")
+        raise UsageError(f"--system {path}: expected an object, as `python -m harness submission system` writes it.")
     if empty := missing(data):
         raise UsageError(f"--system {path}: still to be filled in: {', '.join(empty)}.")
     if str(data["status"]).lower() not in STATUSES:

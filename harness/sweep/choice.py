@@ -1,15 +1,15 @@
 """Which experiments of a sweep are run."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 
 from rich.console import Console
 from rich.table import Table
 
-from harness.common import system
 from harness.common.errors import UsageError
+from harness.config.flags import OUTPUT
+from harness.config.run import RunConfig
 from harness.engines import vllm_args
-from harness.sweep import duplicates
 from harness.sweep.file import BASELINE, Experiment, Sweep
 from harness.terminal.progress import as_said
 
@@ -47,8 +47,26 @@ def skipped(sweep: Sweep, choice: Choice) -> dict[str, str]:
 
     One that measures nothing new runs where --only names it.
     """
-    twins = duplicates.repeated(sweep.experiments, system.gpus())
+    twins = {name: f"the same effective settings as {first}" for name, first in repetitions(sweep.experiments)}
     return {name: why for name, why in twins.items() if name not in choice.only} | unsupported(sweep)
+
+
+def repetitions(experiments: Sequence[Experiment]) -> Iterator[tuple[str, str]]:
+    """Each experiment whose effective settings an earlier one has, and the earlier one's name."""
+    settings = [effective_settings(item) for item in experiments]
+    for number, item in enumerate(experiments):
+        if settings[number] in settings[:number]:
+            yield item.name, experiments[settings.index(settings[number])].name
+
+
+def effective_settings(item: Experiment) -> dict[str, object]:
+    """The settings of an experiment without those of its output, with the values that `auto` stands for."""
+    config = RunConfig(**item.settings)
+    length = config.model_spec.context if config.max_model_len == "auto" else config.max_model_len
+    config = replace(config, max_model_len=length, gpu_memory_utilization=config.memory_share)
+    output = {setting.name for setting in fields(config) if setting.metadata["panel"] == OUTPUT}
+    settings = {name: value for name, value in asdict(config).items() if name not in output | {"engine_arg"}}
+    return settings | {"engine": config.engine_args, "env": dict(item.env)}
 
 
 def unsupported(sweep: Sweep) -> dict[str, str]:

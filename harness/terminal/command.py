@@ -1,8 +1,5 @@
 """The frame of every command: its flags by Typer, its help, one line for an error, the exit code."""
 
-import harness.common.environment  # noqa: F401
-
-# isort: split
 import os
 import signal
 import sys
@@ -11,9 +8,11 @@ from itertools import pairwise
 from typing import Any, NoReturn
 
 import typer
+from typer._completion_classes import completion_init
 from typer.core import TyperCommand, TyperGroup
 
 from harness.common.errors import DONE, UsageError, ends_in_one_line, reads_and_writes
+from harness.common.moved import MOVED
 from harness.common.system import program
 from harness.terminal import help
 from harness.terminal.start import prepare
@@ -36,9 +35,13 @@ class Command(TyperCommand):
         return super().parse_args(ctx, words)
 
     def check_values(self, words: Sequence[str]) -> None:
-        """Raises UsageError for a flag without its value, where the next flag would be taken for it."""
+        """Raises UsageError for a flag of an earlier version, or without its value, where the next flag would be taken
+        for it."""
         options = [each for each in self.params if each.param_type_name == "option"]
         flags = {name for each in options for name in each.opts}
+        for word in words:
+            if (name := word.partition("=")[0]) not in flags:
+                raise_if_moved(name)
         valued = {name for each in options if not getattr(each, "is_flag", False) for name in each.opts}
         for flag, after in pairwise(words):
             if flag in valued and (name := after.partition("=")[0]) in flags:
@@ -60,12 +63,22 @@ class Command(TyperCommand):
 class Group(TyperGroup):
     """Commands under one name."""
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        raise_if_moved(args[0])
+        return super().resolve_command(ctx, args)
+
     def about(self) -> Mapping[str, str]:
         """What each command is for."""
         return {name: command.help or "" for name, command in self.commands.items()}
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         formatter.write(help.contents(ctx.command_path, self.help or "", self.about()))
+
+
+def raise_if_moved(word: str) -> None:
+    """Raises UsageError for a command or flag of an earlier version, with what serves in its place."""
+    if word in MOVED:
+        raise UsageError(f"{word} {MOVED[word]}.")
 
 
 def make_command(
@@ -97,6 +110,7 @@ def make_group(about: str, commands: Mapping[str, Command]) -> Group:
 def start(entry: Command | Group, name: str = "") -> NoReturn:
     """Runs a command with the words of the command line; ends the process with its exit code."""
     prepare()
+    complete(name)
     if sys.argv[1:] == ["--version"]:
         print(program())
         raise SystemExit(DONE)
@@ -106,6 +120,15 @@ def start(entry: Command | Group, name: str = "") -> NoReturn:
         except typer.TyperException as error:
             raise UsageError(refusal(error)) from None
     raise SystemExit(code or DONE)
+
+
+def complete(name: str) -> None:
+    """Lets Typer complete the installed command; the variable's words may stand in click's order, too."""
+    variable = f"_{name}_COMPLETE".replace("-", "_").upper()
+    first, _, last = os.environ.get(variable, "").rpartition("_")
+    if last in ("source", "complete"):
+        os.environ[variable] = f"{last}_{first}"
+    completion_init()
 
 
 def called() -> str:

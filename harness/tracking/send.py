@@ -1,6 +1,6 @@
 """Finished runs, evaluations and sweeps -> MLflow. As a command: send a folder (again).
 
-`python -m harness.tracking RUN_DIR` sends to MLFLOW_TRACKING_URI, or to results/mlflow.db where that is not set.
+`python -m harness mlflow RUN_DIR` sends to MLFLOW_TRACKING_URI, or to results/mlflow.db where that is not set.
 What was sent is noted in the folder's mlflow.json, so that sending twice updates instead of doubling.
 """
 
@@ -16,12 +16,12 @@ from typing import Any
 from harness.common import files
 from harness.common.errors import NOT_ACCEPTED, BenchmarkError, UsageError, first_line, why
 from harness.common.files import write_json
+from harness.common.secrets import hide_text
 from harness.common.system import System
 from harness.mmlu.summary import MMLUFacts, Overall
 from harness.results import metrics
 from harness.results.summary import Summary
 from harness.runs import folder as results
-from harness.tracking.launch import masked
 
 NAME = "llama31-mlperf"  # of the experiment, unless MLFLOW_EXPERIMENT_NAME says otherwise
 LEDGER = "mlflow.json"
@@ -72,7 +72,7 @@ def send(folder: Path, results_dir: Path) -> str:
         except (MlflowException, SQLAlchemyError, OSError, ImportError) as error:  # ImportError: of a store's driver
             reason = first_line(error)
             time.sleep(WAIT_S * 2**turn if turn + 1 < MAX_ATTEMPTS else 0)
-    raise TrackingError(masked(f"the tracking server did not take it: {reason}"))
+    raise TrackingError(hide_text(f"the tracking server did not take it: {reason}"))
 
 
 class Store:
@@ -83,7 +83,7 @@ class Store:
 
         uri = os.environ.get("MLFLOW_TRACKING_URI")
         local = results_dir.resolve()
-        self.place = masked(uri) if uri else str(local / "mlflow.db")
+        self.place = hide_text(uri) if uri else str(local / "mlflow.db")
         self.client = MlflowClient(tracking_uri=uri or f"sqlite:///{local / 'mlflow.db'}")
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME", NAME)
         experiment = self.client.get_experiment_by_name(name)

@@ -1,7 +1,7 @@
 """A workload as samples: a file's requests, a data set's, drawn lengths, a trace's; as token ids, with the length of
 each answer.
 
-`python -m harness.workload_samples [NAME OR FILE ...]` prints the token statistics of workloads.
+`python -m harness workloads [NAME OR FILE ...]` prints the token statistics of workloads.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from harness.config import mlperf
 from harness.config.checkpoint import load_tokenizer
 from harness.config.engine import EngineConfig
 from harness.config.run import RunConfig
-from harness.config.workload import WORKLOADS, RequestSet, Workload, is_profile
+from harness.config.workload import WORKLOADS, RequestSet, Shared, Workload, is_profile
 from harness.runs.records import Spread
 from harness.workloads import arrival_traces, hub, requests_file, synthetic
 from harness.workloads.cnn_dailymail import Library
@@ -134,7 +134,7 @@ def sharegpt(config: RunConfig, tokenizer: Any, found: Requests, workload: Workl
 
 def salted(found: Library, config: RunConfig, tokenizer: Any) -> Library:
     """The samples with the salt of --salt, if any; after the token that begins every text, where there is one."""
-    sharing = config.shared
+    sharing = Shared(salt=config.salt or "none")
     if sharing.salt == "none" or found.request_set is None:
         return found
     begins = bool(tokenizer.bos_token_id is not None and all(p[0] == tokenizer.bos_token_id for p in found.prompts))

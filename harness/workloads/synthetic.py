@@ -58,11 +58,11 @@ def of_flags(config: RunConfig) -> LengthProfile:
     inputs, outputs = config.input_len or "", config.output_len or ""
     read, write = lengths("--input-len", inputs), lengths("--output-len", outputs)
     said = f"--input-len {inputs} --output-len {outputs}"
-    return LengthProfile(config.workload_name, DESCRIPTION, read, write, config.shared, said)
+    return LengthProfile(config.workload_name, DESCRIPTION, read, write, Shared(salt=config.salt or "none"), said)
 
 
 def of_file(config: RunConfig, workload: Workload) -> LengthProfile:
-    """A profile's YAML file; what flags say of shared beginnings wins. Raises UsageError."""
+    """A profile's YAML file; --salt wins. Raises UsageError."""
     import yaml
 
     path = workload.path or Path()
@@ -71,8 +71,8 @@ def of_file(config: RunConfig, workload: Workload) -> LengthProfile:
         raise UsageError(f"--workload {path}: it takes input_len and output_len, and of {', '.join(PROFILE_KEYS)}.")
     read, write = (lengths(f"{path}: {name}", str(data[name])) for name in ("input_len", "output_len"))
     own = {name: value for name, value in data.items() if name not in ("about", "input_len", "output_len")}
-    given = shared(f"{path}: ", **own) if own else Shared()
-    together = replace(given, **config.given_shared)
+    given = shared(f"{path}: ", **own)
+    together = replace(given, salt=config.salt or given.salt)
     about = str(data.get("about", "")) or workload.imitates
     return LengthProfile(workload.name, about, read, write, together, f"{path}: input_len {read}, output_len {write}")
 
@@ -82,7 +82,7 @@ def drawn(config: RunConfig, tokenizer: Any, profile: LengthProfile) -> Library:
     sharing, source, words = profile.shared, random.Random(config.seed or 0), words_of(tokenizer)
     count = SYNTHETIC_COUNT if config.total_sample_count == "auto" else config.total_sample_count
     if sharing.turns > 1 and not config.scenario_rules.timed_here:
-        raise UsageError("turns follow each other: they take --concurrency or --arrivals, not LoadGen's random order.")
+        raise UsageError("turns need --concurrency or --arrivals: other scenarios issue requests in random order.")
     if sharing.turns > 1 and count < sharing.turns:
         raise UsageError(f"--total-sample-count {count}: a conversation has {sharing.turns} turns.")
     mean = sharing.prefix_len + profile.read.median * (sharing.turns + 1) / 2

@@ -1,19 +1,38 @@
 """One application: a sub-command each, and what is installed of it."""
 
 import tomllib
-from importlib import import_module
 
 import pytest
 
-from harness.__main__ import COMMANDS
+from harness.__main__ import COMMANDS, command_of, main
+from harness.common.moved import MOVED
 from harness.common.system import NAME, VERSION
-from tests.conftest import ROOT, ended
+from tests.conftest import ROOT, called, ended
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_a_way_in(name: str) -> None:
-    module = import_module(COMMANDS[name].module)
-    assert callable(module.main) and module.command.params is not None
+    assert command_of(name).params is not None
+
+
+@pytest.mark.parametrize("word", MOVED)
+def test_what_an_earlier_version_had_ends_in_a_line_with_what_serves_now(word: str) -> None:
+    ways = [("run", word, "1"), ("report", word)] if word.startswith("--") else [(word,), ("endpoints", word)]
+    for words in ways:
+        done = called(main, NAME, *words)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+        assert MOVED[word] in done.stderr
+
+
+@pytest.mark.parametrize("asked", ["bash_source", "source_bash", "zsh_source", "fish_source"])
+def test_a_shell_completes_the_installed_command(asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_LLAMA31_MLPERF_COMPLETE", asked)
+    done = called(main, NAME)
+    assert done.returncode == 0 and NAME in done.stdout
+    monkeypatch.setenv("_LLAMA31_MLPERF_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", f"{NAME} run --scen")
+    monkeypatch.setenv("COMP_CWORD", "2")
+    assert called(main, NAME).stdout.split() == ["--scenario"]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.results.summary import SCHEMA_FILE
+from harness.common.moved import MODULES
 from tests.conftest import ROOT
 
 COMMANDS = ("run.py", "mmlu.py", "sweep.py", "report.py")
@@ -19,6 +19,13 @@ def test_a_python_without_the_packages_is_told_in_one_line(command: str) -> None
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1 and done.stderr.startswith("error: ")
     assert ".venv/bin/python" in done.stderr
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_of_an_earlier_version_names_what_serves_now(module: str) -> None:
+    done = outside("-m", f"harness.{module}", "-h")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert MODULES[module] in done.stderr
 
 
 def test_an_old_python_is_told_in_one_line() -> None:
@@ -34,14 +41,6 @@ def test_logs_are_read_without_any_package() -> None:
 def outside(*words: str) -> subprocess.CompletedProcess[str]:
     """A Python that has nothing but its own library."""
     return subprocess.run([sys.executable, "-S", "-B", *words], cwd=ROOT, capture_output=True, text=True, timeout=60)
-
-
-def test_help_of_the_schema_writes_nothing() -> None:
-    before = SCHEMA_FILE.stat().st_mtime_ns
-    command = [sys.executable, "-m", "harness.summary", "--help"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0 and SCHEMA_FILE.name in done.stdout
-    assert SCHEMA_FILE.stat().st_mtime_ns == before
 
 
 @pytest.mark.slow

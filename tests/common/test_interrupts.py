@@ -20,12 +20,12 @@ def test_ctrl_c_while_a_command_is_imported(command: str) -> None:
         [sys.executable, "-c", f"{code}; os.kill(os.getpid(), signal.SIGINT)"], cwd=ROOT, capture_output=True, text=True
     )
     assert (done.returncode, done.stderr) == (130, "interrupted\n")
-    first = [line for line in path.read_text().splitlines() if line.startswith(("import ", "from "))][:2]
-    assert any("harness.c" in line for line in first)
+    first = [line for line in path.read_text().splitlines() if line.startswith(("import ", "from "))]
+    assert "harness" in first[0]
 
 
-@pytest.mark.parametrize("module", ["harness.submission", "harness.accuracy", "harness.quantize", "util_logs"])
-def test_ctrl_c_that_nothing_catches_shows_no_stack(module: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", ["-m harness submission", "-m harness accuracy", "-m harness", "util_logs.py"])
+def test_ctrl_c_that_nothing_catches_shows_no_stack(command: str, tmp_path: Path) -> None:
     """At every package that is imported: a signal there is what Ctrl-C is."""
     (tmp_path / "sitecustomize.py").write_text(
         "import os, signal, sys\n"
@@ -34,10 +34,9 @@ def test_ctrl_c_that_nothing_catches_shows_no_stack(module: str, tmp_path: Path)
         "        if name == os.environ['AT']: os.kill(os.getpid(), signal.SIGINT)\n"
         "sys.meta_path.insert(0, Finder)\n"
     )
-    words = [module.replace("util_logs", "util_logs.py")] if "." not in module else ["-m", module]
     for package in ("harness.common.errors", "json"):
         around = os.environ | {"PYTHONPATH": str(tmp_path), "AT": package}
-        done = subprocess.run([sys.executable, *words], cwd=ROOT, env=around, capture_output=True, text=True)
+        done = subprocess.run([sys.executable, *command.split()], cwd=ROOT, env=around, capture_output=True, text=True)
         assert done.returncode in (130, -signal.SIGINT) and done.stderr == "interrupted\n", (package, done.stderr)
 
 

@@ -138,8 +138,8 @@ def test_the_working_folder_is_no_password(monkeypatch: pytest.MonkeyPatch) -> N
         ("AWS_SECRET_ACCESS_KEY=abc", "AWS_SECRET_ACCESS_KEY=***"),
         ("--engine-arg=tokenizer=/m/tok", "--engine-arg=tokenizer=/m/tok"),
         ("hf_AbCdEfGhIjKlMnOpQrStUvWxYz01234567", "***"),
-        ("http://user:pw@host/x", "http://user:***@host/x"),
-        ("https://user:hf_AbCdEfGhIjKlMnOpQrStUvWxYz01234567@host", "https://user:***@host"),
+        ("http://user:pw@host/x", "http://***@host/x"),
+        ("https://user:hf_AbCdEfGhIjKlMnOpQrStUvWxYz01234567@host", "https://***@host"),
     ],
 )
 def test_secrets_are_hidden(word: str, shown: str):

@@ -5,12 +5,12 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
-from functools import cache
-from importlib import import_module
+from functools import cache, partial
 from typing import Any
 
 import pytest
 
+from harness.__main__ import main
 from harness.commands import COMMANDS
 from harness.config.cli import config_command
 from harness.config.run import RunConfig
@@ -21,9 +21,7 @@ from tests.docs.test_readme import FOLDERS, PAGES
 
 CONFIGS: dict[str, Any] = {"run.py": RunConfig, "mmlu.py": MMLUConfig}
 EXAMPLES = {"URL": "http://host:8000/v1", "N": "2", "S": "2", "[NAME": "chat"}  # for what a reader puts there
-WITH_PARTS = ("-m harness", "-m harness.submission")  # programs whose first word has flags of its own
-IN_PROCESS = {"__main__", *(each.module.removeprefix("harness.") for each in COMMANDS.values())}
-ENVIRONMENT = re.compile(r"[A-Z_]+=")
+WITH_PARTS = ("endpoints", "submission")  # commands whose first word has flags of its own
 
 
 def printed(text: str) -> Iterator[list[str]]:
@@ -67,7 +65,7 @@ def test_a_printed_command_is_one(page: str, printed_command: str, monkeypatch: 
     if program in CONFIGS:
         assert accepted(program, [EXAMPLES.get(word, word) for word in words], monkeypatch) != [], printed_command
     elif flags := [word.partition("=")[0] for word in words if word.startswith("--")]:
-        parts = 2 if words[0] == "endpoints" else int(program in WITH_PARTS)  # which has commands of its own
+        parts = 2 if words[0] in WITH_PARTS else int(program == "-m harness")
         known = help_of(program, " ".join(words[:parts]))
         known |= help_of("run.py", "") if words[:2] == ["endpoints", "rehearse"] else set()  # which it hands on
         assert set(flags) <= known, printed_command
@@ -90,11 +88,11 @@ def accepted(program: str, words: list[str], monkeypatch: pytest.MonkeyPatch) ->
 def help_of(program: str, part: str) -> set[str]:
     """The flags in a program's help; our commands show it in this process."""
     words = [*part.split(), "--help"]
-    name = "__main__" if program == "-m harness" else f"commands.{re.sub('-m harness.|[.]py', '', program)}"
-    if program.startswith("-m benchmarks") or name not in IN_PROCESS:
-        said = subprocess.run([sys.executable, *program.split(), *words], cwd=ROOT, capture_output=True, text=True)
+    name = "" if program == "-m harness" else program.removesuffix(".py")
+    if name in ("", *COMMANDS):
+        said = called(partial(main, name), program, *words)
     else:
-        said = called(import_module(f"harness.{name}").main, program, *words)
+        said = subprocess.run([sys.executable, *program.split(), *words], cwd=ROOT, capture_output=True, text=True)
     assert said.returncode == 0, said.stderr
     return set(re.findall(r"--[a-z][a-z-]*", said.stdout))
 

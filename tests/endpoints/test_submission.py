@@ -19,14 +19,12 @@ from hypothesis import strategies as st
 
 from harness import __main__
 from harness.common.errors import EndpointError, UsageError
-from harness.config import mlperf
 from harness.endpoints import client as official_client
-from harness.endpoints import disclosure, inference, official, rehearsal, tree
+from harness.endpoints import disclosure, official, rehearsal, tree
 from harness.endpoints.campaign import Campaign
 from harness.endpoints.official import BANDS
-from harness.results.steady_state import SteadyState
+from harness.endpoints.steady_state import SteadyState
 from harness.runs.probe import Probe
-from harness.submission import checker, description
 from tests.conftest import ROOT, called, tells
 
 # What the official client leaves of a run, as it was seen at the pinned commit; 50 requests/s for each in flight.
@@ -242,60 +240,6 @@ def test_a_client_that_never_came_to_measure_is_started_once_more(client: Path, 
     failing.write_text("#!/bin/sh\necho ERROR lost\n")
     with pytest.raises(EndpointError, match="ERROR lost"):
         official_client.run(str(failing), settings, tmp_path / "r1")
-
-
-def scenario(root: Path, client: Path, name: str, *more: str) -> "subprocess.CompletedProcess[str]":
-    return command(
-        *("-m", "harness", "endpoints", "inference", str(root / "inference"), "--scenario", name, "--target-qps", "20"),
-        *("--endpoint", "http://127.0.0.1:1/v1", "--model", "demo/model", "--client", str(client), "--seconds", "2"),
-        *("--dataset-path", str(root / "articles.json"), *more),
-    )
-
-
-@pytest.mark.slow
-def test_scenarios_of_inference_are_measured_with_its_seeds_and_built(client: Path, tmp_path: Path) -> None:
-    (tmp_path / "articles.json").write_text(json.dumps(ARTICLES))
-    for name in ("offline", "server"):
-        ended = scenario(tmp_path, client, name)
-        assert ended.returncode == 0, ended.stderr
-    seeds, patterns = mlperf.SEEDS["6.1"], {"offline": "max_throughput", "server": "poisson"}
-    for name, pattern in patterns.items():
-        given = yaml.safe_load((tmp_path / "inference" / name / "config.yaml").read_text())
-        runtime = given["settings"]["runtime"]
-        assert given["settings"]["load_pattern"] == {"type": pattern, "target_qps": 20.0}
-        assert (runtime["scheduler_random_seed"], runtime["dataloader_random_seed"]) == (
-            seeds.schedule,
-            seeds.sample_index,
-        )
-        assert runtime["n_samples_to_issue"] / 50 >= 2  # the stand-in answers 50 a second: enough for two seconds
-        assert given["type"] == ("offline" if name == "offline" else "online")
-    described = {name: "n/a" for name in description.FIELDS} | {"status": "available", "system_type": "datacenter"}
-    (tmp_path / "mine.json").write_text(json.dumps(described))
-    built = here(
-        *("-m", "harness", "endpoints", "inference-build", str(tmp_path / "inference"), "--submitter", "Demo"),
-        *("--system", str(tmp_path / "mine.json"), "--out", str(tmp_path / "sub")),
-    )
-    assert built.returncode == 0, built.stderr
-    results = tmp_path / "sub" / "open" / "Demo" / "results" / "mine" / "llama3.1-8b"
-    assert sorted(path.name for path in results.iterdir()) == ["Offline", "Server"]
-    for folder in results.iterdir():
-        (scores,) = json.loads((folder / "accuracy" / "accuracy_results.json").read_text())["accuracy_scores"]
-        assert scores["total_samples"] == len(ARTICLES) and scores["score"]["rouge1"] == pytest.approx(100)
-        assert (folder / "performance" / "result_summary.json").exists() and (folder / "measurements.json").exists()
-    assert (tmp_path / "sub" / "open" / "Demo" / "src" / "llama3.1-8b" / "run.py").exists()
-    assert checker.version_of(tmp_path / "sub") == "6.1" and len(checker.of_endpoints(tmp_path / "sub")) == 2
-    again = here(
-        *("-m", "harness", "endpoints", "inference-build", str(tmp_path / "inference"), "--submitter", "Demo"),
-        *("--system", str(tmp_path / "mine.json"), "--out", str(tmp_path / "sub")),
-    )
-    assert again.returncode == 2 and "already there" in again.stderr
-
-
-def test_what_no_scenario_of_inference_is(client: Path, tmp_path: Path) -> None:
-    (tmp_path / "articles.json").write_text(json.dumps(ARTICLES))
-    assert scenario(tmp_path, client, "offline", "--target-qps", "0").returncode == 2
-    with pytest.raises(UsageError, match=r"no scenario .*`endpoints inference`"):
-        inference.measured_in(tmp_path)
 
 
 def test_no_client_is_one_line_with_what_installs_it(tmp_path: Path) -> None:

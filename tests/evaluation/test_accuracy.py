@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rouge_score.rouge_scorer import RougeScorer
 
-from harness.commands import accuracy as command_line
+from harness.__main__ import main
 from harness.common.errors import LoadGenError
 from harness.config import mlperf
 from harness.evaluation import accuracy
@@ -195,7 +195,7 @@ def test_foreign_logs_get_the_accuracy_txt_of_a_submission(
     tokenizer = AutoTokenizer.from_pretrained(ROOT / "demo" / "model")
     tokens = [tokenizer.encode(text, add_special_tokens=False) for text in REFERENCES]
     log = written(tmp_path, [entry(index, ids, 8) for index, ids in enumerate(tokens)])
-    command = [sys.executable, "-m", "harness.accuracy", str(log), str(ROOT / "demo" / "cnn_eval.json")]
+    command = [sys.executable, "-m", "harness", "accuracy", str(log), str(ROOT / "demo" / "cnn_eval.json")]
     done = subprocess.run(
         [*command, "--model", "demo", "--dtype", "int64"], cwd=ROOT, capture_output=True, text=True, check=True
     )
@@ -205,9 +205,9 @@ def test_foreign_logs_get_the_accuracy_txt_of_a_submission(
     scores = "{'rouge1': '100.0', 'rouge2': '100.0', 'rougeL': '100.0', 'rougeLsum': '100.0', "
     assert scores + f"'gen_len': {characters}, 'gen_num': 256}}" in text
     assert len(text.splitlines()[-1].removeprefix("hash=")) == 64
-    monkeypatch.setattr(sys, "argv", [*command[2:], "--model", "demo"])
+    monkeypatch.setattr(sys, "argv", [*command[3:], "--model", "demo"])
     with pytest.raises(SystemExit) as end:
-        command_line.main()
+        main("accuracy")
     wrong = capsys.readouterr()
     assert end.value.code == 0 or wrong.err.startswith("error:")
     assert "'rouge1': '100.0'" not in wrong.out  # int64 read as int32: ids and zeros

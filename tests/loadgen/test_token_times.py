@@ -146,15 +146,6 @@ def test_numbers_that_no_test_can_have(change: dict[str, Any], words: tuple[str,
     assert tells(next(performance.impossible(Performance.model_validate(data), lasts=True)), *words)
 
 
-def test_a_metric_that_falls_is_not_impossible(tmp_path: Path) -> None:
-    summary: Summary = made.rendered(tmp_path / "run", scenario="server", server_target_qps=8.0)
-    assert summary.run.performance
-    falls = {"status": "windowable", "verdict": "drifting down", "super_passes": 9, "drifts": {"tpot_p50": -0.2}}
-    steady = {"seconds": 9.0, "share_percent": 90.0, "tokens_per_sec": 10.0, "trend": 1.2, "by_rule": falls}
-    test = Performance.model_validate(summary.run.performance.model_dump() | {"steady": steady})
-    assert list(performance.impossible(test, lasts=True)) == []
-
-
 def test_a_log_with_impossible_numbers_is_refused(tmp_path: Path) -> None:
     folder = made.run(tmp_path / "run", scenario="server", server_target_qps=8.0)
     log = folder / "Performance" / "mlperf_log_detail.txt"

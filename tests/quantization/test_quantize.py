@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from harness.commands import quantize as command_line
+from harness.__main__ import main
 from harness.common import files
 from harness.common.errors import BAD_INPUT, UsageError
 from harness.common.paths import ROOT
@@ -50,7 +50,7 @@ def refusal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
     def line(*words: str | Path) -> str:
         with pytest.raises(SystemExit) as end:
             monkeypatch.setattr(sys, "argv", ["quantize", *map(str, words)])
-            command_line.main()
+            main("quantize")
         lines = capsys.readouterr().err.splitlines()
         assert (end.value.code, len(lines)) == (BAD_INPUT, 1), lines
         return lines[0]
@@ -148,7 +148,7 @@ def folder(installed: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     """The demo, quantized but for the weights."""
     monkeypatch.setattr(quantize, "compress", fake_compress)
     monkeypatch.setattr(quantize, "version", lambda name: "1.0")
-    done = called(command_line.main, "quantize", "--model", "demo", "--out", str(tmp_path / "fp8"), "--samples", "16")
+    done = called("quantize", "quantize", "--model", "demo", "--out", str(tmp_path / "fp8"), "--samples", "16")
     assert done.returncode == 0, done.stderr
     return tmp_path / "fp8"
 

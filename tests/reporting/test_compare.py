@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from harness.commands import report as command
 from harness.common.errors import UsageError
 from harness.reporting import compare, compare_page
 from harness.reporting import report as rendering
@@ -16,7 +15,7 @@ from tests.conftest import called, tells
 
 
 def report(*arguments: str | Path) -> "subprocess.CompletedProcess[str]":
-    return called(command.main, "report.py", *map(str, arguments))
+    return called("report", "report.py", *map(str, arguments))
 
 
 def both(folder: Path, **changed: Any) -> list[compare.ComparedRun]:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from harness.commands import report as command
 from harness.common import files
 from harness.common.errors import UsageError
 from harness.common.schema import SCHEMA
@@ -90,7 +89,7 @@ def test_a_run_interrupted_in_its_performance_test_has_an_accuracy_to_show(cut: 
     else:
         log.unlink()
     RunFolder(folder.parent, folder.name).set_status("interrupted", "interrupted")
-    done = called(command.main, "report.py", str(folder))
+    done = called("report", "report.py", str(folder))
     assert done.returncode == 0, done.stderr
     page = (folder / "report.md").read_text()
     assert f"**Accuracy: {kept.verdict}**" in page and "interrupted" in page
@@ -101,7 +100,7 @@ def test_a_run_interrupted_in_its_performance_test_has_an_accuracy_to_show(cut: 
 def test_a_compliance_test_that_was_cut_off_has_no_verdict(asked: str, tmp_path: Path) -> None:
     folder = made.run(tmp_path / "run", compliance=asked)
     RunFolder(folder.parent, folder.name).set_status("failed", "the engine ended")
-    assert called(command.main, "report.py", str(folder)).returncode == 0
+    assert called("report", "report.py", str(folder)).returncode == 0
     page = (folder / "report.md").read_text()
     assert ("**TEST06: no verdict**" in page) == (asked == "test06")
 

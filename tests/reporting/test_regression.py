@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from harness.commands import report as command
 from harness.common import files
 from harness.common.errors import UsageError
 from harness.reporting import compare, compare_page, compare_plot, regression
@@ -174,7 +173,7 @@ def test_a_condition_that_is_none_is_refused(text: str, why: str) -> None:
 
 
 def report(*words: object) -> "subprocess.CompletedProcess[str]":
-    return called(command.main, "report.py", *map(str, words))
+    return called("report", "report.py", *map(str, words))
 
 
 def test_the_exit_code_says_it(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 from rich.console import Console
 
-from harness.commands import report as command
+from harness.__main__ import main
 from harness.common import files
 from harness.common.errors import UsageError
 from harness.common.schema import SCHEMA, gpu_names
@@ -37,7 +37,7 @@ ACCURACY = {
 
 
 def test_the_schema_is_that_of_the_models() -> None:
-    assert SCHEMA_FILE.read_text() == schema(), "stale: python -m harness.summary writes it"
+    assert SCHEMA_FILE.read_text() == schema(), "stale: python -m docs.summary_schema writes it"
 
 
 def test_the_keys_that_people_read(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_a_damaged_file_is_named_and_so_is_its_fault(tmp_path: Path, name: str, 
     run = made.run(tmp_path / "run")
     (run / name).parent.mkdir(parents=True, exist_ok=True)
     (run / name).write_text(text)
-    done = called(command.main, "report.py", str(run))
+    done = called("report", "report.py", str(run))
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
     assert message in done.stderr
     assert not (run / "report.md").exists()
@@ -179,7 +179,7 @@ def test_our_own_mistakes_are_not_called_a_damaged_run(tmp_path: Path, monkeypat
     monkeypatch.setattr(rendering, "summarize", lambda *_: {}["ours"])
     monkeypatch.setattr(sys, "argv", ["report.py", str(run)])
     with pytest.raises(KeyError):
-        command.main()
+        main("report")
 
 
 def test_a_newer_format_is_refused_by_its_number(tmp_path: Path) -> None:

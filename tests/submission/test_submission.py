@@ -14,6 +14,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from harness import __main__
 from harness.commands import submission as command_line
 from harness.common.errors import UsageError
 from harness.common.system import System
@@ -74,7 +75,7 @@ def system(tmp_path: Path) -> Path:
 
 
 def submission(*words: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "harness.submission", *map(str, words)]
+    command = [sys.executable, "-m", "harness", "submission", *map(str, words)]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
 
 
@@ -97,7 +98,7 @@ def forget() -> None:
 def build(out: Path, system: Path, runs: Sequence[Path], division: str = "open") -> subprocess.CompletedProcess[str]:
     flags = ["--submitter", "Demo", "--system", system, "--division", division, "--out", out]
     with demo_as_real():
-        return called(command_line.main, "submission", "build", "--runs", *map(str, runs), *map(str, flags))
+        return called("submission", "submission", "build", "--runs", *map(str, runs), *map(str, flags))
 
 
 def of_version(run: Path, version: str, target: Path) -> Path:
@@ -674,12 +675,12 @@ def test_a_bug_of_ours_is_not_called_a_damaged_run(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(command_line.checker, "version_of", Mock(side_effect=KeyError("a bug")))
     monkeypatch.setattr(sys, "argv", ["submission", "check", str(tmp_path)])
     with pytest.raises(KeyError, match="a bug"):
-        command_line.main()
+        __main__.main("submission")
 
 
 def test_a_reader_that_stops_early_is_no_error(offline: Finished, system: Path, tmp_path: Path) -> None:
     flags = ["--submitter", "Demo", "--system", system, "--division", "open", "--out", tmp_path / "out"]
-    command = [sys.executable, "-u", "-m", "harness.submission", "build", "--runs", offline.folder, *flags]
+    command = [sys.executable, "-u", "-m", "harness", "submission", "build", "--runs", offline.folder, *flags]
     with subprocess.Popen(
         list(map(str, command)), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:

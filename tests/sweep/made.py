@@ -2,14 +2,12 @@
 
 from pathlib import Path
 
-from harness.common import system
 from harness.sweep import file as sweep_file
 from harness.sweep import report as sweep_report
 from harness.sweep.experiment import ExperimentOutcome, ExperimentRecord
 from harness.sweep.file import BASELINE, Experiment, Sweep
 
 SHORT = "baseline:\n  set: {model: demo, total_sample_count: 16, mode: performance, min_duration: 0.5}\n"
-H200 = [system.GPU("NVIDIA H200", 141 * 2**30)]
 
 
 def written(folder: Path, text: str, name: str = "mine.yaml") -> Path:

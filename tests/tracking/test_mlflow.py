@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
-from harness.commands import mlflow as command_line
+from harness.__main__ import main
 from harness.common.files import write_json
 from harness.common.paths import ROOT
 from harness.sweep.experiment import ExperimentRecord, outcome
@@ -33,7 +33,7 @@ def folder(offline: Finished, tmp_path: Path) -> Path:
 
 
 def words(folder: Path, results_dir: Path) -> list[str]:
-    return ["harness.tracking", str(folder), "--results-dir", str(results_dir)]
+    return ["mlflow", str(folder), "--results-dir", str(results_dir)]
 
 
 Send = Callable[[Path, Path], tuple[int, str]]
@@ -41,12 +41,12 @@ Send = Callable[[Path, Path], tuple[int, str]]
 
 @pytest.fixture
 def send(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Send:
-    """`python -m harness.tracking` in this process, which has imported MLflow: exit code, what it says of errors."""
+    """`python -m harness mlflow` in this process, which has imported MLflow: exit code, what it says of errors."""
 
     def sent(folder: Path, results_dir: Path) -> tuple[int, str]:
         monkeypatch.setattr(sys, "argv", words(folder, results_dir))
         try:
-            code: Any = command_line.main()
+            code: Any = main("mlflow")
         except SystemExit as ended:
             code = ended.code
         return code, capsys.readouterr().err
@@ -179,7 +179,7 @@ def test_a_server_that_is_away(
     assert time.monotonic() - begin < 60
     said = capsys.readouterr().out
     assert "not sent" in said
-    assert f"python -m harness.tracking {folder}" in said
+    assert f"python -m harness mlflow {folder}" in said
     assert "hush" not in said
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
     assert send(folder, folder.parent)[0] == 0  # and later, to a store that is there

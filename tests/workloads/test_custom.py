@@ -23,8 +23,6 @@ from harness.engines.protocol import Sampling
 from harness.loadgen.target_rate import known_offline
 from harness.reporting import compare, compare_page
 from harness.reporting import report as rendering
-from harness.results import endpoint_overhead as beside
-from harness.results.history import History
 from harness.runs.folder import RunFolder
 from harness.runs.records import Spread
 from harness.workloads import custom as workload_samples
@@ -407,24 +405,6 @@ def test_two_workloads_are_not_compared(tokenizer: Any, tmp_path: Path) -> None:
     assert a.speed and b.speed
     assert a.speed.differences(b.speed) == "other work (--workload)"
     assert "| workload | chat | code |" in compare_page.page([a, b])
-
-
-def test_an_endpoint_run_stands_beside_the_same_workload_alone(tokenizer: Any, tmp_path: Path) -> None:
-    chat = rendered(tmp_path / "chat", tokenizer, config())
-    line = History.model_validate(rendering.history_line(chat) | {"run": "r"})
-    endpoint = ("http://h:1/v1",)
-    assert beside.alike(plan(config(endpoint=endpoint), tokenizer), line)
-    assert not beside.alike(plan(config("code", endpoint=endpoint), tokenizer), line)
-    assert not beside.alike(resolve(config("summarization", endpoint=endpoint, total_sample_count=40), [], 0), line)
-
-
-def test_batches_of_another_size_are_no_comparison(tokenizer: Any) -> None:
-    eight = resolve(config("summarization", scenario="multistream", endpoint=("http://h:1/v1",)), [], 0)
-    known = {"run": "r", "model": "demo", "category": "datacenter", "scenario": "multistream", "valid": True}
-    known |= {"setup": {"backend": "vllm"}}
-    assert beside.alike(eight, History(**known, work=eight.work))
-    assert not beside.alike(eight, History(**known, work=eight.work | {"samples_per_query": 1}))
-    assert not beside.alike(eight, History(**known))
 
 
 @given(st.lists(st.integers(0, 5000), min_size=1, max_size=300))

@@ -28,6 +28,13 @@ def config(**flags: Any) -> RunConfig:
     return RunConfig(**{"model": "demo", "backend": "echo", "mode": "performance", **flags})
 
 
+def profile(folder: Path, **keys: object) -> str:
+    """The path of a profile with these keys, answers of 8 tokens."""
+    path = folder / "profile.yaml"
+    path.write_text("".join(f"{name}: {value}\n" for name, value in ({"output_len": 8} | keys).items()))
+    return str(path)
+
+
 def load(tokenizer: Any, **flags: Any) -> Any:
     asked = config(**flags)
     library = custom.load(asked, tokenizer)
@@ -36,18 +43,17 @@ def load(tokenizer: Any, **flags: Any) -> Any:
     return library
 
 
-def test_prompts_begin_with_one_of_the_prefixes(tokenizer: Any) -> None:
-    found = load(
-        tokenizer, input_len="32", output_len="8", prefix_len=100, prefixes=3, total_sample_count=60, concurrency=4
-    )
+def test_prompts_begin_with_one_of_the_prefixes(tokenizer: Any, tmp_path: Path) -> None:
+    path = profile(tmp_path, input_len=32, prefix_len=100, prefixes=3)
+    found = load(tokenizer, workload=path, total_sample_count=60, concurrency=4)
     heads = Counter(tuple(prompt[:100]) for prompt in found.prompts)
     assert len(heads) == 3 and {len(prompt) for prompt in found.prompts} == {132}
     assert len({tuple(prompt[100:]) for prompt in found.prompts}) == 60
     assert "one of 3 beginnings of 100 tokens" in found.request_set.about
 
 
-def test_a_turn_begins_with_the_turns_before_it(tokenizer: Any) -> None:
-    found = load(tokenizer, input_len="20", output_len="8", turns=4, total_sample_count=12, concurrency=2)
+def test_a_turn_begins_with_the_turns_before_it(tokenizer: Any, tmp_path: Path) -> None:
+    found = load(tokenizer, workload=profile(tmp_path, input_len=20, turns=4), total_sample_count=12, concurrency=2)
     assert found.conversations == [0] * 4 + [1] * 4 + [2] * 4
     for number in range(12):
         turn = number % 4
@@ -79,19 +85,23 @@ def test_lengths_keep_their_bounds(tokenizer: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("keys", "flags", "said"),
     [
-        ({"prefix_len": 64}, "--prefix-len is for random prompts"),
-        ({"input_len": "8", "output_len": "8", "prefixes": 4}, "prefixes: .*--prefix-len"),
-        ({"input_len": "8", "output_len": "8", "turns": 0}, "--turns takes"),
-        ({"input_len": "8", "output_len": "8", "turns": 2, "scenario": "server"}, "they take --concurrency or"),
-        ({"prompt_column": "q"}, "--prompt-column .*--workload"),
+        ({"prefixes": 4}, {}, "prefixes needs prefix_len"),
+        ({"turns": 0}, {}, "profile.yaml: turns takes"),
+        ({"prefix_len": "many"}, {}, "profile.yaml: prefix_len takes"),
+        ({"turns": 2}, {"scenario": "server"}, "turns need --concurrency or"),
+        (None, {"salt": "start"}, "--salt needs"),
+        (None, {"prompt_column": "q"}, "--prompt-column .*--workload"),
     ],
     ids=str,
 )
-def test_what_does_not_go_together(tokenizer: Any, flags: dict[str, Any], said: str) -> None:
+def test_what_does_not_go_together(
+    tokenizer: Any, tmp_path: Path, keys: dict[str, Any] | None, flags: dict[str, Any], said: str
+) -> None:
+    asked = {"workload": profile(tmp_path, input_len=8, **keys)} if keys else {}
     with pytest.raises(UsageError, match=said):
-        load(tokenizer, **flags)
+        load(tokenizer, **asked, **flags)
 
 
 def test_the_long_profiles_have_the_lengths_of_what_they_imitate(tokenizer: Any) -> None:
@@ -171,7 +181,7 @@ def test_a_data_set_as_datasets_reads_it(tokenizer: Any, tmp_path: Path) -> None
 @pytest.mark.slow
 def test_a_run_asks_turns_in_their_order(tmp_path: Path) -> None:
     flags = ("--model", "demo", "--backend", "echo", "--mode", "performance", "--concurrency", "3")
-    flags += ("--input-len", "20", "--output-len", "8", "--turns", "4", "--total-sample-count", "48")
+    flags += ("--workload", profile(tmp_path, input_len=20, turns=4), "--total-sample-count", "48")
     done = ended("run.py", *flags, "--salt", "start", "--min-duration", "1", "--results-dir", tmp_path / "results")
     assert done.returncode == 0, done.stderr
     table = (tmp_path / "results" / "latest" / "Performance" / "requests.csv").read_text().splitlines()

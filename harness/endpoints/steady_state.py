@@ -18,7 +18,6 @@ from harness.common.schema import Model
 from harness.loadgen.request_times import per_token, spread
 from harness.loadgen.trace import Sample
 
-LEAST_S, MORE_S, FEW = 600.0, 1200.0, 32  # section 6.2: the window's issue time up to FEW in flight, and above
 LEAST = 4  # super-passes of a window: MIN_TREND_N of the rules, below which a trend means nothing
 MOST = 64  # super-passes of a test: more tell no more, and a small set would have thousands
 BAND = 0.1  # of the steady TPOT p50; super-passes at the start that are further off are the ramp
@@ -113,11 +112,6 @@ def found(samples: Sequence[Sample], counts: Sequence[int], size: int, least: fl
         drifts=tail,
         **percentiles(chosen, tokens),
     )
-
-
-def least_s(concurrency: int) -> float:
-    """The issue time that a window has to span."""
-    return LEAST_S if concurrency <= FEW else MORE_S
 
 
 def super_passes(samples: Sequence[Sample], counts: Sequence[int], size: int) -> list[SuperPass]:

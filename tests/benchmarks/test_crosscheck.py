@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from harness.commands import crosscheck
-from harness.commands.crosscheck import TOOLS, CrosscheckLoad, Figures, Tool
+from benchmarks import crosscheck
+from benchmarks.crosscheck import TOOLS, CrosscheckLoad, Figures, Tool
 from harness.common.errors import EndpointError
 from harness.config.run import RunConfig
 

@@ -1,8 +1,5 @@
-"""The same server under the same load by several tools: `llama31-mlperf crosscheck --endpoint URL --concurrency 4`."""
+"""The same server under the same load by several tools: `python -m benchmarks.crosscheck --endpoint URL`."""
 
-import harness.common.environment  # noqa: F401
-
-# isort: split
 import importlib.util
 import json
 import os
@@ -12,7 +9,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 import yaml
@@ -235,13 +232,6 @@ def crosscheck(
     return DONE
 
 
-command = make_command(crosscheck)
-
-
-def main() -> NoReturn:
-    start(command)
-
-
 def write_prompts(load: CrosscheckLoad) -> None:
     tokenizer = checkpoint.load_tokenizer(load.config)
     library = cnn_dailymail.load(load.config, tokenizer, load.requests)
@@ -283,3 +273,7 @@ def page(found: list[tuple[Tool, Figures]]) -> str:
     lines += [f"| {label} | " + " | ".join(number(of(each)) for _, each in found) + " |" for label, of in rows]
     lines += ["", "| tool | TTFT | TPOT | tokens |", "|---|---|---|---|"]
     return "\n".join(lines + [f"| {tool.name} | {tool.ttft} | {tool.tpot} | {tool.tokens} |" for tool, _ in found])
+
+
+if __name__ == "__main__":
+    start(make_command(crosscheck))

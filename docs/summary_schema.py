@@ -1,0 +1,6 @@
+"""`python -m docs.summary_schema` writes the JSON schema of summary.json (harness.results.summary)."""
+
+from harness.results.summary import SCHEMA_FILE, schema
+
+if __name__ == "__main__":
+    SCHEMA_FILE.write_text(schema())
