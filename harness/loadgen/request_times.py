@@ -7,9 +7,10 @@ also when each was due, from which its latencies count, as LoadGen's do in Serve
 """
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from harness.common.files import read, read_columns
 from harness.loadgen import failures
@@ -37,21 +38,19 @@ class SteadyPart:
         return self.end_s - self.begin_s
 
 
-def write(
-    folder: Path,
-    rows: Sequence[tuple[int, int, int, float, float, float]],
-    due: Sequence[float] = (),
-    first_tokens: Sequence[int] = (),
-) -> None:
-    """Keeps `COLUMNS` of each request, in the order of issue, how many tokens came with its first, and when it was
-    `due`, if there was such a time; times by any one clock, in seconds."""
+Row = tuple[int, int, int, float, float, float]
+
+
+def write(folder: Path, rows: Sequence[Row], due: Sequence[float] = (), first: Mapping[int, int] | None = None) -> None:
+    """Keeps `COLUMNS` of each request, in the order of issue; how many tokens came `first`, where more than one might;
+    and when each was `due`, if there was such a time; times by any one clock, in seconds."""
     begin = min(due or [request[3] for request in rows], default=0.0)
     with (folder / REQUESTS).open("w", newline="") as file:
         table = csv.writer(file)
         table.writerow([*COLUMNS, FIRST, *([DUE] if due else [])])
-        for request, first, *more in zip(rows, first_tokens or [1] * len(rows), *([due] if due else []), strict=True):
-            times = [f"{time - begin:.6f}" for time in (*request[3:], *more)]
-            table.writerow([*request[:3], *times[:3], first, *times[3:]])
+        for place, request in enumerate(rows):
+            times = [f"{time - begin:.6f}" for time in (*request[3:], *due[place : place + 1])]
+            table.writerow([*request[:3], *times[:3], (first or {}).get(place, 1), *times[3:]])
 
 
 def samples(folder: Path) -> list[Sample]:
@@ -129,18 +128,20 @@ def without_ramps(
     part = steady(found, counts, at_once)
     if part is None:
         return result, None
+    times = part_times(found, counts, part)
+    return replace(result, tokens_per_sec=part.tokens_per_sec, **times) if times else result, part.trend
+
+
+def part_times(found: Sequence[Sample], counts: Sequence[int], part: SteadyPart) -> dict[str, Any]:
+    """Latency, TTFT and TPOT of the requests that were sent and answered in a part of a test; empty without any."""
     chosen, tokens = within(found, counts, part)
-    each = per_token(chosen, tokens)
     if not chosen:
-        return result, part.trend
-    steadied = replace(
-        result,
-        tokens_per_sec=part.tokens_per_sec,
-        latency_ms=spread([sample.latency_ms for sample in chosen]),
-        ttft_ms=spread([sample.ttft_ms or 0.0 for sample in chosen]),
-        tpot_ms=spread(each),
-    )
-    return steadied, part.trend
+        return {}
+    return {
+        "latency_ms": spread([sample.latency_ms for sample in chosen]),
+        "ttft_ms": spread([sample.ttft_ms or 0.0 for sample in chosen]),
+        "tpot_ms": spread(per_token(chosen, tokens)),
+    }
 
 
 def per_token(found: Sequence[Sample], counts: Sequence[int]) -> list[float]:

@@ -139,7 +139,7 @@ class LoadGenSession:
         recorded = recorder.recording(
             folder / "machine.csv", plan.config.extra_metrics, self.engine.prometheus_metrics, gpus
         )
-        before, exposed = recorder.joules(gpus), self.exposed(plan)
+        before, exposed = recorder.joules(gpus), self.engine.prometheus_metrics()
         with recorded, self.background_load(plan) as load:
             loaded = driver.run_test(mode, settings, tested, plan.samples, folder, watch)
         for warning in load.warnings:
@@ -153,8 +153,9 @@ class LoadGenSession:
         lengths = [len(self.library.prompts[index]) for index in tested.indices]
         server = None
         if plan.config.endpoint:
-            sent, cached = sum(map(lengths.__getitem__, tested.delivered)), prometheus.cached_percent
-            server = ServerUse.of(tested.delivered.values(), sent, cached(exposed, self.exposed(plan)))
+            cached = prometheus.cached_percent(exposed, self.engine.prometheus_metrics())
+            sent = sum(lengths[place] for place in tested.delivered)
+            server = ServerUse.of(tested.delivered.values(), sent, cached)
             files.write_json(folder / "server.json", server.model_dump())
             for said in server.disagreements:
                 self.display.say(said, style="yellow")
@@ -166,7 +167,7 @@ class LoadGenSession:
         if isinstance(tested, sut.TimedSUT):
             times = (tested.issued_at, tested.first_token_at, tested.completed_at)
             rows = list(zip(tested.indices, lengths, tested.new_tokens, *times, strict=True))
-            first = [tested.first_tokens.get(place, 1) for place in range(len(rows))]
+            first = {place: delivery.first_tokens for place, delivery in tested.delivered.items()}
             request_times.write(folder, rows, tested.due_at, first)
         if rated:
             due = tested.due_at if isinstance(tested, sut.TimedSUT) else ()
@@ -178,10 +179,6 @@ class LoadGenSession:
         """The samples for the next test or trial, salted as for no other; behind an endpoint, whose cache cannot be
         emptied from here, random prompts are new ones, too."""
         return self.library.of_test(f"{self.run} {next(self.tests)}", redraw=bool(plan.config.endpoint))
-
-    def exposed(self, plan: Plan) -> list[str]:
-        """The metrics of servers now; nothing of an engine in this process."""
-        return self.engine.prometheus_metrics() if plan.config.endpoint else []
 
     def background_load(self, plan: Plan) -> AbstractContextManager[BackgroundLoad]:
         """Watches what other programs use; behind an endpoint, whether the client itself is what is slow."""

@@ -78,7 +78,6 @@ class SUT:
     def __post_init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps only weak references
         self._issues: Counter[int] = Counter()  # of each sample so far
-        self._answered: defaultdict[int, asyncio.Event] = defaultdict(asyncio.Event)  # by sample
 
     def _finished(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
@@ -213,7 +212,6 @@ class TimedSUT(SUT):
     it is sent here, `first_token_at` when its first token is there, `due_at` when it should have been sent."""
 
     first_token_at: list[float] = field(default_factory=list)
-    first_tokens: dict[int, int] = field(default_factory=dict)  # how many came with it, by place
     due_at: list[float] = field(default_factory=list)
 
     def start(self, queries: list[Query]) -> None:
@@ -231,13 +229,10 @@ class TimedSUT(SUT):
         async for new in self.engine.stream(*self.request(query)):
             if not tokens and new:
                 self.first_token_at[query.order] = time.perf_counter()
-                self.first_tokens[query.order] = len(new)
                 self.counters.started += 1
                 self.counters.first_token_s += self.first_token_at[query.order] - begin
             tokens.extend(new)
         self.complete(query, tokens)
-        if query.order in self.delivered:
-            self.first_tokens[query.order] = self.delivered[query.order].first_tokens
 
     def talks(self, queries: Sequence[Query]) -> list[list[Query]]:
         """Requests that follow one another: the turns of a conversation in their order; else each query alone."""
@@ -293,14 +288,15 @@ class ScheduledSUT(TimedSUT):
     schedule: Sequence[float] = ()
     by_sample: bool = False
     parents: Sequence[int | None] | None = None  # of each sample, the one whose answer it waits for; then it is due
+    answered: defaultdict[int, asyncio.Event] = field(default_factory=lambda: defaultdict(asyncio.Event))  # by sample
 
     async def attempt(self, query: Query) -> None:
         parent = self.parents[query.index] if self.parents and self.timed else None
-        if parent is not None and not self._answered[parent].is_set():
-            await self._answered[parent].wait()
+        if parent is not None and not self.answered[parent].is_set():
+            await self.answered[parent].wait()
             self.due_at[query.order] = time.perf_counter()
         await super().attempt(query)
-        self._answered[query.index].set()
+        self.answered[query.index].set()
 
     def begin(self, queries: list[Query]) -> None:
         if not self.timed:  # the speed does not count
@@ -344,9 +340,7 @@ def create(engine: Engine, prompts: list[list[int]], plan: Plan) -> SUT:
         replay = plan.request_set.replay if plan.request_set else None
         return ScheduledSUT(engine, prompts, schedule=plan.schedule, by_sample=bool(replay and replay.each_its_own))
     if config.scenario_rules.capped:
-        return CappedSUT(
-            *(engine, prompts), at_once=plan.concurrency, least=plan.min_queries, least_s=plan.min_duration_s
-        )
+        return CappedSUT(engine, prompts, at_once=plan.concurrency, least_s=plan.min_duration_s, least=plan.min_queries)
     if config.scenario_rules.streaming:
         return StreamingSUT(engine, prompts)
     return BatchSUT(engine, prompts, batch_size=config.batch_size, sort_by_length=config.sort_by_length)

@@ -43,10 +43,8 @@ def bounds(test: Performance, limits: Mapping[str, str]) -> list[str]:
     if not test.usage:
         return ["What bounds it was not recorded: --extra-metrics records once a second what engine and machine do."]
     if not test.ran_out:
-        seen, unseen = (
-            ", ".join(name for name, shown in limits.items() if (shown in test.usage) == known)
-            for known in (True, False)
-        )
+        shown = [name for name, quantity in limits.items() if quantity in test.usage]
+        seen, unseen = ", ".join(shown), ", ".join(name for name in limits if name not in shown)
         if unseen:
             return [f"Not saturated in the performance test: {seen or 'none of the rest'}. Not known: {unseen}."]
         why = "the load, or work between the steps, set the speed"

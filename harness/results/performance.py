@@ -46,8 +46,9 @@ def read(folder: Path, facts: RunFacts) -> Performance:
     shares = near_peak(facts, prompts, new, log.duration_s)
     total = read_in + log.tokens_per_sec if read_in and log.tokens_per_sec else None
     server = files.read(folder / SERVER, ServerUse) if (folder / SERVER).exists() else None
-    buffered = server is not None and server.buffered
-    kept = None if buffered else slo_attainment(folder, every, limits)
+    kept, part = slo_attainment(folder, every, limits), steady(folder, facts, every, log.duration_s)
+    if server and server.buffered:  # what its users see is not known
+        kept, part = None, part and part.model_copy(update={"tokens_per_sec_per_user": None})
     sent = len(every) / len(new) if new else 1.0  # requests for each that was answered
     found = Performance(
         scenario=plan.config.scenario,
@@ -86,7 +87,7 @@ def read(folder: Path, facts: RunFacts) -> Performance:
         disagreements=server.disagreements if server else [],
         **used.model_dump(),
         concurrency=plan.concurrency,
-        steady=steady(folder, facts, every, log.duration_s, buffered),
+        steady=part,
         slo_attainment=kept,
         goodput=log.samples_per_sec * sent * kept / 100 if kept is not None and log.samples_per_sec else None,
         requests_in_flight=log.samples_per_sec * log.mean_sample_latency_ms / 1000
@@ -154,11 +155,8 @@ def slo_attainment(folder: Path, tokens: Sequence[int], limits: mlperf.Limits | 
     return 100 * kept / len(samples)
 
 
-def steady(
-    folder: Path, facts: RunFacts, tokens: Sequence[int], seconds: float | None, buffered: bool = False
-) -> Steady | None:
-    """What a test came to without its ramps; None of a scenario that sends by time, or one query after the other.
-    `buffered`: what its TPOT would say of a user's tokens is left out."""
+def steady(folder: Path, facts: RunFacts, tokens: Sequence[int], seconds: float | None) -> Steady | None:
+    """What a test came to without its ramps; None of a scenario that sends by time, or one query after the other."""
     scenario, at_once = facts.plan.config.scenario_rules, facts.plan.concurrency or facts.concurrency
     if (
         scenario.reported
@@ -181,16 +179,9 @@ def steady(
     )
     if not scenario.capped:
         return found
-    chosen, counts = request_times.within(samples, tokens, part)
-    spread, each = request_times.spread, request_times.spread(request_times.per_token(chosen, counts))
-    return found.model_copy(
-        update={
-            "latency_ms": spread([sample.latency_ms for sample in chosen]),
-            "ttft_ms": spread([sample.ttft_ms or 0.0 for sample in chosen]),
-            "tpot_ms": each,
-            "tokens_per_sec_per_user": 1000 / each.p90 if each and each.p90 and not buffered else None,
-        }
-    )
+    times = request_times.part_times(samples, tokens, part)
+    each = times.get("tpot_ms")
+    return found.model_copy(update=times | {"tokens_per_sec_per_user": 1000 / each.p90 if each and each.p90 else None})
 
 
 def near_peak(

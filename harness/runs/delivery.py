@@ -26,34 +26,34 @@ class Delivery:
 
     @property
     def bundled(self) -> bool:
-        """Whether its times are a buffer's: messages for fewer than half of the tokens, or half of them in the first."""
+        """Whether it came in fewer than half as many messages as tokens, or half of it at once."""
         together = self.first_tokens > 1 and 2 * self.first_tokens >= self.tokens
         return self.messages > 0 and (2 * self.messages < self.tokens or together)
 
 
 class ServerUse(Model):
-    """server.json: a test's answers by their servers' own counts and by this program's. Sums; null where an answer came
-    without such a count."""
+    """server.json: a test's answers by their servers' own counts, null where an answer came without, and by ours. Sums.
+
+    `sent_tokens` are those of the prompts, `client_tokens` those of the answers as this client counts them, `tokens`
+    those of the result; `messages` those that held tokens, and `first_tokens` what the first ones held; `bundled` the
+    answers that came in bursts.
+    """
 
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
     """Of the prompt tokens, those that were not computed again."""
     output_tokens: int | None = None
-    sent_tokens: int = 0
-    """Of the prompts, as this program encoded them."""
-    client_tokens: int = 0
-    """Output tokens as this client counts them: the ids that came, or the text encoded with the model's tokenizer."""
-    tokens: int = 0
-    """Output tokens of the result: by `usage` where text came, else this client's."""
-    answers: int = 0
-    messages: int = 0
-    """That held tokens, as they were read from connections."""
-    first_tokens: int = 0
-    """In the first message of each answer."""
-    bundled: int = 0
-    """Streamed answers with fewer than half as many messages as tokens, or half of their tokens in the first."""
     cache_hit_percent: float | None = None
     """Prompt tokens from the servers' prefix caches, by their own metrics before and after the test."""
+    answers: int = 0
+    uncounted: int = 0
+    """Answers without `usage` where others had one."""
+    sent_tokens: int = 0
+    client_tokens: int = 0
+    tokens: int = 0
+    messages: int = 0
+    first_tokens: int = 0
+    bundled: int = 0
 
     @classmethod
     def of(cls, found: Collection[Delivery], sent_tokens: int = 0, cache_hit_percent: float | None = None) -> Self:
@@ -61,9 +61,10 @@ class ServerUse(Model):
         told = sum((each.usage for each in found), Counter[str]())
         whole, with_cached = (told[name] == len(found) for name in ("answers", "answers_with_cached"))
         return cls(
-            prompt_tokens=told["prompt_tokens"] if whole else None,
+            prompt_tokens=told.get("prompt_tokens") if whole else None,
             cached_tokens=told["cached_tokens"] if with_cached else None,
-            output_tokens=told["output_tokens"] if whole else None,
+            output_tokens=told.get("output_tokens") if whole else None,
+            uncounted=len(found) - told["answers"] if told["answers"] else 0,
             answers=len(found),
             sent_tokens=sent_tokens,
             cache_hit_percent=cache_hit_percent,
@@ -91,6 +92,10 @@ class ServerUse(Model):
             apart = f"{came / each:.4g} are counted here ({100 * (came - counted) / max(1, counted):+.3g} %)"
             by = "by `usage`" if self.tokens == counted else "by what came"
             found.append(f"`usage` has {counted / each:.4g} tokens an answer, {apart}: the result is {by}")
+        if self.uncounted and self.tokens != came:
+            found.append(
+                f"{self.uncounted:,} of {self.answers:,} answers had no `usage`: their text was counted instead"
+            )
         if self.prompt_tokens is not None and self.prompt_tokens < (1 - SAME_COUNT) * self.sent_tokens:
             read = f"{100 * self.prompt_tokens / self.sent_tokens:.3g} % of the prompt tokens that were sent"
             found.append(f"by `usage` the server read {read}: does it cut prompts?")
