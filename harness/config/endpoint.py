@@ -71,11 +71,11 @@ def checked(addresses: Sequence[str], name: str = "--endpoint") -> tuple[str, ..
     return cleaned
 
 
-def below(address: str, path: str, beside: bool = False) -> str:
-    """The address of a path below another, whose query it keeps; of a page `beside` the API, below the server's own."""
+def below(address: str, path: str, outside: bool = False) -> str:
+    """The address of a path below another, whose query it keeps; of a page `outside` the API, below the server's own."""
     base, mark, query = address.partition("?")
     base = base.rstrip("/")
-    return (base.removesuffix("/v1") if beside else base) + path + mark + query
+    return (base.removesuffix("/v1") if outside else base) + path + mark + query
 
 
 def here(addresses: Sequence[str]) -> bool:

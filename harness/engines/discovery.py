@@ -93,7 +93,7 @@ class Discovery:
         """The engine's version where the server tells, else empty."""
         for path, key in VERSIONS:
             with contextlib.suppress(UsageError):  # a page that it need not have
-                status, reply, _ = await self.get(below(address, "", beside=True), path, PAGE_S)
+                status, reply, _ = await self.get(below(address, "", outside=True), path, PAGE_S)
                 if status == 200 and isinstance(reply.get(key), str):
                     return error_message(reply[key], LONGEST_NAME)
         return ""

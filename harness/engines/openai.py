@@ -245,8 +245,8 @@ class OpenAI(LoopThread):
         return []
 
     async def _exposed(self) -> list[str]:
-        beside = [below(server.address, "/metrics", beside=True) for server in self.servers]
-        return list(filter(None, await asyncio.gather(*map(self._metrics, self.config.metrics_url or beside))))
+        pages = [below(server.address, "/metrics", outside=True) for server in self.servers]
+        return list(filter(None, await asyncio.gather(*map(self._metrics, self.config.metrics_url or pages))))
 
     async def _metrics(self, url: str) -> str:
         with contextlib.suppress(aiohttp.ClientError, EndpointError, TimeoutError, UnicodeDecodeError):

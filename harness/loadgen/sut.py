@@ -142,8 +142,7 @@ class SUT:
         self.send(lg.QuerySamplesComplete, query.id, tokens, count)
 
     def send(self, report: Any, id: int, tokens: Sequence[int], count: int | None = None) -> None:
-        """Reports token ids to LoadGen as int32, `count` tokens (None: as many); the buffer lives until LoadGen has
-        taken its copy."""
+        """Reports token ids to LoadGen as int32, which takes a copy of the buffer; `count` tokens (None: as many)."""
         data = array("i", tokens)
         address, length = data.buffer_info()
         report([lg.QuerySampleResponse(id, address, length * data.itemsize, length if count is None else count)])

@@ -46,5 +46,5 @@ class NewHead(Salt):
 
 def drawn_anew(prompts: Sequence[Sequence[int]], words: Sequence[int], test: str) -> list[list[int]]:
     """Random prompts as if drawn again for a test: each token stands for another; lengths and what they share stay."""
-    others = dict(zip(words, random.Random(test).sample(words, len(words)), strict=True))
-    return [[others[token] for token in prompt] for prompt in prompts]
+    mapped = dict(zip(words, random.Random(test).sample(words, len(words)), strict=True))
+    return [[mapped[token] for token in prompt] for prompt in prompts]
