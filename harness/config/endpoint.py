@@ -72,7 +72,7 @@ def checked(addresses: Sequence[str], name: str = "--endpoint") -> tuple[str, ..
 
 
 def below(address: str, path: str, outside: bool = False) -> str:
-    """The address of a path below another, whose query it keeps; of a page `outside` the API, below the server's own."""
+    """The address of a path below another, whose query it keeps; `outside` the API, below the server's own address."""
     base, mark, query = address.partition("?")
     base = base.rstrip("/")
     return (base.removesuffix("/v1") if outside else base) + path + mark + query

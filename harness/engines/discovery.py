@@ -18,6 +18,7 @@ from harness.engines.completions import NAMES, VERSIONS, RequestFormat, error_me
 ANSWER_S = 10.0  # for what a server tells of itself
 READY_S = 1.0  # between two tries of a server that loads
 PAGE_S = 1.0  # for a page that it need not have
+BUSY, BUSY_S, PAUSE_S = (429, 502, 503, 504), 20.0, 0.5  # statuses that may pass; for how long, and between two tries
 UNSTARTED_WEIGHT = 8  # of a request without a first token, in requests: AMD's of MLPerf v6.1; benchmarks.balance
 LONGEST_NAME = 60  # characters of what a server calls itself
 
@@ -82,7 +83,11 @@ class Discovery:
 
     async def models(self, address: str) -> tuple[list[Mapping[str, object]], str]:
         """The models that a server lists, and its Server header. Raises UsageError where it wants a key."""
+        until = time.monotonic() + BUSY_S
         status, listed, header = await self.get(address, "/models")
+        while status in BUSY and time.monotonic() < until:
+            await asyncio.sleep(PAUSE_S)
+            status, listed, header = await self.get(address, "/models")
         if status in (401, 403):
             raise UsageError(f"--endpoint {address} {key_hint(header)} ({status}).")
         models = listed.get("data")

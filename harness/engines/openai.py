@@ -27,14 +27,13 @@ from harness.engines import prometheus, sampling_of
 from harness.engines.client import IDLE_S, Client, key_hint, refusal, whole
 from harness.engines.client_processes import RemoteClient, Setup
 from harness.engines.completions import NEUTRAL, NO_CACHE, EventReader, RequestFormat, error_message, forms, piece
-from harness.engines.discovery import Discovery, Server
+from harness.engines.discovery import BUSY, BUSY_S, PAUSE_S, Discovery, Server
 from harness.engines.loop import LoopThread
 from harness.engines.protocol import Sampling
 
 METRICS_S = 1.0  # for its metrics, once a second
 SPARE_FILES = 256
 PROBE_TOKENS = 2
-BUSY, BUSY_S, PAUSE_S = (429, 502, 503, 504), 20.0, 0.5  # statuses that may pass; for how long, and between two tries
 GREETING = "Summarize: the quick brown fox jumps over the lazy dog."
 
 
