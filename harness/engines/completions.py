@@ -66,7 +66,7 @@ class RequestFormat:
 
     def __str__(self) -> str:
         into = "chat messages in" if self.chat else "token ids in" if self.ids_in else "text in"
-        out = "token ids out" if self.ids_out else "text out, its tokens counted with the model's tokenizer"
+        out = "token ids out" if self.ids_out else "text out, its tokens as `usage` or the model's tokenizer counts"
         least = "" if self.min_tokens else "; the server does not take min_tokens"
         counts = "" if self.usage else "; the server does not take stream_options"
         off = "".join(f"; {name} {str(value).lower()}" for name, value in self.switches)

@@ -295,8 +295,8 @@ def test_the_other_scheme_is_named_where_it_may_be_meant(tmp_path: Path) -> None
     subprocess.run([*asked, "-keyout", key, "-out", certificate], check=True, capture_output=True)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
-    for given, other in ((Fake(certificate=context), "https"), (Fake(), "http")):
-        with serving(given) as fake:
+    for server, other in ((Fake(certificate=context), "https"), (Fake(), "http")):
+        with serving(server) as fake:
             address = fake.address.replace("https:", "x:").replace("http:", "https:").replace("x:", "http:")
             config = RunConfig(model="demo", endpoint=(address,))
             engine = OpenAI(config, 1024, load_tokenizer(config))
