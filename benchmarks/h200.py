@@ -23,9 +23,9 @@ from typing import IO, Literal
 from harness.common import files, processes
 from harness.common.errors import BenchmarkError, ends_in_one_line
 from harness.common.paths import ROOT
+from harness.common.processes import end_group
 from harness.common.system import gpus
 from harness.sweep import report
-from harness.sweep.experiment import end
 from harness.sweep.file import BASELINE, Experiment
 from harness.sweep.rows import ExperimentResult, rows
 from harness.sweep.schedule import full
@@ -175,7 +175,7 @@ def ended_within(words: list[str], env: Mapping[str, str], screen: IO[str], seco
     except subprocess.TimeoutExpired:
         return 124
     finally:
-        end(process)
+        end_group(process)
 
 
 def best(path: Path) -> Experiment:

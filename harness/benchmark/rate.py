@@ -27,7 +27,7 @@ def find_rate(run: BenchmarkRun, session: LoadGenSession) -> None:
 
 def known_offline(plan: Plan) -> target_rate.OfflineRun | None:
     """The last Offline run of the same set-up on these GPUs."""
-    names = [gpu.name for gpu in system.gpus()]
+    names = None if plan.config.endpoint else [gpu.name for gpu in system.gpus()]
     return target_rate.known_offline(plan, names, results.history(plan.config.results_dir))
 
 

@@ -85,8 +85,6 @@ def planned(
     run.facts.data, run.facts.mean_prompt_tokens = library.source, round(library.mean_prompt_tokens, 1)
     run.adopt(replace(plan, official_data=library.official))
     run.warn_short()
-    for said in target_rate.unused(config):
-        display.say(said, style="yellow")
     return run, library
 
 

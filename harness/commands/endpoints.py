@@ -108,9 +108,14 @@ def curve_of_ours(points: list[Point], seconds: float | None, results_dir: Path,
     command = [sys.executable, "-m", "harness", "run", "--concurrency", levels, "--min-duration", f"{seconds:g}"]
     command += ["--results-dir", str(results_dir), *further]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
-    ended = subprocess.run(command, env=environment)
-    if ended.returncode:
-        raise SystemExit(ended.returncode)
+    processes.install_signal_handlers()
+    process = subprocess.Popen(command, env=environment, start_new_session=True)
+    try:
+        code = process.wait()
+    finally:
+        processes.end_group(process)
+    if code:
+        raise SystemExit(code)
     return "latest"
 
 
@@ -175,8 +180,15 @@ def measure(
         seconds=seconds,
         seed_set=seeds.name,
     )
-    levels = given.levels
     campaign.opened(folder, given)
+    with files.locked(folder, "this campaign"):
+        measure_levels(folder, given, seeds, articles, port)
+    return DONE
+
+
+def measure_levels(folder: Path, given: Campaign, seeds: official.SeedSet, articles: list[Article], port: int) -> None:
+    """Measures what is not measured yet, level by level."""
+    levels = given.levels
     prompts = prompts_in(folder, articles)
     done = {point: found for point in levels if (found := measured_before(folder, given, point))}
     with served(given, port, folder) if len(done) < len(levels) else contextlib.nullcontext():
@@ -188,7 +200,6 @@ def measure(
             left = done[point]
             failed = f", {left.n_samples_failed:,} FAILED" if left.n_samples_failed else ""
             print(f"{shown}: {left.n_samples_completed:,} requests in {left.seconds:,.1f} s{failed}", flush=True)
-    return DONE
 
 
 def served(given: Campaign, port: int, folder: Path) -> contextlib.AbstractContextManager[None]:

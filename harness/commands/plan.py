@@ -87,8 +87,7 @@ def page(curve: list[CurvePoint], fleet: Fleet) -> str:
     """The plan as Markdown."""
     lines = ["| load | requests/s | TTFT p99, ms | TPOT p99, ms | within the limits |", "|---|---|---|---|---|"]
     lines += [
-        f"| {p.load} | {number(p.rate)} | {number(p.ttft_p99)} | {number(p.tpot_p99)} | {'yes' if p.kept else 'no'} |"
-        for p in curve
+        f"| {p.load} | {number(p.rate)} | {number(p.ttft_p99)} | {number(p.tpot_p99)} | {judgement(p)} |" for p in curve
     ]
     lines += [
         "",
@@ -108,6 +107,10 @@ def page(curve: list[CurvePoint], fleet: Fleet) -> str:
         "load evenly.",
     ]
     return "\n".join(lines)
+
+
+def judgement(point: CurvePoint) -> str:
+    return "not judged: machine busy" if point.busy else "yes" if point.kept else "no"
 
 
 def latency(point: CurvePoint | None) -> str:

@@ -116,6 +116,8 @@ def compare_runs(folders: list[Path], csv: Path | None, plot: Path | None) -> st
 def gate(baseline: list[Path], runs: list[Path], fail_if: list[str], may_differ: list[str]) -> int:
     """Prints whether the runs are worse than the baseline; returns the exit code."""
     conditions = [regression.condition(text) for text in fail_if]
+    if both := {folder.resolve() for folder in baseline} & {folder.resolve() for folder in runs}:
+        raise UsageError(f"--baseline {min(both)}: a run is not judged against itself; name another one.")
     before, after = ([comparison.read(folder.resolve()) for folder in folders] for folders in (baseline, runs))
     sides = regression.Sides(before, after, [name.removeprefix("--").replace("-", "_") for name in may_differ])
     judgements = regression.judge(sides, conditions)

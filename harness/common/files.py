@@ -2,9 +2,11 @@
 
 import csv
 import errno
+import fcntl
 import json
 import math
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -44,6 +46,23 @@ def append_line(path: Path, text: str) -> None:
             whole = before.read() in (b"", b"\n")
     with path.open("a") as file:
         file.write(("" if whole else "\n") + text + "\n")
+
+
+@contextmanager
+def locked(folder: Path, what: str) -> Iterator[int]:
+    """Holds the lock of a folder, and yields its file descriptor. Raises UsageError where somebody has it: `what`."""
+    with (folder / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise UsageError(f"{folder}: {what} is still going on.") from None
+        yield file.fileno()
+
+
+def check_folder_name(what: str, name: object) -> None:
+    """Raises UsageError for a text that cannot be the name of a folder: from a file it may lead anywhere else."""
+    if not (isinstance(name, str) and re.fullmatch(r"\w[\w.+-]{0,99}", name)):
+        raise UsageError(f"{what} {name!r} cannot name a folder: letters, digits, '.', '+', '-' and '_', at most 100.")
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import sys
 from types import TracebackType
 
 INTERRUPTED = 130  # the exit code
+AGAIN_S = 0.02  # until an interrupt that was lost comes again
 MESSAGE = b"interrupted\n"
 
 
@@ -20,8 +21,21 @@ def ended(number: int, frame: object) -> None:
 
 def interruptible() -> None:
     """From now on Ctrl-C is an exception, as Python has it, unless it was ignored from the beginning."""
+    sys.unraisablehook = again
     if signal.getsignal(signal.SIGINT) is ended:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def again(failure: "sys.UnraisableHookArgs") -> None:
+    """Ctrl-C that came in a finalizer, where Python drops what is raised: it comes again, when that has ended."""
+    if not issubclass(failure.exc_type, KeyboardInterrupt):
+        sys.__unraisablehook__(failure)
+        return
+    from threading import Timer
+
+    timer = Timer(AGAIN_S, os.kill, (os.getpid(), signal.SIGINT))
+    timer.daemon = True
+    timer.start()
 
 
 def said(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -37,6 +37,8 @@ class File(Model):
 
 
 def gpu_names(gpus: Sequence[str] | None) -> str:
-    """GPUs as people name them: 8x NVIDIA H200; none."""
-    counted = Counter(gpus or [])
+    """GPUs as people name them: 8x NVIDIA H200; none; unknown for None."""
+    if gpus is None:
+        return "unknown"
+    counted = Counter(gpus)
     return ", ".join(f"{count}x {name}" if count > 1 else name for name, count in counted.items()) or "none"

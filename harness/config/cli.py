@@ -31,7 +31,8 @@ def config_command(
     def function(context: typer.Context, **flags: Any) -> object:
         path = context.params.get("config")
         with ends_in_one_line(f" (with --config {path})" if path else ""):
-            return main(kind(**given(context, kind)))
+            settings = given(context, kind)
+            return main(kind(**settings, given=frozenset(settings)))
 
     context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
     function.__signature__ = inspect.Signature([context, *parameters(kind)])  # type: ignore[attr-defined]

@@ -1,6 +1,6 @@
 """The flags of the model and its engine, each defined once: name, type, default, help, what it affects."""
 
-from dataclasses import dataclass, fields
+from dataclasses import InitVar, dataclass, fields
 from typing import Literal
 
 from harness.common.coerce import as_flag, check_types, from_yaml, require
@@ -85,7 +85,9 @@ class EngineConfig:
         "Log the result to MLflow: to MLFLOW_TRACKING_URI, or else to mlflow.db in the results folder.",
     )
 
-    def __post_init__(self) -> None:
+    given: InitVar[frozenset[str]] = frozenset()  # settings that the user named, also at their default
+
+    def __post_init__(self, given: frozenset[str]) -> None:
         check_types(self)
         share = self.gpu_memory_utilization
         require(share == "auto" or 0 < share <= 1, "--gpu-memory-utilization", "a share above 0, at most 1, or auto")

@@ -1,7 +1,7 @@
 """The flags of a benchmark run beyond its engine's, each defined once; and the checks across flags."""
 
 import math
-from collections.abc import Collection
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal
@@ -9,13 +9,35 @@ from typing import Literal
 from harness.common.coerce import as_flag, require
 from harness.common.errors import UsageError
 from harness.common.system import cores
-from harness.config import arrivals, mlperf, profile, workload
 from harness.config import endpoint as endpoints
+from harness.config import mlperf, profile, workload
 from harness.config.engine import EngineConfig, affecting
 from harness.config.flags import ACCURACY, BENCHMARK, DATA, MAXIMA, MODEL, OUTPUT, RATE, SERVER, Auto, check_range, flag
 
 ScenarioName = Literal["offline", "server", "interactive", "singlestream", "multistream", "concurrency", "arrivals"]
 MOST_MS = 10**6  # of a latency limit, which LoadGen holds in whole milliseconds
+
+
+@dataclass(frozen=True)
+class Need:
+    """A flag that only some scenarios take, and the one that it chooses where none is named."""
+
+    flag: str
+    is_met: Callable[[mlperf.Scenario], bool]
+    implies: str = ""
+
+
+NEEDS = (  # the first of them that is given chooses
+    Need("concurrency", lambda rules: rules.capped, "concurrency"),
+    Need("arrivals", lambda rules: rules.scheduled, "arrivals"),
+    Need("samples_per_query", lambda rules: rules.multi_sample_queries, "multistream"),
+    Need("server_target_qps", lambda rules: rules.sends("poisson"), "server"),
+    Need("offline_expected_qps", lambda rules: rules.sends("burst"), "offline"),
+    Need("batch_size", lambda rules: rules.sends("burst"), "offline"),
+    Need("sort_by_length", lambda rules: rules.sends("burst"), "offline"),
+    Need("ttft_limit", lambda rules: rules.limits is not None),
+    Need("tpot_limit", lambda rules: rules.limits is not None),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,15 +221,14 @@ class RunConfig(workload.WorkloadFlags, profile.ProfileFlags, EngineConfig):
         "Record engine and machine telemetry once a second: requests, KV cache, tokens; GPU, CPU, memory.",
     )
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        given = {item.name for item in fields(self) if getattr(self, item.name) != item.default}
+    def __post_init__(self, given: frozenset[str]) -> None:
+        super().__post_init__(given)
+        given |= {item.name for item in fields(self) if getattr(self, item.name) != item.default}
         object.__setattr__(self, "backend", endpoints.backend(self.backend, self.endpoint, given))
         object.__setattr__(self, "endpoint", endpoints.checked(self.endpoint))
         object.__setattr__(self, "metrics_url", endpoints.checked(self.metrics_url, "--metrics-url"))
         self.check_workload(self.mode, given)
-        self.take_concurrency(given)
-        self.take_arrivals(given)
+        self.take_scenario(given)
         if self.category == "auto":
             object.__setattr__(self, "category", self.scenario_rules.categories[0])
         allowed = mlperf.SCENARIOS[self.category]
@@ -221,19 +242,14 @@ class RunConfig(workload.WorkloadFlags, profile.ProfileFlags, EngineConfig):
             require(
                 value is None or 0 < value <= MOST_MS, as_flag(name), f"whole milliseconds above 0, at most {MOST_MS:,}"
             )
-            if value is not None and not self.scenario_rules.limits:
-                raise UsageError(f"{as_flag(name)} is for scenarios with limits: server, interactive, concurrency.")
         if self.scenario_rules.unofficial and self.compliance != "none":
             why = self.scenario_rules.unofficial
             raise UsageError(f"--compliance {self.compliance} is for MLPerf's scenarios; {why}.")
         price = self.price_per_hour
         require(price is None or 0 <= price < math.inf, "--price-per-hour", "a number of 0 or more")
-        if "samples_per_query" in given and not self.scenario_rules.multi_sample_queries:
-            raise UsageError("--samples-per-query is for --scenario multistream only.")
-        if self.batches and self.mode == "accuracy":
-            raise UsageError(
-                "--samples-per-query with several numbers tests speeds: it takes --mode performance or both."
-            )
+        for name, loads in (("samples_per_query", self.batches), ("concurrency", self.levels[1:])):
+            if loads and self.mode == "accuracy":
+                raise UsageError(f"{as_flag(name)} with several numbers tests speeds: not with --mode accuracy.")
         if self.tries_rates and self.scenario_rules.scheduled:
             raise UsageError("--arrivals takes one rate: --server-target-qps X, or auto.")
         if self.tries_rates and (self.mode == "accuracy" or not self.scenario_rules.fixed_rate):
@@ -244,8 +260,6 @@ class RunConfig(workload.WorkloadFlags, profile.ProfileFlags, EngineConfig):
         if endpoints.may_fail(self.max_failed, 10**9) and self.compliance != "none":
             raise UsageError(f"--compliance {self.compliance} takes every answer: leave out --max-failed.")
         self.check_profile(self.mode, self.engine_args)
-        if self.scenario_rules.streaming and (self.batch_size or self.sort_by_length):
-            raise UsageError("--batch-size and --sort-by-length are for --scenario offline only.")
         timed = self.scenario_rules.streaming and self.mode != "accuracy" and self.official_workload
         if timed and self.max_new_tokens < mlperf.STREAMED_LEAST:
             raise UsageError(
@@ -258,32 +272,29 @@ class RunConfig(workload.WorkloadFlags, profile.ProfileFlags, EngineConfig):
                 "singlestream, where LoadGen does not set the pace."
             )
 
-    def take_concurrency(self, given: Collection[str]) -> None:
-        """--concurrency and its scenario imply each other. Raises UsageError where another one is given."""
-        capped = next(rules.name for rules in mlperf.SCENARIO.values() if rules.capped)
-        if self.concurrency is not None and "scenario" not in given:
-            object.__setattr__(self, "scenario", capped)
-        if self.concurrency is not None and not self.scenario_rules.capped:
-            raise UsageError(f"--concurrency is a scenario of its own: leave out --scenario {self.scenario}.")
+    def take_scenario(self, given: frozenset[str]) -> None:
+        """Takes the scenario that a flag needs where none is named. Raises UsageError where flags need others."""
+        needs = [need for need in NEEDS if need.flag in given]
+        source = f"--scenario {self.scenario}"
+        if "scenario" not in given and (implying := next((need for need in needs if need.implies), None)):
+            object.__setattr__(self, "scenario", implying.implies)
+            source = as_flag(implying.flag)
+        for need in needs:
+            if not need.is_met(self.scenario_rules):
+                takes = [rules.name for rules in mlperf.SCENARIO.values() if need.is_met(rules)]
+                raise UsageError(
+                    f"{as_flag(need.flag)} does not go with {source}: it is for --scenario {', '.join(takes)}."
+                )
         if self.scenario_rules.capped and self.concurrency is None:
             object.__setattr__(self, "concurrency", "auto")
+        if self.scenario_rules.scheduled and self.arrivals is None:
+            object.__setattr__(self, "arrivals", "poisson")
         most = self.max_in_flight * len(self.endpoint)
         if self.endpoint and max(self.levels, default=0) > most:
             raise UsageError(
                 f"--concurrency {max(self.levels):,}: {len(self.endpoint)} endpoint(s) take {most:,} at once; raise "
                 "--max-in-flight."
             )
-
-    def take_arrivals(self, given: Collection[str]) -> None:
-        """--arrivals and its scenario imply each other. Raises UsageError for what does not go together."""
-        if self.arrivals is not None and self.concurrency is not None:
-            raise UsageError("--arrivals and --concurrency both say when requests are sent: give one.")
-        if self.arrivals is not None and "scenario" not in given:
-            object.__setattr__(self, "scenario", arrivals.SCENARIO)
-        if self.scenario == arrivals.SCENARIO and self.arrivals is None:
-            object.__setattr__(self, "arrivals", "poisson")
-        if self.arrivals is not None and self.scenario != arrivals.SCENARIO:
-            raise UsageError(f"--arrivals is a scenario of its own: leave out --scenario {self.scenario}.")
 
     @property
     def arrival_rate(self) -> float | str:
@@ -309,6 +320,11 @@ class RunConfig(workload.WorkloadFlags, profile.ProfileFlags, EngineConfig):
     def tries_rates(self) -> bool:
         """Whether several rates are tested before the run itself."""
         return self.server_target_qps == "max" or isinstance(self.server_target_qps, tuple)
+
+    @property
+    def is_searched(self) -> bool:
+        """Whether the highest load within the limits is searched for."""
+        return "max" in (self.server_target_qps, self.concurrency)
 
     @property
     def batches(self) -> tuple[int, ...]:

@@ -12,12 +12,11 @@ from typing import Any
 import yaml
 from pydantic import BaseModel
 
-from harness.common import files
+from harness.common import disk, files, processes
 from harness.common.errors import EndpointError, UsageError
 from harness.config import mlperf
 from harness.endpoints.campaign import Campaign
 from harness.endpoints.official import Point, SeedSet
-from harness.sweep.experiment import end
 from harness.workloads.cnn_dailymail import Article
 
 COMMIT = "ea332753"  # of mlcommons/endpoints: the one this was tried with
@@ -116,6 +115,7 @@ def run(client: str, settings: Any, folder: Path) -> Measured:
         begin(client, settings, folder)
         if measured := left_in(folder):
             return measured
+        disk.check_space(folder)
     words = [line for line in (folder / LOG).read_text(errors="replace").splitlines() if "ERROR" in line]
     raise EndpointError(f"the client left no result: {(words or ['no error in its log'])[-1]} ({folder / LOG}).")
 
@@ -132,7 +132,7 @@ def begin(client: str, settings: Any, folder: Path) -> None:
         try:
             process.wait()
         finally:
-            end(process)  # its workers, too, however this ends
+            processes.end_group(process)  # its workers, too, however this ends
 
 
 def left_in(folder: Path) -> Measured | None:

@@ -12,9 +12,8 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from harness.common import files
+from harness.common import files, processes
 from harness.common.errors import EngineError, UsageError
-from harness.sweep.experiment import end
 
 HOST, LOG, TEMPLATE = "127.0.0.1", "server.log", "plain.jinja"
 PLAIN = "{%- for message in messages %}{{ message['content'] }}{%- endfor %}"  # a chat template that adds nothing
@@ -56,7 +55,7 @@ def serving(words: Sequence[str], port: int, folder: Path) -> Iterator[None]:
             wait(process, port, folder / LOG)
             yield
         finally:
-            end(process)
+            processes.end_group(process)
 
 
 def environment() -> dict[str, str]:

@@ -53,12 +53,16 @@ def build(
     root: Path, campaign: Campaign, about: Disclosure, seeds: SeedSet, articles: Sequence[Article], out: Path
 ) -> Path:
     """Writes the submission below `out`; its folder. Raises UsageError where that is there already."""
+    name = str(about.system.get("shortened_system_name", "")).strip().replace(" ", "_")
+    files.check_folder_name("organisation:", about.submission.organisation)
+    files.check_folder_name("submission_id:", about.submission.submission_id)
+    files.check_folder_name("shortened_system_name:", name)
     base = out / about.submission.organisation / about.submission.submission_id
     if base.exists():
         raise UsageError(f"--out {out}: {base} is already there: take another folder or submission_id.")
     points = done(root, campaign)
     most = max(each.tokens_per_sec for each in points)
-    system = base / "results" / str(about.system["shortened_system_name"]).replace(" ", "_")
+    system = base / "results" / name
     for each in points:
         target = system / official.MODEL / f"r{each.point.concurrency}"
         target.mkdir(parents=True)

@@ -55,11 +55,13 @@ def more(result: TestResult) -> int | None:
 
 
 def why(result: TestResult, plan: Plan, queue: Queue | None) -> list[str]:
-    """Why a test is INVALID, or would be if it lasted: a few words each."""
+    """Why a test is INVALID, or would be if it lasted, or why a level is over its limits: a few words each."""
     found, limits = [], plan.limits
     if limits:
         kinds = (("TTFT", result.ttft_ms, limits.ttft_ms), ("TPOT", result.tpot_ms, limits.tpot_ms))
         found += [f"{name} p99 {ms.p99:,.4g} of {most:,.4g} ms" for name, ms, most in kinds if ms and ms.p99 > most]
+    if plan.config.scenario_rules.capped:  # LoadGen judges its length alone there
+        return found
     if result.failed == ("early_stopping",):
         count = more(result)
         found.append(f"{count:,} more queries needed" if count else "too few queries to be sure")

@@ -4,7 +4,6 @@ import itertools
 import secrets
 import time
 from collections.abc import Coroutine, Iterator
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -18,7 +17,6 @@ from harness.loadgen import client_delay, driver, failures, queueing, request_ti
 from harness.loadgen.log import TestResult
 from harness.loadgen.probes import measured
 from harness.monitoring import background_load, recorder
-from harness.monitoring.background_load import BackgroundLoad
 from harness.monitoring.watchdog import Watchdog
 from harness.runs import folder as results
 from harness.runs import probe
@@ -42,6 +40,7 @@ class Tested:
     new_tokens: list[int]
     queue: probe.Queue | None
     joules: float | None
+    busy: str = ""  # what other programs took of the machine
     buffered: bool = False  # TTFT and TPOT
 
 
@@ -104,8 +103,9 @@ class LoadGenSession:
             result, trend = request_times.without_ramps(result, tested.folder, tested.new_tokens, plan.concurrency)
         found = measured(result, plan, tested.queue, where)
         delay = client_delay.client_delays(tested.folder)
-        late = delay.p99 if delay else None
-        return replace(found, joules_per_token=joules, trend=trend, client_delay_p99=late, buffered=tested.buffered)
+        delayed = delay.p99 if delay else None
+        found = replace(found, busy=tested.busy, buffered=tested.buffered)
+        return replace(found, joules_per_token=joules, trend=trend, client_delay_p99=delayed)
 
     def drive(self, mode: results.Test, plan: Plan, folder: Path) -> Tested:
         """One LoadGen test on the engine, watched."""
@@ -140,7 +140,8 @@ class LoadGenSession:
             folder / "machine.csv", plan.config.extra_metrics, self.engine.prometheus_metrics, gpus
         )
         before, exposed = recorder.joules(gpus), self.engine.prometheus_metrics()
-        with recorded, self.background_load(plan) as load:
+        taken, here = (self.busy_gpus, bool(system.gpus())) if plan.config.computes else ([], False)
+        with recorded, background_load.watched(taken, here, plan.config.endpoint) as load:
             loaded = driver.run_test(mode, settings, tested, plan.samples, folder, watch)
         for warning in load.warnings:
             self.display.say(
@@ -173,18 +174,13 @@ class LoadGenSession:
             due = tested.due_at if isinstance(tested, sut.TimedSUT) else ()
             client_delay.write(folder, tested.issued_at, tested.sent_at, due)
         queue = queueing.observed(tested.issued_at, tested.completed_at) if rated else None
-        return Tested(folder, loaded, tested.new_tokens, queue, used, bool(server and server.buffered))
+        buffered = bool(server and server.buffered)
+        return Tested(folder, loaded, tested.new_tokens, queue, used, "; ".join(load.warnings), buffered)
 
     def samples(self, plan: Plan) -> Library:
         """The samples for the next test or trial, salted as for no other; behind an endpoint, whose cache cannot be
         emptied from here, random prompts are new ones, too."""
         return self.library.of_test(f"{self.run} {next(self.tests)}", redraw=bool(plan.config.endpoint))
-
-    def background_load(self, plan: Plan) -> AbstractContextManager[BackgroundLoad]:
-        """Watches what other programs use; behind an endpoint, whether the client itself is what is slow."""
-        if plan.config.endpoint:
-            return background_load.client_watched()
-        return background_load.watched(self.busy_gpus, bool(system.gpus()))
 
     def measure(self, work: Coroutine[Any, Any, Result]) -> Result:
         """The result of work on the engine outside LoadGen, watched as its tests are."""

@@ -47,17 +47,6 @@ class Trial:
         return f"{self.samples_per_sec:.4g} samples/s, measured on {self.samples:,} samples in {self.seconds:.1f} s"
 
 
-def unused(config: RunConfig) -> list[str]:
-    """What was given and plays no part in this scenario, a sentence each."""
-    flags = {"--server-target-qps": "poisson", "--offline-expected-qps": "burst"}
-    given = {"--server-target-qps": config.server_target_qps, "--offline-expected-qps": config.offline_expected_qps}
-    return [
-        f"{name} is not used: --scenario {config.scenario} does not send at a rate of that kind"
-        for name, load_pattern in flags.items()
-        if given[name] != "auto" and not config.scenario_rules.sends(load_pattern)
-    ]
-
-
 def needed(config: RunConfig) -> Need:
     """Which rate is `auto` and will be wanted. LoadGen sets the pace even of a Server accuracy test."""
     load_pattern, accuracy_only = config.scenario_rules.load_pattern, config.mode == "accuracy"
@@ -87,7 +76,7 @@ class OfflineRun:
         return self.tokens_per_sec / self.tokens_per_request
 
 
-def known_offline(plan: Plan, gpus: list[str], history: Iterable[Mapping[str, Any]]) -> OfflineRun | None:
+def known_offline(plan: Plan, gpus: list[str] | None, history: Iterable[Mapping[str, Any]]) -> OfflineRun | None:
     """What the history tells of the speed of this set-up on `gpus`; None where it tells nothing."""
     offline = next(rules.name for rules in mlperf.SCENARIO.values() if rules.load_pattern == "burst")
     mine = {"gpus": gpus, "category": plan.config.category, "scenario": offline, "valid": True, "setup": plan.setup}

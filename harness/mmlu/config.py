@@ -53,8 +53,8 @@ class MMLUConfig(EngineConfig):
         "An earlier evaluation (folder, its name, or latest): differences by domain, McNemar's test.",
     )
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def __post_init__(self, given: frozenset[str]) -> None:
+        super().__post_init__(given)
         require(self.total_limit is None or self.total_limit > 0, "--total-limit", "a number above 0")
         require(0 <= self.seed < 2**32, "--seed", "a whole number from 0 to 4294967295")
         chosen_subjects(self.subjects)

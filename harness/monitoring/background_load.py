@@ -1,36 +1,42 @@
 """Load that is not ours: what other programs took of the machine while a test ran, which a speed cannot tell."""
 
 import contextlib
+import os
+import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 import psutil
 
 from harness.common.system import cores, nvml_gpus, query_or_none
 
-CPU_SHARE = {False: 0.1, True: 0.5}  # of the cores, from which others' load counts: without and with a GPU
+CPU_SHARE = 0.1  # of the cores, from which others' load counts where the answers are computed on them
+SPARE_CPU_SHARE = 0.5  # the same where a GPU or a server computes
 CLIENT_SHARE = 0.9  # of a core, from which a client process may be what is slow
 SLOWER_WARNING = "the speed may be lower than this machine's"
+RELAYS = ("docker-proxy", "rootlessport", "rootlesskit", "slirp4netns", "pasta", "kube-proxy")  # into containers
 GPU_SLACK_BYTES = 2**31  # bytes of a GPU that a driver or a display server may take
 
 
 @dataclass
 class BackgroundLoad:
-    """What other programs used during a test: CPU cores on average, and GPUs by index."""
+    """What other programs used during a test: CPU cores on average, None where that cannot be told from a server on
+    this machine, and GPUs by index."""
 
     cpu_cores: float | None = None
     cores: int = field(default_factory=lambda: len(cores()))
     gpus: list[int] = field(default_factory=list)
-    has_gpus: bool = False
+    share: float = CPU_SHARE  # of the cores, from which it counts
     client_share: float | None = None  # of a core, of the busiest process that asks an endpoint
 
     @property
     def warnings(self) -> list[str]:
         """What of it may have cost speed, in words."""
         why = []
-        if self.cpu_cores is not None and self.cpu_cores > CPU_SHARE[self.has_gpus] * self.cores:
+        if self.cpu_cores is not None and self.cpu_cores > self.share * self.cores:
             why.append(f"other programs used {self.cpu_cores:.1f} of {self.cores} CPU cores during the test")
         if self.gpus:
             why.append(f"other programs held memory of GPU {', '.join(map(str, self.gpus))}")
@@ -53,19 +59,56 @@ def busy(times: Any) -> float:
     return float(sum(times) - idle - guests)
 
 
-def own_s() -> float:
-    """CPU seconds of this process and all below it, those that have ended included."""
-    return sum(by_process().values())
-
-
-def by_process() -> dict[int, float]:
-    """CPU seconds by process id: this one and each below it, with those of their children that have ended."""
+def by_process(*roots: int) -> dict[int, float]:
+    """CPU seconds by process id: of the processes named, this one if none is, and each below them, with those of their
+    children that have ended."""
     total = {}
-    me = psutil.Process()
-    for process in (me, *me.children(recursive=True)):
+    for root in roots or (os.getpid(),):
         with contextlib.suppress(psutil.Error):
-            total[process.pid] = float(sum(process.cpu_times()[:4]))
+            for process in (psutil.Process(root), *psutil.Process(root).children(recursive=True)):
+                with contextlib.suppress(psutil.Error):
+                    total[process.pid] = float(sum(process.cpu_times()[:4]))
     return total
+
+
+def servers_here(addresses: Sequence[str]) -> set[int] | None:
+    """The processes of this machine that serve the addresses, the topmost of each; None where they cannot be told: of
+    another user, or in a container, of which the listener is a relay."""
+    found: set[int] = set()
+    for address in addresses:
+        parts = urlsplit(address)
+        if not is_here(parts.hostname or ""):
+            continue
+        port = parts.port or {"https": 443}.get(parts.scheme, 80)
+        sockets = [
+            each for each in psutil.net_connections("tcp") if each.status == "LISTEN" and each.laddr.port == port
+        ]
+        owners = {top_of(each.pid) for each in sockets if each.pid}
+        if not owners or None in owners or any(each.pid is None for each in sockets):
+            return None
+        found |= {pid for pid in owners if pid}
+    return found
+
+
+def is_here(host: str) -> bool:
+    """Whether a host of an address is this machine."""
+    own = {each.address for name in psutil.net_if_addrs().values() for each in name}
+    with contextlib.suppress(OSError):
+        return any(str(found[4][0]) in own for found in socket.getaddrinfo(host, None))
+    return False
+
+
+def top_of(pid: int) -> int | None:
+    """The process that started a server: the parent as long as it runs the same program and started none of ours.
+    None for a relay, whose server is elsewhere."""
+    with contextlib.suppress(psutil.Error):
+        process, ours = psutil.Process(pid), {each.pid for each in psutil.Process().parents()}
+        if any(name in process.name() for name in RELAYS):
+            return None
+        while (parent := process.parent()) and parent.pid not in ours and parent.exe() == process.exe():
+            process = parent
+        return int(process.pid)
+    return None
 
 
 def busy_gpus() -> list[int]:
@@ -76,25 +119,21 @@ def busy_gpus() -> list[int]:
 
 
 @contextlib.contextmanager
-def watched(gpus: list[int], has_gpus: bool) -> Iterator[BackgroundLoad]:
-    """Yields what others use while the block runs; complete once it has ended. `gpus` were taken before."""
-    found = BackgroundLoad(gpus=gpus, has_gpus=has_gpus)
-    begin, busy, own = time.monotonic(), busy_s(), own_s()
+def watched(
+    gpus: Sequence[int] = (), has_gpus: bool = False, endpoints: Sequence[str] = ()
+) -> Iterator[BackgroundLoad]:
+    """Yields what others use while the block runs; complete once it has ended. `gpus` were taken before; behind
+    `endpoints` the processes of a server on this machine are no others."""
+    found = BackgroundLoad(gpus=list(gpus), share=SPARE_CPU_SHARE if has_gpus or endpoints else CPU_SHARE)
+    servers = servers_here(endpoints)
+    begin, busy, own = time.monotonic(), busy_s(), by_process()
+    server = by_process(*servers) if servers else {}
     yield found
-    seconds = time.monotonic() - begin
-    if seconds > 1:
-        found.cpu_cores = max(0.0, round((busy_s() - busy - (own_s() - own)) / seconds, 2))
-
-
-@contextlib.contextmanager
-def client_watched() -> Iterator[BackgroundLoad]:
-    """Yields how busy the processes are that ask an endpoint while the block runs; complete once it has ended.
-
-    What else runs here is not told apart from a server on this machine.
-    """
-    found = BackgroundLoad()
-    begin, own = time.monotonic(), by_process()
-    yield found
-    seconds = time.monotonic() - begin
-    if seconds > 1:
-        found.client_share = max(round((used - own.get(pid, 0.0)) / seconds, 2) for pid, used in by_process().items())
+    if (seconds := time.monotonic() - begin) <= 1:
+        return
+    used = {pid: s - own.get(pid, 0.0) for pid, s in by_process().items()}
+    if endpoints:
+        found.client_share = max(round(s / seconds, 2) for s in used.values())
+    if servers is not None:
+        used |= {pid: s - server.get(pid, 0.0) for pid, s in (by_process(*servers) if servers else {}).items()}
+        found.cpu_cores = max(0.0, round((busy_s() - busy - sum(used.values())) / seconds, 2))

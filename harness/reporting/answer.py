@@ -16,8 +16,9 @@ def title(summary: Summary) -> str:
     """The result in a line: the number, before it INVALID or DISPUTED where it is; or how far the run came."""
     test, score = summary.run.performance, summary.run.accuracy
     if test is not None and test.tokens_per_sec is not None:
+        busy = " (machine busy: not judged)" if test.background_load else ""
         disputed = "DISPUTED: " if test.disagreements else ""
-        return f"{'' if test.valid else 'INVALID: '}{disputed}{result(summary, test)}"
+        return f"{'' if test.valid else 'INVALID: '}{disputed}{result(summary, test)}{busy}"
     if score is not None:
         return f"Accuracy {score.verdict}: {subject(summary)}"
     return f"No result: {subject(summary)}"
@@ -93,9 +94,9 @@ def verdicts(summary: Summary) -> list[tuple[str, str]]:
     valid = f"**{'VALID' if test.valid else 'INVALID'}** by LoadGen" if test else "not measured"
     gate = f"**{score.verdict}** on {number(score.samples)} samples" if score else "not checked"
     comparable = f"**{NOT_COMPARABLE}:** {'; '.join(meta.deviations)}" if meta.deviations else "yes"
-    busy = (
-        f"**machine busy**: {'; '.join(test.background_load)}" if test and test.background_load else "none that counts"
-    )
+    busy = "none that counts" if test and test.others_cpu_cores is not None else "not measured"
+    if test and test.background_load:
+        busy = f"**machine busy, not judged**: {'; '.join(test.background_load)}"
     return [
         *(("**disputed**", f"**{said}**") for said in (test.disagreements if test else [])),
         ("ended early", meta.ended or ""),

@@ -95,6 +95,12 @@ class ComparedRun:
         return None if test is None else "VALID" if test.valid else "INVALID"
 
     @property
+    def busyness_unknown(self) -> bool:
+        """Whether it is not known what other programs took of the machine during its performance test."""
+        test = self.summary.run.performance
+        return test is not None and test.others_cpu_cores is None and not test.background_load
+
+    @property
     def busy(self) -> str | None:
         """What other programs took of the machine during its performance test; None where there were none."""
         test = self.summary.run.performance

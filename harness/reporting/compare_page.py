@@ -27,7 +27,7 @@ RUN_COLUMNS: tuple[tuple[str, str, ReadValue], ...] = (
     ("model", "model", lambda run: run.summary.meta.model),
     ("category", "category", lambda run: run.summary.meta.category),
     ("scenario", "scenario", lambda run: run.summary.meta.scenario),
-    ("gpus", "GPU", lambda run: gpu_names(run.summary.system.gpus)),
+    ("gpus", "GPU", lambda run: gpu_names(run.summary.gpu_models)),
     ("attention", "attention backend", lambda run: run.summary.meta.kernels.get("attention")),
     ("linear", "linear kernel", lambda run: run.summary.meta.kernels.get("linear")),
 )

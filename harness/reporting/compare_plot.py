@@ -82,7 +82,9 @@ def names(runs: Sequence[ComparedRun]) -> list[str]:
     """Each run's label, or what its folder is called without the time, after its machine where they have several;
     numbered where that is not enough."""
     said = [run.summary.meta.label or short(run.folder.name) for run in runs]
-    machines = [gpu_names(run.summary.system.gpus or [run.summary.system.cpu]) for run in runs]
+    machines = [
+        gpu_names([run.summary.system.cpu] if run.summary.gpu_models == [] else run.summary.gpu_models) for run in runs
+    ]
     if len(set(machines)) > 1:  # what tells the runs apart stands first
         short_names = [machine.replace("NVIDIA ", "") for machine in machines]
         said = [f"{machine}: {name}" for machine, name in zip(short_names, said, strict=True)]

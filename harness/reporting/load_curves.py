@@ -121,7 +121,8 @@ def latency(axes: Any, panel: Panel, probes: Sequence[Probe]) -> None:
         shown = [(p.load, value) for p in tested if (value := panel.of(p, panel.tail)) is not None]
         if shown:
             color, mark = BLUE if good(tested[0]) else RED, "o" if tested[0].held else FAILURE_MARKS.get(label, "X")
-            axes.plot(*columns(shown), mark, color=color, label=f"{panel.tail}, {label}")
+            fill = "white" if tested[0].busy else color
+            axes.plot(*columns(shown), mark, color=color, markerfacecolor=fill, label=f"{panel.tail}, {label}")
 
 
 def columns(points: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
@@ -161,7 +162,9 @@ FAILURE_MARKS = {
 
 def verdict(probe: Probe) -> str:
     """LoadGen's verdict on a probe, and in two words why it fell; at fixed concurrency, which has none, the limits'."""
-    if probe.concurrency is not None and probe.valid:
+    if probe.busy:
+        return "machine busy, not judged"
+    if probe.concurrency is not None:
         return "over the limits" if probe.why else "within the limits"
     if probe.valid:
         return "VALID, queue grew" if probe.grew else "VALID"
@@ -171,7 +174,7 @@ def verdict(probe: Probe) -> str:
 
 def good(probe: Probe) -> bool:
     """Whether nothing speaks against it."""
-    return probe.valid and not (probe.concurrency is not None and probe.why)
+    return not probe.busy and (probe.valid if probe.concurrency is None else not probe.why)
 
 
 def limit(axes: Any, panel: Panel, test: Performance | None) -> None:

@@ -267,4 +267,5 @@ def page(sides: Sides, judgements: Sequence[Judgement]) -> str:
         judgements=judgements,
         differences=difference([run.flags for run in everyone], [run.versions for run in everyone]),
         single=len(everyone) == 2,
+        unmeasured=[run.name for run in everyone if run.busyness_unknown],
     )

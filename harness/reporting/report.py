@@ -61,7 +61,7 @@ def build(folder: Path) -> Summary:
         unexposed=telemetry.unexposed(summary.run.performance.usage if summary.run.performance else {}),
         title=answer.title(summary),
         facts=answer.facts(summary),
-        findings=findings(summary),
+        findings=findings(summary, facts.plan.config.is_searched),
         late=client(summary.run.performance),
         **dict(summary),
     )

@@ -13,13 +13,14 @@ DELAY_SHARE = 0.05  # of TTFT p99: a client's delay beyond it is a part of the r
 NEAR_LIMIT_SHARE = 0.9  # of a limit: beyond, a higher rate will hardly keep it
 
 
-def findings(summary: Summary) -> list[str]:
-    """What bounds the performance test and what to try, a sentence each; none where there was no test."""
+def findings(summary: Summary, searched: bool = False) -> list[str]:
+    """What bounds the performance test and what to try, a sentence each; none where there was no test. `searched`: the
+    load was found by a search for the highest."""
     test = summary.run.performance
     if test is None:
         return []
     broken = [f"What to try: {said}." for said in (*advice(test), *unsteady(test))]
-    steady = [*room(test), *formats(summary)] if test.valid else []
+    steady = [*room(test, searched), *formats(summary)] if test.valid else []
     limits = {"the KV cache": "kv_cache_percent", "request slots": "requests_waiting"}
     limits |= {"the GPU": "gpu_load_percent"} if summary.meta.endpoints or summary.system.gpus else {}
     limits |= {"the client's CPU" if summary.meta.endpoints else "the CPU": "cpu_percent"}
@@ -73,7 +74,7 @@ def less(test: Performance) -> str:
     return "fewer in flight" if test.concurrency else "a lower rate"
 
 
-def room(test: Performance) -> list[str]:
+def room(test: Performance, searched: bool) -> list[str]:
     """How near a VALID test came to its limits; nothing where it has none."""
     limits, first, each = test.limits_ms, *tails(test)
     if not (limits and first and each):
@@ -85,6 +86,8 @@ def room(test: Performance) -> list[str]:
     said = f"{name} p99 is the nearer to its limit, at {number(100 * nearest, 3)} % of it"
     load, flag = ("concurrency", "--concurrency") if test.concurrency else ("rate", "--server-target-qps")
     if nearest < NEAR_LIMIT_SHARE:
+        if searched:
+            return [f"{said}, and the search found no higher {load} that holds"]
         search = "" if test.arrivals else f"; {flag} max searches for the highest that does"
         return [f"{said}: a higher {load} may hold{search}"]
     return [f"{said}: this is about the highest {load} of these settings; {TRADE_OFFS[name]}"]

@@ -59,7 +59,7 @@ class History(File):
             mean_new_tokens=tokens / test.samples if test and tokens and test.samples else None,
             verdict=score.verdict if score else None,
             scores=score.scores if score else None,
-            gpus=summary.system.gpus,
+            gpus=summary.gpu_models,
             background_load=test.background_load if test else [],
         )
 

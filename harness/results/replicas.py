@@ -26,6 +26,7 @@ class CurvePoint:
     ttft_p99: float | None
     tpot_p99: float | None
     kept: bool
+    busy: str = ""  # what other programs took of the machine: then it is not judged
 
 
 @dataclass(frozen=True)
@@ -67,14 +68,16 @@ def points(summary: Summary) -> list[CurvePoint]:
             probe.samples_per_sec,
             probe.ttft_p99,
             probe.tpot_p99,
-            within_limits(probe, fell),
+            within_limits(probe, fell) and not probe.busy,
+            probe.busy,
         )
         for probe in summary.run.search or ()
         if probe.samples_per_sec
     ]
     if test and test.samples_per_sec and not test.concurrency:
         tails = (test.ttft_ms.p99 if test.ttft_ms else None, test.tpot_ms.p99 if test.tpot_ms else None)
-        found.append(CurvePoint("the run's own test", test.samples_per_sec, *tails, test.valid))
+        busy = "; ".join(test.background_load)
+        found.append(CurvePoint("the run's own test", test.samples_per_sec, *tails, test.valid and not busy, busy))
     if not found:
         raise UsageError(
             f"{summary.meta.run}: no load was tested; take a run with --server-target-qps 5,10,20 or --concurrency."
@@ -86,7 +89,7 @@ def within_limits(probe: Probe, fell: float | None) -> bool:
     """Whether a load kept the limits: not where a whole test `fell` at that rate or a lower one, in queries/s."""
     if probe.qps is not None and fell is not None and probe.qps >= fell:
         return False
-    return probe.held and not (probe.concurrency is not None and probe.why)
+    return probe.held if probe.concurrency is None else not probe.why
 
 
 def fleet(curve: Sequence[CurvePoint], minutes: Sequence[float], headroom: float, price: float | None) -> Fleet:

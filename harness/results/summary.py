@@ -273,6 +273,11 @@ class Summary(File):
         return used if self.system.gpus and not self.meta.endpoints else 0
 
     @property
+    def gpu_models(self) -> list[str] | None:
+        """The GPUs of the machine that computed; None behind an endpoint, where they are not known."""
+        return None if self.meta.endpoints else self.system.gpus
+
+    @property
     def accepted(self) -> bool:
         """Whether LoadGen calls the performance test, if any, VALID and logged no error in it."""
         test = self.run.performance

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from harness.common import reading
-from harness.common.errors import UsageError, why
+from harness.common.errors import BenchmarkError, UsageError, why
 from harness.common.files import LARGEST_FILE, append_line, parsed, read, read_json, write_json, write_text
 from harness.common.schema import SCHEMA
 from harness.common.secrets import hide, hide_word
@@ -76,9 +76,13 @@ def open_run(results_dir: Path, label: str) -> RunFolder:
         stem = time.strftime("%Y%m%d-%H%M%S") + (f"-{label}" if label else "")
         names = (stem + (f"-{n}" if n > 1 else "") for n in range(1, 1000))
         run = next(RunFolder(results_dir, name) for name in names if made(results_dir / name))
-        run.set_status("running")
     except OSError as error:
         raise UsageError(f"--results-dir {results_dir}: cannot write there: {why(error)}.") from None
+    try:
+        run.set_status("running")
+    except OSError as error:
+        shutil.rmtree(run.path, ignore_errors=True)
+        raise BenchmarkError(f"--results-dir {results_dir}: cannot write there: {why(error)}.") from None
     return run
 
 

@@ -64,6 +64,7 @@ class Probe:
     buffered: bool = False  # its TTFT and TPOT are those of a buffer, not the engine's
     why: str = ""  # it is INVALID, or too fast for a full test
     folder: str = ""  # of its logs, in the run's
+    busy: str = ""  # what other programs took of the machine meanwhile, where it may have cost speed
 
     @property
     def load(self) -> float:

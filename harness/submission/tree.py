@@ -5,7 +5,6 @@ Sources: submission_structure.md, the paths in the constants of the submission c
 v5.1, for v6 the text still says so but the checker wants `src` - the checker is right.
 """
 
-import re
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -13,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.common.errors import UsageError, why
-from harness.common.files import write_json, write_text
+from harness.common.files import check_folder_name, write_json, write_text
 from harness.common.markdown import render
 from harness.common.paths import ROOT
 from harness.config import mlperf
@@ -60,9 +59,8 @@ def build(entries: Sequence[Entry], description: Mapping[str, object], system: s
 
     `system` names the system in paths; `description` is its whole description, submitter and division included.
     """
-    for name in (system, str(description["submitter"])):
-        if not re.fullmatch(r"\w[\w.+-]*", name):
-            raise UsageError(f"{name!r} cannot name a folder: letters, digits, '.', '+', '-' and '_' only.")
+    check_folder_name("--system", system)
+    check_folder_name("--submitter", description["submitter"])
     base = out / str(description["division"]) / str(description["submitter"])
     if (base / "results" / system).exists():
         raise UsageError(f"{base / 'results' / system} is already there: remove it, or choose another --out.")

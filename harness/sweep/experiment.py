@@ -25,7 +25,6 @@ from harness.sweep.lanes import Lane
 Status = Literal["complete", "failed", "timeout", "interrupted", "skipped"]
 ENDED: tuple[Status, ...] = ("complete", "failed", "timeout", "skipped")
 CONFIG, SCREEN = "config.yaml", "screen.txt"
-LAST_CALL_S = 20.0  # run.py ends its engine within a few seconds of being asked
 MEMORY_WAIT_S = 60.0
 MEMORY_SLACK = 2**30
 MACHINE = Lane()
@@ -143,7 +142,7 @@ def watched(
         processes.ignore_signals()
         return "interrupted"
     finally:
-        end(process)
+        processes.end_group(process)
 
 
 def run_folder(folder: Path, before: set[Path]) -> Path | None:
@@ -163,17 +162,6 @@ def why(status: Status, run_status: RunStatus | None, code: int, timeout: float,
     if code < 0:
         return f"run.py was ended by {signal.Signals(-code).name}: {said}"
     return (run_status.reason if run_status else "") or said or f"run.py ended with exit code {code}"
-
-
-def end(process: "subprocess.Popen[bytes]") -> None:
-    """Ends run.py, which is asked first, and then whatever is left of its process group, also after a hard death."""
-    if process.poll() is None:
-        process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(LAST_CALL_S)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
 
 
 def wait_for_gpu_memory(record: ExperimentRecord, before: int, lane: Lane = MACHINE) -> ExperimentRecord:

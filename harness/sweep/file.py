@@ -193,7 +193,7 @@ def rejected_settings(experiments: Sequence[tuple[str, Experiment]]) -> Iterator
             yield f"{where}: grid values make no name for a folder: {item.name[:80]!r}"
         names.add(item.name)
         try:
-            config = RunConfig(**item.settings)
+            config = RunConfig(**item.settings, given=frozenset(item.settings))
             if config.scenario_rules.fixed_rate and config.mode != "accuracy" and config.server_target_qps == "auto":
                 yield (
                     f"{where}: {item.name}: the speed of a Server test is its target rate: give server_target_qps, "

@@ -1,16 +1,14 @@
 """A sweep from its first experiment to its report; what is finished is kept at once, so that it can be resumed."""
 
 import contextlib
-import fcntl
 import glob
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from pydantic import TypeAdapter
 
 from harness.common import files, processes, system
-from harness.common.errors import DONE, ENGINE_FAILED, INTERRUPTED, BenchmarkError, UsageError, why
+from harness.common.errors import DONE, INTERRUPTED, BenchmarkError, UsageError, why
 from harness.common.schema import SCHEMA
 from harness.runs import folder as results
 from harness.sweep import combine, report
@@ -53,7 +51,7 @@ def run_experiments(
 ) -> int:
     """Runs what is chosen and not finished yet; the report is written however it ends. Raises BenchmarkError."""
     display.say(f"{sweep.name}: {len(chosen)} configurations, {choice.repeat} round(s) -> {sweep_run.folder.path}")
-    with locked(sweep_run.folder.path) as lock:
+    with files.locked(sweep_run.folder.path, "this sweep, or a run it left behind,") as lock:
         try:
             interrupted = rounds(chosen, choice, sweep_run, lock, display)
             return finish(sweep_run, interrupted, display)
@@ -114,18 +112,10 @@ def finish(sweep_run: SweepRun, interrupted: bool, display: Display) -> int:
     if interrupted:
         return INTERRUPTED
     base = made.result(BASELINE)
-    return DONE if base and base.complete else ENGINE_FAILED
-
-
-@contextlib.contextmanager
-def locked(folder: Path) -> Iterator[int]:
-    """Holds the sweep's lock, and yields its file descriptor. Raises UsageError where somebody has it."""
-    with (folder / ".lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise UsageError(f"{folder}: this sweep, or a run it left behind, is still going on.") from None
-        yield file.fileno()
+    if base and base.complete:
+        return DONE
+    why = next((record.reason for record in sweep_run.records if record.experiment == BASELINE), "")
+    raise BenchmarkError(f"the baseline did not complete: {why or 'it was not run'}")
 
 
 def new(sweep: Sweep, results_dir: Path) -> SweepRun:

@@ -16,6 +16,7 @@ from typing import Any
 from harness.common import files
 from harness.common.errors import NOT_ACCEPTED, BenchmarkError, UsageError, first_line, why
 from harness.common.files import write_json
+from harness.common.schema import gpu_names
 from harness.common.secrets import hide_text
 from harness.common.system import System
 from harness.mmlu.summary import MMLUFacts, Overall
@@ -177,14 +178,14 @@ def benchmark(folder: Path) -> TrackedRun:
         "loadgen": ("VALID" if test.valid else "INVALID") if test else "not run",
     }
     params = flat(facts.settings) | flat(facts.engine_args, "engine.")
-    return made(folder, meta.started, params, numbers, tags | machine(summary.system))
+    return made(folder, meta.started, params, numbers, tags | machine(summary.system, summary.gpu_models))
 
 
 def mmlu(folder: Path) -> TrackedRun:
     facts, summary = files.read(folder / "config.json", MMLUFacts), files.read(folder / "overall.json", Overall)
     numbers = {key: value for key, value in summary if isinstance(value, int | float) and key != "schema_version"}
     params = flat(facts.config) | flat(facts.engine_args, "engine.")
-    return made(folder, facts.started, params, numbers, {"kind": "mmlu"} | machine(facts.system))
+    return made(folder, facts.started, params, numbers, {"kind": "mmlu"} | machine(facts.system, facts.system.gpus))
 
 
 def sweep(folder: Path) -> TrackedRun:
@@ -208,7 +209,7 @@ def sweep(folder: Path) -> TrackedRun:
     speedups = {result.name: result.ratio.mean for result in rows(state) if result.ratio and result.usable}
     numbers = {"best_speedup": max(speedups.values())} if speedups else {}
     tags = {"kind": "sweep", "best": max(speedups, key=lambda name: speedups[name], default="")}
-    whole = made(folder, state.started, params, numbers, tags | machine(state.system))
+    whole = made(folder, state.started, params, numbers, tags | machine(state.system, state.system.gpus))
     return replace(whole, children=tuple(children))
 
 
@@ -229,11 +230,10 @@ def made(
     return TrackedRun("run", folder.resolve().name, started, ended, params, kept, words, folder, finished)
 
 
-def machine(system: System) -> dict[str, str]:
-    """Where it ran, as tags."""
+def machine(system: System, gpus: list[str] | None) -> dict[str, str]:
+    """Where it ran, as tags; no `gpus` are known behind an endpoint."""
     versions = {f"version.{name}": version for name, version in system.packages.items()}
-    gpus = ", ".join(system.gpus) or "none"
-    return {"git_revision": system.git_revision or "unknown", "gpu": gpus, "cpu": system.cpu, **versions}
+    return {"git_revision": system.git_revision or "unknown", "gpu": gpu_names(gpus), "cpu": system.cpu, **versions}
 
 
 def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, str]:

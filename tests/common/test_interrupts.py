@@ -44,3 +44,30 @@ def test_a_program_that_imports_us_keeps_its_own_ctrl_c() -> None:
     code = "import harness, signal, sys; sys.exit(signal.getsignal(signal.SIGINT) is not signal.default_int_handler)"
     assert ended("-c", code).returncode == 0
     assert ended("-m", "pytest", "--version").returncode == 0
+
+
+def test_ctrl_c_in_a_finalizer_comes_again() -> None:
+    code = """if True:
+        import os, signal, time
+        from harness.common.interrupts import interruptible
+        interruptible()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        class Kept:
+            def __del__(self):
+                os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(0.01)
+        kept = Kept()
+        try:
+            del kept
+            time.sleep(10)
+        except KeyboardInterrupt:
+            print("caught")
+        class Broken:
+            def __del__(self):
+                raise ValueError("mine")
+        broken = Broken()
+        del broken
+    """
+    done = ended("-c", code)
+    assert (done.returncode, done.stdout) == (0, "caught\n")
+    assert "KeyboardInterrupt" not in done.stderr and "ValueError: mine" in done.stderr

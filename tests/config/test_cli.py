@@ -184,7 +184,7 @@ def test_a_rate_that_takes_for_ever_is_refused() -> None:
     for rates in (1e-6, (1e-6, 5.0)):
         with pytest.raises(UsageError, match=r"--server-target-qps 1e-06: 32 queries .* 370 days"):
             asked(scenario="server", server_target_qps=rates)
-    assert asked(server_target_qps=1e-6, offline_expected_qps=1e-6)  # Offline has all at once
+    assert asked(offline_expected_qps=1e-6)  # Offline has all at once
 
 
 @pytest.mark.parametrize("seed", ["-1", str(2**64)])
@@ -194,7 +194,49 @@ def test_a_seed_that_loadgen_cannot_hold_is_refused(refusal, seed: str):
 
 @pytest.mark.parametrize("words", [("--batch-size", "4"), ("--sort-by-length",)])
 def test_batches_are_for_offline_only(refusal, words: tuple[str, ...]):
-    assert "offline only" in refusal("--scenario", "server", *words)
+    assert tells(refusal("--scenario", "server", *words), words[0], "--scenario server", "--scenario offline")
+
+
+@pytest.mark.parametrize(
+    ("words", "scenario"),
+    [
+        (("--concurrency", "4"), "concurrency"),
+        (("--arrivals", "poisson", "--server-target-qps", "2"), "arrivals"),
+        (("--samples-per-query", "8"), "multistream"),
+        (("--server-target-qps", "3"), "server"),
+        (("--server-target-qps", "3", "--scenario", "interactive"), "interactive"),
+        (("--offline-expected-qps", "auto"), "offline"),
+        (("--ttft-limit", "9", "--concurrency", "4"), "concurrency"),
+    ],
+)
+def test_a_flag_chooses_the_scenario_that_it_needs(parse, words: tuple[str, ...], scenario: str):
+    assert parse(*words).scenario == scenario
+
+
+@pytest.mark.parametrize(
+    ("words", "other"),
+    [
+        (("--concurrency", "4", "--scenario", "offline"), "--scenario offline"),
+        (("--server-target-qps", "auto", "--scenario", "offline"), "--scenario offline"),
+        (("--offline-expected-qps", "auto", "--scenario", "server"), "--scenario server"),
+        (("--samples-per-query", "8", "--scenario", "offline"), "--scenario offline"),
+        (("--arrivals", "poisson", "--concurrency", "auto"), "--concurrency"),
+        (("--batch-size", "4", "--server-target-qps", "2"), "--server-target-qps"),
+        (("--concurrency", "1,4", "--mode", "accuracy"), "--mode accuracy"),
+        (("--samples-per-query", "1,4", "--mode", "accuracy"), "--mode accuracy"),
+        (("--tpot-limit", "4", "--scenario", "offline"), "--scenario offline"),
+        (("--max-in-flight", "1024"), "--endpoint"),
+        (("--precision", "bf16", "--endpoint", "http://h/v1"), "--endpoint"),
+    ],
+)
+def test_a_flag_that_would_play_no_part_is_refused_with_the_other_one(refusal, words: tuple[str, ...], other: str):
+    line = refusal(*words)
+    assert words[0] in line and other in line
+
+
+def test_a_flag_of_a_file_counts_as_given(tmp_path: Path, refusal):
+    (tmp_path / "run.yaml").write_text("scenario: offline\nconcurrency: 4\n")
+    assert "--concurrency does not go with --scenario offline" in refusal("--config", str(tmp_path / "run.yaml"))
 
 
 def test_no_flags_means_the_defaults(parse):
@@ -290,7 +332,6 @@ SETTINGS = st.fixed_dictionaries(
         "seed": st.integers(0, 2**32 - 1),
         "gpu_memory_utilization": st.one_of(st.floats(0.01, 1), st.just(1), st.just("auto")),
         "server_target_qps": RATES,
-        "offline_expected_qps": RATES,
         "min_duration": RATES,
         "dataset_path": st.sampled_from(["a.json", "/data/cnn"]),
         "results_dir": st.sampled_from(["out", "/tmp/out"]),
@@ -310,7 +351,7 @@ def test_a_file_and_the_command_line_agree(tmp_path_factory: pytest.TempPathFact
             words += [as_flag(name), str(item)]
     with pytest.MonkeyPatch.context() as patch:
         typed = parsed(patch, *words)
-    loaded = RunConfig(**load_file(path, RunConfig))
+    loaded = RunConfig(**load_file(path, RunConfig), given=frozenset(chosen))
     assert loaded == typed
     assert [type(value) for value in vars(loaded).values()] == [type(value) for value in vars(typed).values()]
 

@@ -166,17 +166,11 @@ def test_a_seed_replaces_all_three():
 
 
 @pytest.mark.parametrize(
-    ("scenario", "category", "rate"),
-    [
-        ("offline", "datacenter", 3),
-        ("server", "datacenter", 5),
-        ("interactive", "datacenter", 5),
-        ("singlestream", "edge", None),
-    ],
+    ("scenario", "flag"),
+    [("offline", "offline_expected_qps"), ("server", "server_target_qps"), ("interactive", "server_target_qps")],
 )
-def test_each_scenario_takes_its_own_rate(scenario: str, category: str, rate: float | None):
-    given_rates = {"offline_expected_qps": 3, "server_target_qps": 5}
-    assert plan(scenario=scenario, category=category, **given_rates).target_qps == rate
+def test_each_scenario_takes_its_own_rate(scenario: str, flag: str):
+    assert plan(scenario=scenario, **{flag: 5}).target_qps == 5
 
 
 def test_a_context_beyond_the_demos_is_refused():

@@ -10,6 +10,7 @@ import sys
 import time
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -18,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness import __main__
+from harness.common import files
 from harness.common.errors import EndpointError, UsageError
 from harness.endpoints import client as official_client
 from harness.endpoints import disclosure, official, rehearsal, tree
@@ -206,7 +208,30 @@ def test_what_is_empty_in_a_description_is_named(campaign: Path, tmp_path: Path)
     assert "submission.organisation" in ended.stderr and "system.node_types.filesystem" in ended.stderr
 
 
-def test_an_interrupted_campaign_leaves_no_client_behind(tmp_path: Path) -> None:
+UNNAMEABLE = ["../up", "/tmp/abs", "..", "", "a/b", "a\nb", "\x1b[31mred", "\0", "x" * 300, " "]
+
+
+@pytest.mark.parametrize("name", UNNAMEABLE, ids=repr)
+@pytest.mark.parametrize("field", ["organisation", "submission_id", "shortened_system_name"])
+def test_no_text_of_a_file_leads_out_of_the_folder(campaign: Path, tmp_path: Path, field: str, name: str) -> None:
+    data: Any = described()
+    (data["system"] if field == "shortened_system_name" else data["submission"])[field] = name
+    (tmp_path / "system.yaml").write_text(yaml.safe_dump(data))
+    flags = ("--system", str(tmp_path / "system.yaml"), "--out", str(tmp_path / "a" / "b"))
+    ended = here("-m", "harness", "endpoints", "build", str(campaign / "camp"), *flags)
+    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1) and field in ended.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["system.yaml"]
+
+
+def test_a_campaign_is_measured_by_one_command_at_a_time(campaign: Path, client: Path) -> None:
+    with files.locked(campaign / "camp", "this test"):
+        second = run(campaign, client)
+    assert second.returncode == 2 and "this campaign is still going on" in second.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
+def test_an_interrupted_campaign_leaves_no_client_behind(tmp_path: Path, number: int, code: int) -> None:
     """Neither the client nor what it started; a second start goes on."""
     (tmp_path / "articles.json").write_text(json.dumps(ARTICLES))
     slow = tmp_path / "slow-client"
@@ -223,8 +248,11 @@ def test_an_interrupted_campaign_leaves_no_client_behind(tmp_path: Path) -> None
     until = time.monotonic() + 60
     while not alive() and time.monotonic() < until:
         time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
-    assert process.wait(30) == 130
+    process.send_signal(number)
+    assert process.wait(30) == code
+    until = time.monotonic() + 10
+    while alive() and time.monotonic() < until:
+        time.sleep(0.1)
     assert not alive()
 
 

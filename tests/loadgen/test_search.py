@@ -89,7 +89,7 @@ def test_a_probe_is_long_enough_for_early_stopping() -> None:
 
 def test_max_is_for_server_scenarios_alone() -> None:
     assert rates.needed(RunConfig(scenario="server", server_target_qps="max")) == "max"
-    for wrong in ({"scenario": "offline"}, {"scenario": "server", "mode": "accuracy"}):
+    for wrong in ({"scenario": "singlestream"}, {"scenario": "server", "mode": "accuracy"}):
         with pytest.raises(UsageError):
             RunConfig(server_target_qps="max", **wrong)
     with pytest.raises(UsageError):
@@ -240,14 +240,6 @@ def test_why_a_probe_fell() -> None:
 
 def test_rates_that_agree_in_four_digits_have_folders_of_their_own(tmp_path: Path) -> None:
     assert [probe_folder(tmp_path, f"{qps:.4g}").name for qps in (20.001, 20.002)] == ["20", "20-2"]
-
-
-def test_what_is_ignored_is_said() -> None:
-    (said,) = rates.unused(RunConfig(scenario="offline", server_target_qps=5))
-    assert tells(said, "--server-target-qps is not used", "--scenario offline")
-    (said,) = rates.unused(RunConfig(scenario="server", offline_expected_qps=5))
-    assert said.startswith("--offline-expected-qps is not used")
-    assert rates.unused(RunConfig(scenario="server", server_target_qps=5)) == []
 
 
 def test_the_length_of_a_test_is_known_before_it() -> None:

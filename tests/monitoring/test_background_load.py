@@ -1,5 +1,6 @@
 """Load by other programs: noticed, said, and no verdict of a sweep."""
 
+import os
 import subprocess
 import sys
 import time
@@ -17,10 +18,14 @@ BURN = "import time\nend = time.monotonic() + 60\nwhile time.monotonic() < end: 
 WATCH = """
 import time
 from harness.monitoring import background_load as others
-with others.watched([], False) as found:
+with others.watched() as found:
     time.sleep(2)
 print(found.cpu_cores, *found.warnings, sep="\\n")
 """
+
+
+def own_s() -> float:
+    return sum(others.by_process().values())
 
 
 def spin(seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -30,13 +35,13 @@ def spin(seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
 
 
 def test_what_this_process_and_its_children_use_is_its_own() -> None:
-    before = others.own_s()
+    before = own_s()
     with subprocess.Popen([sys.executable, "-c", BURN]) as child:
         spin(1.0, time.process_time)  # seconds of the processor, on however busy a machine
-        both = others.own_s() - before
+        both = own_s() - before
         child.kill()
     assert both > 1.1
-    assert others.own_s() - before > both - 0.05  # of a child that has ended, too
+    assert own_s() - before > both - 0.05  # of a child that has ended, too
 
 
 def test_what_another_program_uses_is_noticed() -> None:
@@ -50,9 +55,9 @@ def test_what_another_program_uses_is_noticed() -> None:
 
 
 def test_a_client_that_is_at_its_limit_says_so() -> None:
-    with others.client_watched() as busy:
+    with others.watched(endpoints=["http://192.0.2.1/v1"]) as busy:
         spin(2)
-    with others.client_watched() as idle:
+    with others.watched(endpoints=["http://192.0.2.1/v1"]) as idle:
         time.sleep(1.1)
     assert busy.client_share is not None and busy.client_share > 0  # of a core that others may use as well
     assert idle.client_share is not None and idle.client_share < busy.client_share
@@ -68,9 +73,58 @@ def test_what_another_program_uses_of_other_cores_takes_nothing(monkeypatch: pyt
 
 
 def test_a_gpu_that_others_hold_is_named() -> None:
-    (said,) = BackgroundLoad(cpu_cores=1.0, cores=64, gpus=[1], has_gpus=True).warnings
+    (said,) = BackgroundLoad(cpu_cores=1.0, cores=64, gpus=[1], share=0.5).warnings
     assert tells(said, "other programs", "GPU 1")
-    assert BackgroundLoad(cpu_cores=1.0, cores=64, has_gpus=True).warnings == []
+    assert BackgroundLoad(cpu_cores=1.0, cores=64, share=0.5).warnings == []
     assert BackgroundLoad(cpu_cores=0.1, cores=2).warnings == []
     (said,) = BackgroundLoad(cpu_cores=1.5, cores=2).warnings
     assert tells(said, "other programs", "1.5 of 2 CPU cores")
+
+
+SERVER = """
+import http.server, sys, threading
+server = http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+print(server.server_port, flush=True)
+import time
+end = time.monotonic() + float(sys.argv[1])
+while time.monotonic() < end: pass
+time.sleep(60)
+"""
+BEHIND = """
+import os, sys, time
+from harness.monitoring import background_load as others
+address, *machine = sys.argv[1:]
+others.busy_s = lambda: sum(others.by_process(*map(int, machine), os.getpid()).values())  # of these processes alone
+with others.watched(endpoints=[address]) as found:
+    time.sleep(3)
+print(found.cpu_cores, *found.warnings, sep="\\n")
+"""
+
+
+def behind(address: str, *machine: int) -> str:
+    """The cores that others take, as a process of its own sees it behind an endpoint."""
+    words = [sys.executable, "-c", BEHIND, address, *map(str, machine)]
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()[0]
+
+
+def test_a_server_on_the_same_cores_is_no_other_program() -> None:
+    server = subprocess.Popen([sys.executable, "-c", SERVER, "60"], stdout=subprocess.PIPE, text=True)
+    burner = subprocess.Popen([sys.executable, "-c", BURN])
+    try:
+        assert server.stdout
+        address = f"http://localhost:{int(server.stdout.readline())}/v1"
+        assert float(behind(address, server.pid)) < 0.02
+        assert float(behind(address, server.pid, burner.pid)) > 0.05
+        assert (
+            float(behind("http://192.0.2.1:8000/v1", server.pid)) > 0.05
+        )  # a server elsewhere: this one is no part of it
+    finally:
+        server.kill()
+        burner.kill()
+
+
+def test_what_cannot_be_told_from_a_server_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert behind("http://127.0.0.1:9/v1") == "None"  # nobody listens there that this process can see
+    monkeypatch.setattr(others, "RELAYS", ("",))
+    assert others.top_of(os.getpid()) is None

@@ -67,7 +67,7 @@ def test_the_first_screen_has_what_a_number_needs(tmp_path: Path) -> None:
         "| performance | **VALID** by LoadGen |",
         "| accuracy gate | not checked |",
         "| comparable | **Not comparable with MLPerf results:** ",
-        "| other programs | **machine busy**: other programs used 1 of 2 CPU cores |",
+        "| other programs | **machine busy, not judged**: other programs used 1 of 2 CPU cores |",
         "| label | before \\| after |",
         "| precision | bf16, quantization none |",
         "| KV cache | auto |",

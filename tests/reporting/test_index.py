@@ -41,7 +41,7 @@ def test_the_index_lists_runs_newest_first_and_tells_them_apart(tmp_path: Path):
     assert index(tmp_path) == [
         [
             f"[{second.name}]({second.name}/report.md)",
-            *("demo", "datacenter server", "none", "bf16", "none", "FAIL", "INVALID"),
+            *("demo", "datacenter server", "unknown", "bf16", "none", "FAIL", "INVALID"),
             *("5,309", "41.5", "5.5", "3,200", "431", "31.5", "no"),
         ],
         [

@@ -35,7 +35,8 @@ def test_a_report_leaves_it(tmp_path: Path) -> None:
 
 def run(label: str, *gpus: str) -> SimpleNamespace:
     system = SimpleNamespace(gpus=list(gpus), cpu="a CPU")
-    return SimpleNamespace(summary=SimpleNamespace(meta=SimpleNamespace(label=label), system=system))
+    meta = SimpleNamespace(label=label)
+    return SimpleNamespace(summary=SimpleNamespace(meta=meta, system=system, gpu_models=system.gpus))
 
 
 def test_bars_of_several_machines_are_named_by_their_gpus() -> None:

@@ -181,7 +181,9 @@ def test_the_exit_code_says_it(tmp_path: Path) -> None:
         run(tmp_path / name, speed, label=label)
     (tmp_path / "latest").symlink_to("20260131-b")
     ends = ("--baseline", "main", "--results-dir", tmp_path, "--fail-if")
-    assert [report(word, *ends, "output_tokens_per_s<-3%").returncode for word in ("latest", "pr", "main")] == [1, 1, 0]
+    assert [report(word, *ends, "output_tokens_per_s<-3%").returncode for word in ("latest", "pr")] == [1, 1]
+    itself = report("main", *ends, "output_tokens_per_s<-3%")
+    assert (itself.returncode, itself.stderr.count("\n")) == (2, 1) and "20260131-a" in itself.stderr
     assert report("20260131-b", *ends, "output_tokens_per_s<-20%").returncode == 0
     assert ended("report.py", "pr", *map(str, ends), "output_tokens_per_s<-3%").returncode == 1
     other = report("pr", *ends, "answers changed")

@@ -216,7 +216,7 @@ def test_the_settings_of_a_run_come_back_typed(tmp_path: Path) -> None:
 def test_gpus_as_people_name_them() -> None:
     assert gpu_names(["NVIDIA H200"] * 8) == "8x NVIDIA H200"
     assert gpu_names(["A", "B"]) == "A, B"
-    assert gpu_names([]) == gpu_names(None) == "none"
+    assert (gpu_names([]), gpu_names(None)) == ("none", "unknown")
 
 
 def test_a_gpu_counts_where_the_engine_used_it(tmp_path: Path) -> None:

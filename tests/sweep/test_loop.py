@@ -123,7 +123,7 @@ def test_what_a_run_that_died_leaves_behind_is_ended(tmp_path: Path) -> None:
     process = subprocess.Popen(["bash", "-c", words], start_new_session=True)
     process.wait()
     child = psutil.Process(int((tmp_path / "child").read_text()))
-    experiment.end(process)
+    processes.end_group(process)
     psutil.wait_procs([child], timeout=10)
     assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
 
@@ -131,7 +131,8 @@ def test_what_a_run_that_died_leaves_behind_is_ended(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_run_that_never_began_did_not_come_to_its_end(tmp_path: Path) -> None:
     path = written(tmp_path, SHORT + "  env: {PYTHONHASHSEED: never}\nisolation:\n  - {name: a, set: {seed: 1}}\n")
-    assert sweep(path, "--results-dir", tmp_path).returncode == 3
+    done = sweep(path, "--results-dir", tmp_path)
+    assert done.returncode == 3 and done.stderr.startswith("error: the baseline did not complete: ")
     (folder,) = (tmp_path / "sweeps").glob("2*")
     assert [record.status for record in sweep_report.read(folder).records] == ["failed", "failed"]
 

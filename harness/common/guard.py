@@ -1,0 +1,89 @@
+"""Ends what a command leaves behind, however it dies: a program of its own, whose standard input that command alone
+holds open.
+
+Until the end of its input it notes the processes below the command, and those whose ids it reads, which are forks that
+have just begun. At the end these, what they started, and whatever was started with the command's mark in its
+environment are asked to end, and killed if they do not. (vLLM's processes write their titles over their environments.)
+"""
+
+import contextlib
+import os
+import select
+import signal
+import sys
+import time
+
+GRACE_S = 3.0
+SHORTEST_S, LONGEST_S = 0.25, 4.0  # between two looks; the longest where nothing changes
+Processes = dict[int, tuple[int, str]]  # by id: the parent's, and when it began, as the kernel counts
+
+
+def main(command: int, mark: str) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    noted = watch(command)
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for pid in left(noted, mark):
+            with contextlib.suppress(OSError):
+                os.kill(pid, number)
+        until = time.monotonic() + GRACE_S
+        while left(noted, mark) and time.monotonic() < until:
+            time.sleep(0.05)
+
+
+def watch(command: int) -> dict[int, str]:
+    """The processes below a command, with when each began; returns at the end of the input."""
+    noted: dict[int, str] = {}
+    pause = SHORTEST_S
+    while True:
+        ready, _, _ = select.select([sys.stdin], [], [], pause)
+        line = sys.stdin.readline() if ready else ""
+        if ready and not line:
+            return noted
+        table = processes()
+        forks = {int(line)} & set(table) if line else set()
+        found = {pid: table[pid][1] for pid in below(table, {command}) | forks}
+        pause = SHORTEST_S if found.items() - noted.items() else min(2 * pause, LONGEST_S)
+        noted |= found
+
+
+def left(noted: dict[int, str], mark: str) -> list[int]:
+    """The processes of the command that are still there."""
+    table = processes()
+    mine = {pid for pid, begun in noted.items() if table.get(pid, (0, ""))[1] == begun}
+    return sorted(mine | below(table, mine) | {pid for pid in table if is_marked(pid, mark.encode())})
+
+
+def below(table: Processes, roots: set[int]) -> set[int]:
+    """The processes that descend from `roots`, without this one."""
+    found: set[int] = set()
+    while new := {pid for pid, (parent, _) in table.items() if parent in roots | found} - found - {os.getpid()}:
+        found |= new
+    return found
+
+
+def processes() -> Processes:
+    """All processes of this machine that have not ended."""
+    found = {}
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/stat") as file:
+                state, parent, *rest = file.read().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if state != "Z":
+            found[int(name)] = int(parent), rest[17]
+    return found
+
+
+def is_marked(pid: int, mark: bytes) -> bool:
+    """Whether a process was started with the mark among its variables."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return mark in file.read().split(b"\0")
+    except OSError:
+        return False
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2])
