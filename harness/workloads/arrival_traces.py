@@ -77,12 +77,8 @@ class Format:
 
 
 FORMATS = (
-    Format(
-        *("Bailian", "timestamp", "input_length", "output_length", float, "s"),
-        block=16,
-        more=("chat_id", "parent_chat_id"),
-    ),
-    Format("Mooncake", "timestamp", "input_length", "output_length", milliseconds, "ms", block=512),
+    Format("Bailian", "timestamp", "input_length", "output_length", float, "s", 16, ("chat_id", "parent_chat_id")),
+    Format("Mooncake", "timestamp", "input_length", "output_length", milliseconds, "ms", 512),
     Format("BurstGPT", "Timestamp", "Request tokens", "Response tokens", float, "s"),
     Format("Azure", "TIMESTAMP", "ContextTokens", "GeneratedTokens", date, "dates"),
 )
