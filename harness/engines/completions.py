@@ -22,7 +22,6 @@ MOST_ID = 2**31  # LoadGen gets token ids as 32-bit numbers
 MOST_REFUSAL = 2**16  # bytes of what a server says beside an error
 NO_END = (None, "", "null")  # what servers send as finish_reason while an answer goes on
 REASONS = ("error", "detail", "message")  # what servers call why they failed, the outermost first
-ANSWER_KEYS = ("choices", "error", "usage")  # one of them is in every event that belongs to an answer
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 FINISH_REASONS = ("stop", "length", "eos", "eos_token")  # reasons to end an answer that is all there
 
@@ -101,7 +100,7 @@ class CompletionChunk:
 def piece(data: Any, address: str) -> CompletionChunk:
     """Reads one message. Raises EndpointError for an error in the server's words, or for what is no completion."""
     try:
-        message = data if isinstance(data, dict) else from_json(data)
+        message = data if type(data) is dict else from_json(data)
         if error := message.get("error"):
             raise EndpointError(f"{address} failed while answering: {error_message(error)}")
         told = usage(message.get("usage"))
@@ -186,6 +185,9 @@ class EventReader:
         """The message that a line ends; None for any other line."""
         if not line:
             return self._dispatch()
+        if line.startswith(b"data: "):  # as nearly all do
+            self._data.append(line[6:])
+            return None
         name, _, value = line.removeprefix(BYTE_ORDER_MARK).partition(b":")
         if name == b"data":
             self._data.append(value.removeprefix(b" "))
@@ -196,7 +198,7 @@ class EventReader:
         return None
 
     def _dispatch(self) -> Any:
-        data, kind = b"\n".join(self._data).strip(), self._kind
+        data, kind = b"\n".join(self._data), self._kind
         self._data, self._kind = [], b""
         try:
             message = from_json(data)
@@ -204,9 +206,12 @@ class EventReader:
             if data.startswith(b"{"):  # a part of the answer may be lost with it
                 return data
             message = None
-        if isinstance(message, dict) and (kind == b"error" or any(key in message for key in ANSWER_KEYS)):
-            return {"error": message} if kind == b"error" else message
-        if data != b"[DONE]":
+        if type(message) is dict:
+            if kind == b"error":
+                return {"error": message}
+            if "choices" in message or "error" in message or "usage" in message:
+                return message
+        if data.strip() not in (b"", b"[DONE]"):
             self._keep(data)
         return None
 
