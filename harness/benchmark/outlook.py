@@ -6,6 +6,7 @@ from pathlib import Path
 
 from harness.common.schema import gpu_names
 from harness.common.system import GPU, cores
+from harness.config import checkpoint
 from harness.config.plan import Plan, minutes
 from harness.loadgen import search
 from harness.loadgen.probes import goal
@@ -19,7 +20,7 @@ def lines(plan: Plan, library: Library, gpus: Sequence[GPU]) -> list[str]:
     """A line for each thing that a user may want to stop: machine, samples, tests, minutes, disk, comparability."""
     config = plan.config
     return [
-        f"model: {config.model}, {config.precision}, quantization {config.quantization}",
+        f"model: {config.model}, {'as the server has it' if config.endpoint else checkpoint.format_of(config)}",
         f"machine: {machine(plan, gpus)}",
         f"samples: {len(library):,} of {library.source}, prompts of {library.mean_prompt_tokens:,.0f} tokens on "
         f"average, answers of at most {plan.max_new_tokens:,}",
@@ -32,7 +33,7 @@ def lines(plan: Plan, library: Library, gpus: Sequence[GPU]) -> list[str]:
 def machine(plan: Plan, gpus: Sequence[GPU]) -> str:
     """What the answers are computed on, as far as this process decides it."""
     if plan.config.endpoint:
-        return f"the servers behind {', '.join(plan.config.endpoint)}, which were not asked"
+        return f"the servers behind {', '.join(plan.config.endpoint)}"
     if not gpus:
         return f"no GPU, {len(cores())} CPU cores"
     split = f"tensor parallel {plan.tensor_parallel_size}, data parallel {plan.data_parallel_size}"

@@ -15,7 +15,7 @@ from harness.common.secrets import hide_settings
 from harness.config import checkpoint
 from harness.config.plan import Plan, resolve
 from harness.config.run import RunConfig
-from harness.engines import shared_memory
+from harness.engines import shared_memory, vllm_args
 from harness.evaluation import accuracy, compliance
 from harness.loadgen import target_rate
 from harness.loadgen.session import LoadGenSession, Tested
@@ -54,6 +54,7 @@ def dry_run(config: RunConfig, say: Callable[[str], None]) -> int:
     Raises BenchmarkError where the run would, before its engine starts.
     """
     say(config.headline)
+    results.check_writable(config.results_dir)
     tokenizer = checkpoint.load_tokenizer(config)
     plan, library = prepared(config, tokenizer)
     library = library or official_samples(plan, tokenizer)
@@ -70,7 +71,9 @@ def prepared(config: RunConfig, tokenizer: Any) -> tuple[Plan, cnn_dailymail.Lib
         config, system.gpus(), checkpoint.weight_bytes(config), checkpoint.is_reference(config), request_set, random
     )
     checkpoints.title(config)  # a damaged one ends the run here
-    if config.backend == "vllm" and config.computes:
+    if config.computes:
+        checkpoint.check_architecture(config)
+        vllm_args.extra_args(config)
         shared_memory.check(plan.data_parallel_size, plan.tensor_parallel_size, bool(system.gpus()))
     return plan, workload
 
@@ -83,6 +86,7 @@ def planned(
     run = BenchmarkRun.begin(plan, folder, display)
     library = workload or official_samples(plan, tokenizer)
     run.facts.data, run.facts.mean_prompt_tokens = library.source, round(library.mean_prompt_tokens, 1)
+    run.facts.weights = checkpoint.format_of(config) if config.computes else None
     run.adopt(replace(plan, official_data=library.official))
     run.warn_short()
     return run, library

@@ -16,6 +16,7 @@ from harness.common.errors import DONE, NOT_ACCEPTED, UsageError
 from harness.common.markdown import number
 from harness.common.paths import ROOT
 from harness.common.system import System, facts
+from harness.config import endpoint as addresses
 from harness.endpoints import campaign, client, disclosure, official, rehearsal, server, tree
 from harness.endpoints.campaign import Campaign
 from harness.endpoints.official import Point
@@ -167,7 +168,7 @@ def measure(
         raise UsageError("--serve is for a server that is started here: leave out --endpoint.")
     seeds, articles = official.seeds(seed_set), stored(dataset_path)
     given = Campaign(
-        endpoints=[url.rstrip("/").removesuffix("/v1") for url in endpoint or [server.address(port)]],
+        endpoints=[url.removesuffix("/v1") for url in addresses.checked(endpoint or [server.address(port)])],
         server="" if endpoint else shlex.join(server.command(model, port, folder, shlex.split(serve))),
         model=model,
         tokenizer=tokenizer or model,

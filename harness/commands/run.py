@@ -29,7 +29,7 @@ def benchmark_run(config: RunConfig) -> NoReturn:
     if config.dry_run:
         from harness.benchmark import steps
 
-        raise SystemExit(steps.dry_run(config, print))
+        raise SystemExit(steps.dry_run(with_served_model(config), print))
     processes.install_signal_handlers()
     run = results.open_run(config.results_dir, f"{config.category}-{config.scenario}")
     log = run.path / "engine.log"
@@ -55,7 +55,7 @@ def benchmark_run(config: RunConfig) -> NoReturn:
 def with_served_model(config: RunConfig) -> RunConfig:
     """The configuration with the model that the endpoints serve, where --model names none. Raises UsageError.
 
-    A name that the server goes by, but nothing can be loaded from, leaves the default: its tokenizer has to do.
+    Where the server goes by an alias, the default has to do: its tokenizer is what counts.
     """
     if not config.endpoint:
         return config
@@ -68,13 +68,17 @@ def with_served_model(config: RunConfig) -> RunConfig:
     if len(names) > 1:
         suggestion = did_you_mean(config.model, names)
         raise UsageError(f"--model {config.model}: the server has {', '.join(names)}{suggestion}.")
-    if config.model != DEFAULT_MODEL or not names or not ("/" in names[0] or names[0] in MODELS):
+    if config.model != DEFAULT_MODEL or not names:
         return config
-    served = replace(config, model=names[0])
+    is_name = "/" in names[0] or names[0] in MODELS
+    served = replace(config, model=names[0]) if is_name else config
     try:
-        checkpoint.load_shape(served)
+        checkpoint.load_tokenizer(served)
     except UsageError:
-        return config
+        raise UsageError(
+            f"the server serves {names[0]}, and its tokenizer is not here: name a folder or a hub name that has it "
+            "with --model."
+        ) from None
     return served
 
 

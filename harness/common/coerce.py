@@ -106,8 +106,11 @@ def as_flag(name: str) -> str:
 
 
 def require(ok: bool, name: str, wanted: str, got: object = None) -> None:
+    from harness.common.secrets import hide_word
+
     if not ok:
-        raise UsageError(f"{name} takes {wanted}" + (f"; got {got!r}." if got is not None else "."))
+        shown = hide_word(got) if isinstance(got, str) else got
+        raise UsageError(f"{name} takes {wanted}" + (f"; got {shown!r}." if got is not None else "."))
 
 
 def check_types(config: Any) -> None:

@@ -119,8 +119,10 @@ def ends_in_one_line(where: str = "") -> Iterator[None]:
         except OSError as error:
             raise as_input(error) or error from None
     except BenchmarkError as error:
+        from harness.common.secrets import hide_text
+
         suffix = where if where.strip(" ()").rpartition(" ")[2] not in str(error) else ""
-        lines = (re.sub(r"(?<!\.)\.\.$", ".", plain(line_of(line))) for line in str(error).splitlines())
+        lines = (re.sub(r"(?<!\.)\.\.$", ".", plain(line_of(hide_text(line)))) for line in str(error).splitlines())
         print("\n".join(f"error: {line}{suffix}" for line in lines), file=sys.stderr)
         raise SystemExit(error.exit_code) from None
     except KeyboardInterrupt:

@@ -17,12 +17,13 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from harness.common import reading
-from harness.common.errors import UsageError, why
+from harness.common.errors import BenchmarkError, UsageError, why
 from harness.common.secrets import hide, hide_known
 
 Kind = TypeVar("Kind")
 
 
+SPARE_BYTES = 2**23  # of a disk, below which it counts as full
 LARGEST_FILE = 2**30  # bytes of a run folder's JSON or CSV, and of the history
 
 
@@ -57,6 +58,16 @@ def locked(folder: Path, what: str) -> Iterator[int]:
         except OSError:
             raise UsageError(f"{folder}: {what} is still going on.") from None
         yield file.fileno()
+
+
+def check_space(path: Path) -> None:
+    """Raises BenchmarkError when the disk is about full, or away: LoadGen would lose its logs without a word."""
+    try:
+        free = shutil.disk_usage(path).free
+    except OSError as error:
+        raise BenchmarkError(f"{path}: {why(error)}: the run's own folder is gone, and its logs with it.") from None
+    if free < SPARE_BYTES:
+        raise BenchmarkError(f"the disk of {path} is full: free some space, or choose another --results-dir.")
 
 
 def check_folder_name(what: str, name: object) -> None:

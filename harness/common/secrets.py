@@ -7,12 +7,16 @@ from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+from harness.common import vllm_source
 from harness.common.coerce import from_yaml
 
 HIDDEN = "***"
 FOLDERS = ("PWD", "OLDPWD")  # a shell's, and no passwords
 HEADERS = "ENDPOINT_HEADERS"  # in the environment: what every request to an endpoint carries beside its own
+in_addresses: set[str] = set()  # parts of paths
+PLAIN_PART = re.compile(r"[a-z][a-z-]{0,23}[0-9.]{0,4}")  # of a path, as in /openai/v1
 SHORTEST_SECRET = 8  # characters of a secret in the environment: shorter ones are words, such as EMPTY
 
 
@@ -85,10 +89,16 @@ def hide_text(text: str) -> str:
 
 
 def hide_known(text: str) -> str:
-    """A text without the secrets of this process's environment, such as a server's key that it echoes."""
-    for secret in in_environment():
+    """A text without the secrets of this process's environment, such as a server's key that it echoes, and of the
+    addresses that it was given."""
+    for secret in in_environment() | in_addresses:
         text = text.replace(secret, HIDDEN)
     return text
+
+
+def note_address(address: str) -> None:
+    """Notes what may be a key in the path of an endpoint's address, to be hidden from now on."""
+    in_addresses.update(part for part in urlsplit(address).path.split("/") if part and not PLAIN_PART.fullmatch(part))
 
 
 def in_environment() -> set[str]:
@@ -115,7 +125,8 @@ def hide_settings(settings: Any, harmless: bool = False) -> Any:
     """Settings of another program as they may be written down: numbers, switches and enumerations; texts only under
     names that are known to hold nothing secret, as those below `known` are; `***` for any other."""
     if isinstance(settings, str):
-        return hide_text(settings) if harmless or not settings or PLAIN_VALUE.fullmatch(settings) else HIDDEN
+        plain = harmless or not settings or PLAIN_VALUE.fullmatch(settings) or settings in vllm_source.enumerations()
+        return hide_text(settings) if plain else HIDDEN
     if isinstance(settings, list | tuple):
         return [hide_settings(item, harmless) for item in settings]
     if isinstance(settings, Mapping):

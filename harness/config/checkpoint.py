@@ -1,13 +1,18 @@
 """The checkpoint: its shape, how much memory its weights take, whether it is the reference model; its tokenizer."""
 
 import functools
+import os
+import socket
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+from harness.common import vllm_source
 from harness.common.errors import UsageError
 from harness.config import models
 from harness.config.engine import BYTES_PER_WEIGHT, EngineConfig
 
+HUB_TIMEOUT_S = 5.0
 MOST_BYTES = 2**46  # of weights: 64 TiB
 MOST_LAYERS = 10_000  # each is a module of its own, however few weights it has
 
@@ -36,6 +41,22 @@ def weight_bytes(config: EngineConfig) -> int:
     return size
 
 
+def format_of(config: EngineConfig) -> str:
+    """The number format of the weights in words, as in bf16 and fp8 (static, compressed-tensors)."""
+    stored: dict[str, Any] = getattr(load_shape(config), "quantization_config", None) or {}
+    if not stored:
+        loading = "" if config.quantization == "none" else f"{config.quantization} (made on loading), "
+        return f"{loading}{config.precision}"
+    method = str(stored.get("quant_method", "unknown method"))
+    group: dict[str, Any] = next(iter((stored.get("config_groups") or {}).values()), {})
+    inputs, weights = group.get("input_activations") or {}, group.get("weights") or {}
+    is_dynamic = inputs["dynamic"] if "dynamic" in inputs else stored.get("activation_scheme") != "static"
+    kind = "fp" if weights.get("type", "float") == "float" else "int"
+    bits = f"{kind}{weights['num_bits']}" if "num_bits" in weights else method
+    scales = ["dynamic" if is_dynamic else "static"] if inputs or "activation_scheme" in stored else ["weights alone"]
+    return f"{bits} ({', '.join(scales + [method] * (method != bits))})"
+
+
 def is_reference(config: EngineConfig) -> bool:
     """Whether the model has Llama-3.1-8B's shape."""
     shape = load_shape(config)
@@ -53,7 +74,7 @@ def load_shape(config: EngineConfig) -> Any:
     from transformers import AutoConfig
 
     try:
-        shape = AutoConfig.from_pretrained(config.model_path, trust_remote_code=config.trust_remote_code)
+        shape = AutoConfig.from_pretrained(config.model_path, **source(config))
     except Exception as error:
         raise UsageError(why_not_loaded(config, error)) from None
     if missing := [key for key in models.SHAPE if not hasattr(shape, key)]:
@@ -61,12 +82,39 @@ def load_shape(config: EngineConfig) -> Any:
     return shape
 
 
+def check_architecture(config: EngineConfig) -> None:
+    """Raises UsageError for a model that the installed vLLM has no class for."""
+    classes, names = vllm_source.architectures(), getattr(load_shape(config), "architectures", None) or ["none"]
+    if classes and not classes & set(names):
+        raise UsageError(f"--model {config.model}: this vLLM has no model of its architecture, {', '.join(names)}.")
+
+
+def source(config: EngineConfig) -> dict[str, bool]:
+    """Where the loaders look: without a way to the hub, in its cache on this machine alone, where they would try for a
+    minute."""
+    local = Path(config.model_path).is_dir()
+    return {"trust_remote_code": config.trust_remote_code, "local_files_only": not local and not is_hub_reachable()}
+
+
+@functools.cache
+def is_hub_reachable() -> bool:
+    """Whether the Hugging Face hub, or its mirror in HF_ENDPOINT, takes connections; through a proxy it may."""
+    if {"https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"} & set(os.environ):
+        return True
+    parts = urlsplit(os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
+    try:
+        socket.create_connection((parts.hostname or "", parts.port or 443), HUB_TIMEOUT_S).close()
+    except OSError:
+        return False
+    return True
+
+
 def load_tokenizer(config: EngineConfig) -> Any:
     """The model's tokenizer. Raises UsageError with the way out when it cannot be had."""
     from transformers import AutoTokenizer
 
     try:
-        return AutoTokenizer.from_pretrained(config.model_path, trust_remote_code=config.trust_remote_code)
+        return AutoTokenizer.from_pretrained(config.model_path, **source(config))
     except Exception as error:
         raise UsageError(why_not_loaded(config, error)) from None
 

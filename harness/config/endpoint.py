@@ -7,7 +7,7 @@ from typing import Literal
 from urllib.parse import parse_qsl, urlsplit
 
 from harness.common.errors import UsageError
-from harness.common.secrets import hide_text
+from harness.common.secrets import hide_text, note_address
 from harness.config.flags import SERVER, Auto, flag
 
 AUTO = "auto"
@@ -117,6 +117,7 @@ def checked(addresses: Sequence[str], name: str = "--endpoint") -> tuple[str, ..
         parts = urlsplit(address)
         if parts.username or parts.password or not set(dict(parse_qsl(parts.query))) <= PLAIN_KEYS or parts.fragment:
             raise UsageError(f"{name} takes a plain address; a key goes into OPENAI_API_KEY in the environment.")
+        note_address(address)
         if cleaned.count(address) > 1:
             raise UsageError(f"{name} {address}: given twice.")
     return cleaned

@@ -1,5 +1,7 @@
 """How an engine is spread over the GPUs: tensor parallel as far as the weights need, replicas over the rest."""
 
+import math
+import os
 from collections.abc import Sequence
 
 from harness.common.errors import UsageError
@@ -15,7 +17,12 @@ def parallelism(config: EngineConfig, gpus: Sequence[GPU], weight_bytes: int) ->
     tensor: int | str = config.tensor_parallel_size
     data: int | str = config.data_parallel_size
     if not gpus:
-        return (1 if tensor == "auto" else int(tensor)), (1 if data == "auto" else int(data))
+        sizes = [1 if size == "auto" else int(size) for size in (tensor, data)]
+        most = os.cpu_count() or 1
+        if math.prod(sizes) > most and not config.spans_hosts:
+            flags = f"--tensor-parallel-size {sizes[0]} x --data-parallel-size {sizes[1]}"
+            raise UsageError(f"{flags}: there is no GPU here, and {most} CPU cores are too few for that.")
+        return sizes[0], sizes[1]
     if tensor == "auto":
         available = len(gpus) // (1 if data == "auto" or config.spans_hosts else int(data))
         if available == 0:

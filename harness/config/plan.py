@@ -246,7 +246,11 @@ class Plan:
 
 
 def minutes(seconds: float) -> str:
-    return f"{seconds / 60:.1f} min" if seconds >= 60 else f"{seconds:.0f} s"
+    """A length of time in the unit that people would take."""
+    for unit, size, least in (("days", 86400, 2), ("h", 3600, 2), ("min", 60, 1)):
+        if seconds >= least * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.0f} s"
 
 
 def resolve(

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel
 
-from harness.common import disk, files, processes
+from harness.common import files, processes
 from harness.common.errors import EndpointError, UsageError
 from harness.config import mlperf
 from harness.endpoints.campaign import Campaign
@@ -115,7 +115,7 @@ def run(client: str, settings: Any, folder: Path) -> Measured:
         begin(client, settings, folder)
         if measured := left_in(folder):
             return measured
-        disk.check_space(folder)
+        files.check_space(folder)
     words = [line for line in (folder / LOG).read_text(errors="replace").splitlines() if "ERROR" in line]
     raise EndpointError(f"the client left no result: {(words or ['no error in its log'])[-1]} ({folder / LOG}).")
 

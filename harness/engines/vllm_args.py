@@ -1,13 +1,12 @@
 """The arguments for vLLM's engine, of a run's settings; written for vLLM 0.32."""
 
-import logging
 import os
 from collections.abc import Iterable
-from dataclasses import fields
 from pathlib import Path
 
 import psutil
 
+from harness.common import vllm_source
 from harness.common.coerce import did_you_mean
 from harness.common.errors import UsageError
 from harness.common.system import gpus
@@ -77,28 +76,18 @@ def base_args(config: EngineConfig, max_model_len: int, tensor_parallel: int, da
 
 def extra_args(config: EngineConfig) -> dict[str, object]:
     """What --engine-arg gives, its keys checked with vLLM."""
-    if not config.engine_arg:
-        return {}
-    from vllm import AsyncEngineArgs
-
-    arguments = [item.name for item in fields(AsyncEngineArgs)]
     for key in config.engine_args:
-        if key not in arguments:
-            raise UsageError(f"--engine-arg {key}: this vLLM has no such argument{did_you_mean(key, arguments)}")
+        if vllm_source.arguments() and key not in vllm_source.arguments():
+            hint = did_you_mean(key, sorted(vllm_source.arguments()))
+            raise UsageError(f"--engine-arg {key}: this vLLM has no such argument{hint}")
     return config.engine_args
 
 
 def unsupported(arguments: Iterable[str], variables: Iterable[str]) -> str:
     """Which engine arguments and VLLM_ variables the installed vLLM does not have, in words; empty if it has all."""
-    logging.disable()  # what vLLM says of the machine while it is imported does not matter here
-    try:
-        from vllm import AsyncEngineArgs, envs
-    finally:
-        logging.disable(logging.NOTSET)
-    supported = {item.name for item in fields(AsyncEngineArgs)}
-    missing = [f"no engine argument {name}" for name in arguments if name not in supported]
-    settable = envs.environment_variables
-    missing += [f"no variable {name}" for name in variables if name.startswith("VLLM_") and name not in settable]
+    missing = [f"no engine argument {name}" for name in arguments if name not in vllm_source.arguments()]
+    named = [name for name in variables if name.startswith("VLLM_")]
+    missing += [f"no variable {name}" for name in named if name not in vllm_source.variables()]
     return f"this vLLM has {', '.join(missing)}" if missing else ""
 
 

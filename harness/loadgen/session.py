@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from harness.common import disk, files, system
+from harness.common import files, system
 from harness.common.errors import EmptyAnswerError, EngineError
 from harness.config.plan import Plan
 from harness.engines import prometheus
@@ -216,7 +216,7 @@ class LoadGenSession:
             self.watchdog.check()
         else:
             self.watchdog.reset()
-        disk.check_space(folder)
+        files.check_space(folder)
 
 
 def described(plan: Plan) -> str:

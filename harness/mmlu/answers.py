@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.common.disk import check_space
 from harness.common.errors import EngineError
+from harness.common.files import check_space
 from harness.engines.vllm import VLLM
 from harness.mmlu.prompts import Prompt
 from harness.monitoring.watchdog import Watchdog

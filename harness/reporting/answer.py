@@ -116,7 +116,7 @@ def setting(summary: Summary) -> list[tuple[str, str]]:
         ("label", meta.label),
         ("model", f"{model(summary)}, {scenario(summary)} ({meta.category})"),
         ("GPU" if summary.gpus else "machine", machine(summary)),
-        ("precision", f"{meta.precision}, quantization {meta.quantization}"),
+        ("precision", meta.weights or f"{meta.precision}, quantization {meta.quantization}"),
         ("KV cache", "" if meta.endpoints else meta.kv_cache_dtype),
         ("engine", engine(summary)),
         ("kernels", ", ".join(f"{name} {kernel}" for name, kernel in meta.kernels.items())),

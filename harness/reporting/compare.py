@@ -63,6 +63,7 @@ class ComparedRun:
         """All that was set, as words by name."""
         settings = {name: value for name, value in self.facts.settings.items() if name not in IGNORED_SETTINGS}
         settings["max_new_tokens"] = self.facts.plan.max_new_tokens
+        settings["workload"] = self.facts.plan.config.workload_name
         return {name: words(value) for name, value in (settings | asdict(self.facts.plan.engine_state)).items()}
 
     @property

@@ -150,6 +150,7 @@ def meta(folder: Path, facts: RunFacts, deviations: list[str], ended: str | None
         engine=facts.engine,
         engine_args=facts.engine_args,
         kernels=facts.kernels,
+        weights=facts.weights,
         setup=plan.setup,
         work=plan.work,
         endpoints=list(config.endpoint),

@@ -70,6 +70,8 @@ class Meta(Model):
     """What the engine was given; with an endpoint, what the server reports of itself and how it takes prompts."""
     kernels: dict[str, str] = {}
     """What the engine says that it runs: its attention backend, and the kernel of its linear layers."""
+    weights: str | None = None
+    """Their number format in words, as in fp8 (static, compressed-tensors); null behind an endpoint."""
     endpoints: list[str] = []
     setup: dict[str, object] = {}
     """What another run must share for its speed to tell of this one's."""

@@ -11,7 +11,6 @@ from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, NoReturn
 
-from harness.common.disk import check_space
 from harness.common.errors import (
     ENGINE_FAILED,
     INTERRUPTED,
@@ -23,6 +22,7 @@ from harness.common.errors import (
     line_of,
     plain,
 )
+from harness.common.files import check_space
 from harness.common.processes import end_children, ignore_signals
 from harness.common.secrets import hide_text, scrub
 from harness.runs.folder import RunFolder

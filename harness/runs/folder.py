@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -84,6 +85,16 @@ def open_run(results_dir: Path, label: str) -> RunFolder:
         shutil.rmtree(run.path, ignore_errors=True)
         raise BenchmarkError(f"--results-dir {results_dir}: cannot write there: {why(error)}.") from None
     return run
+
+
+def check_writable(results_dir: Path) -> None:
+    """Raises UsageError where no run folder could be made; leaves nothing behind."""
+    there = next(path for path in (results_dir, *results_dir.absolute().parents) if path.exists() or path.is_symlink())
+    try:
+        with tempfile.TemporaryDirectory(dir=there, prefix=".try-"):
+            pass
+    except OSError as error:
+        raise UsageError(f"--results-dir {results_dir}: cannot write there: {why(error)}.") from None
 
 
 def record_facts(run: RunFolder, facts: RunFacts) -> None:

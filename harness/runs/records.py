@@ -49,6 +49,7 @@ class RunFacts(Facts):
     attempts: list[Probe] = []  # performance tests that another one followed
     concurrency: int | None = None  # most requests computed at once
     checkpoint: str | None = None  # where it came quantized
+    weights: str | None = None  # their number format in words, where this process loads them
     data: str | None = None
     mean_prompt_tokens: float | None = None
     stages: list[Stage] = []

@@ -71,7 +71,8 @@ def effective_settings(item: Experiment) -> dict[str, object]:
 
 def unsupported(sweep: Sweep) -> dict[str, str]:
     """Why experiments cannot run on the vLLM that is installed: name -> reason. Raises UsageError for the baseline."""
-    reasons = {item.name: why for item in sweep.experiments if (why := vllm_args.unsupported(item.engine, item.env))}
+    here = [item for item in sweep.experiments if RunConfig(**item.settings).computes]
+    reasons = {item.name: why for item in here if (why := vllm_args.unsupported(item.engine, item.env))}
     if BASELINE in reasons:
         raise UsageError(f"the baseline cannot run: {reasons[BASELINE]}.")
     return reasons

@@ -7,7 +7,7 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from harness.common import disk, processes
+from harness.common import files, processes
 from harness.sweep import experiment, report
 from harness.sweep.choice import Choice
 from harness.sweep.experiment import ExperimentRecord
@@ -84,7 +84,7 @@ class Crew:
         if why := self.choice.reasons.get(job.item.name):
             record = ExperimentRecord(job.item.name, job.turn, "skipped", why)
         else:
-            disk.check_space(self.place)
+            files.check_space(self.place)
             taken, limit = lane.memory_used(), self.choice.timeout
             record = experiment.run_experiment(
                 job.item, job.turn, self.place, limit, self.lock, self.watch, lane, job.final

@@ -71,15 +71,15 @@ def by_number(knob: str, points: Sequence[SweepPoint], references: Mapping[str, 
 
 
 def speedups(
-    rows: Sequence[tuple[str, float, float, float, bool]], references: Mapping[str, float], baseline: float
+    rows: Sequence[tuple[str, float, float, float, bool, bool]], references: Mapping[str, float], baseline: float
 ) -> Any:
     """Speed of each experiment relative to the baseline's, in output tokens/s.
 
-    Rows: name, ratio to the baseline, lowest, highest, usable.
+    Rows: name, ratio to the baseline, lowest, highest, usable, and whether it counts: what does not is hollow.
     """
     figure, axes = pyplot().subplots(figsize=(8, 0.38 * len(rows) + 1.2))
-    for place, (_, ratio, low, high, usable) in enumerate(rows):
-        axes.barh(place, ratio, color=BLUE if usable else "none", edgecolor=BLUE if usable else RED, height=0.65)
+    for place, (_, ratio, low, high, usable, counts) in enumerate(rows):
+        axes.barh(place, ratio, color=BLUE if counts else "none", edgecolor=BLUE if usable else RED, height=0.65)
         if not usable:
             axes.barh(place, ratio, color="none", edgecolor=RED, hatch="///", height=0.65, linewidth=0)
         if high > low:
@@ -89,9 +89,11 @@ def speedups(
     axes.set_yticks(range(len(rows)), [name for name, *_ in rows])
     axes.set_ylim(len(rows) - 0.4, -0.6)
     mark(axes, axes.axvline, references, baseline)
-    most = [high for _, _, _, high, _ in rows] + [speed / baseline for speed in references.values()]
+    most = [high for _, _, _, high, _, _ in rows] + [speed / baseline for speed in references.values()]
     axes.set_xlim(0, 1.1 * max(most))
-    axes.set_xlabel("output tokens/s, baseline = 1" + ("" if all(r[4] for r in rows) else "; hatched: not usable"))
+    notes = ["hatched: not usable"] * any(not bar[4] for bar in rows)
+    notes += ["hollow: nothing can be said"] * any(bar[4] and not bar[5] for bar in rows)
+    axes.set_xlabel("; ".join(["output tokens/s, baseline = 1", *notes]))
     axes.set_title("Speed against the baseline", loc="left")
     axes.grid(axis="y", visible=False)
     return figure

@@ -206,7 +206,7 @@ def findings(report: Report) -> Iterator[str]:
 
 def against_references(report: Report) -> Iterator[str]:
     """The fastest experiment whose speed counts, held against speeds known from elsewhere."""
-    counts = [result for result in report.rows if result.usable and not result.brief and not result.background_load]
+    counts = [result for result in report.rows if result.counts]
     speed, best = max(((result.speed, result.name) for result in counts if result.speed), default=(0.0, ""))
     for name, other in report.state.sweep.references.items():
         if best:
@@ -273,7 +273,7 @@ def draw_sweep(report: Report, folder: Path) -> dict[str, str]:
     folder.mkdir(exist_ok=True)
     drawn = {}
     bars = [
-        (result.name, result.ratio.mean, result.ratio.low, result.ratio.high, result.usable)
+        (result.name, result.ratio.mean, result.ratio.low, result.ratio.high, result.usable, result.counts)
         for result in report.rows
         if result.ratio
     ]

@@ -134,6 +134,11 @@ class ExperimentResult:
         return self.seconds < BRIEF_S
 
     @property
+    def counts(self) -> bool:
+        """Whether its speed may be held against the baseline's."""
+        return self.usable and not self.background_load and not self.brief
+
+    @property
     def effect(self) -> Effect:
         if self.ratio is None or self.name == BASELINE:
             return "unknown"

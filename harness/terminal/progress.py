@@ -18,7 +18,7 @@ from rich.markup import escape
 from rich.text import Text
 
 from harness.common.errors import plain
-from harness.common.secrets import hide_known
+from harness.common.secrets import hide_text
 
 PLAIN_EVERY_S = 15.0
 Kind = Literal["other", "load", "accuracy", "performance"]
@@ -92,7 +92,7 @@ class Display:
         self.say(f"{time.strftime('%H:%M:%S')} {text}", style="green")
 
     def say(self, text: str, style: str = "") -> None:
-        text = plain(hide_known(text))
+        text = plain(hide_text(text))
         self.console.print(Text(text, style=style), soft_wrap=not self.console.is_terminal)  # words stay whole
 
     def tick(

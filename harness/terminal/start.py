@@ -5,8 +5,10 @@ import locale
 import os
 import sys
 
-from harness.common.errors import BAD_INPUT
+from harness.common import reading
+from harness.common.errors import BAD_INPUT, UsageError, ends_in_one_line, first_line
 from harness.common.interrupts import interruptible
+from harness.common.paths import CHECKOUT
 
 LONGEST_GIVEN = 2**13  # characters of one word of a command line: twice what a path may have
 
@@ -32,6 +34,22 @@ def in_utf8() -> None:
         os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
 
 
+def read_environment() -> None:
+    """Takes the variables of a checkout's `.env`, as `docker run --env-file` does: NAME=VALUE, no quotes; those that are
+    set win. Raises UsageError."""
+    path = CHECKOUT / ".env"
+    if not path.exists():
+        return
+    try:
+        lines = reading.read_text(path, reading.MIB, encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: {first_line(error)}.") from None
+    for line in lines:
+        name, equals, value = line.partition("=")
+        if equals and name.strip().isidentifier() and value:
+            os.environ.setdefault(name.strip(), value)
+
+
 def take_token() -> None:
     """Hugging Face's libraries read HF_TOKEN alone; its older name counts as well."""
     if older := os.environ.get("HUGGINGFACE_HUB_TOKEN"):
@@ -53,4 +71,6 @@ def prepare() -> None:
     check_words()
     open_streams()
     in_utf8()
+    with ends_in_one_line():
+        read_environment()
     take_token()

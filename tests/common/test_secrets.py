@@ -1,15 +1,19 @@
 """What must not be written down, by its name and by its look."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.common import files, secrets, system
+from harness.common import files, secrets, system, vllm_source
 from harness.common.secrets import hide_word
+from harness.sweep import file as sweep_file
+from tests.conftest import ROOT, ended
 
 PEM = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0\n-----END PRIVATE KEY-----"
 NESTED = {
@@ -97,6 +101,51 @@ def test_variables_of_engines_show_what_is_known(monkeypatch: pytest.MonkeyPatch
 )
 def test_settings_that_are_known_stay_as_they_are(word: str) -> None:
     assert secrets.hide_word(word) == word
+
+
+def shipped_arguments() -> Iterator[str]:
+    """Each engine argument of each shipped config and sweep, as it is typed."""
+    for path in sorted((ROOT / "configs").glob("*.yaml")):
+        yield from yaml.safe_load(path.read_text()).get("engine_arg") or []
+    for path in sorted((ROOT / "sweeps").glob("*.yaml")):
+        if yaml.safe_load(path.read_text()).get("extends") is None:
+            for item in sweep_file.load(path).experiments:
+                yield from (f"{name}={json.dumps(value)}" for name, value in item.engine.items())
+
+
+@pytest.mark.parametrize("word", sorted(set(shipped_arguments())))
+def test_an_engine_argument_that_is_shipped_is_recorded_whole(word: str) -> None:
+    assert secrets.hide_word(word) == word
+
+
+def test_an_enumeration_of_vllm_is_shown_under_any_name_and_nothing_else() -> None:
+    assert {"torch", "marlin"} <= vllm_source.enumerations()
+    assert secrets.hide_word("linear_backend=torch") == "linear_backend=torch"
+    assert secrets.hide_word("linear_backend=s3cr3tw0rd") == "linear_backend=***"
+    assert secrets.hide_word("hf_token=torch") == "hf_token=***"
+
+
+@pytest.mark.parametrize("word", ["hf_token:SECRETWORD", "x.password=SECRETWORD", "api_key=SECRETWORD"])
+def test_a_refused_engine_argument_is_not_echoed(word: str) -> None:
+    done = ended("run.py", "--model", "demo", "--dry-run", "--engine-arg", word)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert "SECRETWORD" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("command", ["run.py", "mmlu.py"])
+def test_whoever_a_models_address_names_is_not_shown(command: str, tmp_path: Path) -> None:
+    words = ("--model", "https://user:SECRETWORD@127.0.0.1:9/m", "--results-dir", str(tmp_path))
+    done = ended(command, *words)
+    assert done.returncode == 2 and "SECRETWORD" not in done.stdout + done.stderr
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and "SECRETWORD" in path.read_text()]
+
+
+def test_a_key_in_the_path_of_an_endpoint_is_not_shown(tmp_path: Path) -> None:
+    address = "http://127.0.0.1:9/p/S3cretW0rd/v1"
+    done = ended("run.py", "--model", "demo", "--endpoint", address, "--results-dir", str(tmp_path))
+    assert done.returncode == 2 and "http://127.0.0.1:9/p/***/v1" in done.stderr
+    assert "S3cretW0rd" not in done.stdout + done.stderr
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and "S3cretW0rd" in path.read_text()]
 
 
 @given(st.dictionaries(st.sampled_from(["token", "x", "creds"]), st.one_of(st.integers(), st.none(), st.booleans())))

@@ -26,6 +26,7 @@ from aiohttp import web
 from harness.commands.run import with_served_model
 from harness.common.errors import BenchmarkError, EndpointError, EngineError, UsageError
 from harness.common.secrets import hide_known
+from harness.config import checkpoint
 from harness.config import endpoint as endpoints
 from harness.config.checkpoint import load_tokenizer
 from harness.config.models import DEFAULT_MODEL
@@ -658,12 +659,17 @@ def test_what_ended_before_its_first_token_weighs_nothing_any_more() -> None:
         assert [server.load for server in engine.servers] == [0, 0]
 
 
-def test_the_model_is_the_servers() -> None:
+def test_the_model_is_the_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(Fake(models=("demo",))) as fake:
         assert with_served_model(RunConfig(endpoint=(fake.address,))).model == "demo"
         assert with_served_model(RunConfig(model="demo", endpoint=(fake.address,))).model == "demo"
-    with serving(Fake(models=("an-alias",))) as fake:  # nothing can be loaded from it
+    monkeypatch.setattr(checkpoint, "load_tokenizer", lambda config: None)
+    with serving(Fake(models=("an-alias",))) as fake:  # the default model's tokenizer has to do
         assert with_served_model(RunConfig(endpoint=(fake.address,))).model == DEFAULT_MODEL
+    monkeypatch.undo()
+    for name in ("an-alias", "nobody/no-model"):  # neither can be had here
+        with serving(Fake(models=(name,))) as fake, pytest.raises(UsageError, match=f"{name}, and its .* --model"):
+            with_served_model(RunConfig(endpoint=(fake.address,)))
     with (
         serving(Fake(models=("demo-8b", "other"))) as fake,
         pytest.raises(UsageError, match=r"demo-8b, other.*demo-8b\?"),

@@ -16,7 +16,7 @@ import pytest
 from rich.console import Console
 
 from harness.commands.sweep import run_sweep
-from harness.common import disk, files, processes, system
+from harness.common import files, processes, system
 from harness.common.errors import ENGINE_FAILED, BenchmarkError, UsageError
 from harness.common.paths import ROOT
 from harness.sweep import experiment, loop
@@ -203,7 +203,7 @@ def test_a_full_disk_ends_a_sweep_in_one_line(
     ran = Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
     monkeypatch.setattr(experiment, "run_experiment", ran)
     if not begun:
-        monkeypatch.setattr(disk, "SPARE_BYTES", 2**62)
+        monkeypatch.setattr(files, "SPARE_BYTES", 2**62)
     monkeypatch.setattr(processes, "install_signal_handlers", lambda: None)
     with pytest.raises(BenchmarkError, match=f"{message}.*--resume goes on from here") as error:
         run_sweep(path, Choice(), resume=False, dry_run=False, results_dir=tmp_path, mlflow=False)

@@ -111,7 +111,9 @@ def test_speeds_known_from_elsewhere_are_drawn_and_told(tmp_path: Path) -> None:
     words = list(sweep_report.against_references(sweep_report.Report(given, tuple(sweep_report.rows(given)))))
     for line, end in zip(words, ("1.250 times theirs.", "0.500 times limit."), strict=True):
         assert tells(line, "fast (150 output tokens/s)", end)
-    bars = plots.speedups([(BASELINE, 1.0, 1.0, 1.0, True), ("fast", 1.5, 1.5, 1.5, True)], known, 100.0).axes[0]
+    bars = plots.speedups(
+        [(BASELINE, 1.0, 1.0, 1.0, True, True), ("fast", 1.5, 1.5, 1.5, True, False)], known, 100.0
+    ).axes[0]
     lines = {line.get_label(): line.get_xdata()[0] for line in bars.lines[1:]}
     assert lines == {"theirs: 120": 1.2, "limit: 300": 3.0}
     assert bars.get_xlim()[1] > 3.0

@@ -16,7 +16,7 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from harness.common import disk, processes
+from harness.common import files, processes
 from harness.common.errors import ENGINE_FAILED, INTERRUPTED, BenchmarkError, EngineError
 from harness.common.files import read_json
 from harness.loadgen.sut import Counters
@@ -75,7 +75,7 @@ def test_a_folder_that_is_gone_is_named(tmp_path: Path) -> None:
     run, screen = open_run(tmp_path, "one"), Console(record=True, width=200)
     shutil.rmtree(run.path)
     with pytest.raises(BenchmarkError, match="folder is gone"):
-        disk.check_space(run.path)
+        files.check_space(run.path)
     assert ending.fail(OSError(2, "No such file or directory"), run, screen) == ENGINE_FAILED
     assert "folder is gone" in screen.export_text()
     assert not run.path.exists()
@@ -113,7 +113,7 @@ def test_closed_streams_lead_nowhere(closed: str) -> None:
 
 
 def test_a_full_disk_is_named_whatever_it_breaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disk, "SPARE_BYTES", 2**62)
+    monkeypatch.setattr(files, "SPARE_BYTES", 2**62)
     run = open_run(tmp_path, "one")
     assert ending.fail(EngineError("vLLM did not start"), run, Console(quiet=True)) == ENGINE_FAILED
     assert "is full" in read_json(run.path / "status.json")["reason"]
