@@ -41,6 +41,14 @@ class Fake:
     cached: int | None = None  # prompt tokens of each answer that its usage says came from a cache
     usage: bool = True  # whether it counts tokens, and takes the question
     owned_by: str = "vllm"
+    refuses: tuple[str, ...] = ()  # fields that it does not take
+    busy_for: int = 0  # completions that it answers with `busy_status` at first
+    busy_status: int = 429
+    only_text: int = 0  # the status with which it refuses token ids
+    challenge: str = ""  # WWW-Authenticate of every completion
+    counters: str = ""  # what /metrics says beside the rest; {n} is the number of completions
+    by_usage: int = 0  # output tokens of each answer as `usage` has them; 0: as many as there are
+    frames: tuple[str, ...] = ()  # a stream, each written at once; {usage} is the message about it
     delay_s: float = 0.0
     address: str = ""
     asked: list[dict[str, Any]] = field(default_factory=list)
@@ -75,6 +83,9 @@ class Fake:
     async def list_models(self, request: web.Request) -> web.Response:
         if self.key and request.headers.get("Authorization") != f"Bearer {self.key}":
             return web.json_response({"error": {"message": "no key"}}, status=401)
+        if self.busy_for:
+            self.busy_for -= 1
+            return web.Response(status=self.busy_status)
         data = [{"id": name, "owned_by": self.owned_by, "max_model_len": self.max_model_len} for name in self.models]
         return web.json_response({"data": data})
 
@@ -84,13 +95,23 @@ class Fake:
 
     async def metrics(self, request: web.Request) -> web.Response:
         lines = {"num_requests_running": self.busy, "generation_tokens_total": len(TOKENS) * len(self.asked)}
-        return web.Response(text="".join(f"vllm:{name} {value}\n" for name, value in lines.items()))
+        text = "".join(f"vllm:{name} {value}\n" for name, value in lines.items())
+        return web.Response(text=text + self.counters.format(n=len(self.asked)))
 
     async def complete(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
         self.headers.append(dict(request.headers))
         if ("messages" in body) != request.path.endswith("/chat/completions"):
             return web.json_response({"detail": "prompt or messages"}, status=400)
+        if self.challenge:
+            return web.json_response({}, status=401, headers={"WWW-Authenticate": self.challenge})
+        if self.busy_for:
+            self.busy_for -= 1
+            return web.Response(text="<html><title>busy</title></html>", status=self.busy_status)
+        if set(self.refuses) & set(body):
+            return web.json_response({"detail": "unexpected fields"}, status=400)
+        if self.only_text and not isinstance(body.get("prompt", ""), str):
+            return web.json_response({"error": {"message": "Unmapped prompt format"}}, status=self.only_text)
         if not self.token_ids and not isinstance(body.get("prompt", ""), str):
             return web.json_response({"detail": "prompt must be a string."}, status=400)
         if not self.extras and {"return_token_ids", "min_tokens"} & set(body):
@@ -151,6 +172,11 @@ class Fake:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         self.compress(request, response)
         await response.prepare(request)
+        if self.frames and body["max_tokens"] != PROBE:
+            for frame in self.frames:
+                await response.write(frame.encode())
+                await asyncio.sleep(0.02)
+            return response
         await response.write(b"data: " + self.message(body, tokens[:1], text[:2], None) + b"\n\n")
         if fault == "half":
             request.transport.close()  # type: ignore[union-attr]
@@ -186,7 +212,8 @@ class Fake:
 
     def counts(self, body: dict[str, Any]) -> dict[str, Any]:
         details = None if self.cached is None else {"cached_tokens": self.cached}
-        return {"prompt_tokens": 10, "completion_tokens": len(TOKENS), "prompt_tokens_details": details}
+        count = self.by_usage or len(TOKENS)
+        return {"prompt_tokens": 10, "completion_tokens": count, "prompt_tokens_details": details}
 
 
 @contextmanager

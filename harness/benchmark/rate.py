@@ -34,7 +34,7 @@ def known_offline(plan: Plan) -> target_rate.OfflineRun | None:
 def calibrate(plan: Plan, session: LoadGenSession) -> target_rate.Trial:
     """A short trial on the loaded engine."""
     session.display.stage("calibrating", "load")
-    requests = target_rate.trial_samples(plan, session.library.requests, session.engine.concurrency)
+    requests = target_rate.trial_samples(plan, session.samples(plan).requests, session.engine.concurrency)
     engine = Sparing.of(session.engine, plan.config.max_failed, len(requests))
     return session.measure(target_rate.trial(engine, requests, target_rate.trial_batch(plan)))
 
@@ -112,7 +112,7 @@ def at_level(plan: Plan, session: LoadGenSession, level: int) -> Plan:
     """The plan of a test with so many requests in flight, after a short trial."""
     session.display.stage("calibrating", "load")
     engine = Sparing.of(session.engine, plan.config.max_failed, levels.trial_requests(level))
-    return levels.at_level(plan, level, session.measure(levels.trial(engine, session.library.requests, level)))
+    return levels.at_level(plan, level, session.measure(levels.trial(engine, session.samples(plan).requests, level)))
 
 
 def start_rate(plan: Plan, session: LoadGenSession) -> float:

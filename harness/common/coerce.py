@@ -93,6 +93,13 @@ def did_you_mean(word: str, names: Sequence[str]) -> str:
     return f"; did you mean {', '.join(close)}?" if close else "."
 
 
+def no_such_file(flag: str, name: str, names: Sequence[str]) -> UsageError:
+    """What to say of a value that is neither a file nor one of `names`."""
+    if name.startswith(("http:/", "https:/")):
+        return UsageError(f"{flag}: an address is not fetched: download the file and give its path.")
+    return UsageError(f"{flag} {name}: no such file, and none of {', '.join(names)}{did_you_mean(name, names)}")
+
+
 def as_flag(name: str) -> str:
     """max_num_seqs -> --max-num-seqs"""
     return "--" + name.replace("_", "-")

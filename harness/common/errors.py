@@ -116,10 +116,8 @@ def ends_in_one_line(where: str = "") -> Iterator[None]:
         from harness.common.secrets import hide_text
 
         suffix = where if where.strip(" ()").rpartition(" ")[2] not in str(error) else ""
-        print(
-            "\n".join(f"error: {plain(line_of(hide_text(line)))}{suffix}" for line in str(error).splitlines()),
-            file=sys.stderr,
-        )
+        lines = (re.sub(r"(?<!\.)\.\.$", ".", plain(line_of(hide_text(line)))) for line in str(error).splitlines())
+        print("\n".join(f"error: {line}{suffix}" for line in lines), file=sys.stderr)
         raise SystemExit(error.exit_code) from None
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

@@ -33,7 +33,8 @@ def check_regular(found: os.stat_result, path: Path, most: int) -> None:
     if not stat.S_ISREG(found.st_mode):
         raise NotRegularError(errno.EINVAL, "not a regular file", str(path))
     if found.st_size > most:
-        raise NotRegularError(errno.EFBIG, f"larger than {most / MIB:,.0f} MiB", str(path))
+        part = f"larger than {most / MIB:,.0f} MiB: take a part of it, such as `head -n 100000 {path.name} > part`"
+        raise NotRegularError(errno.EFBIG, part, str(path))
 
 
 @contextmanager

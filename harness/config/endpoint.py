@@ -1,20 +1,75 @@
 """What `--endpoint` takes, and what does not go with it."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from ipaddress import ip_address
-from urllib.parse import urlsplit
+from typing import Literal
+from urllib.parse import parse_qsl, urlsplit
 
 from harness.common.errors import UsageError
 from harness.common.secrets import hide_text, note_address
+from harness.config.flags import SERVER, Auto, flag
 
 AUTO = "auto"
+PLAIN_KEYS = {"api-version", "version"}  # of an address's query: they hold no key
 # What only an engine in this process can obey: a server was started with settings of its own.
 IN_PROCESS = (
     *("precision", "quantization", "kv_cache_dtype", "load_format", "tensor_parallel_size", "data_parallel_size"),
     *("gpu_memory_utilization", "max_num_seqs", "max_num_batched_tokens", "engine_arg", "profile"),
 )
 MOST_CLIENTS = 8  # a client asks some 1,000 requests a second or more (docs/serving.md)
-ENDPOINT_ONLY = ("endpoint_api", "request_timeout", "wait_ready", "max_in_flight", "client_processes", "max_failed")
+ENDPOINT_ONLY = (
+    *("endpoint_api", "request_timeout", "wait_ready", "max_in_flight", "client_processes", "max_failed"),
+    "metrics_url",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndpointFlags:
+    """The flags of `run.py` for a server that already runs."""
+
+    endpoint: tuple[str, ...] = flag(
+        (),
+        SERVER,
+        "answers",
+        "Address of a running server, as in http://host:8000/v1 (repeatable: they share the load). Its key, if any, is "
+        "OPENAI_API_KEY in the environment.",
+        metavar="URL",
+    )
+    endpoint_api: Literal["completions", "chat"] = flag(
+        "completions",
+        SERVER,
+        "answers",
+        "chat sends each prompt as a user's message. The server's chat template adds to it.",
+    )
+    request_timeout: float = flag(600.0, SERVER, "nothing", "Seconds after which an unfinished request fails.")
+    max_failed: str = flag(
+        "0",
+        SERVER,
+        "nothing",
+        "N or N%: requests of a test that may fail. They are counted and left out of latencies and "
+        "tokens; never comparable with MLPerf. 0: the first failure ends the run.",
+    )
+    wait_ready: float | None = flag(
+        None, SERVER, "nothing", "Seconds to wait for a server that is still loading. Unset: none."
+    )
+    metrics_url: tuple[str, ...] = flag(
+        (),
+        SERVER,
+        "nothing",
+        "Address of a server's Prometheus metrics, as in http://host:9090/metrics (repeatable). Unset: /metrics beside "
+        "each --endpoint.",
+        metavar="URL",
+    )
+    max_in_flight: int = flag(
+        1024, SERVER, "speed", "Maximum concurrent requests per endpoint; others wait in the client."
+    )
+    client_processes: int | Auto = flag(
+        "auto",
+        SERVER,
+        "speed",
+        "Client processes, one core each. auto: half of the cores, at most 8; with one, this process itself.",
+    )
 
 
 def backend(flag: str, addresses: Sequence[str], given: Collection[str]) -> str:
@@ -53,19 +108,26 @@ def client_processes(cores: int) -> int:
     return max(1, min(MOST_CLIENTS, cores // 2))
 
 
-def checked(addresses: Sequence[str]) -> tuple[str, ...]:
+def checked(addresses: Sequence[str], name: str = "--endpoint") -> tuple[str, ...]:
     """The addresses without a slash at their end. Raises UsageError; its message never holds a password."""
-    cleaned = tuple(address.rstrip("/") for address in addresses)
+    cleaned = tuple(below(address.rstrip("/"), "") for address in addresses)
     for address in cleaned:
         if not usable(address):
-            raise UsageError(f"--endpoint takes an address such as http://host:8000/v1; got {hide_text(address)!r}.")
+            raise UsageError(f"{name} takes an address such as http://host:8000/v1; got {hide_text(address)!r}.")
         parts = urlsplit(address)
-        if parts.username or parts.password or parts.query or parts.fragment:
-            raise UsageError("--endpoint takes a plain address; a key goes into OPENAI_API_KEY in the environment.")
+        if parts.username or parts.password or not set(dict(parse_qsl(parts.query))) <= PLAIN_KEYS or parts.fragment:
+            raise UsageError(f"{name} takes a plain address; a key goes into OPENAI_API_KEY in the environment.")
         note_address(address)
         if cleaned.count(address) > 1:
-            raise UsageError(f"--endpoint {address}: given twice.")
+            raise UsageError(f"{name} {address}: given twice.")
     return cleaned
+
+
+def below(address: str, path: str, outside: bool = False) -> str:
+    """The address of a path below another, whose query it keeps; `outside` the API, below the server's own address."""
+    base, mark, query = address.partition("?")
+    base = base.rstrip("/")
+    return (base.removesuffix("/v1") if outside else base) + path + mark + query
 
 
 def here(addresses: Sequence[str]) -> bool:

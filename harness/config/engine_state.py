@@ -11,7 +11,8 @@ class EngineState:
     quantization: str = "none"
     quantized_checkpoint: bool = False  # with scales from whoever made it
     kv_cache_dtype: str = "auto"
-    prefix_caching: bool | None = False  # None: cannot be seen
+    prefix_caching: bool | None = False  # None: behind an endpoint
+    cache_counted: bool = False  # whether a server tells how many prompt tokens came from its cache
     speculation: str | None = None  # the method
     effective_max_num_seqs: int | None = None  # what `auto` came to; None: not known
     effective_max_num_batched_tokens: int | None = None

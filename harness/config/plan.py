@@ -18,6 +18,7 @@ from harness.config.run import RunConfig
 from harness.config.workload import OFFICIAL, RequestSet
 
 RESOLVED_FLAGS = ("max_model_len", "tensor_parallel_size", "data_parallel_size")  # flags whose `auto` a plan resolves
+CACHE_UNSEEN = "the server's caching cannot be seen from here"
 WAVES = 8  # of requests, at least, in a test at fixed concurrency: the first and the last are its ramps
 
 
@@ -231,8 +232,8 @@ class Plan:
             why.append("speculative decoding")
         if self.engine_state.prefix_caching:
             why.append("prefix caching: LoadGen repeats its samples, and would measure the cache")
-        if self.engine_state.prefix_caching is None:
-            why.append("the server's caching cannot be seen from here")
+        if self.engine_state.prefix_caching is None and not self.engine_state.cache_counted:
+            why.append(CACHE_UNSEEN)
         if self.engine_state.kv_connector:
             why.append(f"{self.engine_state.kv_connector}: answers may rest on what was not computed in the test")
         if self.config.disable_accuracy_gate:
@@ -267,6 +268,9 @@ def resolve(
     notes = []
     task = replace(config.task, samples=request_set.samples) if request_set else config.task
     samples = task.samples if config.total_sample_count == "auto" else config.total_sample_count
+    if request_set and request_set.replay and samples > task.samples:
+        notes.append(f"samples: {task.samples:,} of {samples:,}: the trace has no more that can be sent in this time")
+        samples = task.samples
     if samples > task.samples:
         raise UsageError(f"--total-sample-count {samples}: this data set has {task.samples:,} samples.")
     if request_set and request_set.replay:

@@ -12,7 +12,7 @@ from harness.common.system import cores
 from harness.config import endpoint as endpoints
 from harness.config import mlperf, profile, workload
 from harness.config.engine import EngineConfig, affecting
-from harness.config.flags import ACCURACY, BENCHMARK, DATA, MAXIMA, MODEL, OUTPUT, RATE, SERVER, Auto, check_range, flag
+from harness.config.flags import ACCURACY, BENCHMARK, DATA, MAXIMA, MODEL, OUTPUT, RATE, Auto, check_range, flag
 
 ScenarioName = Literal["offline", "server", "interactive", "singlestream", "multistream", "concurrency", "arrivals"]
 MOST_MS = 10**6  # of a latency limit, which LoadGen holds in whole milliseconds
@@ -41,7 +41,7 @@ NEEDS = (  # the first of them that is given chooses
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunConfig(workload.WorkloadFlags, profile.ProfileFlags, EngineConfig):
+class RunConfig(workload.WorkloadFlags, profile.ProfileFlags, endpoints.EndpointFlags, EngineConfig):
     """One run of the benchmark, as its flags say."""
 
     backend: Literal["auto", "vllm", "openai", "echo"] = flag(  # type: ignore[assignment]
@@ -50,40 +50,6 @@ class RunConfig(workload.WorkloadFlags, profile.ProfileFlags, EngineConfig):
         "answers",
         "vllm: in this process; openai: a running server with an OpenAI API; echo: computes nothing and answers at "
         "once, to try the harness. auto: openai with --endpoint, else vllm.",
-    )
-    endpoint: tuple[str, ...] = flag(
-        (),
-        SERVER,
-        "answers",
-        "Address of a running server, as in http://host:8000/v1 (repeatable: they share the load). Its key, if any, is "
-        "OPENAI_API_KEY in the environment.",
-        metavar="URL",
-    )
-    endpoint_api: Literal["completions", "chat"] = flag(
-        "completions",
-        SERVER,
-        "answers",
-        "chat sends each prompt as a user's message. The server's chat template adds to it.",
-    )
-    request_timeout: float = flag(600.0, SERVER, "nothing", "Seconds after which an unfinished request fails.")
-    max_failed: str = flag(
-        "0",
-        SERVER,
-        "nothing",
-        "N or N%: requests of a test that may fail. They are counted and left out of latencies and "
-        "tokens; never comparable with MLPerf. 0: the first failure ends the run.",
-    )
-    wait_ready: float | None = flag(
-        None, SERVER, "nothing", "Seconds to wait for a server that is still loading. Unset: none."
-    )
-    max_in_flight: int = flag(
-        1024, SERVER, "speed", "Maximum concurrent requests per endpoint; others wait in the client."
-    )
-    client_processes: int | Auto = flag(
-        "auto",
-        SERVER,
-        "speed",
-        "Client processes, one core each. auto: half of the cores, at most 8; with one, this process itself.",
     )
 
     round: Literal["5.1", "6.0", "6.1"] = flag(
@@ -218,6 +184,7 @@ class RunConfig(workload.WorkloadFlags, profile.ProfileFlags, EngineConfig):
         given |= {item.name for item in fields(self) if getattr(self, item.name) != item.default}
         object.__setattr__(self, "backend", endpoints.backend(self.backend, self.endpoint, given))
         object.__setattr__(self, "endpoint", endpoints.checked(self.endpoint))
+        object.__setattr__(self, "metrics_url", endpoints.checked(self.metrics_url, "--metrics-url"))
         self.check_workload(self.mode, given)
         self.take_scenario(given)
         if self.category == "auto":

@@ -14,27 +14,28 @@ import aiohttp
 
 from harness.common.errors import EndpointError, UsageError
 from harness.common.secrets import HEADERS
-from harness.config.endpoint import usable
+from harness.config.endpoint import below, usable
 from harness.config.run import RunConfig
 from harness.engines.completions import (
     BYTES_PER_TOKEN,
     MOST_BYTES,
+    MOST_REFUSAL,
     CompletionChunk,
+    EventReader,
     RequestFormat,
     bounded,
     error_message,
-    events,
     forms,
     piece,
 )
-from harness.engines.protocol import ON_SENT, Sampling
+from harness.engines.protocol import ON_DELIVERED, ON_SENT, Sampling
+from harness.runs.delivery import Delivery
 
 KEY, PROXY = "OPENAI_API_KEY", "ENDPOINT_PROXY"
 TOKEN = re.compile(r"[-!#$%&'*+.^_`|~0-9A-Za-z]+")  # a header's name, by RFC 9110
 REFUSED_HEADERS = {"accept-encoding", "content-type", "content-length", "host", "transfer-encoding", "connection"}
 # Servers close idle connections (uvicorn, so vLLM: after 5 s). One that is reused at that moment breaks the request.
 IDLE_S = 2.0
-MOST_REFUSAL = 2**16  # bytes of what a server says beside an error
 SPARE_MESSAGES = 1000  # of an answer: a server may send some without a token
 ALIVE_S = 1.0  # an answer that goes on says so this often
 
@@ -91,7 +92,6 @@ class Client:
         self.model = config.model_path
         self.form: RequestFormat = forms(config.endpoint_api)[0]
         self.in_flight = 0
-        self.told: Counter[str] = Counter()  # the servers' own counts of all answers so far
         self.failure: str | None = None  # a server that is gone shows in its requests
 
     def open(self) -> None:
@@ -116,48 +116,65 @@ class Client:
                 raise EndpointError(f"{address} answered {response.status}: {await refusal(response)}")
             if not stream:
                 whole = piece(b"".join([chunk async for chunk in chunks]), address)
-                self.told.update(whole.usage or {})
-                tokens = self._tokens([whole], address)
+                tokens = self._tokens([whole], address, sampling.max_new_tokens)
                 self._check(len(tokens), sampling, address)
+                self._deliver(whole.usage, len(tokens))
                 yield tokens
                 return
+            reader = EventReader(address)
             pieces: list[CompletionChunk] = []
             first: Sequence[int] = ()
-            told: Counter[str] = Counter()
-            count = 0
+            told: Counter[str] | None = None
+            count = messages = opening = 0
             heard = time.monotonic()
-            async for event in events(chunks, address):
-                pieces.append(piece(event, address))
-                count += max(1, len(pieces[-1].ids or ()))
-                if count > 2 * sampling.max_new_tokens + SPARE_MESSAGES:
-                    raise EndpointError(f"{address} does not obey max_tokens: it goes on after {count:,} messages")
-                told = pieces[-1].usage or told  # the last counts all of the answer
-                if not first and (first := self._encode(pieces, address)):
-                    yield first
-                    pieces = [CompletionChunk(end=pieces[-1].end)]
+            async for chunk in chunks:
+                held = 0
+                for data in reader.feed(chunk):
+                    pieces.append(event := piece(data, address))
+                    held += bool(event.text or event.ids)
+                    count += max(1, len(event.ids or ()))
+                    told = event.usage or told  # the last counts all of the answer
+                    if not first and (first := self._encode(pieces, address)):
+                        yield first
+                        pieces = [CompletionChunk(end=event.end)]
+                    if count > 2 * sampling.max_new_tokens + SPARE_MESSAGES:
+                        raise EndpointError(f"{address} does not obey max_tokens: it goes on after {count:,} messages")
+                messages += held > 0
+                if first and not opening:
+                    opening = len(first) + len(self._encode(pieces, address))
                 elif time.monotonic() - heard > ALIVE_S:
                     heard = time.monotonic()
                     yield ()
-        self.told.update(told)
-        rest = self._tokens(pieces, address)
+        if not any(found.end for found in pieces):
+            raise reader.without_end()
+        rest = self._tokens(pieces, address, sampling.max_new_tokens - len(first))
         self._check(len(first) + len(rest), sampling, address)
+        self._deliver(told, len(first) + len(rest), opening, messages)
         if rest:
             yield rest
+
+    def _deliver(self, usage: Counter[str] | None, here: int, opening: int = 0, messages: int = 0) -> None:
+        """Says how an answer of `here` tokens by this client's count came; where text came, `usage` counts instead."""
+        usage = usage or Counter()
+        tokens = here if self.form.ids_out else usage["output_tokens"] or here
+        ON_DELIVERED.get()(Delivery(tokens, here, opening, messages, usage))
 
     def text(self, prompt: list[int]) -> str:
         """A prompt as text, a chat's special tokens included; the one that begins it the server adds itself."""
         begun = prompt[:1] == [self.tokenizer.bos_token_id]
         return str(self.tokenizer.decode(prompt[begun:], skip_special_tokens=False))
 
-    def _tokens(self, pieces: Sequence[CompletionChunk], address: str) -> Sequence[int]:
-        """The token ids of pieces that end an answer. Raises EndpointError if the end is not among them."""
+    def _tokens(self, pieces: Sequence[CompletionChunk], address: str, most: int) -> Sequence[int]:
+        """The token ids of pieces that end an answer, which may have `most` more. Raises EndpointError if the end is
+        not among them."""
         end = next((found.end for found in pieces if found.end), None)
         if end is None:
             raise EndpointError(f"{address} closed an answer before its end")
         if end != "length" and self.sampling.exact:
             raise EndpointError(f"{address} ended an answer early ({end}): it does not obey ignore_eos")
         tokens = self._encode(pieces, address)
-        if end != "length" and not self.form.ids_out:  # as engines count: the token that ended it is one, too
+        # As engines count, the token that ended it is one, too; there is none where the limit did.
+        if end != "length" and not self.form.ids_out and len(tokens) < most:
             tokens.append(self.tokenizer.eos_token_id)
         return tokens
 
@@ -187,7 +204,7 @@ class Client:
     async def posted(self, address: str, body: bytes) -> AsyncIterator[aiohttp.ClientResponse]:
         """A completion request's response, whatever its status. Raises EndpointError where the connection fails."""
         try:
-            url, kind = address + self.form.path, {"Content-Type": "application/json"}
+            url, kind = below(address, self.form.path), {"Content-Type": "application/json"}
             async with self.session.post(
                 url, data=body, headers=kind, allow_redirects=False, trace_request_ctx=ON_SENT.get()
             ) as response:
@@ -230,12 +247,25 @@ async def whole(response: aiohttp.ClientResponse, address: str) -> bytes:
     return b"".join([chunk async for chunk in bounded(response.content.iter_any(), address)])
 
 
+def key_hint(challenge: str) -> str:
+    """What a server wants that answers 401 or 403 with this WWW-Authenticate, and where it is set."""
+    if "authorization" in map(str.lower, extra_headers()):
+        return f"refuses the Authorization in {HEADERS}"
+    if challenge.lower().startswith("basic"):
+        return f"asks for a name and a password: set {HEADERS} to a line such as Authorization: Basic ..."
+    return f"refuses the key in {KEY}" if os.environ.get(KEY) else f"asks for a key: set {KEY} in the environment"
+
+
 def unreached(error: aiohttp.ClientError, address: str) -> str:
-    """Why a server was not reached at all."""
+    """Why a server was not reached at all, or not in HTTP."""
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         said = error_message(error.certificate_error)
         return f"its certificate is not trusted: {said}; SSL_CERT_FILE names a file of authorities that are"
-    proxy = getproxies().get(urlsplit(address).scheme)
+    scheme = urlsplit(address).scheme
+    if isinstance(error, aiohttp.ClientSSLError) or not isinstance(error, aiohttp.ClientConnectorError):
+        other = "http" if scheme == "https" else "https"
+        return f"it does not answer as {scheme}:// does ({error_message(error)}): is it {other}://?"
+    proxy = getproxies().get(scheme)
     unused = f"; a proxy is set in the environment, and not used: {PROXY} names one that is"
     hint = unused if proxy and not os.environ.get(PROXY) else ""
     return f"no server there: {error_message(error)}{hint}"

@@ -7,7 +7,6 @@ import pickle
 import signal
 import socket
 import traceback
-from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +18,8 @@ from harness.config import checkpoint as model
 from harness.config.run import RunConfig
 from harness.engines.client import Client
 from harness.engines.completions import RequestFormat
-from harness.engines.protocol import ON_SENT, Sampling
+from harness.engines.protocol import ON_DELIVERED, ON_SENT, Sampling
+from harness.runs.delivery import Delivery
 
 PROCESS_ENDED = "a client process ended unexpectedly"
 READY = "ready"
@@ -50,15 +50,15 @@ class WireRequest:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A part of its answer on the way back; with `error`, or `last`, nothing follows. `told`: as in Client, by then;
-    `sent_at`: when the request was sent."""
+    """A part of its answer on the way back; with `error`, or `last`, nothing follows. `sent_at`: when the request was
+    sent; `delivery`: how the answer came."""
 
     number: int
     tokens: Sequence[int] = ()
     last: bool = False
     error: Exception | None = None
-    told: Counter[str] | None = None
     sent_at: float | None = None
+    delivery: Delivery | None = None
 
 
 class Channel:
@@ -103,7 +103,6 @@ class RemoteClient:
         self._numbers = itertools.count()
         self._parts: dict[int, asyncio.Queue[Reply]] = {}
         self.in_flight = 0
-        self.told: Counter[str] = Counter()
         self.failure: str | None = None
 
     async def open(self) -> None:
@@ -119,7 +118,6 @@ class RemoteClient:
         try:
             while True:
                 for reply in await self._channel.receive():
-                    self.told = reply.told or self.told
                     if reply.number in self._parts:
                         self._parts[reply.number].put_nowait(reply)
         except EOFError:
@@ -142,8 +140,10 @@ class RemoteClient:
                     raise reply.error
                 if reply.sent_at is not None:
                     ON_SENT.get()(reply.sent_at)
-                    continue
-                yield reply.tokens
+                elif reply.delivery:
+                    ON_DELIVERED.get()(reply.delivery)
+                else:
+                    yield reply.tokens
         finally:
             del self._parts[number]
 
@@ -189,11 +189,12 @@ async def answer(client: Client, request: WireRequest, channel: Channel) -> None
     """Sends the parts of one answer on as they come."""
     number = request.number
     ON_SENT.set(lambda at: channel.send(Reply(number, sent_at=at)))
+    ON_DELIVERED.set(lambda delivery: channel.send(Reply(number, delivery=delivery)))
     try:
         parts = client.answer(request.address, request.prompt, request.max_new_tokens, request.stream)
         async for tokens in parts:
             channel.send(Reply(number, tokens))
-        channel.send(Reply(number, last=True, told=client.told.copy()))
+        channel.send(Reply(number, last=True))
     except BenchmarkError as error:
         channel.send(Reply(number, error=error))
     except Exception as error:

@@ -2,9 +2,11 @@
 themselves."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
+from html import unescape
 from itertools import product
 from typing import Any
 
@@ -17,6 +19,10 @@ NAMES = {"vllm": "vLLM", "sglang": "SGLang", "llamacpp": "llama.cpp"}  # by `own
 VERSIONS = (("/version", "version"), ("/get_server_info", "version"), ("/props", "build_info"))  # path, key
 MOST_BYTES, BYTES_PER_TOKEN = 2**24, 2**12  # of an answer, and more for each token that it may have
 MOST_ID = 2**31  # LoadGen gets token ids as 32-bit numbers
+MOST_REFUSAL = 2**16  # bytes of what a server says beside an error
+NO_END = (None, "", "null")  # what servers send as finish_reason while an answer goes on
+REASONS = ("error", "detail", "message")  # what servers call why they failed, the outermost first
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 FINISH_REASONS = ("stop", "length", "eos", "eos_token")  # reasons to end an answer that is all there
 
 
@@ -30,6 +36,7 @@ class RequestFormat:
     usage: bool  # at the end of streams, too
     chat: bool = False  # the prompt as a user's message, which the server puts into its chat template
     switches: tuple[tuple[str, bool], ...] = ()  # fields that only this server has
+    neutral: tuple[tuple[str, float], ...] = ()  # of NEUTRAL, what the server takes
 
     @property
     def path(self) -> str:
@@ -53,22 +60,29 @@ class RequestFormat:
             fields["min_tokens"] = sampling.min_new_tokens
         if sampling.exact:
             fields["ignore_eos"] = True
-        fields.update(self.switches)
+        fields.update((*self.switches, *self.neutral))
         return to_json(fields)  # ten times as fast as json for a prompt of 800 ids
 
     def __str__(self) -> str:
         into = "chat messages in" if self.chat else "token ids in" if self.ids_in else "text in"
-        out = "token ids out" if self.ids_out else "text out, its tokens counted with the model's tokenizer"
+        out = "token ids out" if self.ids_out else "text out, its tokens as `usage` or the model's tokenizer counts"
         least = "" if self.min_tokens else "; the server does not take min_tokens"
         counts = "" if self.usage else "; the server does not take stream_options"
         off = "".join(f"; {name} {str(value).lower()}" for name, value in self.switches)
-        return f"{into}, {out}{least}{counts}{off}"
+        unset = ", ".join(name for name, value in NEUTRAL if (name, value) not in self.neutral)
+        left = f"; the server does not take {unset}: its own defaults apply" if unset else ""
+        return f"{into}, {out}{least}{counts}{off}{left}"
 
 
 FORMS = tuple(
     RequestFormat(*traits) for traits in product((True, False), (True, False), (True, False), (True, False))
 )  # best first
 CHAT_FORMS = tuple(replace(form, chat=True) for form in FORMS if not form.ids_in)
+# What leaves greedy answers to the model alone: unsaid, they come from the server's generation_config.json.
+NEUTRAL = (
+    *(("top_p", 1.0), ("presence_penalty", 0.0), ("frequency_penalty", 0.0)),
+    *(("top_k", -1), ("min_p", 0.0), ("repetition_penalty", 1.0)),
+)
 # What asks a server, by its name, not to answer from what it computed before.
 NO_CACHE = {"llama.cpp": (("cache_prompt", False),)}
 
@@ -83,17 +97,19 @@ class CompletionChunk:
     usage: Counter[str] | None = None
 
 
-def piece(data: bytes | str, address: str) -> CompletionChunk:
+def piece(data: Any, address: str) -> CompletionChunk:
     """Reads one message. Raises EndpointError for an error in the server's words, or for what is no completion."""
     try:
-        message = from_json(data)
+        message = data if type(data) is dict else from_json(data)
         if error := message.get("error"):
             raise EndpointError(f"{address} failed while answering: {error_message(error)}")
-        choices, told = message["choices"], usage(message.get("usage"))
+        told = usage(message.get("usage"))
+        choices = message.get("choices") if told else message["choices"]
         if not choices:  # a message about usage
             return CompletionChunk(usage=told)
         first = choices[0]
-        found = CompletionChunk(spoken(first), first.get("token_ids"), first.get("finish_reason"), told)
+        end = first.get("finish_reason")
+        found = CompletionChunk(spoken(first), first.get("token_ids"), None if end in NO_END else end, told)
         if not all(type(token) is int and 0 <= token < MOST_ID for token in found.ids or ()):
             raise ValueError
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError):
@@ -138,19 +154,77 @@ async def bounded(chunks: AsyncIterator[bytes], address: str, most: int = MOST_B
         yield chunk
 
 
-async def events(chunks: AsyncIterator[bytes], address: str) -> AsyncIterator[bytes]:
-    """The data of server-sent events, as soon as each is there, without the closing [DONE].
+class EventReader:
+    """Server-sent events of one answer (WHATWG HTML, section 9.2.6), by whatever line ends and reads they come.
 
-    Raises EndpointError for a line of more than MOST_BYTES.
+    `stray` keeps what belongs to no answer, at most MOST_REFUSAL bytes: an error without framing, a page, a heartbeat.
     """
-    rest = b""
-    async for chunk in chunks:
-        *lines, rest = (rest + chunk).split(b"\n")
-        if len(rest) > MOST_BYTES:
-            raise EndpointError(f"{address} sent a line of more than {MOST_BYTES / 2**20:,.0f} MiB, and went on")
-        for line in lines:
-            if line.startswith(b"data:") and (data := line[5:].strip()) != b"[DONE]":
-                yield data
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.stray = b""
+        self._line = b""  # the beginning of one
+        self._data: list[bytes] = []  # of the event that is being read
+        self._kind = b""
+        self._after_return = False  # a line feed that comes next belongs to the line end before
+
+    def feed(self, chunk: bytes) -> list[Any]:
+        """The messages that a read completes, without the closing [DONE]: parsed, or bytes where they are damaged.
+        Raises EndpointError for a line of more than MOST_BYTES."""
+        if self._after_return:
+            chunk = chunk.removeprefix(b"\n")
+        self._after_return = chunk.endswith(b"\r")
+        if b"\r" in chunk:
+            chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        *lines, self._line = (self._line + chunk).split(b"\n")
+        if len(self._line) > MOST_BYTES:
+            raise EndpointError(f"{self.address} sent a line of more than {MOST_BYTES / 2**20:,.0f} MiB, and went on")
+        return [event for line in lines if (event := self._take(line))]
+
+    def _take(self, line: bytes) -> Any:
+        """The message that a line ends; None for any other line."""
+        if not line:
+            return self._dispatch()
+        if line.startswith(b"data: "):  # as nearly all do
+            self._data.append(line[6:])
+            return None
+        name, _, value = line.removeprefix(BYTE_ORDER_MARK).partition(b":")
+        if name == b"data":
+            self._data.append(value.removeprefix(b" "))
+        elif name == b"event":
+            self._kind = value.strip()
+        elif name not in (b"", b"id", b"retry"):
+            self._keep(value if name == b"error" else line)
+        return None
+
+    def _dispatch(self) -> Any:
+        data, kind = b"\n".join(self._data), self._kind
+        self._data, self._kind = [], b""
+        try:
+            message = from_json(data)
+        except ValueError:
+            if data.startswith(b"{"):  # a part of the answer may be lost with it
+                return data
+            message = None
+        if type(message) is dict:
+            if kind == b"error":
+                return {"error": message}
+            if "choices" in message or "error" in message or "usage" in message:
+                return message
+        if data.strip() not in (b"", b"[DONE]"):
+            self._keep(data)
+        return None
+
+    def _keep(self, said: bytes) -> None:
+        if said not in self.stray:
+            self.stray = (self.stray + said + b"\n")[:MOST_REFUSAL]
+
+    def without_end(self) -> EndpointError:
+        """Why an answer whose end did not come is none, in the server's own words where it left any."""
+        said = self.stray + (b"" if self._line.startswith(b"data:") else self._line)
+        if b'"choices"' in said:
+            return EndpointError(f"{self.address} does not stream: it answers `stream: true` with one JSON document")
+        return EndpointError(f"{self.address} closed an answer before its end{said and f': {error_message(said)}'}")
 
 
 def error_message(said: Any, most: int = 200) -> str:
@@ -162,7 +236,10 @@ def error_message(said: Any, most: int = 200) -> str:
         except (ValueError, RecursionError):
             pass
         else:
-            said = parsed.get("error") or parsed.get("detail") or said if isinstance(parsed, dict) else said
-    if isinstance(said, dict):
-        said = said.get("message") or said
-    return plain(hide_text(" ".join(str(said).split())))[:most]
+            said = next((parsed[key] for key in REASONS if parsed.get(key)), said) if isinstance(parsed, dict) else said
+    while isinstance(said, dict) and (inner := next((said[key] for key in REASONS if said.get(key)), None)):
+        said = inner
+    text = str(said)
+    if text.lstrip().startswith("<"):  # a page: its title, or its text where it has none
+        text = unescape(re.sub(r"(?is)^.*<title[^>]*>(.*?)</title>.*$|<[^>]*>", r"\1 ", text))
+    return plain(hide_text(" ".join(text.split())))[:most].rstrip(".")

@@ -10,13 +10,15 @@ from dataclasses import dataclass
 import aiohttp
 
 from harness.common.errors import EndpointError, UsageError
+from harness.config.endpoint import below
 from harness.config.run import RunConfig
-from harness.engines.client import KEY, connected, refusal, unreached, whole
+from harness.engines.client import connected, key_hint, refusal, unreached, whole
 from harness.engines.completions import NAMES, VERSIONS, RequestFormat, error_message
 
 ANSWER_S = 10.0  # for what a server tells of itself
 READY_S = 1.0  # between two tries of a server that loads
 PAGE_S = 1.0  # for a page that it need not have
+BUSY, BUSY_S, PAUSE_S = (429, 502, 503, 504), 20.0, 0.5  # statuses that may pass; for how long, and between two tries
 UNSTARTED_WEIGHT = 8  # of a request without a first token, in requests: AMD's of MLPerf v6.1; benchmarks.balance
 LONGEST_NAME = 60  # characters of what a server calls itself
 
@@ -32,6 +34,7 @@ class Server:
     form: RequestFormat | None = None
     in_flight: int = 0
     unstarted: int = 0  # of them, those without a first token
+    tells_cache: bool = True  # whether each answer so far says what of its prompt came from a cache
 
     @property
     def load(self) -> int:
@@ -80,32 +83,36 @@ class Discovery:
 
     async def models(self, address: str) -> tuple[list[Mapping[str, object]], str]:
         """The models that a server lists, and its Server header. Raises UsageError where it wants a key."""
+        until = time.monotonic() + BUSY_S
         status, listed, header = await self.get(address, "/models")
+        while status in BUSY and time.monotonic() < until:
+            await asyncio.sleep(PAUSE_S)
+            status, listed, header = await self.get(address, "/models")
         if status in (401, 403):
-            raise UsageError(f"--endpoint {address} asks for a key ({status}): set {KEY} in the environment.")
+            raise UsageError(f"--endpoint {address} {key_hint(header)} ({status}).")
         models = listed.get("data")
         found = models if isinstance(models, list) else []
         return [item for item in found if isinstance(item, dict) and "id" in item], header
 
     async def version(self, address: str) -> str:
         """The engine's version where the server tells, else empty."""
-        root = address.removesuffix("/v1")
         for path, key in VERSIONS:
             with contextlib.suppress(UsageError):  # a page that it need not have
-                status, reply, _ = await self.get(root, path, PAGE_S)
+                status, reply, _ = await self.get(below(address, "", outside=True), path, PAGE_S)
                 if status == 200 and isinstance(reply.get(key), str):
                     return error_message(reply[key], LONGEST_NAME)
         return ""
 
     async def get(self, address: str, path: str, limit_s: float = ANSWER_S) -> tuple[int, Mapping[str, object], str]:
-        """Status, JSON object (empty where there is none) and Server header. Raises UsageError without an answer."""
+        """Status, JSON object (empty where there is none) and Server header, of 401 and 403 WWW-Authenticate. Raises
+        UsageError without an answer."""
         try:
             async with self.session.get(
-                address + path, timeout=aiohttp.ClientTimeout(total=limit_s), allow_redirects=False
+                below(address, path), timeout=aiohttp.ClientTimeout(total=limit_s), allow_redirects=False
             ) as response:
                 if path == "/models" and 300 <= response.status < 400:
                     raise UsageError(f"--endpoint {address} answers {response.status}: {await refusal(response)}.")
-                header = response.headers.get("Server", "")
+                header = response.headers.get("WWW-Authenticate" if response.status in (401, 403) else "Server", "")
                 try:
                     reply = json.loads(await whole(response, address + path))
                 except (ValueError, RecursionError):

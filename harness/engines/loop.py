@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-from collections import Counter
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, wait
 from typing import Any, TypeVar
@@ -33,10 +32,6 @@ class LoopThread:
     def spawn(self, work: Coroutine[Any, Any, Result]) -> "Future[Result]":
         """Runs a coroutine on the loop, from any thread."""
         return asyncio.run_coroutine_threadsafe(work, self.loop)
-
-    def told(self) -> Counter[str]:
-        """What servers counted themselves so far, as facts.ServerUse names it; empty for an engine in this process."""
-        return Counter()
 
     def wait(self, future: "Future[Result]", watch: Callable[[], None]) -> Result:
         """The future's result, or what the work raised, a TimeoutError included; calls `watch` while it waits."""

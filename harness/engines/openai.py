@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import resource
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,14 +19,15 @@ import uvloop
 
 from harness.common.errors import EndpointError, UsageError
 from harness.config import checkpoint
+from harness.config.endpoint import below
 from harness.config.engine_state import EngineState
 from harness.config.plan import Plan
 from harness.config.run import RunConfig
-from harness.engines import sampling_of
-from harness.engines.client import IDLE_S, KEY, Client, refusal, whole
+from harness.engines import prometheus, sampling_of
+from harness.engines.client import IDLE_S, Client, key_hint, refusal, whole
 from harness.engines.client_processes import RemoteClient, Setup
-from harness.engines.completions import NO_CACHE, RequestFormat, bounded, error_message, events, forms, piece
-from harness.engines.discovery import Discovery, Server
+from harness.engines.completions import NEUTRAL, NO_CACHE, EventReader, RequestFormat, error_message, forms, piece
+from harness.engines.discovery import BUSY, BUSY_S, PAUSE_S, Discovery, Server
 from harness.engines.loop import LoopThread
 from harness.engines.protocol import Sampling
 
@@ -64,6 +64,7 @@ class OpenAI(LoopThread):
         self.servers: list[Server] = []
         self._client = Client(config, self.sampling, tokenizer, len(tokenizer))
         self._slots = asyncio.Semaphore(config.max_in_flight * len(config.endpoint))
+        self._counted = False  # the prompt tokens that come from a cache
         self._remote: list[RemoteClient] = []
         self._clients: Sequence[Client | RemoteClient] = [self._client]
 
@@ -73,6 +74,9 @@ class OpenAI(LoopThread):
         self.open_loop()
         begin = time.monotonic()
         self.wait(self.spawn(self._start()), watch)
+        now = self.prometheus_metrics()
+        told = all(server.tells_cache for server in self.servers)
+        self._counted = told or prometheus.cached_percent(now, now) is not None
         if (processes := self.config.clients) > 1:
             setup = Setup(self.config, self.sampling, self._client.model, self._client.form, len(self.tokenizer))
             self._clients = self._remote = [RemoteClient(setup) for _ in range(processes)]
@@ -119,8 +123,19 @@ class OpenAI(LoopThread):
                 raise UsageError(
                     f"--endpoint {server.address} takes prompts as text alone: --input-len could not be exact."
                 )
-            return replace(form, ids_out=all(with_ids))
+            return await self._with_neutral(server, replace(form, ids_out=all(with_ids)))
         raise UsageError(f"--endpoint {server.address} takes no completion that this program can ask for: {refused}.")
+
+    async def _with_neutral(self, server: Server, form: RequestFormat) -> RequestFormat:
+        """The form with those sampling fields in neutral values that the server takes: all, else each tried alone."""
+        taken: list[tuple[str, float]] = []
+        for fields in (NEUTRAL, *((field,) for field in NEUTRAL)):
+            with contextlib.suppress(Refused):
+                await self._tried(server, replace(form, neutral=fields), self._ways[-1])
+                taken += fields
+            if len(taken) == len(NEUTRAL):
+                break
+        return replace(form, neutral=tuple(taken))
 
     @property
     def _ways(self) -> tuple[bool, ...]:
@@ -131,31 +146,42 @@ class OpenAI(LoopThread):
         """Whether a small answer comes with its token ids. Raises Refused, or UsageError where no other form helps."""
         prompt = self.tokenizer.encode(GREETING)
         content = prompt if form.ids_in else self._client.text(prompt)
-        body = form.body(content, server.model, self.sampling.of(PROBE_TOKENS), stream)
         self._client.form = form
-        async with self._client.posted(server.address, body) as response:
-            status = response.status
-            if status != 200:
-                said = await refusal(response)
-            elif stream:
-                chunks = bounded(response.content.iter_any(), server.address)
-                messages = [event async for event in events(chunks, server.address)]
-            else:
-                messages = [await whole(response, server.address)]
-        if status == 200:
-            try:
-                pieces = [piece(message, server.address) for message in messages]
-            except EndpointError as error:
-                raise UsageError(f"--endpoint {error}.") from None
-            if sum(len(found.ids or ()) for found in pieces) > PROBE_TOKENS:
-                raise UsageError(f"--endpoint {server.address} does not obey max_tokens: its answers are longer.")
-            return form.ids_out and all(found.ids is not None for found in pieces if found.text)
-        if status in (400, 415, 422):
-            raise Refused(f"{status}: {said}")
-        hint = f": set {KEY} in the environment" if status in (401, 403) else f": {said}"
-        if status == 404 and not server.address.endswith("/v1"):
-            hint += "; most servers' addresses end in /v1, as in http://host:8000/v1"
-        raise UsageError(f"--endpoint {server.address} answers {status} to a completion{hint}.")
+        asked_for = form.body(content, server.model, self.sampling.of(PROBE_TOKENS), stream)
+        status, page, challenge = await self._first_reply(server.address, asked_for)
+        if status >= 400 and status not in (401, 403, 404, *BUSY):
+            raise Refused(f"{status}: {error_message(page)}")
+        if status in (401, 403):
+            raise UsageError(f"--endpoint {server.address} {key_hint(challenge)} ({status}).")
+        if status != 200:
+            hint = "; most servers' addresses end in /v1, as in http://host:8000/v1" if status == 404 else ""
+            said = f"{error_message(page)}{'' if '/v1' in server.address else hint}"
+            raise UsageError(f"--endpoint {server.address} answers {status} to a completion: {said}.")
+        try:
+            reader = EventReader(server.address)
+            pieces = [piece(data, server.address) for data in (reader.feed(page) if stream else [page])]
+            if not any(found.end for found in pieces):
+                raise reader.without_end()
+        except EndpointError as error:
+            raise UsageError(f"--endpoint {error}.") from None
+        server.tells_cache &= any(found.usage and "cached_tokens" in found.usage for found in pieces)
+        if sum(len(found.ids or ()) for found in pieces) > PROBE_TOKENS:
+            raise UsageError(f"--endpoint {server.address} does not obey max_tokens: its answers are longer.")
+        return form.ids_out and all(found.ids is not None for found in pieces if found.text)
+
+    async def _first_reply(self, address: str, body: bytes) -> tuple[int, bytes, str]:
+        """Status, page and WWW-Authenticate of a completion; a server that is too busy, or has no backend for it, is
+        asked again for some seconds."""
+        until = time.monotonic() + BUSY_S
+        while True:
+            async with self._client.posted(address, body) as response:
+                status, header = response.status, response.headers.get("Retry-After", "")
+                page = await whole(response, address) if status == 200 else (await refusal(response)).encode()
+                challenge = response.headers.get("WWW-Authenticate", "")
+            pause = float(header) if header.isdecimal() else PAUSE_S
+            if status not in BUSY or time.monotonic() + pause > until:
+                return status, page, challenge
+            await asyncio.sleep(max(PAUSE_S, pause))
 
     async def generate(self, prompt: list[int], max_new_tokens: int | None = None) -> Sequence[int]:
         """The answer's token ids. Raises EndpointError where any part of it does not come."""
@@ -201,7 +227,7 @@ class OpenAI(LoopThread):
     def engine_state(self) -> EngineState:
         """What a client cannot see is unknown."""
         unknown = "unknown"
-        return EngineState(precision=unknown, quantization=unknown, kv_cache_dtype=unknown, prefix_caching=None)
+        return EngineState(unknown, unknown, kv_cache_dtype=unknown, prefix_caching=None, cache_counted=self._counted)
 
     @property
     def concurrency(self) -> int:
@@ -218,20 +244,15 @@ class OpenAI(LoopThread):
         return []
 
     async def _exposed(self) -> list[str]:
-        texts = await asyncio.gather(*(self._metrics(server.address) for server in self.servers))
-        return list(filter(None, texts))
+        pages = [below(server.address, "/metrics", outside=True) for server in self.servers]
+        return list(filter(None, await asyncio.gather(*map(self._metrics, self.config.metrics_url or pages))))
 
-    async def _metrics(self, address: str) -> str:
+    async def _metrics(self, url: str) -> str:
         with contextlib.suppress(aiohttp.ClientError, EndpointError, TimeoutError, UnicodeDecodeError):
             limit = aiohttp.ClientTimeout(total=METRICS_S)
-            url = f"{address.removesuffix('/v1')}/metrics"
             async with self._client.session.get(url, timeout=limit, allow_redirects=False) as response:
                 return (await whole(response, url)).decode() if response.status == 200 else ""
         return ""
-
-    def told(self) -> Counter[str]:
-        """What the servers counted themselves so far, all clients together."""
-        return sum((client.told for client in self._clients), Counter())
 
     @property
     def failure(self) -> str | None:

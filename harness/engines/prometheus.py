@@ -1,6 +1,7 @@
 """What engines tell of themselves in Prometheus' text format, as columns of one table.
 
-The names are those of vLLM (vllm/v1/metrics/loggers.py), SGLang (its production metrics) and llama.cpp's server.
+The names are those of vLLM (vllm/v1/metrics/loggers.py; Ray Serve writes `ray_vllm_` for `vllm:`), SGLang (its
+production metrics), llama.cpp's server and TensorRT-LLM's.
 """
 
 from collections import defaultdict
@@ -26,6 +27,11 @@ class Column:
     over: tuple[str, ...] = ()
 
 
+# The older names last: vLLM's before 0.11, SGLang's before 0.5.
+INTER_TOKEN = (
+    *("vllm:inter_token_latency_seconds", "sglang:inter_token_latency_seconds"),
+    *("vllm:time_per_output_token_seconds", "sglang:time_per_output_token_seconds"),
+)
 COLUMNS = (
     Column(
         "requests_running",
@@ -40,22 +46,25 @@ COLUMNS = (
     Column(
         "kv_cache_percent",
         "mean",
-        ("vllm:kv_cache_usage_perc", "sglang:token_usage", "llamacpp:kv_cache_usage_ratio"),
+        (
+            *("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", "sglang:token_usage"),
+            *("llamacpp:kv_cache_usage_ratio", "trtllm_kv_cache_utilization"),
+        ),
         scale=100,
     ),
     Column(
         "prefix_hit_percent",
         "ratio",
-        ("vllm:prefix_cache_hits_total",),
+        ("vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total", "sglang:cached_tokens_total"),
         scale=100,
-        over=("vllm:prefix_cache_queries_total",),
+        over=("vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total", "sglang:prompt_tokens_total"),
     ),
     Column(
         "inter_token_ms",
         "ratio",
-        ("vllm:inter_token_latency_seconds_sum", "sglang:inter_token_latency_seconds_sum"),
+        tuple(f"{name}_sum" for name in INTER_TOKEN),
         scale=1000,
-        over=("vllm:inter_token_latency_seconds_count", "sglang:inter_token_latency_seconds_count"),
+        over=tuple(f"{name}_count" for name in INTER_TOKEN),
     ),
     Column("preemptions", "rate", ("vllm:num_preemptions_total",)),
     Column(
@@ -70,6 +79,7 @@ COLUMNS = (
     ),
 )
 SOURCES = frozenset(source for column in COLUMNS for source in (*column.sources, *column.over))
+CACHE = next(column for column in COLUMNS if column.name == "prefix_hit_percent")
 
 
 class Reader:
@@ -88,28 +98,41 @@ class Reader:
 
     def _value(self, column: Column, now: dict[str, list[float]], seconds: float) -> float | None:
         if column.how == "ratio":
-            part, whole = self._increase(now, column.sources), self._increase(now, column.over)
+            part, whole = self.increase(now, column.sources), self.increase(now, column.over)
             return round(column.scale * part / whole, 2) if part is not None and whole else None
         if column.how in ("sum", "mean"):
             values = [value for source in column.sources for value in now.get(source, [])]
             over: float = len(values) if column.how == "mean" else 1
             total = sum(values) if values else None
         else:
-            total, over = self._increase(now, column.sources), seconds - self._seconds
+            total, over = self.increase(now, column.sources), seconds - self._seconds
         return None if total is None else round(column.scale * total / over, 2)
 
-    def _increase(self, now: dict[str, list[float]], sources: Sequence[str]) -> float | None:
+    def increase(self, now: dict[str, list[float]], sources: Sequence[str]) -> float | None:
+        """Of counters since the reading before; None where a reading has none of them."""
         common = [source for source in sources if source in now and source in self._before]
         if not common:
             return None
         return max(0.0, sum(sum(now[source]) - sum(self._before[source]) for source in common))
 
 
+def cached_percent(before: Sequence[str], after: Sequence[str]) -> float | None:
+    """Of the prompt tokens between two readings of all servers, the percentage that came from their prefix caches;
+    None where a reading lacks a server, or the counters."""
+    reader = Reader()
+    reader.values(0.0, before)
+    hits, asked_for = (reader.increase(samples(after), names) for names in (CACHE.sources, CACHE.over))
+    if len(before) != len(after) or hits is None or asked_for is None:
+        return None
+    return 100 * hits / max(1.0, asked_for)
+
+
 def samples(expositions: Iterable[str]) -> dict[str, list[float]]:
     """The values of the metrics in SOURCES, one for each replica; a text that is no exposition counts as empty."""
     found: dict[str, list[float]] = defaultdict(list)
     for text in expositions:
-        lines = (line for line in text.splitlines() if line.partition("{")[0].partition(" ")[0] in SOURCES)
+        lines = (line.replace("ray_vllm_", "vllm:", 1) for line in text.splitlines())
+        lines = (line for line in lines if line.partition("{")[0].partition(" ")[0] in SOURCES)
         try:
             for family in text_string_to_metric_families("\n".join(lines) + "\n"):
                 for sample in family.samples:

@@ -1,7 +1,6 @@
 """The interface of an engine to the benchmark."""
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from contextvars import ContextVar
@@ -10,6 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 from harness.config import mlperf
 from harness.config.engine_state import EngineState
+from harness.runs.delivery import Delivery
 
 Result = TypeVar("Result")
 
@@ -35,13 +35,15 @@ class Sampling:
 GREEDY = Sampling()
 
 
-def unheard(at: float) -> None:
-    """Where nobody asks when a request was sent."""
+def unheard(_: object) -> None:
+    """Where nobody asks when a request was sent, or how its answer came."""
 
 
 # Whom an engine that sends requests on tells, in the task that asks, when one is sent: by time.perf_counter, which the
 # processes of a machine share. Of an engine that says nothing, a request is sent when it is asked.
 ON_SENT: ContextVar[Callable[[float], None]] = ContextVar("on_sent", default=unheard)
+# Likewise, of an engine behind HTTP, once an answer is whole.
+ON_DELIVERED: ContextVar[Callable[[Delivery], None]] = ContextVar("on_delivered", default=unheard)
 
 
 class Engine(Protocol):
@@ -89,9 +91,6 @@ class Engine(Protocol):
     def prometheus_metrics(self) -> list[str]:
         """Its own metrics in Prometheus' text format, a text for each server; none where it keeps none. From any thread
         but its own."""
-
-    def told(self) -> Counter[str]:
-        """What servers counted themselves so far, as facts.ServerUse names it; empty for an engine in this process."""
 
     @property
     def failure(self) -> str | None:

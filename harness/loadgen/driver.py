@@ -12,6 +12,7 @@ from harness.config.plan import Plan
 from harness.loadgen.sut import SUT
 from harness.runs.folder import Test
 
+ROOM = 3.0  # times the samples/s of a trial, which may have been slow, at fixed concurrency
 # What a plan changes from test to test: its key in a user.conf, and LoadGen's attributes, by units of one in the key's.
 CHANGING_SETTINGS: dict[str, tuple[tuple[str, ...], int]] = {
     "min_duration": (("min_duration_ms",), 1),
@@ -27,7 +28,7 @@ def changing(plan: Plan) -> dict[str, int | float]:
     """By the keys of `CHANGING`, what the plan sets; the rest stays as MLPerf has it."""
     values: dict[str, int | float | None] = {
         "min_duration": round(plan.min_duration_s * 1000),
-        "target_qps": offline_rate(plan) if plan.config.scenario_rules.scheduled else plan.target_qps,
+        "target_qps": loadgen_rate(plan),
         "target_latency": plan.expected_latency_ms,
     }
     if plan.config.scenario_rules.multi_sample_queries:
@@ -40,10 +41,12 @@ def changing(plan: Plan) -> dict[str, int | float]:
     return {key: value for key, value in values.items() if value is not None}
 
 
-def offline_rate(plan: Plan) -> float:
-    """The rate at which LoadGen issues the queries of our own schedule and no more: it takes 1.1 x rate x duration of
-    them, or the fewest that it is told, `min_query_count`."""
-    return 0.9 * plan.scheduled / (1.1 * plan.min_duration_s)
+def loadgen_rate(plan: Plan) -> float | None:
+    """The rate by which LoadGen takes queries, 1.1 x rate x duration of them, or the fewest that it is told,
+    `min_query_count`: those of our own schedule and no more; at fixed concurrency more than the test will send."""
+    if plan.config.scenario_rules.scheduled:
+        return 0.9 * plan.scheduled / (1.1 * plan.min_duration_s)
+    return plan.target_qps and plan.target_qps * (ROOM if plan.config.scenario_rules.capped else 1)
 
 
 def user_conf(plan: Plan) -> str:

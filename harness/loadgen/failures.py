@@ -63,13 +63,15 @@ def failures_of(folder: Path) -> dict[int, str]:
 
 
 def left_out(result: TestResult, counts: Sequence[int], failed: int) -> TestResult:
-    """LoadGen's result with the rates of the answers alone; `counts` are the tokens of all, 0 of a failed one."""
+    """LoadGen's result with the rates of the answers alone, those of one token, which it left out, included; `counts`
+    are the tokens of all, 0 of a failed one."""
     counted = sum(count for count in counts if count > 1 or not result.token_latencies) + PLACEHOLDER * failed
     samples, tokens, rate = result.samples, result.tokens_per_sec, result.samples_per_sec
+    whole = sum(counts) / result.duration_s if result.duration_s else None
     return replace(
         result,
         samples=samples and samples - failed,
-        tokens_per_sec=tokens * sum(counts) / counted if tokens and counted else tokens,
+        tokens_per_sec=tokens * sum(counts) / counted if tokens and counted else whole,
         samples_per_sec=rate * (1 - failed / samples) if rate and samples else rate,
     )
 

@@ -7,9 +7,10 @@ also when each was due, from which its latencies count, as LoadGen's do in Serve
 """
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from harness.common.files import read, read_columns
 from harness.loadgen import failures
@@ -19,7 +20,7 @@ from harness.loadgen.trace import TRACE, Sample, read_trace
 
 REQUESTS, ISSUED = "requests.csv", "issued.json"
 COLUMNS = ("sample", "prompt_tokens", "output_tokens", "sent_s", "first_token_s", "done_s")
-DUE = "due_s"
+DUE, FIRST = "due_s", "first_tokens"
 
 
 @dataclass(frozen=True)
@@ -37,15 +38,19 @@ class SteadyPart:
         return self.end_s - self.begin_s
 
 
-def write(folder: Path, rows: Sequence[tuple[int, int, int, float, float, float]], due: Sequence[float] = ()) -> None:
-    """Keeps `COLUMNS` of each request, in the order of issue, and when each was `due`, if there was such a time; times
-    by any one clock, in seconds."""
+Row = tuple[int, int, int, float, float, float]
+
+
+def write(folder: Path, rows: Sequence[Row], due: Sequence[float] = (), first: Mapping[int, int] | None = None) -> None:
+    """Keeps `COLUMNS` of each request, in the order of issue; how many tokens came `first`, where more than one might;
+    and when each was `due`, if there was such a time; times by any one clock, in seconds."""
     begin = min(due or [request[3] for request in rows], default=0.0)
     with (folder / REQUESTS).open("w", newline="") as file:
         table = csv.writer(file)
-        table.writerow([*COLUMNS, *([DUE] if due else [])])
-        for request, *more in zip(rows, *([due] if due else []), strict=True):
-            table.writerow([*request[:3], *(f"{time - begin:.6f}" for time in (*request[3:], *more))])
+        table.writerow([*COLUMNS, FIRST, *([DUE] if due else [])])
+        for place, request in enumerate(rows):
+            times = [f"{time - begin:.6f}" for time in (*request[3:], *due[place : place + 1])]
+            table.writerow([*request[:3], *times[:3], (first or {}).get(place, 1), *times[3:]])
 
 
 def samples(folder: Path) -> list[Sample]:
@@ -73,10 +78,11 @@ def own(folder: Path) -> list[Sample]:
     columns = read_columns(folder / REQUESTS, COLUMNS)
     begin: Sequence[float | None] = dues(folder) or columns["sent_s"]
     rows = zip(columns["sample"], begin, columns["first_token_s"], columns["done_s"], strict=True)
+    together = optional_column(folder, FIRST) or [1.0] * len(begin)
     found = [
-        Sample(order, int(index), 1e3 * sent, 1e3 * (first - sent), 1e3 * (done - sent))
-        for order, (index, sent, first, done) in enumerate(
-            tuple(float(cell or 0.0) for cell in cells) for cells in rows
+        Sample(order, int(index), 1e3 * sent, 1e3 * (first - sent), 1e3 * (done - sent), first_tokens=int(count))
+        for order, (count, (index, sent, first, done)) in enumerate(
+            zip(together, (tuple(float(cell or 0.0) for cell in cells) for cells in rows), strict=True)
         )
     ]
     return marked(found, folder)
@@ -84,8 +90,12 @@ def own(folder: Path) -> list[Sample]:
 
 def dues(folder: Path) -> list[float]:
     """When each request of `requests.csv` was due, in the order of issue; none where there was no such time."""
-    column = read_columns(folder / REQUESTS).get(DUE, [])
-    return [due for due in column if due is not None]
+    return optional_column(folder, DUE)
+
+
+def optional_column(folder: Path, name: str) -> list[float]:
+    """The numbers in a column of `requests.csv`; none where it has no such column."""
+    return [value for value in read_columns(folder / REQUESTS).get(name, []) if value is not None]
 
 
 def with_own_times(result: TestResult, folder: Path, counts: Sequence[int]) -> TestResult:
@@ -118,29 +128,28 @@ def without_ramps(
     part = steady(found, counts, at_once)
     if part is None:
         return result, None
+    times = part_times(found, counts, part)
+    return replace(result, tokens_per_sec=part.tokens_per_sec, **times) if times else result, part.trend
+
+
+def part_times(found: Sequence[Sample], counts: Sequence[int], part: SteadyPart) -> dict[str, Any]:
+    """Latency, TTFT and TPOT of the requests that were sent and answered in a part of a test; empty without any."""
     chosen, tokens = within(found, counts, part)
-    each = per_token(chosen, tokens)
     if not chosen:
-        return result, part.trend
-    steadied = replace(
-        result,
-        tokens_per_sec=part.tokens_per_sec,
-        latency_ms=spread([sample.latency_ms for sample in chosen]),
-        ttft_ms=spread([sample.ttft_ms or 0.0 for sample in chosen]),
-        tpot_ms=spread(each),
-    )
-    return steadied, part.trend
+        return {}
+    return {
+        "latency_ms": spread([sample.latency_ms for sample in chosen]),
+        "ttft_ms": spread([sample.ttft_ms or 0.0 for sample in chosen]),
+        "tpot_ms": spread(per_token(chosen, tokens)),
+    }
 
 
 def per_token(found: Sequence[Sample], counts: Sequence[int]) -> list[float]:
     """Milliseconds per output token after the first, of answers that have any; none where `counts` are of others."""
     if len(found) != len(counts):
         return []
-    return [
-        (sample.latency_ms - sample.ttft_ms) / (count - 1)
-        for sample, count in zip(found, counts, strict=True)
-        if count > 1 and sample.ttft_ms is not None
-    ]
+    times = (sample.tpot_ms(count) for sample, count in zip(found, counts, strict=True))
+    return [time for time in times if time is not None]
 
 
 def spread(times: Sequence[float]) -> Latency | None:

@@ -1,8 +1,9 @@
 """LoadGen's tests of one run, on one engine, watched while they run."""
 
 import itertools
+import secrets
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -10,6 +11,7 @@ from typing import Any, NoReturn, TypeVar
 from harness.common import files, system
 from harness.common.errors import EmptyAnswerError, EngineError
 from harness.config.plan import Plan
+from harness.engines import prometheus
 from harness.engines.protocol import Engine
 from harness.loadgen import client_delay, driver, failures, queueing, request_times, sut, token_times
 from harness.loadgen.log import TestResult
@@ -18,12 +20,13 @@ from harness.monitoring import background_load, recorder
 from harness.monitoring.watchdog import Watchdog
 from harness.runs import folder as results
 from harness.runs import probe
+from harness.runs.delivery import ServerUse
 from harness.runs.probe import Probe
-from harness.runs.records import ServerUse
 from harness.terminal.progress import Display, Kind
 from harness.workloads.cnn_dailymail import Library
 
 Result = TypeVar("Result")
+SILENT_S = 5.0  # without a token for any request, after which the screen says so
 END_SHOWS_S = 5.0  # at most, after an engine's processes began to die
 
 
@@ -38,6 +41,7 @@ class Tested:
     queue: probe.Queue | None
     joules: float | None
     busy: str = ""  # what other programs took of the machine
+    buffered: bool = False  # TTFT and TPOT
 
 
 @dataclass
@@ -52,6 +56,8 @@ class LoadGenSession:
     make_sut: sut.SUTFactory = sut.create
     busy_gpus: list[int] = field(default_factory=list)  # by other programs, before the engine started
     settings: driver.LoadGenSettings = field(default_factory=driver.LoadGenSettings, init=False)
+    run: str = field(default_factory=lambda: secrets.token_hex(8), init=False)  # as no other is called
+    tests: Iterator[int] = field(default_factory=itertools.count, init=False)
 
     def test(self, mode: results.Test, plan: Plan, audit: str = "") -> Tested:
         """Runs one test to its end. Raises EngineError, BenchmarkError.
@@ -98,16 +104,18 @@ class LoadGenSession:
         found = measured(result, plan, tested.queue, where)
         delay = client_delay.client_delays(tested.folder)
         delayed = delay.p99 if delay else None
-        return replace(found, joules_per_token=joules, trend=trend, client_delay_p99=delayed, busy=tested.busy)
+        found = replace(found, busy=tested.busy, buffered=tested.buffered)
+        return replace(found, joules_per_token=joules, trend=trend, client_delay_p99=delayed)
 
     def drive(self, mode: results.Test, plan: Plan, folder: Path) -> Tested:
         """One LoadGen test on the engine, watched."""
         settings = self.settings.of(plan, folder)
-        tested = self.make_sut(self.engine, self.library.prompts, plan)
-        tested.most_new_tokens = self.library.new_tokens
-        tested.conversations, tested.salt = self.library.conversations, self.library.salt
-        if isinstance(tested, sut.ScheduledSUT) and self.library.arrivals:
-            tested.schedule = self.library.arrivals
+        library = self.samples(plan)
+        tested = self.make_sut(self.engine, library.prompts, plan)
+        tested.most_new_tokens = library.new_tokens
+        tested.conversations, tested.salt = library.conversations, library.salt
+        if isinstance(tested, sut.ScheduledSUT) and library.arrivals:
+            tested.schedule, tested.parents = library.arrivals, library.parents
         tested.timed, tested.max_failed = mode != "accuracy", plan.config.max_failed
         if plan.engine_state.prefix_caching:  # what one test computed is not to serve the next
             self.engine.wait(self.engine.spawn(self.engine.reset_prefix_cache()), lambda: self.check(folder))
@@ -115,19 +123,23 @@ class LoadGenSession:
         tested.expected = total or 0
         rated = plan.config.scenario_rules.fixed_rate
         least_s = total / plan.target_qps if total and plan.target_qps and rated else 0.0
+        least_s = plan.min_duration_s if plan.config.scenario_rules.capped else least_s
         self.watchdog.reset()
 
         def watch() -> None:
-            self.display.tick(tested.counters, total, least_s=least_s)
+            busy = tested.counters.issued > tested.counters.completed
+            silent_s = self.watchdog.silent_s if busy else 0.0
+            note = f"nothing received for {silent_s:.0f} s" if silent_s > SILENT_S else ""
+            self.display.tick(tested.counters, total, note, least_s=least_s)
             if tested.failure is not None:
                 self.raise_cause(tested.failure)
-            self.check(folder, busy=tested.counters.issued > tested.counters.completed)
+            self.check(folder, busy)
 
         gpus = plan.watched_gpus
         recorded = recorder.recording(
             folder / "machine.csv", plan.config.extra_metrics, self.engine.prometheus_metrics, gpus
         )
-        before, told = recorder.joules(gpus), self.engine.told()
+        before, exposed = recorder.joules(gpus), self.engine.prometheus_metrics()
         taken, here = (self.busy_gpus, bool(system.gpus())) if plan.config.computes else ([], False)
         with recorded, background_load.watched(taken, here, plan.config.endpoint) as load:
             loaded = driver.run_test(mode, settings, tested, plan.samples, folder, watch)
@@ -139,24 +151,36 @@ class LoadGenSession:
         used = None if before is None or after is None else round(after - before, 1)
         facts = {"others_cpu_cores": load.cpu_cores, "others": load.warnings, "gpu_joules": used}
         files.write_json(folder / "machine.json", facts)
-        if counted := self.engine.told() - told:
-            by_server = ServerUse.of(counted, tested.counters.completed - len(tested.failed))
-            files.write_json(folder / "server.json", by_server.model_dump())
+        lengths = [len(self.library.prompts[index]) for index in tested.indices]
+        server = None
+        if plan.config.endpoint:
+            cached = prometheus.cached_percent(exposed, self.engine.prometheus_metrics())
+            sent = sum(lengths[place] for place in tested.delivered)
+            server = ServerUse.of(tested.delivered.values(), sent, cached)
+            files.write_json(folder / "server.json", server.model_dump())
+            for said in server.disagreements:
+                self.display.say(said, style="yellow")
         if tested.failed:
             failures.write(folder, tested.failed)
         files.write_json(folder / token_times.TOKENS, tested.new_tokens)
-        lengths = [len(self.library.prompts[index]) for index in tested.indices]
         files.write_json(folder / "prompt_tokens.json", lengths)
         files.write_json(folder / request_times.ISSUED, tested.indices)
         if isinstance(tested, sut.TimedSUT):
             times = (tested.issued_at, tested.first_token_at, tested.completed_at)
             rows = list(zip(tested.indices, lengths, tested.new_tokens, *times, strict=True))
-            request_times.write(folder, rows, tested.due_at)
+            first = {place: delivery.first_tokens for place, delivery in tested.delivered.items()}
+            request_times.write(folder, rows, tested.due_at, first)
         if rated:
             due = tested.due_at if isinstance(tested, sut.TimedSUT) else ()
             client_delay.write(folder, tested.issued_at, tested.sent_at, due)
         queue = queueing.observed(tested.issued_at, tested.completed_at) if rated else None
-        return Tested(folder, loaded, tested.new_tokens, queue, used, "; ".join(load.warnings))
+        buffered = bool(server and server.buffered)
+        return Tested(folder, loaded, tested.new_tokens, queue, used, "; ".join(load.warnings), buffered)
+
+    def samples(self, plan: Plan) -> Library:
+        """The samples for the next test or trial, salted as for no other; behind an endpoint, whose cache cannot be
+        emptied from here, random prompts are new ones, too."""
+        return self.library.of_test(f"{self.run} {next(self.tests)}", redraw=bool(plan.config.endpoint))
 
     def measure(self, work: Coroutine[Any, Any, Result]) -> Result:
         """The result of work on the engine outside LoadGen, watched as its tests are."""

@@ -1,9 +1,10 @@
 """LoadGen's system under test: queries come in on LoadGen's threads, answers leave from the engine's loop."""
 
 import asyncio
+import math
 import time
 from array import array
-from collections import Counter
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -13,8 +14,9 @@ import mlperf_loadgen as lg
 from harness.common.errors import EmptyAnswerError, EndpointError, LoadGenError
 from harness.config.endpoint import may_fail
 from harness.config.plan import Plan
-from harness.engines.protocol import ON_SENT, Engine
+from harness.engines.protocol import ON_DELIVERED, ON_SENT, Engine
 from harness.loadgen.failures import PLACEHOLDER
+from harness.runs.delivery import Delivery
 from harness.terminal.progress import Counters
 from harness.workloads.salt import Salt
 
@@ -46,6 +48,7 @@ class SUT:
     max_failed: str = "0"  # as the flag has it
     expected: int = 0  # queries, about, where LoadGen does not issue all at once
     failed: dict[int, str] = field(default_factory=dict)  # what was said, by place in the order of issue
+    delivered: dict[int, Delivery] = field(default_factory=dict)  # likewise, of an engine behind HTTP
 
     def issue(self, ids: Sequence[int], indices: Sequence[int]) -> None:
         """LoadGen's IssueQuery: one thread-safe call hands the whole query over to the engine's loop."""
@@ -83,6 +86,7 @@ class SUT:
 
     async def attempt(self, query: "Query") -> None:
         """Answers a query, or counts it as failed. Raises EndpointError for one that failed beyond --max-failed."""
+        ON_DELIVERED.set(lambda delivery: self.delivered.__setitem__(query.order, delivery))
         try:
             await self.answer(query)
         except EndpointError as error:
@@ -130,17 +134,18 @@ class SUT:
                 f"{self.engine.name} answered sample {query.index} without a single token, which cannot be timed: take "
                 "that request out, or serve the model so that it obeys min_tokens."
             )
-        self.new_tokens[query.order] = len(tokens)
+        count = self.delivered.get(query.order, Delivery(len(tokens))).tokens
+        self.new_tokens[query.order] = count
         self.completed_at[query.order] = time.perf_counter()
         self.counters.completed += 1
-        self.counters.tokens += len(tokens)
-        self.send(lg.QuerySamplesComplete, query.id, tokens)
+        self.counters.tokens += count
+        self.send(lg.QuerySamplesComplete, query.id, tokens, count)
 
-    def send(self, report: Any, id: int, tokens: Sequence[int]) -> None:
-        """Reports token ids to LoadGen as int32; the buffer lives until LoadGen has taken its copy."""
+    def send(self, report: Any, id: int, tokens: Sequence[int], count: int | None = None) -> None:
+        """Reports token ids to LoadGen as int32, which takes a copy of the buffer; `count` tokens (None: as many)."""
         data = array("i", tokens)
         address, length = data.buffer_info()
-        report([lg.QuerySampleResponse(id, address, length * data.itemsize, length)])
+        report([lg.QuerySampleResponse(id, address, length * data.itemsize, length if count is None else count)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,20 +250,37 @@ class TimedSUT(SUT):
 @dataclass
 class CappedSUT(TimedSUT):
     """Fixed concurrency: `at_once` requests in flight, the next as soon as one is answered; of conversations, as many
-    at a time."""
+    at a time. A timed test ends by its time: LoadGen issues more than that takes, and what is left then is not sent."""
 
     at_once: int | None = None  # None: all
+    least: int = 0  # requests of a timed test, and how many seconds it sends
+    least_s: float = math.inf
 
     def begin(self, queries: list[Query]) -> None:
-        talks = self.talks(queries)
-        left = iter(talks)
-        for _ in range(min(self.at_once or len(talks), len(talks))):
-            self.run(self.one_after_the_other(left))
+        self._left = deque(self.talks(queries))
+        self._end, self._round = time.perf_counter() + self.least_s, -1
+        self.run(self.until_the_end(min(self.at_once or len(self._left), len(self._left))))
 
-    async def one_after_the_other(self, left: Iterator[list[Query]]) -> None:
-        for talk in left:
+    async def until_the_end(self, at_once: int) -> None:
+        await asyncio.gather(*(self.one_after_the_other() for _ in range(at_once)))
+        unsent = [query for talk in self._left for query in talk]
+        sent = len(self.indices) - len(unsent)  # LoadGen's last permutations are what is left
+        for column in (self.indices, self.new_tokens, self.issued_at, self.first_token_at, self.completed_at):
+            del column[sent:]
+        for query in unsent:
+            self.send(lg.QuerySamplesComplete, query.id, [0] * PLACEHOLDER)
+
+    async def one_after_the_other(self) -> None:
+        while self._left and not self.is_over(self._left[0][0]):
+            talk = self._left.popleft()
+            self._round = max(self._round, talk[0].round)
             for query in talk:
                 await self.attempt(query)
+
+    def is_over(self, query: Query) -> bool:
+        """Whether a query would be sent after the time; turns of conversations are sent in whole rounds."""
+        enough = self.timed and self.counters.issued >= self.least and time.perf_counter() >= self._end
+        return enough and not (self.conversations and query.round == self._round)
 
 
 @dataclass
@@ -268,6 +290,16 @@ class ScheduledSUT(TimedSUT):
 
     schedule: Sequence[float] = ()
     by_sample: bool = False
+    parents: Sequence[int | None] | None = None  # of each sample, the one whose answer it waits for; then it is due
+    answered: defaultdict[int, asyncio.Event] = field(default_factory=lambda: defaultdict(asyncio.Event))  # by sample
+
+    async def attempt(self, query: Query) -> None:
+        parent = self.parents[query.index] if self.parents and self.timed else None
+        if parent is not None and not self.answered[parent].is_set():
+            await self.answered[parent].wait()
+            self.due_at[query.order] = time.perf_counter()
+        await super().attempt(query)
+        self.answered[query.index].set()
 
     def begin(self, queries: list[Query]) -> None:
         if not self.timed:  # the speed does not count
@@ -311,7 +343,7 @@ def create(engine: Engine, prompts: list[list[int]], plan: Plan) -> SUT:
         replay = plan.request_set.replay if plan.request_set else None
         return ScheduledSUT(engine, prompts, schedule=plan.schedule, by_sample=bool(replay and replay.each_its_own))
     if config.scenario_rules.capped:
-        return CappedSUT(engine, prompts, at_once=plan.concurrency)
+        return CappedSUT(engine, prompts, at_once=plan.concurrency, least_s=plan.min_duration_s, least=plan.min_queries)
     if config.scenario_rules.streaming:
         return StreamingSUT(engine, prompts)
     return BatchSUT(engine, prompts, batch_size=config.batch_size, sort_by_length=config.sort_by_length)

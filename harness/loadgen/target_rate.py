@@ -244,13 +244,8 @@ def corrected(plan: Plan, result: TestResult, tests: Sequence[Probe] = ()) -> Pl
     unsure = "early_stopping" in result.failed and (result.queries or 0) >= mlperf.SURE_QUERIES  # else it was too short
     if plan.config.tries_rates and plan.target_qps:
         return lowered(plan, result, tests) if unsure or "latency" in result.failed else None
-    if not (result.ran_short and result.samples_per_sec) or needed(plan.config) not in (
-        "offline",
-        "latency",
-        "batches",
-        "levels",
-        "most",
-    ):
+    by_trial = needed(plan.config) in ("offline", "latency", "batches")
+    if not (result.ran_short and result.samples_per_sec and by_trial):
         return None
     ended = f"the test ended after {result.duration_s:.1f} s; retrying"
     if not plan.config.scenario_rules.planned_by_rate:

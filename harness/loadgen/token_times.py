@@ -31,12 +31,15 @@ def read(folder: Path, limits: Limits | None, expected: bool, scenario: str = ""
     failed = failures.failures_of(folder)
     if (folder / request_times.REQUESTS).exists() or (failed and traced(folder)):
         result = request_times.with_own_times(result, folder, counts)
+    unsent = (result.samples or 0) - len(counts) if (folder / request_times.REQUESTS).exists() else 0
+    if unanswered := len(failed) + unsent:
+        result = failures.left_out(result, counts, unanswered)
     if failed:
-        result = failures.judged(failures.left_out(result, counts, len(failed)), limits)
+        result = failures.judged(result, limits)
     single = sum(count < 2 for count in counts) - len(failed)
     if not single or not result.token_latencies:
         return result
-    mended = result if failed else with_all_tokens(result, counts)
+    mended = result if unanswered else failures.left_out(result, counts, 0)
     if expected:
         mended = replace(mended, errors=[error for error in mended.errors if ONE_TOKEN not in error])
     if result.ttft_ms is None:
@@ -54,14 +57,6 @@ def token_counts(folder: Path) -> list[int]:
     """The tokens of each answer in the order of issue; none where they were not recorded. Raises UsageError."""
     path = folder / TOKENS
     return files.read(path, list[int]) if path.exists() else []
-
-
-def with_all_tokens(result: TestResult, counts: Sequence[int]) -> TestResult:
-    """The result with its tokens a second, of which LoadGen left out the answers of one."""
-    counted = sum(count for count in counts if count > 1)
-    if result.tokens_per_sec and counted:
-        return replace(result, tokens_per_sec=result.tokens_per_sec * sum(counts) / counted)
-    return replace(result, tokens_per_sec=sum(counts) / result.duration_s if result.duration_s else None)
 
 
 def judged(result: TestResult, times: Sequence[float], limits: Limits | None) -> TestResult:

@@ -28,6 +28,11 @@ class Watchdog:
         first = self.longest_s == 0
         return max(self.timeout_s * (FIRST_ANSWER_FACTOR if first else 1), PATIENCE_FACTOR * self.longest_s)
 
+    @property
+    def silent_s(self) -> float:
+        """How long a busy engine has answered nothing, as far as the last `check` knows."""
+        return time.monotonic() - self._since
+
     def reset(self) -> None:
         """Begins anew: the engine has no request now."""
         self._since = self._checked = time.monotonic()
@@ -43,8 +48,7 @@ class Watchdog:
             self.longest_s = max(self.longest_s, last_response_at - self._since)
             self._last_response_at = last_response_at
             self._since = max(self._since, last_response_at)
-        silent_s = time.monotonic() - self._since
-        if silent_s > self.limit_s:
+        if (silent_s := self.silent_s) > self.limit_s:
             raise EngineError(
                 f"{self.engine.name} is alive but has answered nothing for {silent_s:.0f} s, longer than any wait so "
                 f"far allows: it hangs; a slower one needs a higher --stall-timeout (now {self.timeout_s:g})"

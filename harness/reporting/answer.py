@@ -13,11 +13,12 @@ NOT_COMPARABLE = "Not comparable with MLPerf results"
 
 
 def title(summary: Summary) -> str:
-    """The result in a line: the number, INVALID before it where it is; without one, how far the run came."""
+    """The result in a line: the number, before it INVALID or DISPUTED where it is; or how far the run came."""
     test, score = summary.run.performance, summary.run.accuracy
     if test is not None and test.tokens_per_sec is not None:
         busy = " (machine busy: not judged)" if test.background_load else ""
-        return f"{'' if test.valid else 'INVALID: '}{result(summary, test)}{busy}"
+        disputed = "DISPUTED: " if test.disagreements else ""
+        return f"{'' if test.valid else 'INVALID: '}{disputed}{result(summary, test)}{busy}"
     if score is not None:
         return f"Accuracy {score.verdict}: {subject(summary)}"
     return f"No result: {subject(summary)}"
@@ -36,8 +37,9 @@ def result(summary: Summary, test: Performance) -> str:
 def tails(test: Performance) -> str:
     """TTFT and TPOT at p99, beside their limits where there are any."""
     latencies = [(name, getattr(test, f"{name}_ms"), getattr(test.limits_ms, name, None)) for name in ("ttft", "tpot")]
+    late = " of the buffering" if test.buffered else ""
     return ", ".join(
-        f"{name.upper()} p99 {number(found.p99, 3)}{f' of {number(limit)}' if limit else ''} ms"
+        f"{name.upper()} p99{late} {number(found.p99, 3)}{f' of {number(limit)}' if limit else ''} ms"
         for name, found, limit in latencies
         if found
     )
@@ -96,6 +98,7 @@ def verdicts(summary: Summary) -> list[tuple[str, str]]:
     if test and test.background_load:
         busy = f"**machine busy, not judged**: {'; '.join(test.background_load)}"
     return [
+        *(("**disputed**", f"**{said}**") for said in (test.disagreements if test else [])),
         ("ended early", meta.ended or ""),
         ("performance", valid),
         ("accuracy gate", gate),

@@ -145,12 +145,7 @@ def latencies(samples: Sequence[Sample], tokens: Sequence[int], test: Performanc
     series: dict[str, list[float]] = {"latency": whole, "TTFT": [], "TPOT": []}
     if all(sample.ttft_ms is not None for sample in samples):
         series["TTFT"] = [sample.ttft_ms or 0 for sample in samples]
-        if len(tokens) == len(samples):
-            series["TPOT"] = [
-                (sample.latency_ms - (sample.ttft_ms or 0)) / (count - 1)
-                for sample, count in zip(samples, tokens, strict=True)
-                if count > 1
-            ]
+        series["TPOT"] = request_times.per_token(samples, tokens)
     figure, panels = pyplot().subplots(1, 3, figsize=(12, 3.6))
     for axes, (name, values) in zip(panels, series.items(), strict=True):
         kind = name.lower()

@@ -125,6 +125,8 @@ class Sides:
             test = run.summary.run.performance
             if test is None or metric.of(run.summary) is None:
                 return f"{run.folder.name} has no {metric.label}"
+            if test.disagreements:
+                return f"{run.folder.name}: {'; '.join(test.disagreements)}"
             if test.background_load:
                 return f"{run.folder.name}: machine busy: {'; '.join(test.background_load)}"
             if not test.valid and not over_a_limit(run):

@@ -13,6 +13,7 @@ from harness.common.files import write_json, write_text
 from harness.common.markdown import number, render
 from harness.common.schema import SCHEMA
 from harness.config import mlperf
+from harness.config.plan import CACHE_UNSEEN
 from harness.config.workload import OFFICIAL
 from harness.evaluation.compliance import RESULT
 from harness.loadgen import log as loadgen_log
@@ -57,6 +58,7 @@ def build(folder: Path) -> Summary:
         numbers=metrics.rows(summary, "report"),
         headline=metrics.BY_NAME[summary.scenario.headline],
         quantities=telemetry.BY_NAME,
+        unexposed=telemetry.unexposed(summary.run.performance.usage if summary.run.performance else {}),
         title=answer.title(summary),
         facts=answer.facts(summary),
         findings=findings(summary, facts.plan.config.is_searched),
@@ -74,7 +76,7 @@ def summarize(folder: Path, facts: RunFacts) -> Summary:
     ended = results.ended_early(folder, reported=bool(facts.stages))
     run = tests(folder, facts, whole=ended is None)
     deviations = [*facts.deviations, *(["the run did not come to its end"] if ended else [])]
-    deviations += result_deviations(run, facts.plan.config.mode)
+    deviations += result_deviations(run, facts.plan.config.mode, facts.plan.engine_state.cache_counted)
     return Summary(
         schema_version=SCHEMA,
         meta=meta(folder, facts, deviations, ended),
@@ -166,8 +168,9 @@ def logs(folder: Path) -> Logs:
     )
 
 
-def result_deviations(run: Run, mode: str) -> Iterator[str]:
-    """Why what came out cannot stand beside MLPerf's, whatever the settings were."""
+def result_deviations(run: Run, mode: str, counted: bool = False) -> Iterator[str]:
+    """Why what came out cannot stand beside MLPerf's, whatever the settings were; `counted`: the server had said
+    before what comes from its cache."""
     score, test = run.accuracy, run.performance
     if test and not score:
         yield "accuracy was not checked"
@@ -179,9 +182,9 @@ def result_deviations(run: Run, mode: str) -> Iterator[str]:
         yield "performance was not measured"
     if test and not test.valid:
         yield "INVALID by LoadGen"
-    if test and test.server and test.server.cached_tokens:
-        share = number(test.server.cached_percent, 3)
-        yield f"the server took {share} % of the prompt tokens from its cache"
+    yield from test.disagreements if test else []
+    if test and test.server and test.server.cached_percent is None and counted:
+        yield CACHE_UNSEEN
     if test and test.failed_requests:
         yield f"{number(test.failed_requests)} requests failed, which LoadGen's verdict counts as answered"
     if test and test.errors:
@@ -208,6 +211,8 @@ def table(summary: Summary) -> "Table":
     meta, score, test = summary.meta, summary.run.accuracy, summary.run.performance
     title = as_said(f"{f'{meta.label}: ' if meta.label else ''}{meta.model}  {meta.category} {meta.scenario}{work}")
     page = Table(title=title, show_header=False, title_style="bold")
+    for said in test.disagreements if test else []:
+        page.add_row("DISPUTED", as_said(said), style="yellow")
     if score:
         page.add_row("accuracy", score.verdict, style={"PASS": "green", "FAIL": "red"}.get(score.verdict, ""))
         for check in score.checks:

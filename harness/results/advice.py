@@ -1,5 +1,7 @@
 """What bounds a test, and what to try, from its numbers: in words."""
 
+from collections.abc import Mapping
+
 from harness.common.markdown import number, sentence
 from harness.loadgen.log import Latency
 from harness.results.roofline import CARDS
@@ -19,7 +21,10 @@ def findings(summary: Summary, searched: bool = False) -> list[str]:
         return []
     broken = [f"What to try: {said}." for said in (*advice(test), *unsteady(test))]
     steady = [*room(test, searched), *formats(summary)] if test.valid else []
-    return [*broken, *bounds(test), *(f"{sentence(said)}." for said in steady)]
+    limits = {"the KV cache": "kv_cache_percent", "request slots": "requests_waiting"}
+    limits |= {"the GPU": "gpu_load_percent"} if summary.meta.endpoints or summary.system.gpus else {}
+    limits |= {"the client's CPU" if summary.meta.endpoints else "the CPU": "cpu_percent"}
+    return [*broken, *bounds(test, limits), *(f"{sentence(said)}." for said in steady)]
 
 
 def client(test: Performance | None) -> str:
@@ -34,14 +39,17 @@ def client(test: Performance | None) -> str:
     )
 
 
-def bounds(test: Performance) -> list[str]:
-    """What was used up, what bounds first, first."""
+def bounds(test: Performance, limits: Mapping[str, str]) -> list[str]:
+    """What was used up, what bounds first, first; `limits`: what may be, and the quantity that shows it."""
     if not test.usage:
         return ["What bounds it was not recorded: --extra-metrics records once a second what engine and machine do."]
     if not test.ran_out:
-        return [
-            "No resource was saturated in the performance test: the load, or work between the steps, set the speed."
-        ]
+        shown = [name for name, quantity in limits.items() if quantity in test.usage]
+        seen, unseen = ", ".join(shown), ", ".join(name for name in limits if name not in shown)
+        if unseen:
+            return [f"Not saturated in the performance test: {seen or 'none of the rest'}. Not known: {unseen}."]
+        why = "the load, or work between the steps, set the speed"
+        return [f"No resource was saturated in the performance test ({seen}): {why}."]
     first, *rest = test.ran_out
     return [f"**What ran out first**: {first}.", *(f"{sentence(said)}." for said in rest)]
 

@@ -5,7 +5,7 @@ comparisons and MLflow go through this list.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from harness.common.markdown import number
@@ -179,5 +179,9 @@ def values(summary: Summary, place: Place) -> dict[str, float | None]:
 
 
 def rows(summary: Summary, place: Place) -> list[tuple[Metric, float]]:
-    """The metrics that a run has, for a table with one a line."""
-    return [(metric, value) for metric in shown(place) if (value := metric.of(summary)) is not None]
+    """The metrics that a run has, for a table with one a line; what a buffer delayed is called that."""
+    found = [(metric, value) for metric in shown(place) if (value := metric.of(summary)) is not None]
+    if not (summary.run.performance and summary.run.performance.buffered):
+        return found
+    late = {metric.name: replace(metric, label=f"{metric.label}, of the buffering") for metric, _ in found}
+    return [(late[m.name] if m.name.startswith(("ttft_", "tpot_")) else m, value) for m, value in found]

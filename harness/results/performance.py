@@ -14,7 +14,8 @@ from harness.loadgen import client_delay, failures, request_times, token_times
 from harness.loadgen import log as loadgen_log
 from harness.results import roofline, telemetry
 from harness.results.summary import Performance, Steady
-from harness.runs.records import Capacity, Cost, LimitsMs, MachineUse, RunFacts, ServerUse, Spread
+from harness.runs.delivery import ServerUse
+from harness.runs.records import Capacity, Cost, LimitsMs, MachineUse, RunFacts, Spread
 
 PROMPT_TOKENS, SERVER = "prompt_tokens.json", "server.json"
 
@@ -44,7 +45,10 @@ def read(folder: Path, facts: RunFacts) -> Performance:
     read_in = sum(prompts) / log.duration_s if prompts and log.duration_s else None
     shares = near_peak(facts, prompts, new, log.duration_s)
     total = read_in + log.tokens_per_sec if read_in and log.tokens_per_sec else None
-    kept = slo_attainment(folder, every, limits)
+    server = files.read(folder / SERVER, ServerUse) if (folder / SERVER).exists() else None
+    kept, part = slo_attainment(folder, every, limits), steady(folder, facts, every, log.duration_s)
+    if server and server.buffered:  # what its users see is not known
+        kept, part = None, part and part.model_copy(update={"tokens_per_sec_per_user": None})
     sent = len(every) / len(new) if new else 1.0  # requests for each that was answered
     found = Performance(
         scenario=plan.config.scenario,
@@ -79,10 +83,11 @@ def read(folder: Path, facts: RunFacts) -> Performance:
         longer=sum(count > plan.max_new_tokens for count in new),
         usage=recorded,
         ran_out=list(telemetry.ran_out(recorded, facts.concurrency, client=bool(plan.config.endpoint))),
-        server=files.read(folder / SERVER, ServerUse) if (folder / SERVER).exists() else None,
+        server=server,
+        disagreements=server.disagreements if server else [],
         **used.model_dump(),
         concurrency=plan.concurrency,
-        steady=steady(folder, facts, every, log.duration_s),
+        steady=part,
         slo_attainment=kept,
         goodput=log.samples_per_sec * sent * kept / 100 if kept is not None and log.samples_per_sec else None,
         requests_in_flight=log.samples_per_sec * log.mean_sample_latency_ms / 1000
@@ -146,8 +151,7 @@ def slo_attainment(folder: Path, tokens: Sequence[int], limits: mlperf.Limits | 
             continue
         if sample.ttft_ms is None:
             return None
-        tpot = (sample.latency_ms - sample.ttft_ms) / (count - 1) if count > 1 else 0.0
-        kept += sample.ttft_ms <= limits.ttft_ms and tpot <= limits.tpot_ms
+        kept += sample.ttft_ms <= limits.ttft_ms and (sample.tpot_ms(count) or 0.0) <= limits.tpot_ms
     return 100 * kept / len(samples)
 
 
@@ -175,16 +179,9 @@ def steady(folder: Path, facts: RunFacts, tokens: Sequence[int], seconds: float 
     )
     if not scenario.capped:
         return found
-    chosen, counts = request_times.within(samples, tokens, part)
-    spread, each = request_times.spread, request_times.spread(request_times.per_token(chosen, counts))
-    return found.model_copy(
-        update={
-            "latency_ms": spread([sample.latency_ms for sample in chosen]),
-            "ttft_ms": spread([sample.ttft_ms or 0.0 for sample in chosen]),
-            "tpot_ms": each,
-            "tokens_per_sec_per_user": 1000 / each.p90 if each and each.p90 else None,
-        }
-    )
+    times = request_times.part_times(samples, tokens, part)
+    each = times.get("tpot_ms")
+    return found.model_copy(update=times | {"tokens_per_sec_per_user": 1000 / each.p90 if each and each.p90 else None})
 
 
 def near_peak(

@@ -4,7 +4,6 @@ from pathlib import Path
 
 from harness.common.files import write_text
 from harness.loadgen import request_times, token_times
-from harness.loadgen.trace import Sample
 from harness.results.performance import prompt_counts
 
 TABLE = "request_times.csv"
@@ -36,20 +35,13 @@ def write(folder: Path) -> None:
                         prompt,
                         count,
                         None if sample.failed else sample.ttft_ms,
-                        tpot(sample, count),
+                        sample.tpot_ms(count),
                         None if sample.failed else sample.latency_ms,
                     ),
                 )
             )
         )
     write_text(folder / TABLE, "\n".join(lines) + "\n")
-
-
-def tpot(sample: Sample, count: int | None) -> float | None:
-    """Milliseconds per output token after the first; None for an answer of one token, or if its TTFT is not known."""
-    if sample.ttft_ms is None or count is None or count < 2:
-        return None
-    return (sample.latency_ms - sample.ttft_ms) / (count - 1)
 
 
 def cell(value: float | None) -> str:

@@ -17,8 +17,9 @@ from harness.config import workload as workloads
 from harness.loadgen.log import DETAIL, Latency
 from harness.profiling.traces import Profile
 from harness.results.verdicts import SCORES_FILE, Accuracy, Audit, Compliance, Count
+from harness.runs.delivery import ServerUse
 from harness.runs.probe import Probe
-from harness.runs.records import Capacity, Cost, LimitsMs, ServerUse, Spread, Usage
+from harness.runs.records import Capacity, Cost, LimitsMs, Spread, Usage
 from harness.terminal.progress import Stage
 
 SCHEMA_FILE = ROOT / "templates" / "summary.schema.json"
@@ -107,8 +108,11 @@ class Performance(Model):
     samples: int | None
     samples_per_query: int = 1
     """More than one in MultiStream alone, where latencies are those of whole queries."""
+    disagreements: list[str] = []
+    """Where the wire shows what this program's own figures do not (tokens, the server's cache, delivery), in words."""
     total_new_tokens: int | None = None
-    """Output tokens."""
+    """Output tokens: the ids that came; where a server sends text, its own count (`usage`) if each answer has one, else
+    the text encoded with the model's tokenizer. `disagreements` has a difference of more than 2 %."""
     total_input_tokens: int | None = None
     """Prompt tokens; null in runs that did not record them."""
     input_lengths: Spread | None = None
@@ -159,7 +163,8 @@ class Performance(Model):
     steady: Steady | None = None
     """The part of the test in which the engine had all its work; null where it is not known what it takes at once."""
     slo_attainment: float | None = None
-    """Percent of the requests that kept both limits, from LoadGen's trace; null where there are none."""
+    """Percent of the requests that kept both limits, from LoadGen's trace; null where there are none, and where TTFT
+    and TPOT are those of a buffer."""
     goodput: float | None = None
     """Requests that kept both limits, a second."""
     failed_requests: Count | None = None
@@ -184,6 +189,11 @@ class Performance(Model):
     loadgen_version: str = ""
     errors: list[str] = []
     warnings: list[str] = []
+
+    @property
+    def buffered(self) -> bool:
+        """Whether TTFT and TPOT are those of a buffer between the engine and this client."""
+        return self.server is not None and self.server.buffered
 
     @model_validator(mode="before")
     @classmethod

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from harness.common import files
 from harness.common.errors import UsageError
+from harness.engines import prometheus
 from harness.runs.records import Usage
 
 FULL_PERCENT = 98.0  # percent: as full as blocks of tokens, and a sampling once a second, let it look
@@ -71,6 +72,7 @@ QUANTITIES = (
     Quantity("memory_gib", "memory_gib", "main memory", "GiB"),
 )
 BY_NAME = {quantity.name: quantity for quantity in QUANTITIES}
+ENGINES = {column.name for column in prometheus.COLUMNS}  # quantities of an engine's own metrics
 
 
 def usage_of(path: Path) -> dict[str, Usage]:
@@ -91,6 +93,11 @@ def usage_of(path: Path) -> dict[str, Usage]:
             mean = sum(value * time for value, time in measured) / whole
             found[quantity.name] = Usage(mean=mean, max=max(value for value, _ in measured))
     return found
+
+
+def unexposed(used: Mapping[str, Usage]) -> list[str]:
+    """The quantities that an engine tells and this one did not."""
+    return [item.label for item in QUANTITIES if item.name in ENGINES and item.name not in used]
 
 
 def recorded(path: Path) -> tuple[list[float], dict[str, list[float | None]]]:

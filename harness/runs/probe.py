@@ -61,6 +61,7 @@ class Probe:
     client_delay_p99: float | None = None  # from LoadGen's schedule until a request was sent
     more: int | None = None  # queries that early stopping alone wants beyond those of the probe
     queue: Queue | None = None
+    buffered: bool = False  # its TTFT and TPOT are those of a buffer, not the engine's
     why: str = ""  # it is INVALID, or too fast for a full test
     folder: str = ""  # of its logs, in the run's
     busy: str = ""  # what other programs took of the machine meanwhile, where it may have cost speed
@@ -74,8 +75,8 @@ class Probe:
 
     @property
     def tokens_per_sec_per_user(self) -> float | None:
-        """1,000 / TPOT p90, as MLPerf Endpoints has it."""
-        return 1000 / self.tpot_p90 if self.tpot_p90 else None
+        """1,000 / TPOT p90, as MLPerf Endpoints has it; None where that is no engine's."""
+        return 1000 / self.tpot_p90 if self.tpot_p90 and not self.buffered else None
 
     @property
     def rate(self) -> float:

@@ -1,7 +1,7 @@
 """What a run knows of itself, typed: config.json and status.json; and what all files of a run folder have in common."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AliasChoices, ConfigDict, Field, JsonValue, model_validator
@@ -82,31 +82,6 @@ class MachineUse(Model):
     others_cpu_cores: float | None = None
     background_load: Annotated[list[str], stored_as("others", "background_load")] = []
     gpu_joules: float | None = None
-
-
-class ServerUse(Model):
-    """server.json: the tokens of a test by the servers' own `usage`; null where an answer came without such a count."""
-
-    prompt_tokens: int | None = None
-    cached_tokens: int | None = None
-    """Of the prompt tokens, those that were not computed again."""
-    output_tokens: int | None = None
-
-    @classmethod
-    def of(cls, told: Mapping[str, int], answers: int) -> Self:
-        """Of `told` by an engine during a test with so many answers."""
-        whole, with_cached = (told.get(name) == answers for name in ("answers", "answers_with_cached"))
-        return cls(
-            prompt_tokens=told.get("prompt_tokens") if whole else None,
-            cached_tokens=told.get("cached_tokens", 0) if with_cached else None,
-            output_tokens=told.get("output_tokens") if whole else None,
-        )
-
-    @property
-    def cached_percent(self) -> float | None:
-        """Of the prompt tokens; null where either is not known."""
-        counted = self.cached_tokens is not None and self.prompt_tokens
-        return 100 * (self.cached_tokens or 0) / (self.prompt_tokens or 1) if counted else None
 
 
 class Usage(Model):

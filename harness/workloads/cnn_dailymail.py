@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from harness.common.coerce import read_given
 from harness.common.errors import UsageError
 from harness.config import mlperf
 from harness.config.run import RunConfig
 from harness.config.workload import RequestSet
-from harness.workloads.salt import Salt
+from harness.workloads.salt import Salt, drawn_anew
 
 HUB_DATASET, SPLIT = ("abisee/cnn_dailymail", "3.0.0"), "validation"
 
@@ -35,11 +35,23 @@ class Library:
     conversations: list[int] | None = None  # of each sample, where several are turns of one: consecutive, in order
     salt: Salt | None = None
     arrivals: list[float] | None = None  # seconds to each request of a trace, in order
+    parents: list[int | None] | None = None  # of each of them, the sample that is answered before it is sent
+    words: Sequence[int] = ()  # the token ids of which random prompts are made
 
     @property
     def requests(self) -> list[tuple[list[int], int | None]]:
-        """Each prompt with the most tokens of its answer; None: as many as in every answer."""
-        return list(zip(self.prompts, self.new_tokens or repeat(None), strict=False))
+        """Each prompt, salted, with the most tokens of its answer; None: as many as in every answer."""
+        talks, salt, prompts = self.conversations or range(len(self.prompts)), self.salt, self.prompts
+        if salt:
+            prompts = [salt.salted(prompts[n], n, talk, 0) for n, talk in enumerate(talks)]
+        return list(zip(prompts, self.new_tokens or repeat(None), strict=False))
+
+    def of_test(self, test: str, redraw: bool) -> Self:
+        """The samples with the salt of one test, named as no other is; with `redraw`, random prompts are drawn anew."""
+        salt = replace(self.salt, test=test) if self.salt else None
+        if not (redraw and self.words):
+            return replace(self, salt=salt)
+        return replace(self, prompts=drawn_anew(self.prompts, self.words, test), salt=salt)
 
     def __len__(self) -> int:
         return len(self.prompts)

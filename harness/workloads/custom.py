@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from harness.common.coerce import did_you_mean
+from harness.common.coerce import no_such_file
 from harness.common.errors import UsageError, first_line
 from harness.common.markdown import number
 from harness.config import mlperf
@@ -68,8 +68,7 @@ def named_workload(name: str) -> Workload:
     if name in WORKLOADS:
         return WORKLOADS[name]
     if not Path(name).exists():
-        names = list(WORKLOADS)
-        raise UsageError(f"--workload {name}: no such file, and none of {', '.join(names)}{did_you_mean(name, names)}")
+        raise no_such_file("--workload", name, list(WORKLOADS))
     return Workload(name, Path(name), "requests of the user's own")
 
 

@@ -14,8 +14,11 @@ from harness.config.workload import MOST_TOKENS
 
 MOST_BYTES = 2**30  # ShareGPT's published file has 0.64 GiB
 Kind = Literal["prompt", "messages", "prompt_token_ids"]
-# The longest answer by the names that OpenAI (the second since 2024) and vLLM's benchmarks have for it.
-LENGTH_KEYS = ("max_tokens", "max_completion_tokens", "output_tokens")
+# The longest answer by the names that OpenAI, vLLM's benchmarks, guidellm and others have for it.
+LENGTH_KEYS = (
+    *("max_tokens", "max_completion_tokens", "max_output_tokens", "max_new_tokens"),
+    *("output_tokens", "output_tokens_count", "output_len", "output_length"),
+)
 KINDS: tuple[Kind, ...] = get_args(Kind)
 CHATS = ("conversations", "messages")  # what a conversation of role and content is called
 ROLES = ("system", "user", "assistant")

@@ -1,4 +1,4 @@
-"""Salt: tokens that make each prompt another one, so that a prefix cache finds what it is meant to find, or nothing."""
+"""Tokens that make each prompt another one, so that a prefix cache finds what it is meant to find, or nothing."""
 
 import random
 from collections.abc import Sequence
@@ -11,11 +11,12 @@ from harness.config.workload import SALT_TOKENS, Shared
 @dataclass(frozen=True)
 class Salt:
     """Random tokens of `words`, put in after the first `after` tokens of a prompt; the same for the turns of a
-    conversation where that is not the start."""
+    conversation where that is not the start. `test` tells the tests of all runs apart."""
 
     words: Sequence[int]
     after: int
     start: bool
+    test: str = ""
 
     @classmethod
     def of(cls, sharing: Shared, words: Sequence[int]) -> Self | None:
@@ -27,5 +28,23 @@ class Salt:
     def salted(self, prompt: Sequence[int], order: int, conversation: int, round: int) -> list[int]:
         """A prompt with its salt: `order` tells requests apart, `conversation` and `round` what belongs together."""
         key = f"request {order}" if self.start else f"conversation {conversation}, round {round}"
-        tokens = random.Random(key).choices(self.words, k=SALT_TOKENS)
+        tokens = random.Random(f"{self.test} {key}").choices(self.words, k=SALT_TOKENS)
         return [*prompt[: self.after], *tokens, *prompt[self.after :]]
+
+
+@dataclass(frozen=True)
+class NewHead(Salt):
+    """Of random prompts that LoadGen asks again: other tokens in place of as many of their own, from the second round
+    on, so that nothing but the prefix is shared with the rounds before."""
+
+    def salted(self, prompt: Sequence[int], order: int, conversation: int, round: int) -> list[int]:
+        if not round:
+            return [*prompt]
+        longer, head = super().salted(prompt, order, conversation, round), self.after + SALT_TOKENS
+        return [*longer[:head], *longer[head + SALT_TOKENS :]][: len(prompt)]
+
+
+def drawn_anew(prompts: Sequence[Sequence[int]], words: Sequence[int], test: str) -> list[list[int]]:
+    """Random prompts as if drawn again for a test: each token stands for another; lengths and what they share stay."""
+    mapped = dict(zip(words, random.Random(test).sample(words, len(words)), strict=True))
+    return [[mapped[token] for token in prompt] for prompt in prompts]

@@ -23,9 +23,9 @@ from harness.config.workload import (
     shared,
 )
 from harness.workloads import arrival_traces
-from harness.workloads.arrival_traces import BLOCK, Recorded, Trace
+from harness.workloads.arrival_traces import Recorded, Trace
 from harness.workloads.cnn_dailymail import Library
-from harness.workloads.salt import Salt
+from harness.workloads.salt import NewHead, Salt
 
 MOST_SYNTHETIC = 10**8  # tokens of all prompts: about a GiB
 LARGEST_PROFILE = 2**16  # bytes of a profile's file
@@ -106,8 +106,8 @@ def drawn(config: RunConfig, tokenizer: Any, profile: LengthProfile) -> Library:
         digest=digest(profile.read, profile.write, sharing, config.seed or 0),
         whole_rounds=talks is not None,
     )
-    salt = Salt.of(sharing, words)
-    return Library(prompts, [], [], "random token ids", new, request_set, conversations=talks, salt=salt)
+    salt = Salt.of(sharing, words) or NewHead(words, sharing.prefix_len, start=False)
+    return Library(prompts, [], [], "random token ids", new, request_set, conversations=talks, salt=salt, words=words)
 
 
 def conversations(
@@ -162,15 +162,9 @@ def replayed(config: RunConfig, trace: Trace, lengths: bool) -> tuple[Replay, li
 
 def traced(config: RunConfig, tokenizer: Any) -> Library:
     """The requests of a trace: random tokens of its lengths, and blocks that are the same where it says so."""
-    trace = arrival_traces.read(
-        config.trace, None if config.total_sample_count == "auto" else config.total_sample_count
-    )
+    count = None if config.total_sample_count == "auto" else config.total_sample_count
     most = config.model_spec.positions if config.max_model_len == "auto" else config.max_model_len
-    fitting = tuple(one for one in trace.requests if not most or one.prompt_tokens + one.output_tokens <= most)
-    unfit = len(trace.requests) - len(fitting)
-    if len(fitting) < 2:
-        raise UsageError(f"{trace.path}: none of its {unfit:,} requests fit {most:,} tokens.")
-    trace = replace(trace, requests=fitting)
+    trace = arrival_traces.read(config.trace, count, most)
     replay, due = replayed(config, trace, lengths=True)
     requests = trace.requests[: len(due)]
     if (tokens := sum(one.prompt_tokens for one in requests)) > MOST_SYNTHETIC:
@@ -187,22 +181,22 @@ def traced(config: RunConfig, tokenizer: Any) -> Library:
         max_new_tokens=max(one.output_tokens for one in requests),
         exact=True,
         digest=digest(requests, seed),
-        notes=tuple(left_out(trace, unfit, most)),
+        notes=tuple(left_out(trace, most)),
         whole_rounds=True,
         replay=replay,
     )
     new = [one.output_tokens for one in requests]
-    return Library(prompts, [], [], str(trace.path), new, request_set, arrivals=due)
+    parents = [one.parent for one in requests]
+    return Library(prompts, [], [], str(trace.path), new, request_set, arrivals=due, words=words, parents=parents)
 
 
-def left_out(trace: Trace, unfit: int, most: int | None) -> list[str]:
+def left_out(trace: Trace, most: int | None) -> list[str]:
     """What of a trace is left out, in words."""
-    said = [f"left out {trace.empty:,} requests without a prompt or an answer, which failed"] if trace.empty else []
-    return (
-        [*said, f"left out {unfit:,} requests that are longer than {most:,} tokens with their answer"]
-        if unfit
-        else said
-    )
+    counts = {
+        "requests without a prompt or an answer, which failed": trace.empty,
+        f"requests that are longer than {most or 0:,} tokens with their answer": trace.unfit,
+    }
+    return [f"left out {count:,} {what}" for what, count in counts.items() if count]
 
 
 def prompt_of(request: Recorded, words: Sequence[int], seed: int) -> list[int]:
@@ -210,7 +204,7 @@ def prompt_of(request: Recorded, words: Sequence[int], seed: int) -> list[int]:
     prompt: list[int] = []
     for block in request.blocks:
         if len(prompt) < request.prompt_tokens:
-            prompt += random.Random(f"{seed} block {block}").choices(words, k=BLOCK)
+            prompt += random.Random(f"{seed} block {block}").choices(words, k=request.block)
     rest = request.prompt_tokens - len(prompt)
     if rest > 0:
         prompt += random.Random(f"{seed} line {request.line}").choices(words, k=rest)

@@ -155,6 +155,32 @@ def curve(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return measured(tmp_path_factory.mktemp("curve"), "--concurrency", "1,4")
 
 
+def test_tpot_is_that_of_the_tokens_after_the_first_message(tmp_path: Path) -> None:
+    rows: list[Any] = [(n, 5, 9, 0.0, 1.0, 2.0) for n in range(3)]
+    request_times.write(tmp_path, rows, first={1: 5, 2: 9})
+    found = request_times.own(tmp_path)
+    assert [sample.tpot_ms(9) for sample in found] == [pytest.approx(125), pytest.approx(250), None]
+    assert request_times.per_token(found, [9, 9, 9]) == [pytest.approx(125), pytest.approx(250)]
+    header, *lines = (tmp_path / request_times.REQUESTS).read_text().splitlines()
+    old = [line.rpartition(",")[0] for line in (header, *lines)]  # as tests of older versions wrote it
+    (tmp_path / request_times.REQUESTS).write_text("\n".join(old) + "\n")
+    assert [sample.first_tokens for sample in request_times.own(tmp_path)] == [1, 1, 1]
+
+
+@pytest.mark.slow
+def test_a_test_ends_by_its_time(tmp_path: Path) -> None:
+    """LoadGen issues three times as many queries as the trial makes it expect."""
+    flags = ("--mode", "performance", "--concurrency", "4", "--min-duration", "2")
+    done = run(tmp_path, *ECHO, *flags, "--input-len", "16", "--output-len", "9")
+    assert done.code == 0, done.output
+    test = done.summary["run"]["performance"]
+    assert test["valid"] and 2 <= test["duration_s"] < 2.5 and "attempts" not in done.summary["run"]
+    lines = (done.folder / "Performance" / "requests.csv").read_text().splitlines()
+    assert test["samples"] == len(lines) - 1 == test["total_new_tokens"] / 9
+    assert test["tokens_per_sec"] == pytest.approx(test["total_new_tokens"] / test["duration_s"], rel=0.02)
+    assert test["samples_per_sec"] == pytest.approx(test["samples"] / test["duration_s"], rel=0.02)
+
+
 @pytest.mark.slow
 def test_each_level_is_a_point_of_the_curve(curve: Path) -> None:
     summary = json.loads((curve / "summary.json").read_text())
@@ -170,7 +196,8 @@ def test_each_level_is_a_point_of_the_curve(curve: Path) -> None:
 def test_answers_end_when_loadgen_hears_of_them(curve: Path) -> None:
     """LoadGen's times begin with the query, ours with the first request: they differ by a constant."""
     for folder in (curve / "Probes" / "1", curve / "Performance"):
-        ours, theirs = request_times.own(folder), read_trace(folder)
+        ours = request_times.own(folder)
+        theirs = read_trace(folder)[: len(ours)]  # the rest was not sent: the time was over
         gaps = sorted(b.latency_ms - a.scheduled_ms - a.latency_ms for a, b in zip(ours, theirs, strict=True))
         assert [sample.index for sample in ours] == [sample.index for sample in theirs]
         assert gaps[int(0.9 * len(gaps))] - gaps[0] < 2

@@ -46,7 +46,7 @@ def asked(kind: type[sut.SUT], engine: Any, count: int, **how: Any) -> tuple[sut
     heard: list[tuple[Any, int, list[int]]] = []
     blank: dict[str, Any] = {name: [0.0] * count for name in ("issued_at", "sent_at", "completed_at")}
     system = kind(engine, [PROMPT], new_tokens=[0] * count, **blank, **how)
-    system.send = lambda report, id, tokens: heard.append((report, id, list(tokens)))  # type: ignore[method-assign]
+    system.send = lambda report, id, tokens, count=None: heard.append((report, id, list(tokens)))  # type: ignore[method-assign]
     system.counters.issued = count
     if isinstance(system, CappedSUT):
         system.first_token_at = [0.0] * count

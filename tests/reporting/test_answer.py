@@ -93,6 +93,10 @@ def summary(folder: Path, csv: str = "", **asked: Any) -> Summary:
     return rendering.build(folder)
 
 
+def behind_an_endpoint(found: Summary) -> Summary:
+    return found.model_copy(update={"meta": found.meta.model_copy(update={"endpoints": ["http://h/v1"]})})
+
+
 def test_a_valid_run_says_what_bounds_it(tmp_path: Path) -> None:
     assert "--extra-metrics records" in findings(summary(tmp_path / "unknown"))[0]
     capped = "seconds,gpu0_load_percent,gpu0_power_capped_percent\n1,99,100\n2,99,100\n"
@@ -101,7 +105,11 @@ def test_a_valid_run_says_what_bounds_it(tmp_path: Path) -> None:
     assert tells(busy, "GPU ", " 99 % of the time.")
     assert bits.startswith("--quantization fp8 halves the weights")
     idle = "seconds,cpu_percent\n1,5\n2,5\n"
-    assert findings(summary(tmp_path / "idle", idle))[0].startswith("No resource was saturated")
+    assert tells(findings(summary(tmp_path / "idle", idle))[0], "the CPU", "Not known: the KV cache, request slots")
+    whole = "seconds,cpu_percent,kv_cache_percent,requests_waiting\n1,5,9,0\n2,5,9,0\n"
+    assert findings(summary(tmp_path / "whole", whole))[0].startswith("No resource was saturated")
+    remote = findings(behind_an_endpoint(summary(tmp_path / "remote", whole)))[0]
+    assert tells(remote, "the client's CPU", "Not known: the GPU") and "No resource was" not in remote
     assert "What ran out first" in (tmp_path / "capped" / "report.md").read_text()
 
 

@@ -22,6 +22,14 @@ from tests.conftest import ended, tells
 MOONCAKE = [
     {"timestamp": 1000 * n, "input_length": 600 + n, "output_length": 4 + n, "hash_ids": [0, 1 + n]} for n in range(6)
 ]
+BAILIAN = [  # seconds, 16 tokens a block; the last two are second turns of the first two
+    {"chat_id": n, "parent_chat_id": parent, "timestamp": at, "input_length": length, "output_length": 5, "turn": 1}
+    | {"hash_ids": blocks}
+    for n, parent, at, length, blocks in (
+        *((7, -1, 0.0, 40, [1, 2, 3]), (8, -1, 0.5, 16, [1]), (9, 99, 1.0, 17, [4, 5]), (10, -1, 3.0, 33, [1, 2, 6])),
+        *((11, 7, 4.0, 64, [1, 2, 3, 8]), (12, 8, 5.0, 20, [1, 9])),
+    )
+]
 FILES = {
     "Mooncake": "".join(f"{json.dumps(row)}\n" for row in MOONCAKE),
     "BurstGPT": "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
@@ -29,6 +37,7 @@ FILES = {
     + "9,ChatGPT,40,0,40,API log\n",
     "Azure": "TIMESTAMP,ContextTokens,GeneratedTokens\n"
     + "".join(f"2023-11-16 18:15:{46 + n}.6805900,{50 + n},{9 + n}\n" for n in range(6)),
+    "Bailian": "".join(f"{json.dumps(row)}\n" for row in BAILIAN),
 }
 
 
@@ -115,7 +124,7 @@ def test_a_trace_is_told_by_its_columns(name: str, trace: Any) -> None:
     assert (found.format, len(found.requests)) == (name, 6)
     assert found.span_s == pytest.approx(2.5 if name == "BurstGPT" else 5)
     assert found.empty == (name == "BurstGPT")
-    first = {"Mooncake": (600, 4), "BurstGPT": (40, 3), "Azure": (50, 9)}[name]
+    first = {"Mooncake": (600, 4), "BurstGPT": (40, 3), "Azure": (50, 9), "Bailian": (40, 5)}[name]
     assert (found.requests[0].prompt_tokens, found.requests[0].output_tokens) == first
 
 
@@ -173,6 +182,77 @@ def test_a_trace_is_scaled_to_another_rate(tokenizer: Any, trace: Any) -> None:
 def test_requests_that_do_not_fit_are_left_out_and_counted(tokenizer: Any, trace: Any) -> None:
     found, library = plan(config(arrivals=str(trace(FILES["Mooncake"])), max_model_len=610), tokenizer)
     assert found.samples == 4 and any(tells(said, "left out 2 requests", " 610") for said in library.request_set.notes)
+
+
+def test_bailians_blocks_have_16_tokens_and_its_turns_parents(tokenizer: Any, trace: Any) -> None:
+    _, library = plan(config(arrivals=str(trace(FILES["Bailian"]))), tokenizer)
+    prompts = library.prompts
+    shared = [next((n for n, (x, y) in enumerate(zip(prompts[0], one, strict=False)) if x != y), 16) for one in prompts]
+    assert shared[1] == 16 and shared[2] < 4 and 32 <= shared[3] < 36
+    assert library.parents == [None, None, None, None, 0, 1]
+
+
+def blocks(size: int, count: int = 6, whole: bool = False) -> str:
+    """A trace of Mooncake's columns with blocks of a size, counted also where they are not full, or not."""
+    lengths = [3 * size + 40 * n for n in range(count)]
+    ids = [list(range(length // size if whole else -(-length // size))) for length in lengths]
+    rows = [{"timestamp": 1000 * n, "input_length": length, "output_length": 4} for n, length in enumerate(lengths)]
+    return "".join(f"{json.dumps(row | {'hash_ids': own})}\n" for row, own in zip(rows, ids, strict=True))
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("size", [16, 64, 512])
+def test_the_number_of_blocks_tells_their_size(size: int, whole: bool, trace: Any) -> None:
+    assert {one.block for one in arrival_traces.read(trace(blocks(size, whole=whole))).requests} == {size}
+
+
+def test_blocks_of_no_size_are_refused(trace: Any) -> None:
+    rows = [row | {"hash_ids": list(range(5 + 90 * (n % 2)))} for n, row in enumerate(MOONCAKE)]
+    with pytest.raises(UsageError, match="hash_ids"):
+        arrival_traces.read(trace("".join(f"{json.dumps(row)}\n" for row in rows)))
+
+
+def test_times_in_another_unit_are_refused(trace: Any) -> None:
+    rows = [{"timestamp": n / 8, "input_length": 5, "output_length": 5} for n in range(40)]
+    with pytest.raises(UsageError, match=r"8,000 requests/s .* are in ms"):
+        arrival_traces.read(trace("".join(f"{json.dumps(row)}\n" for row in rows)))
+
+
+@pytest.mark.parametrize(("asked", "samples", "left"), [(6, 6, 0), (7, 6, 1), (8, 6, 1), (3, 3, 0)])
+def test_the_first_that_can_be_sent_are_taken(asked: int, samples: int, left: int, tokenizer: Any, trace: Any) -> None:
+    found, library = plan(config(arrivals=str(trace(FILES["BurstGPT"])), total_sample_count=asked), tokenizer)
+    assert found.samples == len(library.prompts) == samples
+    assert any(tells(note, f"samples: {samples} of {asked}") for note in found.notes) == (asked > samples)
+    assert any(tells(note, f"left out {left} ") for note in library.request_set.notes) == bool(left)
+    failed = "Timestamp,Request tokens,Response tokens\n0,5,0\n1,5,5\n2,0,5\n3,5,5\n4,900,900\n5,6,5\n6,7,5\n"
+    _, library = plan(config(arrivals=str(trace(failed)), total_sample_count=3, max_model_len=1024), tokenizer)
+    assert [len(prompt) for prompt in library.prompts] == [5, 5, 6]
+    assert len(library.request_set.notes) == 2
+
+
+def test_an_address_is_not_fetched_and_a_large_file_has_a_remedy(tmp_path: Path, monkeypatch: Any) -> None:
+    for flags in ({"arrivals": "https://h/trace.csv"}, {"workload": "https://h/prompts.jsonl"}):
+        with pytest.raises(UsageError, match="download the file"):
+            custom.load(config(**flags), None)
+    (tmp_path / "large.csv").write_text("x" * 100)
+    monkeypatch.setattr(arrival_traces, "MOST_BYTES", 64)
+    with pytest.raises(UsageError, match=r"larger than 0 MiB: .*head -n 100000 large.csv"):
+        arrival_traces.read(tmp_path / "large.csv")
+
+
+@pytest.mark.slow
+def test_a_turn_waits_for_its_parent(tmp_path: Path, trace: Any) -> None:
+    """The parent takes 4 s here, and the turn is due 0.2 s after it."""
+    rows = [BAILIAN[0] | {"output_length": 40}, BAILIAN[1], BAILIAN[4] | {"timestamp": 0.2}]
+    path = trace("".join(f"{json.dumps(row)}\n" for row in rows))
+    flags = ("--model", "demo", "--backend", "echo", "--mode", "performance", "--results-dir", tmp_path / "results")
+    done = ended("run.py", *flags, "--arrivals", str(path), "--engine-arg", "token_s=0.1")
+    assert done.returncode == 0, done.stderr
+    table = csv.DictReader((tmp_path / "results" / "latest" / "Performance" / "requests.csv").open())
+    first, turn, _ = sorted(table, key=lambda row: int(row["sample"]))
+    assert float(first["done_s"]) > 3.5
+    assert float(turn["due_s"]) == pytest.approx(float(first["done_s"]), abs=0.05)
+    assert float(turn["sent_s"]) >= float(first["done_s"])
 
 
 def test_other_requests_at_the_times_of_a_trace(tokenizer: Any, trace: Any) -> None:

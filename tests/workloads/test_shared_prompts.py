@@ -15,7 +15,7 @@ from harness.config.plan import resolve
 from harness.config.run import RunConfig
 from harness.config.workload import SALT_TOKENS, Shared, lengths
 from harness.workloads import custom
-from harness.workloads.salt import Salt
+from harness.workloads.salt import NewHead, Salt
 from tests.conftest import ended
 
 
@@ -74,6 +74,46 @@ def test_salt_at_the_start_makes_every_prompt_another(order: int, talk: int, rou
     assert salted != start.salted(prompt, order + 1, talk, round)
     assert same == after.salted(prompt, order + 1, talk, round)  # a conversation's own, so that its turns are shared
     assert same != after.salted(prompt, order, talk + 1, round)
+
+
+def test_salt_is_another_in_every_test_and_run(tokenizer: Any) -> None:
+    found = load(tokenizer, input_len="32", output_len="8", salt="start", total_sample_count=6, concurrency=2)
+    heads = {tuple(prompt[:SALT_TOKENS]) for test in "abc" for prompt, _ in found.of_test(test, False).requests}
+    assert len(heads) == 18
+    same, again = (found.of_test("a", False).requests for _ in range(2))
+    assert same == again and found.of_test("a", False).prompts == found.prompts
+
+
+@pytest.mark.parametrize(
+    "lines",
+    ["", "prefix_len: 24\nprefixes: 2\n", "turns: 3\n", "salt: after-prefix\nprefix_len: 24\n"],
+)
+def test_random_prompts_are_drawn_anew_with_all_that_they_share(lines: str, tokenizer: Any, tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(f"input_len: 20~0.5\noutput_len: 8\n{lines}")
+    found = load(tokenizer, workload=str(path), total_sample_count=12, concurrency=2)
+    first, second = found.of_test("run 1", True), found.of_test("run 2", True)
+    assert found.of_test("run 1", False).prompts == found.prompts
+    for a, b, c in zip(found.prompts, first.prompts, second.prompts, strict=True):
+        assert len(a) == len(b) == len(c) and sum(x == y for x, y in zip(b, c, strict=True)) < len(b) / 2
+    for i, j in ((0, 1), (1, 2), (0, 11)):
+        assert common(*(found.prompts[n] for n in (i, j))) == common(*(first.prompts[n] for n in (i, j)))
+
+
+def common(a: list[int], b: list[int]) -> int:
+    """How many first tokens two prompts share."""
+    return next((n for n, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+
+
+@given(st.integers(1, 40), st.integers(0, 12), st.integers(0, 3))
+def test_a_random_prompt_that_is_asked_again_begins_with_other_tokens(length: int, after: int, talk: int) -> None:
+    prompt, head = list(range(length)), NewHead(list(range(1000, 1400)), after, False, "a test")
+    assert head.salted(prompt, 5, talk, 0) == prompt
+    again, later = head.salted(prompt, 5, talk, 1), head.salted(prompt, 9, talk, 2)
+    assert len(again) == length and again[:after] == prompt[:after]
+    assert again[after + SALT_TOKENS :] == prompt[after + SALT_TOKENS :]
+    assert all(x != y for x, y in zip(again[after : after + SALT_TOKENS], prompt[after:], strict=False))
+    assert (again != later) == (length > after) and head.salted(prompt, 9, talk, 1) == again
 
 
 def test_lengths_keep_their_bounds(tokenizer: Any) -> None:

@@ -1,0 +1,109 @@
+"""How answers came from servers, and what that says of our own figures: tokens, the server's cache, times."""
+
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Self
+
+from harness.common.schema import Model
+
+SUMS = ("client_tokens", "tokens", "messages", "first_tokens", "bundled")
+SAME_COUNT = 0.02  # by which a server's count of tokens and ours may differ
+CACHED_PERCENT = 1.0  # of the prompt tokens that may come from a server's cache without a word
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """How an answer came over the wire: its output tokens, by whose count is the result (docs/metrics.md), and by this
+    client's; those of the first message, and the messages that held any, as they were read from the connection, where
+    it was streamed; the server's own counts."""
+
+    tokens: int
+    client_tokens: int = 0
+    first_tokens: int = 0
+    messages: int = 0
+    usage: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def bundled(self) -> bool:
+        """Whether it came in fewer than half as many messages as tokens, or half of it at once."""
+        together = self.first_tokens > 1 and 2 * self.first_tokens >= self.tokens
+        return self.messages > 0 and (2 * self.messages < self.tokens or together)
+
+
+class ServerUse(Model):
+    """server.json: a test's answers by their servers' own counts, null where an answer came without, and by ours. Sums.
+
+    `sent_tokens` are those of the prompts, `client_tokens` those of the answers as this client counts them, `tokens`
+    those of the result; `messages` those that held tokens, and `first_tokens` what the first ones held; `bundled` the
+    answers that came in bursts.
+    """
+
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    """Of the prompt tokens, those that were not computed again."""
+    output_tokens: int | None = None
+    cache_hit_percent: float | None = None
+    """Prompt tokens from the servers' prefix caches, by their own metrics before and after the test."""
+    answers: int = 0
+    uncounted: int = 0
+    """Answers without `usage` where others had one."""
+    sent_tokens: int = 0
+    client_tokens: int = 0
+    tokens: int = 0
+    messages: int = 0
+    first_tokens: int = 0
+    bundled: int = 0
+
+    @classmethod
+    def of(cls, found: Collection[Delivery], sent_tokens: int = 0, cache_hit_percent: float | None = None) -> Self:
+        """Of the answers of a test."""
+        told = sum((each.usage for each in found), Counter[str]())
+        whole, with_cached = (told[name] == len(found) for name in ("answers", "answers_with_cached"))
+        return cls(
+            prompt_tokens=told.get("prompt_tokens") if whole else None,
+            cached_tokens=told["cached_tokens"] if with_cached else None,
+            output_tokens=told.get("output_tokens") if whole else None,
+            uncounted=len(found) - told["answers"] if told["answers"] else 0,
+            answers=len(found),
+            sent_tokens=sent_tokens,
+            cache_hit_percent=cache_hit_percent,
+            **{name: sum(getattr(each, name) for each in found) for name in SUMS},
+        )
+
+    @property
+    def cached_percent(self) -> float | None:
+        """Of the prompt tokens, by `usage` or by the server's metrics, whichever has more; null where neither tells."""
+        counted = self.cached_tokens is not None and self.prompt_tokens
+        by_usage = 100 * (self.cached_tokens or 0) / (self.prompt_tokens or 1) if counted else None
+        return max((share for share in (by_usage, self.cache_hit_percent) if share is not None), default=None)
+
+    @property
+    def buffered(self) -> bool:
+        """Whether TTFT and TPOT are those of a buffer on the way, or in the server: of half of the answers."""
+        return self.messages > 0 and 2 * self.bundled >= self.answers
+
+    @property
+    def disagreements(self) -> list[str]:
+        """What the wire shows and this program's own figures do not, in words."""
+        found, each = [], max(1, self.answers)
+        counted, came = self.output_tokens, self.client_tokens
+        if counted is not None and abs(counted - came) > SAME_COUNT * came:
+            apart = f"{came / each:.4g} are counted here ({100 * (came - counted) / max(1, counted):+.3g} %)"
+            by = "by `usage`" if self.tokens == counted else "by what came"
+            found.append(f"`usage` has {counted / each:.4g} tokens an answer, {apart}: the result is {by}")
+        if self.uncounted and self.tokens != came:
+            found.append(
+                f"{self.uncounted:,} of {self.answers:,} answers had no `usage`: their text was counted instead"
+            )
+        if self.prompt_tokens is not None and self.prompt_tokens < (1 - SAME_COUNT) * self.sent_tokens:
+            read = f"{100 * self.prompt_tokens / self.sent_tokens:.3g} % of the prompt tokens that were sent"
+            found.append(f"by `usage` the server read {read}: does it cut prompts?")
+        if (self.cached_percent or 0.0) > CACHED_PERCENT:
+            found.append(f"{self.cached_percent:.3g} % of the prompt came from the server's cache")
+        if self.buffered:
+            messages, tokens, first = (count / each for count in (self.messages, self.tokens, self.first_tokens))
+            means = f"mean: {tokens:.3g} tokens in {messages:.3g} messages, {first:.3g} in the first message"
+            share = f"{100 * self.bundled / each:.3g} % of the answers came in bursts"
+            found.append(f"TTFT and TPOT are those of the buffering: {share} ({means})")
+        return found
