@@ -165,11 +165,8 @@ class BatchSUT(SUT):
 
     def start(self, queries: list[Query]) -> None:
         if self.sort_by_length:
-            size, prompts = (
-                len(self.prompts),
-                self.prompts,
-            )  # MLPerf forbids sorting a sample to its copies in other passes
-            queries = sorted(queries, key=lambda query: (query.order // size, -len(prompts[query.index])))
+            samples = len(self.prompts)  # of a pass: MLPerf forbids sorting beyond its end
+            queries = sorted(queries, key=lambda query: (query.order // samples, -len(self.prompts[query.index])))
         if self.batch_size is None:
             super().start(queries)
         else:

@@ -71,8 +71,8 @@ def test_a_device_that_is_full_is_named(tmp_path: Path) -> None:
     for flag, name in (("--csv", "table.csv"), ("--plot", "plot.png")):
         (tmp_path / name).symlink_to("/dev/full")
         done = ended("report.py", "--compare", str(tmp_path / "a"), str(tmp_path / "b"), flag, str(tmp_path / name))
-        assert done.returncode == 2
-        assert done.stderr.endswith(f"error: {tmp_path / name}: {os.strerror(errno.ENOSPC)}.\n")
+        assert done.returncode == 3
+        assert done.stderr == f"error: /dev/full: {os.strerror(errno.ENOSPC)}.\n"
         assert (tmp_path / name).is_symlink() and not Path("/dev/full").is_file()
 
 

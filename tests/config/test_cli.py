@@ -312,10 +312,10 @@ def test_a_missing_file_and_a_folder_end_with_one_line(refusal, tmp_path: Path):
 def test_a_file_that_is_no_text_ends_with_one_line(refusal, tmp_path: Path):
     path = tmp_path / "run.yaml"
     path.write_bytes(b"model: \xff\xfe\x00")
-    assert "not YAML" in refusal("--config", path)
+    assert "not text in UTF-8" in refusal("--config", path)
 
 
-NUMBERS = st.one_of(st.integers(1, 2**40), st.just("auto"))
+NUMBERS = st.one_of(st.integers(1, 10**4), st.just("auto"))
 RATES = st.one_of(st.integers(1, 10**6), st.floats(1e-3, 1e6), st.just("auto"))
 SETTINGS = st.fixed_dictionaries(
     {},
