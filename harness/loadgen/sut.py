@@ -153,7 +153,7 @@ class Query:
     id: int
     index: int
     order: int
-    round: int = 0  # how often its sample was issued before
+    round: int  # how often its sample was issued before
 
 
 @dataclass
@@ -165,8 +165,8 @@ class BatchSUT(SUT):
 
     def start(self, queries: list[Query]) -> None:
         if self.sort_by_length:
-            samples = len(self.prompts)  # of a pass: MLPerf forbids sorting beyond its end
-            queries = sorted(queries, key=lambda query: (query.order // samples, -len(self.prompts[query.index])))
+            size = len(self.prompts)  # of a pass: MLPerf forbids sorting beyond its end
+            queries.sort(key=lambda query: (query.order // size, -len(self.prompts[query.index])))
         if self.batch_size is None:
             super().start(queries)
         else:
@@ -235,7 +235,7 @@ class TimedSUT(SUT):
         self.complete(query, tokens)
 
     def talks(self, queries: Sequence[Query]) -> list[list[Query]]:
-        """Requests that follow one another: the turns of a conversation in their order; else each query alone."""
+        """Requests that follow one another: the turns of a conversation in order; else each query alone."""
         if not self.conversations:
             return [[query] for query in queries]
         found: dict[tuple[int, int], list[Query]] = {}

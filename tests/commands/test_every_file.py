@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from harness.__main__ import main
-from harness.reporting import style
+from harness.reporting import plots, style
 from tests.commands.test_every_path import LONGEST_S, alarm
 from tests.conftest import called, ended
 
@@ -90,7 +90,7 @@ WAYS = {
     "mlflow": ("mlflow", "{run}", "--results-dir", "{place}"),
 }
 
-EVERYWHERE = ("half", "other types", "gone")  # tried with every command, the others with the first
+EVERYWHERE = ("half", "other types")  # tried with every command, the others with the first
 
 
 @pytest.fixture(scope="module")
@@ -133,12 +133,16 @@ def attempt(words: tuple[str, ...], run: Path, other: Path, place: Path) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["offline", "server", "curve"])
-@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize(
+    ("kind", "damage"),
+    [("offline", damage) for damage in DAMAGE] + [(k, d) for k in ("server", "curve") for d in ("half",)],
+)
 def test_a_damaged_file_ends_in_one_line(
     runs: dict[str, Path], kind: str, damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(style, "save", lambda drawn, folder: {})  # drawing is tried, not writing the pictures
+    draw = plots.draw_plots
+    monkeypatch.setattr(style, "save", lambda drawn, folder: {})  # drawing is tried where tables are damaged
+    monkeypatch.setattr(plots, "draw_plots", lambda *given: draw(*given) if name.endswith(".csv") else {"scores": "x.png"})
     wrong: list[Any] = []
     cases = 0
     ways = WAYS if damage in EVERYWHERE else {"report": WAYS["report"]}
@@ -146,6 +150,8 @@ def test_a_damaged_file_ends_in_one_line(
     shutil.copytree(runs[kind], run)
     for name in readable(runs[kind]):
         for way, words in ways.items():
+            if way == "mlflow" and "/" in name:  # which reads none of them
+                continue
             cases += 1
             try:
                 DAMAGE[damage](run / name)
