@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from harness.common.errors import UsageError
 from harness.common.files import read, read_columns
 from harness.loadgen import failures
 from harness.loadgen import log as loadgen_log
@@ -94,8 +95,11 @@ def dues(folder: Path) -> list[float]:
 
 
 def optional_column(folder: Path, name: str) -> list[float]:
-    """The numbers in a column of `requests.csv`; none where it has no such column."""
-    return [value for value in read_columns(folder / REQUESTS).get(name, []) if value is not None]
+    """The numbers in a column of `requests.csv`; none where it has no such column. Raises UsageError for a gap."""
+    values = read_columns(folder / REQUESTS).get(name, [])
+    if None in values:
+        raise UsageError(f"{folder / REQUESTS}:{values.index(None) + 2}: {name}: an empty cell.")
+    return [value for value in values if value is not None]
 
 
 def with_own_times(result: TestResult, folder: Path, counts: Sequence[int]) -> TestResult:

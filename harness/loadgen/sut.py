@@ -25,9 +25,8 @@ Item = TypeVar("Item")
 
 @dataclass
 class SUT:
-    """Answers every query with the engine; in the order of issue, `indices` holds the samples asked for, and
-    `new_tokens` each answer's length, `issued_at` and `completed_at` when it came and left, `sent_at`
-    when it was sent to the engine.
+    """Answers every query with the engine; in the order of issue, `indices` holds the samples asked for, `new_tokens`
+    each answer's length, `issued_at` and `completed_at` when it came and left, `sent_at` when it went to the engine.
 
     `failure` is set to the first exception: from then on LoadGen waits for answers that never come.
     """
@@ -153,7 +152,7 @@ class Query:
     id: int
     index: int
     order: int
-    round: int  # how often its sample was issued before
+    round: int = 0  # how often its sample was issued before
 
 
 @dataclass

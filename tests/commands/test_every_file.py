@@ -142,7 +142,8 @@ def test_a_damaged_file_ends_in_one_line(
 ) -> None:
     draw = plots.draw_plots
     monkeypatch.setattr(style, "save", lambda drawn, folder: {})  # drawing is tried where tables are damaged
-    monkeypatch.setattr(plots, "draw_plots", lambda *given: draw(*given) if name.endswith(".csv") else {"scores": "x.png"})
+    drawn = {"scores": "x.png"}
+    monkeypatch.setattr(plots, "draw_plots", lambda *given: draw(*given) if name.endswith(".csv") else drawn)
     wrong: list[Any] = []
     cases = 0
     ways = WAYS if damage in EVERYWHERE else {"report": WAYS["report"]}
