@@ -179,7 +179,7 @@ def measure(
     seeds, articles = official.seeds(seed_set), stored(dataset_path)
     given = Campaign(
         endpoints=[url.removesuffix("/v1") for url in addresses.checked(endpoint or [server.address(port)])],
-        server="" if endpoint else shlex.join(server.command(model, port, folder, shlex.split(serve))),
+        server="" if endpoint else shlex.join(server.command(model, port, folder, words_of(serve))),
         model=model,
         tokenizer=tokenizer or model,
         dataset=str(dataset_path.resolve()) if dataset_path else None,
@@ -211,6 +211,14 @@ def measure_levels(folder: Path, given: Campaign, seeds: official.SeedSet, artic
             left = done[point]
             failed = f", {left.n_samples_failed:,} FAILED" if left.n_samples_failed else ""
             print(f"{shown}: {left.n_samples_completed:,} requests in {left.seconds:,.1f} s{failed}", flush=True)
+
+
+def words_of(flags: str) -> list[str]:
+    """The words of --serve, as a shell splits them. Raises UsageError."""
+    try:
+        return shlex.split(flags)
+    except ValueError as error:
+        raise UsageError(f"--serve {flags!r:.60}: {error}.") from None
 
 
 def served(given: Campaign, port: int, folder: Path) -> contextlib.AbstractContextManager[None]:

@@ -66,7 +66,11 @@ def by_minute(path: Path) -> list[float]:
     except UnicodeDecodeError:
         raise UsageError(f"--traffic {path}: not a text file.") from None
     found = []
-    for line, cells in enumerate(csv.reader(lines), 1):
+    for line, text in enumerate(lines, 1):
+        try:
+            (cells,) = csv.reader([text], strict=True) if text.strip() else ([],)
+        except (csv.Error, ValueError) as error:
+            raise UsageError(f"--traffic {path}: line {line}: {error}.") from None
         try:
             requests = float(cells[-1]) if cells else 0.0
         except ValueError:

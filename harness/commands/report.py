@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from harness.common.coerce import did_you_mean
 from harness.common.errors import DONE, UsageError
 from harness.reporting import compare as comparison
 from harness.reporting import compare_page, compare_plot, regression
@@ -119,7 +120,12 @@ def gate(baseline: list[Path], runs: list[Path], fail_if: list[str], may_differ:
     if both := {folder.resolve() for folder in baseline} & {folder.resolve() for folder in runs}:
         raise UsageError(f"--baseline {min(both)}: a run is not judged against itself; name another one.")
     before, after = ([comparison.read(folder.resolve()) for folder in folders] for folders in (baseline, runs))
-    sides = regression.Sides(before, after, [name.removeprefix("--").replace("-", "_") for name in may_differ])
+    allowed = [name.removeprefix("--").replace("-", "_") for name in may_differ]
+    settings = sorted({name for run in (*before, *after) for name in run.flags})
+    for name in allowed:
+        if name not in settings:
+            raise UsageError(f"--may-differ {name}: no setting of these runs{did_you_mean(name, settings)}")
+    sides = regression.Sides(before, after, allowed)
     judgements = regression.judge(sides, conditions)
     print(regression.page(sides, judgements))
     return regression.exit_code(judgements)

@@ -12,6 +12,7 @@ from harness.config.flags import MAXIMA
 from harness.runs import folder as results
 from harness.sweep import choice, file
 from harness.sweep.choice import Choice
+from harness.sweep.lanes import lanes
 from harness.terminal.command import make_command
 
 
@@ -75,6 +76,7 @@ def run_sweep(path: Path, wanted: Choice, *, resume: bool, dry_run: bool, result
     sweep = file.load(path)
     chosen = choice.pick(sweep, wanted)
     wanted = replace(wanted, reasons=choice.skipped(sweep, wanted))
+    lanes(wanted.side_by_side)  # too few GPUs are found before anything is made
     if dry_run:
         results.check_writable(results_dir)
         choice.show(sweep, chosen, wanted.reasons)

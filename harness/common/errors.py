@@ -72,9 +72,9 @@ def as_input(error: BaseException) -> BenchmarkError | None:
     for any other failure, which is a mistake of this program."""
     if isinstance(error, RuntimeError) and str(error).startswith("Symlink loop from "):
         return UsageError(f"{str(error).removeprefix('Symlink loop from ')}: {os.strerror(errno.ELOOP)}.")
-    if not isinstance(error, OSError) or not error.filename:
+    if not isinstance(error, OSError) or not (error.filename or error.errno == errno.ENOSPC):
         return None
-    name = str(error.filename)
+    name = str(error.filename or "standard output")
     kind = BenchmarkError if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO) else UsageError
     shown = line_of(name.rpartition("/")[2]) if error.errno == errno.ENAMETOOLONG else name
     return kind(f"{shown}: {why(error)}.")
@@ -111,6 +111,8 @@ def ends_in_one_line(where: str = "") -> Iterator[None]:
             yield
             sys.stdout.flush()
         except (OSError, RuntimeError) as error:
+            if isinstance(error, OSError) and not error.filename and error.errno in (errno.ENOSPC, errno.EPIPE):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left to be flushed
             raise as_input(error) or error from None
     except BenchmarkError as error:
         from harness.common.secrets import hide_text
@@ -123,5 +125,4 @@ def ends_in_one_line(where: str = "") -> Iterator[None]:
         print("interrupted", file=sys.stderr)
         raise SystemExit(INTERRUPTED) from None
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left to be flushed
         raise SystemExit(DONE) from None

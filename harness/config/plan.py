@@ -305,7 +305,8 @@ def resolve(
     slowest = min(rate) if isinstance(rate, tuple) else rate
     if config.scenario_rules.fixed_rate and isinstance(slowest, float) and samples / slowest > MAXIMA["min_duration"]:
         days = samples / slowest / 86400
-        raise UsageError(f"--server-target-qps {slowest:g}: {samples:,} queries would take {days:,.0f} days.")
+        flag = f"--arrivals {config.arrivals}" if config.own_rate else f"--server-target-qps {slowest:g}"
+        raise UsageError(f"{flag}: {samples:,} queries would take {days:,.0f} days.")
     return Plan(
         config,
         task,

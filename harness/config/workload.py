@@ -8,6 +8,7 @@ import random
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any, Literal, get_args
 
 from harness.common.coerce import as_flag, require
@@ -61,10 +62,21 @@ class Lengths:
 
     def draw(self, source: random.Random) -> int:
         """One length, at least 1."""
-        while True:
+        for _ in range(MOST_DRAWS):
             found = self.anywhere(source)
             if self.low <= found <= (self.high or math.inf):
                 return found
+        return self.within(source)
+
+    def within(self, source: random.Random) -> int:
+        """One length within bounds that hardly any draw falls into, by the distribution's own inverse."""
+        is_normal = self.sigma > MOST_SIGMA
+        scale = NormalDist(self.median if is_normal else math.log(self.median), self.sigma)
+        edges = (self.low - 0.5, (self.high or MOST_TOKENS) + 0.5)
+        low, high = (scale.cdf(edge if is_normal else math.log(edge)) for edge in edges)
+        share = min(max(source.uniform(low, high), 1e-15), 1 - 1e-15)
+        found = scale.inv_cdf(share)
+        return min(max(round(found if is_normal else math.exp(found)), self.low), self.high or MOST_TOKENS)
 
     def anywhere(self, source: random.Random) -> int:
         if self.sigma > MOST_SIGMA:
@@ -78,6 +90,7 @@ class Lengths:
 
 SaltAt = Literal["none", "start", "after-prefix"]
 SALT_TOKENS = 8
+MOST_DRAWS = 1000  # of a length, before its bounds are drawn from directly
 MOST_SHARED = {"prefix_len": MOST_TOKENS, "prefixes": 10**5, "turns": 1000}
 PROFILE_KEYS = ("about", "input_len", "output_len", "prefix_len", "prefixes", "turns", "salt")
 

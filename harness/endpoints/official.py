@@ -60,8 +60,10 @@ def points(lowest: int, highest: int, count: int = FEWEST + 1) -> list[Point]:
     ends = [getattr(regions, band).end for band in BANDS]
     levels = sorted({level for level in ends if lowest <= level <= highest})
     while len(levels) < count:
-        gaps = [(after / before, before, after) for before, after in itertools.pairwise(levels)]
-        _, before, after = max(gap for gap in gaps if gap[2] - gap[1] > 1)
+        gaps = [(after / before, before, after) for before, after in itertools.pairwise(levels) if after - before > 1]
+        if not gaps:
+            raise UsageError(f"--c-min {lowest}, --c-max {highest}: only {len(levels)} levels lie between them.")
+        _, before, after = max(gaps)
         levels = sorted({*levels, min(max(before + 1, round((before * after) ** 0.5)), after - 1)})
     scored = set(ends)  # one of each region; the highest is Offline's, too
     return [Point(level, *placed(level, regions), level in scored) for level in levels]

@@ -129,6 +129,8 @@ def start(entry: Command | Group, name: str = "") -> NoReturn:
     """Runs a command with the words of the command line; ends the process with its exit code."""
     prepare()
     complete(name)
+    if {"-h", "--help"} & set(sys.argv[1:]):
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # as in `-h | head`
     if sys.argv[1:] == ["--version"]:
         print(program())
         raise SystemExit(DONE)

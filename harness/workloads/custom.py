@@ -204,7 +204,7 @@ def table(names: Sequence[str], model: str) -> str:
     ]
     tokenizer = load_tokenizer(EngineConfig(model=model))
     for name in names:
-        found = load(RunConfig(model=model, workload=name, mode="performance"), tokenizer)
+        found = load(RunConfig(model=model, workload=name, mode="performance", concurrency="auto"), tokenizer)
         if found is not None:
             spreads = (Spread.of([len(prompt) for prompt in found.prompts]), Spread.of(found.new_tokens or []))
             cells = (f"{number(s.mean)}, {number(s.p50)}, {number(s.p99)}" for s in spreads if s)

@@ -39,7 +39,10 @@ def parts(workload: str) -> tuple[str, str | None, str | None]:
 def loaded(workload: str, name: str, settings: str | None, split: str | None) -> Any:
     """The rows of one split. Raises UsageError where it cannot be had, or is one of several and none is named."""
     from datasets import DatasetDict, load_dataset
+    from datasets.packaged_modules import _PACKAGED_DATASETS_MODULES as FORMATS
 
+    if name in FORMATS:
+        raise UsageError(f"--workload {workload}: {name} is a format of files, not a data set; name the file itself.")
     try:
         data = load_dataset(name, settings, split=split)
     except Exception as error:  # whatever the library raises of a network, a name, a file

@@ -2,15 +2,19 @@
 
 import errno
 import os
+import random
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from harness.__main__ import main
 from harness.common.errors import UsageError
+from harness.config.workload import Lengths, lengths
 from harness.sweep import file as sweep_file
 from tests import made
-from tests.conftest import ended, tells
+from tests.conftest import ROOT, called, ended, tells
 
 LONG = "x" * 300
 HUGE = "9" * 100_000
@@ -94,3 +98,60 @@ def test_a_config_file_holds_no_nul(tmp_path: Path) -> None:
     done = ended("run.py", "--config", str(tmp_path / "c.yaml"))
     assert done.returncode == 2 and done.stderr.count("\n") == 1
     assert tells(done.stderr, f"error: --config {tmp_path}/c.yaml: results_dir: ", "NUL")
+
+
+GATE = ("--baseline", "{place}/b", "--fail-if", "answers changed")
+RUN = ("run", "--model", "demo", "--mode", "performance", "--dry-run")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((*RUN, "--workload", "hf:json"), "json is a format"),
+        ((*RUN, "--workload", "hf:csv:train"), "csv is a format"),
+        ((*RUN, "--arrivals", "{place}/far.jsonl"), "--arrivals {place}/far.jsonl"),
+        (("plan", "{run}", "--traffic", "{place}/field.csv"), "field.csv: line 2: "),
+        (("plan", "{run}", "--traffic", "{place}/quote.csv"), "quote.csv: line 2: "),
+        (("sweep", "sweeps/demo.yaml", "--gpus", "side-by-side", "--results-dir", "{place}/sweeps"), "side-by-side"),
+        (("endpoints", "run", "{place}/c", "--model", "demo/model", "--serve", "a 'b"), "--serve"),
+        (("endpoints", "plan", "--c-min", "32", "--c-max", "34"), "--c-min 32, --c-max 34"),
+        (("report", "{place}/a", *GATE, "--may-differ", "nosuch"), "--may-differ nosuch"),
+        (("run", "--label", "a\udcff"), "no UTF-8"),
+        (("accuracy", "nope.json", "DS"), "No such file"),
+    ],
+    ids=lambda item: " ".join(item)[:40] if isinstance(item, tuple) else "",
+)
+def test_what_nothing_can_be_made_of(
+    words: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in "ab":
+        made.rendered(tmp_path / name)
+    (tmp_path / "far.jsonl").write_text(
+        "".join(f'{{"timestamp": {at}, "input_length": 20, "output_length": 4}}\n' for at in (0, 10**18))
+    )
+    (tmp_path / "field.csv").write_text(f"minute,requests\n{'x' * 200_000},1\n")
+    (tmp_path / "quote.csv").write_text('minute,requests\n"00:00,5\n00:01,6\n')
+    before = sorted(tmp_path.iterdir())
+    places = {"place": tmp_path, "run": ROOT / "docs" / "runs" / "h200-server"}
+    done = called(main, "llama31-mlperf", *(word.format(**places) for word in words))
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert said.format(**places) in done.stderr
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_bounds_that_hardly_any_draw_falls_into_are_kept() -> None:
+    source = random.Random(1)
+    assert {lengths("--input-len", "64~1000000:64-64").draw(source) for _ in range(200)} == {64}
+    for median, sigma, low, high in ((10, 0.1, 9000, 10000), (10**6, 5.0, 1, 3), (9, 2.0, 1, 3)):
+        drawn = [Lengths(median, sigma, low, high).draw(source) for _ in range(200)]
+        assert low <= min(drawn) and max(drawn) <= high
+
+
+def test_a_full_standard_output_is_named_and_a_reader_that_left_ends_a_help() -> None:
+    for words in ("run.py -h", "-m harness -h", "-m harness plan docs/runs/h200-server --peak 9"):
+        with open("/dev/full", "w") as full:
+            command = [sys.executable, *words.split()]
+            done = subprocess.run(command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True)
+        assert (done.returncode, done.stderr) == (3, "error: standard output: No space left on device.\n")
+    line = f"{sys.executable} run.py -h | true; exit ${{PIPESTATUS[0]}}"
+    assert subprocess.run(["bash", "-c", line], cwd=ROOT, capture_output=True).returncode in (0, 141)
