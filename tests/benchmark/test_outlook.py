@@ -1,16 +1,23 @@
 """--dry-run says what a run would do, and --json prints its summary alone."""
 
 import json
+import os
+import shutil
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 
+from benchmarks.random_llama import QUANTIZATION
+from harness.__main__ import main
 from harness.benchmark import outlook, rate, steps
 from harness.common.errors import UsageError
+from harness.config import checkpoint
+from harness.config.plan import minutes
 from harness.config.run import RunConfig
 from harness.loadgen.target_rate import Need
-from tests.conftest import ended
+from harness.terminal import start
+from tests.conftest import ROOT, called, ended
 
 
 def said(**flags: Any) -> str:
@@ -53,3 +60,73 @@ def test_the_summary_alone_is_printed(tmp_path: Path) -> None:
     done = ended("run.py", *flags, "--results-dir", str(tmp_path))
     assert json.loads(done.stdout)["run"]["performance"]["valid"]
     assert "performance: VALID" in done.stderr
+
+
+def other_model(folder: Path, **changes: object) -> str:
+    """The demo model with another config."""
+    shutil.copytree(ROOT / "demo" / "model", folder, ignore=shutil.ignore_patterns("*.safetensors"))
+    config = json.loads((folder / "config.json").read_text()) | changes
+    (folder / "config.json").write_text(json.dumps(config))
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--results-dir", "/proc/x"), "--results-dir /proc/x"),
+        (("--engine-arg", "nosuch=1"), "--engine-arg nosuch"),
+        (("--tensor-parallel-size", "999"), "--tensor-parallel-size 999"),
+        (("--endpoint", "http://127.0.0.1:9/v1"), "no server there"),
+        (("--model", "{no layers}"), "0 layers"),
+        (("--model", "{other}"), "NoSuchForCausalLM"),
+        (("--model", "nobody/has-this"), "cannot load nobody/has-this"),
+    ],
+    ids=str,
+)
+def test_what_could_not_begin_is_found_without_beginning(words: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    places = {
+        "{no layers}": lambda: other_model(tmp_path / "m", num_hidden_layers=0),
+        "{other}": lambda: other_model(tmp_path / "m", architectures=["NoSuchForCausalLM"]),
+    }
+    flag, value = words
+    value = places[value]() if value in places else value
+    place = () if flag == "--results-dir" else ("--results-dir", str(tmp_path / "results"))
+    model = () if flag == "--model" else ("--model", "demo")
+    data = ("--dataset-path", str(ROOT / "demo" / "cnn_eval.json"), "--total-sample-count", "9")
+    done = called(main, "llama31-mlperf", "run", *model, flag, value, *place, *data, "--dry-run")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert said in done.stderr
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize(
+    ("stored", "said"),
+    [
+        (None, "bf16"),
+        ({"quant_method": "fp8", "activation_scheme": "dynamic"}, "fp8 (dynamic)"),
+        (QUANTIZATION, "fp8 (static, compressed-tensors)"),
+    ],
+)
+def test_weights_are_named_by_their_format(stored: dict[str, object] | None, said: str, tmp_path: Path) -> None:
+    changes = {"quantization_config": stored} if stored else {}
+    assert checkpoint.format_of(RunConfig(model=other_model(tmp_path / "m", **changes))) == said
+
+
+def test_lengths_of_time_have_the_unit_that_people_take() -> None:
+    assert [minutes(seconds) for seconds in (9, 90, 9_000, 6_684_000)] == ["9 s", "1.5 min", "2.5 h", "77.4 days"]
+
+
+def test_a_variable_of_the_checkouts_env_file_is_read_and_what_is_set_wins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".env").write_text("# a token\nHF_TOKEN=from-the-file\nOTHER_WORD=a=b\nEMPTY_WORD=\nno line of it\n")
+    monkeypatch.setattr(start, "CHECKOUT", tmp_path)
+    monkeypatch.setenv("HF_TOKEN", "set")
+    monkeypatch.delenv("OTHER_WORD", raising=False)
+    start.read_environment()
+    assert (os.environ["HF_TOKEN"], os.environ["OTHER_WORD"]) == ("set", "a=b")
+    assert "EMPTY_WORD" not in os.environ
+    monkeypatch.delenv("OTHER_WORD")
+    (tmp_path / ".env").write_bytes(b"A=\xff")
+    with pytest.raises(UsageError, match=r"\.env"):
+        start.read_environment()
