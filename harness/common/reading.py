@@ -72,6 +72,9 @@ def load_yaml(text: str) -> Any:
     import yaml
 
     root = yaml.compose(text, Loader=yaml.SafeLoader)
+    for token in yaml.scan(text, Loader=yaml.SafeLoader):
+        if isinstance(token, yaml.ScalarToken) and "\0" in token.value:
+            raise yaml.MarkedYAMLError(problem="no value holds a NUL", problem_mark=token.start_mark)
     if root is not None and size(root, {}) > MOST_NODES:
         raise TooLargeError(f"more than {MOST_NODES:,} values, with what its aliases stand for")
     return yaml.safe_load(text)

@@ -127,9 +127,6 @@ def load_file(path: Path, kind: type[EngineConfig]) -> dict[str, Any]:
     if not isinstance(data, Mapping):
         raise UsageError(f"--config {path}: expected lines of `flag: value`.")
     settings = {setting(str(key)): value for key, value in data.items()}
-    for key, value in settings.items():
-        if "\0" in str(value):
-            raise UsageError(f"--config {path}: {key}: no value can hold a NUL.")
     names = [item.name for item in fields(kind)]
     for key in settings:
         if key not in names:

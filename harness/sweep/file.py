@@ -122,13 +122,6 @@ class Source:
     content: SweepFile
     lines: Lines
 
-    def value(self, path: tuple[str | int, ...]) -> Any:
-        """What stands at a place of the file."""
-        found: Any = self.content.model_dump()
-        for step in path:
-            found = found[step]
-        return found
-
     def at(self, *where: str | int) -> str:
         """`file:line` of the innermost place of `where` that the file has."""
         while where and where not in self.lines:
@@ -219,8 +212,6 @@ def chain(path: Path) -> Iterator[Source]:
         if last.content.extends is None:
             return iter(sources[::-1])
         where, path = last.at("extends"), path.parent / last.content.extends
-        if "\0" in str(path):
-            raise UsageError(f"{where}: no path can hold a NUL.")
 
 
 def parse(path: Path, where: str) -> Source:
@@ -293,8 +284,6 @@ def misnamed(source: Source) -> Iterator[str]:
     for where, settings in groups:
         around = [(*where[:-1], part) for part in ("engine", "env")]
         for path in source.lines:
-            if path[: len(where)] in around and path[-2:-1] == ("env",) and "\0" in str(source.value(path)):
-                yield f"{source.at(*path)}: no variable can hold a NUL"
             if path[: len(where)] in around and is_secret(str(path[-1])):
                 yield f"{source.at(*path)}: no secrets in a sweep file: set {path[-1]} in the environment instead"
         for key in settings:
