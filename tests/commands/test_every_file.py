@@ -90,6 +90,8 @@ WAYS = {
     "mlflow": ("mlflow", "{run}", "--results-dir", "{place}"),
 }
 
+OF_JSON = ("null", "a list", "a number", "nested", "other types")  # which say nothing of other files
+OF_LINES = ("one line", "twice")
 EVERYWHERE = ("half", "other types")  # tried with every command, the others with the first
 
 
@@ -150,6 +152,8 @@ def test_a_damaged_file_ends_in_one_line(
     run = tmp_path / "run"
     shutil.copytree(runs[kind], run)
     for name in readable(runs[kind]):
+        if damage in (OF_LINES if name.endswith(".json") else OF_JSON if not name.endswith(".csv") else ()):
+            continue
         for way, words in ways.items():
             if way == "mlflow" and "/" in name:  # which reads none of them
                 continue
@@ -163,4 +167,4 @@ def test_a_damaged_file_ends_in_one_line(
             shutil.rmtree(run, ignore_errors=True)
             shutil.copytree(runs[kind], run)
     assert not wrong, json.dumps(wrong, indent=1)
-    assert cases > 7
+    assert cases
