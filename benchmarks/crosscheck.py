@@ -20,10 +20,10 @@ from harness.common.markdown import number
 from harness.common.paths import ROOT
 from harness.config import checkpoint
 from harness.config.run import RunConfig
-from harness.endpoints import client
-from harness.endpoints.campaign import Campaign
-from harness.endpoints.official import Point, SeedSet
 from harness.engines import discovery
+from harness.mlperf_endpoints import client
+from harness.mlperf_endpoints.campaign import Campaign
+from harness.mlperf_endpoints.official import Point, SeedSet
 from harness.results.summary import Summary
 from harness.terminal.command import make_command, start
 from harness.workloads import cnn_dailymail

@@ -35,7 +35,7 @@ FLOORS = (
     ("evaluation",),
     ("reporting",),
     ("benchmark", "submission", "sweep", "mmlu"),
-    ("endpoints",),
+    ("mlperf_endpoints",),
     ("tracking",),
     ("commands",),
 )

@@ -18,9 +18,9 @@ from harness.common.paths import ROOT
 from harness.common.system import System, facts
 from harness.config import endpoint as addresses
 from harness.config.flags import MAXIMA
-from harness.endpoints import campaign, client, disclosure, official, rehearsal, server, tree
-from harness.endpoints.campaign import Campaign
-from harness.endpoints.official import Point
+from harness.mlperf_endpoints import campaign, client, disclosure, official, rehearsal, server, tree
+from harness.mlperf_endpoints.campaign import Campaign
+from harness.mlperf_endpoints.official import Point
 from harness.results.summary import Summary
 from harness.runs import names
 from harness.runs.folder import facts_of

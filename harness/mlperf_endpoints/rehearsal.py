@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.common.errors import UsageError
-from harness.endpoints import official, steady_state
-from harness.endpoints.official import BANDS, Point
-from harness.endpoints.steady_state import SteadyState
 from harness.loadgen import log as loadgen_log
 from harness.loadgen import request_times, token_times
+from harness.mlperf_endpoints import official, steady_state
+from harness.mlperf_endpoints.official import BANDS, Point
+from harness.mlperf_endpoints.steady_state import SteadyState
 from harness.results.summary import Summary
 from harness.runs.probe import Probe
 

@@ -15,8 +15,8 @@ from pydantic import BaseModel
 from harness.common import files, processes, reading
 from harness.common.errors import EndpointError, UsageError
 from harness.config import mlperf
-from harness.endpoints.campaign import Campaign
-from harness.endpoints.official import Point, SeedSet
+from harness.mlperf_endpoints.campaign import Campaign
+from harness.mlperf_endpoints.official import Point, SeedSet
 from harness.workloads.cnn_dailymail import Article
 
 COMMIT = "ea332753"  # of mlcommons/endpoints: the one this was tried with

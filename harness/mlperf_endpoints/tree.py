@@ -12,11 +12,11 @@ import yaml
 
 from harness.common import files, reading
 from harness.common.errors import UsageError
-from harness.endpoints import client, official, scores, server
-from harness.endpoints.campaign import Campaign, folder_of
-from harness.endpoints.client import CONFIG, EVENTS, Measured
-from harness.endpoints.disclosure import Disclosure
-from harness.endpoints.official import Point, SeedSet
+from harness.mlperf_endpoints import client, official, scores, server
+from harness.mlperf_endpoints.campaign import Campaign, folder_of
+from harness.mlperf_endpoints.client import CONFIG, EVENTS, Measured
+from harness.mlperf_endpoints.disclosure import Disclosure
+from harness.mlperf_endpoints.official import Point, SeedSet
 from harness.workloads.cnn_dailymail import Article
 
 IMPLEMENTATION = "llama31-mlperf"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.endpoints import server
+from harness.mlperf_endpoints import server
 from tests.conftest import ROOT
 
 SMALL = "--enforce-eager --max-model-len 1024 --max-num-seqs 16 --served-model-name demo/model"

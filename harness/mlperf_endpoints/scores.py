@@ -8,8 +8,8 @@ from typing import Any
 
 from harness.common import reading
 from harness.common.errors import EndpointError
-from harness.endpoints.client import EVENTS, INDEX, SCORED
 from harness.evaluation import accuracy
+from harness.mlperf_endpoints.client import EVENTS, INDEX, SCORED
 from harness.workloads.cnn_dailymail import Article
 
 OWN = Path("accuracy") / "accuracy_results.json"

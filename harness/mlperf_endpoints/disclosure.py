@@ -11,8 +11,9 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from harness.common.coerce import from_yaml, read_given
+from harness.common.coerce import read_given
 from harness.common.errors import UsageError, plain
+from harness.common.reading import load_yaml
 from harness.common.system import System
 from harness.submission import description
 
@@ -102,7 +103,7 @@ def drafted(machine: System, framework: str, cohort: str) -> str:
 
 def read(path: Path) -> Disclosure:
     """A filled-in file. Raises UsageError with what is empty or wrong in it."""
-    data = read_given("--system", path, "YAML", from_yaml)
+    data = read_given("--system", path, "YAML", load_yaml, yaml.YAMLError)
     try:
         found = Disclosure.model_validate(data)
     except ValidationError as error:

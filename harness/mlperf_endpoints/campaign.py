@@ -6,8 +6,8 @@ from pydantic import BaseModel, ConfigDict
 
 from harness.common import files
 from harness.common.errors import UsageError
-from harness.endpoints import official
-from harness.endpoints.official import Point
+from harness.mlperf_endpoints import official
+from harness.mlperf_endpoints.official import Point
 
 FILE = "campaign.json"
 

@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
-from harness.endpoints.steady_state import SteadyState, SuperPass, find, ramp, trend
 from harness.loadgen.trace import Sample
+from harness.mlperf_endpoints.steady_state import SteadyState, SuperPass, find, ramp, trend
 
 SIZE, TOKENS, GAP_S, TPOT_MS, TTFT_MS = 200, 50, 0.1, 10.0, 80.0
 Level = Callable[[float], float]  # of a share of the test, in multiples of the steady one
