@@ -47,7 +47,7 @@ def command_words(words: str, parameter: Any, value: str, place: Path) -> list[s
     options = {each.opts[0]: each for each in command.params if each.param_type_name == "option"}
     for name, option in options.items():
         if option.required and name not in given:
-            given[name] = "1" if option.bare_type() in (int, float) else str(place / "nothing")
+            given[name] = "1" if option.bare_type() in ("int", "float") else str(place / "nothing")
     flag = parameter.opts[0] if parameter.param_type_name == "option" else ""
     given |= WITH.get(flag, {})
     if "--results-dir" in options and "--results-dir" not in given:

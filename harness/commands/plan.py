@@ -19,6 +19,7 @@ from harness.terminal.command import make_command
 
 LARGEST_FILE = 2**26  # bytes of a traffic file: some years by minute
 MOST_MINUTES = 60 * 24 * 366
+MOST_REQUESTS = 10**9  # of a minute, and a second of --peak
 
 
 def plan(
@@ -52,8 +53,8 @@ command = make_command(plan, prints=True)
 
 
 def positive(rate: float) -> float:
-    if not 0 < rate < math.inf:
-        raise UsageError("--peak takes requests/s above 0.")
+    if not 0 < rate <= MOST_REQUESTS:
+        raise UsageError(f"--peak takes requests/s above 0, at most {MOST_REQUESTS:,}.")
     return rate
 
 
@@ -77,7 +78,7 @@ def by_minute(path: Path) -> list[float]:
             if line == 1:  # names of columns
                 continue
             requests = -1.0
-        if not 0 <= requests < math.inf:
+        if not 0 <= requests <= MOST_REQUESTS:
             raise UsageError(f"--traffic {path}: line {line}: no number of requests in its last column.")
         if cells:
             found.append(requests / 60)

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import NoReturn
 
 from harness.common.coerce import did_you_mean
-from harness.common.errors import UsageError
+from harness.common.errors import ENGINE_FAILED, UsageError
 from harness.config.cli import config_command
 from harness.config.models import DEFAULT_MODEL, MODELS
 from harness.config.run import RunConfig
@@ -47,6 +47,9 @@ def benchmark_run(config: RunConfig) -> NoReturn:
             if config.json:
                 console.file.write((run.path / "summary.json").read_text())
                 console.file.flush()
+            if getattr(console.file, "is_full", False):  # what the run said is lost; its results are not
+                errors.print("error: standard output: No space left on device.", markup=False)
+                code = code or ENGINE_FAILED
         except (Exception, KeyboardInterrupt) as error:
             code = ending.fail(error, run, errors)
         ending.exit(code, log, secrets.values(config.engine_args))

@@ -1,5 +1,6 @@
 """Values from the outside: text and YAML into what a setting holds, files that the user named."""
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from datetime import date
@@ -11,6 +12,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from harness.common.errors import UsageError, why
 from harness.common.reading import TooLargeError, load_yaml, read_text
 
+# Control characters but the tab, which no value has, and bytes of the command line that are not UTF-8.
+UNPRINTABLE = re.compile("[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
 NUMBERS = ((int,), (float,))  # what lists with commas may hold
 
 
@@ -118,6 +121,8 @@ def check_types(config: Any) -> None:
     hints = get_type_hints(type(config))
     for name, metadata in ((item.name, item.metadata) for item in fields(config)):
         hint, value = hints[name], getattr(config, name)
+        if isinstance(value, str) and UNPRINTABLE.search(value):
+            raise UsageError(f"{as_flag(name)}: control characters in {value!r:.60}.")
         try:
             object.__setattr__(config, name, coerce(value, hint))
         except ValueError:

@@ -5,6 +5,7 @@ A device has no end, a FIFO may never begin, and a kilobyte of YAML may stand fo
 
 import errno
 import os
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 LARGEST_FILE = 2**30  # bytes of a run folder's JSON or CSV, and of the history
+CONTROL, BASE_60 = re.compile("[\x00-\x08\x0b-\x1f\x7f]"), re.compile(r"[-+]?[1-9][\d_]*(?::[0-5]?\d)+(?:\.\d*)?")
 MOST_NODES = 100_000  # values in a YAML file, each alias counted as what it stands for
 
 
@@ -73,11 +75,33 @@ def load_yaml(text: str) -> Any:
 
     root = yaml.compose(text, Loader=yaml.SafeLoader)
     for token in yaml.scan(text, Loader=yaml.SafeLoader):
-        if isinstance(token, yaml.ScalarToken) and "\0" in token.value:
-            raise yaml.MarkedYAMLError(problem="no value holds a NUL", problem_mark=token.start_mark)
+        if isinstance(token, yaml.ScalarToken) and CONTROL.search(token.value):
+            problem = "a control character, such as NUL, in a value"
+        elif isinstance(token, yaml.ScalarToken) and token.plain and BASE_60.fullmatch(token.value):
+            problem = f"{token.value} would be a number to base 60: quote it"
+        else:
+            continue
+        raise yaml.MarkedYAMLError(problem=problem, problem_mark=token.start_mark)
     if root is not None and size(root, {}) > MOST_NODES:
         raise TooLargeError(f"more than {MOST_NODES:,} values, with what its aliases stand for")
+    for key in repeated_keys(root) if root is not None else ():
+        raise yaml.MarkedYAMLError(problem=f"{key.value!r} is given twice", problem_mark=key.start_mark)
     return yaml.safe_load(text)
+
+
+def repeated_keys(node: Any) -> Iterator[Any]:
+    """The node of each key that stands twice in one mapping of a YAML document."""
+    children = node.value if isinstance(node.value, list) else []
+    if children and isinstance(children[0], tuple):
+        seen: set[str] = set()
+        for key, value in children:
+            if str(key.value) in seen:
+                yield key
+            seen.add(str(key.value))
+            yield from repeated_keys(value)
+    else:
+        for child in children:
+            yield from repeated_keys(child)
 
 
 def size(node: Any, sizes: dict[int, int | None]) -> int:

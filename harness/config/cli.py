@@ -127,6 +127,8 @@ def load_file(path: Path, kind: type[EngineConfig]) -> dict[str, Any]:
     if not isinstance(data, Mapping):
         raise UsageError(f"--config {path}: expected lines of `flag: value`.")
     settings = {setting(str(key)): value for key, value in data.items()}
+    if twice := [key for key in map(str, data) if setting(key) != key and setting(key) in data]:
+        raise UsageError(f"--config {path}: {setting(twice[0])} is given twice, also as {twice[0]}.")
     names = [item.name for item in fields(kind)]
     for key in settings:
         if key not in names:

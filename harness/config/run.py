@@ -217,6 +217,11 @@ class RunConfig(workload.WorkloadFlags, profile.ProfileFlags, endpoints.Endpoint
             )
         if endpoints.may_fail(self.max_failed, 10**9) and self.compliance != "none":
             raise UsageError(f"--compliance {self.compliance} takes every answer: leave out --max-failed.")
+        if self.dry_run and self.json:
+            raise UsageError("--json prints the summary of a run, and --dry-run makes none: give one.")
+        for name in ("server_target_qps", "samples_per_query", "concurrency"):
+            if isinstance(loads := getattr(self, name), tuple) and len(set(loads)) < len(loads):
+                raise UsageError(f"{as_flag(name)}: a number is given twice.")
         self.check_profile(self.mode, self.engine_args)
         timed = self.scenario_rules.streaming and self.mode != "accuracy" and self.official_workload
         if timed and self.max_new_tokens < mlperf.STREAMED_LEAST:

@@ -221,7 +221,7 @@ def parse(path: Path, where: str) -> Source:
         parsed = load_yaml(text)
         root = yaml.compose(text, Loader=yaml.SafeLoader)
         lines: Lines = {}
-        twice = list(locate(root, (), lines))
+        locate(root, (), lines)
         data = json.loads(json.dumps(parsed, default=str))  # what sweep.json can hold: no dates
     except OSError as error:
         raise UsageError(f"{where}: cannot read {path!s:.200}: {why(error)}.") from None
@@ -237,8 +237,6 @@ def parse(path: Path, where: str) -> Source:
         raise UsageError(f"{path}:{line}: not YAML: {getattr(error, 'problem', None) or error}") from None
     if not isinstance(data, Mapping):
         raise UsageError(f"{path}:1: expected `baseline:` and lists of experiments.")
-    if twice:
-        raise UsageError("\n".join(f"{path}:{line}: {key!r} is given twice" for line, key in twice))
     try:
         return Source(path, SweepFile.model_validate(data), lines)
     except ValidationError as error:
@@ -247,19 +245,16 @@ def parse(path: Path, where: str) -> Source:
         raise UsageError("\n".join(wrong)) from None
 
 
-def locate(node: Any, path: tuple[str | int, ...], lines: Lines) -> Iterator[tuple[int, str]]:
-    """Notes the line of every key and item below `node`; yields keys that stand twice in one place."""
+def locate(node: Any, path: tuple[str | int, ...], lines: Lines) -> None:
+    """Notes the line of every key and item below `node`."""
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
-            inner = (*path, key.value)
-            if inner in lines:
-                yield key.start_mark.line + 1, key.value
-            lines[inner] = key.start_mark.line + 1
-            yield from locate(value, inner, lines)
+            lines[*path, key.value] = key.start_mark.line + 1
+            locate(value, (*path, key.value), lines)
     elif isinstance(node, yaml.SequenceNode):
         for number, value in enumerate(node.value):
             lines[*path, number] = value.start_mark.line + 1
-            yield from locate(value, (*path, number), lines)
+            locate(value, (*path, number), lines)
 
 
 def explain(item: Any) -> str:

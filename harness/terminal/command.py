@@ -2,7 +2,6 @@
 
 import math
 import os
-import re
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,6 +12,7 @@ import typer
 from typer._completion_classes import completion_init
 from typer.core import TyperCommand, TyperGroup
 
+from harness.common.coerce import UNPRINTABLE
 from harness.common.errors import DONE, LoadGenError, UsageError, ends_in_one_line
 from harness.common.moved import MOVED
 from harness.common.system import program
@@ -23,8 +23,6 @@ HELP: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
 PASSING = {"ignore_unknown_options": True, "allow_extra_args": True}
 
 
-# Control characters, which no value has, and bytes of the command line that are not UTF-8.
-UNPRINTABLE = re.compile("[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
 MANY_LINES = ("--engine-arg", "--serve")  # flags whose values may have line ends
 
 
@@ -59,7 +57,10 @@ class Command(TyperCommand):
                     f"{name if name in flags else word!r:.60}: control characters, or no UTF-8, in a value."
                 )
         valued = {name for each in options if not getattr(each, "is_flag", False) for name in each.opts}
-        for flag, after in pairwise(words):
+        paths = {name for each in options if getattr(each, "bare_type", str)() == "Path" for name in each.opts}
+        for flag, after in pairwise([*words, ""]):
+            if (flag in paths and not after) or flag.removesuffix("=") in paths - {flag}:
+                raise UsageError(f"{flag.removesuffix('=')} takes a path, which is not empty.")
             if flag in valued and (name := after.partition("=")[0]) in flags:
                 raise UsageError(f"{flag} takes a value; {name}, which follows, is another flag.")
 

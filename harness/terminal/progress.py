@@ -1,6 +1,7 @@
 """What a person sees while it runs: a live line on a terminal, plain lines now and then elsewhere."""
 
 import contextlib
+import errno
 import io
 import math
 import os
@@ -176,7 +177,10 @@ def clock(seconds: float) -> str:
 
 
 class Screen(io.TextIOWrapper):
-    """Text for a person. Where the terminal, or what reads the pipe, goes away, the showing ends, not the run."""
+    """Text for a person. Where the terminal, or what reads the pipe, goes away, the showing ends, not the run.
+    `is_full`: it led to a disk that had no more room."""
+
+    is_full = False
 
     def write(self, text: str) -> int:
         with self.lasting():
@@ -191,7 +195,8 @@ class Screen(io.TextIOWrapper):
     def lasting(self) -> Iterator[None]:
         try:
             yield
-        except OSError:
+        except OSError as error:
+            self.is_full = self.is_full or error.errno == errno.ENOSPC
             with open(os.devnull, "wb") as nowhere:
                 os.dup2(nowhere.fileno(), self.fileno())
 

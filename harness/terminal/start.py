@@ -6,6 +6,7 @@ import os
 import sys
 
 from harness.common import reading
+from harness.common.coerce import UNPRINTABLE
 from harness.common.errors import BAD_INPUT, UsageError, ends_in_one_line, first_line
 from harness.common.interrupts import interruptible
 from harness.common.paths import CHECKOUT
@@ -44,8 +45,10 @@ def read_environment() -> None:
         lines = reading.read_text(path, reading.MIB, encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: {first_line(error)}.") from None
-    for line in lines:
+    for number, line in enumerate(lines, 1):
         name, equals, value = line.partition("=")
+        if UNPRINTABLE.search(line):
+            raise UsageError(f"{path}: line {number}: a control character in it.")
         if equals and name.strip().isidentifier() and value:
             os.environ.setdefault(name.strip(), value)
 

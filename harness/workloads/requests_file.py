@@ -24,6 +24,7 @@ CHATS = ("conversations", "messages")  # what a conversation of role and content
 ROLES = ("system", "user", "assistant")
 # In ShareGPT's `from`.
 ASKING_ROLES, ANSWERING_ROLES = ("human", "user"), ("gpt", "chatgpt", "bard", "bing", "assistant")
+MOST_CHARACTERS = 2**22  # of a prompt: some million tokens
 SURROGATES = re.compile(r"[\ud800-\udfff]")
 
 
@@ -162,6 +163,8 @@ def words(value: Any, where: str, name: str = "prompt") -> str:
     """Text with something in it. Raises UsageError."""
     if not isinstance(value, str) or not value.strip():
         raise UsageError(f"{where}: {name} is {'empty' if isinstance(value, str) else 'not text'}.")
+    if len(value) > MOST_CHARACTERS:  # before minutes of a tokenizer
+        raise UsageError(f"{where}: {name} has {len(value):,} characters; {MOST_CHARACTERS:,} at most.")
     if SURROGATES.search(value):
         raise UsageError(f"{where}: half a character (a lone surrogate) in {name}.")
     return value

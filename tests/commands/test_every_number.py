@@ -21,7 +21,7 @@ MAY_BE |= {"1_000": {"*"}, "\u0663": {"*"}, "1,": set()}  # which Python reads a
 
 
 def takes_number(parameter: Any) -> bool:
-    return parameter.bare_type() in (int, float) or bool(NUMBERS.search(str(parameter.metavar or "")))
+    return parameter.bare_type() in ("int", "float") or bool(NUMBERS.search(str(parameter.metavar or "")))
 
 
 CASES = [(words, parameter) for words, command in commands() for parameter in command.params if takes_number(parameter)]

@@ -26,7 +26,7 @@ LONGEST_S = 10.0
 
 def takes_path(parameter: Any) -> bool:
     names = {*parameter.opts}
-    return parameter.bare_type() is Path or bool(PATHS.search(str(parameter.metavar or ""))) or bool(names & ALSO)
+    return parameter.bare_type() == "Path" or bool(PATHS.search(str(parameter.metavar or ""))) or bool(names & ALSO)
 
 
 def loop(place: Path) -> str:

@@ -1,6 +1,7 @@
 """What a user can type: names that are too long, values without end, folders with nothing in them; a line each."""
 
 import errno
+import json
 import os
 import random
 import subprocess
@@ -114,6 +115,19 @@ RUN = ("run", "--model", "demo", "--mode", "performance", "--dry-run")
         (("endpoints", "run", "{place}/c", "--model", "demo/model", "--serve", "a 'b"), "--serve"),
         (("endpoints", "plan", "--c-min", "32", "--c-max", "34"), "--c-min 32, --c-max 34"),
         (("report", "{place}/a", *GATE, "--may-differ", "nosuch"), "--may-differ nosuch"),
+        (("plan", "{run}", "--traffic", "{place}/huge.csv"), "huge.csv: line 2: "),
+        (("plan", "{run}", "--peak", "1e300"), "--peak"),
+        ((*RUN, "--config", "{place}/escape.yaml"), "escape.yaml: not YAML: a control character"),
+        ((*RUN, "--config", "{place}/lines.yaml"), "--label: control characters"),
+        ((*RUN, "--config", "{place}/twice.yaml"), "'seed' is given twice"),
+        ((*RUN, "--config", "{place}/spelt.yaml"), "min_duration is given twice"),
+        ((*RUN, "--config", "{place}/sixty.yaml"), "1:30 "),
+        ((*RUN, "--json"), "--json"),
+        ((*RUN, "--concurrency", "1,2,1"), "--concurrency: a number is given twice"),
+        ((*RUN, "--samples-per-query", "8,8"), "--samples-per-query: a number is given twice"),
+        ((*RUN, "--results-dir", ""), "--results-dir takes a path"),
+        ((*RUN, "--results-dir="), "--results-dir takes a path"),
+        ((*RUN, "--workload", "{place}/long.jsonl"), "15,000,000 characters"),
         (("run", "--label", "a\udcff"), "no UTF-8"),
         (("accuracy", "nope.json", "DS"), "No such file"),
     ],
@@ -129,6 +143,17 @@ def test_what_nothing_can_be_made_of(
     )
     (tmp_path / "field.csv").write_text(f"minute,requests\n{'x' * 200_000},1\n")
     (tmp_path / "quote.csv").write_text('minute,requests\n"00:00,5\n00:01,6\n')
+    (tmp_path / "huge.csv").write_text("minute,requests\n0,1e308\n")
+    settings = {
+        "escape": 'label: "a\\eb"',
+        "lines": 'label: "a\\nb"',
+        "twice": "seed: 1\nseed: 2",
+        "sixty": "seed: 1:30",
+    }
+    settings["spelt"] = "min-duration: 3\nmin_duration: 4"
+    for name, text in settings.items():
+        (tmp_path / f"{name}.yaml").write_text(f"{text}\n")
+    (tmp_path / "long.jsonl").write_text(json.dumps({"prompt": "word " * 3_000_000}) + "\n")
     before = sorted(tmp_path.iterdir())
     places = {"place": tmp_path, "run": ROOT / "docs" / "runs" / "h200-server"}
     done = called(main, "llama31-mlperf", *(word.format(**places) for word in words))
@@ -153,3 +178,13 @@ def test_a_full_standard_output_is_named_and_a_reader_that_left_ends_a_help() ->
         assert (done.returncode, done.stderr) == (3, "error: standard output: No space left on device.\n")
     line = f"{sys.executable} run.py -h | true; exit ${{PIPESTATUS[0]}}"
     assert subprocess.run(["bash", "-c", line], cwd=ROOT, capture_output=True).returncode in (0, 141)
+
+
+@pytest.mark.slow
+def test_what_a_run_said_into_a_full_device_is_lost_and_it_says_so(tmp_path: Path) -> None:
+    words = ("run.py", "--model", "demo", "--backend", "echo", "--mode", "performance", "--min-duration", "1")
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, *words, "--results-dir", str(tmp_path)]
+        done = subprocess.run(command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (3, "error: standard output: No space left on device.\n")
+    assert (tmp_path / "latest" / "summary.json").exists()
