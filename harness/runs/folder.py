@@ -14,7 +14,7 @@ from typing import Literal
 
 from harness.common import reading
 from harness.common.errors import BenchmarkError, UsageError, why
-from harness.common.files import append_line, parsed, read, read_json, write_json, write_text
+from harness.common.files import append_line, check_space, parsed, read, read_json, write_json, write_text
 from harness.common.schema import SCHEMA
 from harness.common.secrets import hide, hide_word
 from harness.runs.records import RunFacts, RunStatus
@@ -93,8 +93,11 @@ def check_writable(results_dir: Path) -> None:
     try:
         with tempfile.TemporaryDirectory(dir=there, prefix=".try-"):
             pass
+        check_space(there)
     except OSError as error:
         raise UsageError(f"--results-dir {results_dir}: cannot write there: {why(error)}.") from None
+    except BenchmarkError as error:
+        raise UsageError(str(error)) from None
 
 
 def record_facts(run: RunFolder, facts: RunFacts) -> None:

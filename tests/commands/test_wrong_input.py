@@ -6,6 +6,7 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,11 @@ import pytest
 from harness.__main__ import main
 from harness.common.errors import UsageError
 from harness.config.workload import Lengths, lengths
+from harness.runs import ending
 from harness.sweep import file as sweep_file
 from tests import made
 from tests.conftest import ROOT, called, ended, tells
+from tests.hostile import end
 
 LONG = "x" * 300
 HUGE = "9" * 100_000
@@ -188,3 +191,51 @@ def test_what_a_run_said_into_a_full_device_is_lost_and_it_says_so(tmp_path: Pat
         done = subprocess.run(command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True)
     assert (done.returncode, done.stderr) == (3, "error: standard output: No space left on device.\n")
     assert (tmp_path / "latest" / "summary.json").exists()
+
+
+@pytest.fixture
+def full_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk without a byte of room."""
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4k", "full", str(tmp_path)], capture_output=True).returncode:
+        pytest.skip("only root may mount a disk")
+    (tmp_path / "filler").write_bytes(b"x" * 4096)
+    yield tmp_path
+    subprocess.run(["umount", "-l", str(tmp_path)], check=True)
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("run", "--model", "demo", "--backend", "echo", "--results-dir", "{disk}"), 3),
+        (("run", "--model", "demo", "--backend", "echo", "--results-dir", "{disk}", "--dry-run"), 2),
+        (("mmlu", "--model", "demo", "--results-dir", "{disk}"), 3),
+        (("sweep", "sweeps/demo.yaml", "--results-dir", "{disk}"), 3),
+        (("submission", "system", "--out", "{disk}/system.json"), 3),
+        (("endpoints", "describe", "--out", "{disk}/system.yaml"), 3),
+        (
+            (
+                "endpoints",
+                "run",
+                "{disk}/c",
+                "--model",
+                "demo/model",
+                "--endpoint=http://h:1",
+                f"--client={sys.executable}",
+            ),
+            3,
+        ),
+    ],
+    ids=lambda item: " ".join(item)[:30] if isinstance(item, tuple) else "",
+)
+def test_a_disk_without_room_ends_in_one_line(
+    words: tuple[str, ...],
+    code: int,
+    full_disk: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(ending, "exit", end)
+    done = called(main, "llama31-mlperf", *(word.format(disk=full_disk) for word in words))
+    said = done.stderr + capfd.readouterr().err
+    assert (done.returncode, said.count("\n")) == (code, 1), said
+    assert str(full_disk) in said
