@@ -114,15 +114,20 @@ def overlaid(part: Any, runs: Sequence[ComparedRun]) -> None:
             axes.plot([load for load, _ in tail], [value for _, value in tail], **look)
         points = measured(probes, max(1, run.summary.gpus))
         panels[2].plot([user for user, *_ in points], [speed for _, speed, _ in points], **look)
+    loads = [probe for run in runs for probe in run.summary.run.search or []]
+    units = sorted({probe.unit for probe in loads})
     for axes, (kind, title) in zip(panels, LATENCIES, strict=False):
-        axes.set(title=f"{title} by load", xlabel="load: queries/s, or samples per query", ylabel="ms (logarithmic)")
+        axes.set(title=f"{title} by load", xlabel=f"load: {', '.join(units)}", ylabel="ms (logarithmic)")
         if axes.has_data():
             for most in limits(runs, kind):
                 axes.axhline(most, color=RED, linestyle="--", linewidth=1)
             logarithmic(axes.yaxis)
             low, high = axes.get_ylim()
             axes.set_ylim(low / HEADROOM, high * HEADROOM)
-    panels[2].set(title="Throughput against interactivity", xlabel="interactivity: output tokens/s of one user, median")
+    middle = "p90" if units == ["in flight"] else "median"
+    panels[2].set(
+        title="Throughput against interactivity", xlabel=f"interactivity: output tokens/s of a user, {middle}"
+    )
     whose = "GPU" if any(run.summary.gpus for run in runs) else "machine"
     panels[2].set(ylabel=f"throughput: output tokens/s per {whose}", xlim=(0, None), ylim=(0, None))
     thousands(panels[2].xaxis, panels[2].yaxis)

@@ -64,7 +64,7 @@ def points(summary: Summary) -> list[CurvePoint]:
     fell = test.target_qps if test and not test.valid else None
     found = [
         CurvePoint(
-            f"{probe.load:g} {'queries/s' if probe.qps is not None else 'in flight'}",
+            f"{probe.load:g} {probe.unit}",
             probe.samples_per_sec,
             probe.ttft_p99,
             probe.tpot_p99,

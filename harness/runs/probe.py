@@ -74,6 +74,13 @@ class Probe:
         return self.samples_per_query if self.qps is None else self.qps
 
     @property
+    def unit(self) -> str:
+        """Of its load."""
+        if self.concurrency is not None:
+            return "in flight"
+        return "samples per query" if self.qps is None else "queries/s"
+
+    @property
     def tokens_per_sec_per_user(self) -> float | None:
         """1,000 / TPOT p90, as MLPerf Endpoints has it; None where that is no engine's."""
         return 1000 / self.tpot_p90 if self.tpot_p90 and not self.buffered else None

@@ -1,6 +1,7 @@
 """From a measured curve to machines: what is measured, counted up, and nothing in between."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from harness.common.errors import UsageError
 from harness.results import replicas
 from harness.results.replicas import CurvePoint
+from harness.runs.probe import Probe
 from tests.conftest import ROOT, ended
 
 CURVE = [
@@ -76,3 +78,9 @@ def test_a_day_by_minute(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("minute,requests\n" + rows)
     code, page, _ = plan("--traffic", str(tmp_path / "t.csv"), "--headroom", "0")
     assert code == 0 and "| 0 | 20 | 1 |" in page and "| 1 | 200 | 4 |" in page
+
+
+def test_each_load_has_its_unit() -> None:
+    rate = Probe(4.0, True, None, None)
+    batch, level = replace(rate, qps=None, samples_per_query=4), replace(rate, qps=None, concurrency=4)
+    assert [probe.unit for probe in (rate, batch, level)] == ["queries/s", "samples per query", "in flight"]
