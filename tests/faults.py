@@ -73,7 +73,7 @@ class Repeating(BatchSUT):
 class Wide(BatchSUT):
     """Sends int64 where LoadGen's log is read as int32."""
 
-    def send(self, report: Any, id: int, tokens: Sequence[int]) -> None:
+    def send(self, report: Any, id: int, tokens: Sequence[int], count: int | None = None) -> None:
         data = array("q", tokens)
         address, length = data.buffer_info()
         report([lg.QuerySampleResponse(id, address, length * data.itemsize, length)])

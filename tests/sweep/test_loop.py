@@ -107,7 +107,8 @@ def test_a_run_that_was_killed_is_called_that(tmp_path: Path) -> None:
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
     while not (runs := list((tmp_path / "sweeps").glob(f"2*/{BASELINE}/2*/status.json"))):
         time.sleep(0.1)
-    psutil.Process(process.pid).children()[0].kill()
+    (run,) = (each for each in psutil.Process(process.pid).children() if str(ROOT / "run.py") in each.cmdline())
+    run.kill()
     while not (records := sweep_report.read(runs[0].parents[2]).records):
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)

@@ -187,7 +187,7 @@ def test_a_server_that_is_away(
 
 def test_without_mlflow_it_says_how_to_get_it(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "mlflow.py").write_text("raise ImportError\n")
-    command = [sys.executable, "-m", *words(folder, folder.parent)]
+    command = [sys.executable, "-m", "harness", *words(folder, folder.parent)]
     env = os.environ | {"PYTHONPATH": str(tmp_path)}
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=env, timeout=120)
     assert done.returncode == 2
