@@ -4,51 +4,16 @@ LoadGen waits for every answer, so it is told of one of `PLACEHOLDER` tokens at 
 latencies and verdict hold them; ours leave them out, and the result is never comparable with MLPerf's.
 """
 
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from harness.common.errors import EndpointError
 from harness.common.files import read, write_json
-from harness.config.endpoint import may_fail
 from harness.config.mlperf import Limits
-from harness.engines.protocol import Engine
 from harness.loadgen.log import Latency, TestResult
 
 FILE = "failed.json"
 PLACEHOLDER = 2  # the fewest that LoadGen takes without an error
-
-
-@dataclass
-class Sparing:
-    """An engine of whose requests in a trial some may fail, as of a test; but no fewer than one."""
-
-    engine: Engine
-    most: int = 0
-
-    @classmethod
-    def of(cls, engine: Engine, max_failed: str, requests: int) -> "Sparing":
-        return cls(engine, max(1, may_fail(max_failed, requests)) if may_fail(max_failed, 10**9) else 0)
-
-    def spare(self, error: EndpointError) -> None:
-        self.most -= 1
-        if self.most < 0:
-            raise error
-
-    async def generate(self, *request: Any) -> Sequence[int]:
-        try:
-            return await self.engine.generate(*request)
-        except EndpointError as error:
-            self.spare(error)
-            return []
-
-    async def stream(self, *request: Any) -> AsyncIterator[Sequence[int]]:
-        try:
-            async for tokens in self.engine.stream(*request):
-                yield tokens
-        except EndpointError as error:
-            self.spare(error)
 
 
 def write(folder: Path, failed: dict[int, str]) -> None:

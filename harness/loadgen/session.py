@@ -4,7 +4,7 @@ import itertools
 import secrets
 import time
 from collections.abc import Coroutine, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -13,15 +13,11 @@ from harness.common.errors import EmptyAnswerError, EngineError
 from harness.config.plan import Plan
 from harness.engines import prometheus
 from harness.engines.protocol import Engine
-from harness.loadgen import client_delay, driver, failures, queueing, request_times, sut, token_times
-from harness.loadgen.log import TestResult
-from harness.loadgen.probes import measured
+from harness.loadgen import client_delay, driver, failures, request_times, sut, token_times
 from harness.monitoring import background_load, recorder
 from harness.monitoring.watchdog import Watchdog
 from harness.runs import folder as results
-from harness.runs import probe
 from harness.runs.delivery import ServerUse
-from harness.runs.probe import Probe
 from harness.terminal.progress import Display, Kind
 from harness.workloads.cnn_dailymail import Library
 
@@ -33,12 +29,14 @@ END_SHOWS_S = 5.0  # at most, after an engine's processes began to die
 @dataclass(frozen=True)
 class Tested:
     """A LoadGen test that came to its end: the folder of its logs, the samples in the order in which LoadGen loaded
-    them, the tokens of each answer, its queue, if LoadGen set the pace, and what the GPUs took, if they count it."""
+    them, the tokens of each answer, when queries were issued and completed in seconds, and what the GPUs took, if they
+    count it."""
 
     folder: Path
     loaded: list[int]
     new_tokens: list[int]
-    queue: probe.Queue | None
+    issued_at: list[float]
+    completed_at: list[float]
     joules: float | None
     busy: str = ""  # what other programs took of the machine
     buffered: bool = False  # TTFT and TPOT
@@ -72,40 +70,6 @@ class LoadGenSession:
         if mode == "performance" and plan.length:
             self.display.say(f"         {plan.length}")
         return self.drive(mode, plan, folder)
-
-    def attempt(self, plan: Plan) -> tuple[Tested, TestResult, Probe]:
-        """The performance test of the run, and what it came to."""
-        tested = self.test("performance", plan)
-        result = token_times.read(tested.folder, plan.limits, plan.request_set is not None)
-        return tested, result, self.point(tested, plan, result)
-
-    def set_aside(self, attempt: Probe, number: int) -> Probe:
-        """Moves the logs of a performance test that another one follows."""
-        folder = self.folder.sub("Attempts") / str(number)
-        (self.folder.path / attempt.folder).rename(folder)
-        return replace(attempt, folder=str(folder.relative_to(self.folder.path)))
-
-    def probe(self, short: Plan) -> Probe:
-        """A short performance test: `short` is the run's plan with a load of its own, and less of everything else."""
-        load = described(short)
-        folder = probe_folder(self.folder.sub("Probes"), load.partition(" ")[0])
-        self.display.stage(f"probe at {load}, {short.length}", "load")
-        tested = self.drive("performance", short, folder)
-        found = self.point(tested, short, token_times.read(folder, short.limits, short.request_set is not None))
-        self.display.done(f"{load}: {'VALID' if found.valid else 'INVALID'}{found.why and f' ({found.why})'}")
-        return found
-
-    def point(self, tested: Tested, plan: Plan, result: TestResult) -> Probe:
-        """A test as a point of a curve; at fixed concurrency without its ramps, where it is long enough."""
-        where, trend = str(tested.folder.relative_to(self.folder.path)), None
-        joules = tested.joules / tokens if tested.joules and (tokens := sum(tested.new_tokens)) else None
-        if plan.config.scenario_rules.capped and plan.concurrency:
-            result, trend = request_times.without_ramps(result, tested.folder, tested.new_tokens, plan.concurrency)
-        found = measured(result, plan, tested.queue, where)
-        delay = client_delay.client_delays(tested.folder)
-        delayed = delay.p99 if delay else None
-        found = replace(found, busy=tested.busy, buffered=tested.buffered)
-        return replace(found, joules_per_token=joules, trend=trend, client_delay_p99=delayed)
 
     def drive(self, mode: results.Test, plan: Plan, folder: Path) -> Tested:
         """One LoadGen test on the engine, watched."""
@@ -173,9 +137,9 @@ class LoadGenSession:
         if rated:
             due = tested.due_at if isinstance(tested, sut.TimedSUT) else ()
             client_delay.write(folder, tested.issued_at, tested.sent_at, due)
-        queue = queueing.observed(tested.issued_at, tested.completed_at) if rated else None
+        span = tested.issued_at, tested.completed_at
         buffered = bool(server and server.buffered)
-        return Tested(folder, loaded, tested.new_tokens, queue, used, "; ".join(load.warnings), buffered)
+        return Tested(folder, loaded, tested.new_tokens, *span, used, "; ".join(load.warnings), buffered)
 
     def samples(self, plan: Plan) -> Library:
         """The samples for the next test or trial, salted as for no other; behind an endpoint, whose cache cannot be
@@ -217,20 +181,3 @@ class LoadGenSession:
         else:
             self.watchdog.reset()
         files.check_space(folder)
-
-
-def described(plan: Plan) -> str:
-    """The load of a test: its number, and of what."""
-    if plan.config.scenario_rules.multi_sample_queries:
-        return f"{plan.samples_per_query} samples per query"
-    if plan.config.scenario_rules.capped:
-        return f"{plan.concurrency} in flight"
-    return f"{plan.target_qps:.4g} queries/s"
-
-
-def probe_folder(probes: Path, load: str) -> Path:
-    """A new folder for the logs of a probe, named by its load; by a number, too, where the same was probed before."""
-    names = (load if n == 1 else f"{load}-{n}" for n in itertools.count(1))
-    folder = next(probes / name for name in names if not (probes / name).exists())
-    folder.mkdir()
-    return folder
