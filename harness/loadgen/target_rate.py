@@ -16,8 +16,8 @@ from harness.engines.protocol import Engine
 from harness.loadgen import probes, search
 from harness.loadgen.failures import Sparing
 from harness.loadgen.log import TestResult
+from harness.loadgen.patterns import Item, batches
 from harness.loadgen.search import highest
-from harness.loadgen.sut import Item, batched
 from harness.runs.probe import Probe
 
 # LoadGen plans for 1.1 x duration x rate. A trial sees the ramps at both ends more than a long run does, so the
@@ -138,7 +138,7 @@ async def trial(
     await asyncio.gather(*starmap(engine.generate, requests[: batch_size or 4]))
     begin = time.perf_counter()
     answered = 0
-    for batch in batched(requests, batch_size or len(requests)):
+    for batch in batches(requests, batch_size or len(requests)):
         answered += await within(list(starmap(engine.generate, batch)), TRIAL_S + begin - time.perf_counter())
         if time.perf_counter() - begin >= TRIAL_S:
             break
