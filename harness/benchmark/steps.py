@@ -146,8 +146,8 @@ def measure_performance(run: BenchmarkRun, session: LoadGenSession) -> Tested:
     """Runs the performance test, again with a corrected rate if the first was wrong."""
     attempts = run.facts.attempts
     for left in reversed(range(target_rate.max_attempts(run.config))):
-        tested, result, attempt = probing.run_attempt(session, run.plan)
-        better = target_rate.corrected(run.plan, result, [*run.facts.probes, *attempts, attempt]) if left else None
+        tested, test, attempt = probing.run_attempt(session, run.plan)
+        better = target_rate.corrected(run.plan, test.result, [*run.facts.probes, *attempts, attempt]) if left else None
         if better is None:
             break
         attempts.append(probing.set_aside(session, attempt, len(attempts) + 1))
@@ -155,6 +155,7 @@ def measure_performance(run: BenchmarkRun, session: LoadGenSession) -> Tested:
         run.adopt(better)
     if run.config.scenario_rules.capped:  # a point of the curve as the others
         run.facts.probes.append(attempt)
+    result = test.result
     speed = f"{result.tokens_per_sec:,.0f} output tokens/s" if result.tokens_per_sec else "no tokens"
     run.display.done(f"performance: {'VALID' if result.valid else 'INVALID'}, {speed}")
     return tested

@@ -6,20 +6,21 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.config.plan import Plan
-from harness.loadgen import client_delay, request_times, token_times
 from harness.loadgen.log import TestResult
 from harness.loadgen.session import LoadGenSession, Tested
+from harness.loadgen.steady import steady_part
+from harness.loadgen.test_run import TestRun, with_times
 from harness.rates.queueing import queue_of
 from harness.runs.probe import Probe, Queue
 
 MORE = re.compile(r"at least (\d+) more queries")  # LoadGen's early stopping
 
 
-def run_attempt(session: LoadGenSession, plan: Plan) -> tuple[Tested, TestResult, Probe]:
-    """The performance test of the run, with its result, and as a point of a curve."""
+def run_attempt(session: LoadGenSession, plan: Plan) -> tuple[Tested, TestRun, Probe]:
+    """The performance test of the run, with what it left, and as a point of a curve."""
     tested = session.test("performance", plan)
-    result = token_times.read(tested.folder, plan.limits, plan.request_set is not None)
-    return tested, result, probe_of(session, tested, plan, result)
+    test = TestRun.read(tested.folder, plan)
+    return tested, test, probe_of(session, test, plan)
 
 
 def set_aside(session: LoadGenSession, attempt: Probe, number: int) -> Probe:
@@ -35,22 +36,24 @@ def run_probe(session: LoadGenSession, short: Plan, reason: str = "") -> Probe:
     load = load_of(short)
     folder = make_folder(session.folder.sub("Probes"), load.partition(" ")[0])
     session.display.stage(f"probe at {load}, {short.length}{reason and f': {reason}'}", "load")
-    tested = session.drive("performance", short, folder)
-    result = token_times.read(folder, short.limits, short.request_set is not None)
-    probe = probe_of(session, tested, short, result)
+    session.drive("performance", short, folder)
+    probe = probe_of(session, TestRun.read(folder, short), short)
     session.display.done(f"{load}: {'VALID' if probe.valid else 'INVALID'}{probe.why and f' ({probe.why})'}")
     return probe
 
 
-def probe_of(session: LoadGenSession, tested: Tested, plan: Plan, result: TestResult) -> Probe:
+def probe_of(session: LoadGenSession, test: TestRun, plan: Plan) -> Probe:
     """A test as a point of a curve; at fixed concurrency without its ramps, where it is long enough."""
-    rules, trend = plan.config.scenario_rules, None
-    if rules.capped and plan.concurrency:
-        result, trend = request_times.without_ramps(result, tested.folder, tested.new_tokens, plan.concurrency)
+    result, trend, rules = test.result, None, plan.config.scenario_rules
+    if rules.capped and plan.concurrency and (part := steady_part(test.requests, plan.concurrency)):
+        trend = part.trend
+        if part.requests:
+            result = replace(with_times(result, part.requests), tokens_per_sec=part.tokens_per_sec)
     first, each, whole = result.ttft_ms, result.tpot_ms, result.latency_ms
-    queue = queue_of(tested.issued_at, tested.completed_at) if rules.fixed_rate else None
+    ends = [(one.issued_s or 0.0, one.done_s) for one in test.requests if one.done_s is not None]
+    queue = queue_of([at for at, _ in ends], [end for _, end in ends]) if rules.fixed_rate else None
     sent = result.scheduled_qps if rules.fixed_rate else None
-    delay = client_delay.client_delays(tested.folder)
+    tokens, joules = sum(one.output_tokens for one in test.requests), test.machine.gpu_joules
     return Probe(
         qps=None if plan.config.scenario_rules.capped else plan.target_qps,
         concurrency=plan.concurrency,
@@ -73,12 +76,12 @@ def probe_of(session: LoadGenSession, tested: Tested, plan: Plan, result: TestRe
         more=more_queries(result) if result.failed == ("early_stopping",) else None,
         queue=queue,
         why="; ".join(reasons(result, plan, queue)),
-        folder=str(tested.folder.relative_to(session.folder.path)),
-        busy=tested.busy,
-        buffered=tested.buffered,
-        joules_per_token=tested.joules / tokens if tested.joules and (tokens := sum(tested.new_tokens)) else None,
+        folder=str(test.folder.relative_to(session.folder.path)),
+        busy="; ".join(test.machine.background_load),
+        buffered=bool(test.server and test.server.buffered),
+        joules_per_token=joules / tokens if joules and tokens else None,
         trend=trend,
-        client_delay_p99=delay.p99 if delay else None,
+        client_delay_p99=test.client_delay.p99 if test.client_delay else None,
     )
 
 

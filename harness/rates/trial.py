@@ -11,7 +11,7 @@ from harness.common.errors import EndpointError
 from harness.config.endpoint import may_fail
 from harness.config.plan import Plan
 from harness.engines.protocol import Engine
-from harness.loadgen.sut import Item, batched
+from harness.loadgen.patterns import Item, batches
 
 STREAM_TRIAL = 10  # queries
 TRIAL_S = 60.0  # then the answers that came are counted
@@ -85,7 +85,7 @@ async def run_trial(engine: Engine | Sparing, requests: Sequence[Request], batch
     await asyncio.gather(*starmap(engine.generate, requests[: batch_size or 4]))
     begin = time.perf_counter()
     answered = 0
-    for batch in batched(requests, batch_size or len(requests)):
+    for batch in batches(requests, batch_size or len(requests)):
         answered += await count_answered(list(starmap(engine.generate, batch)), TRIAL_S + begin - time.perf_counter())
         if time.perf_counter() - begin >= TRIAL_S:
             break

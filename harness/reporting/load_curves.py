@@ -19,8 +19,8 @@ from harness.reporting.style import (
     thousands,
     tip,
 )
-from harness.results import performance
-from harness.results.summary import Performance
+from harness.results import economics
+from harness.results.performance import Performance
 from harness.runs.probe import Probe
 
 Point = tuple[float, float, Probe]  # tokens/s of one user, of all, and the test
@@ -242,7 +242,7 @@ def cheapest(axes: Any, probes: Sequence[Probe], share: int, price: float | None
 
 def cost(probe: Probe, price: float) -> float | None:
     """What a million output tokens cost at a price per hour."""
-    found = performance.cost(price, probe.tokens_per_sec, None, None)
+    found = economics.cost(price, probe.tokens_per_sec, None, None)
     return found.per_million_output_tokens if found else None
 
 

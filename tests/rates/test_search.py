@@ -226,7 +226,7 @@ def test_each_probe_has_its_reason() -> None:
 
 def test_the_reason_of_a_probe_is_on_the_screen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     session = Mock(folder=Mock(path=tmp_path, sub=lambda name: tmp_path))
-    monkeypatch.setattr(probing.token_times, "read", Mock())
+    monkeypatch.setattr(probing.TestRun, "read", Mock())
     monkeypatch.setattr(probing, "probe_of", Mock(return_value=steady(48.2, 300)))
     probing.run_probe(session, replace(CURVE, target_qps=48.2), "every rate held so far")
     assert tells(session.display.stage.call_args.args[0], "48.2 queries/s", ": every rate held so far")
