@@ -67,7 +67,7 @@ class TpotLine:
         """The line through all that held and settled; where their rates are too near to each other, that of the queries
         within the probe that came nearest to the limit. None where waiting is a good part of a query's time, or what
         runs beside it costs nothing."""
-        told = [(one, one.queue) for one in probes if one.tpot_p99 and one.queue and not one.has_waited]
+        told = [(one, one.queue) for one in probes if one.tpot_p99 and one.tokens and one.queue and not one.has_waited]
         shared = [(one, queue) for one, queue in told if queue.each_s + queue.prompt_s > 0]
         if not shared:
             return None
@@ -75,9 +75,9 @@ class TpotLine:
         held = [one for one, _ in shared if one.has_held and one.is_settled and one.tpot_mean]
         work_s = queue.each_s + queue.prompt_s
         alone_s, capacity = (queue.base_s + queue.each_s) / nearest.tokens, 1 / work_s
-        basis = f"the queries at {nearest.load:.4g}"
+        basis = f"by the queries at {nearest.load:.4g}"
         if line := line_through(held, goal.rules.spread):
-            (alone_s, capacity), basis = line, f"the mean TPOT of {len(held)} probes that held"
+            (alone_s, capacity), basis = line, f"by the means of {len(held)} probes that held"
         prompts = min(1.0, max(0.0, queue.prompt_s / work_s))
         return cls(max(alone_s, LEAST_ALONE * goal.tpot_ms / 1000), capacity, prompts, nearest.tokens, basis)
 
@@ -86,7 +86,8 @@ class TpotLine:
         return rate_by_tpot(alone_s, self.capacity, self.prompts, limit_s, goal.seconds, goal.queries)
 
     def __str__(self) -> str:
-        return f"TPOT, without end at {self.capacity:.3g} queries/s by {self.basis}"
+        alone = f"{1000 * self.alone_s:.3g} ms alone"
+        return f"TPOT, {alone} and without end at {self.capacity:.3g} queries/s: {self.basis}"
 
 
 def line_through(probes: Sequence[Probe], spread: float) -> tuple[float, float] | None:

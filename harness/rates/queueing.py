@@ -6,6 +6,7 @@ None of this is a result: LoadGen's verdict is. It chooses which rate is worth a
 
 import math
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 from harness.runs.probe import SURE, Queue
@@ -17,7 +18,7 @@ POINTS, EACH = 1_200_000, 20_000  # of simulated arrivals: in all, and at most i
 FEWEST, MOST = 60, 480  # tests that are simulated; of one with few queries more, since chance decides more of it
 HOLD = 0.95  # of them must keep the limit
 ROUNDS, SLIGHT = 4, 0.1  # of fitting a plane; of the time alone, the least that a query is taken for
-PARTS = 16  # of an answer, in the simulation of queries that share a server
+PARTS = 12  # of an answer, in the simulation of queries that share a server
 LAGS = 6  # blocks over which completions that were late come in after all
 
 
@@ -119,6 +120,7 @@ def detection_s(rate: float, overload: float) -> float:
     return (SURE / overload) ** 2 / rate
 
 
+@cache
 def rate_by_ttft(capacity: float, room_s: float, seconds: float, queries: int = 0, dispersion: float = 0.0) -> float:
     """The highest rate, in queries/s, at which nearly every sequence of random arrivals keeps the 99th percentile of
     the wait within `room_s`, in a test of `seconds` or `queries`, whichever is longer; at most the capacity.
@@ -159,6 +161,7 @@ def utilization(queries: int, room: float, dispersion: float) -> float:
     return highest_share(holds)
 
 
+@cache
 def rate_by_tpot(
     alone_s: float, capacity: float, prompts: float, limit_s: float, seconds: float, queries: int = 0
 ) -> float:

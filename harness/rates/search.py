@@ -97,7 +97,7 @@ class Evidence:
         estimators = LatencyBracket("TTFT", ttft, most), self.tpot_line or LatencyBracket("TPOT", tpot, most)
         best = min(Candidate(self.rules.margin * one.rate(self.goal), f"by {one}") for one in estimators)
         if self.low and self.middle and best.rate < self.low.rate * self.rules.confirmed and self.has_room(self.low):
-            best = self.middle
+            best = self.middle  # an estimate below a rate that held with room is not believed
         if self.capacity:
             by_capacity = Candidate(self.rules.margin * self.capacity.rate(self.goal), f"by {self.capacity}")
             best = min(best, by_capacity)
@@ -113,9 +113,9 @@ class Evidence:
         return Candidate(math.sqrt(low.load * high.load), between)
 
     def has_room(self, probe: Probe) -> bool:
-        """Whether a probe kept both limits by so much that a higher rate may, too."""
+        """Whether a probe settled, and kept both limits by so much that a higher rate may, too."""
         pairs = (probe.ttft_p99, self.goal.ttft_ms), (probe.tpot_p99, self.goal.tpot_ms)
-        return all((ms or 0.0) <= self.rules.room * limit for ms, limit in pairs)
+        return probe.is_settled and all((ms or 0.0) <= self.rules.room * limit for ms, limit in pairs)
 
     @cached_property
     def candidate(self) -> Candidate:
@@ -211,15 +211,6 @@ def slower(evidence: Evidence) -> Choice:
     return (max(evidence.candidate.rate, lowest), 0.0) if evidence.high and evidence.high.load > lowest else None
 
 
-def confirming(evidence: Evidence) -> Choice:
-    """Long enough to confirm it where it may well be the last, and longer than what failed at this rate."""
-    rate, rules = evidence.candidate.rate, evidence.rules
-    is_last = evidence.capacity or evidence.tpot_line or (evidence.low and rate <= rules.near * evidence.low.rate)
-    same = [one for one in evidence.probes if not one.has_held and one.load <= rules.same_rate * rate]
-    repeat_s = rules.repeat_longer * max((one.seconds or 0.0 for one in same), default=0.0)
-    return rate, max(evidence.confirming_s(rate) if is_last else 0.0, min(repeat_s, evidence.goal.full_s(rate)))
-
-
 # The first whose condition is met: the condition, the next probe, and the reason for it, formatted with `evidence`.
 DECISIONS: tuple[tuple[Callable[[Evidence], object], Callable[[Evidence], Choice], str], ...] = (
     (
@@ -240,7 +231,11 @@ DECISIONS: tuple[tuple[Callable[[Evidence], object], Callable[[Evidence], Choice
     (has_vague_capacity, again, "measures {evidence.capacity} again"),
     (lambda evidence: evidence.low is None, slower, "no rate held so far"),
     (is_confirmed, lambda evidence: None, ""),
-    (lambda evidence: True, confirming, "{evidence.candidate.reason}"),
+    (
+        lambda evidence: True,
+        lambda evidence: (evidence.candidate.rate, evidence.confirming_s(evidence.candidate.rate)),
+        "{evidence.candidate.reason}",
+    ),
 )
 
 

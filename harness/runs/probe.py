@@ -94,7 +94,7 @@ class Probe:
 
     @property
     def tokens(self) -> float:
-        """Of an answer after the first, about."""
+        """Of an answer after the first, about; 0 where they are not known."""
         return ((self.latency_p50 or 0.0) - (self.ttft_p50 or 0.0)) / (self.tpot_p50 or math.inf)
 
     @property
