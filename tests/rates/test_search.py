@@ -39,12 +39,6 @@ QUICK += (
     "shared, 30/s, 30 ms",
     "shared, by prompts, 60/s, 30 ms",
 )
-SHARED = (
-    "an H200, Interactive",
-    "a faster H200, Interactive",
-    "shared, 30/s, 30 ms",
-    "shared, by prompts, 60/s, 30 ms",
-)
 BLIND = Goal(600, 459, 1e9, 1e9)  # limits that no latency tells of
 GOAL = Goal(600, 459, 2000, 100)
 
@@ -179,7 +173,7 @@ def test_what_a_long_test_can_keep() -> None:
     assert queueing.rate_by_ttft(2000, 2, 600) == 2000  # so many come that their chance evens out
     assert queueing.detection_s(62, 0.02) > 200  # seconds: half a minute does not see an overload of 2 %
     alone, together = (queueing.rate_by_tpot(1.05, 20, share, 4.0, 600) for share in (0, 0.8))
-    assert 11 < together < alone < 20 * (1 - 1.05 / 4)  # prompts make latencies less even
+    assert 10 < together < 11 < alone < 20 * (1 - 1.05 / 4)  # prompts make latencies less even
     assert queueing.rate_by_tpot(5.0, 20, 0, 4.0, 600) == 0
 
 
