@@ -15,9 +15,9 @@ from harness.common.errors import EmptyAnswerError, EngineError
 from harness.config.plan import Plan
 from harness.engines import prometheus
 from harness.engines.protocol import Engine
-from harness.loadgen import driver, queueing, trace
+from harness.loadgen import driver, queueing
 from harness.loadgen.probes import measured
-from harness.loadgen.requests import write_requests
+from harness.loadgen.requests import take_times, write_requests
 from harness.loadgen.steady import steady_part
 from harness.loadgen.sut import SUT, make_sut
 from harness.loadgen.test_run import MACHINE, SERVER, TestRun, with_times
@@ -228,7 +228,7 @@ def keep_requests(tested: SUT, folder: Path, measured: bool) -> None:
         for request in requests:
             request.issued_s, request.clock = (request.issued_s or 0.0) - begin, "client"
     else:
-        trace.take_times(requests, folder)
+        take_times(requests, folder)
     write_requests(folder, requests)
 
 

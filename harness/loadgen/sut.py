@@ -125,9 +125,9 @@ class SUT:
             request.issued_s = begin if request.issued_s is None else request.issued_s
         try:
             if not self.streams:
-                tokens.extend(await self.engine.generate(*self.asked(request), exchange))
+                tokens.extend(await self.engine.generate(*self.prompt_of(request), exchange))
             else:
-                async for new in self.engine.stream(*self.asked(request), exchange):
+                async for new in self.engine.stream(*self.prompt_of(request), exchange):
                     if not tokens and new:
                         self.hear_first(query, new, begin)
                     tokens.extend(new)
@@ -145,7 +145,7 @@ class SUT:
         self.counters.started += 1
         self.counters.first_token_s += now - begin
 
-    def asked(self, request: Request) -> tuple[list[int], int | None]:
+    def prompt_of(self, request: Request) -> tuple[list[int], int | None]:
         """What the engine is asked: the prompt, and the most tokens of its answer."""
         library, index = self.library, request.sample
         prompt = library.prompts[index]
@@ -220,12 +220,13 @@ def make_sut(engine: Engine, library: Library, plan: Plan, timed: bool, expected
 
 def at_once(plan: Plan, library: Library, timed: bool) -> Sender[Query]:
     """Offline: all together, or in batches; the longest first within each pass of the data, if that was asked for."""
+    return Batches(plan.config.batch_size, longest_first(library) if plan.config.sort_by_length else None)
+
+
+def longest_first(library: Library) -> Callable[[Query], tuple[int, int]]:
+    """The order of queries by length of the prompt within each pass of the samples."""
     size, prompts = len(library.prompts), library.prompts
-
-    def longest_first(query: Query) -> tuple[int, int]:
-        return query.request.order // size, -len(prompts[query.request.sample])
-
-    return Batches(plan.config.batch_size, longest_first if plan.config.sort_by_length else None)
+    return lambda query: (query.request.order // size, -len(prompts[query.request.sample]))
 
 
 def in_flight(plan: Plan, library: Library, timed: bool) -> Sender[Query]:

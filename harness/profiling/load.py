@@ -4,7 +4,7 @@ No test of LoadGen's: its speed is never measured, since the profiler slows the 
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from itertools import cycle
 from typing import Any
 
@@ -15,7 +15,7 @@ from harness.config.plan import Plan
 from harness.engines.protocol import Engine
 from harness.loadgen import log as loadgen_log
 from harness.loadgen.log import TestResult
-from harness.loadgen.patterns import Batches, InFlight, RandomArrivals, Sender, batches
+from harness.loadgen.patterns import Batches, InFlight, RandomArrivals, Sender
 from harness.loadgen.session import LoadGenSession
 from harness.profiling import traces
 from harness.profiling.traces import Profile
@@ -85,10 +85,7 @@ def load(plan: Plan, session: LoadGenSession) -> Load:
     if plan.config.sort_by_length:
         requests = sorted(requests, key=lambda request: len(request[0]), reverse=True)
 
-    async def answer(query: Sequence[Prompt]) -> None:
-        await asyncio.gather(*map(ask, query))
-
-    async def ask(request: Prompt) -> None:
+    async def answer(request: Prompt) -> None:
         if plan.config.scenario_rules.streaming:
             async for _ in engine.stream(*request):
                 pass
@@ -96,24 +93,24 @@ def load(plan: Plan, session: LoadGenSession) -> Load:
             await engine.generate(*request)
 
     sender = SENDERS[plan.config.scenario_rules.load_pattern](plan, engine)
-    return sender.send(batches(cycle(requests), plan.samples_per_query), answer)
+    return sender.send(cycle(requests), answer)
 
 
-def at_a_rate(plan: Plan, engine: Engine) -> Sender[Sequence[Prompt]]:
+def at_a_rate(plan: Plan, engine: Engine) -> Sender[Prompt]:
     """Random arrivals at the rate of the measured test."""
     return RandomArrivals(plan.target_qps or 1.0, plan.seeds.schedule)
 
 
-def always_busy(plan: Plan, engine: Engine) -> Sender[Sequence[Prompt]]:
+def always_busy(plan: Plan, engine: Engine) -> Sender[Prompt]:
     """Offline: the engine always has as many requests as it takes, and others that wait; or one batch at a time."""
     size = plan.config.batch_size
     return Batches(size) if size else InFlight(QUEUE_FACTOR * engine.concurrency)
 
 
-SENDERS: dict[str, Callable[[Plan, Engine], Sender[Sequence[Prompt]]]] = {
+SENDERS: dict[str, Callable[[Plan, Engine], Sender[Prompt]]] = {
     "burst": always_busy,
     "poisson": at_a_rate,
     "schedule": at_a_rate,
-    "sequential": lambda plan, engine: Batches(1),
+    "sequential": lambda plan, engine: Batches(plan.samples_per_query),
     "closed loop": lambda plan, engine: InFlight(plan.concurrency or engine.concurrency),
 }
