@@ -15,16 +15,13 @@ from harness.common.errors import EmptyAnswerError, EngineError
 from harness.config.plan import Plan
 from harness.engines import prometheus
 from harness.engines.protocol import Engine
-from harness.loadgen import driver, queueing
-from harness.loadgen.probes import measured
+from harness.loadgen import driver
 from harness.loadgen.requests import take_times, write_requests
-from harness.loadgen.steady import steady_part
 from harness.loadgen.sut import SUT, make_sut
-from harness.loadgen.test_run import MACHINE, SERVER, TestRun, with_times
+from harness.loadgen.test_run import MACHINE, SERVER
 from harness.monitoring import background_load, recorder
 from harness.monitoring.watchdog import Watchdog
 from harness.runs import folder as results
-from harness.runs.probe import Probe
 from harness.runs.records import MachineUse
 from harness.terminal.progress import Display, Kind
 from harness.workloads.cnn_dailymail import Library
@@ -71,51 +68,6 @@ class LoadGenSession:
         if mode == "performance" and plan.length:
             self.display.say(f"         {plan.length}")
         return self.drive(mode, plan, folder)
-
-    def attempt(self, plan: Plan) -> tuple[Tested, TestRun, Probe]:
-        """The performance test of the run, and what it came to."""
-        tested = self.test("performance", plan)
-        run = TestRun.read(tested.folder, plan)
-        return tested, run, self.point(run, plan)
-
-    def set_aside(self, attempt: Probe, number: int) -> Probe:
-        """Moves the logs of a performance test that another one follows."""
-        folder = self.folder.sub("Attempts") / str(number)
-        (self.folder.path / attempt.folder).rename(folder)
-        return replace(attempt, folder=str(folder.relative_to(self.folder.path)))
-
-    def probe(self, short: Plan) -> Probe:
-        """A short performance test: `short` is the run's plan with a load of its own, and less of everything else."""
-        load = described(short)
-        folder = probe_folder(self.folder.sub("Probes"), load.partition(" ")[0])
-        self.display.stage(f"probe at {load}, {short.length}", "load")
-        self.drive("performance", short, folder)
-        found = self.point(TestRun.read(folder, short), short)
-        self.display.done(f"{load}: {'VALID' if found.valid else 'INVALID'}{found.why and f' ({found.why})'}")
-        return found
-
-    def point(self, run: TestRun, plan: Plan) -> Probe:
-        """A test as a point of a curve; at fixed concurrency without its ramps, where it is long enough."""
-        result, trend, rules = run.result, None, plan.config.scenario_rules
-        if rules.capped and plan.concurrency and (part := steady_part(run.requests, plan.concurrency)):
-            trend = part.trend
-            if part.requests:
-                result = replace(with_times(result, part.requests), tokens_per_sec=part.tokens_per_sec)
-        ends = [(each.issued_s or 0.0, each.done_s) for each in run.requests if each.done_s is not None]
-        queue = queueing.observed([at for at, _ in ends], [end for _, end in ends]) if rules.fixed_rate else None
-        tokens, joules, delay = (
-            sum(each.output_tokens for each in run.requests),
-            run.machine.gpu_joules,
-            run.client_delay,
-        )
-        return replace(
-            measured(result, plan, queue, str(run.folder.relative_to(self.folder.path))),
-            busy="; ".join(run.machine.background_load),
-            buffered=bool(run.server and run.server.buffered),
-            joules_per_token=joules / tokens if joules and tokens else None,
-            trend=trend,
-            client_delay_p99=delay.p99 if delay else None,
-        )
 
     def drive(self, mode: results.Test, plan: Plan, folder: Path) -> Tested:
         """One LoadGen test on the engine, watched; what is known of each request stays in its folder."""
@@ -230,20 +182,3 @@ def keep_requests(tested: SUT, folder: Path, measured: bool) -> None:
     else:
         take_times(requests, folder)
     write_requests(folder, requests)
-
-
-def described(plan: Plan) -> str:
-    """The load of a test: its number, and of what."""
-    if plan.config.scenario_rules.multi_sample_queries:
-        return f"{plan.samples_per_query} samples per query"
-    if plan.config.scenario_rules.capped:
-        return f"{plan.concurrency} in flight"
-    return f"{plan.target_qps:.4g} queries/s"
-
-
-def probe_folder(probes: Path, load: str) -> Path:
-    """A new folder for the logs of a probe, named by its load; by a number, too, where the same was probed before."""
-    names = (load if n == 1 else f"{load}-{n}" for n in itertools.count(1))
-    folder = next(probes / name for name in names if not (probes / name).exists())
-    folder.mkdir()
-    return folder

@@ -1,7 +1,6 @@
 """Fixed concurrency: N requests in flight, measured by ourselves and held against LoadGen's own numbers."""
 
 import json
-import random
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +11,11 @@ from hypothesis import strategies as st
 from harness.common.errors import UsageError
 from harness.config.plan import resolve
 from harness.config.run import RunConfig
-from harness.loadgen import levels
 from harness.loadgen import log as loadgen_log
 from harness.loadgen.requests import COLUMNS, Request, read_requests, write_requests
 from harness.loadgen.steady import steady_part
 from harness.results import advice
 from harness.results.performance import Performance, Steady
-from harness.runs.probe import Probe
 from tests import made
 from tests.conftest import run
 
@@ -50,43 +47,6 @@ def test_it_is_a_scenario_of_its_own() -> None:
 def test_what_does_not_go_with_it(flags: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         config(**flags)
-
-
-def test_levels_of_auto_end_with_what_the_engine_computes_at_once() -> None:
-    assert levels.chosen((), 256) == [1, 4, 16, 64, 256]
-    assert levels.chosen((), 100) == [1, 4, 16, 64, 100]
-    assert levels.chosen((), 1) == [1]
-    assert levels.chosen((3, 5), 100) == [3, 5]
-
-
-def searched(truth: int, wrong: float, seed: int, most: int = 4096) -> tuple[int | None, int]:
-    """What the search finds where `truth` is the highest level that holds and probes are wrong with some chance; and
-    how many it took."""
-    chance, count = random.Random(seed), 0
-
-    def probe(level: int) -> Probe:
-        nonlocal count
-        count += 1
-        held = (level <= truth) != (chance.random() < wrong)
-        return Probe(None, True, 1.0, 1.0, concurrency=level, why="" if held else "TTFT p99 over its limit")
-
-    return levels.highest(probe, 64, most), count
-
-
-@given(truth=st.integers(1, 4096), seed=st.integers(0, 999))
-def test_the_search_finds_the_highest_level(truth: int, seed: int) -> None:
-    found, probes = searched(truth, 0.0, seed)
-    assert found is not None and truth / levels.FINAL_RATIO - 1 <= found <= truth
-    assert probes <= 3 * levels.MOST_PROBES
-
-
-def test_a_single_request_that_is_too_slow_ends_the_search() -> None:
-    assert searched(0, 0.0, 0)[0] is None
-
-
-def test_one_wrong_probe_does_not_fool_the_search() -> None:
-    found = [searched(300, 0.1, seed)[0] or 0 for seed in range(200)]
-    assert sum(300 / 1.2 <= level <= 300 for level in found) >= 165
 
 
 def requests(count: int, at_once: int, seconds: float = 1.0) -> list[Request]:
