@@ -7,9 +7,10 @@ from pathlib import Path
 from harness.common.schema import gpu_names
 from harness.common.system import GPU, cores
 from harness.config import checkpoint
+from harness.config.patterns import Need
 from harness.config.plan import Plan, minutes
 from harness.rates.rules import RULES, Goal
-from harness.rates.target_rate import Need, needed
+from harness.rates.target_rate import needed
 from harness.rates.trial import TRIAL_S
 from harness.workloads.cnn_dailymail import Library
 

@@ -153,7 +153,7 @@ def measure_performance(run: BenchmarkRun, session: LoadGenSession) -> Tested:
         attempts.append(probing.set_aside(session, attempt, len(attempts) + 1))
         run.display.done(better.notes[-1])
         run.adopt(better)
-    if run.config.scenario_rules.capped:  # a point of the curve as the others
+    if run.plan.concurrency:  # a point of the curve as the others
         run.facts.probes.append(attempt)
     result = test.result
     speed = f"{result.tokens_per_sec:,.0f} output tokens/s" if result.tokens_per_sec else "no tokens"

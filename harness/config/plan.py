@@ -1,6 +1,5 @@
 """A run with every setting resolved: each `auto` that needs no engine here, the rates in loadgen/target_rate.py."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
@@ -14,12 +13,12 @@ from harness.config.engine import EngineConfig, affecting
 from harness.config.engine_state import EngineState
 from harness.config.flags import MAXIMA
 from harness.config.parallelism import parallelism
+from harness.config.patterns import SURE_QUERIES, Load
 from harness.config.run import RunConfig
 from harness.config.workload import OFFICIAL, RequestSet
 
 RESOLVED_FLAGS = ("max_model_len", "tensor_parallel_size", "data_parallel_size")  # flags whose `auto` a plan resolves
 CACHE_UNSEEN = "the server's caching cannot be seen from here"
-WAVES = 8  # of requests, at least, in a test at fixed concurrency: the first and the last are its ramps
 
 
 @dataclass(frozen=True)
@@ -114,73 +113,49 @@ class Plan:
         return replay.requests if replay else len(self.schedule)
 
     @property
-    def min_queries(self) -> int:
-        """The fewest queries of a performance test: each sample once, and enough for LoadGen to judge a percentile.
+    def load(self) -> Load:
+        """What a test of it is to send."""
+        return Load(
+            samples=self.samples,
+            official_samples=mlperf.OFFICIAL[self.config.category].samples,
+            min_duration_s=self.min_duration_s,
+            rate=self.target_qps,
+            expected_latency_ms=self.expected_latency_ms,
+            samples_per_query=self.samples_per_query,
+            concurrency=self.concurrency,
+            scheduled=self.scheduled,
+            own_requests=self.request_set is not None,
+            own_duration=self.config.min_duration != "auto",
+            whole_rounds=bool(self.request_set and self.request_set.whole_rounds),
+        )
 
-        A minimum duration of the user's own is kept to, whatever comes of it. Where queries hold several samples, it is
-        the percentile alone.
-        """
-        if self.config.scenario_rules.multi_sample_queries:
-            return mlperf.SURE_P90_QUERIES
-        if self.config.scenario_rules.scheduled:
-            return self.scheduled
-        if self.config.scenario_rules.capped:
-            return max(WAVES * (self.concurrency or 1), mlperf.SURE_P90_QUERIES)
-        own = self.config.min_duration != "auto"
-        if self.request_set and own and self.config.scenario_rules.fixed_rate:
-            return 1
-        sure = self.config.scenario_rules.fixed_rate and not own
-        return max(self.samples, mlperf.SURE_QUERIES) if sure else self.samples
+    @property
+    def min_queries(self) -> int:
+        """The fewest queries of a performance test."""
+        return self.config.scenario_rules.pattern.min_queries(self.load)
 
     @property
     def queries(self) -> int | None:
-        """About how many samples LoadGen will issue in all, most often in whole permutations; None where it issues all
-        at once, or where its rate is not known yet."""
-        load_pattern = self.config.scenario_rules.load_pattern
-        if self.config.scenario_rules.multi_sample_queries:  # as long as a query takes less than expected
-            lasting = 1000 * self.min_duration_s / (self.expected_latency_ms or math.inf)
-            return self.samples_per_query * max(self.min_queries, math.ceil(lasting))
-        if load_pattern == "sequential":  # up to the next whole permutation, also from the end of one
-            queries = max(self.samples, int(2000 * self.min_duration_s / (self.expected_latency_ms or math.inf)))
-            return (queries // self.samples + 1) * self.samples
-        if load_pattern == "burst" or self.target_qps is None:
-            return None
-        if self.config.scenario_rules.scheduled:
-            return self.scheduled
-        if self.config.scenario_rules.capped:  # with LoadGen's own reserve
-            return max(self.min_queries, math.ceil(1.1 * self.min_duration_s * self.target_qps))
-        wanted = max(self.min_queries, self.min_duration_s * self.target_qps)
-        if self.request_set:
-            return math.ceil(wanted)
-        return math.ceil(wanted / self.samples) * self.samples
+        """About how many samples LoadGen will issue one after the other; None where that is not known."""
+        return self.config.scenario_rules.pattern.queries(self.load)
 
     @property
     def length(self) -> str:
         """How many queries a performance test has and how long it takes at least, in words; empty where the rate is not
         known yet. LoadGen takes whole passes of the samples."""
-        rate, rules = self.target_qps, self.config.scenario_rules
-        if rules.planned_by_rate and rate:
-            least = 1.1 * self.min_duration_s * rate  # LoadGen's own reserve, where it sends all at once
-            queries = self.queries or math.ceil(max(least, self.samples) / self.samples) * self.samples
-            seconds = queries / rate
-        elif not rules.planned_by_rate and self.expected_latency_ms and self.queries:
-            queries = self.queries
-            seconds = queries / self.samples_per_query * self.expected_latency_ms / 1000
-        else:
+        pattern = self.config.scenario_rules.pattern
+        if (length := pattern.length(self.load)) is None:
             return ""
-        return f"{queries:,} {'samples' if rules.load_pattern == 'burst' else 'queries'} in about {minutes(seconds)}"
+        return f"{length[0]:,} {pattern.queries_are} in about {minutes(length[1])}"
 
     @property
     def too_short(self) -> str | None:
         """Why the performance test cannot be VALID at its rate, in words; None where it can."""
-        rated = self.config.scenario_rules.fixed_rate and self.config.scenario_rules.reported
-        if not (rated and self.config.mode != "accuracy" and self.queries and self.target_qps):
-            return None
-        if self.queries >= mlperf.SURE_QUERIES:
+        if self.config.mode == "accuracy" or not self.config.scenario_rules.pattern.is_too_short(self.load):
             return None
         return (
-            f"{self.queries:,} queries cannot be VALID: LoadGen needs {mlperf.SURE_QUERIES}, "
-            f"{mlperf.SURE_QUERIES / self.target_qps:.0f} s at {self.target_qps:.4g} queries/s; "
+            f"{self.queries:,} queries cannot be VALID: LoadGen needs {SURE_QUERIES}, "
+            f"{SURE_QUERIES / (self.target_qps or 1.0):.0f} s at {self.target_qps:.4g} queries/s; "
             "leave --min-duration on auto"
         )
 

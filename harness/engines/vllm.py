@@ -52,7 +52,7 @@ class ChoiceLogprobs:
 def create(plan: Plan, traces: Path) -> "VLLM":
     """The engine of a benchmark run; with --profile, one that leaves its profiler's traces in that folder."""
     args = vllm_args.args_for(plan) | (vllm_args.profiler(traces) if plan.config.profile else {})
-    return VLLM(args, sampling_of(plan), plan.config.scenario_rules.streaming)
+    return VLLM(args, sampling_of(plan), plan.config.scenario_rules.pattern.is_streamed)
 
 
 class VLLM(LoopThread):

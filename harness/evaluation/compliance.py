@@ -44,7 +44,7 @@ def run_compliance(session: "LoadGenSession", plan: Plan, test: Audit, eos: int,
     """
     if test == "test06":
         folder = session.test(test, plan, consistency_audit()).folder
-        outcome, text = judge_test06(folder, eos, plan.config.scenario_rules.reported)
+        outcome, text = judge_test06(folder, eos, plan.config.scenario_rules.pattern.is_streamed)
         name = "verify_accuracy.txt"
     else:
         reference = session.folder.path / FOLDER["performance"]

@@ -76,7 +76,9 @@ class LoadGenSession:
         if plan.engine_state.prefix_caching:  # what one test computed is not to serve the next
             self.engine.wait(self.engine.spawn(self.engine.reset_prefix_cache()), lambda: self.check(folder))
         tested = self.make_sut(self.engine, self.samples(plan), plan, timed, total or 0)
-        watch = partial(self.watch, tested, folder, total, least_seconds(plan, total))
+        watch = partial(
+            self.watch, tested, folder, total, plan.config.scenario_rules.pattern.least_seconds(plan.load, total)
+        )
         self.watchdog.reset()
         with self.measuring(folder, plan, tested):
             loaded = driver.run_test(mode, settings, tested, plan.samples, folder, watch)
@@ -159,14 +161,6 @@ class LoadGenSession:
         else:
             self.watchdog.reset()
         files.check_space(folder)
-
-
-def least_seconds(plan: Plan, total: int | None) -> float:
-    """How long a test takes at least, as far as its settings tell."""
-    rules = plan.config.scenario_rules
-    if rules.capped:
-        return plan.min_duration_s
-    return total / plan.target_qps if total and plan.target_qps and rules.fixed_rate else 0.0
 
 
 def keep_requests(tested: SUT, folder: Path, measured: bool) -> None:

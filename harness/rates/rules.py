@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Self
 
-from harness.config.mlperf import SURE_QUERIES
+from harness.config.patterns import SURE_QUERIES
 from harness.config.plan import Plan
 
 

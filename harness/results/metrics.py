@@ -28,17 +28,17 @@ class Metric:
     shown: tuple[Place, ...]
     streaming: bool = False
     digits: int = 4
-    load_pattern: str = ""  # only where LoadGen sends queries in this way
+    rate_flag: str = ""  # only of scenarios whose load this flag gives
     in_process: bool = False  # only of an engine in this process
     coarse: bool = False  # not more digits than these, also of large numbers
 
     def of(self, summary: Summary) -> float | None:
         """The value, None where the run has none."""
-        if self.streaming and not summary.scenario.streaming:
+        if self.streaming and not summary.scenario.pattern.is_streamed:
             return None
         if self.in_process and summary.meta.endpoints:
             return None
-        if self.load_pattern and not summary.scenario.sends(self.load_pattern):
+        if self.rate_flag and self.rate_flag != summary.scenario.pattern.rate_flag:
             return None
         value: Any = summary
         for step in self.path.split("."):
@@ -76,12 +76,12 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         *("target_qps", "target, queries/s", TEST + "target_qps", None, (*PLACES, "index")),
         digits=6,
-        load_pattern="poisson",
+        rate_flag="server_target_qps",
     ),
     Metric(
         *("expected_samples_per_sec", "expected samples/s", TEST + "target_qps", None, PLACES),
         digits=6,
-        load_pattern="burst",
+        rate_flag="offline_expected_qps",
     ),
     Metric("concurrency", "requests in flight at most", TEST + "concurrency", None, PLACES),
     Metric(
@@ -99,7 +99,7 @@ METRICS: tuple[Metric, ...] = (
         Metric(
             *(f"client_delay_{point}_ms", f"client delay {point}, ms", f"{TEST}client_delay_ms.{point}", "lower"),
             ("report", "compare", "mlflow"),
-            load_pattern="poisson",
+            rate_flag="server_target_qps",
         )
         for point in ("p50", "p99")
     ),
