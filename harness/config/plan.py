@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any
 
 from harness.common.errors import UsageError
@@ -87,6 +87,14 @@ class Plan:
             "engine_arg": sorted(map(hide_word, self.config.engine_arg)),
         }
         return flags
+
+    @property
+    def settings(self) -> dict[str, object]:
+        """The same with the flags of the load, and with what the engine made of its own."""
+        flags = {name: getattr(self.config, name) for name in affecting(RunConfig, "answers", "speed")}
+        load = {"min_duration": self.min_duration_s, "concurrency": self.concurrency}
+        made = {name: value for name, value in asdict(self.engine_state).items() if value is not None}
+        return flags | self.setup | load | made
 
     @property
     def work(self) -> dict[str, object]:
