@@ -30,7 +30,7 @@ ANSWERS_CONDITION = re.compile(r"\s*answers\s+changed\s*(?:>\s*(\d+(?:\.\d+)?)\s
 NAMES = {"output_tokens_per_sec": "tokens_per_sec"}  # other names of metrics
 # What a judgement lets differ: versions are often what is tried, a failed gate has its own verdict, and what is over a
 # limit was measured all the same. Latencies do not follow from the configured rate; answers have no speed.
-IGNORED = ("software", GATE_FAILED, OVER_LIMIT)
+IGNORED = ("software", "driver", GATE_FAILED, OVER_LIMIT)
 OF_LATENCIES = (*IGNORED, CONFIGURED)
 OF_ANSWERS = (*IGNORED, "busyness", "validity", "rate")
 SCATTER = 0.02  # of runs with the same settings, about, as seen of an H200 (docs/performance.md)
