@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 
 from harness.config.mlperf import SCENARIO
-from harness.loadgen import queueing, search
-from harness.loadgen import target_rate as rates
-from harness.loadgen.search import Goal
+from harness.rates import queueing, search
+from harness.rates import target_rate as rates
+from harness.rates.rules import Goal
+from harness.rates.search import Candidate, Evidence
 from harness.runs.probe import Probe
 
 Times = Any  # an array of seconds
@@ -169,6 +170,9 @@ class Bench:
         self.spent_s += float(last.max())
         return first, last
 
+    def probe(self, chosen: Candidate) -> Probe:
+        return self.test(chosen.rate, chosen.seconds)
+
     def test(self, qps: float, seconds: float) -> Probe:
         """One test, with the verdict that LoadGen would give it. Every test has the same sequence of arrivals."""
         count = math.ceil(max(qps * seconds, SURE))
@@ -178,7 +182,7 @@ class Bench:
         late = max((waits > self.goal.ttft_ms).sum(), (each > self.goal.tpot_ms).sum())
         ttft, tpot = (float(np.quantile(values, 0.99, method="higher")) for values in (waits, each))
         kept = ttft <= self.goal.ttft_ms and tpot <= self.goal.tpot_ms
-        valid = kept and late <= queueing.passing(count)
+        valid = kept and late <= queueing.allowed_late(count)
         probe = Probe(
             qps,
             valid=bool(valid),
@@ -191,7 +195,7 @@ class Bench:
             sent=(count - 1) / float(arrivals[-1] - arrivals[0]),
             seconds=float(arrivals[-1]),
             more=needed(count, int(late)) if kept and not valid else None,
-            queue=queueing.observed(arrivals.tolist(), last.tolist()),
+            queue=queueing.queue_of(arrivals.tolist(), last.tolist()),
         )
         self.probes.append(probe)
         return probe
@@ -200,7 +204,7 @@ class Bench:
 def needed(count: int, late: int) -> int:
     """Queries within the limit that early stopping wants beyond `count`."""
     more = 1
-    while queueing.passing(count + more) < late:
+    while queueing.allowed_late(count + more) < late:
         more += 10
     return more
 
@@ -236,16 +240,16 @@ class Found:
 
 def find_rate(bench: Bench) -> Found:
     """The harness's search, and its full tests."""
-    done = search.search(SHARE * bench.trial(), bench.test, bench.goal)
+    done = search.search(SHARE * bench.trial(), bench.probe, bench.goal)
     minutes = bench.spent_s / 60
-    rate, probes = search.chosen(bench.goal, done), len(done)
+    rate, probes = search.best_rate(Evidence(bench.goal, done)), len(done)
     for attempt in range(1, ATTEMPTS + 1):
         if rate is None:
             break
         done.append(bench.test(rate, FULL_S))
         if done[-1].valid:
             return Found(rate, attempt, probes, minutes)
-        rate = min(rates.LOWER * rate, search.wanted(bench.goal, done))
+        rate = min(rates.LOWER * rate, Evidence(bench.goal, done).candidate.rate)
     return Found(None, ATTEMPTS, probes, minutes)
 
 

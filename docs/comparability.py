@@ -14,7 +14,7 @@ from harness.config import comparability
 from harness.config.comparability import FLAWS, Comparable
 from harness.config.engine import affecting
 from harness.config.run import RunConfig
-from harness.loadgen import target_rate
+from harness.rates import target_rate
 from harness.reporting import compare_page, regression
 from harness.submission import entries, one_system
 from harness.sweep import loop, rows

@@ -11,8 +11,10 @@ from typing import Any
 
 from benchmarks import h200_settings
 from harness.common import files
+from harness.monitoring.recorder import FILE, Recording
 from harness.reporting import answer, load_curves, style, timelines
 from harness.results.summary import Summary
+from harness.runs.folder import FOLDER, Test
 
 HERE = Path(__file__).parent
 RUNS, IMAGES = HERE / "runs", HERE / "img"
@@ -20,12 +22,12 @@ Draw = Callable[[Path, Summary], Any]
 
 
 def generation(folder: Path, summary: Summary) -> Any:
-    return timelines.generation(folder / "Performance" / "machine.csv")
+    return timelines.generation(Recording.read(folder / "Performance" / FILE))
 
 
 def machine(folder: Path, summary: Summary) -> Any:
     test = summary.run.performance
-    return timelines.machine(folder / "Performance" / "machine.csv", test.ran_out if test else [])
+    return timelines.machine(Recording.read(folder / "Performance" / FILE), test.ran_out if test else [])
 
 
 def curves(folder: Path, summary: Summary) -> Any:
@@ -33,7 +35,9 @@ def curves(folder: Path, summary: Summary) -> Any:
 
 
 def stages(folder: Path, summary: Summary) -> Any:
-    return timelines.stages(folder, summary.meta.stages)
+    tests: tuple[Test, ...] = ("accuracy", "performance")
+    recordings = {test: Recording.read(folder / FOLDER[test] / FILE) for test in tests}
+    return timelines.stages(recordings, summary.meta.stages)
 
 
 PICTURES: dict[str, tuple[str, Draw]] = {  # name of the picture: the run that it is of, and how it is drawn

@@ -29,6 +29,7 @@ FLOORS = (
     ("monitoring",),
     ("workloads",),
     ("loadgen",),
+    ("rates",),
     ("quantization",),
     ("profiling",),
     ("results",),

@@ -8,9 +8,9 @@ from harness.common.schema import gpu_names
 from harness.common.system import GPU, cores
 from harness.config import checkpoint
 from harness.config.plan import Plan, minutes
-from harness.loadgen import search
-from harness.loadgen.probes import goal
-from harness.loadgen.target_rate import TRIAL_S, Need, needed
+from harness.rates.rules import RULES, Goal
+from harness.rates.target_rate import Need, needed
+from harness.rates.trial import TRIAL_S
 from harness.workloads.cnn_dailymail import Library
 
 TYPICAL_PROBES = 4  # of a search for the highest rate: benchmarks.search
@@ -55,12 +55,12 @@ def tests(plan: Plan) -> list[str]:
 def curve(plan: Plan) -> str:
     given = plan.config.server_target_qps
     rates = sorted(set(given)) if isinstance(given, tuple) else []
-    seconds = sum(goal(plan).short(rate) for rate in rates)
+    seconds = sum(Goal.of(plan).probe_s(rate) for rate in rates)
     return f"{len(rates)} rates, about {minutes(seconds)} in all"
 
 
 def searched(plan: Plan) -> str:
-    return f"a search for the highest rate, {TYPICAL_PROBES} probes or so of at least {minutes(search.PROBE_S)} each"
+    return f"a search for the highest rate, {TYPICAL_PROBES} probes or so of at least {minutes(RULES.probe_s)} each"
 
 
 def levels(plan: Plan) -> str:
@@ -76,11 +76,11 @@ def trial(plan: Plan) -> str:
 
 
 def batches(plan: Plan) -> str:
-    return f"{len(plan.config.batches)} batches, {minutes(search.PROBE_S)} or so each"
+    return f"{len(plan.config.batches)} batches, {minutes(RULES.probe_s)} or so each"
 
 
 def most(plan: Plan) -> str:
-    return f"a search for the highest concurrency, probes of {minutes(search.PROBE_S)}"
+    return f"a search for the highest concurrency, probes of {minutes(RULES.probe_s)}"
 
 
 def nothing(plan: Plan) -> str:

@@ -7,10 +7,10 @@ from harness.common import system
 from harness.common.errors import NotAcceptedError
 from harness.config.flags import MAXIMA
 from harness.config.plan import Plan
-from harness.loadgen import levels, search, target_rate
-from harness.loadgen.failures import Sparing
-from harness.loadgen.probes import goal
 from harness.loadgen.session import LoadGenSession
+from harness.rates import levels, probing, search, target_rate, trial
+from harness.rates.rules import Goal
+from harness.rates.search import Candidate, Evidence
 from harness.runs import folder as results
 from harness.runs.probe import Probe
 
@@ -31,17 +31,17 @@ def known_offline(plan: Plan) -> target_rate.OfflineRun | None:
     return target_rate.known_offline(plan, names, results.history(plan.config.results_dir))
 
 
-def calibrate(plan: Plan, session: LoadGenSession) -> target_rate.Trial:
+def calibrate(plan: Plan, session: LoadGenSession) -> trial.Trial:
     """A short trial on the loaded engine."""
     session.display.stage("calibrating", "load")
-    requests = target_rate.trial_samples(plan, session.samples(plan).requests, session.engine.concurrency)
-    engine = Sparing.of(session.engine, plan.config.max_failed, len(requests))
-    return session.measure(target_rate.trial(engine, requests, target_rate.trial_batch(plan)))
+    requests = trial.trial_samples(plan, session.samples(plan).requests, session.engine.concurrency)
+    engine = trial.Sparing.of(session.engine, plan.config.max_failed, len(requests))
+    return session.measure(trial.run_trial(engine, requests, trial.trial_batch(plan)))
 
 
-def probed(run: BenchmarkRun, session: LoadGenSession, short: Plan) -> Probe:
+def run_probe(run: BenchmarkRun, session: LoadGenSession, short: Plan, reason: str = "") -> Probe:
     """A short test, kept in config.json at once."""
-    run.facts.probes.append(session.probe(short))
+    run.facts.probes.append(probing.run_probe(session, short, reason))
     run.save()
     return run.facts.probes[-1]
 
@@ -61,19 +61,19 @@ def by_search(run: BenchmarkRun, session: LoadGenSession) -> Plan:
     """The plan with the highest rate that a full test should keep."""
     plan = run.plan
 
-    def probe(qps: float, seconds: float) -> Probe:
-        return probed(run, session, target_rate.at_rate(plan, qps, seconds))
+    def probe(chosen: Candidate) -> Probe:
+        return run_probe(run, session, target_rate.at_rate(plan, chosen.rate, chosen.seconds), chosen.reason)
 
-    return target_rate.from_search(plan, search.search(start_rate(plan, session), probe, goal(plan)))
+    return target_rate.from_search(plan, search.search(start_rate(plan, session), probe, Goal.of(plan)))
 
 
 def try_rates(run: BenchmarkRun, session: LoadGenSession) -> Plan:
     """The plan with the best of the rates that were given, each a short test."""
     plan, given = run.plan, run.config.server_target_qps
     for qps in sorted(set(given)) if isinstance(given, tuple) else ():
-        probed(run, session, target_rate.at_rate(plan, qps))
-    if more := search.beyond(goal(plan), run.facts.probes):
-        probed(run, session, target_rate.at_rate(plan, more))
+        run_probe(run, session, target_rate.at_rate(plan, qps))
+    if more := search.rate_beyond(Evidence(Goal.of(plan), run.facts.probes)):
+        run_probe(run, session, target_rate.at_rate(plan, more))
     return target_rate.from_curve(plan, run.facts.probes)
 
 
@@ -82,16 +82,16 @@ def try_batches(run: BenchmarkRun, session: LoadGenSession) -> Plan:
     for size in sorted(set(run.config.batches)):
         short = target_rate.in_batches(run.plan, size)
         found = target_rate.from_trial(short, calibrate(short, session))
-        probed(run, session, found)
+        run_probe(run, session, found)
     return run.plan.noted(found.notes[-1], expected_latency_ms=found.expected_latency_ms)
 
 
 def try_levels(run: BenchmarkRun, session: LoadGenSession) -> Plan:
     """The plan at the highest level of concurrency; the others are tests of their own before it, as long as it."""
     plan = run.plan
-    *before, last = levels.chosen(run.config.levels, session.engine.concurrency)
+    *before, last = levels.levels_of(run.config.levels, session.engine.concurrency)
     for level in before:
-        probed(run, session, at_level(plan, session, level))
+        run_probe(run, session, at_level(plan, session, level))
     return at_level(plan, session, last)
 
 
@@ -100,7 +100,7 @@ def most_in_flight(run: BenchmarkRun, session: LoadGenSession) -> Plan:
     plan, first = run.plan, session.engine.concurrency // 4
 
     def probe(level: int) -> Probe:
-        return probed(run, session, levels.short(at_level(plan, session, level)))
+        return run_probe(run, session, levels.probe_plan(at_level(plan, session, level)))
 
     found = levels.highest(probe, max(1, first), MAXIMA["concurrency"])
     if found is None:
@@ -111,8 +111,10 @@ def most_in_flight(run: BenchmarkRun, session: LoadGenSession) -> Plan:
 def at_level(plan: Plan, session: LoadGenSession, level: int) -> Plan:
     """The plan of a test with so many requests in flight, after a short trial."""
     session.display.stage("calibrating", "load")
-    engine = Sparing.of(session.engine, plan.config.max_failed, levels.trial_requests(level))
-    return levels.at_level(plan, level, session.measure(levels.trial(engine, session.samples(plan).requests, level)))
+    engine = trial.Sparing.of(session.engine, plan.config.max_failed, trial.trial_requests(level))
+    return levels.at_level(
+        plan, level, session.measure(trial.run_concurrent_trial(engine, session.samples(plan).requests, level))
+    )
 
 
 def start_rate(plan: Plan, session: LoadGenSession) -> float:

@@ -17,7 +17,6 @@ from harness.config.plan import Plan, resolve
 from harness.config.run import RunConfig
 from harness.engines import shared_memory, vllm_args
 from harness.evaluation import accuracy, compliance
-from harness.loadgen import target_rate
 from harness.loadgen.session import LoadGenSession, Tested
 from harness.monitoring import background_load
 from harness.monitoring.engine_start import start
@@ -25,6 +24,7 @@ from harness.monitoring.watchdog import Watchdog
 from harness.profiling import load as profiling
 from harness.profiling import traces
 from harness.quantization import checkpoints
+from harness.rates import probing, target_rate
 from harness.reporting import report as rendering
 from harness.results.summary import Summary
 from harness.results.verdicts import Accuracy
@@ -146,15 +146,16 @@ def measure_performance(run: BenchmarkRun, session: LoadGenSession) -> Tested:
     """Runs the performance test, again with a corrected rate if the first was wrong."""
     attempts = run.facts.attempts
     for left in reversed(range(target_rate.max_attempts(run.config))):
-        tested, result, attempt = session.attempt(run.plan)
-        better = target_rate.corrected(run.plan, result, [*run.facts.probes, *attempts, attempt]) if left else None
+        tested, test, attempt = probing.run_attempt(session, run.plan)
+        better = target_rate.corrected(run.plan, test.result, [*run.facts.probes, *attempts, attempt]) if left else None
         if better is None:
             break
-        attempts.append(session.set_aside(attempt, len(attempts) + 1))
+        attempts.append(probing.set_aside(session, attempt, len(attempts) + 1))
         run.display.done(better.notes[-1])
         run.adopt(better)
     if run.config.scenario_rules.capped:  # a point of the curve as the others
         run.facts.probes.append(attempt)
+    result = test.result
     speed = f"{result.tokens_per_sec:,.0f} output tokens/s" if result.tokens_per_sec else "no tokens"
     run.display.done(f"performance: {'VALID' if result.valid else 'INVALID'}, {speed}")
     return tested

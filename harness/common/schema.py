@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator
 
-SCHEMA = 4  # the format of all these files; 1 had no number
+SCHEMA = 5  # the format of all these files; 1 had no number
 
 
 def absent(value: object) -> bool:

@@ -4,7 +4,6 @@ import contextlib
 import os
 import re
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 from urllib.parse import urlsplit
@@ -28,8 +27,8 @@ from harness.engines.completions import (
     forms,
     piece,
 )
-from harness.engines.protocol import ON_DELIVERED, ON_SENT, Sampling
-from harness.runs.delivery import Delivery
+from harness.engines.protocol import Sampling
+from harness.runs.delivery import Delivery, Exchange, Usage
 
 KEY, PROXY = "OPENAI_API_KEY", "ENDPOINT_PROXY"
 TOKEN = re.compile(r"[-!#$%&'*+.^_`|~0-9A-Za-z]+")  # a header's name, by RFC 9110
@@ -75,7 +74,7 @@ def connected(timeout_s: float) -> aiohttp.ClientSession:
         headers={"Accept-Encoding": "identity"} | own | extra_headers(),
         timeout=aiohttp.ClientTimeout(total=timeout_s),
         proxy=proxy,
-        trace_configs=[tell_sent()],
+        trace_configs=[note_sent()],
     )
 
 
@@ -99,17 +98,23 @@ class Client:
         self.session = connected(self.config.request_timeout)
 
     async def answer(
-        self, address: str, prompt: list[int], max_new_tokens: int | None, stream: bool
+        self,
+        address: str,
+        prompt: list[int],
+        max_new_tokens: int | None,
+        stream: bool,
+        exchange: Exchange | None = None,
     ) -> AsyncIterator[Sequence[int]]:
         """The answer's token ids: whole, or streamed: those of the first message that holds any, at once; then the
-        rest, and no ids once in a while where there is more to come.
+        rest, and no ids once in a while where there is more to come. What is known of it goes into `exchange`.
 
         Raises EndpointError where any part of it does not come.
         """
         content = prompt if self.form.ids_in else self.text(prompt)
         sampling = self.sampling.of(max_new_tokens)
         body = self.form.body(content, self.model, sampling, stream)
-        async with self.posted(address, body) as response:
+        exchange = exchange or Exchange(time.perf_counter())
+        async with self.posted(address, body, exchange) as response:
             most = MOST_BYTES + BYTES_PER_TOKEN * sampling.max_new_tokens
             chunks = bounded(response.content.iter_any(), address, most)
             if response.status != 200:
@@ -118,13 +123,13 @@ class Client:
                 whole = piece(b"".join([chunk async for chunk in chunks]), address)
                 tokens = self._tokens([whole], address, sampling.max_new_tokens)
                 self._check(len(tokens), sampling, address)
-                self._deliver(whole.usage, len(tokens))
+                exchange.delivery = self._delivery(whole.usage, len(tokens))
                 yield tokens
                 return
             reader = EventReader(address)
             pieces: list[CompletionChunk] = []
             first: Sequence[int] = ()
-            told: Counter[str] | None = None
+            usage: Usage | None = None
             count = messages = opening = 0
             heard = time.monotonic()
             async for chunk in chunks:
@@ -133,7 +138,7 @@ class Client:
                     pieces.append(event := piece(data, address))
                     held += bool(event.text or event.ids)
                     count += max(1, len(event.ids or ()))
-                    told = event.usage or told  # the last counts all of the answer
+                    usage = event.usage or usage  # the last counts all of the answer
                     if not first and (first := self._encode(pieces, address)):
                         yield first
                         pieces = [CompletionChunk(end=event.end)]
@@ -149,15 +154,14 @@ class Client:
             raise reader.without_end()
         rest = self._tokens(pieces, address, sampling.max_new_tokens - len(first))
         self._check(len(first) + len(rest), sampling, address)
-        self._deliver(told, len(first) + len(rest), opening, messages)
+        exchange.delivery = self._delivery(usage, len(first) + len(rest), opening, messages)
         if rest:
             yield rest
 
-    def _deliver(self, usage: Counter[str] | None, here: int, opening: int = 0, messages: int = 0) -> None:
-        """Says how an answer of `here` tokens by this client's count came; where text came, `usage` counts instead."""
-        usage = usage or Counter()
-        tokens = here if self.form.ids_out else usage["output_tokens"] or here
-        ON_DELIVERED.get()(Delivery(tokens, here, opening, messages, usage))
+    def _delivery(self, usage: Usage | None, here: int, opening: int = 0, messages: int = 0) -> Delivery:
+        """How an answer of `here` tokens by this client's count came; where text came, `usage` counts instead."""
+        counted = usage.output_tokens if usage and not self.form.ids_out else None
+        return Delivery(counted or here, here, opening, messages, usage)
 
     def text(self, prompt: list[int]) -> str:
         """A prompt as text, a chat's special tokens included; the one that begins it the server adds itself."""
@@ -201,12 +205,14 @@ class Client:
         return list(self.tokenizer.encode(text, add_special_tokens=False)) if text else []
 
     @contextlib.asynccontextmanager
-    async def posted(self, address: str, body: bytes) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def posted(
+        self, address: str, body: bytes, exchange: Exchange | None = None
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
         """A completion request's response, whatever its status. Raises EndpointError where the connection fails."""
         try:
             url, kind = below(address, self.form.path), {"Content-Type": "application/json"}
             async with self.session.post(
-                url, data=body, headers=kind, allow_redirects=False, trace_request_ctx=ON_SENT.get()
+                url, data=body, headers=kind, allow_redirects=False, trace_request_ctx=exchange
             ) as response:
                 yield response
         except TimeoutError:
@@ -219,11 +225,12 @@ class Client:
             raise EndpointError(f"{address} broke the connection off: {error_message(error)}") from None
 
 
-def tell_sent() -> aiohttp.TraceConfig:
-    """Tells whoever asks (ON_SENT) when a request is written to a connection."""
+def note_sent() -> aiohttp.TraceConfig:
+    """Notes in a request's exchange when it is written to a connection."""
 
     async def sent(session: aiohttp.ClientSession, context: Any, params: Any) -> None:
-        context.trace_request_ctx(time.perf_counter())
+        if context.trace_request_ctx is not None:
+            context.trace_request_ctx.sent_at = time.perf_counter()
 
     trace = aiohttp.TraceConfig()
     trace.on_request_chunk_sent.append(sent)

@@ -6,6 +6,7 @@ import multiprocessing
 import pickle
 import signal
 import socket
+import time
 import traceback
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
@@ -18,8 +19,8 @@ from harness.config import checkpoint as model
 from harness.config.run import RunConfig
 from harness.engines.client import Client
 from harness.engines.completions import RequestFormat
-from harness.engines.protocol import ON_DELIVERED, ON_SENT, Sampling
-from harness.runs.delivery import Delivery
+from harness.engines.protocol import Sampling
+from harness.runs.delivery import Exchange
 
 PROCESS_ENDED = "a client process ended unexpectedly"
 READY = "ready"
@@ -50,15 +51,12 @@ class WireRequest:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A part of its answer on the way back; with `error`, or `last`, nothing follows. `sent_at`: when the request was
-    sent; `delivery`: how the answer came."""
+    """A part of its answer on the way back; with `exchange`, what is known of it, nothing follows."""
 
     number: int
     tokens: Sequence[int] = ()
-    last: bool = False
     error: Exception | None = None
-    sent_at: float | None = None
-    delivery: Delivery | None = None
+    exchange: Exchange | None = None
 
 
 class Channel:
@@ -126,7 +124,12 @@ class RemoteClient:
                 parts.put_nowait(Reply(number, error=EngineError(PROCESS_ENDED)))
 
     async def answer(
-        self, address: str, prompt: list[int], max_new_tokens: int | None, stream: bool
+        self,
+        address: str,
+        prompt: list[int],
+        max_new_tokens: int | None,
+        stream: bool,
+        exchange: Exchange | None = None,
     ) -> AsyncIterator[Sequence[int]]:
         """As `Client.answer`. Raises EngineError where the process is gone."""
         number = next(self._numbers)
@@ -135,15 +138,12 @@ class RemoteClient:
             if self.failure:
                 raise EngineError(self.failure)
             self._channel.send(WireRequest(number, address, prompt, max_new_tokens, stream))
-            while not (reply := await parts.get()).last:
-                if reply.error:
-                    raise reply.error
-                if reply.sent_at is not None:
-                    ON_SENT.get()(reply.sent_at)
-                elif reply.delivery:
-                    ON_DELIVERED.get()(reply.delivery)
-                else:
-                    yield reply.tokens
+            while not (reply := await parts.get()).exchange and not reply.error:
+                yield reply.tokens
+            if exchange and reply.exchange:
+                exchange.sent_at, exchange.delivery = reply.exchange.sent_at, reply.exchange.delivery
+            if reply.error:
+                raise reply.error
         finally:
             del self._parts[number]
 
@@ -187,16 +187,14 @@ async def answer_all(client: Client, theirs: socket.socket) -> None:
 
 async def answer(client: Client, request: WireRequest, channel: Channel) -> None:
     """Sends the parts of one answer on as they come."""
-    number = request.number
-    ON_SENT.set(lambda at: channel.send(Reply(number, sent_at=at)))
-    ON_DELIVERED.set(lambda delivery: channel.send(Reply(number, delivery=delivery)))
+    number, exchange = request.number, Exchange(time.perf_counter())
     try:
-        parts = client.answer(request.address, request.prompt, request.max_new_tokens, request.stream)
+        parts = client.answer(request.address, request.prompt, request.max_new_tokens, request.stream, exchange)
         async for tokens in parts:
             channel.send(Reply(number, tokens))
-        channel.send(Reply(number, last=True))
+        channel.send(Reply(number, exchange=exchange))
     except BenchmarkError as error:
-        channel.send(Reply(number, error=error))
+        channel.send(Reply(number, error=error, exchange=exchange))
     except Exception as error:
         traceback.print_exception(error)  # to engine.log
         channel.send(Reply(number, error=RuntimeError(f"{type(error).__name__}: {first_line(error)}")))

@@ -3,7 +3,6 @@ themselves."""
 
 import json
 import re
-from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from html import unescape
@@ -14,6 +13,7 @@ from pydantic_core import from_json, to_json
 
 from harness.common.errors import EndpointError, plain
 from harness.common.secrets import hide_text
+from harness.runs.delivery import Usage
 
 NAMES = {"vllm": "vLLM", "sglang": "SGLang", "llamacpp": "llama.cpp"}  # by `owned_by` of their model lists
 VERSIONS = (("/version", "version"), ("/get_server_info", "version"), ("/props", "build_info"))  # path, key
@@ -94,7 +94,7 @@ class CompletionChunk:
     text: str = ""
     ids: Sequence[int] | None = None
     end: str | None = None
-    usage: Counter[str] | None = None
+    usage: Usage | None = None
 
 
 def piece(data: Any, address: str) -> CompletionChunk:
@@ -103,13 +103,13 @@ def piece(data: Any, address: str) -> CompletionChunk:
         message = data if type(data) is dict else from_json(data)
         if error := message.get("error"):
             raise EndpointError(f"{address} failed while answering: {error_message(error)}")
-        told = usage(message.get("usage"))
-        choices = message.get("choices") if told else message["choices"]
+        usage = read_usage(message.get("usage"))
+        choices = message.get("choices") if usage else message["choices"]
         if not choices:  # a message about usage
-            return CompletionChunk(usage=told)
+            return CompletionChunk(usage=usage)
         first = choices[0]
         end = first.get("finish_reason")
-        found = CompletionChunk(spoken(first), first.get("token_ids"), None if end in NO_END else end, told)
+        found = CompletionChunk(spoken(first), first.get("token_ids"), None if end in NO_END else end, usage)
         if not all(type(token) is int and 0 <= token < MOST_ID for token in found.ids or ()):
             raise ValueError
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError):
@@ -131,17 +131,17 @@ def spoken(choice: Any) -> str:
     return "".join(text for text in texts if isinstance(text, str))
 
 
-def usage(told: Any) -> Counter[str] | None:
-    """A server's own counts of one answer, as ServerUse names them; None where it gives none."""
-    if not isinstance(told, dict):
+def read_usage(said: Any) -> Usage | None:
+    """A server's own counts of one answer; None where it gives none."""
+    if not isinstance(said, dict):
         return None
-    details = told.get("prompt_tokens_details")
-    cached = details.get("cached_tokens") if isinstance(details, dict) else None
-    counts = {"prompt_tokens": told.get("prompt_tokens"), "output_tokens": told.get("completion_tokens")}
-    found = {name: count for name, count in counts.items() if type(count) is int and 0 <= count < MOST_ID}
-    if type(cached) is int and 0 <= cached < MOST_ID:
-        found |= {"cached_tokens": cached, "answers_with_cached": 1}
-    return Counter({**found, "answers": 1})
+    details = said.get("prompt_tokens_details")
+    counts = (
+        said.get("prompt_tokens"),
+        said.get("completion_tokens"),
+        details.get("cached_tokens") if isinstance(details, dict) else None,
+    )
+    return Usage(*(count if type(count) is int and 0 <= count < MOST_ID else None for count in counts))
 
 
 async def bounded(chunks: AsyncIterator[bytes], address: str, most: int = MOST_BYTES) -> AsyncIterator[bytes]:

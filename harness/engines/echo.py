@@ -16,6 +16,7 @@ from harness.config.plan import Plan
 from harness.engines import sampling_of
 from harness.engines.loop import LoopThread
 from harness.engines.protocol import Sampling
+from harness.runs.delivery import Exchange
 
 TIMES = ("first_token_s", "token_s")
 
@@ -47,10 +48,14 @@ class Echo(LoopThread):
     def start(self, watch: Callable[[], None] = lambda: None) -> None:
         self.open_loop()
 
-    async def generate(self, prompt: list[int], max_new_tokens: int | None = None) -> Sequence[int]:
+    async def generate(
+        self, prompt: list[int], max_new_tokens: int | None = None, exchange: Exchange | None = None
+    ) -> Sequence[int]:
         return [token async for tokens in self.stream(prompt, max_new_tokens) for token in tokens]
 
-    async def stream(self, prompt: list[int], max_new_tokens: int | None = None) -> AsyncIterator[Sequence[int]]:
+    async def stream(
+        self, prompt: list[int], max_new_tokens: int | None = None, exchange: Exchange | None = None
+    ) -> AsyncIterator[Sequence[int]]:
         count = self.sampling.of(max_new_tokens).max_new_tokens
         answer = (prompt * (count // len(prompt) + 1))[:count]
         await asyncio.sleep(self.first_token_s)

@@ -30,6 +30,7 @@ from harness.engines.completions import NEUTRAL, NO_CACHE, EventReader, RequestF
 from harness.engines.discovery import BUSY, BUSY_S, PAUSE_S, Discovery, Server
 from harness.engines.loop import LoopThread
 from harness.engines.protocol import Sampling
+from harness.runs.delivery import Exchange
 
 METRICS_S = 1.0  # for its metrics, once a second
 SPARE_FILES = 256
@@ -75,8 +76,8 @@ class OpenAI(LoopThread):
         begin = time.monotonic()
         self.wait(self.spawn(self._start()), watch)
         now = self.prometheus_metrics()
-        told = all(server.tells_cache for server in self.servers)
-        self._counted = told or prometheus.cached_percent(now, now) is not None
+        tells = all(server.tells_cache for server in self.servers)
+        self._counted = tells or prometheus.cached_percent(now, now) is not None
         if (processes := self.config.clients) > 1:
             setup = Setup(self.config, self.sampling, self._client.model, self._client.form, len(self.tokenizer))
             self._clients = self._remote = [RemoteClient(setup) for _ in range(processes)]
@@ -164,7 +165,7 @@ class OpenAI(LoopThread):
                 raise reader.without_end()
         except EndpointError as error:
             raise UsageError(f"--endpoint {error}.") from None
-        server.tells_cache &= any(found.usage and "cached_tokens" in found.usage for found in pieces)
+        server.tells_cache &= any(found.usage and found.usage.cached_tokens is not None for found in pieces)
         if sum(len(found.ids or ()) for found in pieces) > PROBE_TOKENS:
             raise UsageError(f"--endpoint {server.address} does not obey max_tokens: its answers are longer.")
         return form.ids_out and all(found.ids is not None for found in pieces if found.text)
@@ -183,20 +184,25 @@ class OpenAI(LoopThread):
                 return status, page, challenge
             await asyncio.sleep(max(PAUSE_S, pause))
 
-    async def generate(self, prompt: list[int], max_new_tokens: int | None = None) -> Sequence[int]:
+    async def generate(
+        self, prompt: list[int], max_new_tokens: int | None = None, exchange: Exchange | None = None
+    ) -> Sequence[int]:
         """The answer's token ids. Raises EndpointError where any part of it does not come."""
-        return [token async for tokens in self._answer(prompt, max_new_tokens, stream=False) for token in tokens]
+        answer = self._answer(prompt, max_new_tokens, exchange, stream=False)
+        return [token async for tokens in answer for token in tokens]
 
-    async def stream(self, prompt: list[int], max_new_tokens: int | None = None) -> AsyncIterator[Sequence[int]]:
+    async def stream(
+        self, prompt: list[int], max_new_tokens: int | None = None, exchange: Exchange | None = None
+    ) -> AsyncIterator[Sequence[int]]:
         """The answer's token ids: those of the first message that holds any, at once; then the rest.
 
         Raises EndpointError where any part of it does not come.
         """
-        async for tokens in self._answer(prompt, max_new_tokens, stream=True):
+        async for tokens in self._answer(prompt, max_new_tokens, exchange, stream=True):
             yield tokens
 
     async def _answer(
-        self, prompt: list[int], max_new_tokens: int | None, stream: bool
+        self, prompt: list[int], max_new_tokens: int | None, exchange: Exchange | None, stream: bool
     ) -> AsyncIterator[Sequence[int]]:
         """What the server with the least load answers, by way of the client with the fewest requests."""
         async with self._slots:
@@ -207,7 +213,7 @@ class OpenAI(LoopThread):
             client.in_flight += 1
             started = False
             try:
-                async for tokens in client.answer(server.address, prompt, max_new_tokens, stream):
+                async for tokens in client.answer(server.address, prompt, max_new_tokens, stream, exchange):
                     self.last_response_at = time.monotonic()
                     server.unstarted -= not started
                     started = True

@@ -3,13 +3,12 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import Future
-from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 from harness.config import mlperf
 from harness.config.engine import EngineState
-from harness.runs.delivery import Delivery
+from harness.runs.delivery import Exchange
 
 Result = TypeVar("Result")
 
@@ -35,17 +34,6 @@ class Sampling:
 GREEDY = Sampling()
 
 
-def unheard(_: object) -> None:
-    """Where nobody asks when a request was sent, or how its answer came."""
-
-
-# Whom an engine that sends requests on tells, in the task that asks, when one is sent: by time.perf_counter, which the
-# processes of a machine share. Of an engine that says nothing, a request is sent when it is asked.
-ON_SENT: ContextVar[Callable[[float], None]] = ContextVar("on_sent", default=unheard)
-# Likewise, of an engine behind HTTP, once an answer is whole.
-ON_DELIVERED: ContextVar[Callable[[Delivery], None]] = ContextVar("on_delivered", default=unheard)
-
-
 class Engine(Protocol):
     """One engine: `start` it, `spawn` coroutines on its loop from any thread, `close` it."""
 
@@ -68,10 +56,15 @@ class Engine(Protocol):
     def wait(self, future: "Future[Result]", watch: Callable[[], None]) -> Result:
         """The future's result, or what the work raised; calls `watch` while it waits, which may raise."""
 
-    async def generate(self, prompt: list[int], max_new_tokens: int | None = None) -> Sequence[int]:
-        """The whole answer's token ids, at most as many as `sampling` or the request says. Raises EngineError."""
+    async def generate(
+        self, prompt: list[int], max_new_tokens: int | None = None, exchange: Exchange | None = None
+    ) -> Sequence[int]:
+        """The whole answer's token ids, at most as many as `sampling` or the request says. An engine that sends the
+        request on notes in `exchange` when it did, and how the answer came. Raises EngineError."""
 
-    def stream(self, prompt: list[int], max_new_tokens: int | None = None) -> AsyncIterator[Sequence[int]]:
+    def stream(
+        self, prompt: list[int], max_new_tokens: int | None = None, exchange: Exchange | None = None
+    ) -> AsyncIterator[Sequence[int]]:
         """The same as they come: the first at once. Raises EngineError."""
 
     async def reset_prefix_cache(self) -> None:

@@ -26,6 +26,7 @@ from harness.engines.loop import LoopThread
 from harness.engines.prometheus import SOURCES
 from harness.engines.protocol import GREEDY, Sampling
 from harness.engines.vllm_refusals import check_quantization, refusal
+from harness.runs.delivery import Exchange
 from harness.runs.ending import by_signal
 
 # Other processes of the engine that may still be ending when it is closed get this long before they are killed.
@@ -155,14 +156,18 @@ class VLLM(LoopThread):
         self._final = partial(params, RequestOutputKind.FINAL_ONLY)
         self._delta = partial(params, RequestOutputKind.DELTA)
 
-    async def generate(self, prompt: list[int], max_new_tokens: int | None = None) -> Sequence[int]:
+    async def generate(
+        self, prompt: list[int], max_new_tokens: int | None = None, exchange: Exchange | None = None
+    ) -> Sequence[int]:
         """The answer's token ids. Raises EngineError when the engine is dead."""
         tokens: Sequence[int] = ()
         async for output in self._outputs(prompt, self._final(max_new_tokens)):
             tokens = output.outputs[0].token_ids
         return tokens
 
-    async def stream(self, prompt: list[int], max_new_tokens: int | None = None) -> AsyncIterator[Sequence[int]]:
+    async def stream(
+        self, prompt: list[int], max_new_tokens: int | None = None, exchange: Exchange | None = None
+    ) -> AsyncIterator[Sequence[int]]:
         """The answer's token ids as they come: the first at once, then the rest. Raises EngineError."""
         async for output in self._outputs(prompt, self._delta(max_new_tokens)):
             yield output.outputs[0].token_ids

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 from pydantic import JsonValue
 
 from harness.common.errors import LoadGenError
-from harness.common.files import read_json, write_json, write_text
+from harness.common.files import write_json, write_text
 from harness.common.reading import read_text
 from harness.config.plan import Plan
 from harness.evaluation.accuracy import LARGEST_LOG, decode_hex
 from harness.loadgen import log as loadgen_log
-from harness.loadgen import request_times
+from harness.loadgen.requests import read_requests
 from harness.results.verdicts import Audit, Compliance
 from harness.runs.folder import FOLDER
 
@@ -136,8 +136,7 @@ def typical_sample(folder: Path, prompts: Sequence[int]) -> int:
 
     `prompts` holds each sample's prompt length, in tokens.
     """
-    order = [sample.index for sample in request_times.samples(folder)]
-    answers: dict[int, int] = dict(zip(order, read_json(folder / "tokens.json"), strict=True))
+    answers = {request.sample: request.output_tokens for request in read_requests(folder)}
     mean_prompt = sum(prompts[index] for index in answers) / len(answers)
     mean_answer = sum(answers.values()) / len(answers)
 

@@ -1,1 +1,1 @@
-"""LoadGen's tests: system under test, settings, logs, target rates. May import workloads and below."""
+"""LoadGen's tests: system under test, settings, logs. May import workloads and below."""

@@ -3,8 +3,10 @@
 import itertools
 import secrets
 import time
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -13,15 +15,14 @@ from harness.common.errors import EmptyAnswerError, EngineError
 from harness.config.plan import Plan
 from harness.engines import prometheus
 from harness.engines.protocol import Engine
-from harness.loadgen import client_delay, driver, failures, queueing, request_times, sut, token_times
-from harness.loadgen.log import TestResult
-from harness.loadgen.probes import measured
+from harness.loadgen import driver
+from harness.loadgen.requests import take_times, write_requests
+from harness.loadgen.sut import SUT, make_sut
+from harness.loadgen.test_run import MACHINE, SERVER
 from harness.monitoring import background_load, recorder
 from harness.monitoring.watchdog import Watchdog
 from harness.runs import folder as results
-from harness.runs import probe
-from harness.runs.delivery import ServerUse
-from harness.runs.probe import Probe
+from harness.runs.records import MachineUse
 from harness.terminal.progress import Display, Kind
 from harness.workloads.cnn_dailymail import Library
 
@@ -32,16 +33,11 @@ END_SHOWS_S = 5.0  # at most, after an engine's processes began to die
 
 @dataclass(frozen=True)
 class Tested:
-    """A LoadGen test that came to its end: the folder of its logs, the samples in the order in which LoadGen loaded
-    them, the tokens of each answer, its queue, if LoadGen set the pace, and what the GPUs took, if they count it."""
+    """A LoadGen test that came to its end: the folder of its logs, and the samples in the order in which LoadGen loaded
+    them."""
 
     folder: Path
     loaded: list[int]
-    new_tokens: list[int]
-    queue: probe.Queue | None
-    joules: float | None
-    busy: str = ""  # what other programs took of the machine
-    buffered: bool = False  # TTFT and TPOT
 
 
 @dataclass
@@ -53,7 +49,7 @@ class LoadGenSession:
     library: Library
     display: Display
     watchdog: Watchdog
-    make_sut: sut.SUTFactory = sut.create
+    make_sut: Callable[[Engine, Library, Plan, bool, int], SUT] = make_sut
     busy_gpus: list[int] = field(default_factory=list)  # by other programs, before the engine started
     settings: driver.LoadGenSettings = field(default_factory=driver.LoadGenSettings, init=False)
     run: str = field(default_factory=lambda: secrets.token_hex(8), init=False)  # as no other is called
@@ -73,109 +69,55 @@ class LoadGenSession:
             self.display.say(f"         {plan.length}")
         return self.drive(mode, plan, folder)
 
-    def attempt(self, plan: Plan) -> tuple[Tested, TestResult, Probe]:
-        """The performance test of the run, and what it came to."""
-        tested = self.test("performance", plan)
-        result = token_times.read(tested.folder, plan.limits, plan.request_set is not None)
-        return tested, result, self.point(tested, plan, result)
-
-    def set_aside(self, attempt: Probe, number: int) -> Probe:
-        """Moves the logs of a performance test that another one follows."""
-        folder = self.folder.sub("Attempts") / str(number)
-        (self.folder.path / attempt.folder).rename(folder)
-        return replace(attempt, folder=str(folder.relative_to(self.folder.path)))
-
-    def probe(self, short: Plan) -> Probe:
-        """A short performance test: `short` is the run's plan with a load of its own, and less of everything else."""
-        load = described(short)
-        folder = probe_folder(self.folder.sub("Probes"), load.partition(" ")[0])
-        self.display.stage(f"probe at {load}, {short.length}", "load")
-        tested = self.drive("performance", short, folder)
-        found = self.point(tested, short, token_times.read(folder, short.limits, short.request_set is not None))
-        self.display.done(f"{load}: {'VALID' if found.valid else 'INVALID'}{found.why and f' ({found.why})'}")
-        return found
-
-    def point(self, tested: Tested, plan: Plan, result: TestResult) -> Probe:
-        """A test as a point of a curve; at fixed concurrency without its ramps, where it is long enough."""
-        where, trend = str(tested.folder.relative_to(self.folder.path)), None
-        joules = tested.joules / tokens if tested.joules and (tokens := sum(tested.new_tokens)) else None
-        if plan.config.scenario_rules.capped and plan.concurrency:
-            result, trend = request_times.without_ramps(result, tested.folder, tested.new_tokens, plan.concurrency)
-        found = measured(result, plan, tested.queue, where)
-        delay = client_delay.client_delays(tested.folder)
-        delayed = delay.p99 if delay else None
-        found = replace(found, busy=tested.busy, buffered=tested.buffered)
-        return replace(found, joules_per_token=joules, trend=trend, client_delay_p99=delayed)
-
     def drive(self, mode: results.Test, plan: Plan, folder: Path) -> Tested:
-        """One LoadGen test on the engine, watched."""
-        settings = self.settings.of(plan, folder)
-        library = self.samples(plan)
-        tested = self.make_sut(self.engine, library.prompts, plan)
-        tested.most_new_tokens = library.new_tokens
-        tested.conversations, tested.salt = library.conversations, library.salt
-        if isinstance(tested, sut.ScheduledSUT) and library.arrivals:
-            tested.schedule, tested.parents = library.arrivals, library.parents
-        tested.timed, tested.max_failed = mode != "accuracy", plan.config.max_failed
+        """One LoadGen test on the engine, watched; what is known of each request stays in its folder."""
+        settings, timed = self.settings.of(plan, folder), mode != "accuracy"
+        total = driver.expected_queries(plan, mode)
         if plan.engine_state.prefix_caching:  # what one test computed is not to serve the next
             self.engine.wait(self.engine.spawn(self.engine.reset_prefix_cache()), lambda: self.check(folder))
-        total = driver.expected_queries(plan, mode)
-        tested.expected = total or 0
-        rated = plan.config.scenario_rules.fixed_rate
-        least_s = total / plan.target_qps if total and plan.target_qps and rated else 0.0
-        least_s = plan.min_duration_s if plan.config.scenario_rules.capped else least_s
+        tested = self.make_sut(self.engine, self.samples(plan), plan, timed, total or 0)
+        watch = partial(self.watch, tested, folder, total, least_seconds(plan, total))
         self.watchdog.reset()
-
-        def watch() -> None:
-            busy = tested.counters.issued > tested.counters.completed
-            silent_s = self.watchdog.silent_s if busy else 0.0
-            note = f"nothing received for {silent_s:.0f} s" if silent_s > SILENT_S else ""
-            self.display.tick(tested.counters, total, note, least_s=least_s)
-            if tested.failure is not None:
-                self.raise_cause(tested.failure)
-            self.check(folder, busy)
-
-        gpus = plan.watched_gpus
-        recorded = recorder.recording(
-            folder / "machine.csv", plan.config.extra_metrics, self.engine.prometheus_metrics, gpus
-        )
-        before, exposed = recorder.joules(gpus), self.engine.prometheus_metrics()
-        taken, here = (self.busy_gpus, bool(system.gpus())) if plan.config.computes else ([], False)
-        with recorded, background_load.watched(taken, here, plan.config.endpoint) as load:
+        with self.measuring(folder, plan, tested):
             loaded = driver.run_test(mode, settings, tested, plan.samples, folder, watch)
+        keep_requests(tested, folder, measured=mode == "performance")
+        return Tested(folder, loaded)
+
+    def watch(self, tested: SUT, folder: Path, total: int | None, least_s: float) -> None:
+        """Shows how far a test is. Raises what failed in it, or why the run cannot go on."""
+        busy = tested.counters.issued > tested.counters.completed
+        silent_s = self.watchdog.silent_s if busy else 0.0
+        note = f"nothing received for {silent_s:.0f} s" if silent_s > SILENT_S else ""
+        self.display.tick(tested.counters, total, note, least_s=least_s)
+        if tested.failure is not None:
+            self.raise_cause(tested.failure)
+        self.check(folder, busy)
+
+    @contextmanager
+    def measuring(self, folder: Path, plan: Plan, tested: SUT) -> Iterator[None]:
+        """Records what a test takes of the machine, and of a server, while the block runs."""
+        config, gpus, engine = plan.config, plan.watched_gpus, self.engine
+        recorded = recorder.recording(folder / recorder.FILE, config.extra_metrics, engine.prometheus_metrics, gpus)
+        before, exposed = recorder.joules(gpus), engine.prometheus_metrics()
+        taken, here = (self.busy_gpus, bool(system.gpus())) if config.computes else ([], False)
+        with recorded, background_load.watched(taken, here, config.endpoint) as load:
+            yield
+        slower = "" if config.endpoint else f": {background_load.SLOWER_WARNING}"
         for warning in load.warnings:
-            self.display.say(
-                warning if plan.config.endpoint else f"{warning}: {background_load.SLOWER_WARNING}", style="yellow"
-            )
+            self.display.say(f"{warning}{slower}", style="yellow")
         after = recorder.joules(gpus)
-        used = None if before is None or after is None else round(after - before, 1)
-        facts = {"others_cpu_cores": load.cpu_cores, "others": load.warnings, "gpu_joules": used}
-        files.write_json(folder / "machine.json", facts)
-        lengths = [len(self.library.prompts[index]) for index in tested.indices]
-        server = None
-        if plan.config.endpoint:
-            cached = prometheus.cached_percent(exposed, self.engine.prometheus_metrics())
-            sent = sum(lengths[place] for place in tested.delivered)
-            server = ServerUse.of(tested.delivered.values(), sent, cached)
-            files.write_json(folder / "server.json", server.model_dump())
-            for said in server.disagreements:
-                self.display.say(said, style="yellow")
-        if tested.failed:
-            failures.write(folder, tested.failed)
-        files.write_json(folder / token_times.TOKENS, tested.new_tokens)
-        files.write_json(folder / "prompt_tokens.json", lengths)
-        files.write_json(folder / request_times.ISSUED, tested.indices)
-        if isinstance(tested, sut.TimedSUT):
-            times = (tested.issued_at, tested.first_token_at, tested.completed_at)
-            rows = list(zip(tested.indices, lengths, tested.new_tokens, *times, strict=True))
-            first = {place: delivery.first_tokens for place, delivery in tested.delivered.items()}
-            request_times.write(folder, rows, tested.due_at, first)
-        if rated:
-            due = tested.due_at if isinstance(tested, sut.TimedSUT) else ()
-            client_delay.write(folder, tested.issued_at, tested.sent_at, due)
-        queue = queueing.observed(tested.issued_at, tested.completed_at) if rated else None
-        buffered = bool(server and server.buffered)
-        return Tested(folder, loaded, tested.new_tokens, queue, used, "; ".join(load.warnings), buffered)
+        use = MachineUse(
+            others_cpu_cores=load.cpu_cores,
+            background_load=load.warnings,
+            gpu_joules=None if before is None or after is None else round(after - before, 1),
+        )
+        files.write_json(folder / MACHINE, use.model_dump())
+        if config.endpoint:
+            cached = prometheus.cached_percent(exposed, engine.prometheus_metrics())
+            server = tested.server_use(cached)
+            files.write_json(folder / SERVER, server.model_dump())
+            for disagreement in server.disagreements:
+                self.display.say(disagreement, style="yellow")
 
     def samples(self, plan: Plan) -> Library:
         """The samples for the next test or trial, salted as for no other; behind an endpoint, whose cache cannot be
@@ -219,18 +161,24 @@ class LoadGenSession:
         files.check_space(folder)
 
 
-def described(plan: Plan) -> str:
-    """The load of a test: its number, and of what."""
-    if plan.config.scenario_rules.multi_sample_queries:
-        return f"{plan.samples_per_query} samples per query"
-    if plan.config.scenario_rules.capped:
-        return f"{plan.concurrency} in flight"
-    return f"{plan.target_qps:.4g} queries/s"
+def least_seconds(plan: Plan, total: int | None) -> float:
+    """How long a test takes at least, as far as its settings tell."""
+    rules = plan.config.scenario_rules
+    if rules.capped:
+        return plan.min_duration_s
+    return total / plan.target_qps if total and plan.target_qps and rules.fixed_rate else 0.0
 
 
-def probe_folder(probes: Path, load: str) -> Path:
-    """A new folder for the logs of a probe, named by its load; by a number, too, where the same was probed before."""
-    names = (load if n == 1 else f"{load}-{n}" for n in itertools.count(1))
-    folder = next(probes / name for name in names if not (probes / name).exists())
-    folder.mkdir()
-    return folder
+def keep_requests(tested: SUT, folder: Path, measured: bool) -> None:
+    """Writes requests.csv of a test that came to its end; times only of one that is `measured`: LoadGen's, where it
+    takes them. Raises LogError where its trace is of other requests, OSError."""
+    requests = tested.requests
+    if not measured:
+        requests = [replace(each, issued_s=None, sent_ms=None, ttft_ms=None, latency_ms=None) for each in requests]
+    elif tested.is_own_clock:
+        begin = min((request.issued_s or 0.0 for request in requests), default=0.0)
+        for request in requests:
+            request.issued_s, request.clock = (request.issued_s or 0.0) - begin, "client"
+    else:
+        take_times(requests, folder)
+    write_requests(folder, requests)

@@ -11,9 +11,9 @@ from harness.loadgen.log import DECODER, LARGEST_LOG, LogError
 TRACE = "mlperf_log_trace.json"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Sample:
-    """One query as LoadGen's trace has it; times in milliseconds since the first entry of the trace."""
+    """One sample as LoadGen's trace has it; times in milliseconds since the first entry of the trace."""
 
     order: int  # of issue
     index: int  # in the sample library
@@ -21,15 +21,6 @@ class Sample:
     ttft_ms: float | None
     latency_ms: float
     delay_ms: float = 0.0  # from its scheduled time until LoadGen issued it
-    failed: bool = False  # its times are those of its failure
-    first_tokens: int = 1  # that came with the first; LoadGen counts one
-
-    def tpot_ms(self, tokens: int | None) -> float | None:
-        """Milliseconds per output token after the first message of an answer of so many; None where none came after
-        it, or its TTFT is not known."""
-        if self.ttft_ms is None or tokens is None or tokens <= self.first_tokens:
-            return None
-        return (self.latency_ms - self.ttft_ms) / (tokens - self.first_tokens)
 
 
 def read_trace(folder: Path) -> list[Sample]:

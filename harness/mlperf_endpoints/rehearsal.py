@@ -6,7 +6,7 @@ from pathlib import Path
 
 from harness.common.errors import UsageError
 from harness.loadgen import log as loadgen_log
-from harness.loadgen import request_times, token_times
+from harness.loadgen.requests import read_requests
 from harness.mlperf_endpoints import official, steady_state
 from harness.mlperf_endpoints.official import BANDS, Point
 from harness.mlperf_endpoints.steady_state import SteadyState
@@ -45,8 +45,8 @@ def measured(run: Path, levels: Sequence[Probe], points: Sequence[Point], data_s
 
 def in_folder(folder: Path, data_set: int, least_s: float) -> Level:
     """A level, from its own logs; its steady state has to last for so long."""
-    log = loadgen_log.read(folder)
-    steady = steady_state.find(request_times.samples(folder), token_times.token_counts(folder), data_set, least_s)
+    log, requests = loadgen_log.read(folder), read_requests(folder)
+    steady = steady_state.find(requests, data_set, least_s)
     return Level(log.duration_s or 0.0, log.samples or 0, steady)
 
 

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from harness.common.statistics import NORMAL
-from harness.loadgen.trace import Sample
+from harness.loadgen.requests import Request, answered
 
 LEAST = 4  # super-passes of a window: MIN_TREND_N of the rules, below which a trend means nothing
 MOST = 64  # super-passes of a test: more tell no more, and a small set would have thousands
@@ -48,15 +48,14 @@ class SuperPass:
     latency: list[float]
 
     @classmethod
-    def of(cls, samples: Sequence[Sample], counts: Sequence[int]) -> "SuperPass":
-        each = zip(samples, counts, strict=True)
-        whole = [(s.ttft_ms, s.latency_ms, n) for s, n in each if s.ttft_ms is not None and not s.failed]
+    def of(cls, requests: Sequence[Request]) -> "SuperPass":
+        whole = answered(requests)
         return cls(
-            (samples[-1].scheduled_ms - samples[0].scheduled_ms) / 1e3,
-            sum(count for *_, count in whole),
-            sorted(first for first, *_ in whole),
-            sorted((last - first) / (count - 1) for first, last, count in whole if count > 1),
-            sorted(last for _, last, _ in whole),
+            (requests[-1].issued_s or 0.0) - (requests[0].issued_s or 0.0),
+            sum(request.output_tokens for request in whole),
+            sorted(request.ttft_ms for request in whole if request.ttft_ms is not None),
+            sorted(request.tpot_ms for request in whole if request.tpot_ms is not None),
+            sorted(request.latency_ms for request in whole if request.latency_ms is not None),
         )
 
     def percentile(self, name: str) -> float | None:
@@ -97,20 +96,20 @@ class SteadyState:
         return f"{self.verdict}, {self.status.replace('_', ' ')}{where}{f'; drifts: {drifts}' if drifts else ''}"
 
 
-def find(samples: Sequence[Sample], counts: Sequence[int], size: int, least: float) -> SteadyState:
+def find(requests: Sequence[Request], size: int, least: float) -> SteadyState:
     """The steady state of a test, from its requests in the order of issue and the output tokens of each.
 
     `size` is that of the data set, `least` the seconds of issue that the window has to span. A super-pass is one pass
     of the set, or several where there would be more than MOST.
     """
-    size *= max(1, math.ceil(len(samples) / (MOST * size)))
-    if len(samples) < size or len(counts) != len(samples):
+    size *= max(1, math.ceil(len(requests) / (MOST * size)))
+    if len(requests) < size:
         return SteadyState(status="partial_dataset", verdict="not found", super_passes=0)
 
     def part(low: int, high: int) -> SuperPass:
-        return SuperPass.of(samples[low * size : high * size], counts[low * size : high * size])
+        return SuperPass.of(requests[low * size : high * size])
 
-    passes = [part(number, number + 1) for number in range(math.ceil(len(samples) / size))]
+    passes = [part(number, number + 1) for number in range(math.ceil(len(requests) / size))]
     start = ramp(passes)
     plateaus = {window: part(*window) for window in segments(passes, start)}
     if not plateaus:

@@ -5,16 +5,20 @@ import csv
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
+from harness.common import files
+from harness.common.errors import UsageError
 from harness.common.system import nvml_gpus, query_or_none
 from harness.engines import prometheus
 
 # The reasons for which a GPU's clock is held down, as bits of NVML's answer (nvmlClocksEventReasons in nvml.h).
 POWER_CAPPED = 0x4 | 0x80  # the power limit in software, a power brake
 TOO_HOT = 0x8 | 0x20 | 0x40  # hardware slowdown, thermal slowdown by software and by hardware
+FILE = "machine.csv"
 SM_CLOCK, MEMORY_CLOCK, GPU_SENSOR = 1, 2, 0
 MEMORY_SENSOR = 82  # NVML_FI_DEV_MEMORY_TEMP, a field
 
@@ -52,6 +56,26 @@ def joules(gpus: int | None) -> float | None:
     with nvml_gpus() as (nvml, handles):
         energies = [query_or_none(nvml.nvmlDeviceGetTotalEnergyConsumption, handle) for handle in handles[:gpus]]
     return sum(energies) / 1000 if energies and None not in energies else None
+
+
+@dataclass(frozen=True)
+class Recording:
+    """machine.csv: its seconds, and the columns of numbers beside them, None where one was not told."""
+
+    seconds: list[float]
+    columns: dict[str, list[float | None]]
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Empty where nothing was recorded. Raises UsageError for a damaged file."""
+        columns = files.read_columns(path) if path.exists() else {}
+        seconds = columns.pop("seconds", [])
+        if None in seconds or (columns and not seconds):
+            raise UsageError(f"{path}: a line without its seconds.")
+        return cls([second for second in seconds if second is not None], columns)
+
+    def __bool__(self) -> bool:
+        return bool(self.columns)
 
 
 @contextlib.contextmanager

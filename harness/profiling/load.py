@@ -4,9 +4,8 @@ No test of LoadGen's: its speed is never measured, since the profiler slows the 
 """
 
 import asyncio
-import random
-from collections.abc import Callable, Coroutine, Sequence
-from itertools import cycle, starmap
+from collections.abc import Callable, Coroutine
+from itertools import cycle
 from typing import Any
 
 from harness.common import files
@@ -16,8 +15,8 @@ from harness.config.plan import Plan
 from harness.engines.protocol import Engine
 from harness.loadgen import log as loadgen_log
 from harness.loadgen.log import TestResult
+from harness.loadgen.patterns import Batches, InFlight, RandomArrivals, Sender
 from harness.loadgen.session import LoadGenSession
-from harness.loadgen.sut import batched
 from harness.profiling import traces
 from harness.profiling.traces import Profile
 from harness.runs import folder as results
@@ -25,9 +24,8 @@ from harness.runs import folder as results
 SECONDS = 10.0  # of load under the profiler; it ends earlier after `engines.profiler.STEPS` steps
 LONGEST_RAMP_S = 30.0  # of load before it
 QUEUE_FACTOR = 2  # requests at the engine for each that it computes, in Offline: some always wait
-Load = Coroutine[Any, Any, None]
-Request = tuple[list[int], int | None]  # as `Library.requests`
-Requests = Sequence[Request]
+Load = Coroutine[Any, Any, object]
+Prompt = tuple[list[int], int | None]  # as `Library.requests`
 
 
 def run_profile(plan: Plan, session: LoadGenSession) -> Profile:
@@ -72,7 +70,7 @@ async def window(engine: Engine, work: Load, ramp: float) -> None:
         await asyncio.wait([loading])
 
 
-async def still(loading: "asyncio.Task[None]", seconds: float) -> None:
+async def still(loading: "asyncio.Task[object]", seconds: float) -> None:
     """Waits, unless the load fails. Raises EngineError."""
     done, _ = await asyncio.wait([loading], timeout=seconds)
     if done:
@@ -83,65 +81,36 @@ async def still(loading: "asyncio.Task[None]", seconds: float) -> None:
 
 def load(plan: Plan, session: LoadGenSession) -> Load:
     """The load of the scenario, without end, on the run's samples over and over."""
-    requests = session.library.requests
+    engine, requests = session.engine, session.library.requests
     if plan.config.sort_by_length:
         requests = sorted(requests, key=lambda request: len(request[0]), reverse=True)
-    return LOADS[plan.config.scenario_rules.load_pattern](plan, session.engine, requests)
 
-
-async def all_at_once(plan: Plan, engine: Engine, requests: Requests) -> None:
-    """Offline: the engine always has as many requests as it takes, and others that wait; or one batch at a time."""
-    if size := plan.config.batch_size:
-        for batch in cycle(batched(requests, size)):
-            await asyncio.gather(*starmap(engine.generate, batch))
-    source = cycle(requests)
-
-    async def one_after_the_other() -> None:
-        for request in source:
+    async def answer(request: Prompt) -> None:
+        if plan.config.scenario_rules.streaming:
+            async for _ in engine.stream(*request):
+                pass
+        else:
             await engine.generate(*request)
 
-    async with asyncio.TaskGroup() as group:
-        for _ in range(QUEUE_FACTOR * engine.concurrency):
-            group.create_task(one_after_the_other())
+    sender = SENDERS[plan.config.scenario_rules.load_pattern](plan, engine)
+    return sender.send(cycle(requests), answer)
 
 
-async def at_a_rate(plan: Plan, engine: Engine, requests: Requests) -> None:
-    """Server, Interactive: random arrivals (a Poisson process) at the rate of the measured test."""
-    chance = random.Random(plan.seeds.schedule)
-    async with asyncio.TaskGroup() as group:
-        for request in cycle(requests):
-            group.create_task(streamed(engine, request))
-            await asyncio.sleep(chance.expovariate(plan.target_qps or 1.0))
+def at_a_rate(plan: Plan, engine: Engine) -> Sender[Prompt]:
+    """Random arrivals at the rate of the measured test."""
+    return RandomArrivals(plan.target_qps or 1.0, plan.seeds.schedule)
 
 
-async def one_by_one(plan: Plan, engine: Engine, requests: Requests) -> None:
-    """SingleStream, MultiStream: each query, of one request or several, when the one before is answered."""
-    for query in cycle(batched(requests, plan.samples_per_query)):
-        await asyncio.gather(*(streamed(engine, request) for request in query))
+def always_busy(plan: Plan, engine: Engine) -> Sender[Prompt]:
+    """Offline: the engine always has as many requests as it takes, and others that wait; or one batch at a time."""
+    size = plan.config.batch_size
+    return Batches(size) if size else InFlight(QUEUE_FACTOR * engine.concurrency)
 
 
-async def in_flight(plan: Plan, engine: Engine, requests: Requests) -> None:
-    """Fixed concurrency: the next request as soon as one is answered."""
-    source = cycle(requests)
-
-    async def one_after_the_other() -> None:
-        for request in source:
-            await streamed(engine, request)
-
-    async with asyncio.TaskGroup() as group:
-        for _ in range(plan.concurrency or engine.concurrency):
-            group.create_task(one_after_the_other())
-
-
-async def streamed(engine: Engine, request: Request) -> None:
-    async for _ in engine.stream(*request):
-        pass
-
-
-LOADS: dict[str, Callable[[Plan, Engine, Requests], Load]] = {
-    "burst": all_at_once,
+SENDERS: dict[str, Callable[[Plan, Engine], Sender[Prompt]]] = {
+    "burst": always_busy,
     "poisson": at_a_rate,
-    "schedule": at_a_rate,  # random at its mean rate
-    "sequential": one_by_one,
-    "closed loop": in_flight,
+    "schedule": at_a_rate,
+    "sequential": lambda plan, engine: Batches(plan.samples_per_query),
+    "closed loop": lambda plan, engine: InFlight(plan.concurrency or engine.concurrency),
 }

@@ -1,1 +1,1 @@
-"""Makes quantized checkpoints, and says what one was made of. May import loadgen and below."""
+"""Makes quantized checkpoints, and says what one was made of. May import rates and below."""

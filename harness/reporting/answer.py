@@ -5,7 +5,8 @@ from pathlib import PurePath
 from harness.common.markdown import number
 from harness.config import models
 from harness.config.workload import OFFICIAL
-from harness.results.summary import Performance, Summary
+from harness.results.performance import Performance
+from harness.results.summary import Summary
 
 POINTS = {"latency_p90_ms": ("latency", "p90")}  # of a headline that is a latency
 NAME = "Llama-3.1-8B"  # of the reference model, whatever its repository is called

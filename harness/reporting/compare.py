@@ -11,7 +11,8 @@ from harness.config.comparability import CONFIGURED, GATE_FAILED, INVALID, OVER_
 from harness.config.flags import OUTPUT
 from harness.config.run import RunConfig
 from harness.reporting import paired
-from harness.results.summary import Performance, Summary
+from harness.results.performance import Performance
+from harness.results.summary import Summary
 from harness.runs import folder as results
 from harness.runs.folder import FOLDER, facts_of
 from harness.runs.records import RunFacts

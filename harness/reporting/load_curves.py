@@ -19,8 +19,8 @@ from harness.reporting.style import (
     thousands,
     tip,
 )
-from harness.results import performance
-from harness.results.summary import Performance
+from harness.results import economics
+from harness.results.performance import Performance
 from harness.runs.probe import Probe
 
 Point = tuple[float, float, Probe]  # tokens/s of one user, of all, and the test
@@ -120,7 +120,7 @@ def latency(axes: Any, panel: Panel, probes: Sequence[Probe]) -> None:
         tested = [probe for probe in probes if verdict(probe) == label]
         shown = [(p.load, value) for p in tested if (value := panel.of(p, panel.tail)) is not None]
         if shown:
-            color, mark = BLUE if good(tested[0]) else RED, "o" if tested[0].held else FAILURE_MARKS.get(label, "X")
+            color, mark = BLUE if good(tested[0]) else RED, "o" if tested[0].has_held else FAILURE_MARKS.get(label, "X")
             fill = "white" if tested[0].busy else color
             axes.plot(*columns(shown), mark, color=color, markerfacecolor=fill, label=f"{panel.tail}, {label}")
 
@@ -167,7 +167,7 @@ def verdict(probe: Probe) -> str:
     if probe.concurrency is not None:
         return "over the limits" if probe.why else "within the limits"
     if probe.valid:
-        return "VALID, queue grew" if probe.grew else "VALID"
+        return "VALID, queue grew" if probe.has_grown else "VALID"
     limits = " and ".join(name for name in ("TTFT", "TPOT") if f"{name} p99" in probe.why)
     return f"INVALID by {limits}" if limits else "INVALID, too few queries" if probe.more else "INVALID"
 
@@ -242,7 +242,7 @@ def cheapest(axes: Any, probes: Sequence[Probe], share: int, price: float | None
 
 def cost(probe: Probe, price: float) -> float | None:
     """What a million output tokens cost at a price per hour."""
-    found = performance.cost(price, probe.tokens_per_sec, None, None)
+    found = economics.cost(price, probe.tokens_per_sec, None, None)
     return found.per_million_output_tokens if found else None
 
 

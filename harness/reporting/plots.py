@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.common.files import read, read_columns
+from harness.common.files import read_columns
 from harness.common.markdown import number
 from harness.config import mlperf
-from harness.loadgen import request_times
-from harness.loadgen.trace import TRACE, Sample
+from harness.loadgen.requests import Request
+from harness.loadgen.test_run import TestRun
+from harness.monitoring.recorder import FILE, Recording
 from harness.reporting import answer, load_curves, profiles, timelines
 from harness.reporting.style import (
     BLUE,
@@ -23,9 +24,10 @@ from harness.reporting.style import (
     save,
     thousands,
 )
-from harness.results.summary import Performance, Summary
+from harness.results.performance import Performance
+from harness.results.summary import Summary
 from harness.results.verdicts import Accuracy
-from harness.runs.folder import FOLDER
+from harness.runs.folder import FOLDER, Test
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,29 +35,32 @@ if TYPE_CHECKING:
 BINS = 40  # of a test's time
 
 
-def draw_plots(folder: Path, summary: Summary) -> dict[str, str]:
-    """Draws what the run has data for into plots/; returns name -> path relative to `folder`."""
+def draw_plots(folder: Path, summary: Summary, test: TestRun | None) -> dict[str, str]:
+    """Draws what the run has data for into plots/; returns name -> path relative to `folder`. `test`: the performance
+    test."""
     drawn: dict[str, Figure] = {}
-    run, logs = summary.run, folder / FOLDER["performance"]
+    run, recordings = summary.run, dict[Test, Recording]()
     if run.accuracy:
         drawn["scores"] = scores(run.accuracy)
+        recordings["accuracy"] = Recording.read(folder / FOLDER["accuracy"] / FILE)
         if (table := folder / FOLDER["accuracy"] / "samples.csv").exists():
             drawn["length"] = by_length(table)
-    if run.performance and (logs / TRACE).exists():
-        tokens = read(logs / "tokens.json", list[int]) if (logs / "tokens.json").exists() else []
-        samples, tokens = request_times.answered(request_times.samples(logs), tokens)
-        if summary.scenario.streaming:
-            drawn["latency_cdf"] = latencies(samples, tokens, run.performance, summary.scenario.headline)
-        else:
-            drawn["tokens_per_sec"] = throughput(samples, tokens, logs / "machine.csv")
+    if run.performance and test:
+        recordings["performance"] = test.recording
+        if summary.scenario.streaming and test.is_timed:
+            drawn["latency_cdf"] = latencies(test.answered, run.performance, summary.scenario.headline)
+        elif not summary.scenario.streaming and (
+            figure := timelines.generation(test.recording) or completions(test.answered)
+        ):
+            drawn["tokens_per_sec"] = figure
     if run.search:
         drawn["search"] = load_curves.draw_load_curves(run.search, run.performance, summary.gpus)
-    if run.performance and (logs / "machine.csv").exists():
-        drawn["machine"] = timelines.machine(logs / "machine.csv", run.performance.ran_out)
+    if run.performance and test and test.recording:
+        drawn["machine"] = timelines.machine(test.recording, run.performance.ran_out)
     if run.profile and run.profile.kinds:
         drawn["profile"] = profiles.kinds(run.profile)
     if summary.meta.stages:
-        drawn["timeline"] = timelines.stages(folder, summary.meta.stages)
+        drawn["timeline"] = timelines.stages(recordings, summary.meta.stages)
     pictures = save(drawn, folder / "plots", answer.footer(summary))
     if len(pictures) > 1:
         overview(
@@ -109,22 +114,17 @@ def by_length(path: Path) -> Any:
     return figure
 
 
-def throughput(samples: Sequence[Sample], tokens: Sequence[int], recorded: Path) -> Any:
-    """Generated tokens per second over an Offline test, and what the machine did meanwhile, where it was recorded."""
-    if recorded.exists() and (figure := timelines.generation(recorded)):
-        return figure
-    return completions(samples, tokens)
-
-
-def completions(samples: Sequence[Sample], tokens: Sequence[int]) -> Any:
-    """Output tokens of the answers that ended in each part of the test: LoadGen logs ends alone in Offline."""
+def completions(requests: Sequence[Request]) -> Any | None:
+    """Output tokens of the answers that ended in each part of the test: LoadGen logs ends alone in Offline. None
+    without times."""
     import numpy as np
 
-    counted = len(tokens) == len(samples)
-    ends = np.array([sample.latency_ms / 1000 for sample in samples])
-    weights = np.array(tokens) if counted else np.ones(len(samples))
+    ended = [(request.done_s, request.output_tokens) for request in requests if request.done_s]
+    if not ended:
+        return None
+    ends, weights = np.array([end for end, _ in ended]), np.array([count for _, count in ended])
     sums, edges = np.histogram(ends, bins=BINS, range=(0, ends.max()), weights=weights)
-    unit, mean = "output tokens" if counted else "samples", weights.sum() / ends.max()
+    unit, mean = "output tokens", weights.sum() / ends.max()
     figure, axes = pyplot().subplots(figsize=(8, 3.4))
     axes.stairs(sums / np.diff(edges), edges, color=BLUE, fill=True, alpha=0.6, label="answers that ended")
     axes.axhline(mean, color=ORANGE, linestyle="--", linewidth=1, label=f"mean {number(mean)} {unit}/s")
@@ -135,17 +135,17 @@ def completions(samples: Sequence[Sample], tokens: Sequence[int]) -> Any:
     return figure
 
 
-def latencies(samples: Sequence[Sample], tokens: Sequence[int], test: Performance, headline: str) -> Any:
+def latencies(requests: Sequence[Request], test: Performance, headline: str) -> Any:
     """The share of queries by latency, with the limit. `headline` names the metric that is the result."""
     import numpy as np
 
     each = test.samples_per_query
-    queries = [samples[first : first + each] for first in range(0, len(samples), each)]
-    whole = [max(sample.latency_ms for sample in query) for query in queries]
-    series: dict[str, list[float]] = {"latency": whole, "TTFT": [], "TPOT": []}
-    if all(sample.ttft_ms is not None for sample in samples):
-        series["TTFT"] = [sample.ttft_ms or 0 for sample in samples]
-        series["TPOT"] = request_times.per_token(samples, tokens)
+    queries = [requests[first : first + each] for first in range(0, len(requests), each)]
+    series: dict[str, list[float]] = {
+        "latency": [max(request.latency_ms or 0.0 for request in query) for query in queries],
+        "TTFT": [request.ttft_ms for request in requests if request.ttft_ms is not None],
+        "TPOT": [request.tpot_ms for request in requests if request.tpot_ms is not None],
+    }
     figure, panels = pyplot().subplots(1, 3, figsize=(12, 3.6))
     for axes, (name, values) in zip(panels, series.items(), strict=True):
         kind = name.lower()

@@ -17,12 +17,14 @@ from harness.config.deviations import CACHE_UNSEEN
 from harness.config.workload import OFFICIAL
 from harness.evaluation.compliance import RESULT
 from harness.loadgen import log as loadgen_log
+from harness.loadgen.test_run import TestRun
 from harness.profiling import traces
 from harness.reporting import answer, html, index, plots
-from harness.results import metrics, performance, requests_table, telemetry
+from harness.results import metrics, telemetry
 from harness.results.advice import client, findings
 from harness.results.history import History
-from harness.results.summary import Logs, Meta, Performance, Run, Summary
+from harness.results.performance import Performance, performance
+from harness.results.summary import Logs, Meta, Run, Summary
 from harness.results.verdicts import SCORES_FILE, Audit, Compliance, ScoresFile
 from harness.runs import folder as results
 from harness.runs.folder import FOLDER
@@ -39,15 +41,15 @@ def build(folder: Path) -> Summary:
     Raises UsageError, LogError where a file cannot be read or no test came to its end.
     """
     facts = results.facts_of(folder)
-    summary = summarize(folder, facts)
+    check_format(folder, facts)
+    ended = results.ended_early(folder, reported=bool(facts.stages))
+    test = performance_test(folder, facts, whole=ended is None)
+    summary = summarize(folder, facts, test, ended)
     if not summary.run.model_dump(exclude_none=True):
         status = results.status_of(folder)
         why = f" ({status.reason})" if status and status.reason else ""
         raise UsageError(f"{folder}: no test came to its end{why}; nothing to render.")
-    summary = summary.model_copy(update={"plots": summary.plots | plots.draw_plots(folder, summary)})
-    if summary.run.performance:
-        requests_table.write(folder / FOLDER["performance"])
-        summary = summary.model_copy(update={"logs": logs(folder)})
+    summary = summary.model_copy(update={"plots": summary.plots | plots.draw_plots(folder, summary, test)})
     page = render(
         "report.md.j2",
         few=mlperf.FEWEST_BOOTSTRAPPED,
@@ -71,10 +73,18 @@ def build(folder: Path) -> Summary:
     return summary
 
 
-def summarize(folder: Path, facts: RunFacts) -> Summary:
+def check_format(folder: Path, facts: RunFacts) -> None:
+    """Raises UsageError for a folder whose tests are kept in an older form."""
+    if facts.schema_version < SCHEMA:
+        raise UsageError(
+            f"{folder}: of format {facts.schema_version}, from an older version of this program: its summary.json and "
+            f"report.md stay as they are; this version renders format {SCHEMA}."
+        )
+
+
+def summarize(folder: Path, facts: RunFacts, test: TestRun | None, ended: str | None) -> Summary:
     """The summary without its plots: what the folder's logs say. Raises LogError on a log that cannot be trusted."""
-    ended = results.ended_early(folder, reported=bool(facts.stages))
-    run = tests(folder, facts, whole=ended is None)
+    run = tests(folder, facts, performance(test, facts) if test else None)
     deviations = [*facts.deviations, *(["the run did not come to its end"] if ended else [])]
     deviations += result_deviations(run, facts.plan.config.mode, facts.plan.engine_state.cache_counted)
     return Summary(
@@ -87,16 +97,15 @@ def summarize(folder: Path, facts: RunFacts) -> Summary:
     )
 
 
-def tests(folder: Path, facts: RunFacts, whole: bool = True) -> Run:
-    """What came of each test; of a run that is not whole, of those that came to their end."""
+def tests(folder: Path, facts: RunFacts, measured: Performance | None) -> Run:
+    """What came of each test that came to its end."""
     scores = folder / FOLDER["accuracy"] / SCORES_FILE
     audits: tuple[Audit, ...] = ("test04", "test06")
     judged: dict[Audit, Path] = {test: folder / FOLDER[test] / RESULT for test in audits}
-    measured = (folder / FOLDER["performance"] / loadgen_log.DETAIL).exists()
     compliance = {test: files.read(path, Compliance) for test, path in judged.items() if path.exists()}
     return Run(
         accuracy=files.read(scores, ScoresFile) if scores.exists() else None,
-        performance=tested(folder / FOLDER["performance"], facts, whole) if measured else None,
+        performance=measured,
         search=facts.probes or None,
         attempts=facts.attempts or None,
         compliance=compliance or None,
@@ -104,11 +113,14 @@ def tests(folder: Path, facts: RunFacts, whole: bool = True) -> Run:
     )
 
 
-def tested(logs: Path, facts: RunFacts, whole: bool) -> Performance | None:
-    """The performance test; None where the run, which is not whole, ended in it."""
+def performance_test(folder: Path, facts: RunFacts, whole: bool) -> TestRun | None:
+    """The performance test, read once; None where there was none, or the run, which is not whole, ended in it."""
+    logs = folder / FOLDER["performance"]
+    if not (logs / loadgen_log.DETAIL).exists():
+        return None
     try:
-        return performance.read(logs, facts)
-    except loadgen_log.LogError:
+        return TestRun.read(logs, facts.plan)
+    except (loadgen_log.LogError, UsageError):
         if whole:
             raise
         return None

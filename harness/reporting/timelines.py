@@ -3,14 +3,14 @@
 import math
 from collections.abc import Mapping, Sequence
 from itertools import cycle
-from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
 from harness.common.markdown import sentence
+from harness.monitoring.recorder import Recording
 from harness.reporting.style import BLUE, GREEN, GREY, ORANGE, RED, pyplot, thousands
 from harness.results import telemetry
-from harness.runs.folder import FOLDER, Test
+from harness.runs.folder import Test
 from harness.terminal.progress import Stage
 
 PANELS: tuple[tuple[str, tuple[str, ...], float | None], ...] = (  # label, quantities, top of the axis
@@ -42,26 +42,24 @@ COLORS = (BLUE, ORANGE, GREEN, RED, GREY)
 Drawn = tuple[str, list[str], float | None]  # label, columns, top of the axis
 
 
-def machine(path: Path, ran_out: Sequence[str] = ()) -> Any:
+def machine(recording: Recording, ran_out: Sequence[str] = ()) -> Any:
     """What engine and machine did, a panel for each kind of quantity that was recorded. `ran_out`: what bound the test,
     first; it is the title."""
-    seconds, columns = telemetry.recorded(path)
-    figure, panels = stacked(seconds, columns, shown(columns, PANELS))
+    figure, panels = stacked(recording, shown(recording.columns, PANELS))
     said = ran_out[0].partition(": ")[0] if ran_out else "nothing ran out"
     panels[0].set_title("\n".join(wrap(f"Bound by: {said}" if ran_out else sentence(said), LONGEST_TITLE)), fontsize=11)
     return figure
 
 
-def generation(path: Path) -> Any | None:
+def generation(recording: Recording) -> Any | None:
     """Generated tokens per second with the load and power beside them; None where the engine told nothing."""
-    seconds, columns = telemetry.recorded(path)
     panels = [
         (label, tuple(name for name in names if name in OVERVIEW_QUANTITIES), top) for label, names, top in PANELS
     ]
-    drawn = shown(columns, panels)
+    drawn = shown(recording.columns, panels)
     if "generation_tokens_per_sec" not in {name for _, names, _ in drawn for name in names}:
         return None
-    figure, axes = stacked(seconds, columns, drawn)
+    figure, axes = stacked(recording, drawn)
     axes[0].set_title("Generated tokens per second, and what the machine did")
     return figure
 
@@ -76,8 +74,9 @@ def shown(columns: Mapping[str, Sequence[float | None]], panels: Sequence[Drawn 
     return [panel for panel in found if panel[1]]
 
 
-def stacked(seconds: Sequence[float], columns: Mapping[str, Sequence[float | None]], drawn: Sequence[Drawn]) -> Any:
+def stacked(recording: Recording, drawn: Sequence[Drawn]) -> Any:
     """A panel under the other, over the seconds of a test; what jumps from line to line as a running mean."""
+    seconds, columns = recording.seconds, recording.columns
     rows, window = max(1, len(drawn)), max(LEAST_WINDOW, len(seconds) // WINDOW)
     figure, panels = pyplot().subplots(rows, 1, figsize=(8, 1.7 * rows + 0.3), sharex=True, squeeze=False)
     for axes, (label, names, top) in zip(panels[:, 0], drawn, strict=False):
@@ -119,17 +118,13 @@ def filled(values: Sequence[float | None]) -> list[float]:
     return [math.nan if value is None else value for value in values]
 
 
-TESTS: tuple[Test, ...] = ("accuracy", "performance")
-
-
-def stages(folder: Path, times: Sequence[Stage]) -> Any:
+def stages(recordings: Mapping[Test, Recording], times: Sequence[Stage]) -> Any:
     """The time line of a run: its stages with their starts; the machine's load, where a test recorded it.
 
     The last stage ends the picture.
     """
     last = {stage.kind: stage.start_s for stage in times}  # of a test that was run again, the recording is the last's
-    loads = [(last[kind], folder / FOLDER[kind] / "machine.csv") for kind in TESTS if kind in last]
-    loads = [(start, path) for start, path in loads if path.exists()]
+    loads = [(last[test], recording) for test, recording in recordings.items() if test in last and recording]
     figure, panels = pyplot().subplots(
         1 + bool(loads), 1, figsize=(8, 0.3 * len(times) + 1.2 + 1.8 * bool(loads)), sharex=True, squeeze=False
     )
@@ -145,11 +140,11 @@ def stages(folder: Path, times: Sequence[Stage]) -> Any:
     axes.grid(axis="y", visible=False)
     axes.set_xlim(0, 1.07 * ends[-1] or 1)
     axes.set_title("Where the time went: the engine answers (blue), or does not (grey)")
-    for start, path in loads:
-        seconds, columns = telemetry.recorded(path)
+    for start, recording in loads:
+        columns = recording.columns
         cards = [name for name in columns if telemetry.BY_NAME["gpu_load_percent"].mine(name)]
         for name in cards or ["cpu_percent"] if columns else []:
-            at = [start + second for second in seconds]
+            at = [start + second for second in recording.seconds]
             panels[1, 0].plot(at, filled(columns.get(name, [None] * len(at))), color=BLUE, linewidth=1)
         panels[1, 0].set(ylabel="GPU load, %" if cards else "CPU load, %", ylim=(-3, 105))
     thousands(panels[-1, 0].xaxis)

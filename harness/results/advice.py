@@ -4,8 +4,9 @@ from collections.abc import Mapping
 
 from harness.common.markdown import number, sentence
 from harness.loadgen.log import Latency
+from harness.results.performance import Performance
 from harness.results.roofline import CARDS
-from harness.results.summary import Performance, Summary
+from harness.results.summary import Summary
 from harness.results.telemetry import WAITING_REQUESTS
 
 DRIFT = 0.1  # of the speed, between the halves of a test

@@ -1,111 +1,277 @@
-"""A performance test's folder -> all that is known of it: LoadGen's numbers, tokens, the machine, the cost."""
+"""A performance test: LoadGen's measurements, and what follows from them and from the test's requests. In parts, which
+summary.json holds as one object."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Self
 
-from harness.common import files
-from harness.config import endpoint, mlperf, models
+from pydantic import Field, JsonValue, model_validator
+
+from harness.common.schema import Model, stored_as
+from harness.config import endpoint, mlperf
 from harness.config.arrivals import variation
-from harness.config.plan import Plan
-from harness.loadgen import client_delay, failures, request_times, token_times
-from harness.loadgen import log as loadgen_log
-from harness.results import roofline, telemetry
-from harness.results.summary import Performance, Steady
+from harness.loadgen.log import Latency, LogError
+from harness.loadgen.requests import spread
+from harness.loadgen.steady import steady_part
+from harness.loadgen.test_run import TestRun
+from harness.results import telemetry
+from harness.results.economics import Economics
+from harness.results.part import Part
+from harness.results.verdicts import Count
 from harness.runs.delivery import ServerUse
-from harness.runs.records import Capacity, Cost, LimitsMs, MachineUse, RunFacts, Spread
-
-PROMPT_TOKENS, SERVER = "prompt_tokens.json", "server.json"
+from harness.runs.records import LimitsMs, RunFacts, Spread, Usage
 
 
-def read(folder: Path, facts: RunFacts) -> Performance:
-    """The performance part of the summary: LoadGen's numbers, and the token counts that were reported to it.
+class Outcome(Part):
+    """What was run, and LoadGen's verdict on it."""
 
-    Raises LogError for the log of another run.
-    """
-    plan = facts.plan
-    scenario = plan.config.scenario_rules
-    log = token_times.read(folder, plan.limits, plan.request_set is not None, scenario.loadgen, "PerformanceOnly")
+    scenario: str
+    valid: bool
+    invalid_reasons: list[str] = []
+    duration_s: Annotated[float, Field(gt=0)] | None
+    """Of the performance test, as LoadGen measured."""
+    samples: int | None
+    samples_per_query: int = 1
+    """More than one in MultiStream alone, where latencies are those of whole queries."""
+    concurrency: int | None = None
+    """Requests in flight, where it was fixed; latencies are then this program's own, since each was sent."""
+    arrivals: str | None = None
+    """How requests came, where not as LoadGen has it: as `--arrivals` was given."""
+    arrivals_cv: float | None = None
+    """The coefficient of variation of the times between them: 0 is clockwork, 1 pure chance, more is bursts."""
+    target_qps: float | None = None
+    """Offline: samples/s expected; Server, Interactive: queries/s sent; else null."""
+    achieved_qps: float | None = None
+    """Queries a second; in Offline, which is one query, samples a second."""
+    failed_requests: Count | None = None
+    """Requests that failed, left out of everything but `slo_attainment` and `valid`; null without --max-failed."""
+    failures: list[str] = []
+    """What was said of them."""
+    early_stopping: dict[str, JsonValue] = {}
+    seeds: dict[str, int] = {}
+    loadgen_version: str = ""
+    errors: list[str] = []
+    warnings: list[str] = []
+
+    @classmethod
+    def of(cls, test: TestRun, facts: RunFacts) -> Self:
+        plan, log = facts.plan, test.result
+        rules, failures = plan.config.scenario_rules, [each.failure for each in test.requests if each.failure]
+        return cls(
+            scenario=plan.config.scenario,
+            valid=bool(log.valid),
+            invalid_reasons=log.invalid_reasons,
+            duration_s=log.duration_s,
+            samples=log.samples,
+            samples_per_query=plan.samples_per_query,
+            concurrency=plan.concurrency,
+            arrivals=plan.config.arrivals,
+            arrivals_cv=variation([each.issued_s or 0.0 for each in test.requests]) if rules.scheduled else None,
+            target_qps=plan.target_qps if rules.scheduled else log.target_qps if rules.planned_by_rate else None,
+            achieved_qps=log.samples_per_sec and log.samples_per_sec / plan.samples_per_query,
+            failed_requests=len(failures) if endpoint.may_fail(plan.config.max_failed, 10**9) else None,
+            failures=counted(failures),
+            early_stopping=log.early_stopping,
+            seeds=log.seeds,
+            loadgen_version=log.loadgen_version,
+            errors=counted(log.errors),
+            warnings=counted(log.warnings),
+        )
+
+
+class Throughput(Part):
+    """Tokens, samples and their rates."""
+
+    total_new_tokens: int | None = None
+    """Output tokens: the ids that came; where a server sends text, its own count (`usage`) if each answer has one, else
+    the text encoded with the model's tokenizer. `disagreements` has a difference of more than 2 %."""
+    total_input_tokens: int | None = None
+    """Prompt tokens; null in runs that did not record them."""
+    input_lengths: Spread | None = None
+    output_lengths: Spread | None = None
+    tokens_per_sec: float | None = None
+    """Output tokens per second, as LoadGen measured."""
+    input_tokens_per_sec: float | None = None
+    """Prompt tokens over LoadGen's duration."""
+    total_tokens_per_sec: float | None = None
+    """Prompt and output tokens over LoadGen's duration."""
+    samples_per_sec: float | None = None
+    longer: int = 0
+    """Answers that are longer than the run allowed."""
+
+    @classmethod
+    def of(cls, test: TestRun, facts: RunFacts) -> Self:
+        log, new = test.result, [each.output_tokens for each in test.answered]
+        prompts = [each.prompt_tokens for each in test.answered]
+        return cls(
+            total_new_tokens=sum(new) if new else None,
+            total_input_tokens=sum(prompts) if prompts else None,
+            input_lengths=Spread.of(prompts),
+            output_lengths=Spread.of(new),
+            tokens_per_sec=log.tokens_per_sec,
+            input_tokens_per_sec=test.input_tokens_per_sec,
+            total_tokens_per_sec=test.total_tokens_per_sec,
+            samples_per_sec=log.samples_per_sec,
+            longer=sum(count > facts.plan.max_new_tokens for count in new),
+        )
+
+
+class Latencies(Part):
+    """Milliseconds, and what of them kept the limits."""
+
+    latency_ms: Latency | None = None
+    ttft_ms: Latency | None = None
+    """Time to the first token."""
+    tpot_ms: Latency | None = None
+    """Time per output token after the first."""
+    client_delay_ms: Latency | None = None
+    """Server, Interactive, arrivals: from the time for which a query was scheduled until this client handed it to the
+    engine, or wrote it to a connection. A part of each latency and TTFT, which count from the scheduled time."""
+    single_token: Count = 0
+    """Answers of one token, which have no time per output token; `tpot_ms` is that of the others."""
+    tpot_judged: bool = True
+    """Whether the others are enough to be sure that their 99th percentile keeps its limit."""
+    limits_ms: LimitsMs | None = None
+    slo_attainment: float | None = None
+    """Percent of the requests that kept both limits; null where there are none, and where TTFT and TPOT are those of a
+    buffer."""
+    goodput: float | None = None
+    """Requests that kept both limits, a second."""
+    requests_in_flight: float | None = None
+    """On average, by Little's law: rate x mean latency of a sample. Null in Offline, where all are issued at once."""
+
+    @classmethod
+    def of(cls, test: TestRun, facts: RunFacts) -> Self:
+        log, limits, rules = test.result, facts.plan.limits, facts.plan.config.scenario_rules
+        mean, rate = log.mean_sample_latency_ms, log.samples_per_sec
+        kept = None if test.server and test.server.buffered else slo_attainment(test, limits)
+        sent = len(test.requests) / len(test.answered) if test.answered else 1.0  # for each that was answered
+        return cls(
+            latency_ms=log.latency_ms,
+            ttft_ms=log.ttft_ms,
+            tpot_ms=log.tpot_ms,
+            client_delay_ms=test.client_delay if rules.fixed_rate else None,
+            single_token=log.single_token,
+            tpot_judged=log.tpot_judged,
+            limits_ms=LimitsMs(ttft=limits.ttft_ms, tpot=limits.tpot_ms) if limits else None,
+            slo_attainment=kept,
+            goodput=rate * sent * kept / 100 if kept is not None and rate else None,
+            requests_in_flight=rate * mean / 1000 if rules.streaming and rate and mean else None,
+        )
+
+
+class Steady(Model):
+    """A test without its ramps: from as many answers as are computed at once until as few are left."""
+
+    seconds: float
+    share_percent: float
+    """Of the test's duration."""
+    tokens_per_sec: float
+    """Output tokens per second of the answers that ended in the steady part."""
+    trend: float
+    """The rate of its second half over that of the first."""
+    latency_ms: Latency | None = None
+    """Of the requests that were sent and answered in it; at fixed concurrency alone, as the other two."""
+    ttft_ms: Latency | None = None
+    tpot_ms: Latency | None = None
+    tokens_per_sec_per_user: float | None = None
+    """1,000 / TPOT p90 in ms, over the steady part."""
+
+    @classmethod
+    def of(cls, test: TestRun, facts: RunFacts) -> Self | None:
+        """None of a scenario that sends by time, or one query after the other, and of a test too short for one."""
+        plan, seconds = facts.plan, test.result.duration_s
+        rules, at_once = plan.config.scenario_rules, plan.concurrency or facts.concurrency
+        if rules.reported or rules.scheduled or plan.config.batch_size or not at_once or not seconds:
+            return None
+        part = steady_part(test.requests, at_once)
+        if part is None:
+            return None
+        times = part.requests if rules.capped else ()
+        each = spread(request.tpot_ms for request in times)
+        each_user = each is not None and each.p90 and not (test.server and test.server.buffered)
+        return cls(
+            seconds=part.seconds,
+            share_percent=100 * part.seconds / seconds,
+            tokens_per_sec=part.tokens_per_sec,
+            trend=part.trend,
+            latency_ms=spread(request.latency_ms for request in times),
+            ttft_ms=spread(request.ttft_ms for request in times),
+            tpot_ms=each,
+            tokens_per_sec_per_user=1000 / each.p90 if each and each_user else None,
+        )
+
+
+class Machine(Part):
+    """What engine, machine and servers did during a test."""
+
+    peak_memory_gib: float | None = None
+    """The most memory of all GPUs taken at once; null without them, or without --extra-metrics."""
+    usage: dict[str, Usage] = {}
+    """What engine and machine did, by quantity, recorded once a second; empty without --extra-metrics."""
+    ran_out: list[str] = []
+    """What was used up during the test, in words."""
+    server: ServerUse | None = None
+    """What the servers behind an endpoint counted themselves; null where they did not, or there are none."""
+    disagreements: list[str] = []
+    """Where the wire shows what this program's own figures do not (tokens, the server's cache, delivery), in words."""
+    others_cpu_cores: float | None = None
+    """CPU cores that other programs used during the test, on average."""
+    background_load: Annotated[list[str], stored_as("others", "background_load")] = []
+    """What other programs took of the machine, in words, where it may have cost speed."""
+    gpu_joules: float | None = None
+    """Energy that the GPUs took during the test, by their own counters."""
+
+    @classmethod
+    def of(cls, test: TestRun, facts: RunFacts) -> Self:
+        addresses, used = facts.plan.config.endpoint, telemetry.usage_of(test.recording)
+        peak = used.get("gpu_memory_gib") if endpoint.here(addresses) else None
+        return cls(
+            peak_memory_gib=peak.max if peak else None,
+            usage=used,
+            ran_out=list(telemetry.ran_out(used, facts.concurrency, client=bool(addresses))),
+            server=test.server,
+            disagreements=test.server.disagreements if test.server else [],
+            **test.machine.model_dump(),
+        )
+
+
+class Performance(Economics, Machine, Latencies, Throughput, Outcome):
+    """LoadGen's measurements, and the tokens that were reported to it. Latencies in milliseconds."""
+
+    steady: Steady | None = None
+    """The part of the test in which the engine had all its work; null where it is not known what it takes at once."""
+
+    @property
+    def buffered(self) -> bool:
+        """Whether TTFT and TPOT are those of a buffer between the engine and this client."""
+        return self.server is not None and self.server.buffered
+
+    @model_validator(mode="before")
+    @classmethod
+    def renamed(cls, data: Any) -> Any:
+        """Until format 4 the share of requests within the limits was called goodput."""
+        if isinstance(data, dict) and "goodput" in data and "slo_attainment" not in data:
+            return data | {"slo_attainment": data["goodput"], "goodput": None}
+        return data
+
+
+def performance(test: TestRun, facts: RunFacts) -> Performance:
+    """The performance part of the summary. Raises LogError for the log of another run, or with impossible numbers."""
+    plan, log = facts.plan, test.result
     for name, found, planned in (
         ("seeds", log.seeds, asdict(plan.seeds)),
         ("minimum duration, ms", log.effective.get("min_duration_ms"), round(1000 * plan.min_duration_s)),
     ):
         if found != planned:
-            raise loadgen_log.LogError(f"{folder}: a log of another run: its {name}: {found}, not {planned}.")
-    limits = plan.limits
-    used = files.read(folder / "machine.json", MachineUse) if (folder / "machine.json").exists() else MachineUse()
-    recorded = telemetry.usage_of(folder / "machine.csv")
-    here = endpoint.here(plan.config.endpoint)
-    peak = recorded.get("gpu_memory_gib") if here else None
-    joules = used.gpu_joules if here and not plan.config.spans_hosts else None
-    failed = failures.failures_of(folder)
-    every, new, prompts = token_times.token_counts(folder), *answered(folder, failed)
-    read_in = sum(prompts) / log.duration_s if prompts and log.duration_s else None
-    shares = near_peak(facts, prompts, new, log.duration_s)
-    total = read_in + log.tokens_per_sec if read_in and log.tokens_per_sec else None
-    server = files.read(folder / SERVER, ServerUse) if (folder / SERVER).exists() else None
-    kept, part = slo_attainment(folder, every, limits), steady(folder, facts, every, log.duration_s)
-    if server and server.buffered:  # what its users see is not known
-        kept, part = None, part and part.model_copy(update={"tokens_per_sec_per_user": None})
-    sent = len(every) / len(new) if new else 1.0  # requests for each that was answered
-    found = Performance(
-        scenario=plan.config.scenario,
-        valid=bool(log.valid),
-        invalid_reasons=log.invalid_reasons,
-        duration_s=log.duration_s,
-        samples=log.samples,
-        samples_per_query=plan.samples_per_query,
-        total_new_tokens=sum(new) if new else None,
-        total_input_tokens=sum(prompts) if prompts else None,
-        input_lengths=Spread.of(prompts),
-        output_lengths=Spread.of(new),
-        tokens_per_sec=log.tokens_per_sec,
-        input_tokens_per_sec=read_in,
-        total_tokens_per_sec=total,
-        samples_per_sec=log.samples_per_sec,
-        target_qps=plan.target_qps if scenario.scheduled else log.target_qps if scenario.planned_by_rate else None,
-        achieved_qps=log.samples_per_sec and log.samples_per_sec / plan.samples_per_query,
-        latency_ms=log.latency_ms,
-        ttft_ms=log.ttft_ms,
-        tpot_ms=log.tpot_ms,
-        arrivals=plan.config.arrivals,
-        arrivals_cv=variation(request_times.dues(folder)) if scenario.scheduled else None,
-        client_delay_ms=client_delay.client_delays(folder),
-        single_token=log.single_token,
-        tpot_judged=log.tpot_judged,
-        limits_ms=LimitsMs(ttft=limits.ttft_ms, tpot=limits.tpot_ms) if limits else None,
-        early_stopping=log.early_stopping,
-        peak_memory_gib=peak.max if peak else None,
-        failed_requests=len(failed) if endpoint.may_fail(plan.config.max_failed, 10**9) else None,
-        failures=counted(list(failed.values())),
-        longer=sum(count > plan.max_new_tokens for count in new),
-        usage=recorded,
-        ran_out=list(telemetry.ran_out(recorded, facts.concurrency, client=bool(plan.config.endpoint))),
-        server=server,
-        disagreements=server.disagreements if server else [],
-        **used.model_dump(),
-        concurrency=plan.concurrency,
-        steady=part,
-        slo_attainment=kept,
-        goodput=log.samples_per_sec * sent * kept / 100 if kept is not None and log.samples_per_sec else None,
-        requests_in_flight=log.samples_per_sec * log.mean_sample_latency_ms / 1000
-        if scenario.streaming and log.samples_per_sec and log.mean_sample_latency_ms
-        else None,
-        joules_per_output_token=joules / sum(new) if joules and sum(new) else None,
-        capacity=capacity(plan, log.samples_per_sec) if log.valid or not scenario.fixed_rate else None,
-        mfu_percent=shares[0] if shares else None,
-        mbu_percent=shares[1] if shares else None,
-        cost=cost(plan.config.price_per_hour, log.tokens_per_sec, total, log.samples_per_sec),
-        seeds=log.seeds,
-        loadgen_version=log.loadgen_version,
-        errors=counted(log.errors),
-        warnings=counted(log.warnings),
-    )
-    if wrong := next(impossible(found, scenario.planned_by_rate), None):
-        raise loadgen_log.LogError(f"{folder}: {wrong}: no test can measure that; its logs are not to be trusted.")
-    return found
+            raise LogError(f"{test.folder}: a log of another run: its {name}: {found}, not {planned}.")
+    parts: tuple[type[Part], ...] = (Outcome, Throughput, Latencies, Machine, Economics)
+    fields = {name: value for part in parts for name, value in part.of(test, facts)}
+    made = Performance(**fields, steady=Steady.of(test, facts))
+    if wrong := next(impossible(made, plan.config.scenario_rules.planned_by_rate), None):
+        raise LogError(f"{test.folder}: {wrong}: no test can measure that; its logs are not to be trusted.")
+    return made
 
 
 def impossible(test: Performance, lasts: bool) -> Iterator[str]:
@@ -134,114 +300,15 @@ def leaves(data: Any, name: str = "") -> Iterator[tuple[str, float]]:
         yield name, data
 
 
-def slo_attainment(folder: Path, tokens: Sequence[int], limits: mlperf.Limits | None) -> float | None:
+def slo_attainment(test: TestRun, limits: mlperf.Limits | None) -> float | None:
     """Percent of the requests that kept both limits, which failed ones did not; an answer of one token has no time per
-    output token to keep.
-
-    None where there are no limits, or LoadGen left no trace.
-    """
-    if limits is None or not token_times.traced(folder):
+    output token to keep. None where there are no limits, or the time of a first token is not known."""
+    if limits is None or not test.requests or any(each.ttft_ms is None for each in test.answered):
         return None
-    samples = request_times.samples(folder)
-    if not samples or len(samples) != len(tokens):
-        return None
-    kept = 0
-    for sample, count in zip(samples, tokens, strict=True):
-        if sample.failed:
-            continue
-        if sample.ttft_ms is None:
-            return None
-        kept += sample.ttft_ms <= limits.ttft_ms and (sample.tpot_ms(count) or 0.0) <= limits.tpot_ms
-    return 100 * kept / len(samples)
-
-
-def steady(folder: Path, facts: RunFacts, tokens: Sequence[int], seconds: float | None) -> Steady | None:
-    """What a test came to without its ramps; None of a scenario that sends by time, or one query after the other."""
-    scenario, at_once = facts.plan.config.scenario_rules, facts.plan.concurrency or facts.concurrency
-    if (
-        scenario.reported
-        or scenario.scheduled
-        or facts.plan.config.batch_size
-        or not at_once
-        or not seconds
-        or not token_times.traced(folder)
-    ):
-        return None
-    samples = request_times.samples(folder)
-    part = request_times.steady(samples, tokens, at_once)
-    if part is None:
-        return None
-    found = Steady(
-        seconds=part.seconds,
-        share_percent=100 * part.seconds / seconds,
-        tokens_per_sec=part.tokens_per_sec,
-        trend=part.trend,
+    kept = sum(
+        (each.ttft_ms or 0.0) <= limits.ttft_ms and (each.tpot_ms or 0.0) <= limits.tpot_ms for each in test.answered
     )
-    if not scenario.capped:
-        return found
-    times = request_times.part_times(samples, tokens, part)
-    each = times.get("tpot_ms")
-    return found.model_copy(update=times | {"tokens_per_sec_per_user": 1000 / each.p90 if each and each.p90 else None})
-
-
-def near_peak(
-    facts: RunFacts, prompts: list[int], answers: list[int], seconds: float | None
-) -> tuple[float, float] | None:
-    """The shares of arithmetic and bandwidth of an Offline test of the reference model, all of it computed as the
-    formula has it, on the GPUs of this host; else None."""
-    plan, complete = facts.plan, facts.concurrency and seconds and len(prompts) == len(answers)
-    if not complete or plan.config.scenario_rules.streaming or not plan.reference_model or plan.config.spans_hosts:
-        return None
-    engine_state = plan.engine_state
-    if engine_state.prefix_caching is not False or engine_state.speculation or plan.config.precision == "fp32":
-        return None
-    return roofline.shares(
-        roofline.OfflineLoad(
-            gpus=facts.system.gpus[: plan.tensor_parallel_size * plan.data_parallel_size],
-            bits=roofline.bits(engine_state.quantization, models.in_eight_bits(plan.config.model)),
-            kv_cache_dtype=engine_state.kv_cache_dtype,
-            replicas=plan.data_parallel_size,
-            concurrency=facts.concurrency or 1,
-            prompts=prompts,
-            answers=answers,
-            seconds=seconds or 0.0,
-        )
-    )
-
-
-def capacity(plan: Plan, rate: float | None) -> Capacity | None:
-    """What a rate of samples/s comes to; for MLPerf's whole set where the samples were MLPerf's."""
-    if not rate:
-        return None
-    official = plan.official_data and not plan.request_set and not plan.config.model_spec.deviation
-    official = official and plan.max_new_tokens == mlperf.MAX_NEW_TOKENS
-    full = mlperf.OFFICIAL[plan.config.category].samples / rate if official else None
-    return Capacity(requests_per_hour=3600 * rate, requests_per_day=86400 * rate, full_set_s=full)
-
-
-def cost(price_per_hour: float | None, output: float | None, total: float | None, rate: float | None) -> Cost | None:
-    """What a machine at this price an hour takes for its tokens and requests; rates are per second."""
-    if price_per_hour is None:
-        return None
-    second = price_per_hour / 3600
-    return Cost(
-        price_per_hour=price_per_hour,
-        per_million_output_tokens=1e6 * second / output if output else None,
-        per_million_tokens=1e6 * second / total if total else None,
-        per_thousand_requests=1e3 * second / rate if rate else None,
-    )
-
-
-def answered(folder: Path, failed: Mapping[int, str]) -> tuple[list[int], list[int]]:
-    """The tokens of each answer and of its prompt, of the requests that did not fail."""
-    new, prompts = token_times.token_counts(folder), prompt_counts(folder)
-    return tuple([n for place, n in enumerate(counts) if place not in failed] for counts in (new, prompts))  # type: ignore[return-value]
-
-
-def prompt_counts(folder: Path) -> list[int]:
-    """The tokens of each prompt in the order of issue; none where they were not recorded. Raises UsageError."""
-    path = folder / PROMPT_TOKENS
-    return files.read(path, list[int]) if path.exists() else []
+    return 100 * kept / len(test.requests)
 
 
 def counted(texts: Sequence[str]) -> list[str]:

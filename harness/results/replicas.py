@@ -89,7 +89,7 @@ def within_limits(probe: Probe, fell: float | None) -> bool:
     """Whether a load kept the limits: not where a whole test `fell` at that rate or a lower one, in queries/s."""
     if probe.qps is not None and fell is not None and probe.qps >= fell:
         return False
-    return probe.held if probe.concurrency is None else not probe.why
+    return probe.has_held if probe.concurrency is None else not probe.why
 
 
 def fleet(curve: Sequence[CurvePoint], minutes: Sequence[float], headroom: float, price: float | None) -> Fleet:

@@ -5,21 +5,20 @@ schema of summary.json. What is shown where: `metrics`.
 """
 
 import json
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import AliasChoices, ConfigDict, Field, JsonValue, model_validator
+from pydantic import AliasChoices, ConfigDict, Field, JsonValue
 
 from harness.common.paths import ROOT
-from harness.common.schema import File, Model, absent, stored_as
+from harness.common.schema import File, Model, absent
 from harness.common.system import System
 from harness.config import mlperf
 from harness.config import workload as workloads
-from harness.loadgen.log import DETAIL, Latency
+from harness.loadgen.log import DETAIL
 from harness.profiling.traces import Profile
-from harness.results.verdicts import SCORES_FILE, Accuracy, Audit, Compliance, Count
-from harness.runs.delivery import ServerUse
+from harness.results.performance import Performance
+from harness.results.verdicts import SCORES_FILE, Accuracy, Audit, Compliance
 from harness.runs.probe import Probe
-from harness.runs.records import Capacity, Cost, LimitsMs, Spread, Usage
 from harness.terminal.progress import Stage
 
 SCHEMA_FILE = ROOT / "templates" / "summary.schema.json"
@@ -77,131 +76,6 @@ class Meta(Model):
     """What another run must share for its speed to tell of this one's."""
     work: dict[str, object] = {}
     """What was asked of the engine, by flag: speeds at other work are not compared."""
-
-
-class Steady(Model):
-    """A test without its ramps: from as many answers as are computed at once until as few are left."""
-
-    seconds: float
-    share_percent: float
-    """Of the test's duration."""
-    tokens_per_sec: float
-    """Output tokens per second of the answers that ended in the steady part."""
-    trend: float
-    """The rate of its second half over that of the first."""
-    latency_ms: Latency | None = None
-    """Of the requests that were sent and answered in it; at fixed concurrency alone, as the other two."""
-    ttft_ms: Latency | None = None
-    tpot_ms: Latency | None = None
-    tokens_per_sec_per_user: float | None = None
-    """1,000 / TPOT p90 in ms, over the steady part."""
-
-
-class Performance(Model):
-    """LoadGen's measurements, and the tokens that were reported to it. Latencies in milliseconds."""
-
-    scenario: str
-    valid: bool
-    invalid_reasons: list[str] = []
-    duration_s: Annotated[float, Field(gt=0)] | None
-    """Of the performance test, as LoadGen measured."""
-    samples: int | None
-    samples_per_query: int = 1
-    """More than one in MultiStream alone, where latencies are those of whole queries."""
-    disagreements: list[str] = []
-    """Where the wire shows what this program's own figures do not (tokens, the server's cache, delivery), in words."""
-    total_new_tokens: int | None = None
-    """Output tokens: the ids that came; where a server sends text, its own count (`usage`) if each answer has one, else
-    the text encoded with the model's tokenizer. `disagreements` has a difference of more than 2 %."""
-    total_input_tokens: int | None = None
-    """Prompt tokens; null in runs that did not record them."""
-    input_lengths: Spread | None = None
-    output_lengths: Spread | None = None
-    tokens_per_sec: float | None
-    """Output tokens per second, as LoadGen measured."""
-    input_tokens_per_sec: float | None = None
-    """Prompt tokens over LoadGen's duration."""
-    total_tokens_per_sec: float | None = None
-    """Prompt and output tokens over LoadGen's duration."""
-    samples_per_sec: float | None
-    target_qps: float | None = None
-    """Offline: samples/s expected; Server, Interactive: queries/s sent; else null."""
-    achieved_qps: float | None = None
-    """Queries a second; in Offline, which is one query, samples a second."""
-    latency_ms: Latency | None = None
-    ttft_ms: Latency | None = None
-    """Time to the first token."""
-    tpot_ms: Latency | None = None
-    """Time per output token after the first."""
-    arrivals: str | None = None
-    """How requests came, where not as LoadGen has it: as `--arrivals` was given."""
-    arrivals_cv: float | None = None
-    """The coefficient of variation of the times between them: 0 is clockwork, 1 pure chance, more is bursts."""
-    client_delay_ms: Latency | None = None
-    """Server, Interactive, arrivals: from the time for which a query was scheduled until this client handed it to the
-    engine, or wrote it to a connection. A part of each latency and TTFT, which count from the scheduled time."""
-    single_token: Count = 0
-    """Answers of one token, which have no time per output token; `tpot_ms` is that of the others."""
-    tpot_judged: bool = True
-    """Whether the others are enough to be sure that their 99th percentile keeps its limit."""
-    limits_ms: LimitsMs | None = None
-    early_stopping: dict[str, JsonValue] = {}
-    peak_memory_gib: float | None = None
-    """The most memory of all GPUs taken at once; null without them, or without --extra-metrics."""
-    usage: dict[str, Usage] = {}
-    """What engine and machine did, by quantity, recorded once a second; empty without --extra-metrics."""
-    ran_out: list[str] = []
-    """What was used up during the test, in words."""
-    server: ServerUse | None = None
-    """What the servers behind an endpoint counted themselves; null where they did not, or there are none."""
-    others_cpu_cores: float | None = None
-    """CPU cores that other programs used during the test, on average."""
-    background_load: Annotated[list[str], stored_as("others", "background_load")] = []
-    """What other programs took of the machine, in words, where it may have cost speed."""
-    concurrency: int | None = None
-    """Requests in flight, where it was fixed; latencies are then this program's own, since each was sent."""
-    steady: Steady | None = None
-    """The part of the test in which the engine had all its work; null where it is not known what it takes at once."""
-    slo_attainment: float | None = None
-    """Percent of the requests that kept both limits, from LoadGen's trace; null where there are none, and where TTFT
-    and TPOT are those of a buffer."""
-    goodput: float | None = None
-    """Requests that kept both limits, a second."""
-    failed_requests: Count | None = None
-    """Requests that failed, left out of everything but `slo_attainment` and `valid`; null without --max-failed."""
-    failures: list[str] = []
-    """What was said of them."""
-    longer: int = 0
-    """Answers that are longer than the run allowed."""
-    requests_in_flight: float | None = None
-    """On average, by Little's law: rate x mean latency of a sample. Null in Offline, where all are issued at once."""
-    gpu_joules: float | None = None
-    """Energy that the GPUs took during the test, by their own counters."""
-    joules_per_output_token: float | None = None
-    """`gpu_joules` over the output tokens."""
-    cost: Cost | None = None
-    capacity: Capacity | None = None
-    mfu_percent: float | None = Field(default=None, validation_alias=AliasChoices("mfu_percent", "arithmetic_percent"))
-    """Model FLOPs utilization: Offline, of the GPUs' peak; null where the model or the GPU is not known."""
-    mbu_percent: float | None = Field(default=None, validation_alias=AliasChoices("mbu_percent", "bandwidth_percent"))
-    """Model bandwidth utilization: at least this share of the GPUs' memory bandwidth; null as for MFU."""
-    seeds: dict[str, int] = {}
-    loadgen_version: str = ""
-    errors: list[str] = []
-    warnings: list[str] = []
-
-    @property
-    def buffered(self) -> bool:
-        """Whether TTFT and TPOT are those of a buffer between the engine and this client."""
-        return self.server is not None and self.server.buffered
-
-    @model_validator(mode="before")
-    @classmethod
-    def renamed(cls, data: Any) -> Any:
-        """Until format 4 the share of requests within the limits was called goodput."""
-        if isinstance(data, dict) and "goodput" in data and "slo_attainment" not in data:
-            return data | {"slo_attainment": data["goodput"], "goodput": None}
-        return data
 
 
 class Run(Model):

@@ -3,11 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 
-from harness.common import files
-from harness.common.errors import UsageError
 from harness.engines import prometheus
+from harness.monitoring.recorder import Recording
 from harness.runs.records import Usage
 
 FULL_PERCENT = 98.0  # percent: as full as blocks of tokens, and a sampling once a second, let it look
@@ -75,14 +73,9 @@ BY_NAME = {quantity.name: quantity for quantity in QUANTITIES}
 ENGINES = {column.name for column in prometheus.COLUMNS}  # quantities of an engine's own metrics
 
 
-def usage_of(path: Path) -> dict[str, Usage]:
-    """Mean and maximum of each quantity in a machine.csv, by name; none of what was not recorded.
-
-    Raises UsageError for a damaged one.
-    """
-    if not path.exists():
-        return {}
-    seconds, columns = recorded(path)
+def usage_of(recording: Recording) -> dict[str, Usage]:
+    """Mean and maximum of each quantity in a machine.csv, by name; none of what was not recorded."""
+    seconds, columns = recording.seconds, recording.columns
     # A busy machine comes to some lines late: each counts for the time since the one before.
     lasted = [now - before for before, now in pairwise([0.0, *seconds])]
     found = {}
@@ -98,15 +91,6 @@ def usage_of(path: Path) -> dict[str, Usage]:
 def unexposed(used: Mapping[str, Usage]) -> list[str]:
     """The quantities that an engine tells and this one did not."""
     return [item.label for item in QUANTITIES if item.name in ENGINES and item.name not in used]
-
-
-def recorded(path: Path) -> tuple[list[float], dict[str, list[float | None]]]:
-    """machine.csv: the seconds, and the columns of numbers beside them. Raises UsageError for a damaged one."""
-    columns = files.read_columns(path)
-    seconds = columns.pop("seconds", [])
-    if None in seconds or (columns and not seconds):
-        raise UsageError(f"{path}: a line without its seconds.")
-    return [second for second in seconds if second is not None], columns
 
 
 Used = Mapping[str, Usage]

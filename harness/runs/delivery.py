@@ -1,8 +1,7 @@
 """How answers came from servers, and what that says of our own figures: tokens, the server's cache, times."""
 
-from collections import Counter
-from collections.abc import Collection
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from typing import Self
 
 from harness.common.schema import Model
@@ -13,22 +12,40 @@ CACHED_PERCENT = 1.0  # of the prompt tokens that may come from a server's cache
 
 
 @dataclass(frozen=True, slots=True)
+class Usage:
+    """A server's own counts of the tokens of one answer; None where it does not give one."""
+
+    prompt_tokens: int | None = None
+    output_tokens: int | None = None
+    cached_tokens: int | None = None  # of the prompt's, those that were not computed again
+
+
+@dataclass(frozen=True, slots=True)
 class Delivery:
     """How an answer came over the wire: its output tokens, by whose count is the result (docs/metrics.md), and by this
     client's; those of the first message, and the messages that held any, as they were read from the connection, where
-    it was streamed; the server's own counts."""
+    was streamed; the server's own counts, None where it gave none."""
 
     tokens: int
     client_tokens: int = 0
     first_tokens: int = 0
     messages: int = 0
-    usage: Counter[str] = field(default_factory=Counter)
+    usage: Usage | None = None
 
     @property
     def bundled(self) -> bool:
         """Whether it came in fewer than half as many messages as tokens, or half of it at once."""
         together = self.first_tokens > 1 and 2 * self.first_tokens >= self.tokens
         return self.messages > 0 and (2 * self.messages < self.tokens or together)
+
+
+@dataclass(slots=True)
+class Exchange:
+    """What an engine notes of a request that it sends on: when it was sent, by time.perf_counter, which the processes
+    of a machine share, and how its answer came. One that sends nothing on leaves both as they are."""
+
+    sent_at: float
+    delivery: Delivery | None = None
 
 
 class ServerUse(Model):
@@ -58,13 +75,13 @@ class ServerUse(Model):
     @classmethod
     def of(cls, found: Collection[Delivery], sent_tokens: int = 0, cache_hit_percent: float | None = None) -> Self:
         """Of the answers of a test."""
-        told = sum((each.usage for each in found), Counter[str]())
-        whole, with_cached = (told[name] == len(found) for name in ("answers", "answers_with_cached"))
+        counted = [each.usage for each in found if each.usage]
+        usages = counted if counted and len(counted) == len(found) else [Usage()]
         return cls(
-            prompt_tokens=told.get("prompt_tokens") if whole else None,
-            cached_tokens=told["cached_tokens"] if with_cached else None,
-            output_tokens=told.get("output_tokens") if whole else None,
-            uncounted=len(found) - told["answers"] if told["answers"] else 0,
+            prompt_tokens=whole_sum(usage.prompt_tokens for usage in usages),
+            cached_tokens=whole_sum(usage.cached_tokens for usage in usages),
+            output_tokens=whole_sum(usage.output_tokens for usage in usages),
+            uncounted=len(found) - len(counted) if counted else 0,
             answers=len(found),
             sent_tokens=sent_tokens,
             cache_hit_percent=cache_hit_percent,
@@ -107,3 +124,9 @@ class ServerUse(Model):
             share = f"{100 * self.bundled / each:.3g} % of the answers came in bursts"
             found.append(f"TTFT and TPOT are those of the buffering: {share} ({means})")
         return found
+
+
+def whole_sum(counts: Iterable[int | None]) -> int | None:
+    """The sum of counts; None where one of them is not known."""
+    each = list(counts)
+    return None if None in each else sum(count or 0 for count in each)

@@ -23,14 +23,14 @@ class Queue:
     each_s: float = 0.0
 
     @property
-    def grew(self) -> bool:
+    def has_grown(self) -> bool:
         """Whether more queries came than the server completes, beyond chance."""
         return self.growth > SURE * self.chance
 
     @property
     def capacity(self) -> float | None:
         """Queries/s that the server completes at most: known where it always had some waiting, and to `PRECISE`."""
-        return self.completed if self.grew and self.completed_error <= PRECISE * self.completed else None
+        return self.completed if self.has_grown and self.completed_error <= PRECISE * self.completed else None
 
 
 @dataclass(frozen=True)
@@ -91,31 +91,31 @@ class Probe:
         return self.sent or self.load
 
     @property
-    def settled(self) -> bool:
+    def is_settled(self) -> bool:
         """Whether it lasted for so long that as many queries ran as ever will."""
         return (self.seconds or math.inf) >= SETTLED * (self.latency_p50 or 0.0) / 1000
 
     @property
-    def grew(self) -> bool:
+    def has_grown(self) -> bool:
         """Whether more came than was completed, beyond chance and beyond what fills an idle server."""
-        return self.queue is not None and self.queue.grew and (self.settled or self.capacity is not None)
+        return self.queue is not None and self.queue.has_grown and (self.is_settled or self.capacity is not None)
 
     @property
-    def waited(self) -> bool:
+    def has_waited(self) -> bool:
         """Whether waiting was a good part of a query's time, rather than what ran beside it."""
         return (self.ttft_p50 or 0.0) > WAITING * (self.latency_p50 or 0.0)
 
     @property
     def capacity(self) -> float | None:
         """Queries/s that the server completes at most: known where queries always waited."""
-        return self.queue.capacity if self.queue and self.waited else None
+        return self.queue.capacity if self.queue and self.has_waited else None
 
     @property
-    def answered(self) -> float:
+    def served_rate(self) -> float:
         """The rate that its latencies belong to: the server's own, where it was busy all the time."""
         return self.capacity or self.rate
 
     @property
-    def held(self) -> bool:
+    def has_held(self) -> bool:
         """Whether it kept the limits with a steady queue."""
-        return self.valid and not self.grew
+        return self.valid and not self.has_grown

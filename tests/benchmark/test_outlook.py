@@ -15,7 +15,7 @@ from harness.common.errors import UsageError
 from harness.config import checkpoint
 from harness.config.plan import minutes
 from harness.config.run import RunConfig
-from harness.loadgen.target_rate import Need
+from harness.rates.target_rate import Need
 from harness.terminal import start
 from tests.conftest import ROOT, called, ended
 

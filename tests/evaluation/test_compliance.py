@@ -14,7 +14,7 @@ from harness.common.errors import LoadGenError, UsageError
 from harness.config.run import RunConfig
 from harness.evaluation import compliance
 from harness.loadgen import log as loadgen_log
-from harness.loadgen.trace import read_trace
+from harness.loadgen.requests import read_requests
 from harness.workloads.cnn_dailymail import from_json
 from tests import made
 from tests.conftest import ROOT, Finished, run
@@ -166,7 +166,7 @@ def test_test04_repeats_an_ordinary_sample_and_catches_a_cache(offline: Finished
     assert outcome["checks"]["no faster than ordinary samples"] is False
     assert outcome["facts"]["samples_per_sec"] > 1.3 * outcome["facts"]["reference_samples_per_sec"]
     folder = done.folder / "Compliance" / "TEST04"
-    assert len(set(json.loads((folder / "tokens.json").read_text()))) == 1  # one sample, always the same answer
+    assert len({request.output_tokens for request in read_requests(folder)}) == 1  # one sample, always the same answer
     assert "TEST FAIL" in (folder / "verify_performance.txt").read_text()
     report = (done.folder / "report.md").read_text()
     assert "TEST04: FAIL" in report
@@ -230,10 +230,7 @@ def test_the_ordinary_sample_is_near_both_means(offline: Finished) -> None:
     prompts = [len(record.tokens or []) for record in records]
     folder = offline.folder / "Performance"
     index = compliance.typical_sample(folder, prompts)
-    answers = {
-        sample.index: tokens
-        for sample, tokens in zip(read_trace(folder), json.loads((folder / "tokens.json").read_text()), strict=True)
-    }
+    answers = {request.sample: request.output_tokens for request in read_requests(folder)}
     assert prompts[index] == pytest.approx(sum(prompts) / len(prompts), rel=0.1)
     assert answers[index] == pytest.approx(sum(answers.values()) / len(answers), rel=0.1)
 

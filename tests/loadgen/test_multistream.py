@@ -11,8 +11,9 @@ from harness.config.plan import Plan, resolve
 from harness.config.run import RunConfig
 from harness.loadgen import driver as loadgen
 from harness.loadgen import log as loadgen_log
-from harness.loadgen import target_rate as rates
-from harness.loadgen.target_rate import Trial
+from harness.rates import target_rate as rates
+from harness.rates import trial
+from harness.rates.trial import Trial
 from tests import made
 from tests.conftest import run, tells
 
@@ -67,8 +68,8 @@ def test_loadgen_is_told_the_batch_and_the_percentile() -> None:
 
 def test_the_expected_latency_is_that_of_a_query() -> None:
     target = plan(samples_per_query=4)
-    prompts = rates.trial_samples(target, [[1], [2], [3]], 64)
-    assert (len(prompts), rates.trial_batch(target)) == (40, 4)
+    prompts = trial.trial_samples(target, [[1], [2], [3]], 64)
+    assert (len(prompts), trial.trial_batch(target)) == (40, 4)
     found = rates.from_trial(target, Trial(samples=40, seconds=2.0))
     assert found.expected_latency_ms == pytest.approx(300)
     assert tells(found.notes[-1], "300 ms (1.5 x 200 ms, ", " 10 queries of 4 samples)")

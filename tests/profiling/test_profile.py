@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,7 @@ from harness.common.errors import EngineError, UsageError
 from harness.config.plan import resolve
 from harness.config.run import RunConfig
 from harness.engines.loop import LoopThread
+from harness.loadgen import patterns
 from harness.profiling import load as profiling
 from harness.profiling import traces
 from harness.reporting import report as rendering
@@ -295,10 +297,12 @@ def test_arrivals_keep_to_the_rate(monkeypatch: pytest.MonkeyPatch) -> None:
         if len(gaps) == 2000:
             raise EngineError("enough")
 
-    monkeypatch.setattr(profiling.asyncio, "sleep", noted)
-    monkeypatch.setattr(FakeEngine, "generate", lambda self, prompt, most: wait(0, [1]))
-    with pytest.raises(ExceptionGroup):
-        asyncio.run(profiling.at_a_rate(plan, engine, [([1], None)]))  # type: ignore[arg-type]
+    async def answer(item: object) -> None:
+        await wait(0)
+
+    monkeypatch.setattr(patterns.asyncio, "sleep", noted)
+    with pytest.raises(EngineError):
+        asyncio.run(profiling.at_a_rate(plan, engine).send(count(), answer))  # type: ignore[arg-type]
     assert sum(gaps) / len(gaps) == pytest.approx(1 / 500, rel=0.1)
     assert max(gaps) > 3 * min(gaps)  # random arrivals, not a metronome
 

@@ -11,6 +11,7 @@ import pytest
 
 from docs import pictures
 from harness.common import files
+from harness.monitoring.recorder import Recording
 from harness.reporting import answer, html, timelines
 from harness.reporting import report as rendering
 from harness.results.advice import findings
@@ -170,7 +171,7 @@ def test_a_running_mean_takes_what_is_there() -> None:
 def test_a_line_at_the_edge_is_not_cut_and_prompts_have_an_axis_of_their_own(tmp_path: Path) -> None:
     path = tmp_path / "machine.csv"
     path.write_text("seconds,gpu0_load_percent,generation_tokens_per_sec,prompt_tokens_per_sec\n1,100,0,9\n2,100,5,9\n")
-    figure = timelines.machine(path, ["the GPU was busy 100 % of the time: nothing"])
+    figure = timelines.machine(Recording.read(path), ["the GPU was busy 100 % of the time: nothing"])
     for axes in figure.axes:
         low, high = axes.get_ylim()
         assert all(low < value < high for line in axes.lines for value in line.get_ydata())

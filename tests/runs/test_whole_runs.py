@@ -17,7 +17,7 @@ from harness.config.plan import resolve
 from harness.config.run import RunConfig
 from harness.loadgen import driver as loadgen
 from harness.loadgen import log as loadgen_log
-from harness.loadgen.trace import read_trace
+from harness.loadgen.requests import read_requests
 from tests.conftest import ASCII, ROOT, SECRET, Finished
 
 pytestmark = pytest.mark.engine
@@ -80,14 +80,13 @@ def test_server_takes_its_rate_from_the_offline_run(offline: Finished, server: F
     assert server.summary["plots"]["latency_cdf"] and server.summary["plots"]["tokens_per_sec"] is None
 
 
-def test_server_percentiles_are_those_of_the_trace(server: Finished) -> None:
+def test_server_percentiles_are_those_of_its_requests(server: Finished) -> None:
     folder = server.folder / "Performance"
-    facts, samples = loadgen_log.read(folder), read_trace(folder)
-    tokens = json.loads((folder / "tokens.json").read_text())
-    assert facts.samples == len(samples) == len(tokens)
+    facts, requests = loadgen_log.read(folder), read_requests(folder)
+    assert facts.samples == len(requests) and {request.clock for request in requests} == {"loadgen"}
     assert facts.ttft_ms is not None and facts.tpot_ms is not None
-    assert sum(s.ttft_ms or 0 for s in samples) / len(samples) == pytest.approx(facts.ttft_ms.mean, rel=1e-4)
-    tpot = [(s.latency_ms - (s.ttft_ms or 0)) / (n - 1) for s, n in zip(samples, tokens, strict=True)]
+    assert sum(each.ttft_ms or 0 for each in requests) / len(requests) == pytest.approx(facts.ttft_ms.mean, rel=1e-4)
+    tpot = [each.tpot_ms for each in requests if each.tpot_ms is not None]
     assert sum(tpot) / len(tpot) == pytest.approx(facts.tpot_ms.mean, rel=1e-3)
 
 

@@ -20,7 +20,7 @@ from harness.config.workload import WORKLOADS, Lengths, is_profile, lengths
 from harness.engines import sampling_of
 from harness.engines.openai import OpenAI
 from harness.engines.protocol import Sampling
-from harness.loadgen.target_rate import known_offline
+from harness.rates.target_rate import known_offline
 from harness.reporting import compare, compare_page
 from harness.reporting import report as rendering
 from harness.runs.folder import RunFolder

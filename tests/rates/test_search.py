@@ -19,11 +19,12 @@ from harness.config import mlperf
 from harness.config.plan import resolve
 from harness.config.run import RunConfig
 from harness.loadgen import log as loadgen_log
-from harness.loadgen import probes, queueing, search
-from harness.loadgen import target_rate as rates
 from harness.loadgen.log import TestResult
-from harness.loadgen.search import Goal
-from harness.loadgen.session import probe_folder
+from harness.rates import probing, queueing, rules, search
+from harness.rates import target_rate as rates
+from harness.rates.probing import make_folder
+from harness.rates.rules import RULES, Goal, SearchRules
+from harness.rates.search import Candidate, Evidence
 from harness.reporting import load_curves as curves
 from harness.runs import probe as probe_judgement
 from harness.runs.probe import Probe, Queue
@@ -35,20 +36,20 @@ BLIND = Goal(600, 459, 1e9, 1e9)  # limits that no latency tells of
 GOAL = Goal(600, 459, 2000, 100)
 
 
-def probe(limit: float) -> Callable[[float, float], Probe]:
+def probe(limit: float) -> Callable[[Candidate], Probe]:
     """An engine that keeps the limits up to a rate, and tells nothing else."""
-    return lambda qps, seconds: Probe(qps, qps <= limit, 10 * qps, qps)
+    return lambda one: Probe(one.rate, one.rate <= limit, 10 * one.rate, one.rate)
 
 
 @given(st.floats(0.5, 500), st.floats(0.1, 9))
 def test_the_limit_is_bracketed(limit: float, share: float) -> None:
     tried = search.search(share * limit, probe(limit), BLIND)
-    best = search.highest(tried)
+    best = search.highest_held(tried)
     assert best is not None and best.qps
     lowest = min(p.qps for p in tried if not p.valid and p.qps)
     assert best.qps <= limit < lowest
-    assert lowest / best.qps <= search.BRACKET
-    assert len(tried) <= search.MOST
+    assert lowest / best.qps <= RULES.bracket
+    assert len(tried) <= RULES.most_probes
 
 
 @pytest.mark.parametrize("capacity", [30, *(pytest.param(rate, marks=pytest.mark.slow) for rate in (60, 300))])
@@ -56,10 +57,10 @@ def test_the_limit_is_bracketed(limit: float, share: float) -> None:
 @given(seed=st.integers(0, 10**6), share=st.floats(0.6, 1.1))
 def test_five_probes_are_enough_for_a_server_of_known_capacity(capacity: int, seed: int, share: float) -> None:
     server = Bench(Case("", Prefill(capacity)), seed)
-    tried = search.search(share * capacity, server.test, GOAL)
+    tried = search.search(share * capacity, server.probe, GOAL)
     assert len(tried) <= 5
-    found = search.chosen(GOAL, tried)
-    most = queueing.sustainable(capacity, 2, 600, 459)
+    found = search.best_rate(Evidence(GOAL, tried))
+    most = queueing.rate_by_ttft(capacity, 2, 600, 459)
     assert found is not None and 0.95 <= found / most <= 1.02
 
 
@@ -67,16 +68,16 @@ def test_five_probes_are_enough_for_a_server_of_known_capacity(capacity: int, se
 @pytest.mark.parametrize("number", [n for n, case in enumerate(CASES) if case.name in QUICK])
 def test_what_a_search_finds_holds_a_full_test(number: int) -> None:
     server = Bench(CASES[number], number)
-    tried = search.search(0.9 * server.trial(), server.test, server.goal)
-    rate = search.chosen(server.goal, tried)
+    tried = search.search(0.9 * server.trial(), server.probe, server.goal)
+    rate = search.best_rate(Evidence(server.goal, tried))
     assert rate and server.test(rate, 600).valid
 
 
 def test_it_gives_up_where_nothing_holds() -> None:
-    tried = search.search(10, lambda qps, seconds: Probe(qps, False, None, None), GOAL)
-    assert search.highest(tried) is None
+    tried = search.search(10, lambda one: Probe(one.rate, False, None, None), GOAL)
+    assert search.highest_held(tried) is None
     assert tried[-1].qps == 1
-    assert len(tried) < search.MOST
+    assert len(tried) < RULES.most_probes
     plan = resolve(RunConfig(scenario="server", server_target_qps="max"), [], 0)
     with pytest.raises(NotAcceptedError, match="6 probes from 1 to 10 queries/s"):
         rates.from_search(plan, tried)
@@ -84,7 +85,7 @@ def test_it_gives_up_where_nothing_holds() -> None:
 
 def test_a_probe_is_long_enough_for_early_stopping() -> None:
     for qps in (0.1, 5, 50, 500):
-        assert GOAL.short(qps) * qps >= mlperf.SURE_QUERIES
+        assert GOAL.probe_s(qps) * qps >= mlperf.SURE_QUERIES
 
 
 def test_max_is_for_server_scenarios_alone() -> None:
@@ -100,20 +101,20 @@ def test_max_is_for_server_scenarios_alone() -> None:
 def test_a_queue_that_grows_tells_the_capacity(rate: float, grew: bool) -> None:
     came = np.cumsum(np.random.default_rng(1).exponential(1 / rate, int(30 * rate)))
     _, left = Prefill(60).answer(came, np.ones(1000))
-    seen = queueing.observed(came.tolist(), left.tolist())
-    assert seen is not None and seen.grew is grew
+    seen = queueing.queue_of(came.tolist(), left.tolist())
+    assert seen is not None and seen.has_grown is grew
     assert seen.capacity == (pytest.approx(60, rel=0.01) if grew else None)
-    assert queueing.observed(came[:10].tolist(), left[:10].tolist()) is None
+    assert queueing.queue_of(came[:10].tolist(), left[:10].tolist()) is None
 
 
 def test_what_a_long_test_can_keep() -> None:
-    assert 58 < queueing.sustainable(60, 1.98, 600) < 59
-    assert 53 < queueing.sustainable(60, 0.48, 600) < 56
-    assert queueing.sustainable(60, 1.98, 600, dispersion=1.0) < 57.5
-    assert queueing.sustainable(2000, 2, 600) == 2000  # so many come that their chance evens out
-    assert queueing.telling_s(62, 0.02) > 200  # seconds: half a minute does not see an overload of 2 %
-    assert 11 < queueing.shared(1.0, 0.05, 4.0, 600) < (4 - 1) / 0.05 / 4
-    assert queueing.shared(5.0, 0.05, 4.0, 600) == 0
+    assert 58 < queueing.rate_by_ttft(60, 1.98, 600) < 59
+    assert 53 < queueing.rate_by_ttft(60, 0.48, 600) < 56
+    assert queueing.rate_by_ttft(60, 1.98, 600, dispersion=1.0) < 57.5
+    assert queueing.rate_by_ttft(2000, 2, 600) == 2000  # so many come that their chance evens out
+    assert queueing.detection_s(62, 0.02) > 200  # seconds: half a minute does not see an overload of 2 %
+    assert 11 < queueing.rate_by_tpot(1.0, 0.05, 4.0, 600) < (4 - 1) / 0.05 / 4
+    assert queueing.rate_by_tpot(5.0, 0.05, 4.0, 600) == 0
 
 
 def queue(completed: float, grew: float = 0.0) -> Queue:
@@ -123,8 +124,8 @@ def queue(completed: float, grew: float = 0.0) -> Queue:
 def busy(qps: float, completed: float, ttft: float, **more: Any) -> Probe:
     """A probe above what the server completes."""
     grew = queue(completed, qps - completed)
-    known = {"ttft_p50": ttft / 2, "latency_p50": ttft, "ttft_min": 20, "sent": qps, "seconds": 30.0}
-    return Probe(qps, ttft <= 2000, ttft, 50.0, queue=grew, **{**known, **more})
+    usual = {"ttft_p50": ttft / 2, "latency_p50": ttft, "ttft_min": 20, "sent": qps, "seconds": 30.0}
+    return Probe(qps, ttft <= 2000, ttft, 50.0, queue=grew, **{**usual, **more})
 
 
 def steady(qps: float, ttft: float, tpot: float = 50.0, seconds: float = 30.0) -> Probe:
@@ -139,7 +140,7 @@ CURVE = resolve(RunConfig(scenario="server", server_target_qps=(54, 58, 62)), []
 
 def test_a_list_of_rates_ends_below_the_capacity() -> None:
     assert rates.from_curve(CURVE, CARD).target_qps == 62  # nothing tells the capacity yet
-    assert search.beyond(probes.goal(CURVE), CARD) == pytest.approx(1.2 * 62)
+    assert search.rate_beyond(Evidence(Goal.of(CURVE), CARD)) == pytest.approx(1.2 * 62)
     found = rates.from_curve(CURVE, [*CARD, busy(74.4, 60.8, 6000)])
     assert found.target_qps == 58
     assert tells(found.notes[-1], "62 would not last: ", " 60.8 ")
@@ -163,21 +164,22 @@ def test_what_a_full_test_measured_decides_the_next_rate() -> None:
 
 def test_early_stopping_alone_is_prolonged() -> None:
     few = replace(steady(33.75, 400), valid=False, more=336)
-    assert search.prolonged(few, GOAL) == pytest.approx(1.2 * 30 * (1 + 336 / (33.75 * 30)))
-    again = search.following(GOAL, [few], 30.0)
-    assert again == (33.75, search.prolonged(few, GOAL))
-    assert search.bracket(GOAL, [few]) == (None, None)  # neither held nor too fast
-    assert search.prolonged(replace(few, more=30_000), GOAL) is None
-    assert search.prolonged(replace(few, more=None), GOAL) is None
+    assert search.longer_s(few, GOAL) == pytest.approx(1.2 * 30 * (1 + 336 / (33.75 * 30)))
+    again = search.next_probe(Evidence(GOAL, [few]))
+    assert again and (again.rate, again.seconds) == (33.75, search.longer_s(few, GOAL)) and " 336 " in again.reason
+    evidence = Evidence(GOAL, [few])
+    assert (evidence.low, evidence.high) == (None, None)  # neither held nor too fast
+    assert search.longer_s(replace(few, more=30_000), GOAL) is None
+    assert search.longer_s(replace(few, more=None), GOAL) is None
 
 
 def test_a_disturbed_probe_does_not_hold_the_search_down() -> None:
     disturbed = replace(steady(44.6, 3042), valid=False, why="TTFT p99 3,042 of 2,000 ms")
     done = [disturbed, steady(53.5, 990, seconds=31.0), busy(77.0, 60.0, 7700)]
-    assert 57 < search.wanted(GOAL, done) < 58.5
-    again = search.following(GOAL, done, 44.6)
-    assert again is not None and 57 < again[0] < 58.5
-    assert search.wanted(GOAL, done[:1]) < 44.6
+    assert 57 < Evidence(GOAL, done).candidate.rate < 58.5
+    again = search.next_probe(Evidence(GOAL, done))
+    assert again is not None and 57 < again.rate < 58.5
+    assert Evidence(GOAL, done[:1]).candidate.rate < 44.6
 
 
 def fallen(
@@ -198,8 +200,36 @@ def test_a_capacity_told_by_waits_of_seconds_is_not_asked_for_twice() -> None:
         fallen(60.49, 53.06, 0.52, 7.6, (3269, 9600), 13815, seconds=90.0),
     ]
     assert [one.capacity for one in fell] == [54.42, 52.60, 53.06]
-    next_ = search.following(GOAL, [held, *fell], 41.75)
-    assert next_ is not None and next_[0] == pytest.approx(50.4, abs=0.3)
+    next_ = search.next_probe(Evidence(GOAL, [held, *fell]))
+    assert next_ is not None and next_.rate == pytest.approx(50.4, abs=0.3)
+
+
+def test_each_probe_has_its_reason() -> None:
+    few = replace(steady(33.75, 400), valid=False, more=336)
+    vague = replace(busy(74, 60.8, 6000), queue=replace(queue(60.8, 13.2), completed_error=1.0))
+    apart = [steady(40, 200, 20), replace(steady(60, 300, 120), valid=False)]
+    cases: list[tuple[tuple[str, ...], list[Probe]]] = [
+        (("early stopping", " 336 "), [few]),
+        (("every", " held"), CARD),
+        (("waited at 70", "capacity"), [replace(steady(70, 2500), valid=False)]),
+        (("capacity of 60.8", "again"), [CARD[0], vague]),
+        (("no rate", "held"), [replace(steady(40, 300, 120), valid=False)]),
+        (("TPOT p99", "neighbouring"), apart),
+        (("by the capacity of 60.8",), [CARD[0], busy(74, 60.8, 6000)]),
+        (("between", "(40)", "(60)"), [steady(40, 200), replace(steady(60, 200), valid=False)]),
+        (("below", "(41)"), [steady(40, 200), replace(steady(41, 200), valid=False)]),
+    ]
+    for reason, done in cases:
+        following = search.next_probe(Evidence(GOAL, done))
+        assert following is not None and tells(following.reason, *reason)
+
+
+def test_the_reason_of_a_probe_is_on_the_screen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    session = Mock(folder=Mock(path=tmp_path, sub=lambda name: tmp_path))
+    monkeypatch.setattr(probing.TestRun, "read", Mock())
+    monkeypatch.setattr(probing, "probe_of", Mock(return_value=steady(48.2, 300)))
+    probing.run_probe(session, replace(CURVE, target_qps=48.2), "every rate held so far")
+    assert tells(session.display.stage.call_args.args[0], "48.2 queries/s", ": every rate held so far")
 
 
 @settings(deadline=None, max_examples=6)
@@ -208,9 +238,9 @@ def test_no_probe_is_made_twice(seed: int, case: Case) -> None:
     server = Bench(case, seed)
     made: list[tuple[float, float]] = []
 
-    def probe(qps: float, seconds: float) -> Probe:
-        made.append((round(qps, 3), round(seconds)))
-        return server.test(qps, seconds)
+    def probe(one: Candidate) -> Probe:
+        made.append((round(one.rate, 3), round(one.seconds)))
+        return server.probe(one)
 
     search.search(0.9 * server.trial(), probe, GOAL)
     assert len(set(made)) == len(made)
@@ -229,17 +259,17 @@ def test_what_a_query_takes_alone_and_beside_others_is_found() -> None:
 def test_why_a_probe_fell() -> None:
     plan = replace(CURVE, target_qps=62.0)
     late = Mock(ttft_ms=Mock(p99=2310.0), tpot_ms=Mock(p99=59.0), failed=("latency", "early_stopping"), valid=False)
-    assert probes.why(late, plan, queue(60.8, 1.0)) == ["TTFT p99 2,310 of 2,000 ms"]
-    assert probes.why(late, plan, queue(60.8, 5.2))[1:] == ["queue grew by 5.2 a second"]
+    assert probing.reasons(late, plan, queue(60.8, 1.0)) == ["TTFT p99 2,310 of 2,000 ms"]
+    assert probing.reasons(late, plan, queue(60.8, 5.2))[1:] == ["queue grew by 5.2 a second"]
     early = {"early_stopping_ttft_result": "Run successful.", "early_stopping_tpot_result": "at least 336 more queries"}
     late.configure_mock(**{"ttft_ms.p99": 300.0}, failed=("early_stopping",), early_stopping=early)
-    assert probes.why(late, plan, None) == ["336 more queries needed"]
+    assert probing.reasons(late, plan, None) == ["336 more queries needed"]
     kinds = [busy(74, 60.8, 6000, why="TTFT p99 6,000 of 2,000 ms"), steady(58, 258), busy(61, 55.8, 300)]
     assert [*map(curves.verdict, kinds)] == ["INVALID by TTFT", "VALID", "VALID, queue grew"]
 
 
 def test_rates_that_agree_in_four_digits_have_folders_of_their_own(tmp_path: Path) -> None:
-    assert [probe_folder(tmp_path, f"{qps:.4g}").name for qps in (20.001, 20.002)] == ["20", "20-2"]
+    assert [make_folder(tmp_path, f"{qps:.4g}").name for qps in (20.001, 20.002)] == ["20", "20-2"]
 
 
 def test_the_length_of_a_test_is_known_before_it() -> None:
@@ -250,8 +280,10 @@ def test_the_length_of_a_test_is_known_before_it() -> None:
 
 
 def short_probes() -> None:
-    search.PROBE_S, search.PROBE_QUERIES, search.MOST = 2.0, 470, 3
-    search.LONG_S, search.LONG_QUERIES, search.SHARP_S, probe_judgement.SETTLED = 4.0, 500, 4.0, 0
+    probe_judgement.SETTLED = 0
+    rules.RULES = SearchRules(
+        probe_s=2.0, probe_queries=470, most_probes=3, confirming_s=4.0, confirming_queries=500, capacity_s=4.0
+    )
 
 
 @pytest.mark.engine

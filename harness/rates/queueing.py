@@ -20,7 +20,7 @@ ROUNDS, SLIGHT = 4, 0.1  # of drawing a line; of the time alone, the least that 
 LAGS = 6  # blocks over which completions that were late come in after all
 
 
-def observed(issued: Sequence[float], completed: Sequence[float]) -> Queue | None:
+def queue_of(issued: Sequence[float], completed: Sequence[float]) -> Queue | None:
     """The queue of a test, from the times in seconds at which each query was issued and completed.
 
     None where there are too few to say anything.
@@ -34,7 +34,7 @@ def observed(issued: Sequence[float], completed: Sequence[float]) -> Queue | Non
     seconds = float(end - middle)
     counts, _ = np.histogram(left, np.linspace(middle, end, BLOCKS + 1))
     sent, done = int((came > middle).sum()), int(counts.sum())
-    variance = float(counts.var(ddof=1)) * lasting(counts)
+    variance = float(counts.var(ddof=1)) * lasting_share(counts)
     error = math.sqrt(variance * BLOCKS) / seconds
     base, each = latency_line(came, left)
     return Queue(
@@ -49,7 +49,7 @@ def observed(issued: Sequence[float], completed: Sequence[float]) -> Queue | Non
     )
 
 
-def lasting(counts: Any) -> float:
+def lasting_share(counts: Any) -> float:
     """The share of the blocks' variance that adds up over time: what one lacks because it came late, a later one has.
 
     Autocorrelations by Bartlett's weights, each a little too low by chance, as its mean is that of the same blocks.
@@ -65,12 +65,12 @@ def lasting(counts: Any) -> float:
     return min(1.0, max(LEAST, 1 + 2 * sum(sums)))
 
 
-def sequences(points: int) -> int:
+def simulated_tests(points: int) -> int:
     """How many tests of so many simulated points tell the share that holds."""
     return min(MOST, max(FEWEST, POINTS // points))
 
 
-def enough(held: Any) -> bool:
+def is_enough(held: Any) -> bool:
     """Whether the tests that held are as many as must hold."""
     return bool(held.mean() >= HOLD)
 
@@ -91,22 +91,24 @@ def latency_line(came: Any, left: Any) -> tuple[float, float]:
     base, each = float(np.mean(left - came)), 0.0
     for _ in range(ROUNDS if len(took) >= FEW else 0):
         work = np.diff(times) / np.maximum(base + each * flying, SLIGHT * base)
-        flying_meanwhile = during(begin, end, times, work * flying) / np.maximum(during(begin, end, times, work), 1e-9)
+        done = np.maximum(amount_between(begin, end, times, work), 1e-9)
+        flying_meanwhile = amount_between(begin, end, times, work * flying) / done
         if np.ptp(flying_meanwhile) == 0:
             break
         each, base = (float(value) for value in np.polyfit(flying_meanwhile, took, 1))
     return base, each
 
 
-def during(begin: Any, end: Any, times: Any, amounts: Any) -> Any:
-    """What of the amounts, each evenly between one of the times and the next, falls between each begin and its end."""
+def amount_between(begin: Any, end: Any, times: Any, amounts: Any) -> Any:
+    """The part of the amounts that falls between each begin and its end; an amount is spread evenly over the time from
+    one of `times` to the next."""
     import numpy as np
 
     total = np.concatenate(([0.0], np.cumsum(amounts)))
     return np.interp(end, times, total) - np.interp(begin, times, total)
 
 
-def telling_s(rate: float, overload: float) -> float:
+def detection_s(rate: float, overload: float) -> float:
     """Seconds after which so large an overload, as a share of `rate`, shows beyond chance.
 
     It adds overload x rate x seconds to the queue; random arrivals add or take about the root of rate x seconds.
@@ -114,7 +116,7 @@ def telling_s(rate: float, overload: float) -> float:
     return (SURE / overload) ** 2 / rate
 
 
-def sustainable(capacity: float, room_s: float, seconds: float, queries: int = 0, dispersion: float = 0.0) -> float:
+def rate_by_ttft(capacity: float, room_s: float, seconds: float, queries: int = 0, dispersion: float = 0.0) -> float:
     """The highest rate, in queries/s, at which nearly every sequence of random arrivals keeps the 99th percentile of
     the wait within `room_s`, in a test of `seconds` or `queries`, whichever is longer; at most the capacity.
 
@@ -123,11 +125,11 @@ def sustainable(capacity: float, room_s: float, seconds: float, queries: int = 0
     """
     rate = capacity
     for _ in range(2):
-        rate = capacity * load_of(max(queries, math.ceil(rate * seconds)), room_s * capacity, dispersion)
+        rate = capacity * utilization(max(queries, math.ceil(rate * seconds)), room_s * capacity, dispersion)
     return rate
 
 
-def load_of(queries: int, room: float, dispersion: float) -> float:
+def utilization(queries: int, room: float, dispersion: float) -> float:
     """The highest share of its capacity at which nearly every sequence of so many random arrivals keeps the 99th
     percentile of the wait within the time of `room` queries."""
     import numpy as np
@@ -135,12 +137,12 @@ def load_of(queries: int, room: float, dispersion: float) -> float:
     group = math.ceil(queries / EACH)
     points = math.ceil(queries / group)
     random = np.random.default_rng(0)  # the same for every rate, so that they differ by the rate alone
-    gaps = random.gamma(group, size=(sequences(points), points))
+    gaps = random.gamma(group, size=(simulated_tests(points), points))
     work = np.full_like(gaps, group)
     if dispersion > 0:
         work = random.gamma(group / dispersion, dispersion, size=gaps.shape)
     work[:, 0] = 0
-    most = passing(queries) / queries * points
+    most = allowed_late(queries) / queries * points
 
     total, least = np.empty_like(gaps), np.empty_like(gaps)  # millions of numbers: made once, used for every load
 
@@ -149,12 +151,12 @@ def load_of(queries: int, room: float, dispersion: float) -> float:
         np.cumsum(total, axis=1, out=total)
         np.minimum(np.minimum.accumulate(total, axis=1, out=least), 0, out=least)
         waits = np.subtract(total, least, out=total)
-        return enough(np.count_nonzero(waits > room, axis=1) <= most)
+        return is_enough(np.count_nonzero(waits > room, axis=1) <= most)
 
-    return most_load(holds)
+    return highest_share(holds)
 
 
-def shared(base_s: float, each_s: float, limit_s: float, seconds: float, queries: int = 0) -> float:
+def rate_by_tpot(base_s: float, each_s: float, limit_s: float, seconds: float, queries: int = 0) -> float:
     """The highest rate, in queries/s, at which nearly every sequence of random arrivals keeps the 99th percentile of a
     query's time within `limit_s`, where it takes `base_s` and `each_s` for each query in flight.
 
@@ -170,7 +172,7 @@ def shared(base_s: float, each_s: float, limit_s: float, seconds: float, queries
         random = np.random.default_rng(0)
         rate, parts = load * most, 16
         count = max(queries, math.ceil(rate * seconds))
-        begun, took, clock = [], [], np.zeros(sequences(count))
+        begun, took, clock = [], [], np.zeros(simulated_tests(count))
         flying = np.full(len(clock), rate * base_s)
         while clock.min() < count / rate:
             took.append((base_s + each_s * flying) / parts)
@@ -182,12 +184,12 @@ def shared(base_s: float, each_s: float, limit_s: float, seconds: float, queries
         total = np.cumsum(np.concatenate((np.zeros((1, len(clock))), took)), axis=0)
         whole = total[parts:] - total[:-parts]
         late = np.where(whole[1:] > limit_s, np.array(begun)[: len(whole) - 1], 0).sum(axis=0)  # from the next part on
-        return enough(late <= passing(count))
+        return is_enough(late <= allowed_late(count))
 
-    return most * most_load(holds)
+    return most * highest_share(holds)
 
 
-def most_load(holds: Callable[[float], bool]) -> float:
+def highest_share(holds: Callable[[float], bool]) -> float:
     """The highest share of 1 that holds, to a part in 4,096."""
     low, high = 0.0, 1.0
     if holds(high):
@@ -198,6 +200,6 @@ def most_load(holds: Callable[[float], bool]) -> float:
     return low
 
 
-def passing(queries: int) -> int:
+def allowed_late(queries: int) -> int:
     """How many queries may be over a 99th-percentile limit before early stopping is not sure, with 99 % confidence."""
     return max(0, math.floor(0.01 * queries - SURE * math.sqrt(0.0099 * queries) + 0.38))

@@ -19,21 +19,13 @@ from harness.config.plan import Plan, resolve
 from harness.config.run import RunConfig
 from harness.loadgen import driver as loadgen
 from harness.loadgen import log as loadgen_log
-from harness.loadgen import target_rate as rates
 from harness.loadgen import validity
 from harness.loadgen.driver import LoadGenSettings, user_conf
 from harness.loadgen.log import TestResult
-from harness.loadgen.target_rate import (
-    Trial,
-    corrected,
-    from_history,
-    from_trial,
-    known_offline,
-    needed,
-    trial,
-    trial_batch,
-    trial_samples,
-)
+from harness.rates import target_rate as rates
+from harness.rates import trial
+from harness.rates.target_rate import corrected, from_history, from_trial, known_offline, needed
+from harness.rates.trial import Trial, run_trial, trial_batch, trial_samples
 from harness.runs.probe import Probe
 from tests.conftest import tells
 
@@ -192,7 +184,7 @@ def engine() -> Iterator[Instant]:
 def test_a_trial_counts_samples_after_a_warm_up(engine: Instant, batch: int | None, warm_up: int):
     prompts = [[length] for length in range(1, 11)]
     found = asyncio.run_coroutine_threadsafe(
-        trial(engine, [(prompt, None) for prompt in prompts], batch), engine.loop
+        run_trial(engine, [(prompt, None) for prompt in prompts], batch), engine.loop
     ).result(timeout=10)
     assert found.samples == 10
     assert engine.prompts == prompts[:warm_up] + prompts
@@ -206,10 +198,10 @@ def test_a_trial_ends_in_time_and_counts_what_came(engine: Instant, monkeypatch:
         await asyncio.sleep(prompt[0])
         return [0]
 
-    monkeypatch.setattr(rates, "TRIAL_S", 0.2)
+    monkeypatch.setattr(trial, "TRIAL_S", 0.2)
     monkeypatch.setattr(engine, "generate", answer)
     for prompts, counted in (([0, 0, 0, 0, 0, 0, 60, 60], 6), ([0, 0, 0, 0, 0.4, 60], 4)):
-        work = trial(engine, [([seconds], None) for seconds in prompts], None)
+        work = run_trial(engine, [([seconds], None) for seconds in prompts], None)
         found = asyncio.run_coroutine_threadsafe(work, engine.loop).result(timeout=10)
         assert found.samples == counted and 0.2 <= found.seconds < 5
 
@@ -221,7 +213,7 @@ def test_a_trial_that_fails_says_so(engine: Instant, monkeypatch: pytest.MonkeyP
         return [0]
 
     monkeypatch.setattr(engine, "generate", answer)
-    work = trial(engine, [([number], None) for number in (0, 0, 0, 0, 1)], None)
+    work = run_trial(engine, [([number], None) for number in (0, 0, 0, 0, 1)], None)
     with pytest.raises(LoadGenError, match="broken"):
         asyncio.run_coroutine_threadsafe(work, engine.loop).result(timeout=10)
 

@@ -1,61 +1,26 @@
 """Levels of fixed concurrency: which ones are tested, how long, and the highest that keeps its limits."""
 
-import asyncio
 import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import cycle, islice
 
 from harness.config.plan import Plan
-from harness.engines.protocol import Engine
-from harness.loadgen.failures import Sparing
-from harness.loadgen.search import PROBE_S
-from harness.loadgen.target_rate import OFFLINE_MARGIN, STREAM_TRIAL, TRIAL_S, Trial
+from harness.rates.rules import RULES
+from harness.rates.target_rate import OFFLINE_MARGIN
+from harness.rates.trial import Trial
 from harness.runs.probe import Probe
 
 LEVEL_RATIO = 4  # the ratio of one level to the next, of those that are chosen here
 FINAL_RATIO = 1.1  # the lowest level too high over the highest that held, where the search ends
 MOST_PROBES = 16  # probes of a search
-Request = tuple[list[int], int | None]  # as `Library.requests`
 
 
-def chosen(given: Sequence[int], concurrency: int) -> list[int]:
+def levels_of(given: Sequence[int], concurrency: int) -> list[int]:
     """The levels to test: those given, or else powers of four up to what the engine computes at once."""
     if given:
         return list(given)
     powers = [LEVEL_RATIO**n for n in range(20) if LEVEL_RATIO**n < concurrency]
     return [*powers, concurrency]
-
-
-async def trial(engine: Engine | Sparing, requests: Sequence[Request], at_once: int) -> Trial:
-    """The engine's speed with so many requests in flight, on two waves of them; ends after `TRIAL_S` with the answers
-    that came by then, or with the first."""
-    left = islice(cycle(requests), trial_requests(at_once))
-    begin = time.perf_counter()
-    answered = 0
-
-    async def one_after_the_other() -> None:
-        nonlocal answered
-        for request in left:
-            async for _ in engine.stream(*request):
-                pass
-            answered += 1
-            if time.perf_counter() - begin > TRIAL_S:
-                break
-
-    try:
-        async with asyncio.TaskGroup() as group:
-            for _ in range(at_once):
-                group.create_task(one_after_the_other())
-    except ExceptionGroup as failed:
-        raise failed.exceptions[0] from None
-    return Trial(answered, time.perf_counter() - begin)
-
-
-def trial_requests(at_once: int) -> int:
-    """How many requests a trial has."""
-    return max(2 * at_once, STREAM_TRIAL)
 
 
 def at_level(plan: Plan, level: int, found: Trial) -> Plan:
@@ -65,9 +30,9 @@ def at_level(plan: Plan, level: int, found: Trial) -> Plan:
     return plan.noted(note, concurrency=level, target_qps=rate)
 
 
-def short(plan: Plan) -> Plan:
+def probe_plan(plan: Plan) -> Plan:
     """The plan of a probe of it."""
-    return replace(plan, min_duration_s=min(PROBE_S, plan.min_duration_s))
+    return replace(plan, min_duration_s=min(RULES.probe_s, plan.min_duration_s))
 
 
 def highest(probe: Callable[[int], Probe], first: int, most: int) -> int | None:
@@ -81,11 +46,11 @@ def highest(probe: Callable[[int], Probe], first: int, most: int) -> int | None:
     def holds(level: int) -> bool:
         """Tests a level once, and again where the first time does not agree with a second; two of three decide."""
         said = verdicts.setdefault(level, [])
-        said.append(within(probe(level)))
+        said.append(is_within_limits(probe(level)))
         if not said[0] and len(said) == 1:
-            said.append(within(probe(level)))
+            said.append(is_within_limits(probe(level)))
         if len(said) == 2 and said[0] != said[1]:
-            said.append(within(probe(level)))
+            said.append(is_within_limits(probe(level)))
         return 2 * sum(said) > len(said)
 
     low, high, level = 0, most + 1, min(first, most)
@@ -101,6 +66,6 @@ def highest(probe: Callable[[int], Probe], first: int, most: int) -> int | None:
     return low or None
 
 
-def within(probe: Probe) -> bool:
+def is_within_limits(probe: Probe) -> bool:
     """Whether a test kept both limits."""
     return not probe.why

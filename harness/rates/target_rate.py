@@ -1,11 +1,8 @@
 """LoadGen's target rates, which it needs before a test: found on the loaded engine or in earlier runs."""
 
-import asyncio
 import math
-import time
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import cycle, islice, starmap
 from typing import Any, Literal
 
 from harness.common.errors import NotAcceptedError
@@ -13,12 +10,12 @@ from harness.config import mlperf
 from harness.config.comparability import INVALID, Comparable, differences
 from harness.config.plan import Plan
 from harness.config.run import RunConfig
-from harness.engines.protocol import Engine
-from harness.loadgen import probes, search
-from harness.loadgen.failures import Sparing
 from harness.loadgen.log import TestResult
-from harness.loadgen.search import highest
-from harness.loadgen.sut import Item, batched
+from harness.rates import search
+from harness.rates.estimators import Capacity
+from harness.rates.rules import RULES, Goal
+from harness.rates.search import Evidence, highest_held
+from harness.rates.trial import Trial
 from harness.runs.probe import Probe
 
 # LoadGen plans for 1.1 x duration x rate. A trial sees the ramps at both ends more than a long run does, so the
@@ -26,27 +23,10 @@ from harness.runs.probe import Probe
 OFFLINE_MARGIN = 1.1
 # LoadGen generates 2 x duration / latency queries for SingleStream and issues them all.
 LATENCY_MARGIN = 1.5
-STREAM_TRIAL = 10  # queries
 Need = Literal["nothing", "offline", "server", "max", "curve", "latency", "batches", "levels", "most"]
-TRIAL_S = 60.0  # then the answers that came are counted
 LOWER = 0.97  # of a rate that did not hold a whole test, at most
 # Of an Offline run that tells the rate of another scenario: what leaves requests/s as they are.
 IGNORED = ("scenario", "total_sample_count", "samples_per_query", "software", "busyness", "rate")
-
-
-@dataclass(frozen=True)
-class Trial:
-    """What a short trial on the loaded engine found; the runner's own clock, so never a result."""
-
-    samples: int
-    seconds: float
-
-    @property
-    def samples_per_sec(self) -> float:
-        return self.samples / self.seconds
-
-    def __str__(self) -> str:
-        return f"{self.samples_per_sec:.4g} samples/s, measured on {self.samples:,} samples in {self.seconds:.1f} s"
 
 
 def needed(config: RunConfig) -> Need:
@@ -111,52 +91,6 @@ def max_attempts(config: RunConfig) -> int:
     return 3 if config.tries_rates else 2
 
 
-def trial_samples(plan: Plan, samples: list[Item], concurrency: int) -> list[Item]:
-    """Which samples to try: one full load of the engine, or a few queries one after the other."""
-    if not plan.config.scenario_rules.planned_by_rate:
-        return list(islice(cycle(samples), STREAM_TRIAL * plan.samples_per_query))
-    if plan.config.batch_size:
-        return samples[: plan.config.batch_size]
-    return list(islice(cycle(samples), concurrency))
-
-
-def trial_batch(plan: Plan) -> int | None:
-    return plan.config.batch_size if plan.config.scenario_rules.planned_by_rate else plan.samples_per_query
-
-
-async def trial(
-    engine: Engine | Sparing, requests: Sequence[tuple[list[int], int | None]], batch_size: int | None
-) -> Trial:
-    """Warms up on a few requests, then answers all of them: together, or in batches as the run itself will.
-
-    After `TRIAL_S` it ends with the answers that came by then, or with the first.
-    """
-    await asyncio.gather(*starmap(engine.generate, requests[: batch_size or 4]))
-    begin = time.perf_counter()
-    answered = 0
-    for batch in batched(requests, batch_size or len(requests)):
-        answered += await within(list(starmap(engine.generate, batch)), TRIAL_S + begin - time.perf_counter())
-        if time.perf_counter() - begin >= TRIAL_S:
-            break
-    return Trial(answered, time.perf_counter() - begin)
-
-
-async def within(work: Sequence[Coroutine[Any, Any, Any]], seconds: float) -> int:
-    """How much of the work was done in time; at least one piece, for which it waits. The rest is given up."""
-    tasks = [asyncio.ensure_future(piece) for piece in work]
-    try:
-        done, _ = await asyncio.wait(tasks, timeout=max(0.0, seconds), return_when=asyncio.FIRST_EXCEPTION)
-        if not done:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
-        return len(done)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
 def from_trial(plan: Plan, trial: Trial) -> Plan:
     """The plan with its rate, and a note that says where the rate comes from."""
     rules = plan.config.scenario_rules
@@ -185,12 +119,11 @@ def from_search(plan: Plan, tried: list[Probe]) -> Plan:
     """The plan with the highest rate that a full test is expected to keep. Raises NotAcceptedError where none held."""
     loads = [probe.load for probe in tried]
     range_ = f"{len(tried)} probes from {min(loads):.4g} to {max(loads):.4g} queries/s"
-    goal = probes.goal(plan)
-    rate, best = search.chosen(goal, tried), search.bracket(goal, tried)[0]
+    evidence = Evidence(Goal.of(plan), tried)
+    rate, best = search.best_rate(evidence), evidence.low
     if rate is None or best is None:
         raise NotAcceptedError(f"no rate is VALID: {range_}, in Probes/. Give one to run all the same.")
-    queue = search.capacity(tried)
-    most = f"; the engine completes {queue.completed:.4g} a second at most" if queue else ""
+    most = f"; the engine completes {evidence.capacity.qps:.4g} a second at most" if evidence.capacity else ""
     found = f"the highest that a full test should keep, by {range_}: {best.load:.4g} held{most}"
     return plan.noted(f"server_target_qps = {rate:.4g} queries/s ({found})", target_qps=rate)
 
@@ -200,11 +133,11 @@ def from_curve(plan: Plan, tried: list[Probe]) -> Plan:
     is."""
     rate = best_given(plan, tried)
     lowest = min(probe.load for probe in tried)
-    queue, top = search.capacity(tried), highest(tried)
+    capacity, top = Capacity.of(tried), highest_held(tried)
     found = "the highest that is VALID" if rate else "the lowest, since none is VALID,"
     most = ""
-    if queue and rate and top and top.load > rate:
-        most = f"; {top.load:.4g} would not last: the engine completes {queue.completed:.4g} a second at most"
+    if capacity and rate and top and top.load > rate:
+        most = f"; {top.load:.4g} would not last: the engine completes {capacity.qps:.4g} a second at most"
     note = f"server_target_qps = {rate or lowest:.4g} queries/s ({found} of {len(tried)} rates{most})"
     return plan.noted(note, target_qps=rate or lowest)
 
@@ -212,15 +145,16 @@ def from_curve(plan: Plan, tried: list[Probe]) -> Plan:
 def best_given(plan: Plan, tried: Sequence[Probe], below: float = math.inf) -> float | None:
     """The highest of the rates that the user gave, under `below`, that held and that the engine's capacity allows."""
     given = plan.config.server_target_qps
-    most = search.by_capacity(probes.goal(plan), tried)
-    held = {probe.load for probe in tried if probe.held}
+    capacity = Capacity.of(tried)
+    most = capacity.rate(Goal.of(plan)) if capacity else math.inf
+    held = {probe.load for probe in tried if probe.has_held}
     rates = [rate for rate in (given if isinstance(given, tuple) else held) if rate in held and rate < below]
     return max((rate for rate in rates if rate <= most), default=None)
 
 
 def at_rate(plan: Plan, qps: float, seconds: float | None = None) -> Plan:
     """The plan of a short test at a rate, on as many samples as it takes: LoadGen takes whole passes of them."""
-    length = seconds or probes.goal(plan).short(qps)
+    length = seconds or Goal.of(plan).probe_s(qps)
     queries = math.ceil(qps * length)
     samples = math.ceil(queries / math.ceil(queries / plan.samples))
     return replace(plan, target_qps=qps, min_duration_s=length, samples=samples)
@@ -228,7 +162,7 @@ def at_rate(plan: Plan, qps: float, seconds: float | None = None) -> Plan:
 
 def in_batches(plan: Plan, samples_per_query: int) -> Plan:
     """The plan of a short test with so many samples at a time."""
-    return replace(plan, samples_per_query=samples_per_query, min_duration_s=min(search.PROBE_S, plan.min_duration_s))
+    return replace(plan, samples_per_query=samples_per_query, min_duration_s=min(RULES.probe_s, plan.min_duration_s))
 
 
 def corrected(plan: Plan, result: TestResult, tests: Sequence[Probe] = ()) -> Plan | None:
@@ -259,7 +193,7 @@ def lowered(plan: Plan, result: TestResult, tests: Sequence[Probe]) -> Plan | No
     if needed(plan.config) == "curve":
         rate = best_given(plan, tests, below=before)
     else:
-        rate = min(LOWER * before, search.wanted(probes.goal(plan), tests) if tests else math.inf)
+        rate = min(LOWER * before, Evidence(Goal.of(plan), tests).candidate.rate if tests else math.inf)
     if rate is None:
         return None
     why = f" ({tests[-1].why})" if tests and tests[-1].why else ""

@@ -1,0 +1,165 @@
+"""What is known of each request of a test: a line of requests.csv, written once when the test ends.
+
+LoadGen's times are taken from its trace wherever it times: all of MLPerf's scenarios. At fixed concurrency and with
+arrivals of the user's own it issues one Offline query and cannot know when each request was sent: there the system
+under test takes the times. The column `clock` says whose they are; a time that nobody took is empty.
+"""
+
+import csv
+import gzip
+import io
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from harness.common.errors import UsageError, why
+from harness.common.files import finite, write_text
+from harness.common.reading import opened
+from harness.loadgen.log import PERCENTILES, Latency, LogError
+from harness.loadgen.trace import TRACE, read_trace
+
+FILE = "requests.csv"
+LEVEL = 1  # of compression: a tenth of the size at a hundred MB/s
+LARGEST_FILE = 2**33  # bytes: some 70 a request
+COLUMNS = (
+    *("sample", "prompt_tokens", "output_tokens", "first_tokens"),
+    *("issued_s", "sent_ms", "ttft_ms", "latency_ms", "clock", "failure"),
+)
+Clock = Literal["", "loadgen", "client"]
+
+
+@dataclass(slots=True)
+class Request:
+    """One request of a test. Its latencies count from `issued_s`: LoadGen's scheduled time, the time at which an
+    arrival was due, or when a closed loop sent it; in seconds since the first of the test."""
+
+    sample: int  # of the sample library
+    prompt_tokens: int
+    output_tokens: int = 0
+    first_tokens: int = 1  # that came with the first message; LoadGen counts one
+    issued_s: float | None = None
+    sent_ms: float | None = None  # until it was handed to the engine, or written to a connection
+    ttft_ms: float | None = None
+    latency_ms: float | None = None
+    clock: Clock = ""
+    failure: str = ""  # what was said; its times are those of the failure
+    order: int = 0  # of issue: its line
+    round: int = 0  # how often its sample was issued before
+
+    @property
+    def done_s(self) -> float | None:
+        """When its last token came, in seconds since the first request of the test."""
+        if self.issued_s is None or self.latency_ms is None:
+            return None
+        return self.issued_s + self.latency_ms / 1e3
+
+    @property
+    def tpot_ms(self) -> float | None:
+        """Milliseconds per output token after the first message; None where no token came after it."""
+        after = self.output_tokens - self.first_tokens
+        if self.ttft_ms is None or self.latency_ms is None or after < 1 or self.failure:
+            return None
+        return (self.latency_ms - self.ttft_ms) / after
+
+
+def write_requests(folder: Path, requests: Iterable[Request]) -> None:
+    """Writes requests.csv of a test, a line a request in the order of issue. Secrets are left out. Raises OSError."""
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(COLUMNS)
+    for each in requests:
+        table.writerow(
+            (
+                *(each.sample, each.prompt_tokens, each.output_tokens, each.first_tokens, decimal(each.issued_s)),
+                *(decimal(each.sent_ms), decimal(each.ttft_ms), decimal(each.latency_ms), each.clock, each.failure),
+            )
+        )
+    write_text(folder / FILE, text.getvalue())
+
+
+def decimal(value: float | None) -> str:
+    """A time with at most six decimals: microseconds of seconds, nanoseconds of milliseconds; empty if unknown."""
+    return "" if value is None else f"{value:.6f}".rstrip("0").rstrip(".")
+
+
+def read_requests(folder: Path) -> list[Request]:
+    """The rows of requests.csv. Raises UsageError, which names the line, for a damaged one."""
+    path, found, rounds = folder / FILE, list[Request](), Counter[int]()
+    try:
+        with opened(path, LARGEST_FILE) as file:
+            table = csv.reader(file)
+            if (head := tuple(next(table, ()))) != COLUMNS:
+                raise UsageError(f"{path}:1: not the columns {', '.join(COLUMNS)}, but {', '.join(head) or 'none'}.")
+            for cells in table:
+                request = parse_line(cells, len(found))
+                request.round = rounds[request.sample]
+                rounds[request.sample] += 1
+                found.append(request)
+    except OSError as error:
+        raise UsageError(f"{path}: {why(error)}.") from None
+    except (ValueError, csv.Error) as error:
+        raise UsageError(f"{path}:{len(found) + 2}: not a request: {error}.") from None
+    return found
+
+
+def parse_line(cells: Sequence[str], order: int) -> Request:
+    """The request of a line. Raises ValueError where a cell holds something else than its column does."""
+    if len(cells) != len(COLUMNS):
+        raise ValueError(f"{len(cells)} cells instead of {len(COLUMNS)}")
+    counts, times, (clock, failure) = (
+        [int(cell) for cell in cells[:4]],
+        [finite(cell) for cell in cells[4:8]],
+        cells[8:],
+    )
+    if clock not in ("", "loadgen", "client"):
+        raise ValueError(f"clock {clock!r:.40}")
+    if min(counts) < 0 or any(time is not None and time < 0 for time in times):
+        raise ValueError("a negative number")
+    return Request(*counts, *times, clock, failure, order)  # type: ignore[arg-type,call-arg]
+
+
+def answered(requests: Iterable[Request]) -> list[Request]:
+    """The requests that did not fail."""
+    return [request for request in requests if not request.failure]
+
+
+def spread(times: Iterable[float | None]) -> Latency | None:
+    """Times as LoadGen summarizes them: each percentile is one of them, the one at its share of their number. Unknown
+    ones do not count; None where there are no others."""
+    ranked = sorted(time for time in times if time is not None)
+    if not ranked:
+        return None
+    points = [ranked[min(int(len(ranked) * float(share) / 100), len(ranked) - 1)] for share in PERCENTILES]
+    return Latency(ranked[0], sum(ranked) / len(ranked), ranked[-1], *points)
+
+
+def take_times(requests: Sequence[Request], folder: Path) -> None:
+    """Gives each request LoadGen's own times in place of the client's, and compresses the trace they came from.
+
+    When a request was sent, only the client knows, by a clock of its own. The two clocks are as far apart as in the
+    request that came through from LoadGen's issue to the client's code fastest. Raises LogError for the trace of
+    another test.
+    """
+    samples = read_trace(folder)
+    if [sample.index for sample in samples] != [request.sample for request in requests]:
+        raise LogError(f"{folder / TRACE}: the trace of another test: its samples are not those that were issued.")
+    pairs = list(zip(requests, samples, strict=True))
+    apart = min((1e3 * (r.issued_s or 0.0) - s.scheduled_ms - s.delay_ms for r, s in pairs), default=0.0)
+    begin = min((sample.scheduled_ms for sample in samples), default=0.0)
+    for request, sample in pairs:
+        if request.sent_ms is not None:
+            at = 1e3 * (request.issued_s or 0.0) + request.sent_ms - apart
+            request.sent_ms = max(0.0, at - sample.scheduled_ms)
+        request.issued_s = (sample.scheduled_ms - begin) / 1e3
+        request.ttft_ms, request.latency_ms, request.clock = sample.ttft_ms, sample.latency_ms, "loadgen"
+    compress(folder / TRACE)
+
+
+def compress(path: Path) -> None:
+    """Replaces a file by `path`.gz. Raises OSError."""
+    with path.open("rb") as whole, gzip.open(f"{path}.gz", "wb", compresslevel=LEVEL) as small:
+        shutil.copyfileobj(whole, small)
+    path.unlink()

@@ -1,0 +1,180 @@
+"""One test, read once: what LoadGen says of it, its requests, what it took of the machine and of a server.
+
+LoadGen's result is mended where its own numbers cannot be used. Answers of one token have no time per output token:
+LoadGen counts such an answer as none, divides the time after its first token by -1, and logs an error (logging.cc).
+Requests that failed under --max-failed were reported to it as answers of `PLACEHOLDER` tokens. Queries that a closed
+loop did not send before its time was over were reported in the same way.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Self
+
+from harness.common import files
+from harness.common.statistics import least_queries
+from harness.config.mlperf import LIMIT_PERCENTILE, Limits
+from harness.config.plan import Plan
+from harness.loadgen import log as loadgen_log
+from harness.loadgen.log import Latency, LogError, TestResult
+from harness.loadgen.requests import FILE, Request, answered, read_requests, spread
+from harness.monitoring import recorder
+from harness.runs.delivery import ServerUse
+from harness.runs.records import MachineUse
+
+MACHINE, SERVER = "machine.json", "server.json"
+PLACEHOLDER = 2  # tokens of an answer that there is none of: the fewest that LoadGen takes without an error
+ONE_TOKEN = "Number of tokens need to be greater than 1"  # LoadGen's error for each answer of one token
+
+
+@dataclass(frozen=True)
+class TestRun:
+    """All that one performance test left in its folder; `result` is LoadGen's, mended."""
+
+    __test__ = False  # no test of pytest's
+
+    folder: Path
+    result: TestResult
+    requests: tuple[Request, ...]
+    machine: MachineUse
+    server: ServerUse | None
+
+    @classmethod
+    def read(cls, folder: Path, plan: Plan) -> Self:
+        """The test in a folder. Raises LogError for logs that cannot be trusted, or are of another scenario, or not of
+        the test of its requests; UsageError for a damaged file."""
+        result = loadgen_log.read(folder, plan.config.scenario_rules.loadgen, "PerformanceOnly")
+        requests = read_requests(folder)
+        by_client = any(request.clock == "client" for request in requests)
+        if result.samples is not None and not (by_client or len(requests) == result.samples):
+            raise LogError(
+                f"{folder / FILE}: of another test: {len(requests):,} requests; LoadGen's log has {result.samples:,}."
+            )
+        machine, server = folder / MACHINE, folder / SERVER
+        return cls(
+            folder,
+            mend(result, requests, plan.limits, expected=plan.request_set is not None),
+            tuple(requests),
+            files.read(machine, MachineUse) if machine.exists() else MachineUse(),
+            files.read(server, ServerUse) if server.exists() else None,
+        )
+
+    @cached_property
+    def answered(self) -> list[Request]:
+        """The requests that did not fail."""
+        return answered(self.requests)
+
+    @cached_property
+    def recording(self) -> recorder.Recording:
+        """machine.csv; empty where nothing was recorded. Raises UsageError for a damaged one."""
+        return recorder.Recording.read(self.folder / recorder.FILE)
+
+    @property
+    def input_tokens_per_sec(self) -> float | None:
+        """Prompt tokens of the answered requests over LoadGen's duration."""
+        tokens = sum(request.prompt_tokens for request in self.answered)
+        return tokens / self.result.duration_s if tokens and self.result.duration_s else None
+
+    @property
+    def total_tokens_per_sec(self) -> float | None:
+        """Prompt and output tokens, likewise."""
+        read, written = self.input_tokens_per_sec, self.result.tokens_per_sec
+        return read + written if read and written else None
+
+    @property
+    def client_delay(self) -> Latency | None:
+        """Milliseconds until each request was sent, from the time from which its latencies count; None where it is not
+        known. LoadGen counts latencies from the scheduled time, so they are a part of each TTFT."""
+        return spread(request.sent_ms for request in self.requests)
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether the times of each request are known."""
+        return any(request.latency_ms is not None for request in self.requests)
+
+
+def mend(result: TestResult, requests: Sequence[Request], limits: Limits | None, expected: bool) -> TestResult:
+    """LoadGen's result without what it was told of requests that were not answered or not sent, and with times per
+    output token of the answers that have one.
+
+    `limits` are the run's; `expected`: its requests may well have answers of one token, so that LoadGen's errors over
+    them are none.
+    """
+    whole = answered(requests)
+    failed = len(requests) - len(whole)
+    timed = any(request.latency_ms is not None for request in requests)
+    by_client = any(request.clock == "client" for request in requests)
+    unanswered = failed + ((result.samples or 0) - len(requests) if by_client else 0)
+    if by_client or (failed and timed):
+        result = with_times(result, whole)
+    if unanswered:
+        result = without_placeholders(result, requests, unanswered)
+    if failed:
+        result = with_limit_verdict(result, limits)
+    single = sum(request.output_tokens < 2 for request in whole)
+    if not single or not result.token_latencies:
+        return result
+    mended = result if unanswered else without_placeholders(result, requests, 0)
+    if expected:
+        mended = replace(mended, errors=[error for error in mended.errors if ONE_TOKEN not in error])
+    if result.ttft_ms is None:
+        return mended
+    times = [request.tpot_ms for request in whole if request.tpot_ms is not None]
+    return with_tpot_verdict(replace(mended, tpot_ms=spread(times), single_token=single), times, limits)
+
+
+def with_times(result: TestResult, requests: Sequence[Request]) -> TestResult:
+    """The result with the times of these requests."""
+    latencies = [request.latency_ms for request in requests if request.latency_ms is not None]
+    return replace(
+        result,
+        latency_ms=spread(latencies),
+        ttft_ms=spread(request.ttft_ms for request in requests),
+        tpot_ms=spread(request.tpot_ms for request in requests),
+        mean_sample_latency_ms=sum(latencies) / len(latencies) if latencies else None,
+    )
+
+
+def without_placeholders(result: TestResult, requests: Iterable[Request], unanswered: int) -> TestResult:
+    """The result with the rates of the answers alone, those of one token, which LoadGen left out, included."""
+    counts = [request.output_tokens for request in requests]
+    counted = sum(count for count in counts if count > 1 or not result.token_latencies) + PLACEHOLDER * unanswered
+    samples, tokens, rate = result.samples, result.tokens_per_sec, result.samples_per_sec
+    whole = sum(counts) / result.duration_s if result.duration_s else None
+    return replace(
+        result,
+        samples=samples and samples - unanswered,
+        tokens_per_sec=tokens * sum(counts) / counted if tokens and counted else whole,
+        samples_per_sec=rate * (1 - unanswered / samples) if rate and samples else rate,
+    )
+
+
+def with_limit_verdict(result: TestResult, limits: Limits | None) -> TestResult:
+    """The result, INVALID where its latencies without the failed requests break a limit that LoadGen saw kept."""
+    pairs = [("TTFT", result.ttft_ms, limits.ttft_ms), ("TPOT", result.tpot_ms, limits.tpot_ms)] if limits else []
+    broken = [
+        f"{name} p99 without the failed requests was {found.p99:.3g} ms, over the limit of {most:g} ms: "
+        "lower the target rate"
+        for name, found, most in pairs
+        if found and found.p99 > most
+    ]
+    if not broken or not result.valid:
+        return result
+    return replace(result, valid=False, failed=("latency",), invalid_reasons=broken)
+
+
+def with_tpot_verdict(result: TestResult, times: Sequence[float], limits: Limits | None) -> TestResult:
+    """The result with a verdict on its times per output token: INVALID where they break the limit, and none where they
+    are too few to be sure that they keep it."""
+    if limits is None or result.tpot_ms is None:
+        return replace(result, tpot_judged=limits is None)
+    over = sum(time > limits.tpot_ms for time in times)
+    if result.tpot_ms.p99 <= limits.tpot_ms:
+        return replace(result, tpot_judged=len(times) >= least_queries(LIMIT_PERCENTILE, over))
+    reason = (
+        f"TPOT p99 of the {len(times):,} answers of two tokens and more was {result.tpot_ms.p99:.3g} ms, over the "
+        f"limit of {limits.tpot_ms:g} ms: lower the target rate"
+    )
+    failed = tuple(dict.fromkeys((*result.failed, "latency")))
+    return replace(result, valid=False, failed=failed, invalid_reasons=[*result.invalid_reasons, reason])

@@ -1,0 +1,128 @@
+"""Runs probes and attempts in a session of LoadGen tests; each is a probe for the search, the report and the curves."""
+
+import itertools
+import re
+from dataclasses import replace
+from pathlib import Path
+
+from harness.config.plan import Plan
+from harness.loadgen.log import TestResult
+from harness.loadgen.session import LoadGenSession, Tested
+from harness.loadgen.steady import steady_part
+from harness.loadgen.test_run import TestRun, with_times
+from harness.rates.queueing import queue_of
+from harness.runs.probe import Probe, Queue
+
+MORE = re.compile(r"at least (\d+) more queries")  # LoadGen's early stopping
+
+
+def run_attempt(session: LoadGenSession, plan: Plan) -> tuple[Tested, TestRun, Probe]:
+    """The performance test of the run, with what it left, and as a point of a curve."""
+    tested = session.test("performance", plan)
+    test = TestRun.read(tested.folder, plan)
+    return tested, test, probe_of(session, test, plan)
+
+
+def set_aside(session: LoadGenSession, attempt: Probe, number: int) -> Probe:
+    """Moves the logs of a performance test that another one follows."""
+    folder = session.folder.sub("Attempts") / str(number)
+    (session.folder.path / attempt.folder).rename(folder)
+    return replace(attempt, folder=str(folder.relative_to(session.folder.path)))
+
+
+def run_probe(session: LoadGenSession, short: Plan, reason: str = "") -> Probe:
+    """A short performance test: `short` is the run's plan with a load of its own, and less of everything else; the
+    reason for it is shown."""
+    load = load_of(short)
+    folder = make_folder(session.folder.sub("Probes"), load.partition(" ")[0])
+    session.display.stage(f"probe at {load}, {short.length}{reason and f': {reason}'}", "load")
+    session.drive("performance", short, folder)
+    probe = probe_of(session, TestRun.read(folder, short), short)
+    session.display.done(f"{load}: {'VALID' if probe.valid else 'INVALID'}{probe.why and f' ({probe.why})'}")
+    return probe
+
+
+def probe_of(session: LoadGenSession, test: TestRun, plan: Plan) -> Probe:
+    """A test as a point of a curve; at fixed concurrency without its ramps, where it is long enough."""
+    result, trend, rules = test.result, None, plan.config.scenario_rules
+    if rules.capped and plan.concurrency and (part := steady_part(test.requests, plan.concurrency)):
+        trend = part.trend
+        if part.requests:
+            result = replace(with_times(result, part.requests), tokens_per_sec=part.tokens_per_sec)
+    first, each, whole = result.ttft_ms, result.tpot_ms, result.latency_ms
+    ends = [(one.issued_s or 0.0, one.done_s) for one in test.requests if one.done_s is not None]
+    queue = queue_of([at for at, _ in ends], [end for _, end in ends]) if rules.fixed_rate else None
+    sent = result.scheduled_qps if rules.fixed_rate else None
+    tokens, joules = sum(one.output_tokens for one in test.requests), test.machine.gpu_joules
+    return Probe(
+        qps=None if plan.config.scenario_rules.capped else plan.target_qps,
+        concurrency=plan.concurrency,
+        samples_per_query=plan.samples_per_query,
+        valid=bool(result.valid),
+        latency_p50=whole.p50 if whole else None,
+        latency_p90=whole.p90 if whole else None,
+        ttft_p99=first.p99 if first else None,
+        tpot_p99=each.p99 if each else None,
+        ttft_p90=first.p90 if first else None,
+        tpot_p90=each.p90 if each else None,
+        latency_p99=whole.p99 if whole else None,
+        ttft_p50=first.p50 if first else None,
+        tpot_p50=each.p50 if each else None,
+        ttft_min=first.min if first else None,
+        tokens_per_sec=result.tokens_per_sec,
+        samples_per_sec=result.samples_per_sec,
+        sent=sent,
+        seconds=result.queries / sent if sent and result.queries else None,
+        more=more_queries(result) if result.failed == ("early_stopping",) else None,
+        queue=queue,
+        why="; ".join(reasons(result, plan, queue)),
+        folder=str(test.folder.relative_to(session.folder.path)),
+        busy="; ".join(test.machine.background_load),
+        buffered=bool(test.server and test.server.buffered),
+        joules_per_token=joules / tokens if joules and tokens else None,
+        trend=trend,
+        client_delay_p99=test.client_delay.p99 if test.client_delay and rules.fixed_rate else None,
+    )
+
+
+def more_queries(result: TestResult) -> int | None:
+    """How many queries LoadGen's early stopping wants beyond those of the test; None where it does not say."""
+    said = " ".join(str(value) for value in result.early_stopping.values())
+    return max((int(count) for count in MORE.findall(said)), default=None)
+
+
+def reasons(result: TestResult, plan: Plan, queue: Queue | None) -> list[str]:
+    """Why a test is INVALID, or would be if it lasted, or why a level is over its limits: a few words each."""
+    found, limits = [], plan.limits
+    if limits:
+        kinds = (("TTFT", result.ttft_ms, limits.ttft_ms), ("TPOT", result.tpot_ms, limits.tpot_ms))
+        found += [f"{name} p99 {ms.p99:,.4g} of {most:,.4g} ms" for name, ms, most in kinds if ms and ms.p99 > most]
+    if plan.config.scenario_rules.capped:  # LoadGen judges its length alone there
+        return found
+    if result.failed == ("early_stopping",):
+        count = more_queries(result)
+        found.append(f"{count:,} more queries needed" if count else "too few queries to be sure")
+    found += [words for check, words in SHORT.items() if check in result.failed]
+    if queue and queue.has_grown:
+        found.append(f"queue grew by {queue.growth:.2g} a second")
+    return found or ([] if result.valid else result.invalid_reasons)
+
+
+SHORT = {"min_duration": "shorter than the minimum duration", "min_queries": "fewer queries than the minimum"}
+
+
+def load_of(plan: Plan) -> str:
+    """The load of a test: its number, and of what."""
+    if plan.config.scenario_rules.multi_sample_queries:
+        return f"{plan.samples_per_query} samples per query"
+    if plan.config.scenario_rules.capped:
+        return f"{plan.concurrency} in flight"
+    return f"{plan.target_qps:.4g} queries/s"
+
+
+def make_folder(probes: Path, load: str) -> Path:
+    """A new folder for the logs of a probe, named by its load; by a number, too, where the same was probed before."""
+    names = (load if n == 1 else f"{load}-{n}" for n in itertools.count(1))
+    folder = next(probes / name for name in names if not (probes / name).exists())
+    folder.mkdir()
+    return folder

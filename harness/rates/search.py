@@ -1,0 +1,250 @@
+"""The highest rate that a full test will keep: from short tests on the loaded engine, by their limits and its capacity.
+
+LoadGen's verdict on a probe says what it held for its half a minute. An overload of a few percent breaks no limit in
+that time and every limit in ten minutes, so the rate is the lowest of what the limits and what the measured capacity
+allow (`Evidence.estimate`), and the last candidate is confirmed by a longer probe where a short one cannot tell.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from harness.rates.estimators import Capacity, LatencyBracket, TpotLine
+from harness.rates.queueing import detection_s
+from harness.rates.rules import Goal, SearchRules
+from harness.runs.probe import SETTLED, Probe
+
+
+class Candidate(NamedTuple):
+    """A rate in queries/s that is worth a probe, why, and how many seconds of it."""
+
+    rate: float
+    reason: str
+    seconds: float = 0.0
+
+
+def search(start: float, probe: Callable[[Candidate], Probe], goal: Goal) -> list[Probe]:
+    """Probes, until the best rate is known closely; all of them, in order."""
+    done: list[Probe] = []
+    following: Candidate | None = Candidate(start, "a share of the Offline rate", goal.probe_s(start))
+    while following and len(done) < goal.rules.most_probes:
+        done.append(probe(following))
+        following = next_probe(Evidence(goal, tuple(done)))
+    return done
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the probes of a search, in their order and at least one, tell together of what a full test will keep."""
+
+    goal: Goal
+    probes: Sequence[Probe]
+
+    @property
+    def rules(self) -> SearchRules:
+        return self.goal.rules
+
+    @property
+    def last(self) -> Probe:
+        return self.probes[-1]
+
+    @property
+    def fastest(self) -> Probe:
+        return max(self.probes, key=lambda probe: (probe.load, probe.seconds or 0.0))
+
+    @cached_property
+    def undisturbed(self) -> list[Probe]:
+        """All but those that something else disturbed: a higher rate held for about as long."""
+        held = [(probe.load, (probe.seconds or 0) / 0.9) for probe in self.probes if probe.has_held]
+        return [
+            one
+            for one in self.probes
+            if one.has_held or not any(load > one.load and seconds >= (one.seconds or 0) for load, seconds in held)
+        ]
+
+    @cached_property
+    def high(self) -> Probe | None:
+        """The lowest that was too fast."""
+        failed = (one for one in self.undisturbed if not (one.has_held or longer_s(one, self.goal)))
+        return min(failed, key=lambda probe: probe.load, default=None)
+
+    @cached_property
+    def low(self) -> Probe | None:
+        """The highest that held, below the lowest that was too fast."""
+        return highest_held([one for one in self.probes if self.high is None or one.load < self.high.load])
+
+    @cached_property
+    def capacity(self) -> Capacity | None:
+        return Capacity.of(self.probes)
+
+    @cached_property
+    def tpot_line(self) -> TpotLine | None:
+        return TpotLine.of(self.undisturbed, self.goal)
+
+    @cached_property
+    def estimate(self) -> Candidate:
+        """The highest rate that a full test is expected to keep, infinite where nothing was too fast, and why."""
+        most = self.capacity.qps if self.capacity else None
+        # If the capacity is known, waiting follows from it: only a long probe with a steady queue knows better.
+        steady = [one for one in self.undisturbed if not most or (self.is_long(one) and not one.has_grown)]
+        ttft = tuple((one.served_rate, one.ttft_p99) for one in steady if one.ttft_p99)
+        tpot = tuple((one.served_rate, one.tpot_p99) for one in self.undisturbed if one.tpot_p99)
+        by_limits = LatencyBracket("TTFT", ttft, most), self.tpot_line or LatencyBracket("TPOT", tpot, most)
+        estimators = (self.capacity, *by_limits) if self.capacity else by_limits
+        rate, reason = min((one.rate(self.goal), str(one)) for one in estimators)
+        return Candidate(self.rules.margin * rate, f"by {reason}")
+
+    @cached_property
+    def candidate(self) -> Candidate:
+        """The rate that is worth a full test by all that is known: the estimate, below what was too fast; and why."""
+        low, high, margin = self.low, self.high, self.rules.margin
+        if high is None or self.estimate.rate <= margin * self.too_fast(high):
+            return self.estimate
+        if low is None:
+            return Candidate(high.rate / self.step(sum(not one.has_held for one in self.probes)), "no rate held so far")
+        failed = f"the lowest that did not ({high.load:.4g})"
+        if high.load > self.rules.bracket * low.load:
+            between = f"between the highest that held ({low.load:.4g}) and {failed}"
+            return Candidate(math.sqrt(low.load * high.load), between)
+        return Candidate(min(low.load, margin * high.load), f"just below {failed}")
+
+    def too_fast(self, probe: Probe) -> float:
+        """The rate that a probe showed to be too fast: as sent, which chance makes higher or lower than the one wanted,
+        or the wanted one, if a full test would not send it otherwise."""
+        is_full = (probe.seconds or math.inf) >= 0.9 * self.goal.full_s(probe.load)
+        return min(probe.rate, probe.load) if is_full else probe.rate
+
+    def step(self, count: int) -> float:
+        """The ratio of the next rate to this one while only one side is known, after so many probes."""
+        return float(min(self.rules.step**2 ** min(count - 1, 9), 2.0))
+
+    def is_long(self, probe: Probe) -> bool:
+        """Whether a probe lasted for so long that its waits are more than chance."""
+        return (probe.seconds or math.inf) >= self.rules.long_s
+
+    @property
+    def settled_s(self) -> float:
+        """Seconds after which as many queries run as ever will: some latencies, of what is not kept waiting."""
+        return SETTLED * min((one.latency_p50 for one in self.probes if one.latency_p50), default=0.0) / 1000
+
+    def confirming_s(self, rate: float) -> float:
+        """Seconds of the probe that confirms a rate: until an overload as large as its distance to the capacity
+        shows."""
+        needed, rules = self.rules.confirming_s, self.rules
+        if self.capacity:
+            needed = detection_s(rate, max(1 - rate / self.capacity.qps, 0.001))
+        longest = max(rules.confirming_s, rules.confirming_queries / rate)
+        return max(self.goal.probe_s(rate), min(needed, longest, self.goal.full_s(rate)))
+
+
+def longer_s(probe: Probe, goal: Goal) -> float | None:
+    """Seconds for which to repeat a probe that early stopping alone calls INVALID: it kept both limits, and was short.
+
+    None for any other, and where a full test has too few queries, too.
+    """
+    queries = probe.rate * (probe.seconds or 0)
+    if probe.has_held or probe.has_grown or not probe.more or not queries:
+        return None
+    times = 1.2 * (1 + probe.more / queries)
+    longer = times * (probe.seconds or 0)
+    return longer if times <= goal.rules.most_longer and longer <= goal.full_s(probe.rate) else None
+
+
+def has_waited_unmeasured(evidence: Evidence) -> bool:
+    """Whether the fastest probe fell because queries waited, though for too short to tell the server's capacity."""
+    probe, goal = evidence.fastest, evidence.goal
+    is_late = (probe.ttft_p99 or 0.0) > goal.ttft_ms and (probe.tpot_p99 or 0.0) <= goal.tpot_ms
+    return evidence.capacity is None and is_late and not probe.has_grown
+
+
+def has_vague_capacity(evidence: Evidence) -> bool:
+    """Whether the capacity has a large error, and no long probe above it was made."""
+    if not (most := evidence.capacity):
+        return False
+    is_vague = most.queue.completed_error > evidence.rules.vague * most.qps
+    return is_vague and not any(evidence.is_long(one) and one.load > most.qps for one in evidence.probes)
+
+
+def is_confirmed(evidence: Evidence) -> bool:
+    """Whether a probe held about the candidate, for long enough."""
+    rate = evidence.candidate.rate
+    least_s, least = 0.9 * evidence.confirming_s(rate), rate / evidence.rules.confirmed
+    return any(
+        one.has_held and (one.seconds or math.inf) >= least_s and max(one.load, one.rate) >= least
+        for one in evidence.probes
+    )
+
+
+Choice = tuple[float, float] | None  # queries/s and, at least, seconds of the next probe; None ends the search
+
+
+def again(evidence: Evidence) -> Choice:
+    most = evidence.capacity.qps if evidence.capacity else evidence.fastest.load
+    return evidence.rules.overload * most, max(evidence.rules.capacity_s, evidence.goal.probe_s(most))
+
+
+def slower(evidence: Evidence) -> Choice:
+    """None where a small share of the first rate does not hold either."""
+    lowest = evidence.rules.lowest * evidence.probes[0].load
+    return (max(evidence.candidate.rate, lowest), 0.0) if evidence.high and evidence.high.load > lowest else None
+
+
+def confirming(evidence: Evidence) -> Choice:
+    """Long enough to confirm it where it may well be the last, and longer than what failed at this rate."""
+    rate, rules = evidence.candidate.rate, evidence.rules
+    is_last = evidence.capacity or evidence.tpot_line or (evidence.low and rate <= rules.near * evidence.low.rate)
+    same = [one for one in evidence.probes if not one.has_held and one.load <= rules.same_rate * rate]
+    repeat_s = rules.repeat_longer * max((one.seconds or 0.0 for one in same), default=0.0)
+    return rate, max(evidence.confirming_s(rate) if is_last else 0.0, min(repeat_s, evidence.goal.full_s(rate)))
+
+
+# The first whose condition is met: the condition, the next probe, and the reason for it, formatted with `evidence`.
+DECISIONS: tuple[tuple[Callable[[Evidence], object], Callable[[Evidence], Choice], str], ...] = (
+    (
+        lambda evidence: longer_s(evidence.last, evidence.goal),
+        lambda evidence: (evidence.last.load, longer_s(evidence.last, evidence.goal) or 0.0),
+        "early stopping wants {evidence.last.more:,} more queries",
+    ),
+    (
+        lambda evidence: evidence.high is None,
+        lambda evidence: (evidence.fastest.load * evidence.step(len(evidence.probes)), 0.0),
+        "every rate held so far",
+    ),
+    (
+        has_waited_unmeasured,
+        lambda evidence: (evidence.fastest.load * evidence.rules.step, 0.0),
+        "queries waited at {evidence.fastest.load:.4g}, but for too short to tell the capacity",
+    ),
+    (has_vague_capacity, again, "measures {evidence.capacity} again"),
+    (lambda evidence: evidence.low is None, slower, "no rate held so far"),
+    (is_confirmed, lambda evidence: None, ""),
+    (lambda evidence: True, confirming, "{evidence.candidate.reason}"),
+)
+
+
+def next_probe(evidence: Evidence) -> Candidate | None:
+    """What to try next, by the first decision that applies; None where the best is known, or nothing holds."""
+    choice, reason = next((choice(evidence), reason) for applies, choice, reason in DECISIONS if applies(evidence))
+    if choice is None:
+        return None
+    rate, seconds = choice
+    seconds = max(seconds, evidence.goal.probe_s(rate), evidence.settled_s)
+    return Candidate(rate, reason.format(evidence=evidence), seconds)
+
+
+def rate_beyond(evidence: Evidence) -> float | None:
+    """The rate that measures the capacity, where every given one held and none tells it; else None."""
+    return evidence.rules.step * evidence.low.load if evidence.low and evidence.high is None else None
+
+
+def highest_held(probes: Sequence[Probe]) -> Probe | None:
+    """The fastest of those that held."""
+    return max((probe for probe in probes if probe.has_held), key=lambda probe: probe.load, default=None)
+
+
+def best_rate(evidence: Evidence) -> float | None:
+    """The rate of the full test: what held, or less where the estimate says so; None where nothing held."""
+    best = evidence.low
+    return None if best is None else min(max(best.load, best.rate), evidence.candidate.rate)
