@@ -1,16 +1,16 @@
 """What `--endpoint` takes, and what does not go with it."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import Literal
+from typing import ClassVar, Literal
 from urllib.parse import parse_qsl, urlsplit
 
+from harness.common.coerce import as_flag
 from harness.common.errors import UsageError
 from harness.common.secrets import hide_text, note_address
-from harness.config.flags import SERVER, Auto, flag
+from harness.config.flags import SERVER, Auto, Rules, flag
 
-AUTO = "auto"
 PLAIN_KEYS = {"api-version", "version"}  # of an address's query: they hold no key
 # What only an engine in this process can obey: a server was started with settings of its own.
 IN_PROCESS = (
@@ -71,22 +71,24 @@ class EndpointFlags:
         "Client processes, one core each. auto: half of the cores, at most 8; with one, this process itself.",
     )
 
+    RULES: ClassVar[Rules] = {
+        "--backend openai needs the address of a server: --endpoint http://host:8000/v1.": lambda run: (
+            run.backend == "openai" and not run.endpoint
+        ),
+        "--backend {run.backend} runs in this process; --endpoint goes with --backend openai, or alone.": lambda run: (
+            run.backend != "openai" and run.endpoint
+        ),
+        "{run.in_vain}: for an engine in this process; the server behind --endpoint has settings of its own.": (
+            lambda run: run.endpoint and run.in_vain
+        ),
+        "{run.in_vain}: only with --endpoint.": lambda run: run.in_vain,
+    }
 
-def backend(flag: str, addresses: Sequence[str], given: Collection[str]) -> str:
-    """What `auto` comes to; `given` names the settings that are not at their default. Raises UsageError."""
-    if flag == "openai" and not addresses:
-        raise UsageError("--backend openai needs the address of a server: --endpoint http://host:8000/v1.")
-    if flag not in (AUTO, "openai") and addresses:
-        raise UsageError(f"--backend {flag} runs in this process; --endpoint goes with --backend openai, or alone.")
-    vain = [name for name in (IN_PROCESS if addresses else ENDPOINT_ONLY) if name in given]
-    if vain:
-        flags = ", ".join("--" + name.replace("_", "-") for name in vain)
-        raise UsageError(
-            f"{flags}: for an engine in this process; the server behind --endpoint has settings of its own."
-            if addresses
-            else f"{flags}: only with --endpoint."
-        )
-    return flag if flag != AUTO else "openai" if addresses else "vllm"
+    @property
+    def in_vain(self) -> str:
+        """The flags that were given and play no part where the engine is: at an endpoint, or in this process."""
+        names = IN_PROCESS if self.endpoint else ENDPOINT_ONLY
+        return ", ".join(as_flag(name) for name in names if name in vars(self)["given"])
 
 
 def may_fail(most: str, requests: int) -> int:

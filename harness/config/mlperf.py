@@ -47,6 +47,11 @@ class Scenario:
     unofficial: str = ""
     min_duration_s: float = MIN_DURATION_S
 
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """The flags that it takes beside those of every scenario."""
+        return (*self.pattern.flags, *(("ttft_limit", "tpot_limit") if self.limits else ()))
+
 
 SERVER_LIMITS = Limits(2000, 100)
 CATEGORIES = ("datacenter", "edge")

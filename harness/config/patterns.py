@@ -61,6 +61,14 @@ class LoadPattern:
         """Which rate a run wants before its tests, from the value of its `rate_flag`."""
         raise NotImplementedError
 
+    def given_rate(self, given: object) -> object:
+        """The rate in a value of its `rate_flag`; None where that is none."""
+        return given
+
+    def samples_per_query(self, given: int) -> int:
+        """The samples of a query, where so many were given."""
+        return 1
+
     def number(self, load: Load) -> float | None:
         """The load itself, in `unit`."""
         return load.rate
@@ -205,6 +213,12 @@ class Sequential(LoadPattern):
     def need(self, given: object, accuracy_only: bool) -> Need:
         return "nothing" if accuracy_only else "batches" if isinstance(given, tuple) else "latency"
 
+    def given_rate(self, given: object) -> object:
+        return None
+
+    def samples_per_query(self, given: int) -> int:
+        return given if self.several else 1
+
     def number(self, load: Load) -> float | None:
         return load.samples_per_query
 
@@ -270,6 +284,9 @@ class ClosedLoop(OwnClock):
 
     def need(self, given: object, accuracy_only: bool) -> Need:
         return "nothing" if accuracy_only else "most" if given == "max" else "levels"
+
+    def given_rate(self, given: object) -> object:
+        return None
 
     def number(self, load: Load) -> float | None:
         return load.concurrency

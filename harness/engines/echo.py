@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 from harness.common.errors import EngineError, UsageError
-from harness.config.engine_state import EngineState
+from harness.config.engine import EngineState
 from harness.config.plan import Plan
 from harness.engines import sampling_of
 from harness.engines.loop import LoopThread

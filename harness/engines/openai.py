@@ -20,7 +20,7 @@ import uvloop
 from harness.common.errors import EndpointError, UsageError
 from harness.config import checkpoint
 from harness.config.endpoint import below
-from harness.config.engine_state import EngineState
+from harness.config.engine import EngineState
 from harness.config.plan import Plan
 from harness.config.run import RunConfig
 from harness.engines import prometheus, sampling_of

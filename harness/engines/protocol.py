@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 from harness.config import mlperf
-from harness.config.engine_state import EngineState
+from harness.config.engine import EngineState
 from harness.runs.delivery import Exchange
 
 Result = TypeVar("Result")

@@ -18,7 +18,7 @@ from typing import Any
 from harness.common.errors import BenchmarkError, EngineError, UsageError, first_line
 from harness.common.processes import adopt_orphans, end_children
 from harness.common.system import has_amx
-from harness.config.engine_state import EngineState
+from harness.config.engine import EngineState
 from harness.config.plan import Plan
 from harness.engines import sampling_of, vllm_args
 from harness.engines.hosts import CONNECTION_LOST, RemoteEngineConnections

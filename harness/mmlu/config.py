@@ -4,9 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from harness.common.coerce import require
 from harness.config.engine import EngineConfig
-from harness.config.flags import BENCHMARK, DATA, ENGINE, OUTPUT, Auto, check_range, flag
+from harness.config.flags import BENCHMARK, DATA, ENGINE, MODEL, OUTPUT, Auto, flag
 from harness.mmlu.data import chosen_subjects
 
 
@@ -14,6 +13,7 @@ from harness.mmlu.data import chosen_subjects
 class MMLUConfig(EngineConfig):
     """One evaluation, as its flags say."""
 
+    backend: Literal["vllm"] = flag("vllm", MODEL, "answers", "")  # no choice but in runs, so not shown
     max_model_len: int | Auto = flag(
         "auto", ENGINE, "answers", "Longest prompt plus answer, in tokens. auto: 4096; demo: 1024."
     )
@@ -53,11 +53,9 @@ class MMLUConfig(EngineConfig):
         "An earlier evaluation (folder, its name, or latest): differences by domain, McNemar's test.",
     )
 
-    def __post_init__(self, given: frozenset[str]) -> None:
-        super().__post_init__(given)
-        check_range("total_limit", self.total_limit)
-        require(0 <= self.seed < 2**32, "--seed", "a whole number from 0 to 4294967295")
+    def implied(self, given: frozenset[str]) -> dict[str, object]:
         chosen_subjects(self.subjects)
+        return {}
 
     @property
     def context(self) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 
 from harness.common.errors import NotAcceptedError
 from harness.config import mlperf
+from harness.config.comparability import INVALID, Comparable, differences
 from harness.config.patterns import SURE_QUERIES, Burst, Need
 from harness.config.plan import Plan
 from harness.config.run import RunConfig
@@ -24,7 +25,8 @@ OFFLINE_MARGIN = 1.1
 # LoadGen generates 2 x duration / latency queries for SingleStream and issues them all.
 LATENCY_MARGIN = 1.5
 LOWER = 0.97  # of a rate that did not hold a whole test, at most
-OTHER_WORK = ("scenario", "total_sample_count", "samples_per_query")  # which leave requests per second as they are
+# Of an Offline run that tells the rate of another scenario: what leaves requests/s as they are.
+IGNORED = ("scenario", "total_sample_count", "samples_per_query", "software", "busyness", "rate")
 
 
 def needed(config: RunConfig) -> Need:
@@ -51,23 +53,17 @@ class OfflineRun:
 def known_offline(plan: Plan, gpus: list[str] | None, history: Iterable[Mapping[str, Any]]) -> OfflineRun | None:
     """What the history tells of the speed of this set-up on `gpus`; None where it tells nothing."""
     offline = next(rules.name for rules in mlperf.SCENARIO.values() if rules.pattern == Burst())
-    mine = {"gpus": gpus, "category": plan.config.category, "scenario": offline, "valid": True, "setup": plan.setup}
+    mine = Comparable(plan.work, plan.setup | {"category": plan.config.category, "batch_size": None}, {"gpus": gpus})
     last = None
     for line in history:
-        same = all(line.get(key) == value for key, value in mine.items()) and not line.get("batch_size")
-        if (
-            same
-            and requested(line.get("work") or plan.work) == requested(plan.work)
-            and line.get("tokens_per_sec")
-            and line.get("mean_new_tokens")
-        ):
+        work, setup = (found if isinstance(found := line.get(key), dict) else {} for key in ("work", "setup"))
+        columns = {name: line.get(name) or None for name in ("category", "batch_size")}
+        flaws = {} if line.get("valid") is True else {INVALID: True}
+        theirs = Comparable(work or plan.work, setup | columns, {"gpus": line.get("gpus")}, validity=flaws)
+        is_alike = line.get("scenario") == offline and not differences(mine, theirs, IGNORED)
+        if is_alike and line.get("tokens_per_sec") and line.get("mean_new_tokens"):
             last = OfflineRun(str(line["run"]), float(line["tokens_per_sec"]), float(line["mean_new_tokens"]))
     return last
-
-
-def requested(work: Mapping[str, object]) -> dict[str, object]:
-    """Of the work of a run, what the speed of a request depends on; lines of old formats tell no work."""
-    return {name: value for name, value in work.items() if name not in OTHER_WORK}
 
 
 def from_history(plan: Plan, offline: OfflineRun) -> Plan:
@@ -110,7 +106,7 @@ def share_of_trial(plan: Plan, trial: Trial) -> Plan:
     share = plan.config.scenario_rules.offline_share
     rate = (share or 1.0) * trial.samples_per_sec
     return plan.noted(
-        f"server_target_qps = {rate:.4g} queries/s ({share} x {trial}; no Offline run of this set-up is in the history)",
+        f"server_target_qps = {rate:.4g} queries/s ({share} x {trial}; the history has no Offline run of this set-up)",
         target_qps=rate,
     )
 

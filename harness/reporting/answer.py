@@ -27,7 +27,7 @@ def title(summary: Summary) -> str:
 
 def result(summary: Summary, test: Performance) -> str:
     """The number that the scenario is judged by, with what was measured."""
-    if summary.scenario.fixed_rate and test.achieved_qps:
+    if summary.scenario.pattern.is_rated and test.achieved_qps:
         return f"{number(test.achieved_qps, 3)} queries/s: {tails(test)}"
     if (point := POINTS.get(summary.scenario.headline)) and test.latency_ms:
         return f"{number(getattr(test.latency_ms, point[1]))} ms {' '.join(point)}: {subject(summary)}"

@@ -49,7 +49,9 @@ def draw_plots(folder: Path, summary: Summary, test: TestRun | None) -> dict[str
         recordings["performance"] = test.recording
         if run.performance.ttft_ms and test.is_timed:
             drawn["latency_cdf"] = latencies(test.answered, run.performance, summary.scenario.headline)
-        elif not run.performance.ttft_ms and (figure := timelines.generation(test.recording) or completions(test.answered)):
+        elif not run.performance.ttft_ms and (
+            figure := timelines.generation(test.recording) or completions(test.answered)
+        ):
             drawn["tokens_per_sec"] = figure
     if run.search:
         drawn["search"] = load_curves.draw_load_curves(run.search, run.performance, summary.gpus)

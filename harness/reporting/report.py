@@ -13,7 +13,7 @@ from harness.common.files import write_json, write_text
 from harness.common.markdown import number, render
 from harness.common.schema import SCHEMA
 from harness.config import mlperf
-from harness.config.plan import CACHE_UNSEEN
+from harness.config.deviations import CACHE_UNSEEN
 from harness.config.workload import OFFICIAL
 from harness.evaluation.compliance import RESULT
 from harness.loadgen import log as loadgen_log

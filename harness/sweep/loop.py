@@ -10,6 +10,7 @@ from pydantic import TypeAdapter
 from harness.common import files, processes, system
 from harness.common.errors import DONE, INTERRUPTED, BenchmarkError, UsageError, why
 from harness.common.schema import SCHEMA
+from harness.config.comparability import Comparable, differences
 from harness.runs import folder as results
 from harness.sweep import combine, report
 from harness.sweep.choice import Choice
@@ -22,7 +23,8 @@ from harness.sweep.schedule import Schedule
 from harness.terminal.progress import Display
 
 RECORDS = TypeAdapter(list[ExperimentRecord])
-SAME_MACHINE = ("gpus", "cpu", "cores", "python", "packages", "variables")  # of the machine, for a sweep to be resumed
+# Of the machine, for a sweep to be resumed; its file is compared whole.
+IGNORED = ("work", "settings", "driver", "busyness", "validity", "rate")
 
 
 @dataclass
@@ -136,7 +138,7 @@ def resume(sweep: Sweep, results_dir: Path) -> SweepRun:
     before = report.read(mine[-1])
     if before.sweep != sweep:
         raise UsageError(f"{mine[-1]} was made from another state of the file; run without --resume.")
-    now = system.facts()
-    if changed := [key for key in SAME_MACHINE if now[key] != getattr(before.system, key)]:
-        raise UsageError(f"{mine[-1]} was made with other {' and '.join(changed)}; run without --resume.")
+    found = differences(Comparable.on(before.system), Comparable.on(system.detect()), IGNORED)
+    if changed := " and ".join(each.name for each in found):
+        raise UsageError(f"{mine[-1]} was made with other {changed}; run without --resume.")
     return SweepRun(results.RunFolder(results_dir / "sweeps", mine[-1].name), list(before.records))

@@ -30,8 +30,8 @@ from harness.sweep.rows import (
     ExperimentResult,
     State,
     fixed_rate,
-    other_work,
     rows,
+    unlike,
 )
 
 
@@ -170,8 +170,9 @@ def findings(report: Report) -> Iterator[str]:
             yield f"{title}: {', '.join(some)}."
     if base is not None:
         for result in report.rows:
-            if result.speed and (names := other_work(result.experiment, base.experiment)):
-                yield f"{result.name} is not compared: it is other work than the baseline's ({', '.join(names)})."
+            other = [as_flag(each.name) for each in unlike(result.experiment, base.experiment) if each.aspect == "work"]
+            if result.speed and other:
+                yield f"{result.name} is not compared: it is other work than the baseline's ({', '.join(other)})."
     if not timed and (safe := [result.name for result in report.rows if result.accuracy == "SAFE"]):
         yield f"Safe: {', '.join(safe)}."
     if unsafe := [f"{result.name} ({loss(result, base)})" for result in report.rows if result.accuracy == "UNSAFE"]:

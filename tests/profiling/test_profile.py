@@ -310,7 +310,7 @@ def test_arrivals_keep_to_the_rate(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        ({"mode": "accuracy"}, "--mode performance or both"),
+        ({"mode": "accuracy"}, "--profile .*--mode accuracy"),
         ({"endpoint": ("http://127.0.0.1:1/v1",)}, "--profile: .*--endpoint"),
         ({"engine_arg": ("profiler_config={}",)}, "--profile sets it"),
     ],

@@ -108,9 +108,10 @@ def test_an_interval_is_students() -> None:
     ("changed", "why"),
     [
         ({"max_num_seqs": 8}, "other settings (max_num_seqs): --may-differ names"),
-        ({"max_new_tokens": 64}, "other settings (max_new_tokens)"),
-        ({"system": made.SYSTEM | {"cores": 64}}, "other machines"),
-        ({"others": ["others at work"]}, "machine busy: others at work"),
+        ({"max_new_tokens": 64}, "other work (--max-new-tokens)"),
+        ({"precision": "fp16"}, "other settings (precision)"),
+        ({"system": made.SYSTEM | {"cores": 64}}, "other machine (cores)"),
+        ({"others": ["others at work"]}, "b: others at work"),
     ],
 )
 def test_what_must_not_be_judged(tmp_path: Path, changed: dict[str, Any], why: str) -> None:

@@ -18,7 +18,6 @@ from harness.config.run import RunConfig
 from harness.loadgen import driver as loadgen
 from harness.loadgen import log as loadgen_log
 from harness.loadgen.requests import read_requests
-from harness.reporting.compare import Speed
 from tests.conftest import ASCII, ROOT, SECRET, Finished
 
 pytestmark = pytest.mark.engine
@@ -140,29 +139,6 @@ def test_a_report_takes_only_the_runs_own_logs(
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
     assert message in done.stderr
     assert [(run / name).read_text() for name in ("report.md", "summary.json")] == before
-
-
-WORK = RunConfig().work
-
-
-@pytest.mark.parametrize(
-    ("changed", "why"),
-    [
-        ({}, ""),
-        ({"work": WORK | {"scenario": "server"}}, "other work (--scenario)"),
-        ({"work": WORK | {"total_sample_count": 100}}, "other work (--total-sample-count)"),
-        ({"work": WORK | {"max_new_tokens": 64}}, "other work (--max-new-tokens)"),
-        ({"background_load": ["others at work"]}, "B: others at work"),
-        ({"machine": ["card"]}, "other machines"),
-        ({"valid": False}, "INVALID"),
-        ({"passed": False}, "the accuracy gate failed"),
-        ({"fixed_rate": True}, "configured rate"),
-    ],
-)
-def test_speeds_are_only_compared_where_they_can_be(changed: dict[str, Any], why: str) -> None:
-    one = Speed(1000.0, True, True, False, WORK, [])
-    other = replace(one, **changed)
-    assert why in one.differences(other) and bool(one.differences(other)) == bool(why)
 
 
 def test_compare_two_runs(offline: Finished, singlestream: Finished, server: Finished) -> None:

@@ -96,7 +96,7 @@ def test_a_sweep_is_not_resumed_with_other_software(tmp_path: Path) -> None:
     facts["system"]["packages"]["torch"] = "1.0"
     facts["system"]["cores"] += 1
     (place.path / "sweep.json").write_text(json.dumps(facts))
-    with pytest.raises(UsageError, match=r"cores and packages; .*--resume"):
+    with pytest.raises(UsageError, match=r"cores and torch; .*--resume"):
         resume(sweep_file.load(path), tmp_path)
 
 
