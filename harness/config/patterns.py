@@ -37,6 +37,7 @@ class Load:
     own_requests: bool = False  # the user's in place of MLPerf's samples
     own_duration: bool = False  # a minimum duration that the user gave
     whole_rounds: bool = False  # its samples belong together
+    own_limits: tuple[float, float] | None = None  # TTFT and TPOT in ms, where the user gave others than MLPerf's
 
 
 @dataclass(frozen=True)
@@ -195,6 +196,11 @@ class Poisson(LoadPattern):
 
     def is_too_short(self, load: Load) -> bool:
         return 0 < (self.queries(load) or 0) < SURE_QUERIES
+
+    def fixed_settings(self, load: Load) -> Settings:
+        """LoadGen judges by the user's limits in place of MLPerf's."""
+        limits = dict(zip(("ttft_latency", "tpot_latency"), load.own_limits or (), strict=False))
+        return limits | super().fixed_settings(load)
 
 
 @dataclass(frozen=True)

@@ -123,6 +123,7 @@ class Plan:
     @property
     def load(self) -> Load:
         """What a test of it is to send."""
+        limits = self.limits
         return Load(
             samples=self.samples,
             official_samples=mlperf.OFFICIAL[self.config.category].samples,
@@ -135,6 +136,9 @@ class Plan:
             own_requests=self.request_set is not None,
             own_duration=self.config.min_duration != "auto",
             whole_rounds=bool(self.request_set and self.request_set.whole_rounds),
+            own_limits=(limits.ttft_ms, limits.tpot_ms)
+            if limits and limits != self.config.scenario_rules.limits
+            else None,
         )
 
     @property

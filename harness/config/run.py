@@ -268,6 +268,11 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags, EngineConfig):
         return self.scenario_rules.pattern.is_streamed and self.mode != "accuracy"
 
     @property
+    def keeps_order(self) -> bool:
+        """Whether requests are sent in an order of this program's, so that turns follow one another."""
+        return self.scenario_rules.pattern.is_own_clock
+
+    @property
     def highest_level(self) -> int:
         return max(self.levels, default=0)
 

@@ -24,10 +24,8 @@ CHANGING_SETTINGS: dict[str, tuple[tuple[str, ...], int]] = {
 
 def user_conf(plan: Plan) -> str:
     """LoadGen's settings beyond its built-in `mlperf.conf`: rates, and the counts of a short run."""
-    rules, limits = plan.config.scenario_rules, plan.limits
+    rules = plan.config.scenario_rules
     settings = rules.pattern.settings(plan.load) | rules.pattern.fixed_settings(plan.load)
-    if limits and limits != rules.limits and not rules.pattern.is_own_clock:
-        settings |= {"ttft_latency": limits.ttft_ms, "tpot_latency": limits.tpot_ms}
     lines = {key: f"{value:.6g}" if isinstance(value, float) else str(value) for key, value in settings.items()}
     return "".join(f"{plan.loadgen_model}.{rules.loadgen}.{key} = {value}\n" for key, value in lines.items())
 
@@ -93,7 +91,7 @@ def run_test(
     output.copy_summary_to_stdout = False
     logging = lg.LogSettings()
     logging.log_output = output
-    logging.enable_trace = mode == "performance" and not sut.is_own_clock  # the times of each sample
+    logging.enable_trace = mode == "performance" and sut.clock == "loadgen"  # the times of each sample
     system = lg.ConstructFastSUT(sut.issue, lambda: None)
     loaded: list[int] = []
     library = lg.ConstructQSL(samples, samples, loaded.extend, lambda _: None)

@@ -229,6 +229,11 @@ def two_waves(plan: Plan, engine: int) -> int:
     return max(2 * (plan.concurrency or engine), STREAM_TRIAL)
 
 
+def times_taken(pattern: LoadPattern) -> dict[str, Any]:
+    """Whether the system under test streams answers, and by whose clock the times of a test are."""
+    return {"streams": pattern.is_streamed, "clock": "client" if pattern.is_own_clock else "loadgen"}
+
+
 async def ask(engine: Any, prompt: Prompt, pattern: LoadPattern) -> None:
     """Sends one prompt outside LoadGen's tests, and waits for its answer. Raises EngineError."""
     if pattern.is_streamed:

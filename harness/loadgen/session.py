@@ -169,7 +169,7 @@ def keep_requests(tested: SUT, folder: Path, measured: bool) -> None:
     requests = tested.requests
     if not measured:
         requests = [replace(each, issued_s=None, sent_ms=None, ttft_ms=None, latency_ms=None) for each in requests]
-    elif tested.is_own_clock:
+    elif tested.clock == "client":
         begin = min((request.issued_s or 0.0 for request in requests), default=0.0)
         for request in requests:
             request.issued_s, request.clock = (request.issued_s or 0.0) - begin, "client"

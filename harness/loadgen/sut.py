@@ -14,8 +14,8 @@ from harness.common.errors import EmptyAnswerError, EndpointError
 from harness.config.endpoint import may_fail
 from harness.config.plan import Plan
 from harness.engines.protocol import Engine
-from harness.loadgen.patterns import WAYS, Sender
-from harness.loadgen.requests import Query, Request
+from harness.loadgen.patterns import WAYS, Sender, times_taken
+from harness.loadgen.requests import Clock, Query, Request
 from harness.loadgen.test_run import PLACEHOLDER
 from harness.runs.delivery import Exchange, ServerUse
 from harness.terminal.progress import Counters
@@ -35,7 +35,7 @@ class SUT:
     library: Library
     sender: Sender[Query] | None = None
     streams: bool = True  # whether the time of each first token is taken
-    reports: bool = True  # and reported to LoadGen, by whose clock the times are; else they are this program's
+    clock: Clock = "loadgen"  # by which it is; LoadGen is then told of it
     timed: bool = True  # whether LoadGen measures; in an accuracy test an empty answer is a bad answer
     max_failed: str = "0"  # as the flag has it
     expected: int = 0  # queries, about, where LoadGen does not issue all at once
@@ -52,20 +52,15 @@ class SUT:
 
     def issue(self, ids: Sequence[int], indices: Sequence[int]) -> None:
         """LoadGen's IssueQuery: one thread-safe call hands the whole query over to the engine's loop."""
-        now, queries = None if self.is_own_clock else time.perf_counter(), []
+        now, queries = time.perf_counter() if self.clock == "loadgen" else None, []
         for order, (id, index) in enumerate(zip(ids, indices, strict=True), start=len(self.requests)):
             prompt, round = len(self.library.prompts[index]), self._issues[index]
             queries.append(Query(id, Request(index, prompt, issued_s=now, order=order, round=round)))
             self._issues[index] += 1
         self.requests.extend(query.request for query in queries)
-        if not self.is_own_clock:  # else each is counted when it is sent
+        if self.clock == "loadgen":  # else each is counted when it is sent
             self.counters.issued += len(ids)
         self.engine.loop.call_soon_threadsafe(self.start, queries)
-
-    @property
-    def is_own_clock(self) -> bool:
-        """Whether the times of each request are taken here: LoadGen does not know when it was sent."""
-        return self.streams and not self.reports
 
     def start(self, queries: list[Query]) -> None:
         """Sends the queries that LoadGen issued together; runs on the engine's loop."""
@@ -111,7 +106,7 @@ class SUT:
         """Sends one request and reports its answer. Raises EndpointError, EngineError, EmptyAnswerError."""
         request, exchange, tokens = query.request, Exchange(time.perf_counter()), list[int]()
         begin = exchange.sent_at
-        if self.is_own_clock:
+        if self.clock == "client":
             self.counters.issued += 1
             request.issued_s = begin if request.issued_s is None else request.issued_s
         try:
@@ -131,7 +126,7 @@ class SUT:
         """Takes note of an answer's first tokens, and tells LoadGen of the first."""
         now = time.perf_counter()
         query.request.ttft_ms = self.since_issue(query.request, now)
-        if self.reports:
+        if self.clock == "loadgen":
             self.report(lg.FirstTokenComplete, query.id, new[:1])
         self.counters.started += 1
         self.counters.first_token_s += now - begin
@@ -173,7 +168,7 @@ class SUT:
             raise EndpointError(f"{error} ({said})") from error
         request = query.request
         request.failure = str(error)
-        if self.timed and self.reports and self.streams and request.ttft_ms is None:
+        if self.timed and self.streams and self.clock == "loadgen" and request.ttft_ms is None:
             self.report(lg.FirstTokenComplete, query.id, [0])
         self.end(query, [0] * PLACEHOLDER if self.timed else [])
 
@@ -207,8 +202,7 @@ def make_sut(engine: Engine, library: Library, plan: Plan, timed: bool, expected
         engine,
         library,
         WAYS[type(pattern)].issued(plan, library, timed),
-        streams=pattern.is_streamed,
-        reports=pattern.is_streamed and not pattern.is_own_clock,
+        **times_taken(pattern),
         timed=timed,
         max_failed=plan.config.max_failed,
         expected=expected,

@@ -76,9 +76,10 @@ async def run_trial(plan: Plan, engine: Engine | Sparing, prompts: Sequence[Prom
         answered += 1
         first.set()
 
-    await asyncio.gather(*(ask(engine, prompt, pattern) for prompt in prompts[:WARM_UP]))
+    sender = WAYS[type(pattern)].trial(plan, at_once)
+    await sender.send(prompts[:WARM_UP], lambda prompt: ask(engine, prompt, pattern))
     begin = time.perf_counter()
-    work = asyncio.ensure_future(WAYS[type(pattern)].trial(plan, at_once).send(prompts, answer))
+    work = asyncio.ensure_future(sender.send(prompts, answer))
     try:
         await asyncio.wait([work], timeout=TRIAL_S)
         if not answered:
