@@ -1,7 +1,6 @@
 """A tuning sweep, each experiment one run.py. `python sweep.py --help` lists the flags."""
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -11,7 +10,6 @@ from harness.common.errors import DONE
 from harness.config.flags import MAXIMA
 from harness.runs import folder as results
 from harness.sweep import choice, file
-from harness.sweep.choice import Choice
 from harness.sweep.lanes import lanes
 from harness.terminal.command import make_command
 
@@ -65,33 +63,28 @@ def sweep(
     ] = False,
 ) -> int:
     """Run a list of experiments, each in a process of its own, and put speed and accuracy side by side."""
-    limit = None if time_limit is None else 60 * time_limit
-    side_by_side = gpus == "side-by-side"
-    chosen = Choice(tuple(only or ()), first, repeat, timeout, {}, limit, side_by_side, finalists, combine)
-    return run_sweep(path, chosen, resume=resume, dry_run=dry_run, results_dir=results_dir, mlflow=mlflow)
-
-
-def run_sweep(path: Path, wanted: Choice, *, resume: bool, dry_run: bool, results_dir: Path, mlflow: bool) -> int:
-    """Runs the sweep of a file; returns the exit code. Raises BenchmarkError."""
-    sweep = file.load(path)
-    chosen = choice.pick(sweep, wanted)
-    wanted = replace(wanted, reasons=choice.skipped(sweep, wanted))
-    lanes(wanted.side_by_side)  # too few GPUs are found before anything is made
+    whole = file.load(path)
+    chosen, reasons = choice.pick(whole, only or (), first), choice.skipped(whole, only or ())
+    places = lanes(gpus == "side-by-side")  # too few GPUs are found before anything is made
     if dry_run:
         results.check_writable(results_dir)
-        choice.show(sweep, chosen, wanted.reasons)
+        choice.show(whole, chosen, reasons)
         return DONE
     from harness.common import processes
     from harness.sweep import loop
+    from harness.sweep.state import SweepOptions, SweepState
     from harness.terminal import progress
     from harness.tracking import launch
 
     processes.install_signal_handlers()
-    sweep_run = loop.resume(sweep, results_dir) if resume else loop.new(sweep, results_dir)
+    limit = None if time_limit is None else 60 * time_limit
+    options = SweepOptions(repeat, timeout, limit, finalists, combine, tuple(only or ()))
+    begun = loop.resume if resume else loop.new
+    state = SweepState(*begun(whole, results_dir), chosen, options, reasons)
     with progress.Display(progress.lasting_console(sys.stdout.fileno())) as display:
-        code = loop.run_experiments(sweep, chosen, wanted, sweep_run, display)
-        if (sweep_run.folder.path / "report.md").exists():
-            launch.after(sweep_run.folder.path, mlflow, results_dir, display.done)
+        code = loop.run(state, places, display)
+        if (state.folder.path / "report.md").exists():
+            launch.after(state.folder.path, mlflow, results_dir, display.done)
         return code
 
 

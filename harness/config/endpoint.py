@@ -28,48 +28,25 @@ ENDPOINT_ONLY = (
 class EndpointFlags:
     """The flags of `run.py` for a server that already runs."""
 
-    endpoint: tuple[str, ...] = flag(
-        (),
-        SERVER,
-        "answers",
-        "Address of a running server, as in http://host:8000/v1 (repeatable: they share the load). Its key, if any, is "
-        "OPENAI_API_KEY in the environment.",
-        metavar="URL",
-    )
-    endpoint_api: Literal["completions", "chat"] = flag(
-        "completions",
-        SERVER,
-        "answers",
-        "chat sends each prompt as a user's message. The server's chat template adds to it.",
-    )
-    request_timeout: float = flag(600.0, SERVER, "nothing", "Seconds after which an unfinished request fails.")
-    max_failed: str = flag(
-        "0",
-        SERVER,
-        "nothing",
-        "N or N%: requests of a test that may fail. They are counted and left out of latencies and "
-        "tokens; never comparable with MLPerf. 0: the first failure ends the run.",
-    )
-    wait_ready: float | None = flag(
-        None, SERVER, "nothing", "Seconds to wait for a server that is still loading. Unset: none."
-    )
-    metrics_url: tuple[str, ...] = flag(
-        (),
-        SERVER,
-        "nothing",
-        "Address of a server's Prometheus metrics, as in http://host:9090/metrics (repeatable). Unset: /metrics beside "
-        "each --endpoint.",
-        metavar="URL",
-    )
-    max_in_flight: int = flag(
-        1024, SERVER, "speed", "Maximum concurrent requests per endpoint; others wait in the client."
-    )
-    client_processes: int | Auto = flag(
-        "auto",
-        SERVER,
-        "speed",
-        "Client processes, one core each. auto: half of the cores, at most 8; with one, this process itself.",
-    )
+    endpoint: tuple[str, ...] = flag((), SERVER, "answers", metavar="URL")
+    """Address of a running server, as in http://host:8000/v1 (repeatable: they share the load). Its key, if any, is
+    OPENAI_API_KEY in the environment."""
+    endpoint_api: Literal["completions", "chat"] = flag("completions", SERVER, "answers")
+    """chat sends each prompt as a user's message. The server's chat template adds to it."""
+    request_timeout: float = flag(600.0, SERVER, "nothing")
+    """Seconds after which an unfinished request fails."""
+    max_failed: str = flag("0", SERVER, "nothing")
+    """N or N%: requests of a test that may fail. They are counted and left out of latencies and tokens; never
+    comparable with MLPerf. 0: the first failure ends the run."""
+    wait_ready: float | None = flag(None, SERVER, "nothing")
+    """Seconds to wait for a server that is still loading. Unset: none."""
+    metrics_url: tuple[str, ...] = flag((), SERVER, "nothing", metavar="URL")
+    """Address of a server's Prometheus metrics, as in http://host:9090/metrics (repeatable). Unset: /metrics beside
+    each --endpoint."""
+    max_in_flight: int = flag(1024, SERVER, "speed")
+    """Maximum concurrent requests per endpoint; others wait in the client."""
+    client_processes: int | Auto = flag("auto", SERVER, "speed")
+    """Client processes, one core each. auto: half of the cores, at most 8; with one, this process itself."""
 
     RULES: ClassVar[Rules] = {
         "--backend openai needs the address of a server: --endpoint http://host:8000/v1.": lambda run: (

@@ -34,72 +34,40 @@ class EngineState:
 class EngineConfig:
     """The model and how vLLM runs it: the flags that `run.py` and `mmlu.py` share."""
 
-    model: str = flag(
-        models.DEFAULT_MODEL,
-        MODEL,
-        "answers",
-        "Hugging Face repository, local folder, llama3.1-8b-instruct, or demo (tiny; no GPU, token or download).",
-    )
-    precision: Literal["fp16", "bf16", "fp32"] = flag(
-        "bf16", MODEL, "answers", "Number format of weights and activations."
-    )
-    quantization: str = flag(
-        "none",
-        MODEL,
-        "answers",
-        "none; fp8 (half the weights' memory, and the GPU's faster 8-bit arithmetic); or another of vLLM's methods.",
-    )
-    kv_cache_dtype: Literal["auto", "fp8"] = flag(
-        "auto", MODEL, "answers", "fp8 halves the memory of each request's attention cache, so that more fit at once."
-    )
-    load_format: str = flag(
-        "auto", MODEL, "answers", "How vLLM loads weights. dummy: near-zero weights, which overstate the speed."
-    )
-    trust_remote_code: bool = flag(
-        False, MODEL, "answers", "Run Python code that comes with the model. Off unless given."
-    )
+    model: str = flag(models.DEFAULT_MODEL, MODEL, "answers")
+    """Hugging Face repository, local folder, llama3.1-8b-instruct, or demo (tiny; no GPU, token or download)."""
+    precision: Literal["fp16", "bf16", "fp32"] = flag("bf16", MODEL, "answers")
+    """Number format of weights and activations."""
+    quantization: str = flag("none", MODEL, "answers")
+    """none; fp8 (half the weights' memory, and the GPU's faster 8-bit arithmetic); or another of vLLM's methods."""
+    kv_cache_dtype: Literal["auto", "fp8"] = flag("auto", MODEL, "answers")
+    """fp8 halves the memory of each request's attention cache, so that more fit at once."""
+    load_format: str = flag("auto", MODEL, "answers")
+    """How vLLM loads weights. dummy: near-zero weights, which overstate the speed."""
+    trust_remote_code: bool = flag(False, MODEL, "answers")
+    """Run Python code that comes with the model. Off unless given."""
 
-    tensor_parallel_size: int | Auto = flag(
-        "auto", ENGINE, "speed", "GPUs one copy of the model is split over. auto: as few as hold the model."
-    )
-    data_parallel_size: int | Auto = flag(
-        "auto", ENGINE, "speed", "Copies of the model that share the load. auto: as many as the visible GPUs hold."
-    )
+    tensor_parallel_size: int | Auto = flag("auto", ENGINE, "speed")
+    """GPUs one copy of the model is split over. auto: as few as hold the model."""
+    data_parallel_size: int | Auto = flag("auto", ENGINE, "speed")
+    """Copies of the model that share the load. auto: as many as the visible GPUs hold."""
 
-    max_model_len: int | Auto = flag(
-        "auto", ENGINE, "answers", "Longest prompt plus answer, in tokens. auto: 2668 (every sample fits); demo: 1024."
-    )
-    gpu_memory_utilization: float | Auto = flag(
-        "auto",
-        ENGINE,
-        "speed",
-        "Share of each GPU's memory that vLLM may take. auto: 0.9; on a CPU a quarter of what is free.",
-    )
-    max_num_seqs: int | None = flag(None, ENGINE, "speed", "Maximum requests computed at once. Unset: vLLM decides.")
-    max_num_batched_tokens: int | None = flag(
-        None, ENGINE, "speed", "Maximum tokens in one engine step. Unset: vLLM decides."
-    )
-    engine_arg: tuple[str, ...] = flag(
-        (),
-        ENGINE,
-        "answers",
-        "Any other argument of vLLM's engine (repeatable), as in enable_prefix_caching=false.",
-        metavar="KEY=VALUE",
-    )
+    max_model_len: int | Auto = flag("auto", ENGINE, "answers")
+    """Longest prompt plus answer, in tokens. auto: 2668 (every sample fits); demo: 1024."""
+    gpu_memory_utilization: float | Auto = flag("auto", ENGINE, "speed")
+    """Share of each GPU's memory that vLLM may take. auto: 0.9; on a CPU a quarter of what is free."""
+    max_num_seqs: int | None = flag(None, ENGINE, "speed")
+    """Maximum requests computed at once. Unset: vLLM decides."""
+    max_num_batched_tokens: int | None = flag(None, ENGINE, "speed")
+    """Maximum tokens in one engine step. Unset: vLLM decides."""
+    engine_arg: tuple[str, ...] = flag((), ENGINE, "answers", metavar="KEY=VALUE")
+    """Any other argument of vLLM's engine (repeatable), as in enable_prefix_caching=false."""
 
-    stall_timeout: float = flag(
-        300.0,
-        ENGINE,
-        "nothing",
-        "Seconds without any answer after which a run ends. 20 times the longest wait so far if that is longer.",
-    )
+    stall_timeout: float = flag(300.0, ENGINE, "nothing")
+    """Seconds without any answer after which a run ends. 20 times the longest wait so far if that is longer."""
 
-    mlflow: bool = flag(
-        False,
-        OUTPUT,
-        "nothing",
-        "Log the result to MLflow: to MLFLOW_TRACKING_URI, or else to mlflow.db in the results folder.",
-    )
+    mlflow: bool = flag(False, OUTPUT, "nothing")
+    """Log the result to MLflow: to MLFLOW_TRACKING_URI, or else to mlflow.db in the results folder."""
 
     given: InitVar[frozenset[str]] = frozenset()  # settings that the user named, also at their default
 

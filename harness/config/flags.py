@@ -1,8 +1,12 @@
 """How a flag is declared: its default, topic, help, what it affects, its bounds; and the rules across flags."""
 
+import ast
+import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import field
+from itertools import pairwise
+from textwrap import dedent
 from typing import Any, Literal
 
 from harness.common.coerce import as_flag, require
@@ -56,13 +60,26 @@ def setting(key: str) -> str:
     return RENAMED.get(name, name)
 
 
-def flag(default: Any, panel: str, affects: Affects, text: str, metavar: str = "") -> Any:
-    """A setting that is a command-line flag, a key of `--config` files and a field of `config.json` at once.
+def flag(default: Any, panel: str, affects: Affects, metavar: str = "") -> Any:
+    """A setting that is a command-line flag, a key of `--config` files and a field of `config.json` at once. The text
+    below it is its help; without one it is not shown.
 
     `work` is the work of the engine; speeds at other work are not compared. A flag that affects answers may affect
     speed, too. What two runs must share to be compared, or for one's rate to serve the other, follows from this.
     """
-    return field(default=default, metadata={"panel": panel, "affects": affects, "help": text, "metavar": metavar})
+    return field(default=default, metadata={"panel": panel, "affects": affects, "metavar": metavar})
+
+
+def helps(kind: type) -> dict[str, str]:
+    """What stands below each flag of a config class, by name."""
+    found = {}
+    for base in reversed(kind.__mro__[:-1]):
+        (source,) = ast.parse(dedent(inspect.getsource(base))).body
+        for item, below in pairwise(ast.iter_child_nodes(source)):
+            match item, below:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                    found[name] = " ".join(text.split())
+    return found
 
 
 # What is refused: each message, in which {run.NAME} is filled in, and when it is so. `run.given` are the settings that

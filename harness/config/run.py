@@ -56,143 +56,81 @@ SPEED_TESTS: Rules = {
 class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags, EngineConfig):
     """One run of the benchmark, as its flags say."""
 
-    backend: Literal["auto", "vllm", "openai", "echo"] = flag(
-        "auto",
-        MODEL,
-        "answers",
-        "vllm: in this process; openai: a running server with an OpenAI API; echo: computes nothing and answers at "
-        "once, to try the harness. auto: openai with --endpoint, else vllm.",
-    )
+    backend: Literal["auto", "vllm", "openai", "echo"] = flag("auto", MODEL, "answers")
+    """vllm: in this process; openai: a running server with an OpenAI API; echo: computes nothing and answers at once,
+    to try the harness. auto: openai with --endpoint, else vllm."""
 
-    round: Literal["5.1", "6.0", "6.1"] = flag(
-        "5.1", BENCHMARK, "answers", "MLPerf Inference round: its seeds and rules."
-    )
-    category: Literal["auto", "datacenter", "edge"] = flag(
-        "auto",
-        BENCHMARK,
-        "work",
-        "Which sample set and scenarios. auto: datacenter, or edge for singlestream, which it alone has.",
-    )
-    scenario: ScenarioName = flag(
-        "offline",
-        BENCHMARK,
-        "work",
-        "offline: all at once; server: random arrivals within latency limits; interactive: the same, tighter; "
-        "singlestream: one at a time; multistream, concurrency: N at a time; arrivals: at times of your own. "
-        "datacenter takes all but singlestream; edge takes all but server and interactive.",
-    )
-    mode: Literal["accuracy", "performance", "both"] = flag(
-        "both", BENCHMARK, "nothing", "Check the answers, measure the speed, or one after the other on one engine."
-    )
-    compliance: Literal["none", "test04", "test06"] = flag(
-        "none",
-        BENCHMARK,
-        "nothing",
-        "One of MLPerf's compliance tests after the others. test06: logged outputs match what was reported to LoadGen; "
-        "test04: a repeated sample is not answered from a cache.",
-    )
-    max_new_tokens: int = flag(mlperf.MAX_NEW_TOKENS, BENCHMARK, "work", "Longest answer, in tokens. MLPerf: 128.")
-    total_sample_count: int | Auto = flag(
-        "auto",
-        BENCHMARK,
-        "work",
-        "Samples to use. auto: all of them. Fewer make a short run, not comparable with MLPerf.",
-    )
-    seed: int | None = flag(
-        None, BENCHMARK, "answers", "Replaces LoadGen's seeds and sets vLLM's. Unset: the round's official seeds."
-    )
+    round: Literal["5.1", "6.0", "6.1"] = flag("5.1", BENCHMARK, "answers")
+    """MLPerf Inference round: its seeds and rules."""
+    category: Literal["auto", "datacenter", "edge"] = flag("auto", BENCHMARK, "work")
+    """Which sample set and scenarios. auto: datacenter, or edge for singlestream, which it alone has."""
+    scenario: ScenarioName = flag("offline", BENCHMARK, "work")
+    """offline: all at once; server: random arrivals within latency limits; interactive: the same, tighter;
+    singlestream: one at a time; multistream, concurrency: N at a time; arrivals: at times of your own. datacenter takes
+    all but singlestream; edge takes all but server and interactive."""
+    mode: Literal["accuracy", "performance", "both"] = flag("both", BENCHMARK, "nothing")
+    """Check the answers, measure the speed, or one after the other on one engine."""
+    compliance: Literal["none", "test04", "test06"] = flag("none", BENCHMARK, "nothing")
+    """One of MLPerf's compliance tests after the others. test06: logged outputs match what was reported to LoadGen;
+    test04: a repeated sample is not answered from a cache."""
+    max_new_tokens: int = flag(mlperf.MAX_NEW_TOKENS, BENCHMARK, "work")
+    """Longest answer, in tokens. MLPerf: 128."""
+    total_sample_count: int | Auto = flag("auto", BENCHMARK, "work")
+    """Samples to use. auto: all of them. Fewer make a short run, not comparable with MLPerf."""
+    seed: int | None = flag(None, BENCHMARK, "answers")
+    """Replaces LoadGen's seeds and sets vLLM's. Unset: the round's official seeds."""
 
-    dataset: Literal["cnndm"] = flag("cnndm", DATA, "work", "")  # no choice, so not shown; taken from older commands
-    dataset_path: Path | None = flag(
-        None, DATA, "work", "The MLCommons JSON (cnn_eval.json), or a folder saved by `datasets`. Unset: downloaded."
-    )
+    dataset: Literal["cnndm"] = flag("cnndm", DATA, "work")  # no choice, so not shown; taken from older commands
+    dataset_path: Path | None = flag(None, DATA, "work")
+    """The MLCommons JSON (cnn_eval.json), or a folder saved by `datasets`. Unset: downloaded."""
 
-    server_target_qps: float | Literal["auto", "max"] | tuple[float, ...] = flag(
-        "auto",
-        RATE,
-        "speed",
-        "Queries/s (server, interactive, arrivals). auto: 0.8 (server) or 0.6 (interactive) of the Offline "
-        "rate; max: search for the highest rate that is VALID, then run at it; 5,10,20: test each rate, then run at "
-        "the highest that is VALID.",
-    )
-    samples_per_query: int | tuple[int, ...] = flag(
-        8,
-        RATE,
-        "work",
-        "MultiStream: samples sent at once, the next when all are answered. 1,2,4,8: test each, then run "
-        "with the most.",
-        metavar="N[,N...]",
-    )
-    concurrency: int | Literal["auto", "max"] | tuple[int, ...] | None = flag(
-        None,
-        RATE,
-        "speed",
-        "Requests in flight; the next is sent as soon as one is answered. Implies --scenario concurrency. 1,4,16: a "
-        "test at each; auto: powers of 4 up to what the engine computes at once; max: the highest that keeps both "
-        "limits.",
-    )
-    ttft_limit: int | None = flag(
-        None,
-        RATE,
-        "speed",
-        "Limit on TTFT p99 (time to first token), ms. Of server, interactive, concurrency, arrivals. Unset: MLPerf's.",
-    )
-    tpot_limit: int | None = flag(
-        None,
-        RATE,
-        "speed",
-        "Limit on TPOT p99 (time per output token), ms. As --ttft-limit. Unset: MLPerf's.",
-    )
-    offline_expected_qps: float | Auto = flag(
-        "auto", RATE, "speed", "Samples per second that LoadGen plans for. auto: measured on the loaded engine first."
-    )
-    min_duration: float | Auto = flag(
-        "auto", RATE, "speed", "Minimum seconds of a performance run. auto: MLPerf's 600, less for a short run."
-    )
-    batch_size: int | None = flag(
-        None, RATE, "speed", "Offline in fixed batches of N, one after the other. Unset: continuous batching."
-    )
-    sort_by_length: bool = flag(False, RATE, "speed", "Offline: longest prompt first in each pass of the data.")
+    server_target_qps: float | Literal["auto", "max"] | tuple[float, ...] = flag("auto", RATE, "speed")
+    """Queries/s (server, interactive, arrivals). auto: 0.8 (server) or 0.6 (interactive) of the Offline rate; max:
+    search for the highest rate that is VALID, then run at it; 5,10,20: test each rate, then run at the highest that is
+    VALID."""
+    samples_per_query: int | tuple[int, ...] = flag(8, RATE, "work", metavar="N[,N...]")
+    """MultiStream: samples sent at once, the next when all are answered. 1,2,4,8: test each, then run with the most."""
+    concurrency: int | Literal["auto", "max"] | tuple[int, ...] | None = flag(None, RATE, "speed")
+    """Requests in flight; the next is sent as soon as one is answered. Implies --scenario concurrency. 1,4,16: a test
+    at each; auto: powers of 4 up to what the engine computes at once; max: the highest that keeps both limits."""
+    ttft_limit: int | None = flag(None, RATE, "speed")
+    """Limit on TTFT p99 (time to first token), ms. Of server, interactive, concurrency, arrivals. Unset: MLPerf's."""
+    tpot_limit: int | None = flag(None, RATE, "speed")
+    """Limit on TPOT p99 (time per output token), ms. As --ttft-limit. Unset: MLPerf's."""
+    offline_expected_qps: float | Auto = flag("auto", RATE, "speed")
+    """Samples per second that LoadGen plans for. auto: measured on the loaded engine first."""
+    min_duration: float | Auto = flag("auto", RATE, "speed")
+    """Minimum seconds of a performance run. auto: MLPerf's 600, less for a short run."""
+    batch_size: int | None = flag(None, RATE, "speed")
+    """Offline in fixed batches of N, one after the other. Unset: continuous batching."""
+    sort_by_length: bool = flag(False, RATE, "speed")
+    """Offline: longest prompt first in each pass of the data."""
 
-    high_accuracy: bool = flag(False, ACCURACY, "nothing", "Gate at 99.9 % of the reference, not 99 %.")
-    disable_accuracy_gate: bool = flag(False, ACCURACY, "nothing", "Report the scores without a verdict.")
-    no_exit_on_accuracy_fail: bool = flag(
-        False, ACCURACY, "nothing", "Continue with performance, and exit with 0, if the gate fails."
-    )
-    exit_on_invalid: bool = flag(
-        False, ACCURACY, "nothing", "Exit with 1 if LoadGen calls the performance run INVALID, or logs errors in it."
-    )
+    high_accuracy: bool = flag(False, ACCURACY, "nothing")
+    """Gate at 99.9 % of the reference, not 99 %."""
+    disable_accuracy_gate: bool = flag(False, ACCURACY, "nothing")
+    """Report the scores without a verdict."""
+    no_exit_on_accuracy_fail: bool = flag(False, ACCURACY, "nothing")
+    """Continue with performance, and exit with 0, if the gate fails."""
+    exit_on_invalid: bool = flag(False, ACCURACY, "nothing")
+    """Exit with 1 if LoadGen calls the performance run INVALID, or logs errors in it."""
 
-    profile: bool = flag(
-        False, OUTPUT, "nothing", "After the tests, a short load under vLLM's profiler: where the engine's time goes."
-    )
-    price_per_hour: float | None = flag(
-        None,
-        OUTPUT,
-        "nothing",
-        "The machine's price per hour, in any currency. The report gives the cost of tokens.",
-    )
-    label: str = flag("", OUTPUT, "nothing", "A name for this run, in reports. report.py takes it instead of a path.")
-    dry_run: bool = flag(
-        False,
-        OUTPUT,
-        "nothing",
-        "Print what would be run, on what and for how long, and run nothing; exit code 2 if it could not begin.",
-    )
-    json: bool = flag(
-        False,
-        OUTPUT,
-        "nothing",
-        "Print summary.json alone on standard output; all else on standard error.",
-    )
-    results_dir: Path = flag(Path("results"), OUTPUT, "nothing", "Where run folders go.")
-    keep_all: Literal[0, 1] = flag(1, OUTPUT, "nothing", "0: delete older run folders at the end.")
-    extra_metrics: bool = flag(
-        False,
-        OUTPUT,
-        "nothing",
-        "Record engine and machine telemetry once a second: requests, KV cache, tokens; GPU, CPU, memory.",
-    )
+    profile: bool = flag(False, OUTPUT, "nothing")
+    """After the tests, a short load under vLLM's profiler: where the engine's time goes."""
+    price_per_hour: float | None = flag(None, OUTPUT, "nothing")
+    """The machine's price per hour, in any currency. The report gives the cost of tokens."""
+    label: str = flag("", OUTPUT, "nothing")
+    """A name for this run, in reports. report.py takes it instead of a path."""
+    dry_run: bool = flag(False, OUTPUT, "nothing")
+    """Print what would be run, on what and for how long, and run nothing; exit code 2 if it could not begin."""
+    json: bool = flag(False, OUTPUT, "nothing")
+    """Print summary.json alone on standard output; all else on standard error."""
+    results_dir: Path = flag(Path("results"), OUTPUT, "nothing")
+    """Where run folders go."""
+    keep_all: Literal[0, 1] = flag(1, OUTPUT, "nothing")
+    """0: delete older run folders at the end."""
+    extra_metrics: bool = flag(False, OUTPUT, "nothing")
+    """Record engine and machine telemetry once a second: requests, KV cache, tokens; GPU, CPU, memory."""
 
     RULES: ClassVar[Rules] = {
         "{run.unmet.flag} does not go with {run.chosen_by}: it is for --scenario {run.unmet.scenarios}.": lambda run: (

@@ -181,34 +181,19 @@ class RequestSet:
 class WorkloadFlags(ArrivalFlags):
     """The flags of `run.py` that say which requests are sent."""
 
-    workload: str = flag(
-        OFFICIAL,
-        BENCHMARK,
-        "work",
-        f"{', '.join(WORKLOADS)}; or a file of requests, a profile (YAML) or hf:NAME of the hub. Files are JSON lines, "
-        "each with prompt, messages or prompt_token_ids, and max_tokens, or ShareGPT's. All but summarization: "
-        "--mode performance, never comparable with MLPerf.",
-    )
-    prompt_column: str | None = flag(
-        None, BENCHMARK, "work", "The key or column with the prompt's text. Unset: prompt."
-    )
-    input_len: str | None = flag(
-        None,
-        BENCHMARK,
-        "work",
-        "With --output-len: random prompts of N, N~S or N~S:LOW-HIGH tokens. N~S, as in 512~0.5: log-normal lengths "
-        "with median N and S as the standard deviation of their logarithm; S above 3, as in 6000~1500: normal, in "
-        "tokens.",
-    )
-    output_len: str | None = flag(
-        None, BENCHMARK, "work", "With --input-len: answers of exactly N tokens, or N~S, past any end of text."
-    )
-    salt: Literal["none", "start", "after-prefix"] | None = flag(
-        None,
-        BENCHMARK,
-        "work",
-        "Unique tokens in each prompt: nothing, or only the prefix, is shared. Unset: none.",
-    )
+    workload: str = flag(OFFICIAL, BENCHMARK, "work")
+    """summarization, chat, classification, code, long-chat, long-classification; or a file of requests, a profile
+    (YAML) or hf:NAME of the hub. Files are JSON lines, each with prompt, messages or prompt_token_ids, and max_tokens,
+    or ShareGPT's. All but summarization: --mode performance, never comparable with MLPerf."""
+    prompt_column: str | None = flag(None, BENCHMARK, "work")
+    """The key or column with the prompt's text. Unset: prompt."""
+    input_len: str | None = flag(None, BENCHMARK, "work")
+    """With --output-len: random prompts of N, N~S or N~S:LOW-HIGH tokens. N~S, as in 512~0.5: log-normal lengths with
+    median N and S as the standard deviation of their logarithm; S above 3, as in 6000~1500: normal, in tokens."""
+    output_len: str | None = flag(None, BENCHMARK, "work")
+    """With --input-len: answers of exactly N tokens, or N~S, past any end of text."""
+    salt: Literal["none", "start", "after-prefix"] | None = flag(None, BENCHMARK, "work")
+    """Unique tokens in each prompt: nothing, or only the prefix, is shared. Unset: none."""
 
     RULES: ClassVar[Rules] = {
         "--input-len and --output-len go together.": lambda run: (

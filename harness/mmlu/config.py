@@ -13,45 +13,28 @@ from harness.mmlu.data import chosen_subjects
 class MMLUConfig(EngineConfig):
     """One evaluation, as its flags say."""
 
-    backend: Literal["vllm"] = flag("vllm", MODEL, "answers", "")  # no choice but in runs, so not shown
-    max_model_len: int | Auto = flag(
-        "auto", ENGINE, "answers", "Longest prompt plus answer, in tokens. auto: 4096; demo: 1024."
-    )
+    backend: Literal["vllm"] = flag("vllm", MODEL, "answers")  # no choice but in runs, so not shown
+    max_model_len: int | Auto = flag("auto", ENGINE, "answers")
+    """Longest prompt plus answer, in tokens. auto: 4096; demo: 1024."""
 
-    num_fewshot: Literal[0, 1, 2, 3, 4, 5] = flag(
-        5, BENCHMARK, "answers", "Examples before each question, from the dev split."
-    )
-    total_limit: int | None = flag(
-        None,
-        BENCHMARK,
-        "answers",
-        "Ask N questions, drawn with the seed from all subjects in proportion. Unset: every question.",
-    )
-    subjects: str = flag(
-        "all",
-        BENCHMARK,
-        "answers",
-        "Subjects with commas between them; or domains: stem, humanities, social_sciences, other.",
-    )
-    seed: int = flag(0, BENCHMARK, "answers", "Draws the sample of --total-limit, and is vLLM's.")
+    num_fewshot: Literal[0, 1, 2, 3, 4, 5] = flag(5, BENCHMARK, "answers")
+    """Examples before each question, from the dev split."""
+    total_limit: int | None = flag(None, BENCHMARK, "answers")
+    """Ask N questions, drawn with the seed from all subjects in proportion. Unset: every question."""
+    subjects: str = flag("all", BENCHMARK, "answers")
+    """Subjects with commas between them; or domains: stem, humanities, social_sciences, other."""
+    seed: int = flag(0, BENCHMARK, "answers")
+    """Draws the sample of --total-limit, and is vLLM's."""
 
-    data: Path | None = flag(
-        None,
-        DATA,
-        "answers",
-        "Folder with the original CSVs, or parquet or `datasets` folders as in cais/mmlu. Unset: downloaded.",
-    )
+    data: Path | None = flag(None, DATA, "answers")
+    """Folder with the original CSVs, or parquet or `datasets` folders as in cais/mmlu. Unset: downloaded."""
 
-    results_dir: Path = flag(Path("results"), OUTPUT, "nothing", "Where run folders go, below mmlu/.")
-    details: Literal[0, 1] = flag(
-        0, OUTPUT, "nothing", "1: print every subject's score, and keep the text of each question beside its answer."
-    )
-    compare: Path | None = flag(
-        None,
-        OUTPUT,
-        "nothing",
-        "An earlier evaluation (folder, its name, or latest): differences by domain, McNemar's test.",
-    )
+    results_dir: Path = flag(Path("results"), OUTPUT, "nothing")
+    """Where run folders go, below mmlu/."""
+    details: Literal[0, 1] = flag(0, OUTPUT, "nothing")
+    """1: print every subject's score, and keep the text of each question beside its answer."""
+    compare: Path | None = flag(None, OUTPUT, "nothing")
+    """An earlier evaluation (folder, its name, or latest): differences by domain, McNemar's test."""
 
     def implied(self, given: frozenset[str]) -> dict[str, object]:
         chosen_subjects(self.subjects)

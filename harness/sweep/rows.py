@@ -184,6 +184,17 @@ def rows(state: State, final: bool = False) -> list[ExperimentResult]:
     return [replace(result, ratio=against(result, base), baseline_load=tuple(base.background_load)) for result in found]
 
 
+def gain(result: ExperimentResult) -> float:
+    return result.ratio.mean if result.ratio else 0.0
+
+
+def finalists(found: Sequence[ExperimentResult], count: int) -> list[str]:
+    """The experiments that are worth a run at full length: the fastest that count and are no slower than the baseline,
+    and the baseline."""
+    faster = [result for result in found if result.usable and result.name != BASELINE and gain(result) >= 1]
+    return [BASELINE, *(result.name for result in sorted(faster, key=gain, reverse=True)[:count])]
+
+
 def is_rated(item: Experiment) -> bool:
     """Whether its requests are sent at a rate."""
     return mlperf.SCENARIO[str(item.settings.get("scenario", "offline"))].pattern.is_rated

@@ -22,8 +22,10 @@ from harness.common.paths import ROOT
 from harness.config import mlperf
 from harness.config.cli import config_command, load_file
 from harness.config.engine import affecting
+from harness.config.flags import helps
 from harness.config.plan import resolve
 from harness.config.run import RunConfig
+from harness.config.workload import WORKLOADS
 from harness.terminal.command import start
 from harness.terminal.start import take_token
 from tests.conftest import ASCII, tells
@@ -94,8 +96,11 @@ def test_help_lists_every_flag_in_its_panel():
             panel = title[1]
         elif flag := re.match(r"  (--[\w-]+)", line):
             panels[flag[1]] = panel
-    expected = {as_flag(item.name): item.metadata["panel"] for item in fields(RunConfig) if item.metadata["help"]}
+    texts = helps(RunConfig)
+    expected = {as_flag(item.name): item.metadata["panel"] for item in fields(RunConfig) if item.name in texts}
     assert panels == {**expected, "--config": "Results"}
+    assert {item.name for item in fields(RunConfig)} - {*texts} == {"dataset"}  # of older commands
+    assert texts["workload"].startswith(f"{', '.join(WORKLOADS)}; or ")
 
 
 def test_help_is_short_and_its_examples_run():
