@@ -64,7 +64,7 @@ class LoadPattern:
 
     def given_rate(self, given: object) -> object:
         """The rate in a value of its `rate_flag`; None where that is none."""
-        return given
+        return given if self.rate_flag.endswith("_qps") else None
 
     def samples_per_query(self, given: int) -> int:
         """The samples of a query, where so many were given."""
@@ -91,6 +91,10 @@ class LoadPattern:
         what it takes is not known yet."""
         return None
 
+    def shown_queries(self, load: Load) -> int | None:
+        """How many samples a live line counts towards; None where all are issued at once, or time ends the test."""
+        return self.queries(load)
+
     def length(self, load: Load) -> tuple[int, float] | None:
         """How many queries a performance test has, and about how many seconds it takes; None where that is not known
         yet."""
@@ -99,7 +103,7 @@ class LoadPattern:
 
     def least_seconds(self, load: Load, total: int | None) -> float:
         """How long a test of `total` queries takes at least, as far as its settings tell."""
-        return 0.0
+        return total / load.rate if self.is_rated and total and load.rate else 0.0
 
     def is_too_short(self, load: Load) -> bool:
         """Whether LoadGen cannot call the performance test VALID for its number of queries alone."""
@@ -191,9 +195,6 @@ class Poisson(LoadPattern):
         wanted = max(self.min_queries(load), load.min_duration_s * load.rate)
         return math.ceil(wanted) if load.own_requests else math.ceil(wanted / load.samples) * load.samples
 
-    def least_seconds(self, load: Load, total: int | None) -> float:
-        return total / load.rate if total and load.rate else 0.0
-
     def is_too_short(self, load: Load) -> bool:
         return 0 < (self.queries(load) or 0) < SURE_QUERIES
 
@@ -218,9 +219,6 @@ class Sequential(LoadPattern):
 
     def need(self, given: object, accuracy_only: bool) -> Need:
         return "nothing" if accuracy_only else "batches" if isinstance(given, tuple) else "latency"
-
-    def given_rate(self, given: object) -> object:
-        return None
 
     def samples_per_query(self, given: int) -> int:
         return given if self.several else 1
@@ -291,9 +289,6 @@ class ClosedLoop(OwnClock):
     def need(self, given: object, accuracy_only: bool) -> Need:
         return "nothing" if accuracy_only else "most" if given == "max" else "levels"
 
-    def given_rate(self, given: object) -> object:
-        return None
-
     def number(self, load: Load) -> float | None:
         return load.concurrency
 
@@ -304,6 +299,9 @@ class ClosedLoop(OwnClock):
         if load.rate is None:
             return None
         return max(self.min_queries(load), math.ceil(RESERVE * load.min_duration_s * load.rate))
+
+    def shown_queries(self, load: Load) -> int | None:
+        return None
 
     def least_seconds(self, load: Load, total: int | None) -> float:
         return load.min_duration_s
@@ -336,9 +334,6 @@ class Schedule(OwnClock):
 
     def queries(self, load: Load) -> int | None:
         return load.scheduled if load.rate is not None else None
-
-    def least_seconds(self, load: Load, total: int | None) -> float:
-        return total / load.rate if total and load.rate else 0.0
 
     def target_qps(self, planned: float | None, logged: float | None) -> float | None:
         return planned

@@ -99,6 +99,9 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags, EngineConfig):
     """Limit on TPOT p99 (time per output token), ms. As --ttft-limit. Unset: MLPerf's."""
     offline_expected_qps: float | Auto = flag("auto", RATE, "speed")
     """Samples per second that LoadGen plans for. auto: measured on the loaded engine first."""
+    probe_queries: int | None = flag(None, RATE, "nothing")
+    """Queries of the test of each of several rates, before the run's own. Unset: 600, enough for LoadGen to judge a p99.
+    60: a look at p50 and p90."""
     min_duration: float | Auto = flag("auto", RATE, "speed")
     """Minimum seconds of a performance run. auto: MLPerf's 600, less for a short run."""
     batch_size: int | None = flag(None, RATE, "speed")
@@ -125,6 +128,8 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags, EngineConfig):
     """Print what would be run, on what and for how long, and run nothing; exit code 2 if it could not begin."""
     json: bool = flag(False, OUTPUT, "nothing")
     """Print summary.json alone on standard output; all else on standard error."""
+    verbose: bool = flag(False, OUTPUT, "nothing")
+    """Print the table of all numbers before the answer."""
     results_dir: Path = flag(Path("results"), OUTPUT, "nothing")
     """Where run folders go."""
     keep_all: Literal[0, 1] = flag(1, OUTPUT, "nothing")
@@ -149,6 +154,9 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags, EngineConfig):
             run.mode == "accuracy" and run.speed_test
         ),
         "--arrivals takes one rate: --server-target-qps X, or auto.": lambda run: run.tries_rates and run.arrivals,
+        "--probe-queries is for --server-target-qps with several rates.": lambda run: (
+            run.probe_queries is not None and not isinstance(run.server_target_qps, tuple)
+        ),
         "--compliance {run.compliance} takes every answer: leave out --max-failed.": lambda run: (
             endpoints.may_fail(run.max_failed, 10**9) and run.compliance != "none"
         ),

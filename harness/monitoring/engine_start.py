@@ -12,8 +12,14 @@ def start(engine: protocol.Engine, folder: RunFolder, stall_timeout: float, disp
     log = folder.path / "engine.log"
     watch = StartWatch(log, stall_timeout)
 
+    said = ""
+
     def tick() -> None:
-        display.tick(note=startup_progress.stage(log))
+        nonlocal said
+        note = startup_progress.stage(log)
+        if note.startswith("waiting") and not said:
+            display.say(said := note)
+        display.tick(note=note)
         watch.check()
 
     display.stage(f"starting {engine.name}")

@@ -38,7 +38,7 @@ def run_probe(session: LoadGenSession, short: Plan, reason: str = "") -> Probe:
     session.display.stage(f"probe at {load}, {short.length}{reason and f': {reason}'}", "load")
     session.drive("performance", short, folder)
     probe = probe_of(session, TestRun.read(folder, short), short)
-    session.display.done(f"{load}: {'VALID' if probe.valid else 'INVALID'}{probe.why and f' ({probe.why})'}")
+    session.display.leave_row(probe.head, probe.cells, good=not probe.why, why="" if probe.concurrency else probe.why)
     return probe
 
 
