@@ -9,8 +9,8 @@ from harness.common.coerce import as_flag
 from harness.common.system import cores
 from harness.config import endpoint as endpoints
 from harness.config import mlperf, workload
-from harness.config.engine import EngineConfig, affecting
-from harness.config.flags import ACCURACY, BENCHMARK, DATA, MODEL, OUTPUT, RATE, Auto, Rules, broken, flag
+from harness.config.engine import affecting
+from harness.config.flags import ACCURACY, BENCHMARK, DATA, OUTPUT, RATE, Auto, Rules, broken, flag
 
 ScenarioName = Literal["offline", "server", "interactive", "singlestream", "multistream", "concurrency", "arrivals"]
 
@@ -55,12 +55,8 @@ SPEED_TESTS: Rules = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags, EngineConfig):
+class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
     """One run of the benchmark, as its flags say."""
-
-    backend: Literal["auto", "vllm", "openai", "echo"] = flag("auto", MODEL, "answers")
-    """vllm: in this process; openai: a running server with an OpenAI API; echo: computes nothing and answers at once,
-    to try the harness. auto: openai with --endpoint, else vllm."""
 
     round: Literal["5.1", "6.0", "6.1"] = flag("5.1", BENCHMARK, "answers")
     """MLPerf Inference round: its seeds and rules."""
@@ -177,9 +173,7 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags, EngineConfig):
         chosen = next((need for need in NEEDS if need.implies and need.name in given), None)
         scenario = chosen.implies if chosen and "scenario" not in given else self.scenario
         rules = mlperf.SCENARIO[scenario]
-        return {
-            "backend": self.backend if self.backend != "auto" else "openai" if self.endpoint else "vllm",
-            "endpoint": endpoints.checked(self.endpoint),
+        return super().implied(given) | {
             "metrics_url": endpoints.checked(self.metrics_url, "--metrics-url"),
             "scenario": scenario,
             "chosen_by": chosen.flag if chosen and "scenario" not in given else f"--scenario {self.scenario}",
@@ -252,11 +246,6 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags, EngineConfig):
     def batches(self) -> tuple[int, ...]:
         """The samples per query that are tested before the run itself; none where there is one number."""
         return self.samples_per_query if isinstance(self.samples_per_query, tuple) else ()
-
-    @property
-    def computes(self) -> bool:
-        """Whether this process and those it starts compute the answers, on this machine's GPUs if it has any."""
-        return self.backend == "vllm"
 
     @property
     def clients(self) -> int:
