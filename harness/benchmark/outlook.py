@@ -53,7 +53,7 @@ class Part:
 
 
 def parts(plan: Plan) -> list[Part]:
-    """The tests of a run, and what comes before the performance test, as far as it is known before the engine starts."""
+    """The tests of a run, and what comes before the performance test, as far as it is known before they begin."""
     found = []
     if plan.config.mode != "performance":
         found.append(Part("accuracy test", f"{plan.samples:,} samples, as long as they take", None))

@@ -9,10 +9,9 @@ from harness import engines
 from harness.benchmark import outlook
 from harness.benchmark.rate import find_rate
 from harness.benchmark.state import BenchmarkRun
-from harness.common import files, system
+from harness.common import system
 from harness.common.errors import DONE, NOT_ACCEPTED
 from harness.common.markdown import number
-from harness.common.secrets import hide_settings
 from harness.config import checkpoint
 from harness.config.plan import Plan, resolve
 from harness.config.run import RunConfig
@@ -100,11 +99,8 @@ def started(run: BenchmarkRun, library: cnn_dailymail.Library) -> LoadGenSession
     """The run's engine, up, with the samples: the session of its tests."""
     config, taken = run.config, background_load.busy_gpus()
     engine = engines.create(run.plan, run.folder.path / traces.FOLDER)
-    start(engine, run.folder, config.stall_timeout, run.display)
     facts = run.facts
-    facts.engine = f"{engine.name} {engine.version}".strip()
-    facts.engine_start_s, facts.engine_args = round(engine.start_s, 1), files.as_json(hide_settings(engine.args))
-    facts.kernels = engine.kernels
+    start(engine, facts, run.folder, config.stall_timeout, run.display)
     facts.concurrency = None if config.endpoint else engine.concurrency  # a server's own is not told
     facts.checkpoint = checkpoints.title(config) if engine.engine_state.quantized_checkpoint else None
     run.adopt(replace(run.plan, engine_state=engine.engine_state))

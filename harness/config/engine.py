@@ -36,6 +36,9 @@ class EngineConfig:
 
     model: str = flag(models.DEFAULT_MODEL, MODEL, "answers")
     """Hugging Face repository, local folder, llama3.1-8b-instruct, or demo (tiny; no GPU, token or download)."""
+    backend: Literal["auto", "vllm", "openai", "echo"] = flag("auto", MODEL, "answers")
+    """vllm: in this process; openai: a running server with an OpenAI API; echo: computes nothing and answers at once,
+    to try the harness. auto: openai with --endpoint, else vllm."""
     precision: Literal["fp16", "bf16", "fp32"] = flag("bf16", MODEL, "answers")
     """Number format of weights and activations."""
     quantization: str = flag("none", MODEL, "answers")

@@ -8,8 +8,8 @@ from harness.common.coerce import as_flag
 from harness.common.system import cores
 from harness.config import endpoint as endpoints
 from harness.config import mlperf, workload
-from harness.config.engine import EngineConfig, affecting
-from harness.config.flags import ACCURACY, BENCHMARK, DATA, MODEL, OUTPUT, RATE, Auto, Rules, broken, flag
+from harness.config.engine import affecting
+from harness.config.flags import ACCURACY, BENCHMARK, DATA, OUTPUT, RATE, Auto, Rules, broken, flag
 
 ScenarioName = Literal["offline", "server", "interactive", "singlestream", "multistream", "concurrency", "arrivals"]
 
@@ -53,12 +53,8 @@ SPEED_TESTS: Rules = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags, EngineConfig):
+class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
     """One run of the benchmark, as its flags say."""
-
-    backend: Literal["auto", "vllm", "openai", "echo"] = flag("auto", MODEL, "answers")
-    """vllm: in this process; openai: a running server with an OpenAI API; echo: computes nothing and answers at once,
-    to try the harness. auto: openai with --endpoint, else vllm."""
 
     round: Literal["5.1", "6.0", "6.1"] = flag("5.1", BENCHMARK, "answers")
     """MLPerf Inference round: its seeds and rules."""
@@ -100,8 +96,8 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags, EngineConfig):
     offline_expected_qps: float | Auto = flag("auto", RATE, "speed")
     """Samples per second that LoadGen plans for. auto: measured on the loaded engine first."""
     probe_queries: int | None = flag(None, RATE, "nothing")
-    """Queries of the test of each of several rates, before the run's own. Unset: 600, enough for LoadGen to judge a p99.
-    60: a look at p50 and p90."""
+    """Queries of the test of each of several rates. Unset: 600, enough for LoadGen to judge a p99. 60: a look at p50
+    and p90."""
     min_duration: float | Auto = flag("auto", RATE, "speed")
     """Minimum seconds of a performance run. auto: MLPerf's 600, less for a short run."""
     batch_size: int | None = flag(None, RATE, "speed")
@@ -181,9 +177,7 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags, EngineConfig):
         chosen = next((need for need in NEEDS if need.implies and need.name in given), None)
         scenario = chosen.implies if chosen and "scenario" not in given else self.scenario
         rules = mlperf.SCENARIO[scenario]
-        return {
-            "backend": self.backend if self.backend != "auto" else "openai" if self.endpoint else "vllm",
-            "endpoint": endpoints.checked(self.endpoint),
+        return super().implied(given) | {
             "metrics_url": endpoints.checked(self.metrics_url, "--metrics-url"),
             "scenario": scenario,
             "chosen_by": chosen.flag if chosen and "scenario" not in given else f"--scenario {self.scenario}",
@@ -261,11 +255,6 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags, EngineConfig):
     def batches(self) -> tuple[int, ...]:
         """The samples per query that are tested before the run itself; none where there is one number."""
         return self.samples_per_query if isinstance(self.samples_per_query, tuple) else ()
-
-    @property
-    def computes(self) -> bool:
-        """Whether this process and those it starts compute the answers, on this machine's GPUs if it has any."""
-        return self.backend == "vllm"
 
     @property
     def clients(self) -> int:

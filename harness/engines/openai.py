@@ -29,7 +29,7 @@ from harness.engines.client_processes import RemoteClient, Setup
 from harness.engines.completions import NEUTRAL, NO_CACHE, EventReader, RequestFormat, error_message, forms, piece
 from harness.engines.discovery import BUSY, BUSY_S, PAUSE_S, Discovery, Server
 from harness.engines.loop import LoopThread
-from harness.engines.protocol import Sampling
+from harness.engines.protocol import ChoiceLogprobs, Sampling
 from harness.runs.delivery import Exchange
 
 METRICS_S = 1.0  # for its metrics, once a second
@@ -42,7 +42,7 @@ class Refused(Exception):
     """A server does not take a request of this form."""
 
 
-def create(plan: Plan, traces: Path) -> "OpenAI":
+def create(plan: Plan, traces: Path, choosing: bool = False) -> "OpenAI":
     """The client of a benchmark run; `traces` stays empty, since a server's profiler cannot be reached."""
     return OpenAI(plan.config, plan.max_model_len, checkpoint.load_tokenizer(plan.config), sampling_of(plan))
 
@@ -219,6 +219,18 @@ class OpenAI(LoopThread):
                 server.in_flight -= 1
                 server.unstarted -= not started
                 client.in_flight -= 1
+
+    async def score_choices(self, prompt: list[int], choices: list[int]) -> ChoiceLogprobs:
+        """The next token, restricted to the ids in `choices`. Raises EndpointError, and UsageError where a server does
+        not tell."""
+        async with self._slots:
+            server = min(self.servers, key=lambda server: server.load)
+            server.in_flight += 1
+            try:
+                return await self._client.choose(server.address, prompt, choices)
+            finally:
+                self.last_response_at = time.monotonic()
+                server.in_flight -= 1
 
     async def reset_prefix_cache(self) -> None:
         """Nothing: a client has no say in the server's caches."""

@@ -1,19 +1,21 @@
 """The settings of an MMLU evaluation."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal
 
-from harness.config.engine import EngineConfig
+from harness.config.endpoint import ServerFlags
 from harness.config.flags import BENCHMARK, DATA, ENGINE, MODEL, OUTPUT, Auto, flag
+from harness.config.run import RunConfig
 from harness.mmlu.data import chosen_subjects
 
 
 @dataclass(frozen=True, kw_only=True)
-class MMLUConfig(EngineConfig):
+class MMLUConfig(ServerFlags):
     """One evaluation, as its flags say."""
 
-    backend: Literal["vllm"] = flag("vllm", MODEL, "answers")  # no choice but in runs, so not shown
+    backend: Literal["auto", "vllm", "openai"] = flag("auto", MODEL, "answers")
+    """vllm: in this process; openai: a running vLLM server. auto: openai with --endpoint, else vllm."""
     max_model_len: int | Auto = flag("auto", ENGINE, "answers")
     """Longest prompt plus answer, in tokens. auto: 4096; demo: 1024."""
 
@@ -38,7 +40,14 @@ class MMLUConfig(EngineConfig):
 
     def implied(self, given: frozenset[str]) -> dict[str, object]:
         chosen_subjects(self.subjects)
-        return {}
+        return super().implied(given)
+
+    @property
+    def run(self) -> RunConfig:
+        """The engine's part of it as a run has it."""
+        shared = {item.name: getattr(self, item.name) for item in fields(ServerFlags)}
+        own = {"max_model_len": self.context, "seed": self.seed, "mode": "performance"}
+        return RunConfig(**shared | own | ({"client_processes": 1} if self.endpoint else {}))
 
     @property
     def context(self) -> int:

@@ -56,7 +56,7 @@ def without_speed(summary: Summary) -> str:
 def broken(test: Performance) -> str:
     """Why LoadGen calls a test INVALID: the limits that it broke, else its first reason."""
     rate = f" at {number(test.target_qps)} queries/s" if test.limits_ms and test.target_qps else ""
-    over = [f"{name} p99 {number(found)} of {number(limit)} ms" for name, found, limit in tails(test) if found > limit]
+    over = [f"{name} {number(found)} of {number(limit)} ms" for name, found, limit in tails(test) if found > limit]
     if over:
         return f"{', '.join(over)}{rate}"
     reasons = [reason.partition(": ")[0] for reason in test.invalid_reasons]  # without what to do about them
@@ -69,7 +69,7 @@ def result(summary: Summary, test: Performance) -> str:
     if own_limits(summary):
         return of_levels(summary)
     if summary.scenario.pattern.is_rated:
-        kept = " within both limits" if test.limits_ms else ""
+        kept = " within both limits" if test.limits_ms and not test.buffered else ""
         return f"{number(test.achieved_qps)} samples/s{kept} ({speed})"
     if summary.scenario.headline == "latency_p90_ms" and test.latency_ms:
         latency = f"{number(test.latency_ms.p90)} ms"
@@ -90,7 +90,7 @@ def of_levels(summary: Summary) -> str:
     test = summary.run.performance
     assert test is not None
     if not test.concurrency:
-        over = [name for name, found, limit in tails(test) if found > limit]
+        over = [name.split()[0] for name, found, limit in tails(test) if found > limit]
         kept = f"over the limits: {' and '.join(over)}" if over else "within both limits"
         return f"{number(test.samples_per_sec)} requests/s, {kept} ({number(test.tokens_per_sec)} output tokens/s)"
     best = best_level(summary)
@@ -178,7 +178,7 @@ def lines(summary: Summary) -> Iterator[Line]:
         yield Line("ended early", meta.ended, "bad")
     yield from verdicts(summary)
     if test:
-        held = (f"{name} p99 {number(found)} of {number(limit)} ms" for name, found, limit in tails(test))
+        held = (f"{name} {number(found)} of {number(limit)} ms" for name, found, limit in tails(test))
         yield Line("limits", "" if test.concurrency else ", ".join(held))
         yield Line("bounded by", test.ran_out[0] if test.ran_out else bounded(test))
         yield Line("cost, energy", "; ".join(spent(test)))
@@ -223,7 +223,8 @@ def tails(test: Performance) -> list[tuple[str, float, float]]:
     limits, first, each = test.limits_ms, *advice.tails(test)
     if limits is None or first is None or each is None:
         return []
-    found = [("TTFT", first.p99, limits.ttft), ("TPOT", each.p99, limits.tpot)]
+    of = " of the buffering" if test.buffered else ""
+    found = [(f"TTFT p99{of}", first.p99, limits.ttft), (f"TPOT p99{of}", each.p99, limits.tpot)]
     return sorted(found, key=lambda tail: tail[1] / tail[2], reverse=True)
 
 

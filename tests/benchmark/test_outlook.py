@@ -30,7 +30,10 @@ def said(**flags: Any) -> str:
     ("flags", "words"),
     [
         ({}, ["accuracy test: 256 samples", "calibration: at most 1.0 min", "at least 10 s", "no: the demo model"]),
-        ({"scenario": "server", "server_target_qps": "4,8"}, ["2 rates: of 459 queries or more, about", "performance test: at least 20 s"]),
+        (
+            {"scenario": "server", "server_target_qps": "4,8"},
+            ["2 rates: of 459 queries or more, about", "performance test: at least 20 s"],
+        ),
         ({"scenario": "server", "server_target_qps": 8}, ["512 queries in about 1.1 min"]),
         ({"scenario": "server", "server_target_qps": "max"}, ["search for the highest rate"]),
         ({"concurrency": "1,4,16"}, ["2 lower levels: at least 40 s", "lower levels 40 s, performance test 20 s"]),

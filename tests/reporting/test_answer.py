@@ -203,7 +203,7 @@ def test_the_html_page_holds_all_it_shows(tmp_path: Path) -> None:
     assert not re.findall(r"""(?:src|url)\s*[=(]\s*["']?(?!data:|#)[^"')>\s]""", page.partition("<body>")[2])
     assert "@import" not in page and 'src="data:image/png;base64,' in page
     assert "prefers-color-scheme: dark" in page and "@media print" in page
-    assert "<td><strong>VALID</strong> by LoadGen</td>" in page
+    assert "<td>VALID</td>" in page
 
 
 def test_points_of_the_curves_say_what_they_are(tmp_path: Path) -> None:
@@ -252,7 +252,7 @@ def test_every_picture_says_what_it_is_of(tmp_path: Path, monkeypatch: pytest.Mo
     middle = " \N{MIDDLE DOT} "
     assert said == [
         middle.join(
-            ("night", "other, Offline, 1 x NVIDIA H200", "vLLM 0.32.0", "2026-01-31", "not comparable with MLPerf")
+            ("night", "Offline, other, 1 x NVIDIA H200, vLLM 0.32.0", "2026-01-31", "not comparable with MLPerf")
         )
     ]
 
