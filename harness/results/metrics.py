@@ -17,6 +17,9 @@ Place = Literal["report", "terminal", "index", "sweep", "compare", "mlflow"]
 ALL_PLACES: tuple[Place, ...] = get_args(Place)
 
 
+FEWEST_P99 = 100  # requests: the p99 of fewer is the slowest of them
+
+
 @dataclass(frozen=True)
 class Metric:
     """`path` leads to the value in a Summary; `streaming`: only where first tokens are reported to LoadGen."""
@@ -37,6 +40,9 @@ class Metric:
         if self.streaming and not summary.scenario.pattern.is_streamed:
             return None
         if self.in_process and summary.meta.endpoints:
+            return None
+        test = summary.run.performance
+        if self.path.endswith(".p99") and test and (test.samples or 0) < FEWEST_P99:
             return None
         if self.rate_flag and self.rate_flag != summary.scenario.pattern.rate_flag:
             return None
