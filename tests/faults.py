@@ -84,7 +84,7 @@ class Wide(SUT):
 
 def without_times(make: Callable[..., SUT], engine: Engine, library: Library, *_: object) -> SUT:
     """The system under test of an accuracy test of Offline."""
-    return make(engine, library, Batches(), streams=False, reports=False, timed=False)
+    return make(engine, library, Batches(), streams=False, timed=False)
 
 
 def shares(prompts: list[list[int]], share: float) -> list[list[int]]:

@@ -37,6 +37,7 @@ MAXIMA = {  # what LoadGen can plan for, beyond which its counters overflow with
     "stall_timeout": 30 * 24 * 3600,
     "request_timeout": 30 * 24 * 3600,
     "wait_ready": 24 * 3600,
+    "probe_queries": 10**6,
     "client_processes": 1024,
     "max_in_flight": 50_000,  # a connection each, and a client's ports end at about 60,000
 }

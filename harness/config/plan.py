@@ -1,6 +1,5 @@
 """A run with every setting resolved: each `auto` that needs no engine here, the rates in rates/target_rate.py."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any
@@ -15,11 +14,11 @@ from harness.config.deviations import DEVIATIONS
 from harness.config.engine import EngineConfig, EngineState, affecting
 from harness.config.flags import MAXIMA, broken
 from harness.config.parallelism import parallelism
+from harness.config.patterns import SURE_QUERIES, Load
 from harness.config.run import RunConfig
 from harness.config.workload import OFFICIAL, RequestSet
 
 RESOLVED_FLAGS = ("max_model_len", "tensor_parallel_size", "data_parallel_size")  # flags whose `auto` a plan resolves
-WAVES = 8  # of requests, at least, in a test at fixed concurrency: the first and the last are its ramps
 
 
 @dataclass(frozen=True)
@@ -122,73 +121,53 @@ class Plan:
         return replay.requests if replay else len(self.schedule)
 
     @property
-    def min_queries(self) -> int:
-        """The fewest queries of a performance test: each sample once, and enough for LoadGen to judge a percentile.
+    def load(self) -> Load:
+        """What a test of it is to send."""
+        limits = self.limits
+        return Load(
+            samples=self.samples,
+            official_samples=mlperf.OFFICIAL[self.config.category].samples,
+            min_duration_s=self.min_duration_s,
+            rate=self.target_qps,
+            expected_latency_ms=self.expected_latency_ms,
+            samples_per_query=self.samples_per_query,
+            concurrency=self.concurrency,
+            scheduled=self.scheduled,
+            own_requests=self.request_set is not None,
+            own_duration=self.config.min_duration != "auto",
+            whole_rounds=bool(self.request_set and self.request_set.whole_rounds),
+            own_limits=(limits.ttft_ms, limits.tpot_ms)
+            if limits and limits != self.config.scenario_rules.limits
+            else None,
+        )
 
-        A minimum duration of the user's own is kept to, whatever comes of it. Where queries hold several samples, it is
-        the percentile alone.
-        """
-        if self.config.scenario_rules.multi_sample_queries:
-            return mlperf.SURE_P90_QUERIES
-        if self.config.scenario_rules.scheduled:
-            return self.scheduled
-        if self.config.scenario_rules.capped:
-            return max(WAVES * (self.concurrency or 1), mlperf.SURE_P90_QUERIES)
-        own = self.config.min_duration != "auto"
-        if self.request_set and own and self.config.scenario_rules.fixed_rate:
-            return 1
-        sure = self.config.scenario_rules.fixed_rate and not own
-        return max(self.samples, mlperf.SURE_QUERIES) if sure else self.samples
+    @property
+    def min_queries(self) -> int:
+        """The fewest queries of a performance test."""
+        return self.config.scenario_rules.pattern.min_queries(self.load)
 
     @property
     def queries(self) -> int | None:
-        """About how many samples LoadGen will issue in all, most often in whole permutations; None where it issues all
-        at once, or where its rate is not known yet."""
-        load_pattern = self.config.scenario_rules.load_pattern
-        if self.config.scenario_rules.multi_sample_queries:  # as long as a query takes less than expected
-            lasting = 1000 * self.min_duration_s / (self.expected_latency_ms or math.inf)
-            return self.samples_per_query * max(self.min_queries, math.ceil(lasting))
-        if load_pattern == "sequential":  # up to the next whole permutation, also from the end of one
-            queries = max(self.samples, int(2000 * self.min_duration_s / (self.expected_latency_ms or math.inf)))
-            return (queries // self.samples + 1) * self.samples
-        if load_pattern == "burst" or self.target_qps is None:
-            return None
-        if self.config.scenario_rules.scheduled:
-            return self.scheduled
-        if self.config.scenario_rules.capped:  # with LoadGen's own reserve
-            return max(self.min_queries, math.ceil(1.1 * self.min_duration_s * self.target_qps))
-        wanted = max(self.min_queries, self.min_duration_s * self.target_qps)
-        if self.request_set:
-            return math.ceil(wanted)
-        return math.ceil(wanted / self.samples) * self.samples
+        """About how many samples LoadGen will issue one after the other; None where that is not known."""
+        return self.config.scenario_rules.pattern.queries(self.load)
 
     @property
     def length(self) -> str:
         """How many queries a performance test has and how long it takes at least, in words; empty where the rate is not
         known yet. LoadGen takes whole passes of the samples."""
-        rate, rules = self.target_qps, self.config.scenario_rules
-        if rules.planned_by_rate and rate:
-            least = 1.1 * self.min_duration_s * rate  # LoadGen's own reserve, where it sends all at once
-            queries = self.queries or math.ceil(max(least, self.samples) / self.samples) * self.samples
-            seconds = queries / rate
-        elif not rules.planned_by_rate and self.expected_latency_ms and self.queries:
-            queries = self.queries
-            seconds = queries / self.samples_per_query * self.expected_latency_ms / 1000
-        else:
+        pattern = self.config.scenario_rules.pattern
+        if (length := pattern.length(self.load)) is None:
             return ""
-        return f"{queries:,} {'samples' if rules.load_pattern == 'burst' else 'queries'} in about {minutes(seconds)}"
+        return f"{length[0]:,} {pattern.queries_are} in about {minutes(length[1])}"
 
     @property
     def too_short(self) -> str | None:
         """Why the performance test cannot be VALID at its rate, in words; None where it can."""
-        rated = self.config.scenario_rules.fixed_rate and self.config.scenario_rules.reported
-        if not (rated and self.config.mode != "accuracy" and self.queries and self.target_qps):
-            return None
-        if self.queries >= mlperf.SURE_QUERIES:
+        if self.config.mode == "accuracy" or not self.config.scenario_rules.pattern.is_too_short(self.load):
             return None
         return (
-            f"{self.queries:,} queries cannot be VALID: LoadGen needs {mlperf.SURE_QUERIES}, "
-            f"{mlperf.SURE_QUERIES / self.target_qps:.0f} s at {self.target_qps:.4g} queries/s; "
+            f"{self.queries:,} queries cannot be VALID: LoadGen needs {SURE_QUERIES}, "
+            f"{SURE_QUERIES / (self.target_qps or 1.0):.0f} s at {self.target_qps:.4g} queries/s; "
             "leave --min-duration on auto"
         )
 
@@ -295,20 +274,17 @@ def duration(
         return request_set.replay.least_s(given)
     if given is not None:
         return given
-    repeated = not (request_set or config.scenario_rules.timed_here)  # the others' samples are, however few
-    if count == task.samples or not repeated:
-        return task.min_duration_s
-    least = max(1.0, round(task.min_duration_s * count / task.samples, 1))
-    notes.append(f"minimum duration: {least:g} s = {task.min_duration_s:g} s x {count:,} / {task.samples:,}")
+    whole, share = task.min_duration_s, count / task.samples
+    least = whole if request_set else config.scenario_rules.pattern.least_duration(whole, share)
+    if least != whole:
+        notes.append(f"minimum duration: {least:g} s = {whole:g} s x {count:,} / {task.samples:,}")
     return least
 
 
 def together(config: RunConfig, count: int) -> int:
     """The samples of a query. Raises UsageError where the run has fewer."""
-    if not config.scenario_rules.multi_sample_queries:
-        return 1
     found = config.samples_per_query
-    most = found if isinstance(found, int) else max(found)
+    most = config.scenario_rules.pattern.samples_per_query(found if isinstance(found, int) else max(found))
     if most > count:
         raise UsageError(f"--samples-per-query {most}: this run has {count:,} samples.")
     return most
@@ -316,11 +292,11 @@ def together(config: RunConfig, count: int) -> int:
 
 def rate(config: RunConfig, count: int, replay: Replay | None) -> float | None:
     """The rate where it is known before the engine is. Raises UsageError for one that takes for ever."""
-    rates: dict[str, object] = {"burst": config.offline_expected_qps, "poisson": config.server_target_qps}
-    rates["schedule"] = replay.rate if replay else config.arrival_rate
-    given = rates.get(config.scenario_rules.load_pattern)
+    pattern = config.scenario_rules.pattern
+    own = replay.rate if replay else config.arrival_rate
+    given = own if config.arrivals else pattern.given_rate(getattr(config, pattern.rate_flag))
     slowest = min(given) if isinstance(given, tuple) else given
-    if config.scenario_rules.fixed_rate and isinstance(slowest, float) and count / slowest > MAXIMA["min_duration"]:
+    if pattern.is_rated and isinstance(slowest, float) and count / slowest > MAXIMA["min_duration"]:
         flag = f"--arrivals {config.arrivals}" if config.own_rate else f"--server-target-qps {slowest:g}"
         raise UsageError(f"{flag}: {count:,} queries would take {count / slowest / 86400:,.0f} days.")
     return given if isinstance(given, float) else None

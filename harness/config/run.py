@@ -1,6 +1,5 @@
 """The flags of a benchmark run beyond its engine's, each defined once; and the checks across flags."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -20,7 +19,6 @@ class Need:
     """A flag that only some scenarios take, and the one that it chooses where none is named."""
 
     name: str
-    is_met: Callable[[mlperf.Scenario], bool]
     implies: str = ""
 
     @property
@@ -29,19 +27,19 @@ class Need:
 
     @property
     def scenarios(self) -> str:
-        return ", ".join(rules.name for rules in mlperf.SCENARIO.values() if self.is_met(rules))
+        return ", ".join(rules.name for rules in mlperf.SCENARIO.values() if self.name in rules.flags)
 
 
 NEEDS = (  # the first of them that is given chooses
-    Need("concurrency", lambda rules: rules.capped, "concurrency"),
-    Need("arrivals", lambda rules: rules.scheduled, "arrivals"),
-    Need("samples_per_query", lambda rules: rules.multi_sample_queries, "multistream"),
-    Need("server_target_qps", lambda rules: rules.sends("poisson"), "server"),
-    Need("offline_expected_qps", lambda rules: rules.sends("burst"), "offline"),
-    Need("batch_size", lambda rules: rules.sends("burst"), "offline"),
-    Need("sort_by_length", lambda rules: rules.sends("burst"), "offline"),
-    Need("ttft_limit", lambda rules: rules.limits is not None),
-    Need("tpot_limit", lambda rules: rules.limits is not None),
+    Need("concurrency", "concurrency"),
+    Need("arrivals", "arrivals"),
+    Need("samples_per_query", "multistream"),
+    Need("server_target_qps", "server"),
+    Need("offline_expected_qps", "offline"),
+    Need("batch_size", "offline"),
+    Need("sort_by_length", "offline"),
+    Need("ttft_limit"),
+    Need("tpot_limit"),
 )
 
 
@@ -97,6 +95,9 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
     """Limit on TPOT p99 (time per output token), ms. As --ttft-limit. Unset: MLPerf's."""
     offline_expected_qps: float | Auto = flag("auto", RATE, "speed")
     """Samples per second that LoadGen plans for. auto: measured on the loaded engine first."""
+    probe_queries: int | None = flag(None, RATE, "nothing")
+    """Queries of the test of each of several rates. Unset: 600, enough for LoadGen to judge a p99. 60: a look at p50
+    and p90."""
     min_duration: float | Auto = flag("auto", RATE, "speed")
     """Minimum seconds of a performance run. auto: MLPerf's 600, less for a short run."""
     batch_size: int | None = flag(None, RATE, "speed")
@@ -123,6 +124,8 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
     """Print what would be run, on what and for how long, and run nothing; exit code 2 if it could not begin."""
     json: bool = flag(False, OUTPUT, "nothing")
     """Print summary.json alone on standard output; all else on standard error."""
+    verbose: bool = flag(False, OUTPUT, "nothing")
+    """Print the table of all numbers before the answer."""
     results_dir: Path = flag(Path("results"), OUTPUT, "nothing")
     """Where run folders go."""
     keep_all: Literal[0, 1] = flag(1, OUTPUT, "nothing")
@@ -146,8 +149,9 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
         "{run.speed_test} tests speeds: not with --mode accuracy.": lambda run: (
             run.mode == "accuracy" and run.speed_test
         ),
-        "--arrivals takes one rate: --server-target-qps X, or auto.": lambda run: (
-            run.tries_rates and run.scenario_rules.scheduled
+        "--arrivals takes one rate: --server-target-qps X, or auto.": lambda run: run.tries_rates and run.arrivals,
+        "--probe-queries is for --server-target-qps with several rates.": lambda run: (
+            run.probe_queries is not None and not isinstance(run.server_target_qps, tuple)
         ),
         "--compliance {run.compliance} takes every answer: leave out --max-failed.": lambda run: (
             endpoints.may_fail(run.max_failed, 10**9) and run.compliance != "none"
@@ -162,7 +166,7 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
             run.is_timed and run.official_workload and run.max_new_tokens < mlperf.STREAMED_LEAST
         ),
         "--compliance test04 takes --scenario offline or singlestream: LoadGen sets the pace of others.": lambda run: (
-            run.compliance == "test04" and run.scenario_rules.fixed_rate
+            run.compliance == "test04" and run.scenario_rules.pattern.is_rated
         ),
     }
 
@@ -178,15 +182,15 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
             "scenario": scenario,
             "chosen_by": chosen.flag if chosen and "scenario" not in given else f"--scenario {self.scenario}",
             "category": rules.categories[0] if self.category == "auto" else self.category,
-            "concurrency": self.concurrency or ("auto" if rules.capped else None),
-            "arrivals": self.arrivals or ("poisson" if rules.scheduled else None),
+            "concurrency": self.concurrency or rules.pattern.defaults.get("concurrency"),
+            "arrivals": self.arrivals or rules.pattern.defaults.get("arrivals"),
         }
 
     @property
     def unmet(self) -> Need | None:
         """A flag that was given and that the scenario has no use for."""
         needs = (need for need in NEEDS if need.name in vars(self)["given"])
-        return next((need for need in needs if not need.is_met(self.scenario_rules)), None)
+        return next((need for need in needs if need.name not in self.scenario_rules.flags), None)
 
     @property
     def allowed(self) -> str:
@@ -201,7 +205,12 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
     @property
     def is_timed(self) -> bool:
         """Whether the time of each token is a result."""
-        return self.scenario_rules.streaming and self.mode != "accuracy"
+        return self.scenario_rules.pattern.is_streamed and self.mode != "accuracy"
+
+    @property
+    def keeps_order(self) -> bool:
+        """Whether requests are sent in an order of this program's, so that turns follow one another."""
+        return self.scenario_rules.pattern.is_own_clock
 
     @property
     def highest_level(self) -> int:

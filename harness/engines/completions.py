@@ -193,6 +193,8 @@ class EventReader:
     def feed(self, chunk: bytes) -> list[Any]:
         """The messages that a read completes, without the closing [DONE]: parsed, or bytes where they are damaged.
         Raises EndpointError for a line of more than MOST_BYTES."""
+        if not chunk:  # which ends no line
+            return []
         if self._after_return:
             chunk = chunk.removeprefix(b"\n")
         self._after_return = chunk.endswith(b"\r")

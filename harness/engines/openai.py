@@ -116,7 +116,7 @@ class OpenAI(LoopThread):
         refused: object = ""
         for form in (replace(each, switches=NO_CACHE.get(server.name, ())) for each in forms(self.config.endpoint_api)):
             try:
-                with_ids = [await self._tried(server, form, stream) for stream in self._ways]
+                with_ids = await self._tried(server, form)
             except Refused as error:
                 refused = error
                 continue
@@ -124,7 +124,7 @@ class OpenAI(LoopThread):
                 raise UsageError(
                     f"--endpoint {server.address} takes prompts as text alone: --input-len could not be exact."
                 )
-            return await self._with_neutral(server, replace(form, ids_out=all(with_ids)))
+            return await self._with_neutral(server, replace(form, ids_out=with_ids))
         raise UsageError(f"--endpoint {server.address} takes no completion that this program can ask for: {refused}.")
 
     async def _with_neutral(self, server: Server, form: RequestFormat) -> RequestFormat:
@@ -132,19 +132,16 @@ class OpenAI(LoopThread):
         taken: list[tuple[str, float]] = []
         for fields in (NEUTRAL, *((field,) for field in NEUTRAL)):
             with contextlib.suppress(Refused):
-                await self._tried(server, replace(form, neutral=fields), self._ways[-1])
+                await self._tried(server, replace(form, neutral=fields))
                 taken += fields
             if len(taken) == len(NEUTRAL):
                 break
         return replace(form, neutral=tuple(taken))
 
-    @property
-    def _ways(self) -> tuple[bool, ...]:
-        """Whether the run's requests are streamed: a trial's never are."""
-        return (False, True) if self.config.scenario_rules.streaming else (False,)
-
-    async def _tried(self, server: Server, form: RequestFormat, stream: bool) -> bool:
-        """Whether a small answer comes with its token ids. Raises Refused, or UsageError where no other form helps."""
+    async def _tried(self, server: Server, form: RequestFormat) -> bool:
+        """Whether a small answer, streamed as the run's are, comes with its token ids. Raises Refused, or UsageError
+        where no other form helps."""
+        stream = self.config.scenario_rules.pattern.is_streamed
         prompt = self.tokenizer.encode(GREETING)
         content = prompt if form.ids_in else self._client.text(prompt)
         self._client.form = form

@@ -43,7 +43,7 @@ AMX_LOST = (
 def create(plan: Plan, traces: Path, choosing: bool = False) -> "VLLM":
     """The engine of a run; with --profile, one that leaves its profiler's traces in that folder."""
     args = vllm_args.args_for(plan, choosing) | (vllm_args.profiler(traces) if plan.config.profile else {})
-    return VLLM(args, sampling_of(plan), plan.config.scenario_rules.streaming)
+    return VLLM(args, sampling_of(plan), plan.config.scenario_rules.pattern.is_streamed)
 
 
 class VLLM(LoopThread):

@@ -65,6 +65,14 @@ class Request:
         return (self.latency_ms - self.ttft_ms) / after
 
 
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One sample that LoadGen asks for, by LoadGen's number of it."""
+
+    id: int
+    request: Request
+
+
 def write_requests(folder: Path, requests: Iterable[Request]) -> None:
     """Writes requests.csv of a test, a line a request in the order of issue. Secrets are left out. Raises OSError."""
     text = io.StringIO()

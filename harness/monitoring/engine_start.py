@@ -15,8 +15,14 @@ def start(engine: protocol.Engine, facts: Facts, folder: RunFolder, stall_timeou
     log = folder.path / "engine.log"
     watch = StartWatch(log, stall_timeout)
 
+    said = ""
+
     def tick() -> None:
-        display.tick(note=startup_progress.stage(log))
+        nonlocal said
+        note = startup_progress.stage(log)
+        if note.startswith("waiting") and not said:
+            display.say(said := note)
+        display.tick(note=note)
         watch.check()
 
     display.stage(f"starting {engine.name}")

@@ -42,7 +42,7 @@ class ComparedRun:
         """All that another run may differ in, its performance test included."""
         test, score = self.summary.run.performance, self.summary.run.accuracy
         config, system = self.facts.plan.config, self.summary.system
-        has_rate = test is not None and self.summary.scenario.fixed_rate
+        has_rate = test is not None and self.summary.scenario.pattern.is_rated
         flaws = [
             *([GATE_FAILED] if score and score.verdict == "FAIL" else []),
             *([OVER_LIMIT if is_over_limit(test) else INVALID] if test and not test.valid else []),

@@ -47,9 +47,9 @@ def draw_plots(folder: Path, summary: Summary, test: TestRun | None) -> dict[str
             drawn["length"] = by_length(table)
     if run.performance and test:
         recordings["performance"] = test.recording
-        if summary.scenario.streaming and test.is_timed:
+        if run.performance.ttft_ms and test.is_timed:
             drawn["latency_cdf"] = latencies(test.answered, run.performance, summary.scenario.headline)
-        elif not summary.scenario.streaming and (
+        elif not run.performance.ttft_ms and (
             figure := timelines.generation(test.recording) or completions(test.answered)
         ):
             drawn["tokens_per_sec"] = figure

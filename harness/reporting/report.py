@@ -62,7 +62,7 @@ def build(folder: Path) -> Summary:
         quantities=telemetry.BY_NAME,
         unexposed=telemetry.unexposed(summary.run.performance.usage if summary.run.performance else {}),
         title=answer.title(summary),
-        facts=answer.facts(summary),
+        facts=[(line.label, line.text) for line in answer.last_screen(summary).lines] + answer.setting(summary),
         findings=findings(summary, facts.plan.config.is_searched),
         late=client(summary.run.performance),
         **dict(summary),

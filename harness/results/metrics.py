@@ -29,17 +29,17 @@ class Metric:
     shown: Places
     streaming: bool = False
     digits: int = 4
-    load_pattern: str = ""  # only where LoadGen sends queries in this way
+    rate_flag: str = ""  # only of scenarios whose load this flag gives
     in_process: bool = False  # only of an engine in this process
     coarse: bool = False  # not more digits than these, also of large numbers
 
     def of(self, summary: Summary) -> float | None:
         """The value, None where the run has none."""
-        if self.streaming and not summary.scenario.streaming:
+        if self.streaming and not summary.scenario.pattern.is_streamed:
             return None
         if self.in_process and summary.meta.endpoints:
             return None
-        if self.load_pattern and not summary.scenario.sends(self.load_pattern):
+        if self.rate_flag and self.rate_flag != summary.scenario.pattern.rate_flag:
             return None
         value: Any = summary
         for step in self.path.split("."):
@@ -79,9 +79,11 @@ METRICS: tuple[Metric, ...] = (
     test("input_tokens_per_sec", "input tokens/s", "higher", PLACES, digits=6),
     test("total_tokens_per_sec", "input + output tokens/s", "higher", PLACES, digits=6),
     test("samples_per_sec", "samples/s", "higher", INDEXED, digits=6),
-    test("target_qps", "target, queries/s", None, INDEXED, digits=6, load_pattern="poisson"),
+    test("target_qps", "target, queries/s", None, INDEXED, digits=6, rate_flag="server_target_qps"),
     test(
-        *("expected_samples_per_sec", "expected samples/s", None, PLACES, "target_qps"), digits=6, load_pattern="burst"
+        *("expected_samples_per_sec", "expected samples/s", None, PLACES, "target_qps"),
+        digits=6,
+        rate_flag="offline_expected_qps",
     ),
     test("concurrency", "requests in flight at most", None, PLACES),
     test("steady_tokens_per_sec", "steady output tokens/s", "higher", PLACES, "steady.tokens_per_sec", digits=6),
@@ -100,7 +102,7 @@ METRICS: tuple[Metric, ...] = (
             "lower",
             DELAYS,
             f"client_delay_ms.{at}",
-            load_pattern="poisson",
+            rate_flag="server_target_qps",
         )
         for at in ("p50", "p99")
     ),

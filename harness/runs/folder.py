@@ -43,6 +43,12 @@ class RunFolder:
     def path(self) -> Path:
         return self.results_dir / self.name
 
+    @property
+    def shown(self) -> Path:
+        """The folder as people are told of it: `latest`, where that leads to it."""
+        latest = self.results_dir / "latest"
+        return latest if latest.is_symlink() and os.readlink(latest) == self.name else self.path
+
     def set_status(self, status: Status, reason: str = "") -> None:
         write_text(self.path / "status.json", self.said(status, reason))
 

@@ -187,7 +187,11 @@ def rejected_settings(experiments: Sequence[tuple[str, Experiment]]) -> Iterator
         names.add(item.name)
         try:
             config = RunConfig(**item.settings, given=frozenset(item.settings))
-            if config.scenario_rules.fixed_rate and config.mode != "accuracy" and config.server_target_qps == "auto":
+            if (
+                config.scenario_rules.pattern.is_rated
+                and config.mode != "accuracy"
+                and config.server_target_qps == "auto"
+            ):
                 yield (
                     f"{where}: {item.name}: the speed of a Server test is its target rate: give server_target_qps, "
                     "as max (the highest rate that is VALID) or as one number for all, to compare TTFT and TPOT"

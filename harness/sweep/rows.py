@@ -149,7 +149,7 @@ class ExperimentResult:
             return "too short"
         if self.ratio.interval:
             return clear(self.ratio.mean, *self.ratio.interval)
-        long = self.seconds >= LONG_S and not scenario(self.experiment).fixed_rate
+        long = self.seconds >= LONG_S and not is_rated(self.experiment)
         noise = NOISE if long else SHORT_NOISE
         if self.ratio.mean > 1 + noise and self.ratio.low > 1:
             return "helped"
@@ -195,8 +195,9 @@ def finalists(found: Sequence[ExperimentResult], count: int) -> list[str]:
     return [BASELINE, *(result.name for result in sorted(faster, key=gain, reverse=True)[:count])]
 
 
-def scenario(item: Experiment) -> mlperf.Scenario:
-    return mlperf.SCENARIO[str(item.settings.get("scenario", "offline"))]
+def is_rated(item: Experiment) -> bool:
+    """Whether its requests are sent at a rate."""
+    return mlperf.SCENARIO[str(item.settings.get("scenario", "offline"))].pattern.is_rated
 
 
 def comparable(item: Experiment) -> Comparable:
@@ -213,7 +214,7 @@ def unlike(item: Experiment, base: Experiment) -> list[Difference]:
 
 def fixed_rate(item: Experiment) -> bool:
     """Whether its speed follows from a configured rate, rather than from what the engine can do."""
-    return scenario(item).fixed_rate and item.settings.get("server_target_qps") != "max"
+    return is_rated(item) and item.settings.get("server_target_qps") != "max"
 
 
 def means(records: Sequence[ExperimentRecord]) -> dict[str, float | None]:

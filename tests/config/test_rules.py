@@ -39,6 +39,7 @@ REFUSED: tuple[dict[str, Any], ...] = (
     {"dry_run": True, "json": True},
     {"profile": True, "engine_arg": ("profiler_config={}",)},
     {"scenario": "server", "max_new_tokens": 1},
+    {"scenario": "server", "server_target_qps": 4, "probe_queries": 60},
     {"scenario": "server", "compliance": "test04"},
 )
 

@@ -87,7 +87,7 @@ def test_test06_sees_each_fault_as_the_official_verification_does(
 ) -> None:
     change = FAULTS[check] if check else lambda entry: None
     folder = doctored(server.folder / "Compliance" / "TEST06", tmp_path / "log", change)
-    outcome, text = compliance.judge_test06(folder, OFFICIAL_EOS, streaming=True)
+    outcome, text = compliance.judge_test06(folder, OFFICIAL_EOS, RunConfig(scenario="server"))
     assert [name for name, passed in outcome.checks.items() if not passed] == ([check] if check else [])
     assert outcome.passed == (check is None)
     if OFFICIAL.exists():
@@ -135,10 +135,10 @@ def test_too_few_answers_are_no_test06(server: Finished, tmp_path: Path) -> None
     path = folder / "mlperf_log_accuracy.json"
     path.write_text(json.dumps(json.loads(path.read_text())[:99]))
     with pytest.raises(LoadGenError, match="99 samples logged"):
-        compliance.judge_test06(folder, EOS, streaming=True)
+        compliance.judge_test06(folder, EOS, RunConfig(scenario="server"))
     path.write_text("[")
     with pytest.raises(LoadGenError, match=r"mlperf_log_accuracy.json: .*TEST06"):
-        compliance.judge_test06(folder, EOS, streaming=True)
+        compliance.judge_test06(folder, EOS, RunConfig(scenario="server"))
 
 
 @pytest.fixture
@@ -221,7 +221,7 @@ def test_test04_compares_no_two_scenarios(tmp_path: Path) -> None:
 def test_a_damaged_test06_log_is_refused_in_one_line(tmp_path: Path, text: str) -> None:
     (tmp_path / "mlperf_log_accuracy.json").write_text(text)
     with pytest.raises(LoadGenError, match="mlperf_log_accuracy") as error:
-        compliance.judge_test06(tmp_path, EOS, streaming=True)
+        compliance.judge_test06(tmp_path, EOS, RunConfig(scenario="server"))
     assert "\n" not in str(error.value)
 
 

@@ -67,10 +67,10 @@ def asked(engine: Any, count: int, **how: Any) -> tuple[SUT, list[tuple[Any, int
 
 @pytest.mark.parametrize(
     "kind",
-    [{}, {"streams": False, "reports": False}, {"reports": False}],
+    [{}, {"streams": False}, {"clock": "client"}],
     ids=["Server", "Offline", "a closed loop"],
 )
-def test_what_failed_is_told_to_loadgen_as_a_short_answer(kind: dict[str, bool]) -> None:
+def test_what_failed_is_told_to_loadgen_as_a_short_answer(kind: dict[str, Any]) -> None:
     with client(Fake(fault="429", after=2), scenario="server") as engine:
         system, heard = asked(engine, 4, max_failed="50%", **kind)
     assert ["answered 429: too much to do" in request.failure for request in system.requests] == [0, 0, 1, 1]
@@ -98,7 +98,8 @@ def test_where_answers_are_scored_it_is_empty() -> None:
 
 def test_a_failure_in_a_trial_of_a_level_is_one_line() -> None:
     with client(Fake(fault="429"), scenario="server") as engine, pytest.raises(EndpointError, match="429: too much"):
-        engine.wait(engine.spawn(trial.run_concurrent_trial(engine, [(PROMPT, None)], 2)), lambda: None)
+        target = resolve(RunConfig(model="demo", concurrency=2), [], 0)
+        engine.wait(engine.spawn(trial.run_trial(target, engine, [(PROMPT, None)], 2)), lambda: None)
 
 
 def test_one_more_ends_the_run() -> None:

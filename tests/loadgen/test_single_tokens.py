@@ -134,7 +134,7 @@ def test_numbers_that_no_test_can_have(change: dict[str, Any], words: tuple[str,
     data = summary.run.performance.model_dump() if summary.run.performance else {}
     for key, value in change.items():
         data[key] = data[key] | value if isinstance(value, dict) else value
-    assert tells(next(performance.impossible(Performance.model_validate(data), lasts=True)), *words)
+    assert tells(next(performance.impossible(Performance.model_validate(data), longest_s=8.0)), *words)
 
 
 def test_a_log_with_impossible_numbers_is_refused(tmp_path: Path) -> None:

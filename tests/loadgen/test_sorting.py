@@ -9,8 +9,8 @@ import pytest
 from harness.engines.echo import Echo
 from harness.engines.protocol import Sampling
 from harness.loadgen import driver
-from harness.loadgen.patterns import Batches
-from harness.loadgen.sut import SUT, longest_first
+from harness.loadgen.patterns import Batches, longest_first
+from harness.loadgen.sut import SUT
 from harness.workloads.cnn_dailymail import Library
 
 SAMPLES, PASSES = 64, 5
@@ -38,7 +38,7 @@ def issued(folder: Path, sort: bool, batch_size: int | None = None) -> tuple[lis
     engine.start()
     library = Library([[index] * (1 + index % 9) for index in range(SAMPLES)], [], [], "")
     sender = Batches(batch_size, longest_first(library) if sort else None)
-    system = SUT(engine, library, sender, streams=False, reports=False)
+    system = SUT(engine, library, sender, streams=False)
     driver.run_test("performance", settings, system, SAMPLES, folder, lambda: None)
     engine.close()
     return [request.sample for request in system.requests], engine.asked

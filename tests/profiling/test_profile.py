@@ -225,7 +225,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 LOADS: list[tuple[dict[str, Any], int | None]] = [
-    ({}, profiling.QUEUE_FACTOR * 4),
+    ({}, patterns.QUEUE_FACTOR * 4),
     ({"batch_size": 3}, 3),
     ({"scenario": "server", "server_target_qps": 200.0}, None),
     ({"category": "edge", "scenario": "singlestream"}, 1),
@@ -288,7 +288,7 @@ def test_the_ramp_is_about_one_answer_long() -> None:
 
 
 def test_arrivals_keep_to_the_rate(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine, gaps, wait = FakeEngine(), [], asyncio.sleep
+    gaps, wait = list[float](), asyncio.sleep
     plan = resolve(RunConfig(model="demo", scenario="server", server_target_qps=500.0), [], 0)
 
     async def noted(seconds: float) -> None:
@@ -302,7 +302,7 @@ def test_arrivals_keep_to_the_rate(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(patterns.asyncio, "sleep", noted)
     with pytest.raises(EngineError):
-        asyncio.run(profiling.at_a_rate(plan, engine).send(count(), answer))  # type: ignore[arg-type]
+        asyncio.run(patterns.at_the_rate(plan, 4).send(count(), answer))  # type: ignore[arg-type]
     assert sum(gaps) / len(gaps) == pytest.approx(1 / 500, rel=0.1)
     assert max(gaps) > 3 * min(gaps)  # random arrivals, not a metronome
 
