@@ -4,63 +4,39 @@ import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
-
 from harness.common.errors import DONE
 from harness.config.flags import MAXIMA
 from harness.runs import folder as results
 from harness.sweep import choice, file
 from harness.sweep.lanes import lanes
-from harness.terminal.command import make_command
+from harness.terminal.command import argument, make_command, option
+
+MOST_S = MAXIMA["min_duration"]
 
 
 def sweep(
-    path: Annotated[Path, typer.Argument(metavar="FILE", help="The sweep: sweeps/*.yaml, or your own.")],
-    only: Annotated[
-        list[str] | None, typer.Option(metavar="EXP", help="Run just this experiment (repeatable).")
-    ] = None,
-    first: Annotated[str | None, typer.Option("--from", metavar="EXP", help="Run this one and those after it.")] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the last sweep of this file where it stopped.")
-    ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run, and run nothing.")] = False,
-    repeat: Annotated[
-        int, typer.Option(min=1, max=1000, metavar="N", help="Run everything N times, round by round.")
-    ] = 1,
-    timeout: Annotated[
-        float,
-        typer.Option(
-            min=1, max=MAXIMA["min_duration"], metavar="SECONDS", help="Most seconds one experiment may take."
-        ),
-    ] = 7200.0,
+    path: Annotated[Path, argument("FILE", "The sweep: sweeps/*.yaml, or your own.")],
+    only: Annotated[list[str] | None, option("EXP", "Run just this experiment (repeatable).")] = None,
+    first: Annotated[str | None, option("EXP", "Run this one and those after it.", flag="--from")] = None,
+    resume: Annotated[bool, option("", "Go on with the last sweep of this file where it stopped.")] = False,
+    dry_run: Annotated[bool, option("", "Show what would run, and run nothing.")] = False,
+    repeat: Annotated[int, option("N", "Run everything N times, round by round.", min=1, max=1000)] = 1,
+    timeout: Annotated[float, option("SECONDS", "Most seconds one experiment may take.", min=1, max=MOST_S)] = 7200.0,
     gpus: Annotated[
         Literal["together", "side-by-side"],
-        typer.Option(
-            metavar="together|side-by-side",
-            help="side-by-side: an experiment on each visible GPU at the same time, the CPU's cores divided.",
+        option(
+            "together|side-by-side",
+            "side-by-side: an experiment on each visible GPU at the same time, the CPU's cores divided.",
         ),
     ] = "together",
     time_limit: Annotated[
         float | None,
-        typer.Option(
-            min=0.1,
-            max=MAXIMA["min_duration"] / 60,
-            metavar="MINUTES",
-            help="Begin, and run, nothing beyond it; --resume goes on later.",
-        ),
+        option("MINUTES", "Begin, and run, nothing beyond it; --resume goes on later.", min=0.1, max=MOST_S / 60),
     ] = None,
-    finalists: Annotated[
-        int, typer.Option(min=0, max=1000, metavar="N", help="Run the N fastest once more at full length.")
-    ] = 0,
-    combine: Annotated[
-        bool, typer.Option("--combine", help="Run, after all others, the changes that helped together.")
-    ] = False,
-    results_dir: Annotated[Path, typer.Option(metavar="PATH", help="Sweeps go to its folder sweeps/.")] = Path(
-        "results"
-    ),
-    mlflow: Annotated[
-        bool, typer.Option("--mlflow", help="Log to MLflow: MLFLOW_TRACKING_URI, or a file in the results.")
-    ] = False,
+    finalists: Annotated[int, option("N", "Run the N fastest once more at full length.", min=0, max=1000)] = 0,
+    combine: Annotated[bool, option("", "Run, after all others, the changes that helped together.")] = False,
+    results_dir: Annotated[Path, option("PATH", "Sweeps go to its folder sweeps/.")] = Path("results"),
+    mlflow: Annotated[bool, option("", "Log to MLflow: MLFLOW_TRACKING_URI, or a file in the results.")] = False,
 ) -> int:
     """Run a list of experiments, each in a process of its own, and put speed and accuracy side by side."""
     whole = file.load(path)

@@ -18,7 +18,7 @@ from harness.loadgen.requests import COLUMNS
 from harness.reporting import compare, compare_page
 from harness.reporting import report as rendering
 from harness.results import metrics
-from harness.results.metrics import ALL_PLACES, Metric
+from harness.results.metrics import PLACES, Metric
 from harness.results.performance import Steady
 from harness.results.summary import SCHEMA_FILE, Summary, schema
 from harness.results.telemetry import QUANTITIES
@@ -118,7 +118,7 @@ def test_every_metric_leads_to_a_number(tmp_path: Path) -> None:
 
 
 def test_a_new_metric_is_one_declaration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    new = Metric("samples_twice", "a new one", "run.performance.samples", "higher", ALL_PLACES)
+    new = Metric("samples_twice", "a new one", "run.performance.samples", "higher", (*PLACES, "index", "sweep"))
     monkeypatch.setattr(metrics, "METRICS", (*metrics.METRICS, new))
     run = made.run(tmp_path / "20260131-a")
     summary = rendering.build(run)
