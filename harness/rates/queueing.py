@@ -202,11 +202,11 @@ def rate_by_tpot(
 
 
 def highest_share(holds: Callable[[float], bool]) -> float:
-    """The highest share of 1 that holds, to a part in 1,024."""
+    """The highest share of 1 that holds, to a part in 4,096."""
     low, high = 0.0, 1.0
     if holds(high):
         return high
-    for _ in range(10):
+    for _ in range(12):
         load = (low + high) / 2
         low, high = (load, high) if holds(load) else (low, load)
     return low

@@ -121,20 +121,13 @@ class Evidence:
     def candidate(self) -> Candidate:
         """The rate that is worth a full test by all that is known: the estimate, below what was too fast; and why."""
         low, high, margin = self.low, self.high, self.rules.margin
-        if high is None or self.estimate.rate <= margin * self.too_fast(high):
+        failed = min(high.rate, high.load) if high else math.inf  # random gaps add up to a rate of their own
+        if high is None or self.estimate.rate <= margin * failed:
             return self.estimate
         if low is None:
             return Candidate(high.rate / self.step(sum(not one.has_held for one in self.probes)), "no rate held so far")
-        below = Candidate(
-            min(low.load, margin * high.load), f"just below the lowest that did not hold ({high.load:.4g})"
-        )
-        return self.middle or below
-
-    def too_fast(self, probe: Probe) -> float:
-        """The rate that a probe showed to be too fast: as sent, which chance makes higher or lower than the one wanted,
-        or the wanted one, if a full test would not send it otherwise."""
-        is_full = (probe.seconds or math.inf) >= 0.9 * self.goal.full_s(probe.load)
-        return min(probe.rate, probe.load) if is_full else probe.rate
+        below = f"just below the lowest that did not hold ({high.load:.4g})"
+        return self.middle or Candidate(min(low.load, margin * high.load), below)
 
     def step(self, count: int) -> float:
         """The ratio of the next rate to this one while only one side is known, after so many probes."""

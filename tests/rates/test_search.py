@@ -312,7 +312,7 @@ def test_no_probe_is_made_twice(seed: int, case: Case) -> None:
         made.append((round(one.rate, 3), round(one.seconds)))
         return server.probe(one)
 
-    search.search(0.9 * server.trial(), probe, GOAL)
+    search.search(0.9 * server.trial(), probe, server.goal)
     assert len(set(made)) == len(made)
 
 
