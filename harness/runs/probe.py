@@ -47,7 +47,6 @@ class Probe:
     tpot_p99: float | None
     ttft_p50: float | None = None
     tpot_p50: float | None = None
-    tpot_mean: float | None = None
     tokens_per_sec: float | None = None  # output
     samples_per_sec: float | None = None
     samples_per_query: int = 1
@@ -69,6 +68,7 @@ class Probe:
     why: str = ""  # it is INVALID, or too fast for a full test
     folder: str = ""  # of its logs, in the run's
     busy: str = ""  # what other programs took of the machine meanwhile, where it may have cost speed
+    tpot_mean: float | None = None
 
     @property
     def load(self) -> float:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from benchmarks.search import CASES, Batching, Bench, Case, Prefill, shared
 from harness.common.errors import NotAcceptedError, UsageError
+from harness.config import mlperf
 from harness.config.patterns import SURE_QUERIES
 from harness.config.plan import resolve
 from harness.config.run import RunConfig
