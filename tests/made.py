@@ -9,6 +9,7 @@ from harness.common.schema import SCHEMA
 from harness.config import mlperf
 from harness.config.plan import resolve
 from harness.config.run import RunConfig
+from harness.loadgen.requests import Request, write_requests
 from harness.reporting import report as rendering
 from harness.results.summary import Summary
 from harness.runs import folder as results
@@ -34,8 +35,8 @@ def log(plan: Any, **values: Any) -> str:
         "effective_target_qps": 8.5,
         **{f"effective_{name}_rng_seed": seed for name, seed in vars(plan.seeds).items()},
         "result_validity": "VALID",
-        "result_query_count": 64 if plan.config.scenario_rules.streaming else 1,
-        "generated_samples_per_query": 64,
+        "result_query_count": 64 if plan.config.scenario_rules.pattern.is_streamed else 1,
+        "generated_samples_per_query": plan.samples_per_query if plan.config.scenario_rules.pattern.is_streamed else 64,
         "result_samples_per_second": 8.0,
         "result_completed_samples_per_sec": 7.875,
         "result_qps_with_loadgen_overhead": 7.875,
@@ -43,16 +44,27 @@ def log(plan: Any, **values: Any) -> str:
         "result_completed_tokens_per_second": 1024.0,
         "num_errors": 0,
     }
-    for edge, percentile in FAMILIES.items():
+    for edge, percentile in list(FAMILIES.items())[: None if plan.config.scenario_rules.pattern.is_streamed else 1]:
         entries |= {edge.format(name): 20e6 for name in ("min", "mean", "max")}
         entries |= {percentile.format(share): 20e6 for share in PERCENTILES}
-    if not plan.config.scenario_rules.streaming:
+    if not plan.config.scenario_rules.pattern.is_streamed:
         entries["result_max_latency_ns"] = 8e9
     lines = (json.dumps({"key": key, "value": value, "metadata": {}}) for key, value in (entries | values).items())
     return "".join(f":::MLLOG {line}\n" for line in lines)
 
 
-def run(folder: Path, system: dict[str, Any] | None = None, prompts: bool = True, **flags: Any) -> Path:
+def requests(folder: Path, *given: Request) -> None:
+    """requests.csv of a test: the requests given, or 64 of 128 tokens whose times nobody took."""
+    write_requests(folder, given or [Request(n, 500, 128) for n in range(64)])
+
+
+def timed(order: int, ttft_ms: float | None, latency_ms: float, **known: Any) -> Request:
+    """A request that LoadGen timed: a millisecond after the one before."""
+    about = {"prompt_tokens": 500, "output_tokens": 0, "issued_s": order / 1e3, "clock": "loadgen", "order": order}
+    return Request(**{"sample": order, "ttft_ms": ttft_ms, "latency_ms": latency_ms, **about, **known})
+
+
+def run(folder: Path, system: dict[str, Any] | None = None, **flags: Any) -> Path:
     """A finished performance-only run of the demo with these flags, its report not yet rendered."""
     folder.mkdir(parents=True)
     config = RunConfig(**{"model": "demo", "mode": "performance", "min_duration": 5.0, **flags})
@@ -62,9 +74,7 @@ def run(folder: Path, system: dict[str, Any] | None = None, prompts: bool = True
     record(run, plan, system=system or SYSTEM, **about)
     logs = run.sub("Performance")
     (logs / "mlperf_log_detail.txt").write_text(log(plan))
-    files.write_json(logs / "tokens.json", [128] * 64)
-    if prompts:
-        files.write_json(logs / "prompt_tokens.json", [500] * 64)
+    requests(logs, *(Request(n, 500, 128) for n in range(64 * plan.samples_per_query)))
     run.set_status("complete")
     return folder
 

@@ -1,7 +1,8 @@
 """What the program says where something is wrong, as one file to be read as prose: tests/messages.txt.
 
-Taken from the source of harness/, module by module: the texts of exceptions, of a command line's errors, and of what is
-printed on standard error, with {} where a value stands. After a change: `python -m tests.messages`, then read the diff.
+Taken from the source of harness/, module by module: the texts of exceptions, of a command line's errors, of its rules,
+and of what is printed on standard error, with {} where a value stands. After a change: `python -m tests.messages`, then
+read the diff.
 """
 
 import ast
@@ -35,11 +36,21 @@ def shown(call: ast.Call) -> list[ast.expr]:
     return call.args if name.endswith("Error") or name == "error" or (name == "print" and on_screen) else []
 
 
+def rules(node: ast.AST) -> list[ast.expr]:
+    """The messages of RULES, which are the keys of a dictionary."""
+    match node:
+        case ast.AnnAssign(target=ast.Name(id="RULES"), value=ast.Dict(keys=keys)):
+            return [key for key in keys if key]
+    return []
+
+
 def texts(source: str) -> list[str]:
     """The messages of a module in the order of their lines, each once."""
-    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
-    calls.sort(key=lambda call: (call.lineno, call.col_offset))
-    found = [text for call in calls for argument in shown(call) for text in templates(argument)]
+    nodes = list(ast.walk(ast.parse(source)))
+    said = [argument for node in nodes if isinstance(node, ast.Call) for argument in shown(node)]
+    said += [key for node in nodes for key in rules(node)]
+    said.sort(key=lambda text: (text.lineno, text.col_offset))
+    found = [re.sub(r"{[^}]+}", "{}", text) for argument in said for text in templates(argument)]
     return [text for text in dict.fromkeys(found) if re.search("[a-z]{2}", text)]
 
 

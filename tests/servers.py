@@ -49,6 +49,7 @@ class Fake:
     counters: str = ""  # what /metrics says beside the rest; {n} is the number of completions
     by_usage: int = 0  # output tokens of each answer as `usage` has them; 0: as many as there are
     frames: tuple[str, ...] = ()  # a stream, each written at once; {usage} is the message about it
+    scores: tuple[float, ...] = ()  # log-probabilities that it gives of the tokens it is asked for by id
     delay_s: float = 0.0
     address: str = ""
     asked: list[dict[str, Any]] = field(default_factory=list)
@@ -118,6 +119,11 @@ class Fake:
             return web.json_response({"detail": "unexpected fields"}, status=422)
         if not self.usage and "stream_options" in body:
             return web.json_response({"detail": "unexpected fields"}, status=422)
+        if self.scores and (ids := body.get("logprob_token_ids")):
+            self.asked.append(body)
+            top = dict(zip((f"token_id:{token}" for token in ids), self.scores, strict=True))
+            choice = {"text": " a", "finish_reason": "length", "logprobs": {"top_logprobs": [top]}}
+            return web.json_response({"choices": [choice], "usage": self.counts(body)})
         self.busy += 1
         self.most_busy = max(self.most_busy, self.busy)
         try:

@@ -2,14 +2,16 @@
 
 import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from harness.common.schema import gpu_names
 from harness.common.system import GPU, cores
 from harness.config import checkpoint
+from harness.config.patterns import Need
 from harness.config.plan import Plan, minutes
 from harness.rates.rules import RULES, Goal
-from harness.rates.target_rate import Need, needed
+from harness.rates.target_rate import needed
 from harness.rates.trial import TRIAL_S
 from harness.workloads.cnn_dailymail import Library
 
@@ -24,7 +26,8 @@ def lines(plan: Plan, library: Library, gpus: Sequence[GPU]) -> list[str]:
         f"machine: {machine(plan, gpus)}",
         f"samples: {len(library):,} of {library.source}, prompts of {library.mean_prompt_tokens:,.0f} tokens on "
         f"average, answers of at most {plan.max_new_tokens:,}",
-        *tests(plan),
+        *(f"{part.name}: {part.text}" for part in parts(plan)),
+        total(plan),
         f"disk: {free_gib(config.results_dir):,.0f} GiB free for {config.results_dir}",
         f"comparable with MLPerf results: {'no: ' + '; '.join(plan.deviations) if plan.deviations else 'yes'}",
     ]
@@ -40,63 +43,79 @@ def machine(plan: Plan, gpus: Sequence[GPU]) -> str:
     return f"{gpu_names([gpu.name for gpu in gpus])}; {split}"
 
 
-def tests(plan: Plan) -> list[str]:
-    """Each test of the run, with its length as far as it is known before the engine starts."""
+@dataclass(frozen=True)
+class Part:
+    """A part of a run, in words, and about how many seconds it takes; None: as long as the answers do."""
+
+    name: str
+    text: str
+    seconds: float | None
+
+
+def parts(plan: Plan) -> list[Part]:
+    """The tests of a run, and what comes before the performance test, as far as it is known before they begin."""
     found = []
     if plan.config.mode != "performance":
-        found.append(f"accuracy test: {plan.samples:,} samples, as long as they take")
+        found.append(Part("accuracy test", f"{plan.samples:,} samples, as long as they take", None))
     if plan.config.mode != "accuracy":
         if before := PREPARATIONS[needed(plan.config)](plan):
-            found.append(f"before the performance test: {before}")
-        found.append(f"performance test: {plan.length or f'at least {minutes(plan.min_duration_s)}'}")
+            found.append(before)
+        length = plan.config.scenario_rules.pattern.length(plan.load)
+        least = f"at least {minutes(plan.min_duration_s)}"
+        found.append(Part("performance test", plan.length or least, length[1] if length else plan.min_duration_s))
     return found
 
 
-def curve(plan: Plan) -> str:
+def total(plan: Plan) -> str:
+    """What a run is going to do after its engine is up, in one line with the sum of its times."""
+    found = parts(plan)
+    timed = [part for part in found if part.seconds is not None]
+    said = [f"{part.name} {minutes(part.seconds or 0.0)}" for part in timed]
+    said += [f"{part.name} as long as it takes" for part in found if part.seconds is None]
+    hint = " (--probe-queries 60: a look at p50 and p90)" if isinstance(plan.config.server_target_qps, tuple) else ""
+    return f"about {minutes(sum(part.seconds or 0.0 for part in timed))} once the engine is up: {', '.join(said)}{hint}"
+
+
+def curve(plan: Plan) -> Part:
     given = plan.config.server_target_qps
     rates = sorted(set(given)) if isinstance(given, tuple) else []
-    seconds = sum(Goal.of(plan).probe_s(rate) for rate in rates)
-    return f"{len(rates)} rates, about {minutes(seconds)} in all"
+    seconds = [Goal.of(plan).probe_s(rate) for rate in rates]
+    queries = round(min((rate * length for rate, length in zip(rates, seconds, strict=True)), default=0.0))
+    return Part(f"{len(rates)} rates", f"of {queries:,} queries or more, about {minutes(sum(seconds))}", sum(seconds))
 
 
-def searched(plan: Plan) -> str:
-    return f"a search for the highest rate, {TYPICAL_PROBES} probes or so of at least {minutes(RULES.probe_s)} each"
+def lower_levels(plan: Plan) -> Part | None:
+    if not plan.config.levels:
+        text = "up to what the engine computes at once, each as long as the last"
+        return Part("a test at each power of four", text, None)
+    count = len(plan.config.levels) - 1
+    seconds = count * plan.min_duration_s
+    return Part(f"{count} lower levels", f"at least {minutes(seconds)}", seconds) if count else None
 
 
-def levels(plan: Plan) -> str:
-    count = len(plan.config.levels)
-    if not count:
-        return "a test at each power of four up to what the engine computes at once, each as long as the last"
-    lower = f"{count - 1} lower levels, at least {minutes((count - 1) * plan.min_duration_s)} in all"
-    return lower if count > 1 else ""
+def probes(name: str, count: int) -> Callable[[Plan], Part]:
+    seconds = count * RULES.probe_s
+    return lambda plan: Part(name, f"{count} probes or so of at least {minutes(RULES.probe_s)} each", seconds)
 
 
-def trial(plan: Plan) -> str:
-    return f"a calibration of at most {minutes(TRIAL_S)}"
+def calibration(plan: Plan) -> Part:
+    return Part("calibration", f"at most {minutes(TRIAL_S)}", TRIAL_S)
 
 
-def batches(plan: Plan) -> str:
-    return f"{len(plan.config.batches)} batches, {minutes(RULES.probe_s)} or so each"
+def batches(plan: Plan) -> Part:
+    return probes(f"{len(plan.config.batches)} batches", len(plan.config.batches))(plan)
 
 
-def most(plan: Plan) -> str:
-    return f"a search for the highest concurrency, probes of {minutes(RULES.probe_s)}"
-
-
-def nothing(plan: Plan) -> str:
-    return ""
-
-
-PREPARATIONS: dict[Need, Callable[[Plan], str]] = {
-    "nothing": nothing,
-    "offline": trial,
-    "server": trial,
-    "latency": trial,
+PREPARATIONS: dict[Need, Callable[[Plan], Part | None]] = {
+    "nothing": lambda plan: None,
+    "offline": calibration,
+    "server": calibration,
+    "latency": calibration,
     "batches": batches,
     "curve": curve,
-    "max": searched,
-    "levels": levels,
-    "most": most,
+    "max": probes("search for the highest rate", TYPICAL_PROBES),
+    "levels": lower_levels,
+    "most": probes("search for the highest concurrency", 2 * TYPICAL_PROBES),
 }
 
 

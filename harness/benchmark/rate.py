@@ -1,12 +1,16 @@
 """How a run comes to its target rate: from the history, a short trial, or short tests."""
 
 from collections.abc import Callable
+from dataclasses import replace
+from itertools import cycle, islice
 
 from harness.benchmark.state import BenchmarkRun
 from harness.common import system
 from harness.common.errors import NotAcceptedError
 from harness.config.flags import MAXIMA
+from harness.config.patterns import Need
 from harness.config.plan import Plan
+from harness.loadgen.patterns import WAYS
 from harness.loadgen.session import LoadGenSession
 from harness.rates import levels, probing, search, target_rate, trial
 from harness.rates.rules import Goal
@@ -34,9 +38,11 @@ def known_offline(plan: Plan) -> target_rate.OfflineRun | None:
 def calibrate(plan: Plan, session: LoadGenSession) -> trial.Trial:
     """A short trial on the loaded engine."""
     session.display.stage("calibrating", "load")
-    requests = trial.trial_samples(plan, session.samples(plan).requests, session.engine.concurrency)
-    engine = trial.Sparing.of(session.engine, plan.config.max_failed, len(requests))
-    return session.measure(trial.run_trial(engine, requests, trial.trial_batch(plan)))
+    at_once = session.engine.concurrency
+    size = WAYS[type(plan.config.scenario_rules.pattern)].trial_size(plan, at_once)
+    prompts = list(islice(cycle(session.samples(plan).requests), size))
+    engine = trial.Sparing.of(session.engine, plan.config.max_failed, size)
+    return session.measure(trial.run_trial(plan, engine, prompts, at_once))
 
 
 def run_probe(run: BenchmarkRun, session: LoadGenSession, short: Plan, reason: str = "") -> Probe:
@@ -46,15 +52,22 @@ def run_probe(run: BenchmarkRun, session: LoadGenSession, short: Plan, reason: s
     return run.facts.probes[-1]
 
 
-def by_trial(run: BenchmarkRun, session: LoadGenSession) -> Plan:
-    """The plan with the rate, or the latency, of a short trial."""
-    return target_rate.from_trial(run.plan, calibrate(run.plan, session))
+def offline_rate(run: BenchmarkRun, session: LoadGenSession) -> Plan:
+    """The plan with the rate of a short trial."""
+    return target_rate.offline_rate(run.plan, calibrate(run.plan, session))
+
+
+def expected_latency(run: BenchmarkRun, session: LoadGenSession) -> Plan:
+    """The plan with the latency of a short trial."""
+    return target_rate.expected_latency(run.plan, calibrate(run.plan, session))
 
 
 def by_history(run: BenchmarkRun, session: LoadGenSession) -> Plan:
     """The plan with a share of the rate of the last Offline run, or else of a trial."""
     last_offline = known_offline(run.plan)
-    return target_rate.from_history(run.plan, last_offline) if last_offline else by_trial(run, session)
+    if last_offline:
+        return target_rate.from_history(run.plan, last_offline)
+    return target_rate.share_of_trial(run.plan, calibrate(run.plan, session))
 
 
 def by_search(run: BenchmarkRun, session: LoadGenSession) -> Plan:
@@ -81,7 +94,7 @@ def try_batches(run: BenchmarkRun, session: LoadGenSession) -> Plan:
     """The plan with the most samples per query, after a short test with each number of them."""
     for size in sorted(set(run.config.batches)):
         short = target_rate.in_batches(run.plan, size)
-        found = target_rate.from_trial(short, calibrate(short, session))
+        found = target_rate.expected_latency(short, calibrate(short, session))
         run_probe(run, session, found)
     return run.plan.noted(found.notes[-1], expected_latency_ms=found.expected_latency_ms)
 
@@ -110,11 +123,7 @@ def most_in_flight(run: BenchmarkRun, session: LoadGenSession) -> Plan:
 
 def at_level(plan: Plan, session: LoadGenSession, level: int) -> Plan:
     """The plan of a test with so many requests in flight, after a short trial."""
-    session.display.stage("calibrating", "load")
-    engine = trial.Sparing.of(session.engine, plan.config.max_failed, trial.trial_requests(level))
-    return levels.at_level(
-        plan, level, session.measure(trial.run_concurrent_trial(engine, session.samples(plan).requests, level))
-    )
+    return levels.at_level(plan, level, calibrate(replace(plan, concurrency=level), session))
 
 
 def start_rate(plan: Plan, session: LoadGenSession) -> float:
@@ -125,9 +134,9 @@ def start_rate(plan: Plan, session: LoadGenSession) -> float:
     return (rules.search_share or 1.0) * last_offline.requests_per_sec
 
 
-FINDERS: dict[target_rate.Need, Callable[[BenchmarkRun, LoadGenSession], Plan]] = {
-    "offline": by_trial,
-    "latency": by_trial,
+FINDERS: dict[Need, Callable[[BenchmarkRun, LoadGenSession], Plan]] = {
+    "offline": offline_rate,
+    "latency": expected_latency,
     "batches": try_batches,
     "server": by_history,
     "max": by_search,

@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from typing import Self
 
-from harness.common import processes, system
-from harness.common.schema import SCHEMA
 from harness.config.plan import Plan
 from harness.config.run import RunConfig
 from harness.runs import folder as results
@@ -24,16 +22,7 @@ class BenchmarkRun:
     @classmethod
     def begin(cls, plan: Plan, folder: RunFolder, display: Display) -> Self:
         """A run whose settings are known as far as they can be before its samples are read."""
-        facts = RunFacts(
-            schema_version=SCHEMA,
-            plan=plan,
-            deviations=[],
-            command=processes.command_line(),
-            started=results.now(),
-            system=system.detect(),
-            installed=system.installed(),
-        )
-        run = cls(folder, display, facts)
+        run = cls(folder, display, RunFacts(plan=plan, deviations=[], **results.first_facts()))
         run.adopt(plan)
         return run
 

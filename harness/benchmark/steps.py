@@ -9,9 +9,9 @@ from harness import engines
 from harness.benchmark import outlook
 from harness.benchmark.rate import find_rate
 from harness.benchmark.state import BenchmarkRun
-from harness.common import files, system
+from harness.common import system
 from harness.common.errors import DONE, NOT_ACCEPTED
-from harness.common.secrets import hide_settings
+from harness.common.markdown import number
 from harness.config import checkpoint
 from harness.config.plan import Plan, resolve
 from harness.config.run import RunConfig
@@ -25,11 +25,13 @@ from harness.profiling import load as profiling
 from harness.profiling import traces
 from harness.quantization import checkpoints
 from harness.rates import probing, target_rate
+from harness.reporting import answer
 from harness.reporting import report as rendering
 from harness.results.summary import Summary
 from harness.results.verdicts import Accuracy
 from harness.runs import folder as results
 from harness.runs.folder import RunFolder
+from harness.terminal import last_screen
 from harness.terminal.progress import Display
 from harness.workloads import cnn_dailymail, custom
 
@@ -43,7 +45,8 @@ def run_benchmark(config: RunConfig, folder: RunFolder, display: Display) -> int
     session = started(run, library)
     find_rate(run, session)
     evaluation = measure(run, session, tokenizer)
-    display.stage(f"stopping {session.engine.name}")
+    if config.computes:
+        display.stage(f"stopping {session.engine.name}")
     session.engine.close()
     return exit_code(config, evaluation, report(run))
 
@@ -96,14 +99,12 @@ def started(run: BenchmarkRun, library: cnn_dailymail.Library) -> LoadGenSession
     """The run's engine, up, with the samples: the session of its tests."""
     config, taken = run.config, background_load.busy_gpus()
     engine = engines.create(run.plan, run.folder.path / traces.FOLDER)
-    start(engine, run.folder, config.stall_timeout, run.display)
     facts = run.facts
-    facts.engine = f"{engine.name} {engine.version}".strip()
-    facts.engine_start_s, facts.engine_args = round(engine.start_s, 1), files.as_json(hide_settings(engine.args))
-    facts.kernels = engine.kernels
+    start(engine, facts, run.folder, config.stall_timeout, run.display)
     facts.concurrency = None if config.endpoint else engine.concurrency  # a server's own is not told
     facts.checkpoint = checkpoints.title(config) if engine.engine_state.quantized_checkpoint else None
     run.adopt(replace(run.plan, engine_state=engine.engine_state))
+    run.display.say(outlook.total(run.plan))
     gc.collect()
     gc.freeze()  # what is loaded stays: no need to look through it again while measuring
     watchdog = Watchdog(engine, config.stall_timeout)
@@ -153,11 +154,13 @@ def measure_performance(run: BenchmarkRun, session: LoadGenSession) -> Tested:
         attempts.append(probing.set_aside(session, attempt, len(attempts) + 1))
         run.display.done(better.notes[-1])
         run.adopt(better)
-    if run.config.scenario_rules.capped:  # a point of the curve as the others
+    if run.plan.concurrency:  # a point of the curve as the others
         run.facts.probes.append(attempt)
+        run.display.leave_row(attempt.head, attempt.cells, good=not attempt.why)
+        return tested
     result = test.result
-    speed = f"{result.tokens_per_sec:,.0f} output tokens/s" if result.tokens_per_sec else "no tokens"
-    run.display.done(f"performance: {'VALID' if result.valid else 'INVALID'}, {speed}")
+    speed = f"{number(result.tokens_per_sec)} output tokens/s" if result.tokens_per_sec else "no tokens"
+    run.display.done(f"performance test: {'VALID' if result.valid else 'INVALID'}, {speed}")
     return tested
 
 
@@ -171,9 +174,9 @@ def report(run: BenchmarkRun) -> Summary:
     results.finish(run.folder, rendering.history_line(summary), bool(config.keep_all), display.done)
     with results.or_say(display.done, f"{config.results_dir / 'index.md'} could not be written"):
         rendering.write_index(config.results_dir)
-    display.say("")
-    display.console.print(rendering.table(summary))
-    display.say(f"report: {run.folder.path / 'report.md'}")
+    if config.verbose:
+        display.console.print(rendering.table(summary))
+    last_screen.show(display.console, answer.last_screen(summary), run.folder.shown / "report.html")
     return summary
 
 

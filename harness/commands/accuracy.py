@@ -4,23 +4,19 @@ import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
-
 from harness.common.errors import DONE
 from harness.config.models import DEFAULT_MODEL
 from harness.evaluation.accuracy import score_log, sentence_splitter
-from harness.terminal.command import make_command
+from harness.terminal.command import argument, make_command, option
 
 TOKEN_BYTES = {"int32": 4, "int64": 8}
 
 
 def accuracy(
-    log: Annotated[Path, typer.Argument(metavar="LOG", help="mlperf_log_accuracy.json.")],
-    dataset: Annotated[Path, typer.Argument(metavar="DATASET", help="The MLCommons JSON with the references.")],
-    model: Annotated[str, typer.Option(metavar="MODEL", help="Whose tokenizer decodes the answers.")] = DEFAULT_MODEL,
-    dtype: Annotated[
-        Literal["int32", "int64"], typer.Option(metavar="int32|int64", help="Of the token ids in the log.")
-    ] = "int32",
+    log: Annotated[Path, argument("LOG", "mlperf_log_accuracy.json.")],
+    dataset: Annotated[Path, argument("DATASET", "The MLCommons JSON with the references.")],
+    model: Annotated[str, option("MODEL", "Whose tokenizer decodes the answers.")] = DEFAULT_MODEL,
+    dtype: Annotated[Literal["int32", "int64"], option("int32|int64", "Of the token ids in the log.")] = "int32",
 ) -> int:
     """Score a foreign accuracy log against a data set, and write accuracy.txt beside the log."""
     text = score_log(log, dataset, model, TOKEN_BYTES[dtype])

@@ -24,7 +24,7 @@ from harness.mlperf_endpoints.official import Point
 from harness.results.summary import Summary
 from harness.runs import names
 from harness.runs.folder import facts_of
-from harness.terminal.command import make_command, make_group
+from harness.terminal.command import argument, make_command, make_group, option
 from harness.workloads import cnn_dailymail
 from harness.workloads.cnn_dailymail import Article
 
@@ -32,10 +32,10 @@ HIGHEST, PORT = 1024, 8000
 MOST, MOST_S = MAXIMA["concurrency"], MAXIMA["min_duration"]
 
 # The points of a curve.
-Lowest = Annotated[int, typer.Option("--c-min", min=1, max=32, metavar="N", help="Lowest concurrency, 1 to 32.")]
-Highest = Annotated[int, typer.Option("--c-max", min=33, max=MOST, metavar="N", help="Highest, above 32.")]
-Points = Annotated[int, typer.Option("--points", min=7, max=32, metavar="N", help="7 to 32.")]
-Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Of what is measured.")]
+Lowest = Annotated[int, option("N", "Lowest concurrency, 1 to 32.", flag="--c-min", min=1, max=32)]
+Highest = Annotated[int, option("N", "Highest, above 32.", flag="--c-max", min=33, max=MOST)]
+Points = Annotated[int, option("N", "7 to 32.", flag="--points", min=7, max=32)]
+Folder = Annotated[Path, argument("DIR", "Of what is measured.")]
 
 
 def plan(c_min: Lowest = 1, c_max: Highest = HIGHEST, points: Points = official.FEWEST + 1) -> int:
@@ -67,14 +67,12 @@ def rehearse(
     c_max: Highest = HIGHEST,
     points: Points = official.FEWEST + 1,
     run: Annotated[
-        str | None,
-        typer.Option(metavar="RUN", help="Judge this finished run instead: a path, latest, an id or a label."),
+        str | None, option("RUN", "Judge this finished run instead: a path, latest, an id or a label.")
     ] = None,
     seconds: Annotated[
-        float | None,
-        typer.Option(min=0.001, max=MOST_S, metavar="SECONDS", help="Of each level; unset: what the rules ask for."),
+        float | None, option("SECONDS", "Of each level; unset: what the rules ask for.", min=0.001, max=MOST_S)
     ] = None,
-    results_dir: Annotated[Path, typer.Option(metavar="PATH", help="Where runs are.")] = Path("results"),
+    results_dir: Annotated[Path, option("PATH", "Where runs are.")] = Path("results"),
 ) -> int:
     """This runner's curve, and the rules it would break; other flags go to run.py."""
     if run and context.args:
@@ -124,10 +122,8 @@ def curve_of_ours(points: list[Point], seconds: float | None, results_dir: Path,
 
 
 def describe(
-    out: Annotated[Path, typer.Option(metavar="FILE.yaml", help="Where it is written.")] = Path(
-        "endpoints-system.yaml"
-    ),
-    framework: Annotated[str, typer.Option(metavar="NAME", help="The server's name and version.")] = "vLLM",
+    out: Annotated[Path, option("FILE.yaml", "Where it is written.")] = Path("endpoints-system.yaml"),
+    framework: Annotated[str, option("NAME", "The server's name and version.")] = "vLLM",
 ) -> int:
     """A description of this machine for the submission, to be completed."""
     if out.exists():
@@ -140,35 +136,21 @@ def describe(
 
 def measure(
     folder: Folder,
-    model: Annotated[
-        str,
-        typer.Option(metavar="MODEL", help="As the server names it; of one started here, a path or a name."),
-    ],
+    model: Annotated[str, option("MODEL", "As the server names it; of one started here, a path or a name.")],
     c_min: Lowest = 1,
     c_max: Highest = HIGHEST,
     points: Points = official.FEWEST + 1,
-    endpoint: Annotated[
-        list[str] | None, typer.Option(metavar="URL", help="Of a running server [vLLM's, started here].")
-    ] = None,
-    port: Annotated[int, typer.Option(min=1, max=65535, metavar="N", help="Of the server started here.")] = PORT,
-    serve: Annotated[str, typer.Option(metavar="FLAGS", help="Further flags of that server, as one word.")] = "",
-    tokenizer: Annotated[
-        str | None, typer.Option(metavar="MODEL", help="A folder or a name, for token counts [--model].")
-    ] = None,
-    dataset_path: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="MLPerf's cnn_eval.json [the client's own].")
-    ] = None,
-    program: Annotated[str, typer.Option("--client", metavar="PROGRAM", help=client.INSTALL)] = "inference-endpoint",
+    endpoint: Annotated[list[str] | None, option("URL", "Of a running server [vLLM's, started here].")] = None,
+    port: Annotated[int, option("N", "Of the server started here.", min=1, max=65535)] = PORT,
+    serve: Annotated[str, option("FLAGS", "Further flags of that server, as one word.")] = "",
+    tokenizer: Annotated[str | None, option("MODEL", "A folder or a name, for token counts [--model].")] = None,
+    dataset_path: Annotated[Path | None, option("FILE", "MLPerf's cnn_eval.json [the client's own].")] = None,
+    program: Annotated[str, option("PROGRAM", client.INSTALL, flag="--client")] = "inference-endpoint",
     seconds: Annotated[
         float | None,
-        typer.Option(
-            min=0.001,
-            max=MOST_S,
-            metavar="SECONDS",
-            help="Of each point, for a rehearsal; unset: what the rules ask for.",
-        ),
+        option("SECONDS", "Of each point, for a rehearsal; unset: what the rules ask for.", min=0.001, max=MOST_S),
     ] = None,
-    seed_set: Annotated[str | None, typer.Option(metavar="ID", help="A published one [the last].")] = None,
+    seed_set: Annotated[str | None, option("ID", "A published one [the last].")] = None,
 ) -> int:
     """Run the official client at each point; what is measured already stays."""
     processes.install_signal_handlers()  # the client does not outlive this command
@@ -250,8 +232,8 @@ def stored(path: Path | None) -> list[Article]:
 
 def build(
     folder: Folder,
-    system: Annotated[Path, typer.Option(metavar="FILE.yaml", help="Of `describe`, completed.")],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="A new folder for the submission.")],
+    system: Annotated[Path, option("FILE.yaml", "Of `describe`, completed.")],
+    out: Annotated[Path, option("DIR", "A new folder for the submission.")],
 ) -> int:
     """Build a submission from the measured points."""
     found = campaign.read(folder)
@@ -262,7 +244,7 @@ def build(
     return DONE
 
 
-def check(folder: Annotated[Path, typer.Argument(metavar="DIR", help="The submission.")]) -> int:
+def check(folder: Annotated[Path, argument("DIR", "The submission.")]) -> int:
     """The official checker on a submission."""
     if not folder.is_dir():
         raise UsageError(f"{folder}: no such folder.")

@@ -3,15 +3,13 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from harness.common.errors import DONE
 from harness.loadgen.log import as_json
-from harness.terminal.command import make_command
+from harness.terminal.command import argument, make_command
 
 
 def logs(
-    folder: Annotated[Path, typer.Argument(metavar="LOG_DIR", help="A folder with mlperf_log_detail.txt.")],
+    folder: Annotated[Path, argument("LOG_DIR", "A folder with mlperf_log_detail.txt.")],
 ) -> int:
     """Print what a LoadGen log says, as JSON."""
     print(as_json(folder))

@@ -3,18 +3,14 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from harness.common.errors import DONE
-from harness.terminal.command import make_command
+from harness.terminal.command import argument, make_command, option
 from harness.tracking.send import send
 
 
 def mlflow(
-    folder: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="A run's, an evaluation's or a sweep's.")],
-    results_dir: Annotated[Path, typer.Option(metavar="PATH", help="Where mlflow.db is, without a server.")] = Path(
-        "results"
-    ),
+    folder: Annotated[Path, argument("RUN_DIR", "A run's, an evaluation's or a sweep's.")],
+    results_dir: Annotated[Path, option("PATH", "Where mlflow.db is, without a server.")] = Path("results"),
 ) -> int:
     """Log a finished run, MMLU evaluation or sweep to MLflow: MLFLOW_TRACKING_URI, or a file in the results."""
     print(send(folder, results_dir))

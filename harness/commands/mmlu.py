@@ -1,11 +1,13 @@
 """MMLU on the same engine, from flags to report. `python mmlu.py --help` lists the flags."""
 
+from dataclasses import replace
 from typing import NoReturn
 
+from harness.commands.run import with_served_model
 from harness.config.cli import config_command
 from harness.mmlu.config import MMLUConfig
 
-DESCRIPTION = "Evaluate a model on MMLU with vLLM: 57 subjects, answers by the likelihood of A to D."
+DESCRIPTION = "Evaluate a model on MMLU: 57 subjects, answers by the likelihood of A to D."
 
 
 def evaluation_run(config: MMLUConfig) -> NoReturn:
@@ -24,6 +26,7 @@ def evaluation_run(config: MMLUConfig) -> NoReturn:
     with progress.screen(log) as (console, errors):
         try:
             with progress.Display(console) as display:
+                config = replace(config, model=with_served_model(config.run).model)
                 code = evaluation.evaluate(config, run, before, display)
                 launch.after(run.path, config.mlflow, config.results_dir, display.done)
         except (Exception, KeyboardInterrupt) as error:

@@ -5,8 +5,6 @@ import math
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from harness.common import files
 from harness.common.errors import DONE, UsageError, why
 from harness.common.markdown import number
@@ -15,7 +13,7 @@ from harness.results import replicas
 from harness.results.replicas import CurvePoint, Fleet
 from harness.results.summary import Summary
 from harness.runs import names
-from harness.terminal.command import make_command
+from harness.terminal.command import argument, make_command, option
 
 LARGEST_FILE = 2**26  # bytes of a traffic file: some years by minute
 MOST_MINUTES = 60 * 24 * 366
@@ -23,17 +21,14 @@ MOST_REQUESTS = 10**9  # of a minute, and a second of --peak
 
 
 def plan(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run with a curve: a path, latest, a run's id or label.")],
-    peak: Annotated[
-        float | None, typer.Option(metavar="N", help="Requests/s in the busiest minute of every hour.")
-    ] = None,
+    run: Annotated[str, argument("RUN", "A run with a curve: a path, latest, a run's id or label.")],
+    peak: Annotated[float | None, option("N", "Requests/s in the busiest minute of every hour.")] = None,
     traffic: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.csv", help="A line a minute, its last column the requests in it; or --peak."),
+        Path | None, option("FILE.csv", "A line a minute, its last column the requests in it; or --peak.")
     ] = None,
-    headroom: Annotated[float, typer.Option(metavar="SHARE", help="Of a replica's rate, kept free.")] = 0.1,
-    price_per_hour: Annotated[float | None, typer.Option(metavar="X", help="Of one replica, in any currency.")] = None,
-    results_dir: Annotated[Path, typer.Option(metavar="PATH", help="Where RUN is looked for.")] = Path("results"),
+    headroom: Annotated[float, option("SHARE", "Of a replica's rate, kept free.")] = 0.1,
+    price_per_hour: Annotated[float | None, option("X", "Of one replica, in any currency.")] = None,
+    results_dir: Annotated[Path, option("PATH", "Where RUN is looked for.")] = Path("results"),
 ) -> int:
     """Machines for a day's traffic, from the measured curve of one."""
     if (peak is None) == (traffic is None):

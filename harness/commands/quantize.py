@@ -3,32 +3,26 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from harness.common.errors import DONE, UsageError
 from harness.config import checkpoint, models
 from harness.config.engine import EngineConfig
 from harness.quantization import calibration
 from harness.quantization import quantize as quantization
-from harness.terminal.command import make_command
+from harness.terminal.command import make_command, option
 
 
 def quantize(
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the checkpoint: new, or empty.")],
-    model: Annotated[
-        str, typer.Option(metavar="MODEL", help="As in run.py: alias, Hugging Face name, folder.")
-    ] = models.DEFAULT_MODEL,
+    out: Annotated[Path, option("DIR", "Folder for the checkpoint: new, or empty.")],
+    model: Annotated[str, option("MODEL", "As in run.py: alias, Hugging Face name, folder.")] = models.DEFAULT_MODEL,
     data: Annotated[
         Path | None,
-        typer.Option(
-            metavar="PATH",
-            help="Calibration data, a file or folder as run.py's --dataset-path reads it; unset: the model's own, for "
+        option(
+            "PATH",
+            "Calibration data, a file or folder as run.py's --dataset-path reads it; unset: the model's own, for "
             "Llama-3.1-8B MLPerf's calibration list (from third_party/inference)",
         ),
     ] = None,
-    samples: Annotated[
-        int | None, typer.Option(min=1, max=10**6, metavar="N", help="Only the first N of the data.")
-    ] = None,
+    samples: Annotated[int | None, option("N", "Only the first N of the data.", min=1, max=10**6)] = None,
 ) -> int:
     """Make an fp8 checkpoint with static activation scales and fp8 KV scales, with llm-compressor."""
     config = EngineConfig(model=model)

@@ -8,8 +8,6 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from harness.common.coerce import did_you_mean
 from harness.common.errors import DONE, UsageError
 from harness.reporting import compare as comparison
@@ -17,7 +15,7 @@ from harness.reporting import compare_page, compare_plot, regression
 from harness.reporting import report as rendering
 from harness.runs import names
 from harness.sweep import report as sweep_report
-from harness.terminal.command import each, make_command
+from harness.terminal.command import argument, each, make_command, option
 
 ABOUT = """Render a run again from its logs, or a sweep; or put runs side by side. A RUN is a path, or in --results-dir
 a run's id, latest, or a label, which names all runs that have it. With --baseline: exit code 0 if no condition holds,
@@ -31,36 +29,31 @@ EXAMPLES = (
 
 def report(
     run: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[RUN ...]", help="A run's or a sweep's folder; several with --baseline."),
+        list[str] | None, argument("[RUN ...]", "A run's or a sweep's folder; several with --baseline.")
     ] = None,
     compare: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="RUN RUN ...",
-            help="Runs side by side: settings that differ, speed, latency, accuracy; of two with accuracy also their "
+        option(
+            "RUN RUN ...",
+            "Runs side by side: settings that differ, speed, latency, accuracy; of two with accuracy also their "
             "answers.",
         ),
     ] = None,
-    last: Annotated[int | None, typer.Option(metavar="N", help="As --compare, of the last N finished runs.")] = None,
-    results_dir: Annotated[Path, typer.Option(metavar="PATH", help="Where runs are looked for.")] = Path("results"),
-    plot: Annotated[Path | None, typer.Option(metavar="FILE.png", help="Also draw the comparison.")] = None,
-    csv: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also write the comparison's table to a CSV file.")
-    ] = None,
-    baseline: Annotated[
-        list[str] | None, typer.Option(metavar="RUN ...", help="What RUN must not be worse than; see --fail-if.")
-    ] = None,
+    last: Annotated[int | None, option("N", "As --compare, of the last N finished runs.")] = None,
+    results_dir: Annotated[Path, option("PATH", "Where runs are looked for.")] = Path("results"),
+    plot: Annotated[Path | None, option("FILE.png", "Also draw the comparison.")] = None,
+    csv: Annotated[Path | None, option("FILE", "Also write the comparison's table to a CSV file.")] = None,
+    baseline: Annotated[list[str] | None, option("RUN ...", "What RUN must not be worse than; see --fail-if.")] = None,
     fail_if: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="CONDITION",
-            help="What is a regression (repeatable): 'output_tokens_per_s<-3%', 'ttft_p99_ms>+10%', "
+        option(
+            "CONDITION",
+            "What is a regression (repeatable): 'output_tokens_per_s<-3%', 'ttft_p99_ms>+10%', "
             "'ttft_p99_ms>2000', 'answers changed', 'answers changed>1%'; metrics as summary.json and --csv name them.",
         ),
     ] = None,
     may_differ: Annotated[
-        list[str] | None, typer.Option(metavar="SETTING", help="A setting that differs on purpose (repeatable).")
+        list[str] | None, option("SETTING", "A setting that differs on purpose (repeatable).")
     ] = None,
 ) -> int:
     if sum(bool(choice) or choice == 0 for choice in (run, compare, last)) != 1:

@@ -4,21 +4,19 @@ import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
-
 from harness.common.errors import DONE, NOT_ACCEPTED, UsageError
 from harness.common.files import write_json
 from harness.common.system import System, facts
 from harness.config import mlperf
 from harness.submission import checker, description, entries, one_system, refusals, tree
-from harness.terminal.command import each, make_command, make_group
+from harness.terminal.command import argument, each, make_command, make_group, option
 
 ROUNDS = sorted(mlperf.SEEDS)
 
 
 def write_system(
-    run: Annotated[Path | None, typer.Option(metavar="RUN", help="Describe the machine of this run instead.")] = None,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="Where it is written.")] = Path("system.json"),
+    run: Annotated[Path | None, option("RUN", "Describe the machine of this run instead.")] = None,
+    out: Annotated[Path, option("FILE", "Where it is written.")] = Path("system.json"),
 ) -> int:
     """Describe this machine, and say what only a person can fill in."""
     machine = description.machine_of(run) if run else System.model_validate(facts())
@@ -35,11 +33,11 @@ def write_system(
 
 
 def build_tree(
-    runs: Annotated[list[Path], typer.Option(metavar="RUN ...", help="Finished runs, one for each scenario.")],
-    submitter: Annotated[str, typer.Option(metavar="NAME", help="Who submits.")],
-    system: Annotated[Path, typer.Option(metavar="SYSTEM.json", help="Its description; the file names the system.")],
-    division: Annotated[Literal["open", "closed"], typer.Option(metavar="open|closed", help="MLPerf's division.")],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="A new folder for the submission.")],
+    runs: Annotated[list[Path], option("RUN ...", "Finished runs, one for each scenario.")],
+    submitter: Annotated[str, option("NAME", "Who submits.")],
+    system: Annotated[Path, option("SYSTEM.json", "Its description; the file names the system.")],
+    division: Annotated[Literal["open", "closed"], option("open|closed", "MLPerf's division.")],
+    out: Annotated[Path, option("DIR", "A new folder for the submission.")],
 ) -> int:
     """Collect finished runs into a submission."""
     found = entries.collect(runs)
@@ -62,10 +60,8 @@ def build_tree(
 
 
 def run_checker(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The submission.")],
-    version: Annotated[
-        str | None, typer.Option(metavar="|".join(ROUNDS), help="Unset: the round whose seeds the logs have.")
-    ] = None,
+    folder: Annotated[Path, argument("DIR", "The submission.")],
+    version: Annotated[str | None, option("|".join(ROUNDS), "Unset: the round whose seeds the logs have.")] = None,
 ) -> int:
     """Run MLPerf's submission checker on a submission."""
     if version not in (None, *ROUNDS):

@@ -1,97 +1,66 @@
 """A tuning sweep, each experiment one run.py. `python sweep.py --help` lists the flags."""
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
-
-import typer
 
 from harness.common.errors import DONE
 from harness.config.flags import MAXIMA
 from harness.runs import folder as results
 from harness.sweep import choice, file
-from harness.sweep.choice import Choice
 from harness.sweep.lanes import lanes
-from harness.terminal.command import make_command
+from harness.terminal.command import argument, make_command, option
+
+MOST_S = MAXIMA["min_duration"]
 
 
 def sweep(
-    path: Annotated[Path, typer.Argument(metavar="FILE", help="The sweep: sweeps/*.yaml, or your own.")],
-    only: Annotated[
-        list[str] | None, typer.Option(metavar="EXP", help="Run just this experiment (repeatable).")
-    ] = None,
-    first: Annotated[str | None, typer.Option("--from", metavar="EXP", help="Run this one and those after it.")] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the last sweep of this file where it stopped.")
-    ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run, and run nothing.")] = False,
-    repeat: Annotated[
-        int, typer.Option(min=1, max=1000, metavar="N", help="Run everything N times, round by round.")
-    ] = 1,
-    timeout: Annotated[
-        float,
-        typer.Option(
-            min=1, max=MAXIMA["min_duration"], metavar="SECONDS", help="Most seconds one experiment may take."
-        ),
-    ] = 7200.0,
+    path: Annotated[Path, argument("FILE", "The sweep: sweeps/*.yaml, or your own.")],
+    only: Annotated[list[str] | None, option("EXP", "Run just this experiment (repeatable).")] = None,
+    first: Annotated[str | None, option("EXP", "Run this one and those after it.", flag="--from")] = None,
+    resume: Annotated[bool, option("", "Go on with the last sweep of this file where it stopped.")] = False,
+    dry_run: Annotated[bool, option("", "Show what would run, and run nothing.")] = False,
+    repeat: Annotated[int, option("N", "Run everything N times, round by round.", min=1, max=1000)] = 1,
+    timeout: Annotated[float, option("SECONDS", "Most seconds one experiment may take.", min=1, max=MOST_S)] = 7200.0,
     gpus: Annotated[
         Literal["together", "side-by-side"],
-        typer.Option(
-            metavar="together|side-by-side",
-            help="side-by-side: an experiment on each visible GPU at the same time, the CPU's cores divided.",
+        option(
+            "together|side-by-side",
+            "side-by-side: an experiment on each visible GPU at the same time, the CPU's cores divided.",
         ),
     ] = "together",
     time_limit: Annotated[
         float | None,
-        typer.Option(
-            min=0.1,
-            max=MAXIMA["min_duration"] / 60,
-            metavar="MINUTES",
-            help="Begin, and run, nothing beyond it; --resume goes on later.",
-        ),
+        option("MINUTES", "Begin, and run, nothing beyond it; --resume goes on later.", min=0.1, max=MOST_S / 60),
     ] = None,
-    finalists: Annotated[
-        int, typer.Option(min=0, max=1000, metavar="N", help="Run the N fastest once more at full length.")
-    ] = 0,
-    combine: Annotated[
-        bool, typer.Option("--combine", help="Run, after all others, the changes that helped together.")
-    ] = False,
-    results_dir: Annotated[Path, typer.Option(metavar="PATH", help="Sweeps go to its folder sweeps/.")] = Path(
-        "results"
-    ),
-    mlflow: Annotated[
-        bool, typer.Option("--mlflow", help="Log to MLflow: MLFLOW_TRACKING_URI, or a file in the results.")
-    ] = False,
+    finalists: Annotated[int, option("N", "Run the N fastest once more at full length.", min=0, max=1000)] = 0,
+    combine: Annotated[bool, option("", "Run, after all others, the changes that helped together.")] = False,
+    results_dir: Annotated[Path, option("PATH", "Sweeps go to its folder sweeps/.")] = Path("results"),
+    mlflow: Annotated[bool, option("", "Log to MLflow: MLFLOW_TRACKING_URI, or a file in the results.")] = False,
 ) -> int:
     """Run a list of experiments, each in a process of its own, and put speed and accuracy side by side."""
-    limit = None if time_limit is None else 60 * time_limit
-    side_by_side = gpus == "side-by-side"
-    chosen = Choice(tuple(only or ()), first, repeat, timeout, {}, limit, side_by_side, finalists, combine)
-    return run_sweep(path, chosen, resume=resume, dry_run=dry_run, results_dir=results_dir, mlflow=mlflow)
-
-
-def run_sweep(path: Path, wanted: Choice, *, resume: bool, dry_run: bool, results_dir: Path, mlflow: bool) -> int:
-    """Runs the sweep of a file; returns the exit code. Raises BenchmarkError."""
-    sweep = file.load(path)
-    chosen = choice.pick(sweep, wanted)
-    wanted = replace(wanted, reasons=choice.skipped(sweep, wanted))
-    lanes(wanted.side_by_side)  # too few GPUs are found before anything is made
+    whole = file.load(path)
+    chosen, reasons = choice.pick(whole, only or (), first), choice.skipped(whole, only or ())
+    places = lanes(gpus == "side-by-side")  # too few GPUs are found before anything is made
     if dry_run:
         results.check_writable(results_dir)
-        choice.show(sweep, chosen, wanted.reasons)
+        choice.show(whole, chosen, reasons)
         return DONE
     from harness.common import processes
     from harness.sweep import loop
+    from harness.sweep.state import SweepOptions, SweepState
     from harness.terminal import progress
     from harness.tracking import launch
 
     processes.install_signal_handlers()
-    sweep_run = loop.resume(sweep, results_dir) if resume else loop.new(sweep, results_dir)
+    limit = None if time_limit is None else 60 * time_limit
+    options = SweepOptions(repeat, timeout, limit, finalists, combine, tuple(only or ()))
+    begun = loop.resume if resume else loop.new
+    state = SweepState(*begun(whole, results_dir), chosen, options, reasons)
     with progress.Display(progress.lasting_console(sys.stdout.fileno())) as display:
-        code = loop.run_experiments(sweep, chosen, wanted, sweep_run, display)
-        if (sweep_run.folder.path / "report.md").exists():
-            launch.after(sweep_run.folder.path, mlflow, results_dir, display.done)
+        code = loop.run(state, places, display)
+        if (state.folder.path / "report.md").exists():
+            launch.after(state.folder.path, mlflow, results_dir, display.done)
         return code
 
 

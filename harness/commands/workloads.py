@@ -2,19 +2,17 @@
 
 from typing import Annotated
 
-import typer
-
 from harness.common.errors import DONE
 from harness.config.workload import OFFICIAL, WORKLOADS
-from harness.terminal.command import make_command
+from harness.terminal.command import argument, make_command, option
 from harness.workloads.custom import table
 
 
 def workloads(
     workload: Annotated[
-        list[str] | None, typer.Argument(metavar="[WORKLOAD ...]", help="Names or files; unset: all that come along.")
+        list[str] | None, argument("[WORKLOAD ...]", "Names or files; unset: all that come along.")
     ] = None,
-    model: Annotated[str, typer.Option(metavar="MODEL", help="Whose tokenizer counts.")] = "demo",
+    model: Annotated[str, option("MODEL", "Whose tokenizer counts.")] = "demo",
 ) -> int:
     """Print the token statistics of workloads, as a Markdown table."""
     print(table(workload or [name for name in WORKLOADS if name != OFFICIAL], model))

@@ -52,6 +52,7 @@ class LoadGenError(BenchmarkError):
 
 # Terminal escapes and what else a terminal obeys: control characters but line ends, marks that turn the direction.
 CONTROL_CHARACTERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+LONGEST_PATH = 2**12
 LONGEST_WORD = 200  # characters of a word in a line of ours that is no path
 LONGEST_LINE = 900  # of all such words
 LONGEST_QUOTE = 600  # characters of what another program says, in a line of ours
@@ -85,7 +86,7 @@ def line_of(text: str) -> str:
     kept: list[str] = []
     length = 0
     for word in text.split(" "):
-        path = len(word) > LONGEST_WORD and "/" in word
+        path = LONGEST_WORD < len(word) <= LONGEST_PATH and "/" in word
         kept.append(word if path or len(word) <= LONGEST_WORD else f"{word[:LONGEST_WORD]}...")
         length += 0 if path else len(kept[-1]) + 1
         if length > LONGEST_LINE:

@@ -74,44 +74,37 @@ def load_yaml(text: str) -> Any:
     import yaml
 
     root = yaml.compose(text, Loader=yaml.SafeLoader)
-    for token in yaml.scan(text, Loader=yaml.SafeLoader):
-        if isinstance(token, yaml.ScalarToken) and CONTROL.search(token.value):
-            problem = "a control character, such as NUL, in a value"
-        elif isinstance(token, yaml.ScalarToken) and token.plain and BASE_60.fullmatch(token.value):
-            problem = f"{token.value} would be a number to base 60: quote it"
-        else:
-            continue
-        raise yaml.MarkedYAMLError(problem=problem, problem_mark=token.start_mark)
     if root is not None and size(root, {}) > MOST_NODES:
         raise TooLargeError(f"more than {MOST_NODES:,} values, with what its aliases stand for")
-    for key in repeated_keys(root) if root is not None else ():
-        raise yaml.MarkedYAMLError(problem=f"{key.value!r} is given twice", problem_mark=key.start_mark)
     return yaml.safe_load(text)
 
 
-def repeated_keys(node: Any) -> Iterator[Any]:
-    """The node of each key that stands twice in one mapping of a YAML document."""
-    children = node.value if isinstance(node.value, list) else []
-    if children and isinstance(children[0], tuple):
-        seen: set[str] = set()
-        for key, value in children:
-            if str(key.value) in seen:
-                yield key
-            seen.add(str(key.value))
-            yield from repeated_keys(value)
-    else:
-        for child in children:
-            yield from repeated_keys(child)
-
-
 def size(node: Any, sizes: dict[int, int | None]) -> int:
-    """How many values a YAML node stands for, aliases expanded. Raises TooLargeError for a node within itself."""
+    """How many values a YAML node stands for, aliases expanded. Raises YAMLError for what no file of ours holds,
+    TooLargeError for a node within itself."""
     if id(node) in sizes:
         if (found := sizes[id(node)]) is None:
             raise TooLargeError("an anchor within itself")
         return found
     sizes[id(node)] = None
+    check_node(node)
     children = node.value if isinstance(node.value, list) else []
     parts = [part for child in children for part in (child if isinstance(child, tuple) else (child,))]
     sizes[id(node)] = total = 1 + sum(size(part, sizes) for part in parts)
     return total
+
+
+def check_node(node: Any) -> None:
+    """Raises YAMLError for a control character, a number to base 60, or a key that is given twice."""
+    import yaml
+
+    problems = {}  # by where they are
+    if isinstance(node.value, str) and CONTROL.search(node.value):
+        problems[node] = "a control character, such as NUL, in a value"
+    elif isinstance(node.value, str) and not node.style and BASE_60.fullmatch(node.value):
+        problems[node] = f"{node.value} would be a number to base 60: quote it"
+    elif isinstance(node, yaml.MappingNode):
+        first = {str(key.value): key for key, _ in reversed(node.value)}
+        problems = {key: f"{key.value!r} is given twice" for key, _ in node.value if first[str(key.value)] is not key}
+    for at, problem in problems.items():
+        raise yaml.MarkedYAMLError(problem=problem, problem_mark=at.start_mark)

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import Field, fields
 from itertools import zip_longest
 from pathlib import Path
 from types import NoneType
@@ -14,7 +14,7 @@ from harness.common.coerce import as_flag, did_you_mean, read_given
 from harness.common.errors import UsageError, ends_in_one_line
 from harness.common.reading import load_yaml
 from harness.config.engine import EngineConfig
-from harness.config.flags import OUTPUT, PANELS, RENAMED, setting
+from harness.config.flags import OUTPUT, PANELS, RENAMED, helps, setting
 from harness.terminal.command import Command, make_command
 
 Config = TypeVar("Config", bound=EngineConfig)
@@ -70,21 +70,22 @@ def by_new_name(word: str) -> str:
 
 def parameters(kind: type[EngineConfig]) -> list[inspect.Parameter]:
     """The flags of a config class, and `--config`."""
-    hints = get_type_hints(kind)
+    hints, texts = get_type_hints(kind), helps(kind)
     path = Annotated[
         str | None,
         typer.Option(help="YAML file with any of these settings; flags win.", rich_help_panel=OUTPUT, metavar="FILE"),
     ]
     return [
-        *(parameter(item.name, hints[item.name], item.default, item.metadata) for item in fields(kind)),
+        *(parameter(item, hints[item.name], texts.get(item.name, "")) for item in fields(kind)),
         inspect.Parameter("config", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=path),
     ]
 
 
-def parameter(name: str, hint: Any, default: Any, metadata: Any) -> inspect.Parameter:
+def parameter(item: "Field[Any]", hint: Any, text: str) -> inspect.Parameter:
     """One flag. A switch, and a number that may be `auto`, are read as text; the config class converts and checks."""
-    option: dict[str, Any] = {"help": metadata["help"], "rich_help_panel": metadata["panel"]}
-    option["hidden"] = not metadata["help"]
+    default: Any = item.default
+    metadata = item.metadata
+    option: dict[str, Any] = {"help": text, "rich_help_panel": metadata["panel"], "hidden": not text}
     members = [arg for arg in get_args(hint) if arg is not NoneType]
     if is_switch(hint):
         hint, default = str, str(int(default))
@@ -104,8 +105,8 @@ def parameter(name: str, hint: Any, default: Any, metadata: Any) -> inspect.Para
         "metavar",
         metadata["metavar"] or next((PLACEHOLDERS[arg] for arg in (hint, *members) if arg in PLACEHOLDERS), "TEXT"),
     )
-    annotation = Annotated[hint, typer.Option(as_flag(name), **option)]
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+    annotation = Annotated[hint, typer.Option(as_flag(item.name), **option)]
+    return inspect.Parameter(item.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 def given(context: typer.Context, kind: type[EngineConfig]) -> dict[str, Any]:

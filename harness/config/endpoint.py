@@ -1,16 +1,17 @@
 """What `--endpoint` takes, and what does not go with it."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import Literal
+from typing import ClassVar, Literal
 from urllib.parse import parse_qsl, urlsplit
 
+from harness.common.coerce import as_flag
 from harness.common.errors import UsageError
 from harness.common.secrets import hide_text, note_address
-from harness.config.flags import SERVER, Auto, flag
+from harness.config.engine import EngineConfig
+from harness.config.flags import SERVER, Auto, Rules, flag
 
-AUTO = "auto"
 PLAIN_KEYS = {"api-version", "version"}  # of an address's query: they hold no key
 # What only an engine in this process can obey: a server was started with settings of its own.
 IN_PROCESS = (
@@ -25,68 +26,62 @@ ENDPOINT_ONLY = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class EndpointFlags:
-    """The flags of `run.py` for a server that already runs."""
+class ServerFlags(EngineConfig):
+    """The model, and the engine that serves it: in this process, or a server that already runs."""
 
-    endpoint: tuple[str, ...] = flag(
-        (),
-        SERVER,
-        "answers",
-        "Address of a running server, as in http://host:8000/v1 (repeatable: they share the load). Its key, if any, is "
-        "OPENAI_API_KEY in the environment.",
-        metavar="URL",
-    )
-    endpoint_api: Literal["completions", "chat"] = flag(
-        "completions",
-        SERVER,
-        "answers",
-        "chat sends each prompt as a user's message. The server's chat template adds to it.",
-    )
-    request_timeout: float = flag(600.0, SERVER, "nothing", "Seconds after which an unfinished request fails.")
-    max_failed: str = flag(
-        "0",
-        SERVER,
-        "nothing",
-        "N or N%: requests of a test that may fail. They are counted and left out of latencies and "
-        "tokens; never comparable with MLPerf. 0: the first failure ends the run.",
-    )
-    wait_ready: float | None = flag(
-        None, SERVER, "nothing", "Seconds to wait for a server that is still loading. Unset: none."
-    )
-    metrics_url: tuple[str, ...] = flag(
-        (),
-        SERVER,
-        "nothing",
-        "Address of a server's Prometheus metrics, as in http://host:9090/metrics (repeatable). Unset: /metrics beside "
-        "each --endpoint.",
-        metavar="URL",
-    )
-    max_in_flight: int = flag(
-        1024, SERVER, "speed", "Maximum concurrent requests per endpoint; others wait in the client."
-    )
-    client_processes: int | Auto = flag(
-        "auto",
-        SERVER,
-        "speed",
-        "Client processes, one core each. auto: half of the cores, at most 8; with one, this process itself.",
-    )
+    endpoint: tuple[str, ...] = flag((), SERVER, "answers", metavar="URL")
+    """Address of a running server, as in http://host:8000/v1 (repeatable: they share the load). Its key, if any, is
+    OPENAI_API_KEY in the environment."""
+    request_timeout: float = flag(600.0, SERVER, "nothing")
+    """Seconds after which an unfinished request fails."""
+    wait_ready: float | None = flag(None, SERVER, "nothing")
+    """Seconds to wait for a server that is still loading. Unset: none."""
+    max_in_flight: int = flag(1024, SERVER, "speed")
+    """Maximum concurrent requests per endpoint; others wait in the client."""
+
+    RULES: ClassVar[Rules] = {
+        "--backend openai needs the address of a server: --endpoint http://host:8000/v1.": lambda run: (
+            run.backend == "openai" and not run.endpoint
+        ),
+        "--backend {run.backend} runs in this process; --endpoint goes with --backend openai, or alone.": lambda run: (
+            run.backend != "openai" and run.endpoint
+        ),
+        "{run.in_vain}: for an engine in this process; the server behind --endpoint has settings of its own.": (
+            lambda run: run.endpoint and run.in_vain
+        ),
+        "{run.in_vain}: only with --endpoint.": lambda run: run.in_vain,
+    }
+
+    def implied(self, given: frozenset[str]) -> dict[str, object]:
+        backend = self.backend if self.backend != "auto" else "openai" if self.endpoint else "vllm"
+        return {"backend": backend, "endpoint": checked(self.endpoint)}
+
+    @property
+    def in_vain(self) -> str:
+        """The flags that were given and play no part where the engine is: at an endpoint, or in this process."""
+        names = IN_PROCESS if self.endpoint else ENDPOINT_ONLY
+        return ", ".join(as_flag(name) for name in names if name in vars(self)["given"])
+
+    @property
+    def computes(self) -> bool:
+        """Whether this process and those it starts compute the answers, on this machine's GPUs if it has any."""
+        return self.backend == "vllm"
 
 
-def backend(flag: str, addresses: Sequence[str], given: Collection[str]) -> str:
-    """What `auto` comes to; `given` names the settings that are not at their default. Raises UsageError."""
-    if flag == "openai" and not addresses:
-        raise UsageError("--backend openai needs the address of a server: --endpoint http://host:8000/v1.")
-    if flag not in (AUTO, "openai") and addresses:
-        raise UsageError(f"--backend {flag} runs in this process; --endpoint goes with --backend openai, or alone.")
-    vain = [name for name in (IN_PROCESS if addresses else ENDPOINT_ONLY) if name in given]
-    if vain:
-        flags = ", ".join("--" + name.replace("_", "-") for name in vain)
-        raise UsageError(
-            f"{flags}: for an engine in this process; the server behind --endpoint has settings of its own."
-            if addresses
-            else f"{flags}: only with --endpoint."
-        )
-    return flag if flag != AUTO else "openai" if addresses else "vllm"
+@dataclass(frozen=True, kw_only=True)
+class EndpointFlags(ServerFlags):
+    """The flags of `run.py` alone for a server."""
+
+    endpoint_api: Literal["completions", "chat"] = flag("completions", SERVER, "answers")
+    """chat sends each prompt as a user's message. The server's chat template adds to it."""
+    max_failed: str = flag("0", SERVER, "nothing")
+    """N or N%: requests of a test that may fail. They are counted and left out of latencies and tokens; never
+    comparable with MLPerf. 0: the first failure ends the run."""
+    metrics_url: tuple[str, ...] = flag((), SERVER, "nothing", metavar="URL")
+    """Address of a server's Prometheus metrics, as in http://host:9090/metrics (repeatable). Unset: /metrics beside
+    each --endpoint."""
+    client_processes: int | Auto = flag("auto", SERVER, "speed")
+    """Client processes, one core each. auto: half of the cores, at most 8; with one, this process itself."""
 
 
 def may_fail(most: str, requests: int) -> int:

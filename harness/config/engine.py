@@ -1,111 +1,105 @@
 """The flags of the model and its engine, each defined once: name, type, default, help, what it affects."""
 
 from dataclasses import InitVar, dataclass, fields
-from typing import Literal
+from typing import ClassVar, Literal
 
 from harness.common.coerce import as_flag, check_types, from_yaml, require
 from harness.common.errors import UsageError
 from harness.common.reading import TooLargeError
 from harness.config import models
-from harness.config.flags import ENGINE, MODEL, OUTPUT, Affects, Auto, check_range, flag
+from harness.config.flags import ENGINE, MODEL, OUTPUT, Affects, Auto, Rules, check_range, check_rules, flag
 
 GPU_MEMORY_SHARE = 0.9
 BYTES_PER_WEIGHT = {"fp16": 2, "bf16": 2, "fp32": 4}
+
+
+@dataclass(frozen=True)
+class EngineState:
+    """What the engine makes of its arguments and the checkpoint; only the engine itself knows."""
+
+    precision: str | None = None  # None: as configured
+    quantization: str = "none"
+    quantized_checkpoint: bool = False  # with scales from whoever made it
+    kv_cache_dtype: str = "auto"
+    prefix_caching: bool | None = False  # None: behind an endpoint
+    cache_counted: bool = False  # whether a server tells how many prompt tokens came from its cache
+    speculation: str | None = None  # the method
+    effective_max_num_seqs: int | None = None  # what `auto` came to; None: not known
+    effective_max_num_batched_tokens: int | None = None
+    block_size: int | None = None
+    kv_connector: str | None = None  # what else may hold attention caches, or make them up
 
 
 @dataclass(frozen=True, kw_only=True)
 class EngineConfig:
     """The model and how vLLM runs it: the flags that `run.py` and `mmlu.py` share."""
 
-    model: str = flag(
-        models.DEFAULT_MODEL,
-        MODEL,
-        "answers",
-        "Hugging Face repository, local folder, llama3.1-8b-instruct, or demo (tiny; no GPU, token or download).",
-    )
-    backend: Literal["vllm"] = flag("vllm", MODEL, "answers", "")  # no choice but in runs, so not shown
-    precision: Literal["fp16", "bf16", "fp32"] = flag(
-        "bf16", MODEL, "answers", "Number format of weights and activations."
-    )
-    quantization: str = flag(
-        "none",
-        MODEL,
-        "answers",
-        "none; fp8 (half the weights' memory, and the GPU's faster 8-bit arithmetic); or another of vLLM's methods.",
-    )
-    kv_cache_dtype: Literal["auto", "fp8"] = flag(
-        "auto", MODEL, "answers", "fp8 halves the memory of each request's attention cache, so that more fit at once."
-    )
-    load_format: str = flag(
-        "auto", MODEL, "answers", "How vLLM loads weights. dummy: near-zero weights, which overstate the speed."
-    )
-    trust_remote_code: bool = flag(
-        False, MODEL, "answers", "Run Python code that comes with the model. Off unless given."
-    )
+    model: str = flag(models.DEFAULT_MODEL, MODEL, "answers")
+    """Hugging Face repository, local folder, llama3.1-8b-instruct, or demo (tiny; no GPU, token or download)."""
+    backend: Literal["auto", "vllm", "openai", "echo"] = flag("auto", MODEL, "answers")
+    """vllm: in this process; openai: a running server with an OpenAI API; echo: computes nothing and answers at once,
+    to try the harness. auto: openai with --endpoint, else vllm."""
+    precision: Literal["fp16", "bf16", "fp32"] = flag("bf16", MODEL, "answers")
+    """Number format of weights and activations."""
+    quantization: str = flag("none", MODEL, "answers")
+    """none; fp8 (half the weights' memory, and the GPU's faster 8-bit arithmetic); or another of vLLM's methods."""
+    kv_cache_dtype: Literal["auto", "fp8"] = flag("auto", MODEL, "answers")
+    """fp8 halves the memory of each request's attention cache, so that more fit at once."""
+    load_format: str = flag("auto", MODEL, "answers")
+    """How vLLM loads weights. dummy: near-zero weights, which overstate the speed."""
+    trust_remote_code: bool = flag(False, MODEL, "answers")
+    """Run Python code that comes with the model. Off unless given."""
 
-    tensor_parallel_size: int | Auto = flag(
-        "auto", ENGINE, "speed", "GPUs one copy of the model is split over. auto: as few as hold the model."
-    )
-    data_parallel_size: int | Auto = flag(
-        "auto", ENGINE, "speed", "Copies of the model that share the load. auto: as many as the visible GPUs hold."
-    )
+    tensor_parallel_size: int | Auto = flag("auto", ENGINE, "speed")
+    """GPUs one copy of the model is split over. auto: as few as hold the model."""
+    data_parallel_size: int | Auto = flag("auto", ENGINE, "speed")
+    """Copies of the model that share the load. auto: as many as the visible GPUs hold."""
 
-    max_model_len: int | Auto = flag(
-        "auto", ENGINE, "answers", "Longest prompt plus answer, in tokens. auto: 2668 (every sample fits); demo: 1024."
-    )
-    gpu_memory_utilization: float | Auto = flag(
-        "auto",
-        ENGINE,
-        "speed",
-        "Share of each GPU's memory that vLLM may take. auto: 0.9; on a CPU a quarter of what is free.",
-    )
-    max_num_seqs: int | None = flag(None, ENGINE, "speed", "Maximum requests computed at once. Unset: vLLM decides.")
-    max_num_batched_tokens: int | None = flag(
-        None, ENGINE, "speed", "Maximum tokens in one engine step. Unset: vLLM decides."
-    )
-    engine_arg: tuple[str, ...] = flag(
-        (),
-        ENGINE,
-        "answers",
-        "Any other argument of vLLM's engine (repeatable), as in enable_prefix_caching=false.",
-        metavar="KEY=VALUE",
-    )
+    max_model_len: int | Auto = flag("auto", ENGINE, "answers")
+    """Longest prompt plus answer, in tokens. auto: 2668 (every sample fits); demo: 1024."""
+    gpu_memory_utilization: float | Auto = flag("auto", ENGINE, "speed")
+    """Share of each GPU's memory that vLLM may take. auto: 0.9; on a CPU a quarter of what is free."""
+    max_num_seqs: int | None = flag(None, ENGINE, "speed")
+    """Maximum requests computed at once. Unset: vLLM decides."""
+    max_num_batched_tokens: int | None = flag(None, ENGINE, "speed")
+    """Maximum tokens in one engine step. Unset: vLLM decides."""
+    engine_arg: tuple[str, ...] = flag((), ENGINE, "answers", metavar="KEY=VALUE")
+    """Any other argument of vLLM's engine (repeatable), as in enable_prefix_caching=false."""
 
-    stall_timeout: float = flag(
-        300.0,
-        ENGINE,
-        "nothing",
-        "Seconds without any answer after which a run ends. 20 times the longest wait so far if that is longer.",
-    )
+    stall_timeout: float = flag(300.0, ENGINE, "nothing")
+    """Seconds without any answer after which a run ends. 20 times the longest wait so far if that is longer."""
 
-    mlflow: bool = flag(
-        False,
-        OUTPUT,
-        "nothing",
-        "Log the result to MLflow: to MLFLOW_TRACKING_URI, or else to mlflow.db in the results folder.",
-    )
+    mlflow: bool = flag(False, OUTPUT, "nothing")
+    """Log the result to MLflow: to MLFLOW_TRACKING_URI, or else to mlflow.db in the results folder."""
 
     given: InitVar[frozenset[str]] = frozenset()  # settings that the user named, also at their default
 
+    RULES: ClassVar[Rules] = {
+        "--engine-arg takes what has no flag of its own; {run.doubled[0]} has {run.doubled[1]}.": lambda run: (
+            run.doubled
+        ),
+    }
+
     def __post_init__(self, given: frozenset[str]) -> None:
         check_types(self)
-        share = self.gpu_memory_utilization
-        require(share == "auto" or 0 < share <= 1, "--gpu-memory-utilization", "a share above 0, at most 1, or auto")
-        for name in (
-            "tensor_parallel_size",
-            "data_parallel_size",
-            "max_model_len",
-            "max_num_seqs",
-            "max_num_batched_tokens",
-            "stall_timeout",
-        ):
-            check_range(name, getattr(self, name))
+        for item in fields(self):
+            check_range(item.name, getattr(self, item.name))
         for pair in self.engine_arg:
             require(pair.partition("=")[0].isidentifier() and "=" in pair, "--engine-arg", "KEY=VALUE", pair)
+        given |= {item.name for item in fields(self) if getattr(self, item.name) != item.default}
+        for name, value in ({"given": given} | self.implied(given)).items():
+            object.__setattr__(self, name, value)
+        check_rules(self)
+
+    def implied(self, given: frozenset[str]) -> dict[str, object]:
+        """The settings that follow from others, those that were `given` or are not at their default."""
+        return {}
+
+    @property
+    def doubled(self) -> tuple[str, str] | None:
+        """An engine argument that has a flag of its own, and that flag."""
         flags = {item.name: item.name for item in fields(self)} | {"dtype": "precision"}
-        for name in self.engine_args:
-            if name in flags:  # given twice, a report would name the wrong one
-                raise UsageError(f"--engine-arg takes what has no flag of its own; {name} has {as_flag(flags[name])}.")
+        return next(((name, as_flag(flags[name])) for name in self.engine_args if name in flags), None)
 
     @property
     def model_spec(self) -> models.ModelSpec:

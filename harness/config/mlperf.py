@@ -5,9 +5,9 @@ Sources: the constants of the official submission checker (tools/submission in m
 """
 
 from dataclasses import dataclass, fields
-from typing import Literal
 
-from harness.common.statistics import FEWEST_SAMPLES, least_queries
+from harness.common.statistics import FEWEST_SAMPLES
+from harness.config.patterns import Burst, ClosedLoop, LoadPattern, Poisson, Schedule, Sequential
 
 PROMPT = (
     "Summarize the following news article in 128 tokens. Please output the summary only, "
@@ -21,10 +21,6 @@ LONGEST_PROMPT = 2540  # tokens, of the 13,368 official samples
 MEAN_PROMPT = 778  # about, of either set
 FEWEST_BOOTSTRAPPED = FEWEST_SAMPLES  # of a part, for its interval to decide
 MIN_DURATION_S = 600.0
-LIMIT_PERCENTILE = 0.99  # that latency limits hold for
-MULTISTREAM_PERCENTILE = 0.9  # as SingleStream's; LoadGen's own for MultiStream is 0.99
-SURE_QUERIES = least_queries(LIMIT_PERCENTILE)  # before LoadGen believes the percentile, if none is over the limit
-SURE_P90_QUERIES = least_queries(MULTISTREAM_PERCENTILE, over=1)  # an estimate leaves the slowest out; of 0.99: 662
 
 
 @dataclass(frozen=True)
@@ -37,97 +33,82 @@ class Limits:
 
 @dataclass(frozen=True)
 class Scenario:
-    """One scenario of the benchmark.
-
-    `load_pattern`: LoadGen sends all queries in one burst, at random times at a fixed mean rate (poisson), or each when
-    the one before is answered (sequential); in a closed loop, and with a schedule of our own, it hands over all of them
-    at once, and each is sent on when a slot is free, or at its time. `multi_sample_queries`: a query may hold several
-    samples. `unofficial` says why the benchmark has no such scenario.
-    """
+    """One scenario of the benchmark. `unofficial` says why the benchmark has no such scenario."""
 
     name: str
     loadgen: str  # LoadGen's name of it: Interactive is its Server under another model name, with tighter limits
     categories: tuple[str, ...]
-    load_pattern: Literal["burst", "poisson", "sequential", "closed loop", "schedule"]
-    headline: str  # the metric that is its result
+    pattern: LoadPattern
+    headline: str = "tokens_per_sec"  # the metric that is its result
     limits: Limits | None = None
     offline_share: float | None = None  # of the Offline rate that `auto` sends
     search_share: float | None = None  # of the Offline rate at which a search begins
     loadgen_model: str = "llama3_1-8b"  # in the datacenter category
-    multi_sample_queries: bool = False
     unofficial: str = ""
     min_duration_s: float = MIN_DURATION_S
 
     @property
-    def streaming(self) -> bool:
-        """Whether the time of each first token is measured."""
-        return self.load_pattern != "burst"
-
-    @property
-    def fixed_rate(self) -> bool:
-        """Whether requests are sent at a given rate, so that the speed follows from the rate."""
-        return self.load_pattern in ("poisson", "schedule")
-
-    def sends(self, load_pattern: str) -> bool:
-        """Whether requests are sent in this way; our own schedule has a rate, too."""
-        return self.load_pattern == load_pattern or (self.scheduled and load_pattern == "poisson")
-
-    @property
-    def capped(self) -> bool:
-        """Whether no more than a given number of requests is in flight."""
-        return self.load_pattern == "closed loop"
-
-    @property
-    def scheduled(self) -> bool:
-        """Whether each request is sent at a time of our own schedule."""
-        return self.load_pattern == "schedule"
-
-    @property
-    def timed_here(self) -> bool:
-        """Whether requests are sent and timed by the system under test, of one query that LoadGen issues."""
-        return self.capped or self.scheduled
-
-    @property
-    def reported(self) -> bool:
-        """Whether each first token is reported to LoadGen."""
-        return self.streaming and not self.timed_here
-
-    @property
-    def planned_by_rate(self) -> bool:
-        """Whether LoadGen plans by a rate, rather than by a latency."""
-        return self.load_pattern != "sequential"
+    def flags(self) -> tuple[str, ...]:
+        """The flags that it takes beside those of every scenario."""
+        return (*self.pattern.flags, *(("ttft_limit", "tpot_limit") if self.limits else ()))
 
 
 SERVER_LIMITS = Limits(2000, 100)
+CATEGORIES = ("datacenter", "edge")
 # Random arrivals come in bursts: Server's share leaves room for them. Interactive's TPOT limit is the tighter one.
 SCENARIO = {
     rules.name: rules
     for rules in (
-        Scenario("offline", "Offline", ("datacenter", "edge"), "burst", "tokens_per_sec"),
-        Scenario("server", "Server", ("datacenter",), "poisson", "tokens_per_sec", SERVER_LIMITS, 0.8, 0.9),
+        Scenario("offline", "Offline", CATEGORIES, Burst()),
         Scenario(
-            *("interactive", "Server", ("datacenter",), "poisson", "tokens_per_sec", Limits(500, 30), 0.6, 0.7),
+            name="server",
+            loadgen="Server",
+            categories=("datacenter",),
+            pattern=Poisson(),
+            limits=SERVER_LIMITS,
+            offline_share=0.8,
+            search_share=0.9,
+        ),
+        Scenario(
+            name="interactive",
+            loadgen="Server",
+            categories=("datacenter",),
+            pattern=Poisson(),
+            limits=Limits(500, 30),
+            offline_share=0.6,
+            search_share=0.7,
             loadgen_model="llama3_1-8b-interactive",
         ),
-        Scenario("singlestream", "SingleStream", ("edge",), "sequential", "latency_p90_ms"),
+        Scenario("singlestream", "SingleStream", ("edge",), Sequential(), "latency_p90_ms"),
         Scenario(
-            *("multistream", "MultiStream", ("datacenter", "edge"), "sequential", "latency_p90_ms"),
-            multi_sample_queries=True,
+            name="multistream",
+            loadgen="MultiStream",
+            categories=CATEGORIES,
+            pattern=Sequential(several=True),
+            headline="latency_p90_ms",
             unofficial="MultiStream is no scenario of this benchmark",
         ),
         Scenario(
-            *("concurrency", "Offline", ("datacenter", "edge"), "closed loop", "tokens_per_sec", SERVER_LIMITS),
+            name="concurrency",
+            loadgen="Offline",
+            categories=CATEGORIES,
+            pattern=ClosedLoop(),
+            limits=SERVER_LIMITS,
             unofficial="a fixed concurrency is no scenario of this benchmark",
             min_duration_s=120.0,
         ),
         Scenario(
-            *("arrivals", "Offline", ("datacenter", "edge"), "schedule", "tokens_per_sec", SERVER_LIMITS, 0.8),
+            name="arrivals",
+            loadgen="Offline",
+            categories=CATEGORIES,
+            pattern=Schedule(),
+            limits=SERVER_LIMITS,
+            offline_share=0.8,
             unofficial="arrivals of one's own are no scenario of this benchmark",
             min_duration_s=120.0,
         ),
     )
 }
-CATEGORIES = ("datacenter", "edge")
 UNOFFICIAL_BACKENDS = {"echo": "the echo engine computes nothing"}
 SCENARIOS = {one: tuple(rules.name for rules in SCENARIO.values() if one in rules.categories) for one in CATEGORIES}
 

@@ -88,7 +88,7 @@ MODELS = {
         small=Small(cache_bytes=2**30, sequences=64),  # a CPU is as fast with 64 as with more, and shows several rounds
         deviation="the demo model",
         references=DEMO / "reference.json",
-        min_duration_s={name: 20.0 if rules.streaming else 10.0 for name, rules in mlperf.SCENARIO.items()},
+        min_duration_s={name: rules.pattern.demo_s for name, rules in mlperf.SCENARIO.items()},
     ),
 }
 # Published checkpoints of the reference model, quantized by their makers.

@@ -1,8 +1,7 @@
-"""A run with every setting resolved: each `auto` that needs no engine here, the rates in loadgen/target_rate.py."""
+"""A run with every setting resolved: each `auto` that needs no engine here, the rates in rates/target_rate.py."""
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any
 
 from harness.common.errors import UsageError
@@ -10,16 +9,16 @@ from harness.common.schema import stored_as
 from harness.common.secrets import hide_word
 from harness.common.system import GPU
 from harness.config import arrivals, endpoint, mlperf, models
-from harness.config.engine import EngineConfig, affecting
-from harness.config.engine_state import EngineState
-from harness.config.flags import MAXIMA
+from harness.config.arrivals import Replay
+from harness.config.deviations import DEVIATIONS
+from harness.config.engine import EngineConfig, EngineState, affecting
+from harness.config.flags import MAXIMA, broken
 from harness.config.parallelism import parallelism
+from harness.config.patterns import SURE_QUERIES, Load
 from harness.config.run import RunConfig
 from harness.config.workload import OFFICIAL, RequestSet
 
 RESOLVED_FLAGS = ("max_model_len", "tensor_parallel_size", "data_parallel_size")  # flags whose `auto` a plan resolves
-CACHE_UNSEEN = "the server's caching cannot be seen from here"
-WAVES = 8  # of requests, at least, in a test at fixed concurrency: the first and the last are its ramps
 
 
 @dataclass(frozen=True)
@@ -89,6 +88,14 @@ class Plan:
         return flags
 
     @property
+    def settings(self) -> dict[str, object]:
+        """The same with the flags of the load, and with what the engine made of its own."""
+        flags = {name: getattr(self.config, name) for name in affecting(RunConfig, "answers", "speed")}
+        load = {"min_duration": self.min_duration_s, "concurrency": self.concurrency}
+        made = {name: value for name, value in asdict(self.engine_state).items() if value is not None}
+        return flags | self.setup | load | made
+
+    @property
     def work(self) -> dict[str, object]:
         """The work of the engine, by flag, every `auto` resolved: speeds at other work are not compared."""
         return self.config.work | {
@@ -114,73 +121,53 @@ class Plan:
         return replay.requests if replay else len(self.schedule)
 
     @property
-    def min_queries(self) -> int:
-        """The fewest queries of a performance test: each sample once, and enough for LoadGen to judge a percentile.
+    def load(self) -> Load:
+        """What a test of it is to send."""
+        limits = self.limits
+        return Load(
+            samples=self.samples,
+            official_samples=mlperf.OFFICIAL[self.config.category].samples,
+            min_duration_s=self.min_duration_s,
+            rate=self.target_qps,
+            expected_latency_ms=self.expected_latency_ms,
+            samples_per_query=self.samples_per_query,
+            concurrency=self.concurrency,
+            scheduled=self.scheduled,
+            own_requests=self.request_set is not None,
+            own_duration=self.config.min_duration != "auto",
+            whole_rounds=bool(self.request_set and self.request_set.whole_rounds),
+            own_limits=(limits.ttft_ms, limits.tpot_ms)
+            if limits and limits != self.config.scenario_rules.limits
+            else None,
+        )
 
-        A minimum duration of the user's own is kept to, whatever comes of it. Where queries hold several samples, it is
-        the percentile alone.
-        """
-        if self.config.scenario_rules.multi_sample_queries:
-            return mlperf.SURE_P90_QUERIES
-        if self.config.scenario_rules.scheduled:
-            return self.scheduled
-        if self.config.scenario_rules.capped:
-            return max(WAVES * (self.concurrency or 1), mlperf.SURE_P90_QUERIES)
-        own = self.config.min_duration != "auto"
-        if self.request_set and own and self.config.scenario_rules.fixed_rate:
-            return 1
-        sure = self.config.scenario_rules.fixed_rate and not own
-        return max(self.samples, mlperf.SURE_QUERIES) if sure else self.samples
+    @property
+    def min_queries(self) -> int:
+        """The fewest queries of a performance test."""
+        return self.config.scenario_rules.pattern.min_queries(self.load)
 
     @property
     def queries(self) -> int | None:
-        """About how many samples LoadGen will issue in all, most often in whole permutations; None where it issues all
-        at once, or where its rate is not known yet."""
-        load_pattern = self.config.scenario_rules.load_pattern
-        if self.config.scenario_rules.multi_sample_queries:  # as long as a query takes less than expected
-            lasting = 1000 * self.min_duration_s / (self.expected_latency_ms or math.inf)
-            return self.samples_per_query * max(self.min_queries, math.ceil(lasting))
-        if load_pattern == "sequential":  # up to the next whole permutation, also from the end of one
-            queries = max(self.samples, int(2000 * self.min_duration_s / (self.expected_latency_ms or math.inf)))
-            return (queries // self.samples + 1) * self.samples
-        if load_pattern == "burst" or self.target_qps is None:
-            return None
-        if self.config.scenario_rules.scheduled:
-            return self.scheduled
-        if self.config.scenario_rules.capped:  # with LoadGen's own reserve
-            return max(self.min_queries, math.ceil(1.1 * self.min_duration_s * self.target_qps))
-        wanted = max(self.min_queries, self.min_duration_s * self.target_qps)
-        if self.request_set:
-            return math.ceil(wanted)
-        return math.ceil(wanted / self.samples) * self.samples
+        """About how many samples LoadGen will issue one after the other; None where that is not known."""
+        return self.config.scenario_rules.pattern.queries(self.load)
 
     @property
     def length(self) -> str:
         """How many queries a performance test has and how long it takes at least, in words; empty where the rate is not
         known yet. LoadGen takes whole passes of the samples."""
-        rate, rules = self.target_qps, self.config.scenario_rules
-        if rules.planned_by_rate and rate:
-            least = 1.1 * self.min_duration_s * rate  # LoadGen's own reserve, where it sends all at once
-            queries = self.queries or math.ceil(max(least, self.samples) / self.samples) * self.samples
-            seconds = queries / rate
-        elif not rules.planned_by_rate and self.expected_latency_ms and self.queries:
-            queries = self.queries
-            seconds = queries / self.samples_per_query * self.expected_latency_ms / 1000
-        else:
+        pattern = self.config.scenario_rules.pattern
+        if (length := pattern.length(self.load)) is None:
             return ""
-        return f"{queries:,} {'samples' if rules.load_pattern == 'burst' else 'queries'} in about {minutes(seconds)}"
+        return f"{length[0]:,} {pattern.queries_are} in about {minutes(length[1])}"
 
     @property
     def too_short(self) -> str | None:
         """Why the performance test cannot be VALID at its rate, in words; None where it can."""
-        rated = self.config.scenario_rules.fixed_rate and self.config.scenario_rules.reported
-        if not (rated and self.config.mode != "accuracy" and self.queries and self.target_qps):
-            return None
-        if self.queries >= mlperf.SURE_QUERIES:
+        if self.config.mode == "accuracy" or not self.config.scenario_rules.pattern.is_too_short(self.load):
             return None
         return (
-            f"{self.queries:,} queries cannot be VALID: LoadGen needs {mlperf.SURE_QUERIES}, "
-            f"{mlperf.SURE_QUERIES / self.target_qps:.0f} s at {self.target_qps:.4g} queries/s; "
+            f"{self.queries:,} queries cannot be VALID: LoadGen needs {SURE_QUERIES}, "
+            f"{SURE_QUERIES / (self.target_qps or 1.0):.0f} s at {self.target_qps:.4g} queries/s; "
             "leave --min-duration on auto"
         )
 
@@ -190,55 +177,24 @@ class Plan:
         return self.samples == self.task.samples
 
     @property
+    def official_samples(self) -> int:
+        """How many samples MLPerf's set has."""
+        return mlperf.OFFICIAL[self.config.category].samples
+
+    @property
+    def unofficial_engine(self) -> str:
+        """Why no result of this engine is MLPerf's; empty where nothing speaks against it."""
+        return mlperf.UNOFFICIAL_BACKENDS.get(self.config.backend, "")
+
+    @property
+    def unproven_args(self) -> str:
+        """The engine arguments that are not known to leave the model as it is."""
+        return ", ".join(sorted(set(self.config.engine_args) - models.SPEED_ARGS))
+
+    @property
     def deviations(self) -> list[str]:
         """Why the result cannot stand beside MLPerf's; empty for a run of official length on the real model."""
-        why = []
-        if self.config.model_spec.deviation:
-            why.append(self.config.model_spec.deviation)
-        elif not self.reference_model:
-            why.append("another model than Llama-3.1-8B")
-        if self.config.dummy_weights:
-            why.append("dummy weights, nearly zeros, which flatter the speed: a sixth on an H200 at its power limit")
-        elif self.random_weights:
-            why.append(
-                "random weights, N(0, 0.02), which take the time and energy of trained ones; answers mean nothing"
-            )
-        if changed := sorted(set(self.config.engine_args) - models.SPEED_ARGS):
-            why.append(f"--engine-arg {', '.join(changed)}: not known to leave the model as it is")
-        if self.config.scenario_rules.unofficial:
-            why.append(self.config.scenario_rules.unofficial)
-        if self.config.endpoint_api == "chat":
-            why.append("prompts as chat messages: the server's template adds to MLPerf's")
-        if self.config.backend in mlperf.UNOFFICIAL_BACKENDS:
-            why.append(mlperf.UNOFFICIAL_BACKENDS[self.config.backend])
-        if endpoint.may_fail(self.config.max_failed, 10**9):
-            why.append(f"--max-failed {self.config.max_failed}: requests that fail do not end the run")
-        if not self.official_data:
-            why.append(f"data of its own: not MLPerf's {mlperf.OFFICIAL[self.config.category].samples:,} prompts")
-        official = mlperf.OFFICIAL[self.config.category].samples
-        if self.request_set:
-            why.append(f"the workload {self.request_set.name} instead of MLPerf's {OFFICIAL}")
-        elif self.samples < official:
-            why.append(f"{self.samples:,} of {official:,} samples")
-        if self.min_duration_s < mlperf.MIN_DURATION_S and self.config.mode != "accuracy":
-            why.append(f"at least {self.min_duration_s:g} s instead of {mlperf.MIN_DURATION_S:g} s")
-        if not self.request_set and self.config.max_new_tokens != mlperf.MAX_NEW_TOKENS:
-            why.append(f"{self.config.max_new_tokens} new tokens instead of {mlperf.MAX_NEW_TOKENS}")
-        if self.limits != self.config.scenario_rules.limits and self.limits:
-            why.append(f"custom latency limits (TTFT {self.limits.ttft_ms:g} ms, TPOT {self.limits.tpot_ms:g} ms)")
-        if self.config.seed is not None:
-            why.append("seeds of its own")
-        if self.engine_state.speculation:
-            why.append("speculative decoding")
-        if self.engine_state.prefix_caching:
-            why.append("prefix caching: LoadGen repeats its samples, and would measure the cache")
-        if self.engine_state.prefix_caching is None and not self.engine_state.cache_counted:
-            why.append(CACHE_UNSEEN)
-        if self.engine_state.kv_connector:
-            why.append(f"{self.engine_state.kv_connector}: answers may rest on what was not computed in the test")
-        if self.config.disable_accuracy_gate:
-            why.append("the accuracy gate is switched off")
-        return why
+        return broken(DEVIATIONS, self)
 
     def noted(self, note: str, **changes: Any) -> "Plan":
         """The same plan with one more `auto` resolved."""
@@ -265,65 +221,85 @@ def resolve(
 
     Raises UsageError where the sample count is more than there is, a request too long, or the GPUs are too few.
     """
-    notes = []
+    notes: list[str] = []
     task = replace(config.task, samples=request_set.samples) if request_set else config.task
-    samples = task.samples if config.total_sample_count == "auto" else config.total_sample_count
-    if request_set and request_set.replay and samples > task.samples:
-        notes.append(f"samples: {task.samples:,} of {samples:,}: the trace has no more that can be sent in this time")
-        samples = task.samples
-    if samples > task.samples:
-        raise UsageError(f"--total-sample-count {samples}: this data set has {task.samples:,} samples.")
-    if request_set and request_set.replay:
-        min_duration = request_set.replay.least_s(None if config.min_duration == "auto" else config.min_duration)
-    elif config.min_duration != "auto":
-        min_duration = config.min_duration
-    else:
-        min_duration = task.min_duration_s
-        repeated = not (request_set or config.scenario_rules.timed_here)  # the others' samples are, however few
-        if samples < task.samples and repeated:
-            min_duration = max(1.0, round(task.min_duration_s * samples / task.samples, 1))
-            notes.append(
-                f"minimum duration: {min_duration:g} s = {task.min_duration_s:g} s x {samples:,} / {task.samples:,}"
-            )
+    replay = request_set.replay if request_set else None
+    count = samples(config, task, replay, notes)
     # Behind an endpoint the GPUs are the server's business.
     tensor, data = parallelism(config, gpus, weight_bytes) if config.computes else (1, 1)
+    seconds = duration(config, task, count, request_set, notes)
     if gpus and config.computes and "auto" in (config.tensor_parallel_size, config.data_parallel_size):
         notes.append(
             f"parallelism: {len(gpus)} visible GPU(s), weights of {weight_bytes / 2**30:.1f} GiB: "
             f"tensor parallel {tensor}, data parallel {data}"
         )
-    model_len = context(config, request_set)
-    seeds = mlperf.SEEDS[config.round]
-    if config.seed is not None:
-        seeds = mlperf.Seeds(config.seed, config.seed, config.seed)
-    together = max(config.batches) if config.batches else int(config.samples_per_query)  # type: ignore[arg-type]
-    if config.scenario_rules.multi_sample_queries and together > samples:
-        raise UsageError(f"--samples-per-query {together}: this run has {samples:,} samples.")
-    rates: dict[str, object] = {"burst": config.offline_expected_qps, "poisson": config.server_target_qps}
-    rates["schedule"] = request_set.replay.rate if request_set and request_set.replay else config.arrival_rate
-    rate = rates.get(config.scenario_rules.load_pattern)
-    slowest = min(rate) if isinstance(rate, tuple) else rate
-    if config.scenario_rules.fixed_rate and isinstance(slowest, float) and samples / slowest > MAXIMA["min_duration"]:
-        days = samples / slowest / 86400
-        flag = f"--arrivals {config.arrivals}" if config.own_rate else f"--server-target-qps {slowest:g}"
-        raise UsageError(f"{flag}: {samples:,} queries would take {days:,.0f} days.")
+    seed = config.seed
     return Plan(
-        config,
-        task,
-        samples,
-        min_duration,
-        model_len,
-        tensor,
-        data,
-        seeds,
-        reference_model,
-        random_weights,
+        config=config,
+        task=task,
+        samples=count,
+        min_duration_s=seconds,
+        max_model_len=context(config, request_set),
+        tensor_parallel_size=tensor,
+        data_parallel_size=data,
+        seeds=mlperf.SEEDS[config.round] if seed is None else mlperf.Seeds(seed, seed, seed),
+        reference_model=reference_model,
+        random_weights=random_weights,
         notes=tuple(notes),
-        target_qps=rate if isinstance(rate, float) else None,
-        samples_per_query=together if config.scenario_rules.multi_sample_queries else 1,
+        target_qps=rate(config, count, replay),
+        samples_per_query=together(config, count),
         concurrency=max(config.levels, default=None),
         request_set=request_set,
     )
+
+
+def samples(config: RunConfig, task: mlperf.Task, replay: Replay | None, notes: list[str]) -> int:
+    """How many samples are used, at most those of the task. Raises UsageError where more are asked for."""
+    count = task.samples if config.total_sample_count == "auto" else config.total_sample_count
+    if count <= task.samples:
+        return count
+    if not replay:
+        raise UsageError(f"--total-sample-count {count}: this data set has {task.samples:,} samples.")
+    notes.append(f"samples: {task.samples:,} of {count:,}: the trace has no more that can be sent in this time")
+    return task.samples
+
+
+def duration(
+    config: RunConfig, task: mlperf.Task, count: int, request_set: RequestSet | None, notes: list[str]
+) -> float:
+    """The minimum duration in seconds: what was given, a trace's own, or the task's, in proportion to the samples where
+    LoadGen takes as many as it needs for it."""
+    given = None if config.min_duration == "auto" else config.min_duration
+    if request_set and request_set.replay:
+        return request_set.replay.least_s(given)
+    if given is not None:
+        return given
+    whole, share = task.min_duration_s, count / task.samples
+    least = whole if request_set else config.scenario_rules.pattern.least_duration(whole, share)
+    if least != whole:
+        notes.append(f"minimum duration: {least:g} s = {whole:g} s x {count:,} / {task.samples:,}")
+    return least
+
+
+def together(config: RunConfig, count: int) -> int:
+    """The samples of a query. Raises UsageError where the run has fewer."""
+    found = config.samples_per_query
+    most = config.scenario_rules.pattern.samples_per_query(found if isinstance(found, int) else max(found))
+    if most > count:
+        raise UsageError(f"--samples-per-query {most}: this run has {count:,} samples.")
+    return most
+
+
+def rate(config: RunConfig, count: int, replay: Replay | None) -> float | None:
+    """The rate where it is known before the engine is. Raises UsageError for one that takes for ever."""
+    pattern = config.scenario_rules.pattern
+    own = replay.rate if replay else config.arrival_rate
+    given = own if config.arrivals else pattern.given_rate(getattr(config, pattern.rate_flag))
+    slowest = min(given) if isinstance(given, tuple) else given
+    if pattern.is_rated and isinstance(slowest, float) and count / slowest > MAXIMA["min_duration"]:
+        flag = f"--arrivals {config.arrivals}" if config.own_rate else f"--server-target-qps {slowest:g}"
+        raise UsageError(f"{flag}: {count:,} queries would take {count / slowest / 86400:,.0f} days.")
+    return given if isinstance(given, float) else None
 
 
 def context(config: RunConfig, request_set: RequestSet | None) -> int:

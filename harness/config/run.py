@@ -1,263 +1,225 @@
 """The flags of a benchmark run beyond its engine's, each defined once; and the checks across flags."""
 
-import math
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
-from harness.common.coerce import as_flag, require
-from harness.common.errors import UsageError
+from harness.common.coerce import as_flag
 from harness.common.system import cores
 from harness.config import endpoint as endpoints
-from harness.config import mlperf, profile, workload
-from harness.config.engine import EngineConfig, affecting
-from harness.config.flags import ACCURACY, BENCHMARK, DATA, MAXIMA, MODEL, OUTPUT, RATE, Auto, check_range, flag
+from harness.config import mlperf, workload
+from harness.config.engine import affecting
+from harness.config.flags import ACCURACY, BENCHMARK, DATA, OUTPUT, RATE, Auto, Rules, broken, flag
 
 ScenarioName = Literal["offline", "server", "interactive", "singlestream", "multistream", "concurrency", "arrivals"]
-MOST_MS = 10**6  # of a latency limit, which LoadGen holds in whole milliseconds
 
 
 @dataclass(frozen=True)
 class Need:
     """A flag that only some scenarios take, and the one that it chooses where none is named."""
 
-    flag: str
-    is_met: Callable[[mlperf.Scenario], bool]
+    name: str
     implies: str = ""
+
+    @property
+    def flag(self) -> str:
+        return as_flag(self.name)
+
+    @property
+    def scenarios(self) -> str:
+        return ", ".join(rules.name for rules in mlperf.SCENARIO.values() if self.name in rules.flags)
 
 
 NEEDS = (  # the first of them that is given chooses
-    Need("concurrency", lambda rules: rules.capped, "concurrency"),
-    Need("arrivals", lambda rules: rules.scheduled, "arrivals"),
-    Need("samples_per_query", lambda rules: rules.multi_sample_queries, "multistream"),
-    Need("server_target_qps", lambda rules: rules.sends("poisson"), "server"),
-    Need("offline_expected_qps", lambda rules: rules.sends("burst"), "offline"),
-    Need("batch_size", lambda rules: rules.sends("burst"), "offline"),
-    Need("sort_by_length", lambda rules: rules.sends("burst"), "offline"),
-    Need("ttft_limit", lambda rules: rules.limits is not None),
-    Need("tpot_limit", lambda rules: rules.limits is not None),
+    Need("concurrency", "concurrency"),
+    Need("arrivals", "arrivals"),
+    Need("samples_per_query", "multistream"),
+    Need("server_target_qps", "server"),
+    Need("offline_expected_qps", "offline"),
+    Need("batch_size", "offline"),
+    Need("sort_by_length", "offline"),
+    Need("ttft_limit"),
+    Need("tpot_limit"),
 )
 
 
+SPEED_TESTS: Rules = {
+    "--samples-per-query with several numbers": lambda run: run.batches,
+    "--concurrency with several numbers": lambda run: run.levels[1:],
+    "--server-target-qps max, or with several rates,": lambda run: run.tries_rates,
+    "--compliance test04": lambda run: run.compliance == "test04",
+    "--profile": lambda run: run.profile,
+}
+
+
 @dataclass(frozen=True, kw_only=True)
-class RunConfig(workload.WorkloadFlags, profile.ProfileFlags, endpoints.EndpointFlags, EngineConfig):
+class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
     """One run of the benchmark, as its flags say."""
 
-    backend: Literal["auto", "vllm", "openai", "echo"] = flag(  # type: ignore[assignment]
-        "auto",
-        MODEL,
-        "answers",
-        "vllm: in this process; openai: a running server with an OpenAI API; echo: computes nothing and answers at "
-        "once, to try the harness. auto: openai with --endpoint, else vllm.",
-    )
+    round: Literal["5.1", "6.0", "6.1"] = flag("5.1", BENCHMARK, "answers")
+    """MLPerf Inference round: its seeds and rules."""
+    category: Literal["auto", "datacenter", "edge"] = flag("auto", BENCHMARK, "work")
+    """Which sample set and scenarios. auto: datacenter, or edge for singlestream, which it alone has."""
+    scenario: ScenarioName = flag("offline", BENCHMARK, "work")
+    """offline: all at once; server: random arrivals within latency limits; interactive: the same, tighter;
+    singlestream: one at a time; multistream, concurrency: N at a time; arrivals: at times of your own. datacenter takes
+    all but singlestream; edge takes all but server and interactive."""
+    mode: Literal["accuracy", "performance", "both"] = flag("both", BENCHMARK, "nothing")
+    """Check the answers, measure the speed, or one after the other on one engine."""
+    compliance: Literal["none", "test04", "test06"] = flag("none", BENCHMARK, "nothing")
+    """One of MLPerf's compliance tests after the others. test06: logged outputs match what was reported to LoadGen;
+    test04: a repeated sample is not answered from a cache."""
+    max_new_tokens: int = flag(mlperf.MAX_NEW_TOKENS, BENCHMARK, "work")
+    """Longest answer, in tokens. MLPerf: 128."""
+    total_sample_count: int | Auto = flag("auto", BENCHMARK, "work")
+    """Samples to use. auto: all of them. Fewer make a short run, not comparable with MLPerf."""
+    seed: int | None = flag(None, BENCHMARK, "answers")
+    """Replaces LoadGen's seeds and sets vLLM's. Unset: the round's official seeds."""
 
-    round: Literal["5.1", "6.0", "6.1"] = flag(
-        "5.1", BENCHMARK, "answers", "MLPerf Inference round: its seeds and rules."
-    )
-    category: Literal["auto", "datacenter", "edge"] = flag(
-        "auto",
-        BENCHMARK,
-        "work",
-        "Which sample set and scenarios. auto: datacenter, or edge for singlestream, which it alone has.",
-    )
-    scenario: ScenarioName = flag(
-        "offline",
-        BENCHMARK,
-        "work",
-        "offline: all at once; server: random arrivals within latency limits; interactive: the same, tighter; "
-        "singlestream: one at a time; multistream, concurrency: N at a time; arrivals: at times of your own. "
-        "datacenter takes all but singlestream; edge takes all but server and interactive.",
-    )
-    mode: Literal["accuracy", "performance", "both"] = flag(
-        "both", BENCHMARK, "nothing", "Check the answers, measure the speed, or one after the other on one engine."
-    )
-    compliance: Literal["none", "test04", "test06"] = flag(
-        "none",
-        BENCHMARK,
-        "nothing",
-        "One of MLPerf's compliance tests after the others. test06: logged outputs match what was reported to LoadGen; "
-        "test04: a repeated sample is not answered from a cache.",
-    )
-    max_new_tokens: int = flag(mlperf.MAX_NEW_TOKENS, BENCHMARK, "work", "Longest answer, in tokens. MLPerf: 128.")
-    total_sample_count: int | Auto = flag(
-        "auto",
-        BENCHMARK,
-        "work",
-        "Samples to use. auto: all of them. Fewer make a short run, not comparable with MLPerf.",
-    )
-    seed: int | None = flag(
-        None, BENCHMARK, "answers", "Replaces LoadGen's seeds and sets vLLM's. Unset: the round's official seeds."
-    )
+    dataset: Literal["cnndm"] = flag("cnndm", DATA, "work")  # no choice, so not shown; taken from older commands
+    dataset_path: Path | None = flag(None, DATA, "work")
+    """The MLCommons JSON (cnn_eval.json), or a folder saved by `datasets`. Unset: downloaded."""
 
-    dataset: Literal["cnndm"] = flag("cnndm", DATA, "work", "")  # no choice, so not shown; taken from older commands
-    dataset_path: Path | None = flag(
-        None, DATA, "work", "The MLCommons JSON (cnn_eval.json), or a folder saved by `datasets`. Unset: downloaded."
-    )
+    server_target_qps: float | Literal["auto", "max"] | tuple[float, ...] = flag("auto", RATE, "speed")
+    """Queries/s (server, interactive, arrivals). auto: 0.8 (server) or 0.6 (interactive) of the Offline rate; max:
+    search for the highest rate that is VALID, then run at it; 5,10,20: test each rate, then run at the highest that is
+    VALID."""
+    samples_per_query: int | tuple[int, ...] = flag(8, RATE, "work", metavar="N[,N...]")
+    """MultiStream: samples sent at once, the next when all are answered. 1,2,4,8: test each, then run with the most."""
+    concurrency: int | Literal["auto", "max"] | tuple[int, ...] | None = flag(None, RATE, "speed")
+    """Requests in flight; the next is sent as soon as one is answered. Implies --scenario concurrency. 1,4,16: a test
+    at each; auto: powers of 4 up to what the engine computes at once; max: the highest that keeps both limits."""
+    ttft_limit: int | None = flag(None, RATE, "speed")
+    """Limit on TTFT p99 (time to first token), ms. Of server, interactive, concurrency, arrivals. Unset: MLPerf's."""
+    tpot_limit: int | None = flag(None, RATE, "speed")
+    """Limit on TPOT p99 (time per output token), ms. As --ttft-limit. Unset: MLPerf's."""
+    offline_expected_qps: float | Auto = flag("auto", RATE, "speed")
+    """Samples per second that LoadGen plans for. auto: measured on the loaded engine first."""
+    probe_queries: int | None = flag(None, RATE, "nothing")
+    """Queries of the test of each of several rates. Unset: 600, enough for LoadGen to judge a p99. 60: a look at p50
+    and p90."""
+    min_duration: float | Auto = flag("auto", RATE, "speed")
+    """Minimum seconds of a performance run. auto: MLPerf's 600, less for a short run."""
+    batch_size: int | None = flag(None, RATE, "speed")
+    """Offline in fixed batches of N, one after the other. Unset: continuous batching."""
+    sort_by_length: bool = flag(False, RATE, "speed")
+    """Offline: longest prompt first in each pass of the data."""
 
-    server_target_qps: float | Literal["auto", "max"] | tuple[float, ...] = flag(
-        "auto",
-        RATE,
-        "speed",
-        "Queries/s (server, interactive, arrivals). auto: 0.8 (server) or 0.6 (interactive) of the Offline "
-        "rate; max: search for the highest rate that is VALID, then run at it; 5,10,20: test each rate, then run at "
-        "the highest that is VALID.",
-    )
-    samples_per_query: int | tuple[int, ...] = flag(
-        8,
-        RATE,
-        "work",
-        "MultiStream: samples sent at once, the next when all are answered. 1,2,4,8: test each, then run "
-        "with the most.",
-        metavar="N[,N...]",
-    )
-    concurrency: int | Literal["auto", "max"] | tuple[int, ...] | None = flag(
-        None,
-        RATE,
-        "speed",
-        "Requests in flight; the next is sent as soon as one is answered. Implies --scenario concurrency. 1,4,16: a "
-        "test at each; auto: powers of 4 up to what the engine computes at once; max: the highest that keeps both "
-        "limits.",
-    )
-    ttft_limit: int | None = flag(
-        None,
-        RATE,
-        "speed",
-        "Limit on TTFT p99 (time to first token), ms. Of server, interactive, concurrency, arrivals. Unset: MLPerf's.",
-    )
-    tpot_limit: int | None = flag(
-        None,
-        RATE,
-        "speed",
-        "Limit on TPOT p99 (time per output token), ms. As --ttft-limit. Unset: MLPerf's.",
-    )
-    offline_expected_qps: float | Auto = flag(
-        "auto", RATE, "speed", "Samples per second that LoadGen plans for. auto: measured on the loaded engine first."
-    )
-    min_duration: float | Auto = flag(
-        "auto", RATE, "speed", "Minimum seconds of a performance run. auto: MLPerf's 600, less for a short run."
-    )
-    batch_size: int | None = flag(
-        None, RATE, "speed", "Offline in fixed batches of N, one after the other. Unset: continuous batching."
-    )
-    sort_by_length: bool = flag(False, RATE, "speed", "Offline: longest prompt first in each pass of the data.")
+    high_accuracy: bool = flag(False, ACCURACY, "nothing")
+    """Gate at 99.9 % of the reference, not 99 %."""
+    disable_accuracy_gate: bool = flag(False, ACCURACY, "nothing")
+    """Report the scores without a verdict."""
+    no_exit_on_accuracy_fail: bool = flag(False, ACCURACY, "nothing")
+    """Continue with performance, and exit with 0, if the gate fails."""
+    exit_on_invalid: bool = flag(False, ACCURACY, "nothing")
+    """Exit with 1 if LoadGen calls the performance run INVALID, or logs errors in it."""
 
-    high_accuracy: bool = flag(False, ACCURACY, "nothing", "Gate at 99.9 % of the reference, not 99 %.")
-    disable_accuracy_gate: bool = flag(False, ACCURACY, "nothing", "Report the scores without a verdict.")
-    no_exit_on_accuracy_fail: bool = flag(
-        False, ACCURACY, "nothing", "Continue with performance, and exit with 0, if the gate fails."
-    )
-    exit_on_invalid: bool = flag(
-        False, ACCURACY, "nothing", "Exit with 1 if LoadGen calls the performance run INVALID, or logs errors in it."
-    )
+    profile: bool = flag(False, OUTPUT, "nothing")
+    """After the tests, a short load under vLLM's profiler: where the engine's time goes."""
+    price_per_hour: float | None = flag(None, OUTPUT, "nothing")
+    """The machine's price per hour, in any currency. The report gives the cost of tokens."""
+    label: str = flag("", OUTPUT, "nothing")
+    """A name for this run, in reports. report.py takes it instead of a path."""
+    dry_run: bool = flag(False, OUTPUT, "nothing")
+    """Print what would be run, on what and for how long, and run nothing; exit code 2 if it could not begin."""
+    json: bool = flag(False, OUTPUT, "nothing")
+    """Print summary.json alone on standard output; all else on standard error."""
+    verbose: bool = flag(False, OUTPUT, "nothing")
+    """Print the table of all numbers before the answer."""
+    results_dir: Path = flag(Path("results"), OUTPUT, "nothing")
+    """Where run folders go."""
+    keep_all: Literal[0, 1] = flag(1, OUTPUT, "nothing")
+    """0: delete older run folders at the end."""
+    extra_metrics: bool = flag(False, OUTPUT, "nothing")
+    """Record engine and machine telemetry once a second: requests, KV cache, tokens; GPU, CPU, memory."""
 
-    price_per_hour: float | None = flag(
-        None,
-        OUTPUT,
-        "nothing",
-        "The machine's price per hour, in any currency. The report gives the cost of tokens.",
-    )
-    label: str = flag("", OUTPUT, "nothing", "A name for this run, in reports. report.py takes it instead of a path.")
-    dry_run: bool = flag(
-        False,
-        OUTPUT,
-        "nothing",
-        "Print what would be run, on what and for how long, and run nothing; exit code 2 if it could not begin.",
-    )
-    json: bool = flag(
-        False,
-        OUTPUT,
-        "nothing",
-        "Print summary.json alone on standard output; all else on standard error.",
-    )
-    results_dir: Path = flag(Path("results"), OUTPUT, "nothing", "Where run folders go.")
-    keep_all: Literal[0, 1] = flag(1, OUTPUT, "nothing", "0: delete older run folders at the end.")
-    extra_metrics: bool = flag(
-        False,
-        OUTPUT,
-        "nothing",
-        "Record engine and machine telemetry once a second: requests, KV cache, tokens; GPU, CPU, memory.",
-    )
+    RULES: ClassVar[Rules] = {
+        "{run.unmet.flag} does not go with {run.chosen_by}: it is for --scenario {run.unmet.scenarios}.": lambda run: (
+            run.unmet
+        ),
+        "--concurrency {run.highest_level:,}: endpoints take {run.most_in_flight:,} at once; raise --max-in-flight.": (
+            lambda run: run.endpoint and run.highest_level > run.most_in_flight
+        ),
+        "--category {run.category} takes --scenario {run.allowed}; not {run.scenario}.": lambda run: (
+            run.scenario not in mlperf.SCENARIOS[run.category]
+        ),
+        "--compliance {run.compliance} is for MLPerf's scenarios; {run.scenario_rules.unofficial}.": lambda run: (
+            run.scenario_rules.unofficial and run.compliance != "none"
+        ),
+        "{run.speed_test} tests speeds: not with --mode accuracy.": lambda run: (
+            run.mode == "accuracy" and run.speed_test
+        ),
+        "--arrivals takes one rate: --server-target-qps X, or auto.": lambda run: run.tries_rates and run.arrivals,
+        "--probe-queries is for --server-target-qps with several rates.": lambda run: (
+            run.probe_queries is not None and not isinstance(run.server_target_qps, tuple)
+        ),
+        "--compliance {run.compliance} takes every answer: leave out --max-failed.": lambda run: (
+            endpoints.may_fail(run.max_failed, 10**9) and run.compliance != "none"
+        ),
+        "--json prints the summary of a run, and --dry-run makes none: give one.": lambda run: run.dry_run and run.json,
+        "--engine-arg profiler_config: --profile sets it.": lambda run: (
+            run.profile and "profiler_config" in run.engine_args
+        ),
+        "--max-new-tokens {run.max_new_tokens}: answers of less than "
+        f"{mlperf.STREAMED_LEAST} tokens have no time per output token, which is a result of "
+        "--scenario {run.scenario}.": lambda run: (
+            run.is_timed and run.official_workload and run.max_new_tokens < mlperf.STREAMED_LEAST
+        ),
+        "--compliance test04 takes --scenario offline or singlestream: LoadGen sets the pace of others.": lambda run: (
+            run.compliance == "test04" and run.scenario_rules.pattern.is_rated
+        ),
+    }
 
-    def __post_init__(self, given: frozenset[str]) -> None:
-        super().__post_init__(given)
-        given |= {item.name for item in fields(self) if getattr(self, item.name) != item.default}
-        object.__setattr__(self, "backend", endpoints.backend(self.backend, self.endpoint, given))
-        object.__setattr__(self, "endpoint", endpoints.checked(self.endpoint))
-        object.__setattr__(self, "metrics_url", endpoints.checked(self.metrics_url, "--metrics-url"))
-        self.check_workload(self.mode, given)
-        self.take_scenario(given)
-        if self.category == "auto":
-            object.__setattr__(self, "category", self.scenario_rules.categories[0])
-        allowed = mlperf.SCENARIOS[self.category]
-        if self.scenario not in allowed:
-            raise UsageError(f"--category {self.category} takes --scenario {', '.join(allowed)}; not {self.scenario}.")
-        require(self.seed is None or 0 <= self.seed < 2**32, "--seed", "a whole number from 0 to 4294967295")
-        for name in MAXIMA.keys() & given:
-            check_range(name, getattr(self, name))
-        for name in ("ttft_limit", "tpot_limit"):
-            value = getattr(self, name)
-            require(
-                value is None or 0 < value <= MOST_MS, as_flag(name), f"whole milliseconds above 0, at most {MOST_MS:,}"
-            )
-        if self.scenario_rules.unofficial and self.compliance != "none":
-            why = self.scenario_rules.unofficial
-            raise UsageError(f"--compliance {self.compliance} is for MLPerf's scenarios; {why}.")
-        price = self.price_per_hour
-        require(price is None or 0 <= price < math.inf, "--price-per-hour", "a number of 0 or more")
-        for name, loads in (("samples_per_query", self.batches), ("concurrency", self.levels[1:])):
-            if loads and self.mode == "accuracy":
-                raise UsageError(f"{as_flag(name)} with several numbers tests speeds: not with --mode accuracy.")
-        if self.tries_rates and self.scenario_rules.scheduled:
-            raise UsageError("--arrivals takes one rate: --server-target-qps X, or auto.")
-        if self.tries_rates and (self.mode == "accuracy" or not self.scenario_rules.fixed_rate):
-            raise UsageError(
-                "--server-target-qps max, or several rates, tests speeds: it takes --scenario server or interactive, "
-                "and --mode performance or both."
-            )
-        if endpoints.may_fail(self.max_failed, 10**9) and self.compliance != "none":
-            raise UsageError(f"--compliance {self.compliance} takes every answer: leave out --max-failed.")
-        if self.dry_run and self.json:
-            raise UsageError("--json prints the summary of a run, and --dry-run makes none: give one.")
-        for name in ("server_target_qps", "samples_per_query", "concurrency"):
-            if isinstance(loads := getattr(self, name), tuple) and len(set(loads)) < len(loads):
-                raise UsageError(f"{as_flag(name)}: a number is given twice.")
-        self.check_profile(self.mode, self.engine_args)
-        timed = self.scenario_rules.streaming and self.mode != "accuracy" and self.official_workload
-        if timed and self.max_new_tokens < mlperf.STREAMED_LEAST:
-            raise UsageError(
-                f"--max-new-tokens {self.max_new_tokens}: answers of less than {mlperf.STREAMED_LEAST} tokens have no "
-                f"time per output token, which is a result of --scenario {self.scenario}."
-            )
-        if self.compliance == "test04" and (self.mode == "accuracy" or self.scenario_rules.fixed_rate):
-            raise UsageError(
-                "--compliance test04 compares speeds: it takes --mode performance or both, and --scenario offline or "
-                "singlestream, where LoadGen does not set the pace."
-            )
+    def implied(self, given: frozenset[str]) -> dict[str, object]:
+        """Backend, addresses, scenario, category and load as other flags decide them. Raises UsageError."""
+        for name in {"input_len", "output_len"} & given:
+            workload.lengths(as_flag(name), getattr(self, name))
+        chosen = next((need for need in NEEDS if need.implies and need.name in given), None)
+        scenario = chosen.implies if chosen and "scenario" not in given else self.scenario
+        rules = mlperf.SCENARIO[scenario]
+        return super().implied(given) | {
+            "metrics_url": endpoints.checked(self.metrics_url, "--metrics-url"),
+            "scenario": scenario,
+            "chosen_by": chosen.flag if chosen and "scenario" not in given else f"--scenario {self.scenario}",
+            "category": rules.categories[0] if self.category == "auto" else self.category,
+            "concurrency": self.concurrency or rules.pattern.defaults.get("concurrency"),
+            "arrivals": self.arrivals or rules.pattern.defaults.get("arrivals"),
+        }
 
-    def take_scenario(self, given: frozenset[str]) -> None:
-        """Takes the scenario that a flag needs where none is named. Raises UsageError where flags need others."""
-        needs = [need for need in NEEDS if need.flag in given]
-        source = f"--scenario {self.scenario}"
-        if "scenario" not in given and (implying := next((need for need in needs if need.implies), None)):
-            object.__setattr__(self, "scenario", implying.implies)
-            source = as_flag(implying.flag)
-        for need in needs:
-            if not need.is_met(self.scenario_rules):
-                takes = [rules.name for rules in mlperf.SCENARIO.values() if need.is_met(rules)]
-                raise UsageError(
-                    f"{as_flag(need.flag)} does not go with {source}: it is for --scenario {', '.join(takes)}."
-                )
-        if self.scenario_rules.capped and self.concurrency is None:
-            object.__setattr__(self, "concurrency", "auto")
-        if self.scenario_rules.scheduled and self.arrivals is None:
-            object.__setattr__(self, "arrivals", "poisson")
-        most = self.max_in_flight * len(self.endpoint)
-        if self.endpoint and max(self.levels, default=0) > most:
-            raise UsageError(
-                f"--concurrency {max(self.levels):,}: {len(self.endpoint)} endpoint(s) take {most:,} at once; raise "
-                "--max-in-flight."
-            )
+    @property
+    def unmet(self) -> Need | None:
+        """A flag that was given and that the scenario has no use for."""
+        needs = (need for need in NEEDS if need.name in vars(self)["given"])
+        return next((need for need in needs if need.name not in self.scenario_rules.flags), None)
+
+    @property
+    def allowed(self) -> str:
+        """The scenarios of its category."""
+        return ", ".join(mlperf.SCENARIOS[self.category])
+
+    @property
+    def speed_test(self) -> str:
+        """A flag that was given and has a part in performance tests alone."""
+        return next(iter(broken(SPEED_TESTS, self)), "")
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether the time of each token is a result."""
+        return self.scenario_rules.pattern.is_streamed and self.mode != "accuracy"
+
+    @property
+    def keeps_order(self) -> bool:
+        """Whether requests are sent in an order of this program's, so that turns follow one another."""
+        return self.scenario_rules.pattern.is_own_clock
+
+    @property
+    def highest_level(self) -> int:
+        return max(self.levels, default=0)
+
+    @property
+    def most_in_flight(self) -> int:
+        """Requests that all endpoints together take at once."""
+        return self.max_in_flight * len(self.endpoint)
 
     @property
     def arrival_rate(self) -> float | str:
@@ -293,11 +255,6 @@ class RunConfig(workload.WorkloadFlags, profile.ProfileFlags, endpoints.Endpoint
     def batches(self) -> tuple[int, ...]:
         """The samples per query that are tested before the run itself; none where there is one number."""
         return self.samples_per_query if isinstance(self.samples_per_query, tuple) else ()
-
-    @property
-    def computes(self) -> bool:
-        """Whether this process and those it starts compute the answers, on this machine's GPUs if it has any."""
-        return self.backend == "vllm"
 
     @property
     def clients(self) -> int:

@@ -5,17 +5,16 @@ Rows, flags and what does not go with them. `requests_file` reads the files, `wo
 
 import math
 import random
-from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import NormalDist
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 from harness.common.coerce import as_flag, require
 from harness.common.errors import UsageError
 from harness.common.paths import ROOT
 from harness.config.arrivals import ArrivalFlags, Replay
-from harness.config.flags import BENCHMARK, flag
+from harness.config.flags import BENCHMARK, Rules, flag
 
 FOLDER = ROOT / "workloads"
 OFFICIAL = "summarization"
@@ -182,34 +181,46 @@ class RequestSet:
 class WorkloadFlags(ArrivalFlags):
     """The flags of `run.py` that say which requests are sent."""
 
-    workload: str = flag(
-        OFFICIAL,
-        BENCHMARK,
-        "work",
-        f"{', '.join(WORKLOADS)}; or a file of requests, a profile (YAML) or hf:NAME of the hub. Files are JSON lines, "
-        "each with prompt, messages or prompt_token_ids, and max_tokens, or ShareGPT's. All but summarization: "
-        "--mode performance, never comparable with MLPerf.",
-    )
-    prompt_column: str | None = flag(
-        None, BENCHMARK, "work", "The key or column with the prompt's text. Unset: prompt."
-    )
-    input_len: str | None = flag(
-        None,
-        BENCHMARK,
-        "work",
-        "With --output-len: random prompts of N, N~S or N~S:LOW-HIGH tokens. N~S, as in 512~0.5: log-normal lengths "
-        "with median N and S as the standard deviation of their logarithm; S above 3, as in 6000~1500: normal, in "
-        "tokens.",
-    )
-    output_len: str | None = flag(
-        None, BENCHMARK, "work", "With --input-len: answers of exactly N tokens, or N~S, past any end of text."
-    )
-    salt: Literal["none", "start", "after-prefix"] | None = flag(
-        None,
-        BENCHMARK,
-        "work",
-        "Unique tokens in each prompt: nothing, or only the prefix, is shared. Unset: none.",
-    )
+    workload: str = flag(OFFICIAL, BENCHMARK, "work")
+    """summarization, chat, classification, code, long-chat, long-classification; or a file of requests, a profile
+    (YAML) or hf:NAME of the hub. Files are JSON lines, each with prompt, messages or prompt_token_ids, and max_tokens,
+    or ShareGPT's. All but summarization: --mode performance, never comparable with MLPerf."""
+    prompt_column: str | None = flag(None, BENCHMARK, "work")
+    """The key or column with the prompt's text. Unset: prompt."""
+    input_len: str | None = flag(None, BENCHMARK, "work")
+    """With --output-len: random prompts of N, N~S or N~S:LOW-HIGH tokens. N~S, as in 512~0.5: log-normal lengths with
+    median N and S as the standard deviation of their logarithm; S above 3, as in 6000~1500: normal, in tokens."""
+    output_len: str | None = flag(None, BENCHMARK, "work")
+    """With --input-len: answers of exactly N tokens, or N~S, past any end of text."""
+    salt: Literal["none", "start", "after-prefix"] | None = flag(None, BENCHMARK, "work")
+    """Unique tokens in each prompt: nothing, or only the prefix, is shared. Unset: none."""
+
+    RULES: ClassVar[Rules] = {
+        "--input-len and --output-len go together.": lambda run: (
+            run.is_synthetic and None in (run.input_len, run.output_len)
+        ),
+        "--workload is a set of prompts; --input-len and --output-len make others: give one.": lambda run: (
+            run.is_synthetic and "workload" in run.given
+        ),
+        "--max-new-tokens: --output-len says how long answers are.": lambda run: (
+            run.is_synthetic and "max_new_tokens" in run.given
+        ),
+        "--max-new-tokens: the {run.lengths_from} says how long answers are.": lambda run: (
+            run.lengths_from and "max_new_tokens" in run.given
+        ),
+        "--salt needs --input-len, or a --workload that is a profile or a file.": lambda run: (
+            run.salt is not None and (run.replays_lengths or run.official_workload)
+        ),
+        "--prompt-column is for a file of requests, or hf:NAME, as --workload.": lambda run: (
+            run.prompt_column is not None and (run.lengths_from or run.official_workload)
+        ),
+        "{run.workload_flag} has no reference answers, so speed alone is measured: add --mode performance.": (
+            lambda run: not run.official_workload and run.mode != "performance"
+        ),
+        "{run.official_flag} is for MLPerf's own samples; not with {run.workload_flag}.": lambda run: (
+            not run.official_workload and run.official_flag
+        ),
+    }
 
     @property
     def official_workload(self) -> bool:
@@ -228,35 +239,27 @@ class WorkloadFlags(ArrivalFlags):
             return f"trace {self.trace.name}"
         return self.workload if self.input_len is None else f"input {self.input_len}, output {self.output_len}"
 
-    def check_workload(self, mode: str, given: Collection[str]) -> None:
-        """`given` names the settings that are not at their default. Raises UsageError for what does not go together."""
-        synthetic = {"input_len", "output_len"} & set(given)
-        for name in sorted(synthetic):
-            lengths(as_flag(name), getattr(self, name))
-        if len(synthetic) == 1:
-            raise UsageError("--input-len and --output-len go together.")
-        if synthetic and "workload" in given:
-            raise UsageError("--workload is a set of prompts; --input-len and --output-len make others: give one.")
-        if synthetic and "max_new_tokens" in given:
-            raise UsageError("--max-new-tokens: --output-len says how long answers are.")
-        drawn = bool(synthetic) or is_profile(self.workload)
-        if "max_new_tokens" in given and (drawn or self.replays_lengths):
-            raise UsageError(
-                f"--max-new-tokens: the {'trace' if self.replays else 'profile'} says how long answers are."
-            )
-        if self.salt is not None and not drawn and (self.replays_lengths or self.official_workload):
-            raise UsageError("--salt needs --input-len, or a --workload that is a profile or a file.")
-        if "prompt_column" in given and (drawn or self.official_workload or self.replays_lengths):
-            raise UsageError("--prompt-column is for a file of requests, or hf:NAME, as --workload.")
-        if self.official_workload:
-            return
-        flag = f"--workload {self.workload}" if not synthetic else "--input-len"
-        flag = f"--arrivals {self.arrivals}" if self.replays_lengths else flag
-        if mode != "performance":
-            raise UsageError(f"{flag} has no reference answers, so speed alone is measured: add --mode performance.")
-        for name in ("compliance", "dataset_path"):
-            if name in given:
-                raise UsageError(f"{as_flag(name)} is for MLPerf's own samples; not with {flag}.")
+    @property
+    def is_synthetic(self) -> bool:
+        """Whether prompts are random ones of given lengths."""
+        return self.input_len is not None or self.output_len is not None
+
+    @property
+    def official_flag(self) -> str:
+        """A flag that was given and is for MLPerf's samples."""
+        return next((as_flag(name) for name in ("compliance", "dataset_path") if name in vars(self)["given"]), "")
+
+    @property
+    def lengths_from(self) -> str:
+        """What else than a file of requests says how long they are: a trace, a profile; empty where nothing does."""
+        return "trace" if self.replays_lengths else "profile" if self.is_synthetic or is_profile(self.workload) else ""
+
+    @property
+    def workload_flag(self) -> str:
+        """The flag that asks for other requests than MLPerf's."""
+        if self.replays_lengths:
+            return f"--arrivals {self.arrivals}"
+        return "--input-len" if self.is_synthetic else f"--workload {self.workload}"
 
 
 def is_profile(workload: str) -> bool:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from harness.config.plan import Plan
 
 
-BACKENDS = {  # each module has create(plan, traces) -> Engine
+BACKENDS = {  # each module has create(plan, traces, choosing) -> Engine
     "vllm": "harness.engines.vllm",
     "openai": "harness.engines.openai",
     "echo": "harness.engines.echo",
@@ -30,7 +30,10 @@ def sampling_of(plan: "Plan") -> Sampling:
     return Sampling(plan.max_new_tokens, exact=plan.request_set is not None and plan.request_set.exact)
 
 
-def create(plan: "Plan", traces: Path) -> Engine:
-    """The engine of `--backend`, not started yet; its profiler, with --profile, leaves traces in that folder."""
-    made: Engine = import_module(BACKENDS[plan.config.backend]).create(plan, traces)
+def create(plan: "Plan", traces: Path, choosing: bool = False) -> Engine:
+    """The engine of `--backend`, not started yet; its profiler, with --profile, leaves traces in that folder.
+
+    `choosing`: one that is asked with `score_choices`.
+    """
+    made: Engine = import_module(BACKENDS[plan.config.backend]).create(plan, traces, choosing)
     return made

@@ -23,11 +23,13 @@ from harness.engines.completions import (
     EventReader,
     RequestFormat,
     bounded,
+    choosing,
+    chosen,
     error_message,
     forms,
     piece,
 )
-from harness.engines.protocol import Sampling
+from harness.engines.protocol import ChoiceLogprobs, Sampling
 from harness.runs.delivery import Delivery, Exchange, Usage
 
 KEY, PROXY = "OPENAI_API_KEY", "ENDPOINT_PROXY"
@@ -157,6 +159,19 @@ class Client:
         exchange.delivery = self._delivery(usage, len(first) + len(rest), opening, messages)
         if rest:
             yield rest
+
+    async def choose(self, address: str, prompt: list[int], choices: Sequence[int]) -> ChoiceLogprobs:
+        """The next token, restricted to the ids in `choices`. Raises EndpointError, UsageError where the server tells
+        no log-probabilities."""
+        content = prompt if self.form.ids_in else self.text(prompt)
+        async with self.posted(address, choosing(content, self.model, choices)) as response:
+            page = await whole(response, address)
+        if response.status >= 500:
+            raise EndpointError(f"{address} answered {response.status}: {error_message(page)}")
+        if found := chosen(page, choices):
+            return found
+        said = f" ({response.status}: {error_message(page)})" if response.status != 200 else ""
+        raise UsageError(f"--endpoint {address} gives no log-probabilities by token id, as vLLM 0.32 does{said}.")
 
     def _delivery(self, usage: Usage | None, here: int, opening: int = 0, messages: int = 0) -> Delivery:
         """How an answer of `here` tokens by this client's count came; where text came, `usage` counts instead."""

@@ -2,6 +2,7 @@
 themselves."""
 
 import json
+import math
 import re
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ from pydantic_core import from_json, to_json
 
 from harness.common.errors import EndpointError, plain
 from harness.common.secrets import hide_text
+from harness.engines.protocol import ChoiceLogprobs
 from harness.runs.delivery import Usage
 
 NAMES = {"vllm": "vLLM", "sglang": "SGLang", "llamacpp": "llama.cpp"}  # by `owned_by` of their model lists
@@ -119,6 +121,26 @@ def piece(data: Any, address: str) -> CompletionChunk:
     return found
 
 
+def choosing(prompt: Sequence[int] | str, model: str, choices: Sequence[int]) -> bytes:
+    """A request's JSON for the log-probabilities of some next tokens, in vLLM's own fields."""
+    fields = {"model": model, "prompt": prompt, "max_tokens": 1, "temperature": 0.0, "logprobs": 1}
+    return to_json(fields | {"logprob_token_ids": choices, "return_tokens_as_token_ids": True})
+
+
+def chosen(page: bytes, choices: Sequence[int]) -> ChoiceLogprobs | None:
+    """What its answer says: probabilities over the whole vocabulary, here over the choices. None where it lacks one."""
+    try:
+        message = from_json(page)
+        top = message["choices"][0]["logprobs"]["top_logprobs"][0]
+        found = [float(top[f"token_id:{token}"]) for token in choices]
+        scale = math.log(math.fsum(map(math.exp, found)))
+    except (ValueError, KeyError, TypeError, IndexError):
+        return None
+    usage = read_usage(message.get("usage"))
+    logprobs = tuple(value - scale for value in found)
+    return ChoiceLogprobs(logprobs, usage.cached_tokens if usage else None) if math.isfinite(scale) else None
+
+
 def forms(api: str) -> tuple[RequestFormat, ...]:
     """The forms of `--endpoint-api`, best first."""
     return CHAT_FORMS if api == "chat" else FORMS
@@ -171,6 +193,8 @@ class EventReader:
     def feed(self, chunk: bytes) -> list[Any]:
         """The messages that a read completes, without the closing [DONE]: parsed, or bytes where they are damaged.
         Raises EndpointError for a line of more than MOST_BYTES."""
+        if not chunk:  # which ends no line
+            return []
         if self._after_return:
             chunk = chunk.removeprefix(b"\n")
         self._after_return = chunk.endswith(b"\r")

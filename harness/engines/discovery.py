@@ -62,7 +62,8 @@ class Discovery:
                 said = f"status {status}, no model listed"
             except UsageError as error:
                 said = str(error)
-            print(f"waiting for {address} until it is ready: {said}", flush=True)
+            left = f"up to {until - time.monotonic():.0f} s"
+            print(f"waiting for {address} ({left}): {said}", flush=True)
             await asyncio.sleep(READY_S)
 
     async def discover(self, address: str, max_model_len: int) -> Server:

@@ -11,17 +11,17 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 from harness.common.errors import EngineError, UsageError
-from harness.config.engine_state import EngineState
+from harness.config.engine import EngineState
 from harness.config.plan import Plan
 from harness.engines import sampling_of
 from harness.engines.loop import LoopThread
-from harness.engines.protocol import Sampling
+from harness.engines.protocol import ChoiceLogprobs, Sampling
 from harness.runs.delivery import Exchange
 
 TIMES = ("first_token_s", "token_s")
 
 
-def create(plan: Plan, traces: Path) -> "Echo":
+def create(plan: Plan, traces: Path, choosing: bool = False) -> "Echo":
     """Raises UsageError for a setting that it does not know; `traces` stays empty, since it has no profiler."""
     times = dict.fromkeys(TIMES, 0.0)
     for name, value in plan.config.engine_args.items():
@@ -63,6 +63,9 @@ class Echo(LoopThread):
         await asyncio.sleep(self.token_s * (count - 1))
         self.last_response_at = time.monotonic()
         yield answer[1:]
+
+    async def score_choices(self, prompt: list[int], choices: list[int]) -> ChoiceLogprobs:
+        raise UsageError("--backend echo computes no probabilities.")
 
     async def reset_prefix_cache(self) -> None:
         """It has none."""

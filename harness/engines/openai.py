@@ -20,7 +20,7 @@ import uvloop
 from harness.common.errors import EndpointError, UsageError
 from harness.config import checkpoint
 from harness.config.endpoint import below
-from harness.config.engine_state import EngineState
+from harness.config.engine import EngineState
 from harness.config.plan import Plan
 from harness.config.run import RunConfig
 from harness.engines import prometheus, sampling_of
@@ -29,7 +29,7 @@ from harness.engines.client_processes import RemoteClient, Setup
 from harness.engines.completions import NEUTRAL, NO_CACHE, EventReader, RequestFormat, error_message, forms, piece
 from harness.engines.discovery import BUSY, BUSY_S, PAUSE_S, Discovery, Server
 from harness.engines.loop import LoopThread
-from harness.engines.protocol import Sampling
+from harness.engines.protocol import ChoiceLogprobs, Sampling
 from harness.runs.delivery import Exchange
 
 METRICS_S = 1.0  # for its metrics, once a second
@@ -42,7 +42,7 @@ class Refused(Exception):
     """A server does not take a request of this form."""
 
 
-def create(plan: Plan, traces: Path) -> "OpenAI":
+def create(plan: Plan, traces: Path, choosing: bool = False) -> "OpenAI":
     """The client of a benchmark run; `traces` stays empty, since a server's profiler cannot be reached."""
     return OpenAI(plan.config, plan.max_model_len, checkpoint.load_tokenizer(plan.config), sampling_of(plan))
 
@@ -116,7 +116,7 @@ class OpenAI(LoopThread):
         refused: object = ""
         for form in (replace(each, switches=NO_CACHE.get(server.name, ())) for each in forms(self.config.endpoint_api)):
             try:
-                with_ids = [await self._tried(server, form, stream) for stream in self._ways]
+                with_ids = await self._tried(server, form)
             except Refused as error:
                 refused = error
                 continue
@@ -124,7 +124,7 @@ class OpenAI(LoopThread):
                 raise UsageError(
                     f"--endpoint {server.address} takes prompts as text alone: --input-len could not be exact."
                 )
-            return await self._with_neutral(server, replace(form, ids_out=all(with_ids)))
+            return await self._with_neutral(server, replace(form, ids_out=with_ids))
         raise UsageError(f"--endpoint {server.address} takes no completion that this program can ask for: {refused}.")
 
     async def _with_neutral(self, server: Server, form: RequestFormat) -> RequestFormat:
@@ -132,19 +132,16 @@ class OpenAI(LoopThread):
         taken: list[tuple[str, float]] = []
         for fields in (NEUTRAL, *((field,) for field in NEUTRAL)):
             with contextlib.suppress(Refused):
-                await self._tried(server, replace(form, neutral=fields), self._ways[-1])
+                await self._tried(server, replace(form, neutral=fields))
                 taken += fields
             if len(taken) == len(NEUTRAL):
                 break
         return replace(form, neutral=tuple(taken))
 
-    @property
-    def _ways(self) -> tuple[bool, ...]:
-        """Whether the run's requests are streamed: a trial's never are."""
-        return (False, True) if self.config.scenario_rules.streaming else (False,)
-
-    async def _tried(self, server: Server, form: RequestFormat, stream: bool) -> bool:
-        """Whether a small answer comes with its token ids. Raises Refused, or UsageError where no other form helps."""
+    async def _tried(self, server: Server, form: RequestFormat) -> bool:
+        """Whether a small answer, streamed as the run's are, comes with its token ids. Raises Refused, or UsageError
+        where no other form helps."""
+        stream = self.config.scenario_rules.pattern.is_streamed
         prompt = self.tokenizer.encode(GREETING)
         content = prompt if form.ids_in else self._client.text(prompt)
         self._client.form = form
@@ -222,6 +219,18 @@ class OpenAI(LoopThread):
                 server.in_flight -= 1
                 server.unstarted -= not started
                 client.in_flight -= 1
+
+    async def score_choices(self, prompt: list[int], choices: list[int]) -> ChoiceLogprobs:
+        """The next token, restricted to the ids in `choices`. Raises EndpointError, and UsageError where a server does
+        not tell."""
+        async with self._slots:
+            server = min(self.servers, key=lambda server: server.load)
+            server.in_flight += 1
+            try:
+                return await self._client.choose(server.address, prompt, choices)
+            finally:
+                self.last_response_at = time.monotonic()
+                server.in_flight -= 1
 
     async def reset_prefix_cache(self) -> None:
         """Nothing: a client has no say in the server's caches."""

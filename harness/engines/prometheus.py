@@ -14,68 +14,57 @@ from prometheus_client.parser import text_string_to_metric_families
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the table: `sources` are the metrics it is made of, by whichever name an engine has for it.
+    """A column of the table, and the metrics it is made of, by whichever name an engine has for it.
 
     sum, mean: of all replicas, now; rate: the increase since the last time, a second; ratio: the increase in percent,
-    or whatever `scale` says, of that of the metrics `over`.
+    or whatever `scale` says, of that of the metrics `of_all`.
     """
 
     name: str
     how: Literal["sum", "mean", "rate", "ratio"]
-    sources: tuple[str, ...]
+    metrics: str
     scale: float = 1.0
-    over: tuple[str, ...] = ()
+    of_all: str = ""
+
+    @property
+    def sources(self) -> list[str]:
+        return self.metrics.split()
+
+    @property
+    def over(self) -> list[str]:
+        return self.of_all.split()
 
 
 # The older names last: vLLM's before 0.11, SGLang's before 0.5.
 INTER_TOKEN = (
-    *("vllm:inter_token_latency_seconds", "sglang:inter_token_latency_seconds"),
-    *("vllm:time_per_output_token_seconds", "sglang:time_per_output_token_seconds"),
+    "vllm:inter_token_latency_seconds{0} sglang:inter_token_latency_seconds{0} vllm:time_per_output_token_seconds{0} "
+    "sglang:time_per_output_token_seconds{0}"
+)
+CACHE = Column(
+    *("prefix_hit_percent", "ratio"),
+    "vllm:prefix_cache_hits_total vllm:gpu_prefix_cache_hits_total sglang:cached_tokens_total",
+    of_all="vllm:prefix_cache_queries_total vllm:gpu_prefix_cache_queries_total sglang:prompt_tokens_total",
+    scale=100,
 )
 COLUMNS = (
+    Column("requests_running", "sum", "vllm:num_requests_running sglang:num_running_reqs llamacpp:requests_processing"),
+    Column("requests_waiting", "sum", "vllm:num_requests_waiting sglang:num_queue_reqs llamacpp:requests_deferred"),
     Column(
-        "requests_running",
-        "sum",
-        ("vllm:num_requests_running", "sglang:num_running_reqs", "llamacpp:requests_processing"),
-    ),
-    Column(
-        "requests_waiting",
-        "sum",
-        ("vllm:num_requests_waiting", "sglang:num_queue_reqs", "llamacpp:requests_deferred"),
-    ),
-    Column(
-        "kv_cache_percent",
-        "mean",
-        (
-            *("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", "sglang:token_usage"),
-            *("llamacpp:kv_cache_usage_ratio", "trtllm_kv_cache_utilization"),
-        ),
+        *("kv_cache_percent", "mean"),
+        "vllm:kv_cache_usage_perc vllm:gpu_cache_usage_perc sglang:token_usage llamacpp:kv_cache_usage_ratio "
+        "trtllm_kv_cache_utilization",
         scale=100,
     ),
+    CACHE,
+    Column("inter_token_ms", "ratio", INTER_TOKEN.format("_sum"), of_all=INTER_TOKEN.format("_count"), scale=1000),
+    Column("preemptions", "rate", "vllm:num_preemptions_total"),
     Column(
-        "prefix_hit_percent",
-        "ratio",
-        ("vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total", "sglang:cached_tokens_total"),
-        scale=100,
-        over=("vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total", "sglang:prompt_tokens_total"),
+        *("prompt_tokens_per_sec", "rate"),
+        "vllm:prompt_tokens_total sglang:prompt_tokens_total llamacpp:prompt_tokens_total",
     ),
     Column(
-        "inter_token_ms",
-        "ratio",
-        tuple(f"{name}_sum" for name in INTER_TOKEN),
-        scale=1000,
-        over=tuple(f"{name}_count" for name in INTER_TOKEN),
-    ),
-    Column("preemptions", "rate", ("vllm:num_preemptions_total",)),
-    Column(
-        "prompt_tokens_per_sec",
-        "rate",
-        ("vllm:prompt_tokens_total", "sglang:prompt_tokens_total", "llamacpp:prompt_tokens_total"),
-    ),
-    Column(
-        "generation_tokens_per_sec",
-        "rate",
-        ("vllm:generation_tokens_total", "sglang:generation_tokens_total", "llamacpp:tokens_predicted_total"),
+        *("generation_tokens_per_sec", "rate"),
+        "vllm:generation_tokens_total sglang:generation_tokens_total llamacpp:tokens_predicted_total",
     ),
 )
 SOURCES = frozenset(source for column in COLUMNS for source in (*column.sources, *column.over))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 from harness.config import mlperf
-from harness.config.engine_state import EngineState
+from harness.config.engine import EngineState
 from harness.runs.delivery import Exchange
 
 Result = TypeVar("Result")
@@ -32,6 +32,15 @@ class Sampling:
 
 
 GREEDY = Sampling()
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceLogprobs:
+    """The log-probability of each token allowed, and how many tokens of the prompt came from the prefix cache; None
+    where a server does not tell."""
+
+    logprobs: tuple[float, ...]
+    cached_tokens: int | None
 
 
 class Engine(Protocol):
@@ -66,6 +75,10 @@ class Engine(Protocol):
         self, prompt: list[int], max_new_tokens: int | None = None, exchange: Exchange | None = None
     ) -> AsyncIterator[Sequence[int]]:
         """The same as they come: the first at once. Raises EngineError."""
+
+    async def score_choices(self, prompt: list[int], choices: list[int]) -> ChoiceLogprobs:
+        """The next token, restricted to the ids in `choices` (at most 20), of an engine made for that. Raises
+        EngineError, and UsageError where the engine cannot."""
 
     async def reset_prefix_cache(self) -> None:
         """Empties the prefix cache, between tests. Raises EngineError."""

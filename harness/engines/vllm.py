@@ -10,7 +10,6 @@ import threading
 import time
 import traceback
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -18,13 +17,13 @@ from typing import Any
 from harness.common.errors import BenchmarkError, EngineError, UsageError, first_line
 from harness.common.processes import adopt_orphans, end_children
 from harness.common.system import has_amx
-from harness.config.engine_state import EngineState
+from harness.config.engine import EngineState
 from harness.config.plan import Plan
 from harness.engines import sampling_of, vllm_args
 from harness.engines.hosts import CONNECTION_LOST, RemoteEngineConnections
 from harness.engines.loop import LoopThread
 from harness.engines.prometheus import SOURCES
-from harness.engines.protocol import GREEDY, Sampling
+from harness.engines.protocol import GREEDY, ChoiceLogprobs, Sampling
 from harness.engines.vllm_refusals import check_quantization, refusal
 from harness.runs.delivery import Exchange
 from harness.runs.ending import by_signal
@@ -41,18 +40,10 @@ AMX_LOST = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ChoiceLogprobs:
-    """The log-probability of each token allowed, and how many tokens of the prompt came from the prefix cache."""
-
-    logprobs: tuple[float, ...]
-    cached_tokens: int
-
-
-def create(plan: Plan, traces: Path) -> "VLLM":
-    """The engine of a benchmark run; with --profile, one that leaves its profiler's traces in that folder."""
-    args = vllm_args.args_for(plan) | (vllm_args.profiler(traces) if plan.config.profile else {})
-    return VLLM(args, sampling_of(plan), plan.config.scenario_rules.streaming)
+def create(plan: Plan, traces: Path, choosing: bool = False) -> "VLLM":
+    """The engine of a run; with --profile, one that leaves its profiler's traces in that folder."""
+    args = vllm_args.args_for(plan, choosing) | (vllm_args.profiler(traces) if plan.config.profile else {})
+    return VLLM(args, sampling_of(plan), plan.config.scenario_rules.pattern.is_streamed)
 
 
 class VLLM(LoopThread):
@@ -172,11 +163,8 @@ class VLLM(LoopThread):
         async for output in self._outputs(prompt, self._delta(max_new_tokens)):
             yield output.outputs[0].token_ids
 
-    async def score_choices(self, prompt: list[int], choices: list[int]) -> "ChoiceLogprobs":
-        """The next token, restricted to the ids in `choices` (at most 20). Raises EngineError when the engine is dead.
-
-        Takes an engine started with `choosing_args`.
-        """
+    async def score_choices(self, prompt: list[int], choices: list[int]) -> ChoiceLogprobs:
+        """The next token, restricted to the ids in `choices`, 20 at most. Raises EngineError of a dead engine."""
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 

@@ -18,34 +18,24 @@ CPU_BLOCK = 32
 PROFILED_STEPS = 200  # of the engine at most: enough to see each kind of work, and a trace below some hundred MB
 
 
-def args_for(plan: Plan) -> dict[str, object]:
-    """The arguments for vLLM's AsyncEngineArgs of a benchmark run.
+def args_for(plan: Plan, choosing: bool = False) -> dict[str, object]:
+    """The arguments for vLLM's AsyncEngineArgs of a run; `choosing`: of one that asks with `Engine.score_choices`.
 
-    Prefix caching is off unless asked for: the benchmark repeats its samples, and answers from the cache would
-    flatter every number.
+    A benchmark repeats its samples, and answers from the prefix cache would flatter every number: it is off unless
+    asked for. Questions share their beginnings, so it is on; their log-probabilities are those after the restriction.
     """
     args = base_args(plan.config, plan.max_model_len, plan.tensor_parallel_size, plan.data_parallel_size)
-    args |= {"enable_prefix_caching": False, "disable_log_stats": not plan.config.extra_metrics}
+    args |= {"enable_prefix_caching": choosing, "disable_log_stats": not plan.config.extra_metrics}
+    if choosing:
+        args["logprobs_mode"] = "processed_logprobs"
+        if not gpus():
+            args["block_size"] = CPU_BLOCK  # only whole blocks are shared, and vLLM's own choice on a CPU is 128 tokens
     if (small := plan.config.model_spec.small) and not gpus():
         args["enforce_eager"] = True  # compiling so small a model for a CPU takes longer than the run
         args.setdefault("max_num_seqs", small.sequences)
     if plan.config.seed is not None:
         args["seed"] = plan.config.seed
     return args | extra_args(plan.config)
-
-
-def choosing_args(config: EngineConfig, max_model_len: int, parallel: tuple[int, int], seed: int) -> dict[str, object]:
-    """The arguments for vLLM's AsyncEngineArgs of an engine that is asked with `Engine.score_choices`.
-
-    Prompts share their beginnings, so prefix caching is on; log-probabilities are those after the restriction.
-    """
-    args = base_args(config, max_model_len, *parallel)
-    args |= {"enable_prefix_caching": True, "logprobs_mode": "processed_logprobs", "seed": seed}
-    if not gpus():
-        args["block_size"] = CPU_BLOCK  # only whole blocks are shared, and vLLM's own choice on a CPU is 128 tokens
-        if config.model_spec.small:
-            args["enforce_eager"] = True
-    return args | extra_args(config)
 
 
 def base_args(config: EngineConfig, max_model_len: int, tensor_parallel: int, data_parallel: int) -> dict[str, object]:

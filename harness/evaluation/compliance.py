@@ -18,6 +18,7 @@ from harness.common.errors import LoadGenError
 from harness.common.files import write_json, write_text
 from harness.common.reading import read_text
 from harness.config.plan import Plan
+from harness.config.run import RunConfig
 from harness.evaluation.accuracy import LARGEST_LOG, decode_hex
 from harness.loadgen import log as loadgen_log
 from harness.loadgen.requests import read_requests
@@ -44,7 +45,7 @@ def run_compliance(session: "LoadGenSession", plan: Plan, test: Audit, eos: int,
     """
     if test == "test06":
         folder = session.test(test, plan, consistency_audit()).folder
-        outcome, text = judge_test06(folder, eos, plan.config.scenario_rules.reported)
+        outcome, text = judge_test06(folder, eos, plan.config)
         name = "verify_accuracy.txt"
     else:
         reference = session.folder.path / FOLDER["performance"]
@@ -89,7 +90,7 @@ def caching_audit(index: int) -> str:
     )
 
 
-def judge_test06(folder: Path, eos: int, streaming: bool) -> tuple[Compliance, str]:
+def judge_test06(folder: Path, eos: int, config: RunConfig) -> tuple[Compliance, str]:
     """TEST06's verdict on the accuracy log in `folder`, and the text that the submission checker reads.
 
     Raises LoadGenError where the log holds other than the samples asked for.
@@ -104,7 +105,9 @@ def judge_test06(folder: Path, eos: int, streaming: bool) -> tuple[Compliance, s
     if len(entries) < LOGGED_SAMPLES:
         raise LoadGenError(f"{path}: {len(entries)} samples logged; TEST06 asks for {LOGGED_SAMPLES}.")
     checks = {
-        "first token": all(map(starts_as_reported, entries, answers)) if streaming else None,
+        "first token": all(map(starts_as_reported, entries, answers))
+        if config.scenario_rules.pattern.is_streamed
+        else None,
         "end of text at most once": all(trailing(answer, eos) <= 1 for answer in answers),
         "token count": [len(answer) for answer in answers] == counts,
     }

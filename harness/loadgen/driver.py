@@ -7,12 +7,10 @@ from pathlib import Path
 import mlperf_loadgen as lg
 
 from harness.common.errors import LoadGenError, first_line
-from harness.config import mlperf
 from harness.config.plan import Plan
 from harness.loadgen.sut import SUT
 from harness.runs.folder import Test
 
-ROOM = 3.0  # times the samples/s of a trial, which may have been slow, at fixed concurrency
 # What a plan changes from test to test: its key in a user.conf, and LoadGen's attributes, by units of one in the key's.
 CHANGING_SETTINGS: dict[str, tuple[tuple[str, ...], int]] = {
     "min_duration": (("min_duration_ms",), 1),
@@ -24,48 +22,12 @@ CHANGING_SETTINGS: dict[str, tuple[tuple[str, ...], int]] = {
 }
 
 
-def changing(plan: Plan) -> dict[str, int | float]:
-    """By the keys of `CHANGING`, what the plan sets; the rest stays as MLPerf has it."""
-    values: dict[str, int | float | None] = {
-        "min_duration": round(plan.min_duration_s * 1000),
-        "target_qps": loadgen_rate(plan),
-        "target_latency": plan.expected_latency_ms,
-    }
-    if plan.config.scenario_rules.multi_sample_queries:
-        values["samples_per_query"] = plan.samples_per_query
-    if plan.samples != mlperf.OFFICIAL[plan.config.category].samples or plan.config.scenario_rules.timed_here:
-        values["performance_sample_count_override"] = plan.samples
-        values["min_query_count"] = plan.min_queries
-    elif plan.min_queries != plan.samples:
-        values["min_query_count"] = plan.min_queries
-    return {key: value for key, value in values.items() if value is not None}
-
-
-def loadgen_rate(plan: Plan) -> float | None:
-    """The rate by which LoadGen takes queries, 1.1 x rate x duration of them, or the fewest that it is told,
-    `min_query_count`: those of our own schedule and no more; at fixed concurrency more than the test will send."""
-    if plan.config.scenario_rules.scheduled:
-        return 0.9 * plan.scheduled / (1.1 * plan.min_duration_s)
-    return plan.target_qps and plan.target_qps * (ROOM if plan.config.scenario_rules.capped else 1)
-
-
 def user_conf(plan: Plan) -> str:
     """LoadGen's settings beyond its built-in `mlperf.conf`: rates, and the counts of a short run."""
-    scenario = plan.config.scenario_rules.loadgen
-    settings = {
-        key: f"{value:.6g}" if isinstance(value, float) else str(value) for key, value in changing(plan).items()
-    }
-    if plan.config.scenario_rules.multi_sample_queries:
-        settings["target_latency_percentile"] = f"{100 * mlperf.MULTISTREAM_PERCENTILE:g}"
-    if plan.limits and plan.limits != plan.config.scenario_rules.limits and plan.config.scenario_rules.reported:
-        settings["ttft_latency"] = f"{plan.limits.ttft_ms:.6g}"
-        settings["tpot_latency"] = f"{plan.limits.tpot_ms:.6g}"
-    many = plan.request_set or plan.config.scenario_rules.timed_here
-    if many and not (
-        plan.request_set and plan.request_set.whole_rounds
-    ):  # no more than the duration takes, not all of them
-        settings["sample_concatenate_permutation"] = "0"
-    return "".join(f"{plan.loadgen_model}.{scenario}.{key} = {value}\n" for key, value in settings.items())
+    rules = plan.config.scenario_rules
+    settings = rules.pattern.settings(plan.load) | rules.pattern.fixed_settings(plan.load)
+    lines = {key: f"{value:.6g}" if isinstance(value, float) else str(value) for key, value in settings.items()}
+    return "".join(f"{plan.loadgen_model}.{rules.loadgen}.{key} = {value}\n" for key, value in lines.items())
 
 
 class LoadGenSettings:
@@ -84,7 +46,7 @@ class LoadGenSettings:
         conf = folder / "user.conf"
         conf.write_text(user_conf(plan))
         settings = self._read = self._read or self.read(plan, conf)
-        given = changing(plan)
+        given = plan.config.scenario_rules.pattern.settings(plan.load)
         for key, (names, unit) in CHANGING_SETTINGS.items():
             for name in names:
                 official = self._official[name]
@@ -129,7 +91,7 @@ def run_test(
     output.copy_summary_to_stdout = False
     logging = lg.LogSettings()
     logging.log_output = output
-    logging.enable_trace = mode == "performance" and not sut.is_own_clock  # the times of each sample
+    logging.enable_trace = mode == "performance" and sut.clock == "loadgen"  # the times of each sample
     system = lg.ConstructFastSUT(sut.issue, lambda: None)
     loaded: list[int] = []
     library = lg.ConstructQSL(samples, samples, loaded.extend, lambda _: None)

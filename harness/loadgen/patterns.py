@@ -14,6 +14,13 @@ from itertools import islice
 from typing import Any, Generic, Protocol, TypeVar
 
 from harness.common.errors import LoadGenError
+from harness.config.patterns import Burst, ClosedLoop, LoadPattern, Poisson, Schedule, Sequential
+from harness.config.plan import Plan
+from harness.loadgen.requests import Query
+from harness.workloads.cnn_dailymail import Library, Prompt
+
+STREAM_TRIAL = 10  # queries of a trial that sends one after another
+QUEUE_FACTOR = 2  # requests at the engine for each that it computes, in Offline: some always wait
 
 Item = TypeVar("Item")
 Answer = Callable[[Item], Coroutine[Any, Any, None]]  # sends one request, and returns when it is answered
@@ -154,3 +161,105 @@ def batches(items: Iterable[Item], size: int | None) -> Iterator[Sequence[Item]]
     source = iter(items)
     while batch := list(islice(source, size)):
         yield batch
+
+
+def longest_first(library: Library) -> Callable[[Query], tuple[int, int]]:
+    """The order of queries by length of the prompt within each pass of the samples: MLPerf forbids more."""
+    size, prompts = len(library.prompts), library.prompts
+    return lambda query: (query.request.order // size, -len(prompts[query.request.sample]))
+
+
+def all_at_once(plan: Plan, library: Library, timed: bool) -> Sender[Query]:
+    return Batches(plan.config.batch_size, longest_first(library) if plan.config.sort_by_length else None)
+
+
+def in_flight(plan: Plan, library: Library, timed: bool) -> Sender[Query]:
+    """Of an accuracy test all queries are sent."""
+    seconds = plan.min_duration_s if timed else math.inf
+    return InFlight(plan.concurrency, seconds, plan.min_queries, turn_of(library))
+
+
+def at_times(plan: Plan, library: Library, timed: bool) -> Sender[Query]:
+    """The user's schedule, or each sample of a trace at its own time; all at once where nothing is timed."""
+    replay, turn = plan.request_set.replay if plan.request_set else None, turn_of(library)
+    if not timed:
+        return Batches()
+
+    def note(query: Query, due: float) -> None:
+        query.request.issued_s = due
+
+    def arrange(queries: Iterable[Query]) -> Sequence[Query]:
+        if replay and replay.each_its_own:
+            return sorted(queries, key=lambda query: query.request.sample)
+        return first_turns_first(queries, turn) if turn else list(queries)
+
+    return AtTimes(library.arrivals or plan.schedule, note, arrange)
+
+
+def turn_of(library: Library) -> Turn[Query] | None:
+    """Where a query stands in its conversation; None of a library without conversations."""
+    talks = library.conversations
+    if not talks:
+        return None
+    return lambda query: (query.request.round, talks[query.request.sample], query.request.sample)
+
+
+def one_after_another(plan: Plan, engine: int) -> Sender[Prompt]:
+    return Batches(plan.samples_per_query)
+
+
+def at_the_rate(plan: Plan, engine: int) -> Sender[Prompt]:
+    return RandomArrivals(plan.target_qps or 1.0, plan.seeds.schedule)
+
+
+def always_waiting(plan: Plan, engine: int) -> Sender[Prompt]:
+    """The engine always has as many requests as it takes, and others that wait; or one batch at a time."""
+    return Batches(plan.config.batch_size) if plan.config.batch_size else InFlight(QUEUE_FACTOR * engine)
+
+
+def few(plan: Plan, engine: int) -> int:
+    return STREAM_TRIAL * plan.samples_per_query
+
+
+def concurrent(plan: Plan, engine: int) -> Sender[Prompt]:
+    return InFlight(plan.concurrency or engine)
+
+
+def two_waves(plan: Plan, engine: int) -> int:
+    return max(2 * (plan.concurrency or engine), STREAM_TRIAL)
+
+
+def times_taken(pattern: LoadPattern) -> dict[str, Any]:
+    """Whether the system under test streams answers, and by whose clock the times of a test are."""
+    return {"streams": pattern.is_streamed, "clock": "client" if pattern.is_own_clock else "loadgen"}
+
+
+async def ask(engine: Any, prompt: Prompt, pattern: LoadPattern) -> None:
+    """Sends one prompt outside LoadGen's tests, and waits for its answer. Raises EngineError."""
+    if pattern.is_streamed:
+        async for _ in engine.stream(*prompt):
+            pass
+    else:
+        await engine.generate(*prompt)
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a load pattern is sent: what LoadGen has `issued` (None: it sets the pace, and each query is sent as it
+    comes); the same load from an endless source, under the profiler; and a short `trial`
+    of `trial_size` prompts, before its rate is known. The last three are given the number of requests that the engine
+    computes at once."""
+
+    issued: Callable[[Plan, Library, bool], Sender[Query] | None]
+    endless: Callable[[Plan, int], Sender[Prompt]]
+    trial: Callable[[Plan, int], Sender[Prompt]] = lambda plan, engine: Batches(plan.config.batch_size)
+    trial_size: Callable[[Plan, int], int] = lambda plan, engine: plan.config.batch_size or engine
+
+
+WAYS: dict[type[LoadPattern], Way] = {
+    Burst: Way(all_at_once, always_waiting),
+    Poisson: Way(lambda *_: None, at_the_rate),
+    Sequential: Way(lambda *_: None, one_after_another, one_after_another, few),
+    ClosedLoop: Way(in_flight, concurrent, concurrent, two_waves),
+    Schedule: Way(at_times, at_the_rate),
+}

@@ -1,4 +1,4 @@
-"""What is known of each request of a test: a row of requests.csv, written once when the test ends.
+"""What is known of each request of a test: a line of requests.csv, written once when the test ends.
 
 LoadGen's times are taken from its trace wherever it times: all of MLPerf's scenarios. At fixed concurrency and with
 arrivals of the user's own it issues one Offline query and cannot know when each request was sent: there the system
@@ -6,7 +6,9 @@ under test takes the times. The column `clock` says whose they are; a time that 
 """
 
 import csv
+import gzip
 import io
+import shutil
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -16,9 +18,11 @@ from typing import Literal
 from harness.common.errors import UsageError, why
 from harness.common.files import finite, write_text
 from harness.common.reading import opened
-from harness.loadgen.log import PERCENTILES, Latency
+from harness.loadgen.log import PERCENTILES, Latency, LogError
+from harness.loadgen.trace import TRACE, read_trace
 
 FILE = "requests.csv"
+LEVEL = 1  # of compression: a tenth of the size at a hundred MB/s
 LARGEST_FILE = 2**33  # bytes: some 70 a request
 COLUMNS = (
     *("sample", "prompt_tokens", "output_tokens", "first_tokens"),
@@ -42,7 +46,7 @@ class Request:
     latency_ms: float | None = None
     clock: Clock = ""
     failure: str = ""  # what was said; its times are those of the failure
-    order: int = 0  # of issue: its row
+    order: int = 0  # of issue: its line
     round: int = 0  # how often its sample was issued before
 
     @property
@@ -61,8 +65,16 @@ class Request:
         return (self.latency_ms - self.ttft_ms) / after
 
 
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One sample that LoadGen asks for, by LoadGen's number of it."""
+
+    id: int
+    request: Request
+
+
 def write_requests(folder: Path, requests: Iterable[Request]) -> None:
-    """Writes requests.csv of a test, a row a request in the order of issue. Secrets are left out. Raises OSError."""
+    """Writes requests.csv of a test, a line a request in the order of issue. Secrets are left out. Raises OSError."""
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(COLUMNS)
@@ -89,8 +101,8 @@ def read_requests(folder: Path) -> list[Request]:
             table = csv.reader(file)
             if (head := tuple(next(table, ()))) != COLUMNS:
                 raise UsageError(f"{path}:1: not the columns {', '.join(COLUMNS)}, but {', '.join(head) or 'none'}.")
-            for row in table:
-                request = parse_row(row, len(found))
+            for cells in table:
+                request = parse_line(cells, len(found))
                 request.round = rounds[request.sample]
                 rounds[request.sample] += 1
                 found.append(request)
@@ -101,11 +113,15 @@ def read_requests(folder: Path) -> list[Request]:
     return found
 
 
-def parse_row(row: Sequence[str], order: int) -> Request:
-    """One row. Raises ValueError where a cell holds something else than its column does."""
-    if len(row) != len(COLUMNS):
-        raise ValueError(f"{len(row)} cells instead of {len(COLUMNS)}")
-    counts, times, (clock, failure) = [int(cell) for cell in row[:4]], [finite(cell) for cell in row[4:8]], row[8:]
+def parse_line(cells: Sequence[str], order: int) -> Request:
+    """The request of a line. Raises ValueError where a cell holds something else than its column does."""
+    if len(cells) != len(COLUMNS):
+        raise ValueError(f"{len(cells)} cells instead of {len(COLUMNS)}")
+    counts, times, (clock, failure) = (
+        [int(cell) for cell in cells[:4]],
+        [finite(cell) for cell in cells[4:8]],
+        cells[8:],
+    )
     if clock not in ("", "loadgen", "client"):
         raise ValueError(f"clock {clock!r:.40}")
     if min(counts) < 0 or any(time is not None and time < 0 for time in times):
@@ -126,3 +142,32 @@ def spread(times: Iterable[float | None]) -> Latency | None:
         return None
     points = [ranked[min(int(len(ranked) * float(share) / 100), len(ranked) - 1)] for share in PERCENTILES]
     return Latency(ranked[0], sum(ranked) / len(ranked), ranked[-1], *points)
+
+
+def take_times(requests: Sequence[Request], folder: Path) -> None:
+    """Gives each request LoadGen's own times in place of the client's, and compresses the trace they came from.
+
+    When a request was sent, only the client knows, by a clock of its own. The two clocks are as far apart as in the
+    request that came through from LoadGen's issue to the client's code fastest. Raises LogError for the trace of
+    another test.
+    """
+    samples = read_trace(folder)
+    if [sample.index for sample in samples] != [request.sample for request in requests]:
+        raise LogError(f"{folder / TRACE}: the trace of another test: its samples are not those that were issued.")
+    pairs = list(zip(requests, samples, strict=True))
+    apart = min((1e3 * (r.issued_s or 0.0) - s.scheduled_ms - s.delay_ms for r, s in pairs), default=0.0)
+    begin = min((sample.scheduled_ms for sample in samples), default=0.0)
+    for request, sample in pairs:
+        if request.sent_ms is not None:
+            at = 1e3 * (request.issued_s or 0.0) + request.sent_ms - apart
+            request.sent_ms = max(0.0, at - sample.scheduled_ms)
+        request.issued_s = (sample.scheduled_ms - begin) / 1e3
+        request.ttft_ms, request.latency_ms, request.clock = sample.ttft_ms, sample.latency_ms, "loadgen"
+    compress(folder / TRACE)
+
+
+def compress(path: Path) -> None:
+    """Replaces a file by `path`.gz. Raises OSError."""
+    with path.open("rb") as whole, gzip.open(f"{path}.gz", "wb", compresslevel=LEVEL) as small:
+        shutil.copyfileobj(whole, small)
+    path.unlink()

@@ -15,8 +15,8 @@ from harness.common.errors import EmptyAnswerError, EngineError
 from harness.config.plan import Plan
 from harness.engines import prometheus
 from harness.engines.protocol import Engine
-from harness.loadgen import driver, trace
-from harness.loadgen.requests import write_requests
+from harness.loadgen import driver
+from harness.loadgen.requests import take_times, write_requests
 from harness.loadgen.sut import SUT, make_sut
 from harness.loadgen.test_run import MACHINE, SERVER
 from harness.monitoring import background_load, recorder
@@ -76,7 +76,9 @@ class LoadGenSession:
         if plan.engine_state.prefix_caching:  # what one test computed is not to serve the next
             self.engine.wait(self.engine.spawn(self.engine.reset_prefix_cache()), lambda: self.check(folder))
         tested = self.make_sut(self.engine, self.samples(plan), plan, timed, total or 0)
-        watch = partial(self.watch, tested, folder, total, least_seconds(plan, total))
+        pattern = plan.config.scenario_rules.pattern
+        shown = pattern.shown_queries(plan.load) if mode == "performance" else total
+        watch = partial(self.watch, tested, folder, shown, pattern.least_seconds(plan.load, total) if timed else 0.0)
         self.watchdog.reset()
         with self.measuring(folder, plan, tested):
             loaded = driver.run_test(mode, settings, tested, plan.samples, folder, watch)
@@ -161,24 +163,16 @@ class LoadGenSession:
         files.check_space(folder)
 
 
-def least_seconds(plan: Plan, total: int | None) -> float:
-    """How long a test takes at least, as far as its settings tell."""
-    rules = plan.config.scenario_rules
-    if rules.capped:
-        return plan.min_duration_s
-    return total / plan.target_qps if total and plan.target_qps and rules.fixed_rate else 0.0
-
-
 def keep_requests(tested: SUT, folder: Path, measured: bool) -> None:
     """Writes requests.csv of a test that came to its end; times only of one that is `measured`: LoadGen's, where it
     takes them. Raises LogError where its trace is of other requests, OSError."""
     requests = tested.requests
     if not measured:
         requests = [replace(each, issued_s=None, sent_ms=None, ttft_ms=None, latency_ms=None) for each in requests]
-    elif tested.is_own_clock:
+    elif tested.clock == "client":
         begin = min((request.issued_s or 0.0 for request in requests), default=0.0)
         for request in requests:
             request.issued_s, request.clock = (request.issued_s or 0.0) - begin, "client"
     else:
-        trace.take_times(requests, folder)
+        take_times(requests, folder)
     write_requests(folder, requests)

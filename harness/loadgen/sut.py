@@ -1,11 +1,10 @@
 """LoadGen's system under test: queries come in on LoadGen's threads, answers leave from the engine's loop."""
 
 import asyncio
-import math
 import time
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,20 +14,12 @@ from harness.common.errors import EmptyAnswerError, EndpointError
 from harness.config.endpoint import may_fail
 from harness.config.plan import Plan
 from harness.engines.protocol import Engine
-from harness.loadgen.patterns import AtTimes, Batches, InFlight, Sender, Turn, first_turns_first
-from harness.loadgen.requests import Request
+from harness.loadgen.patterns import WAYS, Sender, times_taken
+from harness.loadgen.requests import Clock, Query, Request
 from harness.loadgen.test_run import PLACEHOLDER
 from harness.runs.delivery import Exchange, ServerUse
 from harness.terminal.progress import Counters
 from harness.workloads.cnn_dailymail import Library
-
-
-@dataclass(frozen=True, slots=True)
-class Query:
-    """One sample that LoadGen asks for, by LoadGen's number of it."""
-
-    id: int
-    request: Request
 
 
 @dataclass
@@ -44,7 +35,7 @@ class SUT:
     library: Library
     sender: Sender[Query] | None = None
     streams: bool = True  # whether the time of each first token is taken
-    reports: bool = True  # and reported to LoadGen, by whose clock the times are; else they are this program's
+    clock: Clock = "loadgen"  # by which it is; LoadGen is then told of it
     timed: bool = True  # whether LoadGen measures; in an accuracy test an empty answer is a bad answer
     max_failed: str = "0"  # as the flag has it
     expected: int = 0  # queries, about, where LoadGen does not issue all at once
@@ -61,20 +52,15 @@ class SUT:
 
     def issue(self, ids: Sequence[int], indices: Sequence[int]) -> None:
         """LoadGen's IssueQuery: one thread-safe call hands the whole query over to the engine's loop."""
-        now, queries = None if self.is_own_clock else time.perf_counter(), []
+        now, queries = time.perf_counter() if self.clock == "loadgen" else None, []
         for order, (id, index) in enumerate(zip(ids, indices, strict=True), start=len(self.requests)):
             prompt, round = len(self.library.prompts[index]), self._issues[index]
             queries.append(Query(id, Request(index, prompt, issued_s=now, order=order, round=round)))
             self._issues[index] += 1
         self.requests.extend(query.request for query in queries)
-        if not self.is_own_clock:  # else each is counted when it is sent
+        if self.clock == "loadgen":  # else each is counted when it is sent
             self.counters.issued += len(ids)
         self.engine.loop.call_soon_threadsafe(self.start, queries)
-
-    @property
-    def is_own_clock(self) -> bool:
-        """Whether the times of each request are taken here: LoadGen does not know when it was sent."""
-        return self.streams and not self.reports
 
     def start(self, queries: list[Query]) -> None:
         """Sends the queries that LoadGen issued together; runs on the engine's loop."""
@@ -120,14 +106,14 @@ class SUT:
         """Sends one request and reports its answer. Raises EndpointError, EngineError, EmptyAnswerError."""
         request, exchange, tokens = query.request, Exchange(time.perf_counter()), list[int]()
         begin = exchange.sent_at
-        if self.is_own_clock:
+        if self.clock == "client":
             self.counters.issued += 1
             request.issued_s = begin if request.issued_s is None else request.issued_s
         try:
             if not self.streams:
-                tokens.extend(await self.engine.generate(*self.asked(request), exchange))
+                tokens.extend(await self.engine.generate(*self.prompt_of(request), exchange))
             else:
-                async for new in self.engine.stream(*self.asked(request), exchange):
+                async for new in self.engine.stream(*self.prompt_of(request), exchange):
                     if not tokens and new:
                         self.hear_first(query, new, begin)
                     tokens.extend(new)
@@ -140,12 +126,12 @@ class SUT:
         """Takes note of an answer's first tokens, and tells LoadGen of the first."""
         now = time.perf_counter()
         query.request.ttft_ms = self.since_issue(query.request, now)
-        if self.reports:
+        if self.clock == "loadgen":
             self.report(lg.FirstTokenComplete, query.id, new[:1])
         self.counters.started += 1
         self.counters.first_token_s += now - begin
 
-    def asked(self, request: Request) -> tuple[list[int], int | None]:
+    def prompt_of(self, request: Request) -> tuple[list[int], int | None]:
         """What the engine is asked: the prompt, and the most tokens of its answer."""
         library, index = self.library, request.sample
         prompt = library.prompts[index]
@@ -182,7 +168,7 @@ class SUT:
             raise EndpointError(f"{error} ({said})") from error
         request = query.request
         request.failure = str(error)
-        if self.timed and self.reports and self.streams and request.ttft_ms is None:
+        if self.timed and self.streams and self.clock == "loadgen" and request.ttft_ms is None:
             self.report(lg.FirstTokenComplete, query.id, [0])
         self.end(query, [0] * PLACEHOLDER if self.timed else [])
 
@@ -211,59 +197,13 @@ class SUT:
 
 def make_sut(engine: Engine, library: Library, plan: Plan, timed: bool, expected: int) -> SUT:
     """The system under test of a plan's scenario, of about so many queries; 0: LoadGen issues all at once."""
-    rules = plan.config.scenario_rules
-    made = SUT(engine, library, SENDERS[rules.load_pattern](plan, library, timed))
-    made.streams, made.reports, made.timed = rules.streaming, rules.reported, timed
-    made.max_failed, made.expected = plan.config.max_failed, expected
-    return made
-
-
-def at_once(plan: Plan, library: Library, timed: bool) -> Sender[Query]:
-    """Offline: all together, or in batches; the longest first within each pass of the data, if that was asked for."""
-    size, prompts = len(library.prompts), library.prompts
-
-    def longest_first(query: Query) -> tuple[int, int]:
-        return query.request.order // size, -len(prompts[query.request.sample])
-
-    return Batches(plan.config.batch_size, longest_first if plan.config.sort_by_length else None)
-
-
-def in_flight(plan: Plan, library: Library, timed: bool) -> Sender[Query]:
-    """Fixed concurrency; of an accuracy test all queries are sent."""
-    seconds = plan.min_duration_s if timed else math.inf
-    return InFlight(plan.concurrency, seconds, plan.min_queries, turn_of(library))
-
-
-def at_times(plan: Plan, library: Library, timed: bool) -> Sender[Query]:
-    """Arrivals: the user's schedule, or each sample of a trace at its own time; all at once where nothing is timed."""
-    replay, turn = plan.request_set.replay if plan.request_set else None, turn_of(library)
-    if not timed:
-        return Batches()
-
-    def note(query: Query, due: float) -> None:
-        query.request.issued_s = due
-
-    def arrange(queries: Iterable[Query]) -> Sequence[Query]:
-        if replay and replay.each_its_own:
-            return sorted(queries, key=lambda query: query.request.sample)
-        return first_turns_first(queries, turn) if turn else list(queries)
-
-    return AtTimes(library.arrivals or plan.schedule, note, arrange)
-
-
-def turn_of(library: Library) -> Turn[Query] | None:
-    """Where a query stands in its conversation; None of a library without conversations."""
-    talks = library.conversations
-    if not talks:
-        return None
-    return lambda query: (query.request.round, talks[query.request.sample], query.request.sample)
-
-
-# Who sends, by load pattern; None: LoadGen sets the pace.
-SENDERS: dict[str, Callable[[Plan, Library, bool], Sender[Query] | None]] = {
-    "burst": at_once,
-    "poisson": lambda *_: None,
-    "sequential": lambda *_: None,
-    "closed loop": in_flight,
-    "schedule": at_times,
-}
+    pattern = plan.config.scenario_rules.pattern
+    return SUT(
+        engine,
+        library,
+        WAYS[type(pattern)].issued(plan, library, timed),
+        **times_taken(pattern),
+        timed=timed,
+        max_failed=plan.config.max_failed,
+        expected=expected,
+    )

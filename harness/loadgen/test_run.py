@@ -14,7 +14,8 @@ from typing import Self
 
 from harness.common import files
 from harness.common.statistics import least_queries
-from harness.config.mlperf import LIMIT_PERCENTILE, Limits
+from harness.config.mlperf import Limits
+from harness.config.patterns import LIMIT_PERCENTILE
 from harness.config.plan import Plan
 from harness.loadgen import log as loadgen_log
 from harness.loadgen.log import Latency, LogError, TestResult
@@ -39,6 +40,8 @@ class TestRun:
     requests: tuple[Request, ...]
     machine: MachineUse
     server: ServerUse | None
+    client_delay: Latency | None = None
+    """Milliseconds until each request was sent, from its scheduled time, where it had one: a part of each TTFT."""
 
     @classmethod
     def read(cls, folder: Path, plan: Plan) -> Self:
@@ -58,6 +61,7 @@ class TestRun:
             tuple(requests),
             files.read(machine, MachineUse) if machine.exists() else MachineUse(),
             files.read(server, ServerUse) if server.exists() else None,
+            spread(each.sent_ms for each in requests) if plan.config.scenario_rules.pattern.is_rated else None,
         )
 
     @cached_property
@@ -81,12 +85,6 @@ class TestRun:
         """Prompt and output tokens, likewise."""
         read, written = self.input_tokens_per_sec, self.result.tokens_per_sec
         return read + written if read and written else None
-
-    @property
-    def client_delay(self) -> Latency | None:
-        """Milliseconds until each request was sent, from the time from which its latencies count; None where it is not
-        known. LoadGen counts latencies from the scheduled time, so they are a part of each TTFT."""
-        return spread(request.sent_ms for request in self.requests)
 
     @property
     def is_timed(self) -> bool:

@@ -1,8 +1,5 @@
-"""LoadGen's trace: the times of each sample of a test, taken into its requests once and then kept compressed."""
+"""LoadGen's trace: the times of each sample of a test."""
 
-import gzip
-import shutil
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,10 +7,8 @@ from typing import Any
 from harness.common.errors import why
 from harness.common.reading import opened
 from harness.loadgen.log import DECODER, LARGEST_LOG, LogError
-from harness.loadgen.requests import Request
 
 TRACE = "mlperf_log_trace.json"
-LEVEL = 1  # of compression: a tenth of the size at a hundred MB/s
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,32 +63,3 @@ def read_trace(folder: Path) -> list[Sample]:
 
 def read_event(line: str) -> Any:
     return DECODER.decode(line.rstrip().rstrip(","))
-
-
-def take_times(requests: Sequence[Request], folder: Path) -> None:
-    """Gives each request LoadGen's own times in place of the client's, and compresses the trace they came from.
-
-    When a request was sent, only the client knows, by a clock of its own. The two clocks are as far apart as in the
-    request that came through from LoadGen's issue to the client's code fastest. Raises LogError for the trace of
-    another test.
-    """
-    samples = read_trace(folder)
-    if [sample.index for sample in samples] != [request.sample for request in requests]:
-        raise LogError(f"{folder / TRACE}: the trace of another test: its samples are not those that were issued.")
-    pairs = list(zip(requests, samples, strict=True))
-    apart = min((1e3 * (r.issued_s or 0.0) - s.scheduled_ms - s.delay_ms for r, s in pairs), default=0.0)
-    begin = min((sample.scheduled_ms for sample in samples), default=0.0)
-    for request, sample in pairs:
-        if request.sent_ms is not None:
-            at = 1e3 * (request.issued_s or 0.0) + request.sent_ms - apart
-            request.sent_ms = max(0.0, at - sample.scheduled_ms)
-        request.issued_s = (sample.scheduled_ms - begin) / 1e3
-        request.ttft_ms, request.latency_ms, request.clock = sample.ttft_ms, sample.latency_ms, "loadgen"
-    compress(folder / TRACE)
-
-
-def compress(path: Path) -> None:
-    """Replaces a file by `path`.gz. Raises OSError."""
-    with path.open("rb") as whole, gzip.open(f"{path}.gz", "wb", compresslevel=LEVEL) as small:
-        shutil.copyfileobj(whole, small)
-    path.unlink()

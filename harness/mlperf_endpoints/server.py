@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import re
 import shlex
 import socket
 import subprocess
@@ -12,12 +11,12 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from harness.common import files, processes, reading
+from harness.common import files, processes
 from harness.common.errors import EngineError, UsageError
+from harness.runs.ending import root_cause
 
 HOST, LOG, TEMPLATE = "127.0.0.1", "server.log", "plain.jinja"
 PLAIN = "{%- for message in messages %}{{ message['content'] }}{%- endfor %}"  # a chat template that adds nothing
-ERROR, LONGEST = re.compile(r"\w+Error: \S.*"), 300
 READY_S, AGAIN_S = 1800.0, 1.0  # for the weights and all that is compiled; between two looks
 
 
@@ -68,15 +67,10 @@ def wait(process: "subprocess.Popen[bytes]", port: int, log: Path) -> None:
     while time.monotonic() < until:
         if process.poll() is not None:
             ended = f"vLLM's server ended with code {process.returncode} before it was ready"
-            raise EngineError(f"{ended}{why(log)}: see {log}.")
+            cause = root_cause(log)
+            raise EngineError(f"{ended}{f' ({cause})' if cause else ''}: see {log}.")
         with contextlib.suppress(OSError), urllib.request.urlopen(f"{address(port)}/health", timeout=5) as page:
             if page.status == 200:
                 return
         time.sleep(AGAIN_S)
     raise EngineError(f"vLLM's server was not ready after {READY_S:,.0f} s: see {log}.")
-
-
-def why(log: Path) -> str:
-    """The first error in a server's output, where it tells one."""
-    found = ERROR.search(reading.read_text(log, errors="replace"))
-    return f" ({found[0][:LONGEST].rstrip('.')})" if found else ""

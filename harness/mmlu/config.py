@@ -1,63 +1,53 @@
 """The settings of an MMLU evaluation."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal
 
-from harness.common.coerce import require
-from harness.config.engine import EngineConfig
-from harness.config.flags import BENCHMARK, DATA, ENGINE, OUTPUT, Auto, check_range, flag
+from harness.config.endpoint import ServerFlags
+from harness.config.flags import BENCHMARK, DATA, ENGINE, MODEL, OUTPUT, Auto, flag
+from harness.config.run import RunConfig
 from harness.mmlu.data import chosen_subjects
 
 
 @dataclass(frozen=True, kw_only=True)
-class MMLUConfig(EngineConfig):
+class MMLUConfig(ServerFlags):
     """One evaluation, as its flags say."""
 
-    max_model_len: int | Auto = flag(
-        "auto", ENGINE, "answers", "Longest prompt plus answer, in tokens. auto: 4096; demo: 1024."
-    )
+    backend: Literal["auto", "vllm", "openai"] = flag("auto", MODEL, "answers")
+    """vllm: in this process; openai: a running vLLM server. auto: openai with --endpoint, else vllm."""
+    max_model_len: int | Auto = flag("auto", ENGINE, "answers")
+    """Longest prompt plus answer, in tokens. auto: 4096; demo: 1024."""
 
-    num_fewshot: Literal[0, 1, 2, 3, 4, 5] = flag(
-        5, BENCHMARK, "answers", "Examples before each question, from the dev split."
-    )
-    total_limit: int | None = flag(
-        None,
-        BENCHMARK,
-        "answers",
-        "Ask N questions, drawn with the seed from all subjects in proportion. Unset: every question.",
-    )
-    subjects: str = flag(
-        "all",
-        BENCHMARK,
-        "answers",
-        "Subjects with commas between them; or domains: stem, humanities, social_sciences, other.",
-    )
-    seed: int = flag(0, BENCHMARK, "answers", "Draws the sample of --total-limit, and is vLLM's.")
+    num_fewshot: Literal[0, 1, 2, 3, 4, 5] = flag(5, BENCHMARK, "answers")
+    """Examples before each question, from the dev split."""
+    total_limit: int | None = flag(None, BENCHMARK, "answers")
+    """Ask N questions, drawn with the seed from all subjects in proportion. Unset: every question."""
+    subjects: str = flag("all", BENCHMARK, "answers")
+    """Subjects with commas between them; or domains: stem, humanities, social_sciences, other."""
+    seed: int = flag(0, BENCHMARK, "answers")
+    """Draws the sample of --total-limit, and is vLLM's."""
 
-    data: Path | None = flag(
-        None,
-        DATA,
-        "answers",
-        "Folder with the original CSVs, or parquet or `datasets` folders as in cais/mmlu. Unset: downloaded.",
-    )
+    data: Path | None = flag(None, DATA, "answers")
+    """Folder with the original CSVs, or parquet or `datasets` folders as in cais/mmlu. Unset: downloaded."""
 
-    results_dir: Path = flag(Path("results"), OUTPUT, "nothing", "Where run folders go, below mmlu/.")
-    details: Literal[0, 1] = flag(
-        0, OUTPUT, "nothing", "1: print every subject's score, and keep the text of each question beside its answer."
-    )
-    compare: Path | None = flag(
-        None,
-        OUTPUT,
-        "nothing",
-        "An earlier evaluation (folder, its name, or latest): differences by domain, McNemar's test.",
-    )
+    results_dir: Path = flag(Path("results"), OUTPUT, "nothing")
+    """Where run folders go, below mmlu/."""
+    details: Literal[0, 1] = flag(0, OUTPUT, "nothing")
+    """1: print every subject's score, and keep the text of each question beside its answer."""
+    compare: Path | None = flag(None, OUTPUT, "nothing")
+    """An earlier evaluation (folder, its name, or latest): differences by domain, McNemar's test."""
 
-    def __post_init__(self, given: frozenset[str]) -> None:
-        super().__post_init__(given)
-        check_range("total_limit", self.total_limit)
-        require(0 <= self.seed < 2**32, "--seed", "a whole number from 0 to 4294967295")
+    def implied(self, given: frozenset[str]) -> dict[str, object]:
         chosen_subjects(self.subjects)
+        return super().implied(given)
+
+    @property
+    def run(self) -> RunConfig:
+        """The engine's part of it as a run has it."""
+        shared = {item.name: getattr(self, item.name) for item in fields(ServerFlags)}
+        own = {"max_model_len": self.context, "seed": self.seed, "mode": "performance"}
+        return RunConfig(**shared | own | ({"client_processes": 1} if self.endpoint else {}))
 
     @property
     def context(self) -> int:

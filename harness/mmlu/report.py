@@ -10,7 +10,6 @@ from pydantic import JsonValue
 
 from harness.common import files
 from harness.common.markdown import number, render
-from harness.mmlu.answers import CollectedAnswers
 from harness.mmlu.config import MMLUConfig
 from harness.mmlu.data import DOMAIN_OF, DOMAINS, LETTERS, Data
 from harness.mmlu.scores import BINS, Score, ScoreChange, Scored, bins, grouped, overall, score, to_csv
@@ -31,8 +30,9 @@ LISTED_QUESTIONS = 20  # of the questions whose examples did not fit; samples.cs
 def write(
     run: results.RunFolder,
     config: MMLUConfig,
+    facts: MMLUFacts,
     data: Data,
-    answered: CollectedAnswers,
+    seconds: float,
     rows: Sequence[Scored],
     changes: Sequence[ScoreChange],
     before: Path | None,
@@ -41,11 +41,10 @@ def write(
 
     `before` is the folder of the evaluation that `changes` are held against.
     """
-    facts = files.read(run.path / "config.json", MMLUFacts)
     summary = Overall(
         **dict(overall(rows)),
-        questions_per_s=len(rows) / answered.seconds,
-        seconds=answered.seconds,
+        questions_per_s=len(rows) / seconds,
+        seconds=seconds,
         test_questions=data.whole,
         num_fewshot=config.num_fewshot,
         notes=deviations(config, data, rows),
@@ -60,7 +59,7 @@ def write(
         )
         files.write_text(place / "samples.csv", to_csv(rows))
         if config.details:
-            files.write_text(place / "details.jsonl", details(data, answered, rows))
+            files.write_text(place / "details.jsonl", details(data, rows))
         if changes:
             files.write_json(place / "comparison.json", [asdict(change) for change in changes])
         draw_plots(place / "plots", rows, subjects)
@@ -109,30 +108,23 @@ def deviations(config: MMLUConfig, data: Data, rows: Sequence[Scored]) -> list[s
     return why
 
 
-def details(data: Data, answered: CollectedAnswers, rows: Sequence[Scored]) -> str:
+def details(data: Data, rows: Sequence[Scored]) -> str:
     """details.jsonl: each question with its text and its answer."""
-    lines = []
-    for answer, scored in zip(answered.answers, rows, strict=True):
-        question = answer.prompt.question
-        lines.append(
-            {
-                "subject": scored.subject,
-                "number": scored.number,
-                "question": question.text,
-                "choices": question.choices,
-                "answer": scored.answer,
-                "prediction": scored.prediction,
-                "correct": scored.correct,
-                "logprobs": dict(zip(LETTERS, scored.logprobs, strict=True)),
-                "examples": [example.text for example in data.examples.get(scored.subject, [])[: scored.examples]],
-            }
-        )
+    lines = (
+        {
+            **{name: getattr(scored, name) for name in ("subject", "number", "answer", "prediction", "correct")},
+            "question": question.text,
+            "choices": question.choices,
+            "logprobs": dict(zip(LETTERS, scored.logprobs, strict=True)),
+            "examples": [example.text for example in data.examples.get(scored.subject, [])[: scored.examples]],
+        }
+        for question, scored in zip(data.test, rows, strict=True)
+    )
     return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
 
 
-def history_line(run: results.RunFolder, summary: Overall) -> dict[str, object]:
+def history_line(run: results.RunFolder, facts: MMLUFacts, summary: Overall) -> dict[str, object]:
     """What results/mmlu/history.jsonl keeps of a run."""
-    facts = files.read(run.path / "config.json", MMLUFacts)
     return MMLUHistory.of(run.name, facts, summary).model_dump(mode="json", exclude={"run"})
 
 
@@ -162,7 +154,8 @@ def table(config: MMLUConfig, summary: Overall, rows: Sequence[Scored], changes:
     page.add_row("mean of the subjects", f"{100 * summary.macro_average:.2f}", "", f"{summary.subjects} subjects")
     page.add_section()
     page.add_row("questions/s", number(summary.questions_per_s))
-    page.add_row("prefix-cache hits", f"{100 * summary.cache_hit_rate:.1f} %")
+    if summary.cache_hit_rate is not None:
+        page.add_row("prefix-cache hits", f"{100 * summary.cache_hit_rate:.1f} %")
     if cut := summary.shortened_prompts.questions:
         page.add_row("shortened prompts", f"{cut:,}", style="yellow")
     for change in changes:

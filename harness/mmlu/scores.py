@@ -5,23 +5,18 @@ import io
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from harness.common.errors import UsageError
 from harness.common.reading import opened
 from harness.common.schema import SCHEMA
 from harness.common.statistics import mcnemar, wilson
-from harness.mmlu.answers import ChoiceAnswer
-from harness.mmlu.data import DOMAINS, LETTERS, Question
+from harness.mmlu.answers import Answer
+from harness.mmlu.data import DOMAIN_OF, DOMAINS, LETTERS, Question
 from harness.mmlu.summary import Answered, Shortened
 
 BINS = 10
-COLUMNS = [
-    *("subject", "number", "domain", "answer", "prediction", "correct"),
-    *(f"logprob_{letter}" for letter in LETTERS),
-    *("prompt_tokens", "cached_tokens", "latency_s", "examples", "dropped_examples"),
-]
 
 
 @dataclass(frozen=True)
@@ -30,15 +25,18 @@ class Scored:
 
     subject: str
     number: int
-    domain: str
     answer: str
     prediction: str
     logprobs: tuple[float, ...]
     prompt_tokens: int
-    cached_tokens: int
+    cached_tokens: int | None
     latency_s: float
     examples: int
     dropped: tuple[int, ...]
+
+    @property
+    def domain(self) -> str:
+        return DOMAIN_OF[self.subject]
 
     @property
     def correct(self) -> bool:
@@ -71,17 +69,16 @@ class Score:
     high: float
 
 
-def scored(answer: ChoiceAnswer, shots: int) -> Scored:
-    prompt, question = answer.prompt, answer.prompt.question
+def scored(answer: Answer, shots: int) -> Scored:
+    prompt, question, logprobs = answer.prompt, answer.prompt.question, answer.choice.logprobs
     return Scored(
         question.subject,
         question.number,
-        question.domain,
         LETTERS[question.answer],
-        LETTERS[answer.logprobs.index(max(answer.logprobs))],
-        answer.logprobs,
+        LETTERS[logprobs.index(max(logprobs))],
+        logprobs,
         len(prompt.tokens),
-        answer.cached_tokens,
+        answer.choice.cached_tokens,
         answer.latency_s,
         prompt.examples,
         tuple(range(prompt.examples + 1, shots + 1)),
@@ -109,9 +106,9 @@ def overall(rows: Sequence[Scored]) -> Answered:
     """The numbers of overall.json that the answers alone give."""
     whole, subjects = score(rows), grouped(rows, "subject")
     cut = [question for question in rows if question.dropped]
-    prompt_tokens, cached = (
-        sum(getattr(question, name) for question in rows) for name in ("prompt_tokens", "cached_tokens")
-    )
+    prompt_tokens = sum(question.prompt_tokens for question in rows)
+    counts = [question.cached_tokens for question in rows if question.cached_tokens is not None]
+    cached = sum(counts) if len(counts) == len(rows) else None
     return Answered(
         schema_version=SCHEMA,
         overall_accuracy=whole.accuracy,
@@ -130,7 +127,7 @@ def overall(rows: Sequence[Scored]) -> Answered:
         ),
         prompt_tokens=prompt_tokens,
         cached_tokens=cached,
-        cache_hit_rate=cached / prompt_tokens,
+        cache_hit_rate=None if cached is None else cached / prompt_tokens,
     )
 
 
@@ -148,27 +145,20 @@ def calibration_error(rows: Sequence[Scored]) -> float:
     return sum(map(abs, gaps)) / len(rows)
 
 
+def cells(question: Scored) -> dict[str, object]:
+    """A line of samples.csv, by column."""
+    found = asdict(question) | {"domain": question.domain, "correct": int(question.correct)}
+    found |= {f"logprob_{letter}": f"{value:.6f}" for letter, value in zip(LETTERS, question.logprobs, strict=True)}
+    found |= {"latency_s": f"{question.latency_s:.6f}", "dropped_examples": " ".join(map(str, question.dropped))}
+    return {name: value for name, value in found.items() if name not in ("logprobs", "dropped")}
+
+
 def to_csv(rows: Sequence[Scored]) -> str:
     """samples.csv"""
     text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(COLUMNS)
-    for question in rows:
-        table.writerow(
-            [
-                *(
-                    question.subject,
-                    question.number,
-                    question.domain,
-                    question.answer,
-                    question.prediction,
-                    int(question.correct),
-                ),
-                *(f"{value:.6f}" for value in question.logprobs),
-                *(question.prompt_tokens, question.cached_tokens, f"{question.latency_s:.6f}", question.examples),
-                " ".join(map(str, question.dropped)),
-            ]
-        )
+    table = csv.DictWriter(text, list(cells(rows[0])), lineterminator="\n")
+    table.writeheader()
+    table.writerows(map(cells, rows))
     return text.getvalue()
 
 
@@ -176,28 +166,29 @@ def from_csv(folder: Path) -> list[Scored]:
     """The answers of a finished run. Raises UsageError where there are none."""
     try:
         with opened(folder / "samples.csv", 2**30) as file:
-            return [
-                Scored(
-                    cells["subject"],
-                    int(cells["number"]),
-                    cells["domain"],
-                    cells["answer"],
-                    cells["prediction"],
-                    tuple(float(cells[f"logprob_{letter}"]) for letter in LETTERS),
-                    int(cells["prompt_tokens"]),
-                    int(cells["cached_tokens"]),
-                    float(cells["latency_s"]),
-                    int(cells["examples"]),
-                    tuple(map(int, cells["dropped_examples"].split())),
-                )
-                for cells in csv.DictReader(file)
-            ]
+            return [read(line) for line in csv.DictReader(file)]
     except OSError:
         raise UsageError(f"--compare {folder}: no samples.csv in it; it takes a finished evaluation.") from None
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise UsageError(
             f"--compare {folder}: its samples.csv cannot be read: {type(error).__name__} {error}"
         ) from None
+
+
+def read(line: dict[str, str]) -> Scored:
+    """A line of samples.csv. Raises ValueError, KeyError, TypeError for a damaged one."""
+    return Scored(
+        line["subject"],
+        int(line["number"]),
+        line["answer"],
+        line["prediction"],
+        tuple(float(line[f"logprob_{letter}"]) for letter in LETTERS),
+        int(line["prompt_tokens"]),
+        int(line["cached_tokens"]) if line["cached_tokens"] else None,
+        float(line["latency_s"]),
+        int(line["examples"]),
+        tuple(map(int, line["dropped_examples"].split())),
+    )
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,8 @@ class MMLUFacts(Facts):
     """config.json: every setting, and what is known of the evaluation."""
 
     config: dict[str, JsonValue]
+    prompts_s: float | None = None
+    """Seconds in which the prompts were built."""
 
 
 class Shortened(Model):
@@ -38,8 +40,9 @@ class Answered(File):
     ties: int
     shortened_prompts: Shortened
     prompt_tokens: int
-    cached_tokens: int
-    cache_hit_rate: float
+    cached_tokens: int | None
+    """Null where a server does not tell."""
+    cache_hit_rate: float | None
 
 
 class Overall(Answered):

@@ -4,8 +4,10 @@ import re
 from pathlib import Path
 
 TAIL_BYTES = 8000
-# The last line of the log that one of these is found in says what goes on; a group is how far it is.
+# The last line of the log that one of these is found in says what goes on; a group is how far it is, or, without a
+# name, all that is said.
 STAGES = (
+    (r"(waiting for [^\r\n]*)", ""),
     (r"Initializing a V1 LLM engine", "starting its processes"),
     (r"(?:Downloading|Fetching)[^\r\n]*?(\d+%)", "downloading"),
     (r"(?:Downloading|Fetching) ", "downloading"),
@@ -34,7 +36,7 @@ def stage(log: Path) -> str:
     for line in reversed(re.split(r"[\r\n]+", text)):
         for pattern, name in STAGES:
             if found := re.search(pattern, line):
-                return name + (f" {bar(found[1])}" if found.groups() else "")
+                return name + (f" {bar(found[1])}" if found.groups() else "") if name else found[1]
     return ""
 
 

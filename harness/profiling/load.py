@@ -4,7 +4,7 @@ No test of LoadGen's: its speed is never measured, since the profiler slows the 
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine
 from itertools import cycle
 from typing import Any
 
@@ -15,17 +15,16 @@ from harness.config.plan import Plan
 from harness.engines.protocol import Engine
 from harness.loadgen import log as loadgen_log
 from harness.loadgen.log import TestResult
-from harness.loadgen.patterns import Batches, InFlight, RandomArrivals, Sender, batches
+from harness.loadgen.patterns import WAYS, ask
 from harness.loadgen.session import LoadGenSession
 from harness.profiling import traces
 from harness.profiling.traces import Profile
 from harness.runs import folder as results
+from harness.workloads.cnn_dailymail import Prompt
 
 SECONDS = 10.0  # of load under the profiler; it ends earlier after `engines.profiler.STEPS` steps
 LONGEST_RAMP_S = 30.0  # of load before it
-QUEUE_FACTOR = 2  # requests at the engine for each that it computes, in Offline: some always wait
 Load = Coroutine[Any, Any, object]
-Prompt = tuple[list[int], int | None]  # as `Library.requests`
 
 
 def run_profile(plan: Plan, session: LoadGenSession) -> Profile:
@@ -51,9 +50,9 @@ def ramp_s(plan: Plan, measured: TestResult, concurrency: int) -> float:
 
     By Little's law, from the measured test: requests in flight over their rate.
     """
-    if plan.config.scenario_rules.streaming:
+    in_flight = plan.config.batch_size or plan.config.scenario_rules.pattern.kept_in_flight(plan.load, concurrency)
+    if in_flight is None:
         return min(measured.latency_ms.mean / 1000, LONGEST_RAMP_S) if measured.latency_ms else 0.0
-    in_flight = plan.config.batch_size or concurrency
     return min(in_flight / measured.samples_per_sec, LONGEST_RAMP_S) if measured.samples_per_sec else 0.0
 
 
@@ -81,39 +80,11 @@ async def still(loading: "asyncio.Task[object]", seconds: float) -> None:
 
 def load(plan: Plan, session: LoadGenSession) -> Load:
     """The load of the scenario, without end, on the run's samples over and over."""
-    engine, requests = session.engine, session.library.requests
+    engine, requests, pattern = session.engine, session.library.requests, plan.config.scenario_rules.pattern
     if plan.config.sort_by_length:
         requests = sorted(requests, key=lambda request: len(request[0]), reverse=True)
 
-    async def answer(query: Sequence[Prompt]) -> None:
-        await asyncio.gather(*map(ask, query))
+    async def answer(prompt: Prompt) -> None:
+        await ask(engine, prompt, pattern)
 
-    async def ask(request: Prompt) -> None:
-        if plan.config.scenario_rules.streaming:
-            async for _ in engine.stream(*request):
-                pass
-        else:
-            await engine.generate(*request)
-
-    sender = SENDERS[plan.config.scenario_rules.load_pattern](plan, engine)
-    return sender.send(batches(cycle(requests), plan.samples_per_query), answer)
-
-
-def at_a_rate(plan: Plan, engine: Engine) -> Sender[Sequence[Prompt]]:
-    """Random arrivals at the rate of the measured test."""
-    return RandomArrivals(plan.target_qps or 1.0, plan.seeds.schedule)
-
-
-def always_busy(plan: Plan, engine: Engine) -> Sender[Sequence[Prompt]]:
-    """Offline: the engine always has as many requests as it takes, and others that wait; or one batch at a time."""
-    size = plan.config.batch_size
-    return Batches(size) if size else InFlight(QUEUE_FACTOR * engine.concurrency)
-
-
-SENDERS: dict[str, Callable[[Plan, Engine], Sender[Sequence[Prompt]]]] = {
-    "burst": always_busy,
-    "poisson": at_a_rate,
-    "schedule": at_a_rate,
-    "sequential": lambda plan, engine: Batches(1),
-    "closed loop": lambda plan, engine: InFlight(plan.concurrency or engine.concurrency),
-}
+    return WAYS[type(pattern)].endless(plan, engine.concurrency).send(cycle(requests), answer)

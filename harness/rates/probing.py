@@ -33,29 +33,30 @@ def set_aside(session: LoadGenSession, attempt: Probe, number: int) -> Probe:
 def run_probe(session: LoadGenSession, short: Plan, reason: str = "") -> Probe:
     """A short performance test: `short` is the run's plan with a load of its own, and less of everything else; the
     reason for it is shown."""
-    load = load_of(short)
+    load = short.config.scenario_rules.pattern.text(short.load)
     folder = make_folder(session.folder.sub("Probes"), load.partition(" ")[0])
     session.display.stage(f"probe at {load}, {short.length}{reason and f': {reason}'}", "load")
     session.drive("performance", short, folder)
     probe = probe_of(session, TestRun.read(folder, short), short)
-    session.display.done(f"{load}: {'VALID' if probe.valid else 'INVALID'}{probe.why and f' ({probe.why})'}")
+    session.display.leave_row(probe.head, probe.cells, good=not probe.why, why="" if probe.concurrency else probe.why)
     return probe
 
 
 def probe_of(session: LoadGenSession, test: TestRun, plan: Plan) -> Probe:
     """A test as a point of a curve; at fixed concurrency without its ramps, where it is long enough."""
-    result, trend, rules = test.result, None, plan.config.scenario_rules
-    if rules.capped and plan.concurrency and (part := steady_part(test.requests, plan.concurrency)):
+    result, trend = test.result, None
+    if plan.concurrency and (part := steady_part(test.requests, plan.concurrency)):
         trend = part.trend
         if part.requests:
             result = replace(with_times(result, part.requests), tokens_per_sec=part.tokens_per_sec)
     first, each, whole = result.ttft_ms, result.tpot_ms, result.latency_ms
     ends = [(one.issued_s or 0.0, one.done_s) for one in test.requests if one.done_s is not None]
-    queue = queue_of([at for at, _ in ends], [end for _, end in ends]) if rules.fixed_rate else None
-    sent = result.scheduled_qps if rules.fixed_rate else None
+    queue, sent = None, None
+    if plan.config.scenario_rules.pattern.is_rated:
+        queue, sent = queue_of([at for at, _ in ends], [end for _, end in ends]), result.scheduled_qps
     tokens, joules = sum(one.output_tokens for one in test.requests), test.machine.gpu_joules
     return Probe(
-        qps=None if plan.config.scenario_rules.capped else plan.target_qps,
+        qps=None if plan.concurrency else plan.target_qps,
         concurrency=plan.concurrency,
         samples_per_query=plan.samples_per_query,
         valid=bool(result.valid),
@@ -98,7 +99,7 @@ def reasons(result: TestResult, plan: Plan, queue: Queue | None) -> list[str]:
     if limits:
         kinds = (("TTFT", result.ttft_ms, limits.ttft_ms), ("TPOT", result.tpot_ms, limits.tpot_ms))
         found += [f"{name} p99 {ms.p99:,.4g} of {most:,.4g} ms" for name, ms, most in kinds if ms and ms.p99 > most]
-    if plan.config.scenario_rules.capped:  # LoadGen judges its length alone there
+    if plan.concurrency:  # LoadGen judges its length alone there
         return found
     if result.failed == ("early_stopping",):
         count = more_queries(result)
@@ -110,15 +111,6 @@ def reasons(result: TestResult, plan: Plan, queue: Queue | None) -> list[str]:
 
 
 SHORT = {"min_duration": "shorter than the minimum duration", "min_queries": "fewer queries than the minimum"}
-
-
-def load_of(plan: Plan) -> str:
-    """The load of a test: its number, and of what."""
-    if plan.config.scenario_rules.multi_sample_queries:
-        return f"{plan.samples_per_query} samples per query"
-    if plan.config.scenario_rules.capped:
-        return f"{plan.concurrency} in flight"
-    return f"{plan.target_qps:.4g} queries/s"
 
 
 def make_folder(probes: Path, load: str) -> Path:

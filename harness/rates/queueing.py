@@ -97,9 +97,9 @@ def latency_plane(came: Any, left: Any) -> tuple[float, float, float]:
     for _ in range(ROUNDS if len(took) >= FEW else 0):
         work = np.diff(times) / np.maximum(base + each * flying, SLIGHT * base)
         done = np.maximum(amount_between(begin, end, times, work), 1e-9)
-        beside = amount_between(begin, end, times, work * flying) / done
-        known = np.column_stack((np.ones(len(took)), begun, beside))
-        base, prompt, each = (float(value) for value in np.linalg.lstsq(known, took, rcond=None)[0])
+        inflight = amount_between(begin, end, times, work * flying) / done
+        terms = np.column_stack((np.ones(len(took)), begun, inflight))
+        base, prompt, each = (float(value) for value in np.linalg.lstsq(terms, took, rcond=None)[0])
     return base, each, prompt
 
 

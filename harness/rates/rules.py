@@ -1,9 +1,9 @@
 """What a search for the highest rate is held to: its constants, and the full test that it prepares."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Self
 
-from harness.config.mlperf import SURE_QUERIES
+from harness.config.patterns import SURE_QUERIES
 from harness.config.plan import Plan
 
 
@@ -49,7 +49,10 @@ class Goal:
     def of(cls, plan: Plan) -> Self:
         """For scenarios with limits."""
         assert plan.limits is not None
-        return cls(plan.min_duration_s, plan.min_queries, plan.limits.ttft_ms, plan.limits.tpot_ms)
+        rules, given = RULES, plan.config.probe_queries
+        if given is not None:
+            rules = replace(RULES, probe_queries=given, probe_s=0.0)
+        return cls(plan.min_duration_s, plan.min_queries, plan.limits.ttft_ms, plan.limits.tpot_ms, rules)
 
     def full_s(self, qps: float) -> float:
         """Seconds of the full test at this rate."""

@@ -1,12 +1,14 @@
 """LoadGen's target rates, which it needs before a test: found on the loaded engine or in earlier runs."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 from harness.common.errors import NotAcceptedError
 from harness.config import mlperf
+from harness.config.comparability import INVALID, Comparable, differences
+from harness.config.patterns import SURE_QUERIES, Burst, Need
 from harness.config.plan import Plan
 from harness.config.run import RunConfig
 from harness.loadgen.log import TestResult
@@ -22,25 +24,17 @@ from harness.runs.probe import Probe
 OFFLINE_MARGIN = 1.1
 # LoadGen generates 2 x duration / latency queries for SingleStream and issues them all.
 LATENCY_MARGIN = 1.5
-Need = Literal["nothing", "offline", "server", "max", "curve", "latency", "batches", "levels", "most"]
 LOWER = 0.97  # of a rate that did not hold a whole test, at most
-OTHER_WORK = ("scenario", "total_sample_count", "samples_per_query")  # which leave requests per second as they are
+# Of an Offline run that tells the rate of another scenario: what leaves requests/s as they are.
+IGNORED = ("scenario", "total_sample_count", "samples_per_query", "software", "busyness", "rate")
 
 
 def needed(config: RunConfig) -> Need:
-    """Which rate is `auto` and will be wanted. LoadGen sets the pace even of a Server accuracy test."""
-    load_pattern, accuracy_only = config.scenario_rules.load_pattern, config.mode == "accuracy"
-    if load_pattern == "burst":
-        return "nothing" if accuracy_only or config.offline_expected_qps != "auto" else "offline"
-    if load_pattern == "sequential":
-        return "nothing" if accuracy_only else "batches" if config.batches else "latency"
-    if load_pattern == "closed loop":
-        return "nothing" if accuracy_only else "most" if config.concurrency == "max" else "levels"
-    if config.scenario_rules.scheduled and (accuracy_only or config.own_rate):
+    """Which rate is `auto` and will be wanted."""
+    pattern = config.scenario_rules.pattern
+    if config.own_rate:
         return "nothing"
-    if config.tries_rates:
-        return "max" if config.server_target_qps == "max" else "curve"
-    return "nothing" if config.server_target_qps != "auto" else "server"
+    return pattern.need(getattr(config, pattern.rate_flag), config.mode == "accuracy")
 
 
 @dataclass(frozen=True)
@@ -58,24 +52,18 @@ class OfflineRun:
 
 def known_offline(plan: Plan, gpus: list[str] | None, history: Iterable[Mapping[str, Any]]) -> OfflineRun | None:
     """What the history tells of the speed of this set-up on `gpus`; None where it tells nothing."""
-    offline = next(rules.name for rules in mlperf.SCENARIO.values() if rules.load_pattern == "burst")
-    mine = {"gpus": gpus, "category": plan.config.category, "scenario": offline, "valid": True, "setup": plan.setup}
+    offline = next(rules.name for rules in mlperf.SCENARIO.values() if rules.pattern == Burst())
+    mine = Comparable(plan.work, plan.setup | {"category": plan.config.category, "batch_size": None}, {"gpus": gpus})
     last = None
     for line in history:
-        same = all(line.get(key) == value for key, value in mine.items()) and not line.get("batch_size")
-        if (
-            same
-            and requested(line.get("work") or plan.work) == requested(plan.work)
-            and line.get("tokens_per_sec")
-            and line.get("mean_new_tokens")
-        ):
+        work, setup = (found if isinstance(found := line.get(key), dict) else {} for key in ("work", "setup"))
+        columns = {name: line.get(name) or None for name in ("category", "batch_size")}
+        flaws = {} if line.get("valid") is True else {INVALID: True}
+        theirs = Comparable(work or plan.work, setup | columns, {"gpus": line.get("gpus")}, validity=flaws)
+        is_alike = line.get("scenario") == offline and not differences(mine, theirs, IGNORED)
+        if is_alike and line.get("tokens_per_sec") and line.get("mean_new_tokens"):
             last = OfflineRun(str(line["run"]), float(line["tokens_per_sec"]), float(line["mean_new_tokens"]))
     return last
-
-
-def requested(work: Mapping[str, object]) -> dict[str, object]:
-    """Of the work of a run, what the speed of a request depends on; lines of old formats tell no work."""
-    return {name: value for name, value in work.items() if name not in OTHER_WORK}
 
 
 def from_history(plan: Plan, offline: OfflineRun) -> Plan:
@@ -95,26 +83,30 @@ def max_attempts(config: RunConfig) -> int:
     return 3 if config.tries_rates else 2
 
 
-def from_trial(plan: Plan, trial: Trial) -> Plan:
-    """The plan with its rate, and a note that says where the rate comes from."""
-    rules = plan.config.scenario_rules
-    if not rules.planned_by_rate:
-        queries = trial.samples // plan.samples_per_query
-        mean = 1000 * trial.seconds / queries
-        expected = LATENCY_MARGIN * mean
-        each = f" of {plan.samples_per_query} samples" if plan.config.scenario_rules.multi_sample_queries else ""
-        return plan.noted(
-            f"expected latency = {expected:.4g} ms ({LATENCY_MARGIN} x {mean:.4g} ms, the mean of {queries} "
-            f"{'queries' if each else 'samples'}{each})",
-            expected_latency_ms=expected,
-        )
-    if not rules.fixed_rate:
-        rate = OFFLINE_MARGIN * trial.samples_per_sec
-        return plan.noted(f"offline_expected_qps = {rate:.4g} samples/s ({OFFLINE_MARGIN} x {trial})", target_qps=rate)
-    rate = (rules.offline_share or 1.0) * trial.samples_per_sec
+def expected_latency(plan: Plan, trial: Trial) -> Plan:
+    """The plan with the latency of a query that LoadGen has to expect, and a note that says where it comes from."""
+    queries = trial.samples // plan.samples_per_query
+    mean = 1000 * trial.seconds / queries
+    expected = LATENCY_MARGIN * mean
+    of = f"queries of {plan.samples_per_query} samples" if plan.samples_per_query > 1 else "samples"
     return plan.noted(
-        f"server_target_qps = {rate:.4g} queries/s ({rules.offline_share} x {trial}; no Offline run of this set-up is "
-        "in the history)",
+        f"expected latency = {expected:.4g} ms ({LATENCY_MARGIN} x {mean:.4g} ms, the mean of {queries} {of})",
+        expected_latency_ms=expected,
+    )
+
+
+def offline_rate(plan: Plan, trial: Trial) -> Plan:
+    """The plan with the rate for which LoadGen has to plan in Offline."""
+    rate = OFFLINE_MARGIN * trial.samples_per_sec
+    return plan.noted(f"offline_expected_qps = {rate:.4g} samples/s ({OFFLINE_MARGIN} x {trial})", target_qps=rate)
+
+
+def share_of_trial(plan: Plan, trial: Trial) -> Plan:
+    """The plan with a share of the rate at which the engine completes a full load."""
+    share = plan.config.scenario_rules.offline_share
+    rate = (share or 1.0) * trial.samples_per_sec
+    return plan.noted(
+        f"server_target_qps = {rate:.4g} queries/s ({share} x {trial}; the history has no Offline run of this set-up)",
         target_qps=rate,
     )
 
@@ -138,7 +130,8 @@ def from_curve(plan: Plan, tried: list[Probe]) -> Plan:
     rate = best_given(plan, tried)
     lowest = min(probe.load for probe in tried)
     capacity, top = Capacity.of(tried), highest_held(tried)
-    found = "the highest that is VALID" if rate else "the lowest, since none is VALID,"
+    kept = "within the limits" if plan.config.probe_queries else "VALID"
+    found = f"the highest that is {kept}" if rate else f"the lowest, since none is {kept},"
     most = ""
     if capacity and rate and top and top.load > rate:
         most = f"; {top.load:.4g} would not last: the engine completes {capacity.qps:.4g} a second at most"
@@ -151,7 +144,8 @@ def best_given(plan: Plan, tried: Sequence[Probe], below: float = math.inf) -> f
     given = plan.config.server_target_qps
     capacity = Capacity.of(tried)
     most = capacity.rate(Goal.of(plan)) if capacity else math.inf
-    held = {probe.load for probe in tried if probe.has_held}
+    looked = plan.config.probe_queries is not None  # at too few queries for LoadGen to call them VALID
+    held = {probe.load for probe in tried if probe.has_held or (looked and " p99 " not in probe.why)}
     rates = [rate for rate in (given if isinstance(given, tuple) else held) if rate in held and rate < below]
     return max((rate for rate in rates if rate <= most), default=None)
 
@@ -175,20 +169,32 @@ def corrected(plan: Plan, result: TestResult, tests: Sequence[Probe] = ()) -> Pl
 
     `tests` are the probes and, last, the test of this result.
     """
-    unsure = "early_stopping" in result.failed and (result.queries or 0) >= mlperf.SURE_QUERIES  # else it was too short
+    unsure = "early_stopping" in result.failed and (result.queries or 0) >= SURE_QUERIES  # else it was too short
     if plan.config.tries_rates and plan.target_qps:
         return lowered(plan, result, tests) if unsure or "latency" in result.failed else None
-    by_trial = needed(plan.config) in ("offline", "latency", "batches")
-    if not (result.ran_short and result.samples_per_sec and by_trial):
+    correct = BY_TRIAL.get(needed(plan.config))
+    if not (result.ran_short and result.samples_per_sec and correct):
         return None
-    ended = f"the test ended after {result.duration_s:.1f} s; retrying"
-    if not plan.config.scenario_rules.planned_by_rate:
-        expected = LATENCY_MARGIN * 1000 * plan.samples_per_query / result.samples_per_sec
-        return plan.noted(
-            f"the expected latency was too high: {ended} with {expected:.4g} ms", expected_latency_ms=expected
-        )
-    rate = OFFLINE_MARGIN * result.samples_per_sec
-    return plan.noted(f"the expected rate was too low: {ended} at {rate:.4g} samples/s", target_qps=rate)
+    return correct(plan, result.samples_per_sec, f"the test ended after {result.duration_s:.1f} s; retrying")
+
+
+def with_lower_latency(plan: Plan, rate: float, ended: str) -> Plan:
+    expected = LATENCY_MARGIN * 1000 * plan.samples_per_query / rate
+    note = f"the expected latency was too high: {ended} with {expected:.4g} ms"
+    return plan.noted(note, expected_latency_ms=expected)
+
+
+def with_higher_rate(plan: Plan, rate: float, ended: str) -> Plan:
+    note = f"the expected rate was too low: {ended} at {OFFLINE_MARGIN * rate:.4g} samples/s"
+    return plan.noted(note, target_qps=OFFLINE_MARGIN * rate)
+
+
+# What a trial found too low, or too high, is corrected by what the test measured.
+BY_TRIAL: dict[Need, Callable[[Plan, float, str], Plan]] = {
+    "offline": with_higher_rate,
+    "latency": with_lower_latency,
+    "batches": with_lower_latency,
+}
 
 
 def lowered(plan: Plan, result: TestResult, tests: Sequence[Probe]) -> Plan | None:

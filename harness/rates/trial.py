@@ -2,20 +2,19 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from itertools import cycle, islice, starmap
 from typing import Any
 
 from harness.common.errors import EndpointError
 from harness.config.endpoint import may_fail
 from harness.config.plan import Plan
 from harness.engines.protocol import Engine
-from harness.loadgen.patterns import Item, batches
+from harness.loadgen.patterns import WAYS, ask
+from harness.workloads.cnn_dailymail import Prompt
 
-STREAM_TRIAL = 10  # queries
 TRIAL_S = 60.0  # then the answers that came are counted
-Request = tuple[list[int], int | None]  # as `Library.requests`
+WARM_UP = 4  # prompts
 
 
 @dataclass(frozen=True)
@@ -64,75 +63,30 @@ class Sparing:
             self.spare(error)
 
 
-def trial_samples(plan: Plan, samples: list[Item], concurrency: int) -> list[Item]:
-    """Which samples to try: one full load of the engine, or a few queries one after the other."""
-    if not plan.config.scenario_rules.planned_by_rate:
-        return list(islice(cycle(samples), STREAM_TRIAL * plan.samples_per_query))
-    if plan.config.batch_size:
-        return samples[: plan.config.batch_size]
-    return list(islice(cycle(samples), concurrency))
+async def run_trial(plan: Plan, engine: Engine | Sparing, prompts: Sequence[Prompt], at_once: int) -> Trial:
+    """Warms up on a few prompts, then sends all as the run itself will, to an engine that computes so many `at_once`.
 
-
-def trial_batch(plan: Plan) -> int | None:
-    return plan.config.batch_size if plan.config.scenario_rules.planned_by_rate else plan.samples_per_query
-
-
-async def run_trial(engine: Engine | Sparing, requests: Sequence[Request], batch_size: int | None) -> Trial:
-    """Warms up on a few requests, then answers all of them: together, or in batches as the run itself will.
-
-    After `TRIAL_S` it ends with the answers that came by then, or with the first.
+    After `TRIAL_S` it ends with the answers that came by then, or with the first. Raises EngineError.
     """
-    await asyncio.gather(*starmap(engine.generate, requests[: batch_size or 4]))
-    begin = time.perf_counter()
-    answered = 0
-    for batch in batches(requests, batch_size or len(requests)):
-        answered += await count_answered(list(starmap(engine.generate, batch)), TRIAL_S + begin - time.perf_counter())
-        if time.perf_counter() - begin >= TRIAL_S:
-            break
-    return Trial(answered, time.perf_counter() - begin)
+    pattern, answered, first = plan.config.scenario_rules.pattern, 0, asyncio.Event()
 
-
-async def count_answered(work: Sequence[Coroutine[Any, Any, Any]], seconds: float) -> int:
-    """How much of the work was done in time; at least one piece, for which it waits. The rest is given up."""
-    tasks = [asyncio.ensure_future(piece) for piece in work]
-    try:
-        done, _ = await asyncio.wait(tasks, timeout=max(0.0, seconds), return_when=asyncio.FIRST_EXCEPTION)
-        if not done:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
-        return len(done)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def run_concurrent_trial(engine: Engine | Sparing, requests: Sequence[Request], at_once: int) -> Trial:
-    """The engine's speed with so many requests in flight, on two waves of them; ends after `TRIAL_S` with the answers
-    that came by then, or with the first."""
-    left = islice(cycle(requests), trial_requests(at_once))
-    begin = time.perf_counter()
-    answered = 0
-
-    async def one_after_the_other() -> None:
+    async def answer(prompt: Prompt) -> None:
         nonlocal answered
-        for request in left:
-            async for _ in engine.stream(*request):
-                pass
-            answered += 1
-            if time.perf_counter() - begin > TRIAL_S:
-                break
+        await ask(engine, prompt, pattern)
+        answered += 1
+        first.set()
 
+    sender = WAYS[type(pattern)].trial(plan, at_once)
+    await sender.send(prompts[:WARM_UP], lambda prompt: ask(engine, prompt, pattern))
+    begin = time.perf_counter()
+    work = asyncio.ensure_future(sender.send(prompts, answer))
     try:
-        async with asyncio.TaskGroup() as group:
-            for _ in range(at_once):
-                group.create_task(one_after_the_other())
-    except ExceptionGroup as failed:
-        raise failed.exceptions[0] from None
-    return Trial(answered, time.perf_counter() - begin)
-
-
-def trial_requests(at_once: int) -> int:
-    """How many requests a trial has."""
-    return max(2 * at_once, STREAM_TRIAL)
+        await asyncio.wait([work], timeout=TRIAL_S)
+        if not answered:
+            await asyncio.wait([work, asyncio.ensure_future(first.wait())], return_when=asyncio.FIRST_COMPLETED)
+        if work.done():
+            work.result()
+        return Trial(answered, time.perf_counter() - begin)
+    finally:
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)

@@ -1,62 +1,138 @@
-"""The first screen of a report: the number as its title, and what must be known of a number before it is passed on."""
+"""What a run comes to, the answer first: the lines of the last screen, and of the first one of its report."""
 
+import shlex
+from collections.abc import Iterator
 from pathlib import PurePath
 
 from harness.common.markdown import number
 from harness.config import models
 from harness.config.workload import OFFICIAL
+from harness.results import advice
 from harness.results.performance import Performance
 from harness.results.summary import Summary
+from harness.runs.probe import Probe
+from harness.terminal.last_screen import Cells, LastScreen, Line, Tone
 
-POINTS = {"latency_p90_ms": ("latency", "p90")}  # of a headline that is a latency
 NAME = "Llama-3.1-8B"  # of the reference model, whatever its repository is called
-NOT_COMPARABLE = "Not comparable with MLPerf results"
+NOT_COMPARABLE = "not comparable with MLPerf"
+MOST_REASONS = 3  # of them on the screen
+TONES: dict[str, Tone] = {"PASS": "good", "FAIL": "bad", "VALID": "good", "INVALID": "bad"}
 
 
-def title(summary: Summary) -> str:
-    """The result in a line: the number, before it INVALID or DISPUTED where it is; or how far the run came."""
-    test, score = summary.run.performance, summary.run.accuracy
-    if test is not None and test.tokens_per_sec is not None:
-        busy = " (machine busy: not judged)" if test.background_load else ""
-        disputed = "DISPUTED: " if test.disagreements else ""
-        return f"{'' if test.valid else 'INVALID: '}{disputed}{result(summary, test)}{busy}"
-    if score is not None:
-        return f"Accuracy {score.verdict}: {subject(summary)}"
-    return f"No result: {subject(summary)}"
-
-
-def result(summary: Summary, test: Performance) -> str:
-    """The number that the scenario is judged by, with what was measured."""
-    if summary.scenario.fixed_rate and test.achieved_qps:
-        return f"{number(test.achieved_qps, 3)} queries/s: {tails(test)}"
-    if (point := POINTS.get(summary.scenario.headline)) and test.latency_ms:
-        return f"{number(getattr(test.latency_ms, point[1]))} ms {' '.join(point)}: {subject(summary)}"
-    load = f" with {number(test.concurrency)} in flight" if test.concurrency else ""
-    return f"{number(test.tokens_per_sec)} output tokens/s{load}: {subject(summary)}"
-
-
-def tails(test: Performance) -> str:
-    """TTFT and TPOT at p99, beside their limits where there are any."""
-    latencies = [(name, getattr(test, f"{name}_ms"), getattr(test.limits_ms, name, None)) for name in ("ttft", "tpot")]
-    late = " of the buffering" if test.buffered else ""
-    return ", ".join(
-        f"{name.upper()} p99{late} {number(found.p99, 3)}{f' of {number(limit)}' if limit else ''} ms"
-        for name, found, limit in latencies
-        if found
+def last_screen(summary: Summary) -> LastScreen:
+    """The answer of a run, and what must be known of it before it is passed on."""
+    return LastScreen(
+        title=title(summary),
+        subject=subject(summary),
+        lines=[line for line in lines(summary) if line.text],
+        levels=levels(summary),
+        tone=tone(summary),
     )
 
 
+def title(summary: Summary) -> str:
+    """The result with its meaning, or the verdict that takes its place."""
+    test, score = summary.run.performance, summary.run.accuracy
+    if test is None or test.tokens_per_sec is None:
+        return without_speed(summary)
+    disputed = "DISPUTED: " if test.disagreements else ""
+    if not test.valid and not own_limits(summary):
+        return f"INVALID: {disputed}{broken(test)}"
+    passed = f", accuracy {score.verdict}" if score and score.verdict == "PASS" else ""
+    return f"{disputed}{result(summary, test)}{passed}"
+
+
+def without_speed(summary: Summary) -> str:
+    """The title of a run that measured no speed."""
+    score, meta = summary.run.accuracy, summary.meta
+    if score is None:
+        return f"No result{f': {meta.ended}' if meta.ended else ''}"
+    if score.verdict == "FAIL":
+        stopped = "; no speed was measured" if meta.mode == "both" else ""
+        return f"accuracy FAIL: the answers differ from the reference{stopped}"
+    return f"accuracy {score.verdict}: {scores(summary)}"
+
+
+def broken(test: Performance) -> str:
+    """Why LoadGen calls a test INVALID: the limits that it broke, else its first reason."""
+    rate = f" at {number(test.target_qps)} queries/s" if test.limits_ms and test.target_qps else ""
+    over = [f"{name} {number(found)} of {number(limit)} ms" for name, found, limit in tails(test) if found > limit]
+    if over:
+        return f"{', '.join(over)}{rate}"
+    reasons = [reason.partition(": ")[0] for reason in test.invalid_reasons]  # without what to do about them
+    return f"{'; '.join(reasons) or 'LoadGen gives no reason'}{rate}"
+
+
+def result(summary: Summary, test: Performance) -> str:
+    """The number that the scenario is judged by, with its meaning."""
+    speed = f"{number(test.tokens_per_sec)} output tokens/s"
+    if own_limits(summary):
+        return of_levels(summary)
+    if summary.scenario.pattern.is_rated:
+        kept = " within both limits" if test.limits_ms and not test.buffered else ""
+        return f"{number(test.achieved_qps)} samples/s{kept} ({speed})"
+    if summary.scenario.headline == "latency_p90_ms" and test.latency_ms:
+        latency = f"{number(test.latency_ms.p90)} ms"
+        if test.samples_per_query > 1:
+            return f"{speed} with {test.samples_per_query} samples at once; a query then takes {latency} (p90)"
+        return f"{latency} for an answer (p90: 9 of 10 are as fast), one request at a time"
+    return f"{speed} ({number(test.samples_per_sec)} samples/s)"
+
+
+def own_limits(summary: Summary) -> bool:
+    """Whether LoadGen holds no limit against the test, and this program its own."""
+    test = summary.run.performance
+    return test is not None and bool(test.concurrency or test.arrivals)
+
+
+def of_levels(summary: Summary) -> str:
+    """The best of the levels that kept the limits; without levels, whether the test did."""
+    test = summary.run.performance
+    assert test is not None
+    if not test.concurrency:
+        over = [name.split()[0] for name, found, limit in tails(test) if found > limit]
+        kept = f"over the limits: {' and '.join(over)}" if over else "within both limits"
+        return f"{number(test.samples_per_sec)} requests/s, {kept} ({number(test.tokens_per_sec)} output tokens/s)"
+    best = best_level(summary)
+    if best is None:
+        return f"no level is within the limits: the lowest, {curve(summary)[0].text}, is over"
+    return f"{number(best.tokens_per_sec)} output tokens/s within the limits, with {best.text}"
+
+
+def curve(summary: Summary) -> list[Probe]:
+    """The loads that were tested, in order."""
+    return sorted(summary.run.search or [], key=lambda probe: probe.load)
+
+
+def best_level(summary: Summary) -> Probe | None:
+    """The level with most output of those within the limits."""
+    kept = [probe for probe in curve(summary) if probe.concurrency and not probe.why and probe.tokens_per_sec]
+    return max(kept, key=lambda probe: probe.tokens_per_sec or 0.0, default=None)
+
+
+def levels(summary: Summary) -> list[Cells]:
+    """The levels of a curve as rows, the head first; none of a search, whose answer is a rate."""
+    probes = curve(summary)
+    if len(probes) < 2 or (summary.scenario.pattern.is_rated and summary.run.performance):
+        return []
+    return [probes[0].head, *(probe.cells for probe in probes)]
+
+
 def subject(summary: Summary) -> str:
-    """Model, scenario, what else than MLPerf's articles was asked, and the machine."""
+    """Scenario, model and weights, machine, engine."""
     work = [] if summary.meta.workload == OFFICIAL else [summary.meta.workload]
-    return ", ".join([model(summary), scenario(summary), *work, machine(summary)])
+    parts = [scenario(summary), *work, model(summary), machine(summary)]
+    return ", ".join(parts if summary.meta.endpoints else [*parts, engine(summary)])
 
 
 def model(summary: Summary) -> str:
-    """The model as people name it: a repository or a folder by its last name."""
-    name = summary.meta.model
-    reference = name in (models.DEFAULT_MODEL, models.MODELS[models.DEFAULT_MODEL].path)
-    return NAME if reference else PurePath(name).name or name
+    """The model as people name it, with what is known of its weights."""
+    meta = summary.meta
+    reference = meta.model in (models.DEFAULT_MODEL, models.MODELS[models.DEFAULT_MODEL].path)
+    name = NAME if reference else "demo model" if meta.model == "demo" else PurePath(meta.model).name or meta.model
+    if any(reason.startswith(("random weights", "dummy weights")) for reason in meta.deviations):
+        return f"{name} with random weights"
+    return f"{name} in {meta.weights.partition(' ')[0]}" if meta.weights and meta.model != "demo" else name
 
 
 def scenario(summary: Summary) -> str:
@@ -76,62 +152,161 @@ def machine(summary: Summary) -> str:
 
 
 def engine(summary: Summary) -> str:
-    """The engine with its version, and LoadGen's."""
+    """The engine with its version."""
     if summary.meta.endpoints:
         return f"{summary.meta.engine_args.get('server', 'a server')}, behind an endpoint"
-    loadgen = summary.system.packages.get("mlcommons-loadgen")
-    name = summary.meta.engine or f"vLLM {summary.system.vllm_version or 'unknown'}"
-    return f"{name}{f', LoadGen {loadgen}' if loadgen else ''}"
+    return summary.meta.engine or f"vLLM {summary.system.vllm_version or 'unknown'}"
 
 
-def facts(summary: Summary) -> list[tuple[str, str]]:
-    """What stands under the title, a line each: label and text."""
-    return [(label, text) for label, text in (*verdicts(summary), *setting(summary)) if text]
+def tone(summary: Summary) -> Tone:
+    """Of the title."""
+    test, score = summary.run.performance, summary.run.accuracy
+    if test is None:
+        return TONES.get(score.verdict, "") if score else "bad"
+    if test.disagreements:
+        return "careful"
+    if own_limits(summary):
+        return "bad" if summary.run.search and not best_level(summary) else "good"
+    return "good" if test.valid else "bad"
 
 
-def verdicts(summary: Summary) -> list[tuple[str, str]]:
-    """What the number is worth: LoadGen's verdict, the gate, MLPerf's terms, and who else used the machine."""
-    meta, test, score = summary.meta, summary.run.performance, summary.run.accuracy
-    valid = f"**{'VALID' if test.valid else 'INVALID'}** by LoadGen" if test else "not measured"
-    gate = f"**{score.verdict}** on {number(score.samples)} samples" if score else "not checked"
-    comparable = f"**{NOT_COMPARABLE}:** {'; '.join(meta.deviations)}" if meta.deviations else "yes"
-    busy = "none that counts" if test and test.others_cpu_cores is not None else "not measured"
-    if test and test.background_load:
-        busy = f"**machine busy, not judged**: {'; '.join(test.background_load)}"
-    return [
-        *(("**disputed**", f"**{said}**") for said in (test.disagreements if test else [])),
-        ("ended early", meta.ended or ""),
-        ("performance", valid),
-        ("accuracy gate", gate),
-        ("comparable", comparable),
-        ("other programs", busy if test else ""),
-    ]
+def lines(summary: Summary) -> Iterator[Line]:
+    """What stands under the title, each with its label; empty ones are left out."""
+    meta, test = summary.meta, summary.run.performance
+    yield from (Line("disputed", said, "careful") for said in (test.disagreements if test else []))
+    if meta.ended:
+        yield Line("ended early", meta.ended, "bad")
+    yield from verdicts(summary)
+    if test:
+        held = (f"{name} {number(found)} of {number(limit)} ms" for name, found, limit in tails(test))
+        yield Line("limits", "" if test.concurrency else ", ".join(held))
+        yield Line("bounded by", test.ran_out[0] if test.ran_out else bounded(test))
+        yield Line("cost, energy", "; ".join(spent(test)))
+        yield from (Line("careful", said, "careful") for said in cautions(summary, test))
+    if meta.deviations:
+        shown, left = meta.deviations[:MOST_REASONS], len(meta.deviations) - MOST_REASONS
+        more = f"; {left} more in the report" if left > 0 else ""
+        yield Line(NOT_COMPARABLE, f"{'; '.join(shown)}{more}", "careful")
+    yield Line("next", next_command(summary), is_command=True)
+
+
+def verdicts(summary: Summary) -> Iterator[Line]:
+    """LoadGen's verdict with what it rests on, the gate's with its score."""
+    test, score = summary.run.performance, summary.run.accuracy
+    if test and not own_limits(summary):
+        verdict, unit = "VALID" if test.valid else "INVALID", summary.scenario.pattern.queries_are
+        count = f"{number(test.samples, 9)} {unit} in {number(test.duration_s)} s"
+        first = ", at the first attempt" if test.valid and summary.run.search and not summary.run.attempts else ""
+        yield Line(verdict, f"{count}{first}", TONES[verdict])
+    if score:
+        note = f" ({score.note})" if score.note else ""
+        yield Line(f"accuracy {score.verdict}", f"{scores(summary)}{note}", TONES.get(score.verdict, "careful"))
+    elif test:
+        yield Line("accuracy", "not checked", "unknown")
+    for name, audit in (summary.run.compliance or {}).items():
+        verdict = "PASS" if audit.passed else "FAIL"
+        yield Line(name.upper(), verdict, TONES[verdict])
+
+
+def scores(summary: Summary) -> str:
+    """The first score with its threshold, those below theirs, and the number of samples."""
+    score = summary.run.accuracy
+    assert score is not None
+    low = [check for check in score.checks if check.verdict == "FAIL"] or score.checks[:1]
+    said = ", ".join(f"{check.name} {number(check.score)}, at least {number(check.low)}" for check in low)
+    approximate = f" ({' and '.join(score.approximate)} approximate)" if score.approximate else ""
+    return f"{said}{approximate}; {'all ' if score.full_set else ''}{number(score.samples, 9)} samples"
+
+
+def tails(test: Performance) -> list[tuple[str, float, float]]:
+    """TTFT and TPOT at p99 with their limits, the nearer to its limit first."""
+    limits, first, each = test.limits_ms, *advice.tails(test)
+    if limits is None or first is None or each is None:
+        return []
+    of = " of the buffering" if test.buffered else ""
+    found = [(f"TTFT p99{of}", first.p99, limits.ttft), (f"TPOT p99{of}", each.p99, limits.tpot)]
+    return sorted(found, key=lambda tail: tail[1] / tail[2], reverse=True)
+
+
+def bounded(test: Performance) -> str:
+    return "no resource was used up" if test.usage else "not recorded: add --extra-metrics"
+
+
+def spent(test: Performance) -> Iterator[str]:
+    """Money and energy, where they are known."""
+    if test.cost and test.cost.per_million_output_tokens:
+        price = number(test.cost.price_per_hour)
+        yield f"{number(test.cost.per_million_output_tokens)} per million output tokens at {price} an hour"
+    if test.joules_per_output_token:
+        yield f"{number(test.joules_per_output_token)} J per output token"
+
+
+def cautions(summary: Summary, test: Performance) -> Iterator[str]:
+    """What to be careful of."""
+    yield from test.background_load
+    if not test.background_load and test.others_cpu_cores is None:
+        yield "whether other programs ran was not measured"
+    if test.failed_requests:
+        yield f"{number(test.failed_requests)} requests failed and are left out"
+    yield from (f"LoadGen error: {error}" for error in test.errors[:1])
+    yield advice.client(test)
+    yield from advice.unsteady(test)
+
+
+def next_command(summary: Summary) -> str:
+    """The command that goes on from a result that is none; empty where there is one."""
+    test, score, command = summary.run.performance, summary.run.accuracy, summary.meta.command
+    if score and score.verdict == "FAIL":
+        return f"python report.py --compare GOOD_RUN {summary.meta.run}"
+    if test is None or (test.valid and not own_limits(summary)):
+        return ""
+    if test.concurrency and best_level(summary) is None:
+        lower = max(1, int(curve(summary)[0].load) // 4) if curve(summary) else 1
+        return with_flag(command, "--concurrency", str(lower)) if lower < test.concurrency else ""
+    if test.valid or not summary.scenario.pattern.is_rated:
+        return ""
+    held = [probe.load for probe in curve(summary) if probe.has_held and probe.load < (test.target_qps or 0.0)]
+    if any(found > limit for _, found, limit in tails(test)):
+        return with_flag(command, "--server-target-qps", f"{max(held):.4g}" if held else "max")
+    return with_flag(command, "--min-duration", "auto")
+
+
+def with_flag(command: str, flag: str, value: str) -> str:
+    """A command with another value of a flag."""
+    words = shlex.split(command)
+    joined = next((n for n, word in enumerate(words) if word.startswith(f"{flag}=")), None)
+    if joined is not None:
+        words[joined] = f"{flag}={value}"
+    elif flag in words[:-1]:
+        words[words.index(flag) + 1] = value
+    else:
+        words += [flag, value]
+    return shlex.join(words)
 
 
 def setting(summary: Summary) -> list[tuple[str, str]]:
     """What it was measured with."""
-    meta, test = summary.meta, summary.run.performance
-    cost = test.cost if test else None
-    money = f"{number(cost.per_million_output_tokens)} per million output tokens" if cost else ""
-    return [
+    meta, loadgen = summary.meta, summary.system.packages.get("mlcommons-loadgen")
+    found = [
         ("label", meta.label),
         ("model", f"{model(summary)}, {scenario(summary)} ({meta.category})"),
         ("GPU" if summary.gpus else "machine", machine(summary)),
         ("precision", meta.weights or f"{meta.precision}, quantization {meta.quantization}"),
         ("KV cache", "" if meta.endpoints else meta.kv_cache_dtype),
-        ("engine", engine(summary)),
+        ("engine", f"{engine(summary)}{f', LoadGen {loadgen}' if loadgen else ''}"),
         ("kernels", ", ".join(f"{name} {kernel}" for name, kernel in meta.kernels.items())),
         ("date", meta.started[:10]),
-        ("cost", f"{money} at {number(cost.price_per_hour)} an hour" if cost and money else ""),
+        ("command", f"`{meta.command}`"),
     ]
+    return [(label, text) for label, text in found if text]
 
 
 def footer(summary: Summary) -> str:
     """What a picture says of the run it is of, where it is shown without its report."""
     meta = summary.meta
-    comparable = "not comparable with MLPerf" if meta.deviations else "comparable with MLPerf"
+    comparable = NOT_COMPARABLE if meta.deviations else "comparable with MLPerf"
     label = [meta.label] if meta.label else []
-    return " \N{MIDDLE DOT} ".join([*label, subject(summary), engine(summary), meta.started[:10], comparable])
+    return " \N{MIDDLE DOT} ".join([*label, subject(summary), meta.started[:10], comparable])
 
 
 def called(summary: Summary) -> str:

@@ -1,16 +1,17 @@
 """Finished runs to be compared: which, what each was set to and came to, and why two speeds may not be compared."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from harness.common import files
-from harness.common.coerce import as_flag
 from harness.common.errors import UsageError
+from harness.config.comparability import CONFIGURED, GATE_FAILED, INVALID, OVER_LIMIT, Comparable
 from harness.config.flags import OUTPUT
 from harness.config.run import RunConfig
 from harness.reporting import paired
+from harness.results.performance import Performance
 from harness.results.summary import Summary
 from harness.runs import folder as results
 from harness.runs.folder import FOLDER, facts_of
@@ -37,21 +38,30 @@ class ComparedRun:
         return self.folder / FOLDER["accuracy"]
 
     @property
-    def speed(self) -> "Speed | None":
-        """What its performance test came to, if it had one."""
+    def comparable(self) -> Comparable:
+        """All that another run may differ in, its performance test included."""
         test, score = self.summary.run.performance, self.summary.run.accuracy
-        if test is None or test.tokens_per_sec is None:
-            return None
-        searched = self.facts.plan.config.server_target_qps == "max"
-        return Speed(
-            tokens_per_sec=test.tokens_per_sec,
-            valid=test.valid,
-            passed=score is None or score.verdict != "FAIL",
-            fixed_rate=self.summary.scenario.fixed_rate and not searched,
-            work=self.facts.plan.work,
-            machine=self.summary.system.gpus or [f"{self.summary.system.cpu}, {self.summary.system.cores} cores"],
-            background_load=test.background_load,
+        config, system = self.facts.plan.config, self.summary.system
+        has_rate = test is not None and self.summary.scenario.pattern.is_rated
+        flaws = [
+            *([GATE_FAILED] if score and score.verdict == "FAIL" else []),
+            *([OVER_LIMIT if is_over_limit(test) else INVALID] if test and not test.valid else []),
+            *([CONFIGURED] if has_rate and config.server_target_qps != "max" else []),
+            *(test.disagreements if test else []),
+        ]
+        return replace(
+            self.facts.comparable,
+            machine={"gpus": system.gpus} if system.gpus else {"cpu": system.cpu, "cores": system.cores},
+            busyness=dict.fromkeys(test.background_load if test else [], True),
+            validity=dict.fromkeys(flaws, True),
+            rate={"target_qps": test.target_qps} if test and has_rate else {},
         )
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether it has a speed."""
+        test = self.summary.run.performance
+        return test is not None and test.tokens_per_sec is not None
 
     @property
     def name(self) -> str:
@@ -108,30 +118,11 @@ class ComparedRun:
         return "; ".join(test.background_load) or None if test else None
 
 
-@dataclass(frozen=True)
-class Speed:
-    """A performance test: output tokens per second, LoadGen's verdict, and what must be alike for a comparison."""
-
-    tokens_per_sec: float
-    valid: bool
-    passed: bool  # not failed by the accuracy gate
-    fixed_rate: bool  # LoadGen sent queries at a configured rate, so the speed says nothing of the engine
-    work: Mapping[str, object]  # what was asked, by flag
-    machine: list[str]  # its GPUs, or its CPU
-    background_load: list[str] = field(default_factory=list)  # what other programs took of it meanwhile, in words
-
-    def differences(self, other: "Speed") -> str:
-        """Why the two cannot be compared; empty where they can."""
-        names = {*self.work, *other.work}
-        if parts := sorted(as_flag(name) for name in names if self.work.get(name) != other.work.get(name)):
-            return f"other work ({', '.join(parts)})"
-        if self.machine != other.machine:
-            return "other machines"
-        if not all(one.valid and one.passed for one in (self, other)):
-            return "INVALID, or the accuracy gate failed"
-        if busy := [f"{name}: {said}" for name, one in (("A", self), ("B", other)) for said in one.background_load]:
-            return "; ".join(busy)
-        return "the speed follows from the configured rate" if self.fixed_rate or other.fixed_rate else ""
+def is_over_limit(test: Performance) -> bool:
+    """Whether a latency is over its limit, which makes a test INVALID and is a measurement all the same."""
+    if not (test.limits_ms and test.ttft_ms and test.tpot_ms):
+        return False
+    return test.ttft_ms.p99 > test.limits_ms.ttft or test.tpot_ms.p99 > test.limits_ms.tpot
 
 
 def words(value: Any) -> str:

@@ -5,19 +5,21 @@ Two runs with an accuracy test on the same samples are compared answer by answer
 import csv
 import io
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from harness.common.files import write_text
 from harness.common.markdown import cell, number, render, sentence
 from harness.common.schema import gpu_names
 from harness.config import mlperf
+from harness.config.comparability import differences, reason
 from harness.reporting import profiles
 from harness.reporting.compare import ComparedRun
 from harness.results import metrics
 
 SHOWN_ANSWERS = 20  # answers that differ
 TELEMETRY = ("requests_running", "requests_waiting", "kv_cache_percent", "prefix_hit_percent", "gpu_power_w")
+IGNORED = ("settings", "machine", "software", "rate")  # which are what is compared, and stand in the page
 CELL_PADDING = 3  # characters around a cell
 Value = str | float | None
 ReadValue = Callable[[ComparedRun], Value]
@@ -112,8 +114,9 @@ def page(runs: Sequence[ComparedRun], width: int | None = None) -> str:
 
 def table(runs: Sequence[ComparedRun]) -> list[list[str]]:
     """Lines of cells, the head first: what is in a line, each run's, and of two runs their ratio."""
-    refusals = ["", *(refusal(runs[0], run) for run in runs[1:])]
-    head = [f"{letter}: {run.name}" for letter, run in zip(letters(len(runs)), runs, strict=True)]
+    named = [*zip(letters(len(runs)), runs, strict=True)]
+    refusals = ["", *(refusal(runs[0], run, letter) for letter, run in named[1:])]
+    head = [f"{letter}: {run.name}" for letter, run in named]
     two = len(runs) == 2 and not refusals[1]
     lines = [["", *head, *(["B / A"] if two else [])]]
     for column in columns(runs)[1:]:
@@ -146,7 +149,7 @@ def blocks(lines: Sequence[Sequence[str]], width: int | None) -> list[list[list[
 def about(runs: Sequence[ComparedRun]) -> list[str]:
     """What a reader must know of the table, a sentence each."""
     named = [*zip(letters(len(runs)), runs, strict=True)]
-    refused = [(letter, refusal(runs[0], run)) for letter, run in named[1:]]
+    refused = [(letter, refusal(runs[0], run, letter)) for letter, run in named[1:]]
     return [
         *(f"{letter} is {run.folder}." for letter, run in named),
         difference([run.flags for run in runs], [run.versions for run in runs]),
@@ -155,7 +158,7 @@ def about(runs: Sequence[ComparedRun]) -> list[str]:
         *(
             f"A and {letter} ran on other machines; their ratio is of the machines, too."
             for letter, run in named[1:]
-            if run.speed and runs[0].speed and run.speed.machine != runs[0].speed.machine
+            if run.is_measured and runs[0].is_measured and run.comparable.machine != runs[0].comparable.machine
         ),
     ]
 
@@ -172,11 +175,11 @@ def difference(flags: Sequence[dict[str, str]], versions: Sequence[dict[str, str
     return f"{sentence('; '.join(parts))}."
 
 
-def refusal(a: ComparedRun, b: ComparedRun) -> str:
-    """Why the speeds of two runs have no ratio; empty where they have one. Other machines may."""
-    if not (a.speed and b.speed):
+def refusal(a: ComparedRun, b: ComparedRun, letter: str) -> str:
+    """Why the speeds of two runs have no ratio; empty where they have one."""
+    if not (a.is_measured and b.is_measured):
         return "not both measured"
-    return a.speed.differences(replace(b.speed, machine=a.speed.machine))
+    return reason(differences(a.comparable, b.comparable, IGNORED), ("A", letter))
 
 
 def ratios_of(column: RunColumn, refusals: Sequence[str]) -> list[str]:

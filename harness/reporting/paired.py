@@ -1,6 +1,5 @@
 """The answers of two runs to the same samples: where they part, and their scores with a paired interval."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,20 +34,32 @@ class Pair:
     differing: list[Divergence]
 
 
+Tables = list[dict[str, list[float | None]]]  # of two accuracy tests on the same samples
+
+
 def answers(a: Path, b: Path, same_splitter: bool) -> Pair | None:
     """What two runs answered to the same samples, by their folders of the accuracy test; None where the samples were
     not the same."""
+    if (tables := read_tables(a, b)) is None:
+        return None
+    return Pair(len(tables[0]["index"]), score_changes(tables), same_splitter, divergences(a, b, tables))
+
+
+def read_tables(a: Path, b: Path) -> Tables | None:
+    """The samples.csv of two accuracy tests; None where the samples were not the same. Raises UsageError."""
+    tables = [files.read_columns(run / SAMPLES, ("index", "prompt_tokens", *mlperf.SAMPLE_SCORES)) for run in (a, b)]
+    return tables if all(tables[0][name] == tables[1][name] for name in ("index", "prompt_tokens")) else None
+
+
+def score_changes(tables: Tables) -> dict[str, PairedChange]:
+    """The change of each score, with its interval."""
     import numpy as np
 
-    tables = [files.read_columns(run / SAMPLES, ("index", "prompt_tokens", *mlperf.SAMPLE_SCORES)) for run in (a, b)]
-    if tables[0]["prompt_tokens"] != tables[1]["prompt_tokens"]:
-        return None
     each = [np.array([table[name] for name in mlperf.SAMPLE_SCORES], dtype=float).T for table in tables]
-    scores = dict(zip(mlperf.SAMPLE_SCORES, paired_changes(*each), strict=True))
-    return Pair(len(each[0]), scores, same_splitter, divergences(a, b, tables))
+    return dict(zip(mlperf.SAMPLE_SCORES, paired_changes(*each), strict=True))
 
 
-def divergences(a: Path, b: Path, tables: Sequence[dict[str, list[float | None]]]) -> list[Divergence]:
+def divergences(a: Path, b: Path, tables: Tables) -> list[Divergence]:
     """The samples that A and B answered differently."""
     count, score = len(tables[0]["prompt_tokens"]), mlperf.SHORT_SCORES[-1]
     logs = [read_log(run / "mlperf_log_accuracy.json", count) for run in (a, b)]

@@ -7,7 +7,7 @@ logarithms.
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Literal
@@ -17,8 +17,7 @@ from harness.common.errors import BAD_INPUT, DONE, NOT_ACCEPTED, UsageError
 from harness.common.markdown import number, render
 from harness.common.statistics import FEWEST_DIFFERING, welch
 from harness.config import mlperf
-from harness.config.engine import affecting
-from harness.config.run import RunConfig
+from harness.config.comparability import CONFIGURED, GATE_FAILED, OVER_LIMIT, differences, reason
 from harness.reporting.compare import ComparedRun
 from harness.reporting.compare_page import difference
 from harness.reporting.paired import Pair
@@ -29,9 +28,12 @@ CODES = {"FAIL": NOT_ACCEPTED, "NOT JUDGED": BAD_INPUT, "PASS": DONE}  # the fir
 CONDITION = re.compile(r"\s*(\w+)\s*([<>])\s*([+-]?)(\d+(?:\.\d+)?)\s*(%?)\s*")
 ANSWERS_CONDITION = re.compile(r"\s*answers\s+changed\s*(?:>\s*(\d+(?:\.\d+)?)\s*%)?\s*")
 NAMES = {"output_tokens_per_sec": "tokens_per_sec"}  # other names of metrics
-HARMLESS_FLAGS = affecting(RunConfig, "nothing")  # settings
+# What a judgement lets differ: versions are often what is tried, a failed gate has its own verdict, and what is over a
+# limit was measured all the same. Latencies do not follow from the configured rate; answers have no speed.
+IGNORED = ("software", "driver", GATE_FAILED, OVER_LIMIT)
+OF_LATENCIES = (*IGNORED, CONFIGURED)
+OF_ANSWERS = (*IGNORED, "busyness", "validity", "rate")
 SCATTER = 0.02  # of runs with the same settings, about, as seen of an H200 (docs/performance.md)
-SAME_RATE = 0.01  # of the rate: latencies at other rates say nothing of each other
 
 
 @dataclass(frozen=True)
@@ -105,61 +107,29 @@ class Sides:
     def everyone(self) -> list[ComparedRun]:
         return [*self.baseline, *self.runs]
 
-    def refusal(self) -> str:
-        """Why nothing may be judged; empty where it may."""
+    def difference(self, ignore: Collection[str]) -> str:
+        """What keeps the first of the runs from being held against another, in words; empty where nothing does."""
         first, *rest = self.everyone
+        allowed = set(self.may_differ) - set(first.comparable.work)
         for run in rest:
-            flags = (first.flags, run.flags)
-            names = sorted(key for key in flags[0] | flags[1] if flags[0].get(key) != flags[1].get(key))
-            if wrong := [name for name in names if name not in {*self.may_differ, *HARMLESS_FLAGS}]:
-                return f"other settings ({', '.join(wrong)}): --may-differ names those that are meant to"
-            if first.speed and run.speed and (why := other_work(first, run)):
-                return why
+            found = differences(first.comparable, run.comparable, {*ignore, *allowed})
+            if why := reason(found, (first.folder.name, run.folder.name)):
+                return f"{why}: --may-differ names those that are meant to" if found[0].aspect == "settings" else why
         return ""
 
     def refusal_of_speed(self, metric: metrics.Metric) -> str:
         """Why this measurement may not be judged; empty where it may."""
         if metric.name.startswith("cost_") and len({run.flags.get("price_per_hour") for run in self.everyone}) > 1:
             return "other prices (price_per_hour)"
-        for run in self.everyone:
-            test = run.summary.run.performance
-            if test is None or metric.of(run.summary) is None:
-                return f"{run.folder.name} has no {metric.label}"
-            if test.disagreements:
-                return f"{run.folder.name}: {'; '.join(test.disagreements)}"
-            if test.background_load:
-                return f"{run.folder.name}: machine busy: {'; '.join(test.background_load)}"
-            if not test.valid and not over_a_limit(run):
-                return f"{run.folder.name} is INVALID by LoadGen"
-        if metric.name.endswith(("_per_sec", "_percent")) and any(
-            run.speed and run.speed.fixed_rate for run in self.everyone
-        ):
-            return "it follows from the configured rate"
-        rates = [test.target_qps for run in self.everyone if (test := run.summary.run.performance) and test.target_qps]
-        if self.everyone[0].summary.scenario.fixed_rate and max(rates) > (1 + SAME_RATE) * min(rates):
-            return f"other rates, {number(min(rates))} to {number(max(rates))} queries/s"
-        return ""
-
-
-def other_work(first: ComparedRun, run: ComparedRun) -> str:
-    """Why two runs with the same settings are not of the same; empty where they are."""
-    assert first.speed and run.speed
-    if first.speed.machine != run.speed.machine:
-        return "other machines"
-    return "other work" if first.speed.work != run.speed.work else ""
-
-
-def over_a_limit(run: ComparedRun) -> bool:
-    """Whether a latency is over its limit, which makes a test INVALID and is a measurement all the same."""
-    test = run.summary.run.performance
-    if not (test and test.limits_ms and test.ttft_ms and test.tpot_ms):
-        return False
-    return test.ttft_ms.p99 > test.limits_ms.ttft or test.tpot_ms.p99 > test.limits_ms.tpot
+        if lacking := [run.folder.name for run in self.everyone if metric.of(run.summary) is None]:
+            return f"{lacking[0]} has no {metric.label}"
+        follows = metric.name.endswith(("_per_sec", "_percent"))
+        return self.difference(IGNORED if follows else OF_LATENCIES)
 
 
 def judge(sides: Sides, conditions: Sequence[Condition]) -> list[Judgement]:
     """What comes of each condition, and before them of the accuracy gate where a run failed it."""
-    if why := sides.refusal():
+    if why := sides.difference(OF_ANSWERS):
         return [Judgement(one.text, "NOT JUDGED", why=why) for one in conditions]
     failed = [run.folder.name for run in sides.runs if run.verdict == "FAIL"]
     gate = [Judgement("accuracy gate", "FAIL", why=f"failed by {', '.join(failed)}")] if failed else []

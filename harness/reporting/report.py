@@ -13,7 +13,7 @@ from harness.common.files import write_json, write_text
 from harness.common.markdown import number, render
 from harness.common.schema import SCHEMA
 from harness.config import mlperf
-from harness.config.plan import CACHE_UNSEEN
+from harness.config.deviations import CACHE_UNSEEN
 from harness.config.workload import OFFICIAL
 from harness.evaluation.compliance import RESULT
 from harness.loadgen import log as loadgen_log
@@ -62,7 +62,7 @@ def build(folder: Path) -> Summary:
         quantities=telemetry.BY_NAME,
         unexposed=telemetry.unexposed(summary.run.performance.usage if summary.run.performance else {}),
         title=answer.title(summary),
-        facts=answer.facts(summary),
+        facts=[(line.label, line.text) for line in answer.last_screen(summary).lines] + answer.setting(summary),
         findings=findings(summary, facts.plan.config.is_searched),
         late=client(summary.run.performance),
         **dict(summary),

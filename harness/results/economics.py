@@ -29,7 +29,7 @@ class Economics(Part):
         plan, log, tokens = facts.plan, test.result, sum(each.output_tokens for each in test.answered)
         here = endpoint.here(plan.config.endpoint) and not plan.config.spans_hosts
         joules, shares = test.machine.gpu_joules if here else None, near_peak(test, facts)
-        counts = log.valid or not plan.config.scenario_rules.fixed_rate
+        counts = log.valid or not plan.config.scenario_rules.pattern.is_rated
         return cls(
             joules_per_output_token=joules / tokens if joules and tokens else None,
             cost=cost(plan.config.price_per_hour, log.tokens_per_sec, test.total_tokens_per_sec, log.samples_per_sec),
@@ -43,7 +43,7 @@ def near_peak(test: TestRun, facts: RunFacts) -> tuple[float, float] | None:
     """The shares of arithmetic and bandwidth of an Offline test of the reference model, all of it computed as the
     formula has it, on the GPUs of this host; else None."""
     plan, seconds = facts.plan, test.result.duration_s
-    if not facts.concurrency or not seconds or not test.answered or plan.config.scenario_rules.streaming:
+    if not facts.concurrency or not seconds or not test.answered or test.result.ttft_ms:
         return None
     engine_state = plan.engine_state
     if not plan.reference_model or plan.config.spans_hosts or plan.config.precision == "fp32":

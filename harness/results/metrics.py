@@ -14,7 +14,11 @@ from harness.results.summary import Summary
 from harness.results.telemetry import QUANTITIES
 
 Place = Literal["report", "terminal", "index", "sweep", "compare", "mlflow"]
-ALL_PLACES: tuple[Place, ...] = get_args(Place)
+Places = tuple[Place, ...]
+Better = Literal["higher", "lower"] | None
+
+
+FEWEST_P99 = 100  # requests: the p99 of fewer is the slowest of them
 
 
 @dataclass(frozen=True)
@@ -24,21 +28,24 @@ class Metric:
     name: str
     label: str  # with its unit
     path: str
-    better: Literal["higher", "lower"] | None
-    shown: tuple[Place, ...]
+    better: Better
+    shown: Places
     streaming: bool = False
     digits: int = 4
-    load_pattern: str = ""  # only where LoadGen sends queries in this way
+    rate_flag: str = ""  # only of scenarios whose load this flag gives
     in_process: bool = False  # only of an engine in this process
     coarse: bool = False  # not more digits than these, also of large numbers
 
     def of(self, summary: Summary) -> float | None:
         """The value, None where the run has none."""
-        if self.streaming and not summary.scenario.streaming:
+        if self.streaming and not summary.scenario.pattern.is_streamed:
             return None
         if self.in_process and summary.meta.endpoints:
             return None
-        if self.load_pattern and not summary.scenario.sends(self.load_pattern):
+        test = summary.run.performance
+        if self.path.endswith(".p99") and test and (test.samples or 0) < FEWEST_P99:
+            return None
+        if self.rate_flag and self.rate_flag != summary.scenario.pattern.rate_flag:
             return None
         value: Any = summary
         for step in self.path.split("."):
@@ -52,42 +59,41 @@ class Metric:
         return number(float(f"{value:.{self.digits}g}") if coarse else value, self.digits)
 
 
+def test(name: str, label: str, better: Better, shown: Places, path: str = "", **more: Any) -> Metric:
+    """A number of the performance test, by its own name unless the path is another."""
+    return Metric(name, label, f"run.performance.{path or name}", better, shown, **more)
+
+
 def latency(kind: str, label: str, point: str, *more: Place) -> Metric:
     """A percentile of one kind of latency; MLflow gets all of LoadGen's."""
-    path = f"run.performance.{kind}_ms.{point}"
-    shown: tuple[Place, ...] = ("terminal", "compare", *more)
-    return Metric(f"{kind}_{point}_ms", f"{label} {point}, ms", path, "lower", shown, streaming=True)
+    shown: Places = ("terminal", "compare", *more)
+    return test(f"{kind}_{point}_ms", f"{label} {point}, ms", "lower", shown, f"{kind}_ms.{point}", streaming=True)
 
 
 def score(name: str, label: str) -> Metric:
-    shown: tuple[Place, ...] = ("compare", "mlflow", *(("sweep",) if name in mlperf.SHORT_SCORES else ()))  # type: ignore[assignment]
+    shown: Places = ("compare", "mlflow", "sweep") if name in mlperf.SHORT_SCORES else ("compare", "mlflow")
     return Metric(name, label, f"run.accuracy.scores.{name}", "higher", shown, digits=6)
 
 
-TEST = "run.performance."
-TOTAL_LABEL = "input + output tokens/s"
 IN_SWEEPS = {("gpu_clock_mhz", "mean"), ("gpu_power_w", "mean")}  # of what engine and machine did
-PLACES: tuple[Place, ...] = ("report", "terminal", "compare", "mlflow")
+PLACES: Places = ("report", "terminal", "compare", "mlflow")
+INDEXED: Places = (*PLACES, "index")
+SWEPT: Places = (*PLACES, "sweep")
+DELAYS: Places = ("report", "compare", "mlflow")
 METRICS: tuple[Metric, ...] = (
-    Metric("tokens_per_sec", "output tokens/s", TEST + "tokens_per_sec", "higher", ALL_PLACES, digits=6),
-    Metric("input_tokens_per_sec", "input tokens/s", TEST + "input_tokens_per_sec", "higher", PLACES, digits=6),
-    Metric("total_tokens_per_sec", TOTAL_LABEL, TEST + "total_tokens_per_sec", "higher", PLACES, digits=6),
-    Metric("samples_per_sec", "samples/s", TEST + "samples_per_sec", "higher", (*PLACES, "index"), digits=6),
-    Metric(
-        *("target_qps", "target, queries/s", TEST + "target_qps", None, (*PLACES, "index")),
+    test("tokens_per_sec", "output tokens/s", "higher", get_args(Place), digits=6),
+    test("input_tokens_per_sec", "input tokens/s", "higher", PLACES, digits=6),
+    test("total_tokens_per_sec", "input + output tokens/s", "higher", PLACES, digits=6),
+    test("samples_per_sec", "samples/s", "higher", INDEXED, digits=6),
+    test("target_qps", "target, queries/s", None, INDEXED, digits=6, rate_flag="server_target_qps"),
+    test(
+        *("expected_samples_per_sec", "expected samples/s", None, PLACES, "target_qps"),
         digits=6,
-        load_pattern="poisson",
+        rate_flag="offline_expected_qps",
     ),
-    Metric(
-        *("expected_samples_per_sec", "expected samples/s", TEST + "target_qps", None, PLACES),
-        digits=6,
-        load_pattern="burst",
-    ),
-    Metric("concurrency", "requests in flight at most", TEST + "concurrency", None, PLACES),
-    Metric(
-        "steady_tokens_per_sec", "steady output tokens/s", TEST + "steady.tokens_per_sec", "higher", PLACES, digits=6
-    ),
-    Metric("tokens_per_sec_per_user", "tokens/s per user", TEST + "steady.tokens_per_sec_per_user", "higher", PLACES),
+    test("concurrency", "requests in flight at most", None, PLACES),
+    test("steady_tokens_per_sec", "steady output tokens/s", "higher", PLACES, "steady.tokens_per_sec", digits=6),
+    test("tokens_per_sec_per_user", "tokens/s per user", "higher", PLACES, "steady.tokens_per_sec_per_user"),
     latency("latency", "latency", "p50", "sweep"),
     latency("latency", "latency", "p90"),
     latency("latency", "latency", "p99", "sweep", "index"),
@@ -96,74 +102,54 @@ METRICS: tuple[Metric, ...] = (
     latency("tpot", "TPOT", "p50", "sweep"),
     latency("tpot", "TPOT", "p99", "sweep", "index"),
     *(
-        Metric(
-            *(f"client_delay_{point}_ms", f"client delay {point}, ms", f"{TEST}client_delay_ms.{point}", "lower"),
-            ("report", "compare", "mlflow"),
-            load_pattern="poisson",
+        test(
+            f"client_delay_{at}_ms",
+            f"client delay {at}, ms",
+            "lower",
+            DELAYS,
+            f"client_delay_ms.{at}",
+            rate_flag="server_target_qps",
         )
-        for point in ("p50", "p99")
+        for at in ("p50", "p99")
     ),
-    Metric(
-        "slo_attainment", "SLO attainment (requests within both limits), %", TEST + "slo_attainment", "higher", PLACES
-    ),
-    Metric("goodput", "goodput (requests within both limits), requests/s", TEST + "goodput", "higher", PLACES),
-    Metric("requests_in_flight", "requests in flight, mean", TEST + "requests_in_flight", None, ("report",)),
-    Metric(
-        *("joules_per_output_token", "J of the GPUs per output token", TEST + "joules_per_output_token", "lower"),
-        (*PLACES, "sweep"),
-    ),
-    Metric(
-        "requests_per_hour",
-        "requests per hour",
-        f"{TEST}capacity.requests_per_hour",
-        None,
-        ("report",),
-        digits=3,
-        coarse=True,
-    ),
-    Metric(
-        "requests_per_day",
-        "requests per day",
-        f"{TEST}capacity.requests_per_day",
-        None,
-        ("report",),
-        digits=3,
-        coarse=True,
-    ),
-    Metric(
-        "full_set_s",
-        "all samples of MLPerf's set, s",
-        f"{TEST}capacity.full_set_s",
-        None,
-        ("report",),
-        digits=3,
-        coarse=True,
-    ),
-    Metric("mfu_percent", "MFU, %", TEST + "mfu_percent", None, PLACES, digits=3),
-    Metric("mbu_percent", "MBU, at least, %", TEST + "mbu_percent", None, PLACES, digits=3),
+    test("slo_attainment", "SLO attainment (requests within both limits), %", "higher", PLACES),
+    test("goodput", "goodput (requests within both limits), requests/s", "higher", PLACES),
+    test("requests_in_flight", "requests in flight, mean", None, ("report",)),
+    test("joules_per_output_token", "J of the GPUs per output token", "lower", SWEPT),
     *(
-        Metric(f"cost_{name}", f"cost {label}", f"{TEST}cost.{name}", "lower", PLACES)
+        test(name, label, None, ("report",), f"capacity.{name}", digits=3, coarse=True)
+        for name, label in (
+            ("requests_per_hour", "requests per hour"),
+            ("requests_per_day", "requests per day"),
+            ("full_set_s", "all samples of MLPerf's set, s"),
+        )
+    ),
+    test("mfu_percent", "MFU, %", None, PLACES, digits=3),
+    test("mbu_percent", "MBU, at least, %", None, PLACES, digits=3),
+    *(
+        test(f"cost_{name}", f"cost {label}", "lower", PLACES, f"cost.{name}")
         for name, label in (
             ("per_million_output_tokens", "per million output tokens"),
             ("per_million_tokens", "per million tokens, input + output"),
             ("per_thousand_requests", "per thousand requests"),
         )
     ),
-    Metric("duration_s", "duration, s", TEST + "duration_s", None, (*PLACES, "sweep")),
-    Metric("failed_requests", "failed requests", TEST + "failed_requests", "lower", PLACES),
-    Metric("tested_samples", "samples", TEST + "samples", None, ("report", "terminal")),
-    Metric("total_new_tokens", "output tokens", TEST + "total_new_tokens", None, ("report",)),
-    Metric("total_input_tokens", "input tokens", TEST + "total_input_tokens", None, ("report",)),
-    Metric("peak_memory_gib", "peak GPU memory, GiB", TEST + "peak_memory_gib", "lower", (*PLACES, "sweep")),
+    test("duration_s", "duration, s", None, SWEPT),
+    test("failed_requests", "failed requests", "lower", PLACES),
+    test("tested_samples", "samples", None, ("report", "terminal"), "samples"),
+    test("total_new_tokens", "output tokens", None, ("report",)),
+    test("total_input_tokens", "input tokens", None, ("report",)),
+    test("peak_memory_gib", "peak GPU memory, GiB", "lower", SWEPT),
     *(
-        Metric(
-            *(f"{item.name}_{how}", f"{item.text}, {how}", f"{TEST}usage.{item.name}.{how}", None),
+        test(
+            *(f"{item.name}_{how}", f"{item.text}, {how}", None),
             ("mlflow", "sweep") if (item.name, how) in IN_SWEEPS else ("mlflow",),
+            f"usage.{item.name}.{how}",
         )
         for item in QUANTITIES
         for how in ("mean", "max")
     ),
-    Metric("engine_start_s", "engine start, s", "meta.engine_start_s", "lower", (*PLACES, "sweep"), in_process=True),
+    Metric("engine_start_s", "engine start, s", "meta.engine_start_s", "lower", SWEPT, in_process=True),
     *(score(name, label) for name, label in mlperf.SCORES.items()),
 )
 BY_NAME = {metric.name: metric for metric in METRICS}

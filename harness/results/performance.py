@@ -9,6 +9,7 @@ from typing import Annotated, Any, Self
 from pydantic import Field, JsonValue, model_validator
 
 from harness.common.schema import Model, stored_as
+from harness.common.statistics import quantile_interval
 from harness.config import endpoint, mlperf
 from harness.config.arrivals import variation
 from harness.loadgen.log import Latency, LogError
@@ -57,7 +58,7 @@ class Outcome(Part):
     @classmethod
     def of(cls, test: TestRun, facts: RunFacts) -> Self:
         plan, log = facts.plan, test.result
-        rules, failures = plan.config.scenario_rules, [each.failure for each in test.requests if each.failure]
+        pattern, failures = plan.config.scenario_rules.pattern, [each.failure for each in test.requests if each.failure]
         return cls(
             scenario=plan.config.scenario,
             valid=bool(log.valid),
@@ -67,8 +68,8 @@ class Outcome(Part):
             samples_per_query=plan.samples_per_query,
             concurrency=plan.concurrency,
             arrivals=plan.config.arrivals,
-            arrivals_cv=variation([each.issued_s or 0.0 for each in test.requests]) if rules.scheduled else None,
-            target_qps=plan.target_qps if rules.scheduled else log.target_qps if rules.planned_by_rate else None,
+            arrivals_cv=variation([each.issued_s or 0.0 for each in test.requests]) if plan.config.arrivals else None,
+            target_qps=pattern.target_qps(plan.target_qps, log.target_qps),
             achieved_qps=log.samples_per_sec and log.samples_per_sec / plan.samples_per_query,
             failed_requests=len(failures) if endpoint.may_fail(plan.config.max_failed, 10**9) else None,
             failures=counted(failures),
@@ -125,6 +126,9 @@ class Latencies(Part):
     """Time to the first token."""
     tpot_ms: Latency | None = None
     """Time per output token after the first."""
+    intervals: dict[str, dict[str, tuple[float, float | None]]] = {}
+    """95 % intervals of p50, p90 and p99 of latency, TTFT and TPOT, from this test's requests by order statistics and
+    blocks of time; the upper end is null where there are too few requests for it."""
     client_delay_ms: Latency | None = None
     """Server, Interactive, arrivals: from the time for which a query was scheduled until this client handed it to the
     engine, or wrote it to a connection. A part of each latency and TTFT, which count from the scheduled time."""
@@ -143,7 +147,7 @@ class Latencies(Part):
 
     @classmethod
     def of(cls, test: TestRun, facts: RunFacts) -> Self:
-        log, limits, rules = test.result, facts.plan.limits, facts.plan.config.scenario_rules
+        log, limits = test.result, facts.plan.limits
         mean, rate = log.mean_sample_latency_ms, log.samples_per_sec
         kept = None if test.server and test.server.buffered else slo_attainment(test, limits)
         sent = len(test.requests) / len(test.answered) if test.answered else 1.0  # for each that was answered
@@ -151,13 +155,14 @@ class Latencies(Part):
             latency_ms=log.latency_ms,
             ttft_ms=log.ttft_ms,
             tpot_ms=log.tpot_ms,
-            client_delay_ms=test.client_delay if rules.fixed_rate else None,
+            intervals=intervals(test),
+            client_delay_ms=test.client_delay,
             single_token=log.single_token,
             tpot_judged=log.tpot_judged,
             limits_ms=LimitsMs(ttft=limits.ttft_ms, tpot=limits.tpot_ms) if limits else None,
             slo_attainment=kept,
             goodput=rate * sent * kept / 100 if kept is not None and rate else None,
-            requests_in_flight=rate * mean / 1000 if rules.streaming and rate and mean else None,
+            requests_in_flight=rate * mean / 1000 if log.ttft_ms and rate and mean else None,
         )
 
 
@@ -182,13 +187,13 @@ class Steady(Model):
     def of(cls, test: TestRun, facts: RunFacts) -> Self | None:
         """None of a scenario that sends by time, or one query after the other, and of a test too short for one."""
         plan, seconds = facts.plan, test.result.duration_s
-        rules, at_once = plan.config.scenario_rules, plan.concurrency or facts.concurrency
-        if rules.reported or rules.scheduled or plan.config.batch_size or not at_once or not seconds:
+        at_once = plan.config.scenario_rules.pattern.kept_in_flight(plan.load, facts.concurrency)
+        if plan.config.batch_size or not at_once or not seconds:
             return None
         part = steady_part(test.requests, at_once)
         if part is None:
             return None
-        times = part.requests if rules.capped else ()
+        times = part.requests if plan.concurrency else ()
         each = spread(request.tpot_ms for request in times)
         each_user = each is not None and each.p90 and not (test.server and test.server.buffered)
         return cls(
@@ -269,18 +274,17 @@ def performance(test: TestRun, facts: RunFacts) -> Performance:
     parts: tuple[type[Part], ...] = (Outcome, Throughput, Latencies, Machine, Economics)
     fields = {name: value for part in parts for name, value in part.of(test, facts)}
     made = Performance(**fields, steady=Steady.of(test, facts))
-    if wrong := next(impossible(made, plan.config.scenario_rules.planned_by_rate), None):
+    if wrong := next(impossible(made, plan.config.scenario_rules.pattern.longest_s(made.duration_s)), None):
         raise LogError(f"{test.folder}: {wrong}: no test can measure that; its logs are not to be trusted.")
     return made
 
 
-def impossible(test: Performance, lasts: bool) -> Iterator[str]:
-    """Numbers that no test can have: negative ones, and latencies beyond its length. `lasts`: its duration holds every
-    query's (SingleStream's ends when the last one begins)."""
+def impossible(test: Performance, longest_s: float | None) -> Iterator[str]:
+    """Numbers that no test can have: negative ones, and latencies beyond `longest_s`, None where any can be."""
     for name, value in leaves(test.model_dump()):
         if value < 0:
             yield f"{name} is {value:g}"
-    whole = 1001 * test.duration_s if lasts and test.duration_s else None  # ms, and what clocks differ by
+    whole = 1001 * longest_s if longest_s else None  # ms, and what clocks differ by
     longest = test.latency_ms.max if test.latency_ms else None
     for name, found, most in (
         ("the longest latency", longest, whole),
@@ -298,6 +302,22 @@ def leaves(data: Any, name: str = "") -> Iterator[tuple[str, float]]:
             yield from leaves(value, f"{name}.{key}".lstrip("."))
     elif type(data) in (int, float):
         yield name, data
+
+
+def intervals(test: TestRun) -> dict[str, dict[str, tuple[float, float | None]]]:
+    """The interval of each percentile, by kind of latency and name; none of what is not known of each request."""
+    series = {
+        "latency": [each.latency_ms for each in test.answered] if test.result.ttft_ms else [],
+        "ttft": [each.ttft_ms for each in test.answered],
+        "tpot": [each.tpot_ms for each in test.answered],
+    }
+    found: dict[str, dict[str, tuple[float, float | None]]] = {}
+    for kind, values in series.items():
+        timed = [value for value in values if value is not None]
+        for name, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99)):
+            if interval := quantile_interval(timed, share):
+                found.setdefault(kind, {})[name] = interval
+    return found
 
 
 def slo_attainment(test: TestRun, limits: mlperf.Limits | None) -> float | None:

@@ -128,5 +128,5 @@ class ServerUse(Model):
 
 def whole_sum(counts: Iterable[int | None]) -> int | None:
     """The sum of counts; None where one of them is not known."""
-    known = list(counts)
-    return None if None in known else sum(count or 0 for count in known)
+    each = list(counts)
+    return None if None in each else sum(count or 0 for count in each)

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from harness.common import reading
+from harness.common import processes, reading, system
 from harness.common.errors import BenchmarkError, UsageError, why
 from harness.common.files import append_line, check_space, parsed, read, read_json, write_json, write_text
 from harness.common.schema import SCHEMA
@@ -42,6 +42,12 @@ class RunFolder:
     @property
     def path(self) -> Path:
         return self.results_dir / self.name
+
+    @property
+    def shown(self) -> Path:
+        """The folder as people are told of it: `latest`, where that leads to it."""
+        latest = self.results_dir / "latest"
+        return latest if latest.is_symlink() and os.readlink(latest) == self.name else self.path
 
     def set_status(self, status: Status, reason: str = "") -> None:
         write_text(self.path / "status.json", self.said(status, reason))
@@ -98,6 +104,12 @@ def check_writable(results_dir: Path) -> None:
         raise UsageError(f"--results-dir {results_dir}: cannot write there: {why(error)}.") from None
     except BenchmarkError as error:
         raise UsageError(str(error)) from None
+
+
+def first_facts() -> dict[str, Any]:
+    """What a record begins with: the command, the time, the machine and its software."""
+    found = {"schema_version": SCHEMA, "command": processes.command_line(), "started": now()}
+    return found | {"system": system.detect(), "installed": system.installed()}
 
 
 def record_facts(run: RunFolder, facts: RunFacts) -> None:

@@ -3,6 +3,8 @@
 import math
 from dataclasses import dataclass
 
+from harness.common.markdown import number
+
 SURE = 2.33  # standard errors: less than 1 in 100 by chance
 PRECISE = 0.04  # of the completions a second: their error, where they are the server's and not the arrivals'
 SETTLED = 6  # latencies of a query, after which as many run as ever will
@@ -45,7 +47,6 @@ class Probe:
     tpot_p99: float | None
     ttft_p50: float | None = None
     tpot_p50: float | None = None
-    tpot_mean: float | None = None
     tokens_per_sec: float | None = None  # output
     samples_per_sec: float | None = None
     samples_per_query: int = 1
@@ -67,6 +68,7 @@ class Probe:
     why: str = ""  # it is INVALID, or too fast for a full test
     folder: str = ""  # of its logs, in the run's
     busy: str = ""  # what other programs took of the machine meanwhile, where it may have cost speed
+    tpot_mean: float | None = None
 
     @property
     def load(self) -> float:
@@ -126,3 +128,28 @@ class Probe:
     def has_held(self) -> bool:
         """Whether it kept the limits with a steady queue."""
         return self.valid and not self.has_grown
+
+    @property
+    def text(self) -> str:
+        """The load in words."""
+        if self.concurrency is not None:
+            return f"{number(self.concurrency)} request{'s' if self.concurrency != 1 else ''} in flight"
+        return f"{number(self.load)} {self.unit}"
+
+    @property
+    def head(self) -> tuple[str, ...]:
+        """What stands above `cells`."""
+        if self.unit == "samples per query":
+            return ("samples at once", "tokens/s", "query p50, ms", "query p90, ms", "LoadGen")
+        return (self.unit, "tokens/s", "TTFT p50", "TTFT p99", "TPOT p50", "TPOT p99, ms", "")
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """Load, speed, latencies in milliseconds, and LoadGen's verdict, or that on the user's own limits."""
+        verdict = "VALID" if self.valid else "INVALID"
+        of_tokens = (self.ttft_p50, self.ttft_p99, self.tpot_p50, self.tpot_p99)
+        times = (self.latency_p50, self.latency_p90) if self.unit == "samples per query" else of_tokens
+        if self.concurrency is not None:
+            names = " and ".join(name for name in ("TTFT", "TPOT") if f"{name} p99" in self.why)
+            verdict = f"over: {names}" if self.why else "within the limits"
+        return (number(self.load), number(self.tokens_per_sec), *map(number, times), verdict)

@@ -8,6 +8,7 @@ from pydantic import AliasChoices, ConfigDict, Field, JsonValue, model_validator
 
 from harness.common.schema import File, Model, stored_as
 from harness.common.system import System
+from harness.config.comparability import Comparable
 from harness.config.flags import setting
 from harness.config.plan import Plan
 from harness.runs.probe import Probe
@@ -74,6 +75,11 @@ class RunFacts(Facts):
         plan = self.model_dump()["plan"]
         flags: dict[str, object] = plan.pop("config")
         return flags | {name: value for name, value in plan.items() if name not in ("task", "notes")}
+
+    @property
+    def comparable(self) -> Comparable:
+        """The run by what it was asked, how, and on what."""
+        return Comparable.on(self.system, self.engine, work=self.plan.work, settings=self.plan.settings)
 
 
 class MachineUse(Model):

@@ -7,7 +7,7 @@ from pathlib import Path
 from harness.common.errors import UsageError
 from harness.common.files import parsed, read
 from harness.config import mlperf
-from harness.config.engine import affecting
+from harness.config.comparability import differences
 from harness.config.run import RunConfig
 from harness.evaluation import compliance
 from harness.loadgen import log as loadgen_log
@@ -27,9 +27,10 @@ RESULT_FILES: dict[Test, str] = {
     "test06": compliance.RESULT,
 }
 
-# LoadGen's settings of a performance test; an accuracy test needs none of them.
-LOADGEN_FLAGS = {"server_target_qps", "offline_expected_qps", "min_duration"}
-SHARED_FLAGS = [name for name in affecting(RunConfig, "work", "answers", "speed") if name not in LOADGEN_FLAGS]
+# What two runs of an entry may differ in: LoadGen's settings, of which an accuracy test needs none; and of their speed
+# the refusals tell.
+LOADGEN_FLAGS = ("server_target_qps", "offline_expected_qps", "min_duration")
+IGNORED = (*LOADGEN_FLAGS, "python", "variables", "busyness", "validity", "rate")
 
 
 @dataclass(frozen=True)
@@ -144,10 +145,8 @@ def join(runs: Sequence[SubmittedRun], label: str) -> Entry:
             raise UsageError(f"{label}: no {test} test in {names}; give such a run too.")
         if len(having) > 1:
             raise UsageError(f"{label}: {' and '.join(str(run.path) for run in having)} both have {test}; give one.")
-    for key in SHARED_FLAGS:
-        if len({repr(run.facts.settings[key]) for run in runs}) > 1:
-            raise UsageError(f"{label}: {names} differ in {key}; all tests of an entry must be of the same settings.")
-    for key in ("gpus", "driver", "cpu", "cores", "packages"):
-        if len({repr(getattr(run.facts.system, key)) for run in runs}) > 1:
-            raise UsageError(f"{label}: {names} ran with different {key}; all tests of an entry must be of one system.")
+    for run in runs[1:]:
+        if unlike := differences(runs[0].facts.comparable, run.facts.comparable, IGNORED):
+            which = " and ".join(each.name for each in unlike)
+            raise UsageError(f"{label}: {names} differ in {which}; an entry is of one system, with the same settings.")
     return Entry(found["accuracy"][0], found["performance"][0], next(iter(found["test06"]), None))

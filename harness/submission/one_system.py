@@ -2,31 +2,26 @@
 together: its scenarios beside each other, and beside the description."""
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+from harness.config import comparability
 from harness.submission.entries import Entry, SubmittedRun
+
+# Scenarios are other work with settings of their own; Python and the environment are the harness's.
+IGNORED = ("work", "settings", "python", "variables", "busyness", "validity", "rate")
 
 
 def differences(entries: Sequence[Entry], description: Mapping[str, object] | None) -> list[str]:
     """What says that the entries are not of one system, the described one."""
     found = []
-    systems = {f"{entry.benchmark} {entry.scenario}": system_of(entry.performance) for entry in entries}
-    (first, theirs), *further = systems.items()
+    runs = {f"{entry.benchmark} {entry.scenario}": entry.performance for entry in entries}
+    (first, theirs), *further = runs.items()
     for name, mine in further:
-        keys = [key for key in dict.fromkeys([*mine, *theirs]) if mine.get(key) != theirs.get(key)]
-        found += [f"{name}: {key} {mine.get(key)}, but {theirs.get(key)} in {first}" for key in keys]
-    for name, entry in zip(systems, entries if description else (), strict=False):
-        found += [f"{name}: {said}" for said in contradictions(entry.performance, description or {})]
+        unlike = comparability.differences(mine.facts.comparable, theirs.facts.comparable, IGNORED)
+        found += [f"{name}: {each.name} {each.a}, but {each.b} in {first}" for each in unlike]
+    for name, run in runs.items() if description else ():
+        found += [f"{name}: {said}" for said in contradictions(run, description or {})]
     return found
-
-
-def system_of(run: SubmittedRun) -> dict[str, object]:
-    """What a run recorded of its machine and its software, by name."""
-    machine = run.facts.system
-    gpus = ", ".join(f"{count} x {name}" for name, count in Counter(machine.gpus).items()) or "none"
-    about = {"gpus": gpus, "driver": machine.driver, "cpu": machine.cpu, "cores": str(machine.cores)}
-    return {**about, "engine": run.facts.engine, **machine.packages}
 
 
 def contradictions(run: SubmittedRun, description: Mapping[str, object]) -> Iterator[str]:

@@ -80,7 +80,7 @@ def entry_refusals(entry: Entry) -> Iterator[str]:
     yield from (f"no {name} in the performance test's log, or 0" for name, v in results(performance).items() if not v)
     if not performance.token_latencies:
         yield "use_token_latencies is off in the performance test"
-    if entry.config.scenario_rules.fixed_rate:
+    if entry.config.scenario_rules.limits:
         yield from over(performance, CHECKED_LIMITS)
         if (target := number(performance, "target_latency_ns")) > TARGET_LATENCY_NS:
             yield f"a target_latency of {target / 1e9:g} s; the checker allows {TARGET_LATENCY_NS / 1e9:g} s"
@@ -165,7 +165,7 @@ def test06(entry: Entry) -> Iterator[str]:
         yield "no TEST06 (run it with --compliance test06)"
         return
     folder, (recorded, eos) = entry.test06.folder("test06"), entry.test06.test06
-    outcome, text = compliance.judge_test06(folder, eos, entry.config.scenario_rules.streaming)
+    outcome, text = compliance.judge_test06(folder, eos, entry.config)
     verdict = folder / "verify_accuracy.txt"
     if not (recorded.passed and outcome.passed):
         yield "TEST06 failed"

@@ -1,7 +1,7 @@
 """Which experiments of a sweep are run."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, fields, replace
 
 from rich.console import Console
 from rich.table import Table
@@ -14,41 +14,25 @@ from harness.sweep.file import BASELINE, Experiment, Sweep
 from harness.terminal.progress import as_said
 
 
-@dataclass(frozen=True)
-class Choice:
-    """Which experiments of a sweep to run, and how."""
-
-    only: tuple[str, ...] = ()
-    start: str | None = None
-    repeat: int = 1
-    timeout: float = 7200.0
-    reasons: Mapping[str, str] = field(default_factory=dict)  # why experiments are skipped, by name
-    time_limit: float | None = None  # seconds
-    side_by_side: bool = False
-    finalists: int = 0  # so many of the fastest run again at full length
-    combine: bool = False  # the changes that helped run together, after all others
-
-
-def pick(sweep: Sweep, choice: Choice) -> list[Experiment]:
+def pick(sweep: Sweep, only: Sequence[str] = (), start: str | None = None) -> list[Experiment]:
     """The experiments asked for, in the file's order; the baseline always, since all is held against it."""
     names = [item.name for item in sweep.experiments]
-    if choice.only and choice.start:
+    if only and start:
         raise UsageError("--only and --from exclude each other: give one of them.")
-    for flag, name in [("--only", name) for name in choice.only] + [("--from", choice.start)]:
+    for flag, name in [("--only", name) for name in only] + [("--from", start)]:
         if name is not None and name not in names:
             raise UsageError(f"{flag} {name}: no such experiment; there are {', '.join(names)}.")
-    first = names.index(choice.start) if choice.start else 0
-    wanted = choice.only or names[first:]
+    wanted = only or names[names.index(start) if start else 0 :]
     return [item for item in sweep.experiments if item.name in wanted or item.name == BASELINE]
 
 
-def skipped(sweep: Sweep, choice: Choice) -> dict[str, str]:
+def skipped(sweep: Sweep, only: Sequence[str] = ()) -> dict[str, str]:
     """Why experiments are not run: name -> reason. Raises UsageError for the baseline.
 
     One that measures nothing new runs where --only names it.
     """
     twins = {name: f"the same effective settings as {first}" for name, first in repetitions(sweep.experiments)}
-    return {name: why for name, why in twins.items() if name not in choice.only} | unsupported(sweep)
+    return {name: why for name, why in twins.items() if name not in only} | unsupported(sweep)
 
 
 def repetitions(experiments: Sequence[Experiment]) -> Iterator[tuple[str, str]]:

@@ -1,42 +1,37 @@
 """Who runs the jobs of a sweep: this thread or, side by side, a thread for each GPU."""
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from harness.common import files, processes
 from harness.sweep import experiment, report
-from harness.sweep.choice import Choice
-from harness.sweep.experiment import ExperimentRecord
-from harness.sweep.file import Experiment
+from harness.sweep.experiment import ExperimentRecord, Job, Watch
 from harness.sweep.lanes import Lane
-from harness.sweep.schedule import Job, Schedule
+from harness.sweep.state import SweepState
 from harness.terminal.progress import Display
+
+Runner = Callable[[Job, Lane, Watch], ExperimentRecord]
 
 
 @dataclass
 class Crew:
-    """Runs the jobs of a schedule, one lane after its own jobs, all lanes at once."""
+    """Runs the jobs of a sweep by its `runner`, one lane after its own jobs, all lanes at once."""
 
-    plan: Schedule
-    choice: Choice
-    place: Path
-    keep: Callable[[ExperimentRecord], None]
-    lock: int
+    state: SweepState
+    runner: Runner
     display: Display
-    turn: threading.RLock = field(default_factory=threading.RLock)  # for schedule, records and display
+    turn: threading.RLock = field(default_factory=threading.RLock)  # for state and display
     stop: threading.Event = field(default_factory=threading.Event)
     doing: dict[str, str] = field(default_factory=dict)
 
-    def work(self, places: Sequence[Lane], finalists: Sequence[Experiment] = ()) -> bool:
+    def work(self, places: Sequence[Lane]) -> bool:
         """Works until no job is left; whether it was interrupted. One lane works in this thread."""
         if len(places) == 1:
-            return self.alone(places[0], finalists)
+            return self.alone(places[0])
         with ThreadPoolExecutor(len(places)) as pool:
-            futures = [pool.submit(self.pinned, lane, finalists) for lane in places]
+            futures = [pool.submit(self.pinned, lane) for lane in places]
             try:
                 while wait(futures, 0.5, FIRST_EXCEPTION).not_done:
                     if any(future.done() and future.exception() for future in futures):
@@ -46,26 +41,25 @@ class Crew:
                 self.stop.set()
         return any([future.result() for future in futures]) or self.stop.is_set()
 
-    def pinned(self, lane: Lane, finalists: Sequence[Experiment]) -> bool:
+    def pinned(self, lane: Lane) -> bool:
         lane.pin()
-        return self.alone(lane, finalists)
+        return self.alone(lane)
 
-    def alone(self, lane: Lane, finalists: Sequence[Experiment]) -> bool:
+    def alone(self, lane: Lane) -> bool:
         """The jobs of one lane, one after the other; whether they were interrupted."""
         while not self.stop.is_set():
             with self.turn:
-                job = self.plan.next(lane, finalists)
+                job = self.state.next(lane)
                 if job is None:
                     self.doing.pop(lane.gpu, None)
                     return False
-                self.doing[lane.gpu] = job.label(self.choice.repeat)
+                self.doing[lane.gpu] = label = job.label(self.state.options.repeat)
                 self.display.stage(self.now())
             record = self.once(job, lane)
             with self.turn:
-                where = f" on GPU {lane.gpu}" if lane.gpu else ""
-                self.display.done(f"{job.label(self.choice.repeat)}{where}: {report.line(record)}")
+                self.display.done(f"{label}{f' on GPU {lane.gpu}' if lane.gpu else ''}: {report.line(record)}")
             if record.status == "interrupted":
-                return time.monotonic() < self.plan.deadline
+                return not self.state.is_late
         return True
 
     def now(self) -> str:
@@ -76,20 +70,19 @@ class Crew:
         """Shows the last line of a run; whether it shall be ended."""
         with self.turn:
             self.display.tick(note=said)
-        self.plan.out_of_time |= time.monotonic() > self.plan.deadline
-        return self.stop.is_set() or (self.plan.out_of_time and time.monotonic() > self.plan.deadline)
+            late = self.state.is_late
+            self.state.out_of_time |= late
+        return self.stop.is_set() or late
 
     def once(self, job: Job, lane: Lane) -> ExperimentRecord:
         """One experiment once; it has ended when its GPUs' memory is free again."""
-        if why := self.choice.reasons.get(job.item.name):
+        if why := self.state.skipped.get(job.item.name):
             record = ExperimentRecord(job.item.name, job.turn, "skipped", why)
         else:
-            files.check_space(self.place)
-            taken, limit = lane.memory_used(), self.choice.timeout
-            record = experiment.run_experiment(
-                job.item, job.turn, self.place, limit, self.lock, self.watch, lane, job.final
-            )
-            if record.status == "interrupted" and self.plan.out_of_time:
+            files.check_space(self.state.folder.path)
+            taken = lane.memory_used()
+            record = self.runner(job, lane, self.watch)
+            if record.status == "interrupted" and self.state.out_of_time:
                 record = replace(record, reason="ended by the time limit")
             self.put(record)  # an interruption while memory is waited for must not cost it
             record = experiment.wait_for_gpu_memory(record, taken, lane)
@@ -98,4 +91,4 @@ class Crew:
 
     def put(self, record: ExperimentRecord) -> None:
         with self.turn:
-            self.keep(record)
+            self.state.put(record)

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import IO, Annotated, Literal
 
@@ -27,7 +28,6 @@ ENDED: tuple[Status, ...] = ("complete", "failed", "timeout", "skipped")
 CONFIG, SCREEN = "config.yaml", "screen.txt"
 MEMORY_WAIT_S = 60.0
 MEMORY_SLACK = 2**30
-MACHINE = Lane()
 
 
 @dataclass(frozen=True)
@@ -65,40 +65,55 @@ class ExperimentRecord:
     final: bool = False
 
     @property
-    def key(self) -> tuple[str, int, bool, str]:
-        """One run of a sweep. The baseline runs on each GPU, any other experiment on one."""
-        return self.experiment, self.round, self.final, self.gpu if self.experiment == BASELINE else ""
+    def key(self) -> "RunKey":
+        return run_key(self.experiment, self.round, self.final, self.gpu)
+
+
+RunKey = tuple[str, int, bool, str]
+
+
+def run_key(experiment: str, turn: int, final: bool, gpu: str) -> RunKey:
+    """One run of a sweep. The baseline runs on each GPU, any other experiment on one."""
+    return experiment, turn, final, gpu if experiment == BASELINE else ""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One experiment of one round; a `final` is at full length."""
+
+    item: Experiment
+    turn: int
+    final: bool = False
+
+    def key(self, lane: Lane) -> RunKey:
+        """The key of its record."""
+        return run_key(self.item.name, self.turn, self.final, lane.gpu)
+
+    def label(self, rounds: int) -> str:
+        part = " at full length" if self.final else f" ({self.turn + 1} of {rounds})" if rounds > 1 else ""
+        return self.item.name + part
 
 
 Watch = Callable[[str], bool | None]
 
 
-def run_experiment(
-    item: Experiment,
-    turn: int,
-    place: Path,
-    timeout: float,
-    lock: int,
-    watch: Watch,
-    lane: Lane = MACHINE,
-    final: bool = False,
-) -> ExperimentRecord:
-    """Runs `item` in `place`/<name>, for at most `timeout` seconds; `watch` gets the last line it printed, and says
+def run_experiment(job: Job, lane: Lane, watch: Watch, place: Path, timeout: float, lock: int) -> ExperimentRecord:
+    """Runs a job in `place`/<name>, for at most `timeout` seconds; `watch` gets the last line it printed, and says
     whether it shall be ended.
 
     An interruption ends the experiment's processes too and comes back as its status. The process inherits the file
     descriptor `lock`, so that a sweep's lock is held as long as one of its runs lives.
     """
-    folder = place / "@".join([item.name, *(["full"] if final else []), *([lane.gpu] if lane.gpu else [])])
+    record = partial(ExperimentRecord, job.item.name, job.turn, gpu=lane.gpu, final=job.final)
+    folder = place / "@".join([job.item.name, *(["full"] if job.final else []), *([lane.gpu] if lane.gpu else [])])
     folder.mkdir(exist_ok=True)
     before, begin = set(folder.iterdir()), time.monotonic()
-    files.write_json(folder / CONFIG, item.settings)  # JSON is YAML
+    files.write_json(folder / CONFIG, job.item.settings)  # JSON is YAML
     with (folder / SCREEN).open("w") as screen:
         try:
-            process = started(item, folder, screen, lock, lane)
+            process = started(job.item, folder, screen, lock, lane)
         except (OSError, ValueError) as error:  # a variable's value that none can have, say
-            reason = f"run.py could not be started: {error}"
-            return ExperimentRecord(item.name, turn, "failed", reason, gpu=lane.gpu, final=final)
+            return record("failed", f"run.py could not be started: {error}")
     stopped = watched(process, folder / SCREEN, begin + timeout, watch)
     seconds = round(time.monotonic() - begin, 1)
     left = run_folder(folder, before)
@@ -110,7 +125,7 @@ def run_experiment(
         results.RunFolder(folder, left.name).set_status("failed", reason)
     made = str(left.relative_to(place)) if left else None
     found = outcome(left) if left else ExperimentOutcome()
-    return ExperimentRecord(item.name, turn, status, reason, seconds, made, found, lane.gpu, final)
+    return record(status, reason, seconds, made, found)
 
 
 def started(item: Experiment, folder: Path, screen: IO[str], lock: int, lane: Lane) -> "subprocess.Popen[bytes]":
@@ -164,7 +179,7 @@ def why(status: Status, run_status: RunStatus | None, code: int, timeout: float,
     return (run_status.reason if run_status else "") or said or f"run.py ended with exit code {code}"
 
 
-def wait_for_gpu_memory(record: ExperimentRecord, before: int, lane: Lane = MACHINE) -> ExperimentRecord:
+def wait_for_gpu_memory(record: ExperimentRecord, before: int, lane: Lane) -> ExperimentRecord:
     """The record, once no more GPU memory is taken than the bytes `before` its run; it says so if that stays."""
     until = time.monotonic() + MEMORY_WAIT_S
     while lane.memory_used() > before + MEMORY_SLACK:

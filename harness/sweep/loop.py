@@ -1,107 +1,72 @@
-"""A sweep from its first experiment to its report; what is finished is kept at once, so that it can be resumed."""
+"""A sweep from its first experiment to its report, and where an earlier one is gone on with."""
 
 import contextlib
 import glob
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-
-from pydantic import TypeAdapter
 
 from harness.common import files, processes, system
 from harness.common.errors import DONE, INTERRUPTED, BenchmarkError, UsageError, why
-from harness.common.schema import SCHEMA
+from harness.config.comparability import Comparable, differences
 from harness.runs import folder as results
-from harness.sweep import combine, report
-from harness.sweep.choice import Choice
-from harness.sweep.crew import Crew
-from harness.sweep.experiment import ExperimentRecord
-from harness.sweep.file import BASELINE, Experiment, Sweep
-from harness.sweep.lanes import lanes
-from harness.sweep.rows import rows
-from harness.sweep.schedule import Schedule
+from harness.sweep import report
+from harness.sweep.crew import Crew, Runner
+from harness.sweep.experiment import run_experiment
+from harness.sweep.file import BASELINE, Sweep
+from harness.sweep.lanes import Lane
+from harness.sweep.rows import State
+from harness.sweep.state import SweepState
 from harness.terminal.progress import Display
 
-RECORDS = TypeAdapter(list[ExperimentRecord])
-SAME_MACHINE = ("gpus", "cpu", "cores", "python", "packages", "variables")  # of the machine, for a sweep to be resumed
+# Of the machine, for a sweep to be resumed; its file is compared whole.
+IGNORED = ("work", "settings", "driver", "busyness", "validity", "rate")
 
 
-@dataclass
-class SweepRun:
-    """A sweep that is being run: its folder, and the records of what has ended."""
+def run(state: SweepState, places: Sequence[Lane], display: Display, runner: Runner | None = None) -> int:
+    """Runs what is chosen and not finished yet; the report is written however it ends. Raises BenchmarkError.
 
-    folder: results.RunFolder
-    records: list[ExperimentRecord] = field(default_factory=list)
-
-    def put(self, record: ExperimentRecord) -> None:
-        """Keeps a record in place of an earlier one of the same run."""
-        self.records = [*(earlier for earlier in self.records if earlier.key != record.key), record]
-        self.keep("records", RECORDS.dump_python(self.records, by_alias=True))
-
-    def say(self, sentence: str) -> None:
-        """Keeps what the report shall say of the sweep as a whole."""
-        self.keep("note", sentence)
-
-    def keep(self, key: str, value: object) -> None:
-        path = self.folder.path / "sweep.json"
-        files.write_json(path, files.read_json(path) | {key: value})
-
-
-def run_experiments(
-    sweep: Sweep, chosen: list[Experiment], choice: Choice, sweep_run: SweepRun, display: Display
-) -> int:
-    """Runs what is chosen and not finished yet; the report is written however it ends. Raises BenchmarkError."""
-    display.say(f"{sweep.name}: {len(chosen)} configurations, {choice.repeat} round(s) -> {sweep_run.folder.path}")
-    with files.locked(sweep_run.folder.path, "this sweep, or a run it left behind,") as lock:
+    `runner`: in place of one that starts run.py.
+    """
+    folder, options = state.folder, state.options
+    display.say(
+        f"{state.kept.sweep.name}: {len(state.chosen)} configurations, {options.repeat} round(s) -> {folder.path}"
+    )
+    with files.locked(folder.path, "this sweep, or a run it left behind,") as lock:
         try:
-            interrupted = rounds(chosen, choice, sweep_run, lock, display)
-            return finish(sweep_run, interrupted, display)
+            runner = runner or partial(run_experiment, place=folder.path, timeout=options.timeout, lock=lock)
+            return finish(state, rounds(state, Crew(state, runner, display), places), display)
         except KeyboardInterrupt:
-            sweep_run.folder.fail("interrupted")
+            folder.fail("interrupted")
             display.say("interrupted")
             return INTERRUPTED
         except (BenchmarkError, OSError) as error:
-            reason = f"{sweep_run.folder.path}: {why(error)}." if isinstance(error, OSError) else str(error)
+            reason = f"{folder.path}: {why(error)}." if isinstance(error, OSError) else str(error)
             with contextlib.suppress(OSError):
-                sweep_run.folder.fail("failed", reason)
+                folder.fail("failed", reason)
             raise BenchmarkError(f"{reason} --resume goes on from here.") from None
 
 
-def rounds(chosen: list[Experiment], choice: Choice, sweep_run: SweepRun, lock: int, display: Display) -> bool:
-    """Round after round of the experiments, then the finalists; whether they were interrupted."""
-    places = lanes(choice.side_by_side)
-    sweep_run.folder.set_status("running")
-    sweep_run.say("")
-    plan = Schedule(chosen, choice, lambda: sweep_run.records)
-    crew = Crew(plan, choice, sweep_run.folder.path, sweep_run.put, lock, display)
+def rounds(state: SweepState, crew: Crew, places: Sequence[Lane]) -> bool:
+    """Round after round of the experiments, then what follows from them; whether they were interrupted."""
+    state.folder.set_status("running")
+    state.keep(note="")
     interrupted = crew.work(places)
-    if not interrupted and choice.combine and (item := made_of_all(sweep_run)):
-        plan.chosen = chosen = [*chosen, item]
+    while not interrupted and state.extend():
         interrupted = crew.work(places)
-    if not interrupted and choice.finalists:
-        names = report.finalists(report.read(sweep_run.folder.path), choice.finalists)
-        interrupted = crew.work(places, [item for item in chosen if item.name in names])
-    if plan.out_of_time:
-        rest = ", ".join(plan.left()) or "finalists"
-        sweep_run.say(f"the time limit of {(choice.time_limit or 0) / 60:g} min left no time for {rest}")
+    if state.out_of_time:
+        minutes = (state.options.limit or 0) / 60
+        state.keep(note=f"the time limit of {minutes:g} min left no time for {', '.join(state.left())}")
     return interrupted
 
 
-def made_of_all(sweep_run: SweepRun) -> Experiment | None:
-    """The changes that helped together, kept with the sweep; the one that is kept already, if any."""
-    state = report.read(sweep_run.folder.path)
-    made = state.combined or combine.best(rows(state))
-    if made and state.combined is None:
-        sweep_run.keep("combined", asdict(made))
-    return made
-
-
-def finish(sweep_run: SweepRun, interrupted: bool, display: Display) -> int:
+def finish(state: SweepState, interrupted: bool, display: Display) -> int:
     """The report, in a file and on the screen; the exit code."""
     display.stage("writing the report")
-    folder = sweep_run.folder
+    folder = state.folder
     if interrupted:
         folder.set_status("interrupted")
-    made = report.build(folder.path)
+    made = report.build(folder.path, state.kept)
     folder.set_status("interrupted" if interrupted else "complete")
     if not interrupted:
         results.point_latest(folder)
@@ -114,29 +79,26 @@ def finish(sweep_run: SweepRun, interrupted: bool, display: Display) -> int:
     base = made.result(BASELINE)
     if base and base.complete:
         return DONE
-    why = next((record.reason for record in sweep_run.records if record.experiment == BASELINE), "")
-    raise BenchmarkError(f"the baseline did not complete: {why or 'it was not run'}")
+    raise BenchmarkError(f"the baseline did not complete: {base.records[0].reason if base else 'it was not run'}")
 
 
-def new(sweep: Sweep, results_dir: Path) -> SweepRun:
-    """A new sweep, with its folder."""
+def new(sweep: Sweep, results_dir: Path) -> tuple[results.RunFolder, State]:
+    """A new sweep's folder, and what is kept of it."""
     folder = results.open_run(results_dir / "sweeps", sweep.name)
-    facts = {"command": processes.command_line(), "started": results.now(), "system": system.facts()}
-    kept = {"schema_version": SCHEMA} | facts | {"sweep": asdict(sweep), "records": []}
-    files.write_json(folder.path / "sweep.json", kept)
-    return SweepRun(folder)
+    return folder, State(processes.command_line(), results.now(), system.detect(), sweep, ())
 
 
-def resume(sweep: Sweep, results_dir: Path) -> SweepRun:
+def resume(sweep: Sweep, results_dir: Path) -> tuple[results.RunFolder, State]:
     """The last sweep of this file with what it has finished. Raises UsageError where there is none like it."""
     folders = sorted((results_dir / "sweeps").glob(f"2*-{glob.escape(sweep.name)}*/sweep.json"))
-    mine = [path.parent for path in folders if report.read(path.parent).sweep.name == sweep.name]
+    found = {path.parent: report.read(path.parent) for path in folders}
+    mine = [(path, before) for path, before in found.items() if before.sweep.name == sweep.name]
     if not mine:
         raise UsageError(f"nothing to resume: no sweep {sweep.name!r} in {results_dir / 'sweeps'}.")
-    before = report.read(mine[-1])
+    path, before = mine[-1]
     if before.sweep != sweep:
-        raise UsageError(f"{mine[-1]} was made from another state of the file; run without --resume.")
-    now = system.facts()
-    if changed := [key for key in SAME_MACHINE if now[key] != getattr(before.system, key)]:
-        raise UsageError(f"{mine[-1]} was made with other {' and '.join(changed)}; run without --resume.")
-    return SweepRun(results.RunFolder(results_dir / "sweeps", mine[-1].name), list(before.records))
+        raise UsageError(f"{path} was made from another state of the file; run without --resume.")
+    unlike = differences(Comparable.on(before.system), Comparable.on(system.detect()), IGNORED)
+    if changed := " and ".join(each.name for each in unlike):
+        raise UsageError(f"{path} was made with other {changed}; run without --resume.")
+    return results.RunFolder(results_dir / "sweeps", path.name), before

@@ -1,17 +1,16 @@
 """Accuracy against the baseline, sample by sample: it tells on a thousand samples what the gate cannot."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from harness.common import files
-from harness.common.statistics import PairedChange, paired_changes
+from harness.common.statistics import PairedChange
 from harness.config import mlperf
+from harness.reporting import paired as answers
+from harness.runs.folder import FOLDER
 from harness.sweep.file import BASELINE
-from harness.sweep.rows import ExperimentResult
+from harness.sweep.rows import SCORE, ExperimentResult
 
-Scores = Mapping[float | None, float | None]  # by the index of a sample
-SAMPLES = "Accuracy/samples.csv"
 LOSS = 0.01  # of the baseline's score, that MLPerf's gate allows of the reference's
 
 
@@ -26,29 +25,21 @@ class Paired(PairedChange):
 
     @property
     def said(self) -> str:
-        name = mlperf.SCORES[mlperf.SHORT_SCORES[0]]
-        return f"{name} {self.change:+.2f} against the baseline, {self.low:+.2f} to {self.high:+.2f}: {self.verdict}"
+        between = f"{self.low:+.2f} to {self.high:+.2f}"
+        return f"{mlperf.SCORES[SCORE]} {self.change:+.2f} against the baseline, {between}: {self.verdict}"
 
 
-def paired(folder: Path, rows: tuple[ExperimentResult, ...]) -> dict[str, Paired]:
-    """By experiment, where the gate is inconclusive and the baseline answered the same samples."""
-    base = next((scores(folder, result) for result in rows if result.name == BASELINE), {})
+def paired(folder: Path, rows: Sequence[ExperimentResult]) -> dict[str, Paired]:
+    """By experiment, where the gate is inconclusive and the baseline answered the same samples. Raises UsageError for a
+    damaged file."""
+    base = next((accuracy_test(folder, result) for result in rows if result.name == BASELINE), None)
     unsure = [result for result in rows if result.name != BASELINE and result.accuracy == "INCONCLUSIVE"]
-    found = {result.name: scores(folder, result) for result in unsure}
-    return {name: compared(base, mine) for name, mine in found.items() if base and base.keys() == mine.keys()}
+    tests = {result.name: mine for result in unsure if (mine := accuracy_test(folder, result))}
+    both = {name: tables for name, mine in tests.items() if base and (tables := answers.read_tables(base, mine))}
+    return {name: Paired(**vars(answers.score_changes(tables)[SCORE])) for name, tables in both.items()}
 
 
-def compared(theirs: Scores, mine: Scores) -> Paired:
-    """Two runs by sample."""
-    (change,) = paired_changes([[score] for score in theirs.values()], [[mine[index]] for index in theirs])
-    return Paired(**vars(change))
-
-
-def scores(folder: Path, result: ExperimentResult) -> Scores:
-    """The first score of each sample, of the first run that kept them. Raises UsageError for a damaged file."""
-    for record in result.records:
-        path = folder / (record.run or "") / SAMPLES
-        if record.run and path.exists():
-            columns = files.read_columns(path, ("index", mlperf.SHORT_SCORES[0]))
-            return dict(zip(*columns.values(), strict=True))
-    return {}
+def accuracy_test(folder: Path, result: ExperimentResult) -> Path | None:
+    """That of the first run that kept its samples."""
+    tests = [folder / record.run / FOLDER["accuracy"] for record in result.records if record.run]
+    return next((path for path in tests if (path / answers.SAMPLES).exists()), None)

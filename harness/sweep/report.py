@@ -30,8 +30,9 @@ from harness.sweep.rows import (
     ExperimentResult,
     State,
     fixed_rate,
-    other_work,
+    gain,
     rows,
+    unlike,
 )
 
 
@@ -64,9 +65,9 @@ def read(folder: Path) -> State:
     return files.parsed(path, data, State)
 
 
-def build(folder: Path) -> Report:
-    """Writes plots/ and report.md into a sweep's folder."""
-    state = read(folder)
+def build(folder: Path, state: State | None = None) -> Report:
+    """Writes plots/ and report.md into a sweep's folder, of the state that it holds."""
+    state = state or read(folder)
     found = tuple(rows(state))
     report = Report(state, found, tuple(rows(state, final=True)), paired(folder, found))
     pictures = draw_sweep(report, folder / "plots")
@@ -103,17 +104,6 @@ def shown(title: str, found: tuple[ExperimentResult, ...]) -> Table:
     )
     base = next((result for result in found if result.name == BASELINE), None)
     return Table(title, found, columns, partial(value, base=base))
-
-
-def finalists(state: State, count: int) -> list[str]:
-    """The experiments that are worth a run at full length: the fastest that count and are no slower than the baseline,
-    and the baseline."""
-    counting = [
-        result
-        for result in rows(state)
-        if result.usable and result.ratio and result.name != BASELINE and gain(result) >= 1
-    ]
-    return [BASELINE, *(result.name for result in sorted(counting, key=gain, reverse=True)[:count])]
 
 
 def value(result: ExperimentResult, metric: Metric, base: ExperimentResult | None) -> str:
@@ -170,8 +160,9 @@ def findings(report: Report) -> Iterator[str]:
             yield f"{title}: {', '.join(some)}."
     if base is not None:
         for result in report.rows:
-            if result.speed and (names := other_work(result.experiment, base.experiment)):
-                yield f"{result.name} is not compared: it is other work than the baseline's ({', '.join(names)})."
+            other = [as_flag(each.name) for each in unlike(result.experiment, base.experiment) if each.aspect == "work"]
+            if result.speed and other:
+                yield f"{result.name} is not compared: it is other work than the baseline's ({', '.join(other)})."
     if not timed and (safe := [result.name for result in report.rows if result.accuracy == "SAFE"]):
         yield f"Safe: {', '.join(safe)}."
     if unsafe := [f"{result.name} ({loss(result, base)})" for result in report.rows if result.accuracy == "UNSAFE"]:
@@ -220,10 +211,6 @@ def cards(base: ExperimentResult) -> str:
         by_gpu.setdefault(gpu, []).append(speed)
     found = [f"GPU {gpu} {number(mean(speeds))}" for gpu, speeds in sorted(by_gpu.items())]
     return f" The baselines: {', '.join(found)} output tokens/s." if len(found) > 1 else ""
-
-
-def gain(result: ExperimentResult) -> float:
-    return result.ratio.mean if result.ratio else 0.0
 
 
 def spread(result: ExperimentResult) -> str:

@@ -6,11 +6,11 @@ from dataclasses import dataclass, fields, replace
 from statistics import mean, stdev
 from typing import Literal
 
-from harness.common.coerce import as_flag
 from harness.common.schema import SCHEMA
 from harness.common.statistics import student
 from harness.common.system import System
 from harness.config import mlperf
+from harness.config.comparability import CONFIGURED, NOT_COUNTED, Comparable, Difference, differences
 from harness.config.engine import affecting
 from harness.config.run import RunConfig
 from harness.results import metrics
@@ -24,6 +24,8 @@ from harness.sweep.file import BASELINE, Experiment, Sweep
 # was searched for, since a search ends within 3 % of the limit and its run may be repeated 3 % lower. Tests of a second
 # were seen to differ by a fifth with settings that change nothing on a CPU: one shorter than BRIEF_S tells nothing.
 NOISE, SHORT_NOISE, LONG_S, BRIEF_S = 0.02, 0.06, 60.0, 5.0
+# The settings are what a sweep changes; of a speed that does not count, the ratio is given and struck out.
+IGNORED = ("settings", "machine", "software", "busyness", "rate", *NOT_COUNTED)
 SMALLEST_EFFECT, FEWEST_ROUNDS = 0.005, 3
 WORDS = {"FAIL": "UNSAFE", "INCONCLUSIVE": "INCONCLUSIVE", "NOT JUDGED": "not judged", "PASS": "SAFE"}  # worst first
 SPEED, SCORE = "tokens_per_sec", mlperf.SHORT_SCORES[0]
@@ -147,7 +149,7 @@ class ExperimentResult:
             return "too short"
         if self.ratio.interval:
             return clear(self.ratio.mean, *self.ratio.interval)
-        long = self.seconds >= LONG_S and not scenario(self.experiment).fixed_rate
+        long = self.seconds >= LONG_S and not is_rated(self.experiment)
         noise = NOISE if long else SHORT_NOISE
         if self.ratio.mean > 1 + noise and self.ratio.low > 1:
             return "helped"
@@ -182,20 +184,37 @@ def rows(state: State, final: bool = False) -> list[ExperimentResult]:
     return [replace(result, ratio=against(result, base), baseline_load=tuple(base.background_load)) for result in found]
 
 
-def scenario(item: Experiment) -> mlperf.Scenario:
-    return mlperf.SCENARIO[str(item.settings.get("scenario", "offline"))]
+def gain(result: ExperimentResult) -> float:
+    return result.ratio.mean if result.ratio else 0.0
 
 
-def other_work(item: Experiment, base: Experiment) -> list[str]:
-    """The flags by which an experiment gives the engine other work than the baseline: speeds do not compare."""
-    unset = {each.name: each.default for each in fields(RunConfig)}
-    mine, theirs = unset | item.settings, unset | base.settings
-    return [as_flag(name) for name in affecting(RunConfig, "work") if str(mine[name]) != str(theirs[name])]
+def finalists(found: Sequence[ExperimentResult], count: int) -> list[str]:
+    """The experiments that are worth a run at full length: the fastest that count and are no slower than the baseline,
+    and the baseline."""
+    faster = [result for result in found if result.usable and result.name != BASELINE and gain(result) >= 1]
+    return [BASELINE, *(result.name for result in sorted(faster, key=gain, reverse=True)[:count])]
+
+
+def is_rated(item: Experiment) -> bool:
+    """Whether its requests are sent at a rate."""
+    return mlperf.SCENARIO[str(item.settings.get("scenario", "offline"))].pattern.is_rated
+
+
+def comparable(item: Experiment) -> Comparable:
+    """An experiment by what its file says of it."""
+    settings = {each.name: each.default for each in fields(RunConfig)} | item.settings
+    work = {name: str(settings[name]) for name in affecting(RunConfig, "work")}
+    return Comparable(work, validity={CONFIGURED: True} if fixed_rate(item) else {})
+
+
+def unlike(item: Experiment, base: Experiment) -> list[Difference]:
+    """Why the speed of an experiment has no ratio to the baseline's."""
+    return differences(comparable(item), comparable(base), IGNORED)
 
 
 def fixed_rate(item: Experiment) -> bool:
     """Whether its speed follows from a configured rate, rather than from what the engine can do."""
-    return scenario(item).fixed_rate and item.settings.get("server_target_qps") != "max"
+    return is_rated(item) and item.settings.get("server_target_qps") != "max"
 
 
 def means(records: Sequence[ExperimentRecord]) -> dict[str, float | None]:
@@ -204,8 +223,7 @@ def means(records: Sequence[ExperimentRecord]) -> dict[str, float | None]:
 
 
 def against(result: ExperimentResult, base: ExperimentResult) -> Ratio | None:
-    given = fixed_rate(result.experiment) or fixed_rate(base.experiment)
-    if given or other_work(result.experiment, base.experiment):
+    if unlike(result.experiment, base.experiment):
         return None
     ratios = [speed / base.speeds[turn] for turn, speed in result.speeds.items() if turn in base.speeds]
     return Ratio(mean(ratios), min(ratios), max(ratios), len(ratios), interval(ratios)) if ratios else None

@@ -26,6 +26,17 @@ PASSING = {"ignore_unknown_options": True, "allow_extra_args": True}
 MANY_LINES = ("--engine-arg", "--serve")  # flags whose values may have line ends
 
 
+def option(metavar: str, text: str, flag: str = "", **bounds: float) -> Any:
+    """A flag of a command, in its parameter's annotation: what it takes, nothing for a switch; its help; its name where
+    that is not the parameter's; `min` and `max`."""
+    return typer.Option(*filter(None, [flag]), metavar=metavar or None, help=text, **bounds)  # type: ignore[arg-type]
+
+
+def argument(metavar: str, text: str) -> Any:
+    """A word of a command that is no flag."""
+    return typer.Argument(metavar=metavar, help=text)
+
+
 class Command(TyperCommand):
     """A function of ours as a command, which returns the exit code. What a user does wrong ends it with one line."""
 
@@ -118,6 +129,8 @@ def make_command(
     settings = HELP | (PASSING if hands_on else {})
     app.command(cls=Command, help=about or function.__doc__, context_settings=settings)(function)
     made: Any = typer.main.get_command(app)
+    for each in made.params:
+        each.secondary_opts = []  # a switch has no --no-switch
     made.examples, made.panels, made.rewrite, made.prints = examples, panels, rewrite, prints
     return made  # type: ignore[no-any-return]
 

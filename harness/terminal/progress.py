@@ -8,7 +8,7 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -24,6 +24,7 @@ from harness.common.secrets import hide_text
 PLAIN_EVERY_S = 15.0
 Kind = Literal["other", "load", "accuracy", "performance"]
 RECENT_S = 60.0  # what is left is told by the answers of this time
+CELL, CLOCK = 8, len("10:15:00 ")  # characters of a figure in a row, and of the time before it
 BAR_WIDTH, WIDE_TERMINAL = 20, 110  # characters of the bar, and of a terminal that has room for it
 
 
@@ -54,6 +55,7 @@ class Display:
         self.console = console
         self._stage = ""
         self._told = True  # a line of the stage stays on the screen
+        self._head: Sequence[str] = ()  # of the table whose rows are shown
         self._start = self._began = self._shown = time.monotonic()
         self._seen = deque([(0.0, 0)])  # seconds of the stage and answers until then
         self.stages: list[Stage] = []
@@ -92,6 +94,17 @@ class Display:
         self._told = True
         self.say(f"{time.strftime('%H:%M:%S')} {text}", style="green")
 
+    def leave_row(self, head: Sequence[str], cells: Sequence[str], good: bool, why: str = "") -> None:
+        """Leaves one line of a table behind for the stage that just ended, its head above the first; `why` below it."""
+        self._told = True
+        widths = [max(len(name), CELL) for name in head]
+        if head != self._head:
+            self.say(" " * CLOCK + aligned(head, widths))
+        self._head = head
+        self.say(f"{time.strftime('%H:%M:%S')} {aligned(cells, widths)}", style="green" if good else "yellow")
+        if why:
+            self.say(" " * CLOCK + why, style="dim")
+
     def say(self, text: str, style: str = "") -> None:
         text = plain(hide_text(text))
         self.console.print(Text(text, style=style), soft_wrap=not self.console.is_terminal)  # words stay whole
@@ -129,6 +142,12 @@ class Display:
         return (completed - before) / (elapsed - since) if completed > before and elapsed > since else None
 
 
+def aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
+    """Cells to the right of their columns, the last to the left of its own."""
+    *figures, last = cells
+    return "  ".join([*(cell.rjust(width) for cell, width in zip(figures, widths, strict=False)), last]).rstrip()
+
+
 def as_said(text: str) -> str:
     """Text as a table on the terminal takes it: nothing in it is markup, or obeyed."""
     return escape(plain(text))
@@ -145,16 +164,19 @@ def describe(
     """How far a test is, the most important first, since a terminal cuts the end: share and time left, samples done,
     first token where it streams, tokens a second, in flight.
 
+    Without a `total` the time ends it where it lasts at least `least_s`; else all are issued at once.
     `rate`: answers a second of late, by which the rest is told; without it, those since the start. `room`: characters
     for a bar.
     """
+    by_time = total is None and least_s > 0
     total = max(total or 0, counters.issued)
     parts = []
     if counters.completed and elapsed and total:
-        left = max((total - counters.completed) / (rate or counters.completed / elapsed), least_s - elapsed)
-        share = elapsed / (elapsed + left)
-        parts += [f"{bar(share, room)}{math.floor(100 * share)} %", f"{clock(left)} left"]
-    parts.append(f"{counters.completed:,}/{total:,} samples" if total else "waiting")
+        left = 0.0 if by_time else (total - counters.completed) / (rate or counters.completed / elapsed)
+        share = min(1.0, elapsed / least_s) if by_time else counters.completed / total
+        parts += [f"{bar(share, room)}{math.floor(100 * share)} %", f"{clock(max(left, least_s - elapsed))} left"]
+    of = "" if by_time else f"/{total:,}"
+    parts.append(f"{counters.completed:,}{of} samples" if total else "waiting")
     if counters.started:
         parts.append(f"TTFT {1000 * counters.first_token_s / counters.started:.0f} ms")
     if counters.completed and elapsed:

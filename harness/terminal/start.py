@@ -1,4 +1,4 @@
-"""What every command begins with: standard streams, UTF-8, words of a sensible length, the token by both names."""
+"""What every command begins with: standard streams, UTF-8, the token by both names."""
 
 import codecs
 import locale
@@ -7,11 +7,9 @@ import sys
 
 from harness.common import reading
 from harness.common.coerce import UNPRINTABLE
-from harness.common.errors import BAD_INPUT, UsageError, ends_in_one_line, first_line
+from harness.common.errors import UsageError, ends_in_one_line, first_line
 from harness.common.interrupts import interruptible
 from harness.common.paths import CHECKOUT
-
-LONGEST_GIVEN = 2**13  # characters of one word of a command line: twice what a path may have
 
 
 def open_streams() -> None:
@@ -59,19 +57,9 @@ def take_token() -> None:
         os.environ.setdefault("HF_TOKEN", older)
 
 
-def check_words() -> None:
-    """Ends a command with a word that is longer than anything it takes, and no path, before it is echoed."""
-    for word in sys.argv[1:]:
-        if len(word) > LONGEST_GIVEN:
-            flag = word.partition("=")[0] if word.startswith("--") else word
-            print(f"error: {flag[:40]}: {len(word):,} characters; that is no value of a flag.", file=sys.stderr)
-            raise SystemExit(BAD_INPUT)
-
-
 def prepare() -> None:
     """What every command begins with."""
     interruptible()
-    check_words()
     open_streams()
     in_utf8()
     with ends_in_one_line():

@@ -18,6 +18,9 @@ from harness.workloads.salt import Salt, drawn_anew
 HUB_DATASET, SPLIT = ("abisee/cnn_dailymail", "3.0.0"), "validation"
 
 
+Prompt = tuple[list[int], int | None]  # token ids, and the most tokens of the answer; None: as many as in every answer
+
+
 @dataclass(frozen=True)
 class Library:
     """Samples in the order of the category; `prompts[i]` holds token ids, `references[i]` the summary to match.
@@ -39,7 +42,7 @@ class Library:
     words: Sequence[int] = ()  # the token ids of which random prompts are made
 
     @property
-    def requests(self) -> list[tuple[list[int], int | None]]:
+    def requests(self) -> list[Prompt]:
         """Each prompt, salted, with the most tokens of its answer; None: as many as in every answer."""
         talks, salt, prompts = self.conversations or range(len(self.prompts)), self.salt, self.prompts
         if salt:

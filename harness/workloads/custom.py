@@ -89,7 +89,7 @@ def from_requests(config: RunConfig, tokenizer: Any, workload: Workload, found: 
     notes = (NO_TEMPLATE,) if plain else ()
     places = [found.where(request) for request in requests]
     made = library(prompts, new, places, workload, found, config, notes)
-    if found.turns and config.scenario_rules.timed_here:  # else LoadGen's random order is the order
+    if found.turns and config.keeps_order:  # else LoadGen's random order is the order
         made = replace(made, conversations=[each.number for each in requests])
         made = replace(made, request_set=replace(made.request_set, whole_rounds=True))  # type: ignore[type-var]
     return salted(made, config, tokenizer)

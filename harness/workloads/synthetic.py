@@ -81,7 +81,7 @@ def drawn(config: RunConfig, tokenizer: Any, profile: LengthProfile) -> Library:
     """The samples of a profile: conversations of some turns each, of which one is a request without history."""
     sharing, source, words = profile.shared, random.Random(config.seed or 0), words_of(tokenizer)
     count = SYNTHETIC_COUNT if config.total_sample_count == "auto" else config.total_sample_count
-    if sharing.turns > 1 and not config.scenario_rules.timed_here:
+    if sharing.turns > 1 and not config.keeps_order:
         raise UsageError("turns need --concurrency or --arrivals: other scenarios issue requests in random order.")
     if sharing.turns > 1 and count < sharing.turns:
         raise UsageError(f"--total-sample-count {count}: a conversation has {sharing.turns} turns.")

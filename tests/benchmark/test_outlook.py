@@ -29,11 +29,14 @@ def said(**flags: Any) -> str:
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        ({}, ["accuracy test: 256 samples", "calibration of at most 1.0 min", "at least 10 s", "no: the demo model"]),
-        ({"scenario": "server", "server_target_qps": "4,8"}, ["2 rates, about", "performance test: at least 20 s"]),
+        ({}, ["accuracy test: 256 samples", "calibration: at most 1.0 min", "at least 10 s", "no: the demo model"]),
+        (
+            {"scenario": "server", "server_target_qps": "4,8"},
+            ["2 rates: of 459 queries or more, about", "performance test: at least 20 s"],
+        ),
         ({"scenario": "server", "server_target_qps": 8}, ["512 queries in about 1.1 min"]),
         ({"scenario": "server", "server_target_qps": "max"}, ["search for the highest rate"]),
-        ({"concurrency": "1,4,16"}, ["2 lower levels, at least 40 s"]),
+        ({"concurrency": "1,4,16"}, ["2 lower levels: at least 40 s", "lower levels 40 s, performance test 20 s"]),
         ({"scenario": "multistream", "samples_per_query": "1,2", "mode": "performance"}, ["2 batches"]),
         ({"mode": "accuracy"}, ["accuracy test"]),
     ],
@@ -59,7 +62,7 @@ def test_the_summary_alone_is_printed(tmp_path: Path) -> None:
     flags = ("--model", "demo", "--backend", "echo", "--mode", "performance", "--min-duration", "1", "--json")
     done = ended("run.py", *flags, "--results-dir", str(tmp_path))
     assert json.loads(done.stdout)["run"]["performance"]["valid"]
-    assert "performance: VALID" in done.stderr
+    assert "performance test: VALID" in done.stderr
 
 
 def other_model(folder: Path, **changes: object) -> str:

@@ -33,7 +33,7 @@ READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "log": (loadgen_log.DETAIL, lambda path: loadgen_log.read(path.parent)),
     "trace": (TRACE, lambda path: read_trace(path.parent)),
     "accuracy log": ("mlperf_log_accuracy.json", lambda path: accuracy.read_log(path, 1)),
-    "TEST06": ("mlperf_log_accuracy.json", lambda path: judge_test06(path.parent, 1, True)),
+    "TEST06": ("mlperf_log_accuracy.json", lambda path: judge_test06(path.parent, 1, RunConfig(scenario="server"))),
     "run folder": ("config.json", lambda path: results.facts_of(path.parent)),
     "status": ("status.json", lambda path: results.status_of(path.parent)),
     "table": ("samples.csv", files.read_columns),

@@ -106,4 +106,4 @@ def test_what_a_card_does_not_tell_is_left_empty(nvml: pytest.MonkeyPatch, tmp_p
     cells = dict(zip(head, row, strict=True))
     assert (cells["gpu1_load_percent"], cells["gpu1_memory_gib"], cells["gpu1_power_w"]) == ("60", "2.0", "400")
     assert (cells["gpu2_load_percent"], cells["gpu2_memory_gib"], cells["gpu2_power_w"]) == ("", "3.0", "")
-    assert usage.usage_of(table)["gpu_memory_gib"].max == 6.0
+    assert usage.usage_of(recorder.Recording.read(table))["gpu_memory_gib"].max == 6.0

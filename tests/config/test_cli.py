@@ -22,8 +22,10 @@ from harness.common.paths import ROOT
 from harness.config import mlperf
 from harness.config.cli import config_command, load_file
 from harness.config.engine import affecting
+from harness.config.flags import helps
 from harness.config.plan import resolve
 from harness.config.run import RunConfig
+from harness.config.workload import WORKLOADS
 from harness.terminal.command import start
 from harness.terminal.start import take_token
 from tests.conftest import ASCII, tells
@@ -94,8 +96,11 @@ def test_help_lists_every_flag_in_its_panel():
             panel = title[1]
         elif flag := re.match(r"  (--[\w-]+)", line):
             panels[flag[1]] = panel
-    expected = {as_flag(item.name): item.metadata["panel"] for item in fields(RunConfig) if item.metadata["help"]}
+    texts = helps(RunConfig)
+    expected = {as_flag(item.name): item.metadata["panel"] for item in fields(RunConfig) if item.name in texts}
     assert panels == {**expected, "--config": "Results"}
+    assert {item.name for item in fields(RunConfig)} - {*texts} == {"dataset"}  # of older commands
+    assert texts["workload"].startswith(f"{', '.join(WORKLOADS)}; or ")
 
 
 def test_help_is_short_and_its_examples_run():
@@ -103,7 +108,7 @@ def test_help_is_short_and_its_examples_run():
     page = subprocess.run(
         [sys.executable, "run.py", "-h"], cwd=ROOT, env=narrow, capture_output=True, text=True
     ).stdout.splitlines()
-    assert len(page) < 150 and max(map(len, page)) <= 80
+    assert len(page) < 156 and max(map(len, page)) <= 80
     assert page[-1].endswith("interrupted.")
     assert [line.strip() for line in page if line.startswith("  python run.py ")] == list(EXAMPLES)
 

@@ -15,7 +15,7 @@ from harness.common.system import GPU
 from harness.config import checkpoint as model
 from harness.config import mlperf
 from harness.config.cli import load_file
-from harness.config.engine_state import EngineState
+from harness.config.engine import EngineState
 from harness.config.models import DEMO
 from harness.config.parallelism import parallelism
 from harness.config.plan import resolve
@@ -102,26 +102,6 @@ def test_a_full_run_has_no_deviations_and_official_settings():
     assert full.target_qps is None
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ({"total_sample_count": 100}, "100 of 13,368 samples"),
-        ({"category": "edge", "total_sample_count": 4999}, "4,999 of 5,000 samples"),
-        ({"min_duration": 599.9}, "599.9 s instead of 600 s"),
-        ({"max_new_tokens": 64}, "64 new tokens instead of 128"),
-        ({"seed": 0}, "seeds of its own"),
-        (
-            {"load_format": "dummy"},
-            "dummy weights",
-        ),
-        ({"model": "demo"}, "the demo model"),
-        ({"disable_accuracy_gate": True}, "accuracy gate"),
-    ],
-)
-def test_each_deviation_is_named(flags: dict[str, Any], message: str):
-    assert [message in line for line in plan(**flags).deviations].count(True) == 1
-
-
 def test_what_the_engine_makes_of_its_arguments_counts():
     assert plan(engine_arg=("enable_prefix_caching=false",)).deviations == []
     caching = replace(
@@ -149,7 +129,7 @@ def test_a_short_run_lasts_in_proportion(count: int):
     short = plan(total_sample_count=count)
     assert short.min_duration_s == pytest.approx(max(1, 600 * count / 13368), abs=0.051)
     assert bool(short.deviations) == (count < 13368)
-    assert any("minimum duration" in note for note in short.notes) == (count < 13368)
+    assert any("minimum duration" in note for note in short.notes) == (short.min_duration_s < 600)
 
 
 def test_a_given_duration_stays():

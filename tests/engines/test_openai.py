@@ -35,11 +35,11 @@ from harness.config.run import RunConfig
 from harness.engines import discovery
 from harness.engines.completions import EventReader
 from harness.engines.openai import OpenAI
-from harness.engines.protocol import ON_DELIVERED, Sampling
+from harness.engines.protocol import Sampling
 from harness.loadgen.session import LoadGenSession
 from harness.monitoring.watchdog import Watchdog
 from harness.reporting import report as rendering
-from harness.runs.delivery import Delivery, ServerUse
+from harness.runs.delivery import Delivery, Exchange, ServerUse
 from tests import made
 from tests.conftest import ROOT, run, tells
 from tests.servers import TEXT, TOKENS, Fake, serving
@@ -96,16 +96,15 @@ def answer(engine: OpenAI, stream: bool) -> list[Sequence[int]]:
 
 def delivery(engine: OpenAI, stream: bool) -> Delivery:
     """How one answer comes."""
-    heard: list[Delivery] = []
+    exchange = Exchange(0.0)
 
     async def work() -> None:
-        ON_DELIVERED.set(heard.append)
-        async for _ in engine.stream(PROMPT) if stream else engine._answer(PROMPT, None, stream=False):
+        async for _ in engine._answer(PROMPT, None, exchange, stream):
             pass
 
     engine.wait(engine.spawn(work()), lambda: None)
-    (found,) = heard
-    return found
+    assert exchange.delivery is not None
+    return exchange.delivery
 
 
 def test_token_ids_go_in_and_come_out(processes: int) -> None:

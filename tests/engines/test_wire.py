@@ -5,7 +5,6 @@ import shutil
 import ssl
 import subprocess
 import time
-from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from harness.reporting import compare
 from harness.reporting import report as rendering
 from harness.reporting.regression import Sides
 from harness.results import metrics
-from harness.runs.delivery import Delivery, ServerUse
+from harness.runs.delivery import Delivery, ServerUse, Usage
 from tests import made
 from tests.conftest import run, tells
 from tests.engines.test_openai import PROMPT, answer, client, delivery, refused
@@ -164,20 +163,16 @@ def test_when_an_answer_comes_in_bursts(found: Delivery, bundled: bool) -> None:
     assert not ServerUse.of([found, *[Delivery(16, 16, 1, 16)] * 2]).buffered
 
 
-def use(**counts: int) -> Counter[str]:
-    return Counter(answers=1, **counts)
-
-
 @pytest.mark.parametrize(
     ("found", "said"),
     [
-        ([Delivery(100, 100, usage=use(output_tokens=99))], ()),
-        ([Delivery(100, 100, usage=use(output_tokens=97))], ("97", "100", "by what came")),
-        ([Delivery(32, 45, usage=use(output_tokens=32))] * 3, ("32 tokens an answer", "45", "by `usage`")),
-        ([Delivery(9, 9, usage=use(prompt_tokens=50, output_tokens=9))], ("50 %", "prompt tokens")),
-        ([Delivery(9, 9, usage=use(prompt_tokens=99, cached_tokens=90, answers_with_cached=1))], ("90.9 %", "cache")),
-        ([Delivery(9, 9, usage=use(prompt_tokens=900, cached_tokens=8, answers_with_cached=1))], ()),
-        ([Delivery(9, 7, usage=use(output_tokens=9)), Delivery(9, 9)], ("1 of 2", "no `usage`")),
+        ([Delivery(100, 100, usage=Usage(output_tokens=99))], ()),
+        ([Delivery(100, 100, usage=Usage(output_tokens=97))], ("97", "100", "by what came")),
+        ([Delivery(32, 45, usage=Usage(output_tokens=32))] * 3, ("32 tokens an answer", "45", "by `usage`")),
+        ([Delivery(9, 9, usage=Usage(prompt_tokens=50, output_tokens=9))], ("50 %", "prompt tokens")),
+        ([Delivery(9, 9, usage=Usage(prompt_tokens=99, cached_tokens=90))], ("90.9 %", "cache")),
+        ([Delivery(9, 9, usage=Usage(prompt_tokens=900, cached_tokens=8))], ()),
+        ([Delivery(9, 7, usage=Usage(output_tokens=9)), Delivery(9, 9)], ("1 of 2", "no `usage`")),
     ],
 )
 def test_what_disagrees_is_said(found: list[Delivery], said: tuple[str, ...]) -> None:
@@ -231,7 +226,7 @@ def test_a_disagreement_is_the_first_thing_that_a_person_sees(tmp_path: Path) ->
     assert line in summary.meta.deviations and not summary.meta.comparable
     rows = [row for row in page.split("## ")[0].splitlines() if row.startswith("| ")]
     assert page.startswith("# DISPUTED: ") and line in next(row for row in rows if row != "| | |")
-    assert "| TTFT of the buffering |" in page and "TTFT p99 of the buffering" in page.splitlines()[0]
+    assert "| TTFT of the buffering |" in page and "TTFT p99 of the buffering" in page.partition("## ")[0]
     assert "TTFT p99, ms, of the buffering" in [label.strip() for label in table_of(summary)[0]]
     labels, values = table_of(summary)
     assert labels[0] == "DISPUTED" and line in values[0]

@@ -14,7 +14,7 @@ from harness.common.errors import LoadGenError, UsageError
 from harness.config.run import RunConfig
 from harness.evaluation import compliance
 from harness.loadgen import log as loadgen_log
-from harness.loadgen.trace import read_trace
+from harness.loadgen.requests import read_requests
 from harness.workloads.cnn_dailymail import from_json
 from tests import made
 from tests.conftest import ROOT, Finished, run
@@ -87,7 +87,7 @@ def test_test06_sees_each_fault_as_the_official_verification_does(
 ) -> None:
     change = FAULTS[check] if check else lambda entry: None
     folder = doctored(server.folder / "Compliance" / "TEST06", tmp_path / "log", change)
-    outcome, text = compliance.judge_test06(folder, OFFICIAL_EOS, streaming=True)
+    outcome, text = compliance.judge_test06(folder, OFFICIAL_EOS, RunConfig(scenario="server"))
     assert [name for name, passed in outcome.checks.items() if not passed] == ([check] if check else [])
     assert outcome.passed == (check is None)
     if OFFICIAL.exists():
@@ -135,10 +135,10 @@ def test_too_few_answers_are_no_test06(server: Finished, tmp_path: Path) -> None
     path = folder / "mlperf_log_accuracy.json"
     path.write_text(json.dumps(json.loads(path.read_text())[:99]))
     with pytest.raises(LoadGenError, match="99 samples logged"):
-        compliance.judge_test06(folder, EOS, streaming=True)
+        compliance.judge_test06(folder, EOS, RunConfig(scenario="server"))
     path.write_text("[")
     with pytest.raises(LoadGenError, match=r"mlperf_log_accuracy.json: .*TEST06"):
-        compliance.judge_test06(folder, EOS, streaming=True)
+        compliance.judge_test06(folder, EOS, RunConfig(scenario="server"))
 
 
 @pytest.fixture
@@ -166,7 +166,7 @@ def test_test04_repeats_an_ordinary_sample_and_catches_a_cache(offline: Finished
     assert outcome["checks"]["no faster than ordinary samples"] is False
     assert outcome["facts"]["samples_per_sec"] > 1.3 * outcome["facts"]["reference_samples_per_sec"]
     folder = done.folder / "Compliance" / "TEST04"
-    assert len(set(json.loads((folder / "tokens.json").read_text()))) == 1  # one sample, always the same answer
+    assert len({request.output_tokens for request in read_requests(folder)}) == 1  # one sample, always the same answer
     assert "TEST FAIL" in (folder / "verify_performance.txt").read_text()
     report = (done.folder / "report.md").read_text()
     assert "TEST04: FAIL" in report
@@ -221,7 +221,7 @@ def test_test04_compares_no_two_scenarios(tmp_path: Path) -> None:
 def test_a_damaged_test06_log_is_refused_in_one_line(tmp_path: Path, text: str) -> None:
     (tmp_path / "mlperf_log_accuracy.json").write_text(text)
     with pytest.raises(LoadGenError, match="mlperf_log_accuracy") as error:
-        compliance.judge_test06(tmp_path, EOS, streaming=True)
+        compliance.judge_test06(tmp_path, EOS, RunConfig(scenario="server"))
     assert "\n" not in str(error.value)
 
 
@@ -230,10 +230,7 @@ def test_the_ordinary_sample_is_near_both_means(offline: Finished) -> None:
     prompts = [len(record.tokens or []) for record in records]
     folder = offline.folder / "Performance"
     index = compliance.typical_sample(folder, prompts)
-    answers = {
-        sample.index: tokens
-        for sample, tokens in zip(read_trace(folder), json.loads((folder / "tokens.json").read_text()), strict=True)
-    }
+    answers = {request.sample: request.output_tokens for request in read_requests(folder)}
     assert prompts[index] == pytest.approx(sum(prompts) / len(prompts), rel=0.1)
     assert answers[index] == pytest.approx(sum(answers.values()) / len(answers), rel=0.1)
 

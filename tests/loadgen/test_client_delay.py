@@ -1,26 +1,39 @@
 """How late the client itself sends: measured where a request leaves, reported, and warned of where it shows."""
 
 import asyncio
+import gzip
 import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from harness.engines.echo import Echo
 from harness.engines.openai import OpenAI
-from harness.engines.protocol import ON_SENT
-from harness.loadgen import client_delay
-from harness.loadgen.sut import Query, StreamingSUT
+from harness.engines.protocol import Sampling
+from harness.loadgen.log import LogError
+from harness.loadgen.requests import Request, take_times
+from harness.loadgen.sut import SUT, Query
+from harness.loadgen.trace import TRACE
 from harness.reporting import report as rendering
+from harness.runs.delivery import Exchange
+from harness.workloads.cnn_dailymail import Library
 from tests import made
 from tests.conftest import run
 from tests.engines.test_openai import PROMPT, client
 from tests.servers import Fake
 
 CAME, SENT = (0.0, 0.1005, 0.2), (0.001, 0.1015, 0.24)  # s, by this program's clock
+
+
+def noted() -> list[Request]:
+    """Requests as the system under test notes them, by this program's clock."""
+    return [
+        Request(0, 5, 9, issued_s=came, sent_ms=1e3 * (sent - came), order=n)
+        for n, (came, sent) in enumerate(zip(CAME, SENT, strict=True))
+    ]
 
 
 def trace(folder: Path, came_ms: Sequence[float] = (5000.0, 5100.0, 5200.0), delay_ms: float = 2.0) -> None:
@@ -30,38 +43,47 @@ def trace(folder: Path, came_ms: Sequence[float] = (5000.0, 5100.0, 5200.0), del
         about = {"sample_seq": number, "sample_idx": 0, "issue_start_ns": 1e6 * delay_ms, "complete_ns": 9e6}
         event = {"name": "Sample", "ph": "b", "ts": 1000 * (at - delay_ms), "args": about}
         lines.append(json.dumps(event, separators=(",", ":")))
-    (folder / "mlperf_log_trace.json").write_text("\n".join([*lines, '"LastTrace"']))
+    (folder / TRACE).write_text("\n".join([*lines, '"LastTrace"']))
 
 
 def test_the_delay_is_loadgens_and_the_threads_and_the_clients_own(tmp_path: Path) -> None:
     """2 ms until LoadGen issues each; the second reaches this program half a millisecond late; then 1, 1 and 40 ms."""
     trace(tmp_path)
-    client_delay.write(tmp_path, CAME, SENT)
-    found = client_delay.client_delays(tmp_path)
-    assert found is not None
-    assert (found.min, found.p50, found.max) == pytest.approx((3.0, 3.5, 42.0))
+    requests = noted()
+    take_times(requests, tmp_path)
+    assert [request.sent_ms for request in requests] == pytest.approx([3.0, 3.5, 42.0])
+    assert [request.issued_s for request in requests] == pytest.approx([0.0, 0.1, 0.2])
+    assert {(request.latency_ms, request.clock) for request in requests} == {(9.0, "loadgen")}
 
 
-def test_no_delay_without_its_times_or_of_another_test(tmp_path: Path) -> None:
+def test_the_trace_is_read_once_and_kept_compressed(tmp_path: Path) -> None:
     trace(tmp_path)
-    assert client_delay.client_delays(tmp_path) is None
-    client_delay.write(tmp_path, CAME[:2], SENT[:2])
-    assert client_delay.client_delays(tmp_path) is None
+    text = (tmp_path / TRACE).read_text()
+    take_times(noted(), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [f"{TRACE}.gz"]
+    assert gzip.decompress((tmp_path / f"{TRACE}.gz").read_bytes()).decode() == text
+
+
+@pytest.mark.parametrize("change", ["fewer", "other"])
+def test_the_trace_of_another_test_is_refused(change: str, tmp_path: Path) -> None:
+    trace(tmp_path)
+    requests = noted()[:2] if change == "fewer" else [*noted()[:2], Request(7, 5, 9)]
+    with pytest.raises(LogError, match="of another test"):
+        take_times(requests, tmp_path)
 
 
 def test_a_request_is_sent_when_it_is_written_to_a_connection(processes: int) -> None:
-    told: list[float] = []
+    exchange = Exchange(0.0)
 
     async def asked(engine: OpenAI) -> None:
-        ON_SENT.set(told.append)
-        async for _ in engine.stream(PROMPT):
+        async for _ in engine.stream(PROMPT, None, exchange):
             pass
 
     with client(Fake(delay_s=0.3), client_processes=processes) as engine:
         begin = time.perf_counter()
         engine.wait(engine.spawn(asked(engine)), lambda: None)
         took = time.perf_counter() - begin
-    assert len(told) == 1 and 0 < told[0] - begin < took - 0.3
+    assert 0 < exchange.sent_at - begin < took - 0.3
 
 
 @pytest.fixture(params=[1, 2])
@@ -69,28 +91,35 @@ def processes(request: pytest.FixtureRequest) -> int:
     return int(request.param)
 
 
+def answered(engine: Any, count: int) -> SUT:
+    """A system under test after so many queries at once."""
+    sut = SUT(engine, Library([PROMPT], [], [], "one prompt"))
+    sut.report = lambda *_: None  # type: ignore[method-assign]
+    now = time.perf_counter()
+    sut.requests = [Request(0, len(PROMPT), issued_s=now, order=order) for order in range(count)]
+
+    async def all_of_them() -> None:
+        await asyncio.gather(*(sut.answer(Query(0, request)) for request in sut.requests))
+
+    engine.wait(engine.spawn(all_of_them()), lambda: None)
+    return sut
+
+
 def test_what_waits_for_a_place_is_late() -> None:
     """With one place, the second of two requests is sent once the first is answered."""
-
-    async def both(sut: Any) -> None:
-        await asyncio.gather(*(sut.answer(Query(0, 0, order)) for order in (0, 1)))
-
     with client(Fake(delay_s=0.3), max_in_flight=1) as engine:
-        sut = StreamingSUT(engine, [PROMPT], sent_at=[0.0, 0.0], new_tokens=[0, 0], completed_at=[0.0, 0.0])
-        sut.send = lambda *_: None  # type: ignore[method-assign]
-        engine.wait(engine.spawn(both(sut)), lambda: None)
-    first, second = sorted(sut.sent_at)
-    assert second - first >= 0.3
+        sut = answered(engine, 2)
+    first, second = sorted(request.sent_ms or 0.0 for request in sut.requests)
+    assert second - first >= 300
 
 
 def test_of_an_engine_that_says_nothing_a_request_is_sent_when_it_is_asked() -> None:
-    async def stream(*_: Any) -> Any:
-        yield [1]
-
-    sut = StreamingSUT(SimpleNamespace(stream=stream), [PROMPT], sent_at=[0.0], new_tokens=[0], completed_at=[0.0])  # type: ignore[arg-type]
-    sut.send = lambda *_: None  # type: ignore[method-assign]
-    asyncio.run(sut.answer(Query(0, 0, 0)))
-    assert time.perf_counter() - 5 < sut.sent_at[0] <= sut.completed_at[0]
+    engine = Echo(Sampling(max_new_tokens=2), 0.1, 0.0)
+    engine.start()
+    request = answered(engine, 1).requests[0]
+    engine.close()
+    assert request.sent_ms is not None and request.ttft_ms is not None and request.latency_ms is not None
+    assert 0 <= request.sent_ms < 100 < request.ttft_ms <= request.latency_ms
 
 
 @pytest.mark.parametrize("late_s", [0.0005, 0.04])
@@ -98,11 +127,7 @@ def test_a_report_warns_where_it_shows_in_ttft(late_s: float, tmp_path: Path) ->
     """TTFT p99 is 20 ms: 5 % of it is 1 ms."""
     folder = made.run(tmp_path / "run", scenario="server", server_target_qps=8.0)
     logs = folder / "Performance"
-    (logs / "tokens.json").unlink()
-    (logs / "prompt_tokens.json").unlink()
-    trace(logs, delay_ms=0.0)
-    came = (0.0, 0.1, 0.2)
-    client_delay.write(logs, came, [at + late_s for at in came])
+    made.requests(logs, *(made.timed(n, 20.0, 20.0, output_tokens=128, sent_ms=1e3 * late_s) for n in range(64)))
     summary, page = rendering.build(folder), (folder / "report.md").read_text()
     test = summary.run.performance
     assert test is not None and test.client_delay_ms is not None

@@ -12,19 +12,14 @@ from harness.common.errors import UsageError
 from harness.config.plan import resolve
 from harness.config.run import RunConfig
 from harness.loadgen import log as loadgen_log
-from harness.loadgen import request_times, trace
-from harness.loadgen.trace import Sample, read_trace
+from harness.loadgen.requests import COLUMNS, Request, read_requests, write_requests
+from harness.loadgen.steady import steady_part
 from harness.results import advice
-from harness.results.summary import Performance, Steady
+from harness.results.performance import Performance, Steady
+from tests import made
 from tests.conftest import run
 
 ECHO = ("--backend", "echo", "--engine-arg", "first_token_s=0.02", "--engine-arg", "token_s=0.001")
-
-
-TRACE = """{"traceEvents": [
-{"name":"Sample","ph":"b","ts":1,"args":{"sample_seq":0,"sample_idx":7,"issue_start_ns":0,"complete_ns":5000000}},
-{"name":"LastTrace"}]}
-"""
 
 
 def config(**flags: Any) -> RunConfig:
@@ -54,45 +49,75 @@ def test_what_does_not_go_with_it(flags: dict[str, Any], said: str) -> None:
         config(**flags)
 
 
-def requests(count: int, at_once: int, seconds: float = 1.0) -> list[Sample]:
+def requests(count: int, at_once: int, seconds: float = 1.0) -> list[Request]:
     """A test with `at_once` in flight, all of the same length."""
-    return [Sample(n, n, 1000 * seconds * (n // at_once), 100.0, 1000 * seconds) for n in range(count)]
+    return [
+        made.timed(n, 100.0, 1000 * seconds, output_tokens=10, issued_s=seconds * (n // at_once), clock="client")
+        for n in range(count)
+    ]
 
 
 def test_the_steady_part_has_no_ramps() -> None:
     found = requests(80, 8)
-    part = request_times.steady(found, [10] * 80, 8)
+    part = steady_part(found, 8)
     assert part and (part.begin_s, part.end_s) == (1.0, 9.0)
     assert part.tokens_per_sec == pytest.approx(80)
     assert part.trend == pytest.approx(1)
-    assert request_times.steady(found, [10] * 80, 21) is None  # too few waves
-    assert request_times.steady(found, [10] * 79, 8) is None  # counts of another test
-    chosen, counts = request_times.within(found, [10] * 80, part)
-    assert len(chosen) == len(counts) == 64
+    assert len(part.requests) == 64
+    assert steady_part(found, 21) is None  # too few waves
+    assert steady_part([*found, Request(0, 5, 9)], 8) is None  # a time is not known
 
 
-def test_a_trace_of_another_test_is_found(tmp_path: Path) -> None:
-    (tmp_path / trace.TRACE).write_text(TRACE)
-    (tmp_path / request_times.ISSUED).write_text("[7]")
-    assert [sample.index for sample in request_times.samples(tmp_path)] == [7]
-    (tmp_path / request_times.ISSUED).write_text("[8]")
-    with pytest.raises(loadgen_log.LogError, match="are of different tests"):
-        request_times.samples(tmp_path)
+TIMES = st.none() | st.floats(0, 1e6)
 
 
 @given(
     st.lists(
-        st.tuples(st.integers(0, 9), st.floats(0, 1e4), st.floats(0, 1e3), st.floats(0, 1e3)), min_size=1, max_size=20
+        st.builds(
+            Request,
+            *(st.integers(0, 9), st.integers(0, 9), st.integers(0, 9), st.integers(1, 9)),
+            *(TIMES, TIMES, TIMES, TIMES),
+            st.sampled_from(("", "loadgen", "client")),
+            st.text(st.characters(exclude_categories=("Cs", "Cc"))),
+        )
     )
 )
-def test_times_are_kept_as_they_were(tmp_path_factory: pytest.TempPathFactory, rows: list[Any]) -> None:
-    folder = tmp_path_factory.mktemp("times")
-    request_times.write(folder, [(i, 5, 3, sent, sent + first, sent + first + rest) for i, sent, first, rest in rows])
-    found = request_times.own(folder)
-    assert [sample.index for sample in found] == [row[0] for row in rows]
-    for sample, (_, _, first, rest) in zip(found, rows, strict=True):
-        assert sample.ttft_ms == pytest.approx(1e3 * first, abs=0.01)
-        assert sample.latency_ms == pytest.approx(1e3 * (first + rest), abs=0.01)
+def test_requests_are_kept_as_they_were(tmp_path_factory: pytest.TempPathFactory, given_ones: list[Request]) -> None:
+    folder = tmp_path_factory.mktemp("requests")
+    write_requests(folder, given_ones)
+    found = read_requests(folder)
+    for request, kept in zip(given_ones, found, strict=True):
+        for name in ("sample", "prompt_tokens", "output_tokens", "first_tokens", "clock", "failure"):
+            assert getattr(kept, name) == getattr(request, name)
+        for name in ("issued_s", "sent_ms", "ttft_ms", "latency_ms"):
+            assert getattr(kept, name) == pytest.approx(getattr(request, name), abs=1e-6)
+    assert [request.order for request in found] == list(range(len(found)))
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ("1,2,3", ":2: .* 3 cells instead of 10"),
+        ("1,2,x,1,0,,,5,loadgen,", ":2: .*'x'"),
+        ("1,2,3,1,0,,,nan,loadgen,", ":2: .*nan"),
+        ("1,2,3,1,0,,,-5,loadgen,", ":2: .*negative"),
+        ("1,2,3,1,0,,,5,sundial,", ":2: .*'sundial'"),
+    ],
+)
+def test_a_damaged_row_is_named(row: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "requests.csv").write_text(f"{','.join(COLUMNS)}\n{row}\n")
+    with pytest.raises(UsageError, match=f"requests.csv{said}"):
+        read_requests(tmp_path)
+
+
+def test_a_large_test_is_a_small_file(tmp_path: Path) -> None:
+    """450,000 requests of a long test, with every time that LoadGen takes."""
+    rows = (
+        made.timed(n, 65.123456, 1234.567891, sample=n % 13368, issued_s=n / 500 + 1e-6, output_tokens=128, sent_ms=0.1)
+        for n in range(450_000)
+    )
+    write_requests(tmp_path, rows)
+    assert (tmp_path / "requests.csv").stat().st_size <= 70 * 450_000
 
 
 @pytest.mark.parametrize(("trend", "said"), [(1.05, False), (0.8, True), (2.0, True)])
@@ -116,16 +141,10 @@ def curve(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return measured(tmp_path_factory.mktemp("curve"), "--concurrency", "1,4")
 
 
-def test_tpot_is_that_of_the_tokens_after_the_first_message(tmp_path: Path) -> None:
-    rows: list[Any] = [(n, 5, 9, 0.0, 1.0, 2.0) for n in range(3)]
-    request_times.write(tmp_path, rows, first={1: 5, 2: 9})
-    found = request_times.own(tmp_path)
-    assert [sample.tpot_ms(9) for sample in found] == [pytest.approx(125), pytest.approx(250), None]
-    assert request_times.per_token(found, [9, 9, 9]) == [pytest.approx(125), pytest.approx(250)]
-    header, *lines = (tmp_path / request_times.REQUESTS).read_text().splitlines()
-    old = [line.rpartition(",")[0] for line in (header, *lines)]  # as tests of older versions wrote it
-    (tmp_path / request_times.REQUESTS).write_text("\n".join(old) + "\n")
-    assert [sample.first_tokens for sample in request_times.own(tmp_path)] == [1, 1, 1]
+def test_tpot_is_that_of_the_tokens_after_the_first_message() -> None:
+    found = [made.timed(n, 1000.0, 2000.0, output_tokens=9, first_tokens=first) for n, first in enumerate((1, 5, 9))]
+    assert [request.tpot_ms for request in found] == [pytest.approx(125), pytest.approx(250), None]
+    assert made.timed(0, 1000.0, 2000.0, output_tokens=9, failure="429").tpot_ms is None
 
 
 @pytest.mark.slow
@@ -155,13 +174,13 @@ def test_each_level_is_a_point_of_the_curve(curve: Path) -> None:
 
 @pytest.mark.slow
 def test_answers_end_when_loadgen_hears_of_them(curve: Path) -> None:
-    """LoadGen's times begin with the query, ours with the first request: they differ by a constant."""
+    """LoadGen takes no times of each request here; its length of the test is until the last answer. It begins with the
+    query, ours with the first request."""
     for folder in (curve / "Probes" / "1", curve / "Performance"):
-        ours = request_times.own(folder)
-        theirs = read_trace(folder)[: len(ours)]  # the rest was not sent: the time was over
-        gaps = sorted(b.latency_ms - a.scheduled_ms - a.latency_ms for a, b in zip(ours, theirs, strict=True))
-        assert [sample.index for sample in ours] == [sample.index for sample in theirs]
-        assert gaps[int(0.9 * len(gaps))] - gaps[0] < 2
+        ours, theirs = read_requests(folder), loadgen_log.read(folder)
+        last = max(request.done_s or 0.0 for request in ours)
+        assert {request.clock for request in ours} == {"client"}
+        assert 0 <= (theirs.duration_s or 0.0) - last < 0.2
 
 
 @pytest.mark.slow

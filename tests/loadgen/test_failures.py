@@ -11,11 +11,15 @@ from harness.config.endpoint import may_fail
 from harness.config.mlperf import Limits
 from harness.config.plan import resolve
 from harness.config.run import RunConfig
-from harness.loadgen import failures, sut, token_times
-from harness.loadgen.sut import BatchSUT, CappedSUT, Query, StreamingSUT
+from harness.loadgen import log as loadgen_log
+from harness.loadgen import sut
+from harness.loadgen.requests import Request, read_requests
+from harness.loadgen.sut import SUT, Query
+from harness.loadgen.test_run import mend
 from harness.rates import trial
 from harness.rates.trial import Sparing
 from harness.reporting import report as rendering
+from harness.workloads.cnn_dailymail import Library
 from tests import made
 from tests.conftest import run, tells
 from tests.engines.test_openai import PROMPT, client
@@ -42,42 +46,44 @@ def test_it_is_never_comparable() -> None:
         RunConfig(endpoint=("http://h/v1",), max_failed="1%", compliance="test06")
 
 
-def asked(kind: type[sut.SUT], engine: Any, count: int, **how: Any) -> tuple[sut.SUT, list[tuple[Any, int, list[int]]]]:
+LIBRARY = Library([PROMPT], [], [], "one prompt")
+
+
+def asked(engine: Any, count: int, **how: Any) -> tuple[SUT, list[tuple[Any, int, list[int]]]]:
     """A system under test after so many queries, and what LoadGen heard of each."""
     heard: list[tuple[Any, int, list[int]]] = []
-    blank: dict[str, Any] = {name: [0.0] * count for name in ("issued_at", "sent_at", "completed_at")}
-    system = kind(engine, [PROMPT], new_tokens=[0] * count, **blank, **how)
-    system.send = lambda report, id, tokens, count=None: heard.append((report, id, list(tokens)))  # type: ignore[method-assign]
+    system = SUT(engine, LIBRARY, **how)
+    system.report = lambda report, id, tokens, count=None: heard.append((report, id, list(tokens)))  # type: ignore[method-assign]
     system.counters.issued = count
-    if isinstance(system, CappedSUT):
-        system.first_token_at = [0.0] * count
+    system.requests = [Request(0, len(PROMPT), issued_s=0.0, order=order) for order in range(count)]
 
     async def all_of_them() -> None:
-        for order in range(count):
-            await system.attempt(Query(order, 0, order))
+        for order, request in enumerate(system.requests):
+            await system.attempt(Query(order, request))
 
     engine.wait(engine.spawn(all_of_them()), lambda: None)
     return system, heard
 
 
-@pytest.mark.parametrize("kind", [StreamingSUT, BatchSUT, CappedSUT])
-def test_what_failed_is_told_to_loadgen_as_a_short_answer(kind: type[sut.SUT]) -> None:
+@pytest.mark.parametrize(
+    "kind",
+    [{}, {"streams": False}, {"clock": "client"}],
+    ids=["Server", "Offline", "a closed loop"],
+)
+def test_what_failed_is_told_to_loadgen_as_a_short_answer(kind: dict[str, Any]) -> None:
     with client(Fake(fault="429", after=2), scenario="server") as engine:
-        system, heard = asked(kind, engine, 4, max_failed="50%")
-    assert {order: "answered 429: too much to do" in said for order, said in system.failed.items()} == {
-        2: True,
-        3: True,
-    }
-    assert system.new_tokens == [4, 4, 0, 0] and system.counters.completed == 4
+        system, heard = asked(engine, 4, max_failed="50%", **kind)
+    assert ["answered 429: too much to do" in request.failure for request in system.requests] == [0, 0, 1, 1]
+    assert [request.output_tokens for request in system.requests] == [4, 4, 0, 0] and system.counters.completed == 4
     whole = [tokens for report, _, tokens in heard if report is sut.lg.QuerySamplesComplete]
     assert whole == [TOKENS, TOKENS, [0, 0], [0, 0]]
     first = [id for report, id, _ in heard if report is sut.lg.FirstTokenComplete]
-    assert first == ([0, 1, 2, 3] if kind is StreamingSUT else [])
+    assert first == ([] if kind else [0, 1, 2, 3])
 
 
 def test_the_first_token_of_an_answer_that_breaks_off_is_told_once() -> None:
     with client(Fake(fault="error"), scenario="server") as engine:
-        _, heard = asked(StreamingSUT, engine, 1, max_failed="1")
+        _, heard = asked(engine, 1, max_failed="1")
     assert [(report is sut.lg.FirstTokenComplete, tokens) for report, _, tokens in heard] == [
         (True, TOKENS[:1]),
         (False, [0, 0]),
@@ -86,22 +92,23 @@ def test_the_first_token_of_an_answer_that_breaks_off_is_told_once() -> None:
 
 def test_where_answers_are_scored_it_is_empty() -> None:
     with client(Fake(fault="429"), scenario="server") as engine:
-        _, heard = asked(StreamingSUT, engine, 1, max_failed="1", timed=False)
+        _, heard = asked(engine, 1, max_failed="1", timed=False)
     assert [tokens for _, _, tokens in heard] == [[]]
 
 
 def test_a_failure_in_a_trial_of_a_level_is_one_line() -> None:
     with client(Fake(fault="429"), scenario="server") as engine, pytest.raises(EndpointError, match="429: too much"):
-        engine.wait(engine.spawn(trial.run_concurrent_trial(engine, [(PROMPT, None)], 2)), lambda: None)
+        target = resolve(RunConfig(model="demo", concurrency=2), [], 0)
+        engine.wait(engine.spawn(trial.run_trial(target, engine, [(PROMPT, None)], 2)), lambda: None)
 
 
 def test_one_more_ends_the_run() -> None:
     said = r"429: too much to do \(request 3 of about 200 to fail; --max-failed 1%\)"
     with client(Fake(fault="429"), scenario="server") as engine:
         with pytest.raises(EndpointError, match=said):
-            asked(StreamingSUT, engine, 4, max_failed="1%", expected=200)
+            asked(engine, 4, max_failed="1%", expected=200)
         with pytest.raises(EndpointError, match=r"429: too much to do$"):
-            asked(StreamingSUT, engine, 4)
+            asked(engine, 4)
 
 
 def test_trials_are_spared_one_at_least() -> None:
@@ -121,17 +128,9 @@ def test_trials_are_spared_one_at_least() -> None:
 def server_test(folder: Path) -> Path:
     """64 requests of 11 tokens with a TTFT of 100 ms and 10 ms a token, but that the last two failed after 5 ms."""
     run = made.run(folder, scenario="server", server_target_qps=8.0, endpoint="http://h/v1", max_failed="5%")
-    logs, lines = run / "Performance", []
-    for number in range(64):
-        first, done = (1, 5) if number > 61 else (100, 200)
-        about = {"sample_seq": number, "sample_idx": 0, "issue_start_ns": 0, "complete_ns": 1_000_000 * done}
-        delay = {"issue_delay": 0, "issue_to_done": 1_000_000 * first}
-        lines.append({"name": "Token_Latency", "ph": "C", "ts": 1000 * number, "args": delay})
-        lines.append({"name": "Sample", "ph": "b", "ts": 1000 * number, "args": about})
-    text = "\n".join(json.dumps(line, separators=(",", ":")) for line in lines)
-    (logs / "mlperf_log_trace.json").write_text(f'{text}\n"LastTrace"')
-    (logs / "tokens.json").write_text(json.dumps([11] * 62 + [0, 0]))
-    failures.write(logs, {62: "h answered 429: too much to do", 63: "h answered 429: too much to do"})
+    said = "h answered 429: too much to do"
+    whole = [made.timed(n, 100.0, 200.0, output_tokens=11) for n in range(62)]
+    made.requests(run / "Performance", *whole, *(made.timed(n, 1.0, 5.0, failure=said) for n in (62, 63)))
     config = json.loads((run / "config.json").read_text())
     config["engine_args"] = {"server": "vLLM 1.0", "serves": "demo", "exchange": "text in", "max_in_flight": 64}
     (run / "config.json").write_text(json.dumps(config))
@@ -152,13 +151,11 @@ def test_latencies_and_tokens_are_those_of_the_others(tmp_path: Path) -> None:
     assert "**2 of 64 requests failed**" in page and tells(page, "\n- Failed: h answered 429", "(2 times)")
     assert "| failed requests | 2 |" in page
     assert any(line.startswith("2 requests failed") for line in summary.meta.deviations)
-    table = (folder / "Performance" / "request_times.csv").read_text().splitlines()
-    assert table[-1].endswith(",0,,,") and table[1].endswith(",11,100,10,200")
 
 
 def test_a_limit_that_only_failures_kept_is_broken(tmp_path: Path) -> None:
     logs = server_test(tmp_path / "run") / "Performance"
-    found = token_times.read(logs, Limits(99, 100), expected=False)
+    found = mend(loadgen_log.read(logs), read_requests(logs), Limits(99, 100), expected=False)
     assert not found.valid and tells(found.invalid_reasons[0], "TTFT p99 ", "failed requests was 100 ms")
 
 

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from harness.common.errors import UsageError
-from harness.config import mlperf
+from harness.config.patterns import SURE_P90_QUERIES, Sequential
 from harness.config.plan import Plan, resolve
 from harness.config.run import RunConfig
 from harness.loadgen import driver as loadgen
 from harness.loadgen import log as loadgen_log
+from harness.loadgen.patterns import WAYS, Batches
 from harness.rates import target_rate as rates
-from harness.rates import trial
 from harness.rates.trial import Trial
 from tests import made
 from tests.conftest import run, tells
@@ -63,14 +63,14 @@ def test_loadgen_is_told_the_batch_and_the_percentile() -> None:
     settings = dict(line.removeprefix("llama3_1-8b.MultiStream.").split(" = ") for line in lines)
     assert settings["samples_per_query"] == "4"
     assert settings["target_latency_percentile"] == "90"
-    assert settings["min_query_count"] == str(mlperf.SURE_P90_QUERIES)
+    assert settings["min_query_count"] == str(SURE_P90_QUERIES)
 
 
 def test_the_expected_latency_is_that_of_a_query() -> None:
     target = plan(samples_per_query=4)
-    prompts = trial.trial_samples(target, [[1], [2], [3]], 64)
-    assert (len(prompts), trial.trial_batch(target)) == (40, 4)
-    found = rates.from_trial(target, Trial(samples=40, seconds=2.0))
+    way = WAYS[Sequential]
+    assert (way.trial_size(target, 64), way.trial(target, 64)) == (40, Batches(4))
+    found = rates.expected_latency(target, Trial(samples=40, seconds=2.0))
     assert found.expected_latency_ms == pytest.approx(300)
     assert tells(found.notes[-1], "300 ms (1.5 x 200 ms, ", " 10 queries of 4 samples)")
 

@@ -9,7 +9,9 @@ import pytest
 from harness.engines.echo import Echo
 from harness.engines.protocol import Sampling
 from harness.loadgen import driver
-from harness.loadgen.sut import BatchSUT
+from harness.loadgen.patterns import Batches, longest_first
+from harness.loadgen.sut import SUT
+from harness.workloads.cnn_dailymail import Library
 
 SAMPLES, PASSES = 64, 5
 
@@ -21,7 +23,7 @@ class Listening(Echo):
         super().__init__(Sampling(max_new_tokens=1), 0, 0)
         self.asked: list[int] = []
 
-    async def generate(self, prompt: list[int], max_new_tokens: int | None = None) -> Sequence[int]:
+    async def generate(self, prompt: list[int], *_: object) -> Sequence[int]:
         self.asked.append(prompt[0])
         return prompt[:1]
 
@@ -34,11 +36,12 @@ def issued(folder: Path, sort: bool, batch_size: int | None = None) -> tuple[lis
     settings.sample_concatenate_permutation = True
     engine = Listening()
     engine.start()
-    prompts = [[index] * (1 + index % 9) for index in range(SAMPLES)]
-    system = BatchSUT(engine, prompts, batch_size=batch_size, sort_by_length=sort)
+    library = Library([[index] * (1 + index % 9) for index in range(SAMPLES)], [], [], "")
+    sender = Batches(batch_size, longest_first(library) if sort else None)
+    system = SUT(engine, library, sender, streams=False)
     driver.run_test("performance", settings, system, SAMPLES, folder, lambda: None)
     engine.close()
-    return system.indices, engine.asked
+    return [request.sample for request in system.requests], engine.asked
 
 
 def beside_a_copy(asked: Sequence[int]) -> int:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.common.errors import EngineError
 from harness.mlperf_endpoints import server
 from tests.conftest import ROOT
 
@@ -30,11 +31,15 @@ samples = given["settings"]["runtime"]["n_samples_to_issue"]
 """
 
 
-def test_the_first_error_of_a_server_is_told(tmp_path: Path) -> None:
-    (tmp_path / "log").write_text("starting\nERROR ValueError: too little memory.\nRuntimeError: see above\n")
-    assert server.why(tmp_path / "log") == " (ValueError: too little memory)"
-    (tmp_path / "log").write_text("starting\n")
-    assert server.why(tmp_path / "log") == ""
+def test_the_first_error_of_a_server_is_told_not_one_that_a_warning_names(tmp_path: Path) -> None:
+    lines = ("(APIServer pid=1) WARNING [utils.py:2] this can cause `OSError: [Errno 24] Too many files`",
+             "(EngineCore pid=2) ERROR 11-25 10:16:00 [core.py:3] ValueError: too little memory.",
+             "RuntimeError: Engine core initialization failed. See root cause above.")  # fmt: skip
+    (tmp_path / server.LOG).write_text("\n".join(lines))
+    ended = subprocess.Popen(["false"])
+    ended.wait()
+    with pytest.raises(EngineError, match=r"ended with code 1 .*\(ValueError: too little memory\.\): see "):
+        server.wait(ended, 1, tmp_path / server.LOG)
 
 
 def test_a_command_is_disclosed_without_paths_of_this_machine(tmp_path: Path) -> None:

@@ -25,17 +25,13 @@ class Silent(LoopThread):
         await asyncio.sleep(3600)
 
 
-@pytest.mark.parametrize("part", ["warm-up", "questions"])
-def test_an_engine_that_answers_nothing_ends_it(tmp_path: Path, part: str) -> None:
+def test_an_engine_that_answers_nothing_ends_it(tmp_path: Path) -> None:
     engine: Any = Silent()
     engine.open_loop()
     watchdog, display = Watchdog(engine, 0.1), Display(Console(quiet=True))
     prompt = Prompt(None, [1, 2, 3], 0)  # type: ignore[arg-type, call-arg]
     begin = time.monotonic()
     with pytest.raises(EngineError, match="has answered nothing"):
-        if part == "warm-up":
-            answers.warm_up(engine, [1, 2], display, watchdog)
-        else:
-            answers.collect_answers(engine, [prompt], [1, 2], display, tmp_path, watchdog)
+        answers.Asker(engine, [1, 2], display, tmp_path, watchdog).ask([prompt])
     assert time.monotonic() - begin < 5
     engine.stop_loop()

@@ -8,8 +8,8 @@ from statistics import mean, stdev
 import pytest
 
 from harness.common.errors import UsageError
+from harness.engines.protocol import ChoiceLogprobs
 from harness.mmlu import answers, prompts
-from harness.mmlu import data as mmlu_data
 from harness.mmlu import report as mmlu_report
 from harness.mmlu import scores as mmlu_scores
 from harness.mmlu.data import LETTERS, SUBJECTS, Question
@@ -18,8 +18,7 @@ from harness.mmlu.scores import Scored
 
 def row(number: int, answer: str, prediction: str, subject: str = "anatomy", sure: float = 0.7) -> Scored:
     logprobs = tuple(math.log(sure if letter == prediction else (1 - sure) / 3) for letter in LETTERS)
-    domain = mmlu_data.DOMAIN_OF[subject]
-    return Scored(subject, number, domain, answer, prediction, logprobs, 100, 32, 0.5, 4, (5,))
+    return Scored(subject, number, answer, prediction, logprobs, 100, 32, 0.5, 4, (5,))
 
 
 def test_accuracy_and_its_errors() -> None:
@@ -44,7 +43,8 @@ def test_overall_weighs_questions_and_the_macro_average_subjects() -> None:
 
 def test_a_tie_goes_to_the_first_letter() -> None:
     prompt = prompts.Prompt(Question("anatomy", 0, "?", ("a", "b", "c", "d"), 1), [1], 0)
-    tied = mmlu_scores.scored(answers.ChoiceAnswer(prompt, (-2.0, -1.0, -1.0, -3.0), 0, 0.1), 2)
+    choice = ChoiceLogprobs((-2.0, -1.0, -1.0, -3.0), 0)
+    tied = mmlu_scores.scored(answers.Answer(prompt, choice, 0.1), 2)
     assert (tied.prediction, tied.tied, tied.correct, tied.dropped) == ("B", True, True, (1, 2))
 
 

@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,7 @@ from harness.common.errors import EngineError, UsageError
 from harness.config.plan import resolve
 from harness.config.run import RunConfig
 from harness.engines.loop import LoopThread
+from harness.loadgen import patterns
 from harness.profiling import load as profiling
 from harness.profiling import traces
 from harness.reporting import report as rendering
@@ -223,7 +225,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 LOADS: list[tuple[dict[str, Any], int | None]] = [
-    ({}, profiling.QUEUE_FACTOR * 4),
+    ({}, patterns.QUEUE_FACTOR * 4),
     ({"batch_size": 3}, 3),
     ({"scenario": "server", "server_target_qps": 200.0}, None),
     ({"category": "edge", "scenario": "singlestream"}, 1),
@@ -286,7 +288,7 @@ def test_the_ramp_is_about_one_answer_long() -> None:
 
 
 def test_arrivals_keep_to_the_rate(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine, gaps, wait = FakeEngine(), [], asyncio.sleep
+    gaps, wait = list[float](), asyncio.sleep
     plan = resolve(RunConfig(model="demo", scenario="server", server_target_qps=500.0), [], 0)
 
     async def noted(seconds: float) -> None:
@@ -295,10 +297,12 @@ def test_arrivals_keep_to_the_rate(monkeypatch: pytest.MonkeyPatch) -> None:
         if len(gaps) == 2000:
             raise EngineError("enough")
 
-    monkeypatch.setattr(profiling.asyncio, "sleep", noted)
-    monkeypatch.setattr(FakeEngine, "generate", lambda self, prompt, most: wait(0, [1]))
-    with pytest.raises(ExceptionGroup):
-        asyncio.run(profiling.at_a_rate(plan, engine, [([1], None)]))  # type: ignore[arg-type]
+    async def answer(item: object) -> None:
+        await wait(0)
+
+    monkeypatch.setattr(patterns.asyncio, "sleep", noted)
+    with pytest.raises(EngineError):
+        asyncio.run(patterns.at_the_rate(plan, 4).send(count(), answer))  # type: ignore[arg-type]
     assert sum(gaps) / len(gaps) == pytest.approx(1 / 500, rel=0.1)
     assert max(gaps) > 3 * min(gaps)  # random arrivals, not a metronome
 
@@ -306,7 +310,7 @@ def test_arrivals_keep_to_the_rate(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        ({"mode": "accuracy"}, "--mode performance or both"),
+        ({"mode": "accuracy"}, "--profile .*--mode accuracy"),
         ({"endpoint": ("http://127.0.0.1:1/v1",)}, "--profile: .*--endpoint"),
         ({"engine_arg": ("profiler_config={}",)}, "--profile sets it"),
     ],

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from benchmarks.search import CASES, Batching, Bench, Case, Prefill, shared
 from harness.common.errors import NotAcceptedError, UsageError
 from harness.config import mlperf
+from harness.config.patterns import SURE_QUERIES
 from harness.config.plan import resolve
 from harness.config.run import RunConfig
 from harness.loadgen import log as loadgen_log
@@ -144,7 +145,7 @@ def test_it_gives_up_where_nothing_holds() -> None:
 
 def test_a_probe_is_long_enough_for_early_stopping() -> None:
     for qps in (0.1, 5, 50, 500):
-        assert GOAL.probe_s(qps) * qps >= mlperf.SURE_QUERIES
+        assert GOAL.probe_s(qps) * qps >= SURE_QUERIES
 
 
 def test_max_is_for_server_scenarios_alone() -> None:

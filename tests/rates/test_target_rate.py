@@ -22,10 +22,11 @@ from harness.loadgen import log as loadgen_log
 from harness.loadgen import validity
 from harness.loadgen.driver import LoadGenSettings, user_conf
 from harness.loadgen.log import TestResult
+from harness.loadgen.patterns import WAYS
 from harness.rates import target_rate as rates
 from harness.rates import trial
-from harness.rates.target_rate import corrected, from_history, from_trial, known_offline, needed
-from harness.rates.trial import Trial, run_trial, trial_batch, trial_samples
+from harness.rates.target_rate import corrected, from_history, known_offline, needed
+from harness.rates.trial import Trial, run_trial
 from harness.runs.probe import Probe
 from tests.conftest import tells
 
@@ -40,6 +41,12 @@ def asked(scenario: str, **flags: Any) -> RunConfig:
 def plan(scenario: str = "offline", **flags: Any) -> Plan:
     config = asked(scenario, **flags)
     return resolve(config, [], 0)
+
+
+def from_trial(plan: Plan, found: Trial) -> Plan:
+    """The plan with what a trial finds in its scenario."""
+    finders = {"offline": rates.offline_rate, "latency": rates.expected_latency, "server": rates.share_of_trial}
+    return finders[needed(plan.config)](plan, found)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -180,14 +187,18 @@ def engine() -> Iterator[Instant]:
     engine.close()
 
 
-@pytest.mark.parametrize(("batch", "warm_up"), [(None, 4), (1, 1), (3, 3)])
-def test_a_trial_counts_samples_after_a_warm_up(engine: Instant, batch: int | None, warm_up: int):
+def tried(engine: Instant, prompts: list[list[int]], **flags: Any) -> Trial:
+    """What a trial of these prompts finds, in Offline unless flags say otherwise."""
+    work = run_trial(plan(**flags), engine, [(prompt, None) for prompt in prompts], 8)  # type: ignore[arg-type]
+    return asyncio.run_coroutine_threadsafe(work, engine.loop).result(timeout=10)
+
+
+@pytest.mark.parametrize("batch", [None, 1, 3])
+def test_a_trial_counts_samples_after_a_warm_up(engine: Instant, batch: int | None):
     prompts = [[length] for length in range(1, 11)]
-    found = asyncio.run_coroutine_threadsafe(
-        run_trial(engine, [(prompt, None) for prompt in prompts], batch), engine.loop
-    ).result(timeout=10)
+    found = tried(engine, prompts, batch_size=batch)
     assert found.samples == 10
-    assert engine.prompts == prompts[:warm_up] + prompts
+    assert engine.prompts == prompts[:4] + prompts
     assert engine.most == (batch or 10)
     assert found.seconds >= 0.002 * -(-10 // (batch or 10))
     assert found.samples_per_sec == pytest.approx(10 / found.seconds)
@@ -201,9 +212,10 @@ def test_a_trial_ends_in_time_and_counts_what_came(engine: Instant, monkeypatch:
     monkeypatch.setattr(trial, "TRIAL_S", 0.2)
     monkeypatch.setattr(engine, "generate", answer)
     for prompts, counted in (([0, 0, 0, 0, 0, 0, 60, 60], 6), ([0, 0, 0, 0, 0.4, 60], 4)):
-        work = run_trial(engine, [([seconds], None) for seconds in prompts], None)
-        found = asyncio.run_coroutine_threadsafe(work, engine.loop).result(timeout=10)
+        found = tried(engine, [[seconds] for seconds in prompts])
         assert found.samples == counted and 0.2 <= found.seconds < 5
+    monkeypatch.setattr(trial, "WARM_UP", 0)
+    assert 0.4 <= tried(engine, [[0.4], [60]]).seconds < 5  # it waits for the first
 
 
 def test_a_trial_that_fails_says_so(engine: Instant, monkeypatch: pytest.MonkeyPatch):
@@ -213,9 +225,8 @@ def test_a_trial_that_fails_says_so(engine: Instant, monkeypatch: pytest.MonkeyP
         return [0]
 
     monkeypatch.setattr(engine, "generate", answer)
-    work = run_trial(engine, [([number], None) for number in (0, 0, 0, 0, 1)], None)
     with pytest.raises(LoadGenError, match="broken"):
-        asyncio.run_coroutine_threadsafe(work, engine.loop).result(timeout=10)
+        tried(engine, [[number] for number in (0, 0, 0, 0, 1)])
 
 
 TRIAL = Trial(samples=50, seconds=4.0)
@@ -282,14 +293,17 @@ def test_a_lower_rate_is_no_cure_for_too_few_queries():
     assert corrected(replace(plan("server", server_target_qps="max"), target_qps=10.0), facts) is None
 
 
-def test_what_is_tried():
-    prompts = [[n] for n in range(100)]
-    assert trial_samples(plan("singlestream"), prompts, 8) == prompts[:10]
-    assert trial_samples(plan(), prompts, 8) == prompts[:8]
-    assert trial_samples(plan(), prompts[:3], 8) == (prompts[:3] * 3)[:8]
-    assert trial_samples(plan(batch_size=4), prompts, 1000) == prompts[:4]
-    assert trial_samples(plan(batch_size=1000), prompts, 8) == prompts
-    assert [trial_batch(plan("singlestream")), trial_batch(plan()), trial_batch(plan(batch_size=16))] == [1, None, 16]
+def test_how_many_prompts_are_tried():
+    def size(engine: int, **flags: Any) -> int:
+        target = plan(**flags)
+        return WAYS[type(target.config.scenario_rules.pattern)].trial_size(target, engine)
+
+    assert [size(8, scenario="singlestream"), size(8), size(1000, batch_size=4), size(8, batch_size=1000)] == [
+        10,
+        8,
+        4,
+        1000,
+    ]
 
 
 def settings_of(target: Plan) -> dict[str, str]:

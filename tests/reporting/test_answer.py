@@ -3,14 +3,16 @@
 import json
 import re
 import xml.etree.ElementTree as ElementTree
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from docs import pictures
 from harness.common import files
+from harness.monitoring.recorder import Recording
 from harness.reporting import answer, html, timelines
 from harness.reporting import report as rendering
 from harness.results.advice import findings
@@ -18,6 +20,7 @@ from harness.results.summary import Summary
 from harness.runs import folder as results
 from harness.runs.folder import RunFolder
 from harness.runs.probe import Probe
+from harness.terminal import last_screen
 from tests import made
 from tests.conftest import tells
 
@@ -29,33 +32,95 @@ def first_screen(folder: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    ("asked", "title"),
+    ("asked", "title", "of"),
     [
-        ({}, "1,024 output tokens/s: demo, Offline, 2 CPU cores"),
-        ({"model": "llama3.1-8b-instruct"}, "1,024 output tokens/s: Llama-3.1-8B, Offline, 1 x NVIDIA H200"),
-        ({"model": "/data/static"}, "1,024 output tokens/s: static, Offline, 1 x NVIDIA H200"),
-        ({"category": "edge", "scenario": "singlestream"}, "20 ms latency p90: demo, SingleStream, 2 CPU cores"),
+        ({}, "1,024 output tokens/s (8 samples/s)", "Offline, demo model, 2 CPU cores, vLLM 0.32.0"),
+        (
+            {"model": "llama3.1-8b-instruct"},
+            "1,024 output tokens/s (8 samples/s)",
+            "Offline, Llama-3.1-8B, 1 x NVIDIA H200, vLLM 0.32.0",
+        ),
+        (
+            {"category": "edge", "scenario": "singlestream"},
+            "20 ms for an answer (p90: 9 of 10 are as fast), one request at a time",
+            "SingleStream, demo model, 2 CPU cores, vLLM 0.32.0",
+        ),
         (
             {"scenario": "server", "server_target_qps": 8.5},
-            "7.88 queries/s: TTFT p99 20 of 2,000 ms, TPOT p99 20 of 100 ms",
+            "7.875 samples/s within both limits (1,024 output tokens/s)",
+            "Server, demo model, 2 CPU cores, vLLM 0.32.0",
         ),
         (
             {"scenario": "interactive", "server_target_qps": 8.5},
-            "7.88 queries/s: TTFT p99 20 of 500 ms, TPOT p99 20 of 30 ms",
+            "7.875 samples/s within both limits (1,024 output tokens/s)",
+            "Interactive, demo model, 2 CPU cores, vLLM 0.32.0",
         ),
     ],
 )
-def test_the_title_is_the_number(tmp_path: Path, asked: dict[str, Any], title: str) -> None:
+def test_the_answer_and_its_subject_come_first(tmp_path: Path, asked: dict[str, Any], title: str, of: str) -> None:
     system = HOPPER if "model" in asked else made.SYSTEM
-    made.rendered(tmp_path / "run", system=system, **asked)
+    screen = answer.last_screen(made.rendered(tmp_path / "run", system=system, **asked))
+    assert (screen.title, screen.subject, screen.tone) == (title, of, "good")
     assert (tmp_path / "run" / "report.md").read_text().startswith(f"# {title}\n")
 
 
-def test_a_result_that_does_not_count_says_so_first(tmp_path: Path) -> None:
-    folder = made.run(tmp_path / "run")
+def shown(summary: Summary) -> list[str]:
+    """The last screen of a run as it is printed on 80 columns."""
+    console = Console(record=True, width=80)
+    last_screen.show(console, answer.last_screen(summary), "results/latest/report.html")
+    return console.export_text().splitlines()
+
+
+def test_a_test_that_is_invalid_has_its_reason_as_title_and_a_next_step(tmp_path: Path) -> None:
+    folder = made.run(tmp_path / "run", scenario="server", server_target_qps=8.5, ttft_limit=15)
     log = folder / "Performance" / "mlperf_log_detail.txt"
     log.write_text(log.read_text().replace('"VALID"', '"INVALID"'))
-    assert answer.title(rendering.build(folder)).startswith("INVALID: 1,024 output tokens/s")
+    page = shown(rendering.build(folder))
+    assert page[1] == "INVALID: TTFT p99 20 of 15 ms at 8.5 queries/s"
+    assert "INVALID        64 queries in 8 s" in page
+    (command,) = [line.split(maxsplit=1)[1] for line in page if line.startswith("next ")]
+    assert command == "python run.py --server-target-qps max"
+    assert page[-1] == "report: results/latest/report.html"
+
+
+def test_a_curve_is_answered_by_its_best_level_within_the_limits(tmp_path: Path) -> None:
+    folder = made.run(tmp_path / "run", concurrency="1,4,16")
+    over = "TTFT p99 3,000 of 2,000 ms"
+    probes = [
+        Probe(None, True, 10.0, 5.0, tokens_per_sec=100.0, concurrency=1),
+        Probe(None, True, 20.0, 6.0, tokens_per_sec=300.0, concurrency=4),
+        Probe(None, True, 3000.0, 7.0, tokens_per_sec=900.0, concurrency=16, why=over),
+    ]
+    made.note(RunFolder(tmp_path, "run"), probes=[asdict(probe) for probe in probes])
+    page = shown(rendering.build(folder))
+    assert page[1] == "300 output tokens/s within the limits, with 4 requests in flight"
+    assert tells(page[3], "in flight", "tokens/s", "TTFT p99")
+    assert [line.split()[:2] for line in page[4:7]] == [["1", "100"], ["4", "300"], ["16", "900"]]
+    assert page[6].endswith("over: TTFT") and page[5].endswith("within the limits")
+    assert not any("VALID" in line for line in page)
+    made.note(RunFolder(tmp_path, "run"), probes=[asdict(replace(probe, why=over)) for probe in probes])
+    page = shown(rendering.build(folder))
+    assert page[1] == "no level is within the limits: the lowest, 1 request in flight, is over"
+
+
+def test_no_line_is_wider_than_a_terminal_but_a_command(tmp_path: Path) -> None:
+    folder = made.run(tmp_path / "run", label="x" * 200, scenario="server", server_target_qps=8.5, min_duration=1.0)
+    page = shown(rendering.build(folder))
+    assert all(len(line) <= 80 for line in page if not line.startswith("next "))
+    assert any(line.startswith("not comparable with MLPerf: ") for line in page)
+
+
+@pytest.mark.parametrize(
+    ("command", "wanted"),
+    [
+        ("python run.py --scenario server", "python run.py --scenario server --concurrency 4"),
+        ("python run.py --concurrency 16,64 --label a", "python run.py --concurrency 4 --label a"),
+        ("python run.py --concurrency=16", "python run.py --concurrency=4"),
+        ("python run.py --label 'a b'", "python run.py --label 'a b' --concurrency 4"),
+    ],
+)
+def test_a_command_with_another_value(command: str, wanted: str) -> None:
+    assert answer.with_flag(command, "--concurrency", "4") == wanted
 
 
 def test_the_first_screen_has_what_a_number_needs(tmp_path: Path) -> None:
@@ -64,17 +129,17 @@ def test_the_first_screen_has_what_a_number_needs(tmp_path: Path) -> None:
     rendering.build(folder)
     page = first_screen(folder)
     for line in (
-        "| performance | **VALID** by LoadGen |",
-        "| accuracy gate | not checked |",
-        "| comparable | **Not comparable with MLPerf results:** ",
-        "| other programs | **machine busy, not judged**: other programs used 1 of 2 CPU cores |",
+        "| VALID | 64 samples in 8 s |",
+        "| accuracy | not checked |",
+        "| not comparable with MLPerf | ",
+        "| careful | other programs used 1 of 2 CPU cores |",
+        "| cost, energy | 0.9766 per million output tokens at 3.6 an hour |",
         "| label | before \\| after |",
         "| precision | bf16, quantization none |",
         "| KV cache | auto |",
         "| engine | vLLM 0.32.0 |",
         "| GPU | 1 x NVIDIA H200 |",
         "| date | 2026-01-31 |",
-        "| cost | 0.9766 per million output tokens at 3.6 an hour |",
     ):
         assert line in page
 
@@ -133,12 +198,12 @@ def test_the_html_page_holds_all_it_shows(tmp_path: Path) -> None:
     (folder / "Performance" / "machine.csv").write_text("seconds,cpu_percent\n1,5\n2,6\n")
     rendering.build(folder)
     page = (folder / "report.html").read_text()
-    assert page.startswith("<!doctype html>") and "<title>7.88 queries/s" in page
+    assert page.startswith("<!doctype html>") and "<title>7.875 samples/s" in page
     assert not re.search(r"<(script|link|iframe|object)\b", page)
     assert not re.findall(r"""(?:src|url)\s*[=(]\s*["']?(?!data:|#)[^"')>\s]""", page.partition("<body>")[2])
     assert "@import" not in page and 'src="data:image/png;base64,' in page
     assert "prefers-color-scheme: dark" in page and "@media print" in page
-    assert "<td><strong>VALID</strong> by LoadGen</td>" in page
+    assert "<td>VALID</td>" in page
 
 
 def test_points_of_the_curves_say_what_they_are(tmp_path: Path) -> None:
@@ -170,7 +235,7 @@ def test_a_running_mean_takes_what_is_there() -> None:
 def test_a_line_at_the_edge_is_not_cut_and_prompts_have_an_axis_of_their_own(tmp_path: Path) -> None:
     path = tmp_path / "machine.csv"
     path.write_text("seconds,gpu0_load_percent,generation_tokens_per_sec,prompt_tokens_per_sec\n1,100,0,9\n2,100,5,9\n")
-    figure = timelines.machine(path, ["the GPU was busy 100 % of the time: nothing"])
+    figure = timelines.machine(Recording.read(path), ["the GPU was busy 100 % of the time: nothing"])
     for axes in figure.axes:
         low, high = axes.get_ylim()
         assert all(low < value < high for line in axes.lines for value in line.get_ydata())
@@ -187,7 +252,7 @@ def test_every_picture_says_what_it_is_of(tmp_path: Path, monkeypatch: pytest.Mo
     middle = " \N{MIDDLE DOT} "
     assert said == [
         middle.join(
-            ("night", "other, Offline, 1 x NVIDIA H200", "vLLM 0.32.0", "2026-01-31", "not comparable with MLPerf")
+            ("night", "Offline, other, 1 x NVIDIA H200, vLLM 0.32.0", "2026-01-31", "not comparable with MLPerf")
         )
     ]
 

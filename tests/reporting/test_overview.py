@@ -3,12 +3,15 @@
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 from matplotlib import pyplot
 
 from harness.common import files
+from harness.loadgen.test_run import TestRun
 from harness.reporting import compare_plot, plots, style
 from harness.results.summary import Summary
+from harness.runs.records import MachineUse
 from tests.conftest import ROOT
 
 
@@ -29,7 +32,8 @@ def test_the_pictures_stand_in_columns_of_about_one_height(tmp_path: Path) -> No
 def test_a_report_leaves_it(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "docs" / "runs" / "h200-offline", tmp_path / "run")
     summary = files.read(tmp_path / "run" / "summary.json", Summary)
-    assert len(plots.draw_plots(tmp_path / "run", summary)) > 1
+    test = TestRun(tmp_path / "run" / "Performance", Mock(), (), MachineUse(), None)
+    assert len(plots.draw_plots(tmp_path / "run", summary, test)) > 1
     assert (tmp_path / "run" / "plots" / "overview.png").stat().st_size > 1000
 
 

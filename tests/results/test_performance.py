@@ -7,36 +7,43 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.config import mlperf
-from harness.loadgen import request_times
-from harness.loadgen.trace import TRACE, Sample
+from harness.loadgen import log as loadgen_log
+from harness.loadgen.requests import Request
+from harness.loadgen.test_run import TestRun
 from harness.results import performance
+from harness.results.economics import cost
+from harness.runs.records import MachineUse
+from tests import made
+
+LIMITS = mlperf.Limits(100, 10)
 
 
-def share(monkeypatch: pytest.MonkeyPatch, folder: Path, samples: list[Sample], tokens: list[int]) -> float | None:
-    (folder / TRACE).touch()
-    monkeypatch.setattr(request_times, "read_trace", lambda _: samples)
-    return performance.slo_attainment(folder, tokens, mlperf.Limits(100, 10))
+def share(folder: Path, *requests: Request, limits: mlperf.Limits | None = LIMITS) -> float | None:
+    logs = made.run(folder, scenario="server", server_target_qps=8.0) / "Performance"
+    test = TestRun(logs, loadgen_log.read(logs), requests, MachineUse(), None)
+    return performance.slo_attainment(test, limits)
 
 
-def test_goodput_counts_requests_that_keep_both(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    samples = [
-        Sample(0, 0, 0.0, 100.0, 200.0),  # 11 tokens: 10 ms each, both kept to the edge
-        Sample(1, 0, 0.0, 101.0, 150.0),  # the first too late
-        Sample(2, 0, 0.0, 50.0, 161.0),  # 11.1 ms each
-        Sample(3, 0, 0.0, 50.0, 9000.0),  # one token alone
-    ]
-    assert share(monkeypatch, tmp_path, samples, [11, 11, 11, 1]) == 50.0
-    assert share(monkeypatch, tmp_path, samples, [11]) is None
-    assert performance.slo_attainment(tmp_path, [11], None) is None
-    assert performance.slo_attainment(tmp_path / "none", [11], mlperf.Limits(1, 1)) is None
+def test_goodput_counts_requests_that_keep_both(tmp_path: Path) -> None:
+    requests = (
+        made.timed(0, 100.0, 200.0, output_tokens=11),  # 10 ms each, both kept to the edge
+        made.timed(1, 101.0, 150.0, output_tokens=11),  # the first too late
+        made.timed(2, 50.0, 161.0, output_tokens=11),  # 11.1 ms each
+        made.timed(3, 50.0, 9000.0, output_tokens=1),  # one token alone
+    )
+    assert share(tmp_path / "1", *requests) == 50.0
+    assert share(tmp_path / "2", *requests, made.timed(4, 1.0, 2.0, failure="429")) == 40.0
+    assert share(tmp_path / "3", *requests, made.timed(4, None, 2.0)) is None
+    assert share(tmp_path / "4", *requests, limits=None) is None
+    assert share(tmp_path / "5") is None
 
 
 @given(st.floats(0.01, 1000), st.floats(1, 1e6))
 def test_what_tokens_cost(price: float, speed: float) -> None:
-    found = performance.cost(price, speed, 2 * speed, speed / 128)
+    found = cost(price, speed, 2 * speed, speed / 128)
     assert found is not None
     hours = 1e6 / speed / 3600
     assert found.per_million_output_tokens == pytest.approx(price * hours)
     assert found.per_million_tokens == pytest.approx(price * hours / 2)
     assert found.per_thousand_requests == pytest.approx(price * 128_000 / speed / 3600)
-    assert performance.cost(None, speed, speed, speed) is None
+    assert cost(None, speed, speed, speed) is None

@@ -14,11 +14,13 @@ from harness.common import files
 from harness.common.errors import UsageError
 from harness.common.schema import SCHEMA, gpu_names
 from harness.config import mlperf
+from harness.loadgen.requests import COLUMNS
 from harness.reporting import compare, compare_page
 from harness.reporting import report as rendering
 from harness.results import metrics
-from harness.results.metrics import ALL_PLACES, Metric
-from harness.results.summary import SCHEMA_FILE, Steady, Summary, schema
+from harness.results.metrics import PLACES, Metric
+from harness.results.performance import Steady
+from harness.results.summary import SCHEMA_FILE, Summary, schema
 from harness.results.telemetry import QUANTITIES
 from harness.results.verdicts import Accuracy, Compliance, ScoresFile
 from harness.runs import folder as results
@@ -76,12 +78,6 @@ def test_rates_of_an_older_compliance_test_have_todays_names() -> None:
     assert read.facts == {"sample": 7, "samples_per_sec": 3.0, "reference_samples_per_sec": 2.0}
 
 
-def test_tokens_that_were_not_recorded_are_null(tmp_path: Path) -> None:
-    test = made.rendered(tmp_path / "old", prompts=False).run.performance
-    assert test is not None
-    assert (test.tokens_per_sec, test.input_tokens_per_sec, test.total_tokens_per_sec) == (1024.0, None, None)
-
-
 def test_a_scenario_without_a_rate_reports_none(tmp_path: Path) -> None:
     summary = made.rendered(tmp_path / "run", category="edge", scenario="singlestream")
     assert summary.run.performance is not None and summary.run.performance.target_qps is None
@@ -89,6 +85,7 @@ def test_a_scenario_without_a_rate_reports_none(tmp_path: Path) -> None:
 
 
 MEASURED = {
+    "samples": 640,
     "peak_memory_gib": 1.5,
     "slo_attainment": 99.0,
     "goodput": 9.0,
@@ -121,7 +118,7 @@ def test_every_metric_leads_to_a_number(tmp_path: Path) -> None:
 
 
 def test_a_new_metric_is_one_declaration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    new = Metric("samples_twice", "a new one", "run.performance.samples", "higher", ALL_PLACES)
+    new = Metric("samples_twice", "a new one", "run.performance.samples", "higher", (*PLACES, "index", "sweep"))
     monkeypatch.setattr(metrics, "METRICS", (*metrics.METRICS, new))
     run = made.run(tmp_path / "20260131-a")
     summary = rendering.build(run)
@@ -150,8 +147,9 @@ def test_a_new_metric_is_one_declaration(tmp_path: Path, monkeypatch: pytest.Mon
         ("config.json", '{"a": ' + "1" * 5000 + "}", "config.json: not JSON: "),
         ("config.json", '{"plan": {"config": {}}}', "written in an older format"),
         ("config.json", '{"config": {}}', "not a folder of run.py"),
-        ("Performance/tokens.json", '{"a": 1}', "tokens.json: "),
-        ("Performance/tokens.json", '[1, "x"]', "tokens.json: 1: Input should be"),
+        ("Performance/requests.csv", '{"a": 1}', "requests.csv:1: not the columns"),
+        ("Performance/requests.csv", f"{','.join(COLUMNS)}\n1,x\n", "requests.csv:2: not a request"),
+        ("Performance/requests.csv", f"{','.join(COLUMNS)}\n", "of another test: 0 requests"),
         (
             "Performance/machine.csv",
             "seconds,cpu_percent\n1.0,5\n2.0,busy\n",
@@ -189,14 +187,20 @@ def test_a_newer_format_is_refused_by_its_number(tmp_path: Path) -> None:
         results.facts_of(run)
 
 
-def test_files_of_the_first_format_are_read(tmp_path: Path) -> None:
+def test_files_of_older_formats_are_read_and_not_rendered_again(tmp_path: Path) -> None:
     made.rendered(tmp_path / "run")
+    made.rendered(tmp_path / "other")
     for name in ("config.json", "status.json", "summary.json"):
         kept = json.loads((tmp_path / "run" / name).read_text())
         del kept["schema_version"]
         (tmp_path / "run" / name).write_text(json.dumps(kept))
-    assert rendering.build(tmp_path / "run").schema_version == SCHEMA
+    runs, _ = compare.load([tmp_path / "run", tmp_path / "other"])
+    assert "| output tokens/s | 1,024 | 1,024 | 1.000 |" in compare_page.page(runs)
     assert files.read(tmp_path / "run" / "status.json", RunStatus).status == "complete"
+    before = (tmp_path / "run" / "report.md").read_bytes()
+    with pytest.raises(UsageError, match=f"run: of format 1, .* renders format {SCHEMA}"):
+        rendering.build(tmp_path / "run")
+    assert (tmp_path / "run" / "report.md").read_bytes() == before
 
 
 def test_a_run_whose_status_cannot_be_read_is_not_deleted(tmp_path: Path) -> None:

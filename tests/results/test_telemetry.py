@@ -89,7 +89,7 @@ def test_the_recording_holds_what_the_engine_tells(tmp_path: Path) -> None:
     thread.join()
     lines = list(csv.DictReader(path.open()))
     assert [line["requests_running"] for line in lines] == ["7.0", "7.0"]
-    found = usage.usage_of(path)
+    found = usage.usage_of(recorder.Recording.read(path))
     assert found["requests_waiting"] == Usage(mean=7, max=7)
     assert found["generation_tokens_per_sec"].max == pytest.approx(512, rel=0.1)
     assert "requests_running" in {name for panel in timelines.PANELS for name in panel[1]}
@@ -114,7 +114,7 @@ def test_a_gpu_without_a_memory_sensor_tells_no_temperature(failed: int, degrees
 def test_a_line_that_came_late_counts_for_longer(tmp_path: Path) -> None:
     path = tmp_path / "machine.csv"
     path.write_text("seconds,cpu_percent,generation_tokens_per_sec\n1,50,900\n4,100,100\n")
-    found = usage.usage_of(path)
+    found = usage.usage_of(recorder.Recording.read(path))
     assert found["generation_tokens_per_sec"] == Usage(mean=300, max=900)
     assert found["cpu_percent"].mean == 87.5
 

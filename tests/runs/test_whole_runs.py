@@ -17,8 +17,7 @@ from harness.config.plan import resolve
 from harness.config.run import RunConfig
 from harness.loadgen import driver as loadgen
 from harness.loadgen import log as loadgen_log
-from harness.loadgen.trace import read_trace
-from harness.reporting.compare import Speed
+from harness.loadgen.requests import read_requests
 from tests.conftest import ASCII, ROOT, SECRET, Finished
 
 pytestmark = pytest.mark.engine
@@ -81,14 +80,13 @@ def test_server_takes_its_rate_from_the_offline_run(offline: Finished, server: F
     assert server.summary["plots"]["latency_cdf"] and server.summary["plots"]["tokens_per_sec"] is None
 
 
-def test_server_percentiles_are_those_of_the_trace(server: Finished) -> None:
+def test_server_percentiles_are_those_of_its_requests(server: Finished) -> None:
     folder = server.folder / "Performance"
-    facts, samples = loadgen_log.read(folder), read_trace(folder)
-    tokens = json.loads((folder / "tokens.json").read_text())
-    assert facts.samples == len(samples) == len(tokens)
+    facts, requests = loadgen_log.read(folder), read_requests(folder)
+    assert facts.samples == len(requests) and {request.clock for request in requests} == {"loadgen"}
     assert facts.ttft_ms is not None and facts.tpot_ms is not None
-    assert sum(s.ttft_ms or 0 for s in samples) / len(samples) == pytest.approx(facts.ttft_ms.mean, rel=1e-4)
-    tpot = [(s.latency_ms - (s.ttft_ms or 0)) / (n - 1) for s, n in zip(samples, tokens, strict=True)]
+    assert sum(each.ttft_ms or 0 for each in requests) / len(requests) == pytest.approx(facts.ttft_ms.mean, rel=1e-4)
+    tpot = [each.tpot_ms for each in requests if each.tpot_ms is not None]
     assert sum(tpot) / len(tpot) == pytest.approx(facts.tpot_ms.mean, rel=1e-3)
 
 
@@ -141,29 +139,6 @@ def test_a_report_takes_only_the_runs_own_logs(
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
     assert message in done.stderr
     assert [(run / name).read_text() for name in ("report.md", "summary.json")] == before
-
-
-WORK = RunConfig().work
-
-
-@pytest.mark.parametrize(
-    ("changed", "why"),
-    [
-        ({}, ""),
-        ({"work": WORK | {"scenario": "server"}}, "other work (--scenario)"),
-        ({"work": WORK | {"total_sample_count": 100}}, "other work (--total-sample-count)"),
-        ({"work": WORK | {"max_new_tokens": 64}}, "other work (--max-new-tokens)"),
-        ({"background_load": ["others at work"]}, "B: others at work"),
-        ({"machine": ["card"]}, "other machines"),
-        ({"valid": False}, "INVALID"),
-        ({"passed": False}, "the accuracy gate failed"),
-        ({"fixed_rate": True}, "configured rate"),
-    ],
-)
-def test_speeds_are_only_compared_where_they_can_be(changed: dict[str, Any], why: str) -> None:
-    one = Speed(1000.0, True, True, False, WORK, [])
-    other = replace(one, **changed)
-    assert why in one.differences(other) and bool(one.differences(other)) == bool(why)
 
 
 def test_compare_two_runs(offline: Finished, singlestream: Finished, server: Finished) -> None:

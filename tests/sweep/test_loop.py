@@ -15,17 +15,17 @@ import psutil
 import pytest
 from rich.console import Console
 
-from harness.commands.sweep import run_sweep
 from harness.common import files, processes, system
-from harness.common.errors import ENGINE_FAILED, BenchmarkError, UsageError
+from harness.common.errors import ENGINE_FAILED, INTERRUPTED, BenchmarkError, UsageError
 from harness.common.paths import ROOT
 from harness.sweep import experiment, loop
 from harness.sweep import file as sweep_file
 from harness.sweep import report as sweep_report
-from harness.sweep.choice import Choice
-from harness.sweep.experiment import ExperimentRecord
+from harness.sweep.experiment import ExperimentRecord, Job
 from harness.sweep.file import BASELINE, Experiment
+from harness.sweep.lanes import Lane
 from harness.sweep.loop import new, resume
+from harness.sweep.state import SweepState
 from harness.terminal.progress import Display
 from tests.conftest import tells
 from tests.runs.test_failed_runs import engines
@@ -90,13 +90,15 @@ def test_a_sweep_goes_on_after_failures_and_resumes(tmp_path: Path) -> None:
 
 def test_a_sweep_is_not_resumed_with_other_software(tmp_path: Path) -> None:
     path = written(tmp_path, SHORT + "isolation:\n  - {name: a, set: {seed: 1}}\n")
-    place = new(sweep_file.load(path), tmp_path).folder
-    assert resume(sweep_file.load(path), tmp_path).folder == place
+    asked = sweep_file.load(path)
+    place, kept = new(asked, tmp_path)
+    SweepState(place, kept, list(asked.experiments)).keep()
+    assert resume(asked, tmp_path) == (place, kept)
     facts = json.loads((place.path / "sweep.json").read_text())
     facts["system"]["packages"]["torch"] = "1.0"
     facts["system"]["cores"] += 1
     (place.path / "sweep.json").write_text(json.dumps(facts))
-    with pytest.raises(UsageError, match=r"cores and packages; .*--resume"):
+    with pytest.raises(UsageError, match=r"cores and torch; .*--resume"):
         resume(sweep_file.load(path), tmp_path)
 
 
@@ -177,23 +179,24 @@ def test_the_next_one_waits_for_the_gpus_memory(monkeypatch: pytest.MonkeyPatch)
     taken = [9 << 30, 9 << 30, 2 << 30]
     monkeypatch.setattr(system, "gpu_memory_used", lambda _: taken.pop(0) if len(taken) > 1 else taken[0])
     record = ExperimentRecord("one", 0, "failed", "no room")
-    assert experiment.wait_for_gpu_memory(record, 2 << 30) == record
+    assert experiment.wait_for_gpu_memory(record, 2 << 30, Lane()) == record
     assert taken == [2 << 30]
     monkeypatch.setattr(experiment, "MEMORY_WAIT_S", 0.1)
-    assert tells(experiment.wait_for_gpu_memory(record, 0).reason, "no room; GPU memory ", "0.1 s ")
-    assert experiment.wait_for_gpu_memory(ExperimentRecord("one", 0, "complete"), 0).reason.startswith("GPU memory")
+    assert tells(experiment.wait_for_gpu_memory(record, 0, Lane()).reason, "no room; GPU memory ", "0.1 s ")
+    done = ExperimentRecord("one", 0, "complete")
+    assert experiment.wait_for_gpu_memory(done, 0, Lane()).reason.startswith("GPU memory")
 
 
 def test_an_interruption_while_memory_is_waited_for_costs_no_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     few = sweep_file.load(written(tmp_path, SHORT + "isolation:\n  - {name: a, set: {seed: 1}}\n"))
-    going = new(few, tmp_path)
-    monkeypatch.setattr(experiment, "run_experiment", lambda *_, **__: ExperimentRecord(BASELINE, 0, "complete"))
+    state = SweepState(*new(few, tmp_path), list(few.experiments))
     monkeypatch.setattr(experiment, "wait_for_gpu_memory", Mock(side_effect=KeyboardInterrupt))
-    with pytest.raises(KeyboardInterrupt), Display(Console()) as display:
-        loop.rounds(list(few.experiments), Choice(), going, 0, display)
-    assert [record.status for record in sweep_report.read(going.folder.path).records] == ["complete"]
+    with Display(Console()) as display:
+        code = loop.run(state, [Lane()], display, lambda job, lane, watch: ExperimentRecord(BASELINE, 0, "complete"))
+    assert code == INTERRUPTED
+    assert [record.status for record in sweep_report.read(state.folder.path).records] == ["complete"]
 
 
 @pytest.mark.parametrize(("begun", "message"), [(False, "the disk of .* is full"), (True, "No space left on device")])
@@ -202,12 +205,15 @@ def test_a_full_disk_ends_a_sweep_in_one_line(
 ) -> None:
     path = written(tmp_path, SHORT + "isolation:\n  - {name: a, set: {seed: 1}}\n")
     ran = Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
-    monkeypatch.setattr(experiment, "run_experiment", ran)
     if not begun:
         monkeypatch.setattr(files, "SPARE_BYTES", 2**62)
-    monkeypatch.setattr(processes, "install_signal_handlers", lambda: None)
-    with pytest.raises(BenchmarkError, match=f"{message}.*--resume goes on from here") as error:
-        run_sweep(path, Choice(), resume=False, dry_run=False, results_dir=tmp_path, mlflow=False)
+    asked = sweep_file.load(path)
+    state = SweepState(*new(asked, tmp_path), list(asked.experiments))
+    with (
+        Display(Console(quiet=True)) as display,
+        pytest.raises(BenchmarkError, match=f"{message}.*--resume goes on from here") as error,
+    ):
+        loop.run(state, [Lane()], display, ran)
     assert error.value.exit_code == ENGINE_FAILED
     assert ran.called == begun
     (status,) = (tmp_path / "sweeps").glob("2*/status.json")
@@ -215,6 +221,7 @@ def test_a_full_disk_ends_a_sweep_in_one_line(
 
 
 def test_an_experiment_that_cannot_be_started_is_recorded(tmp_path: Path) -> None:
-    item = Experiment("a", "", "isolation", {}, {}, {"A": "\0"})
-    record = experiment.run_experiment(item, 0, tmp_path, 10, os.open(tmp_path, os.O_RDONLY), lambda _: None)
+    job = Job(Experiment("a", "", "isolation", {}, {}, {"A": "\0"}), 0)
+    lock = os.open(tmp_path, os.O_RDONLY)
+    record = experiment.run_experiment(job, Lane(), lambda _: None, tmp_path, 10, lock)
     assert record.status == "failed" and tells(record.reason, "run.py ", ": embedded null byte")

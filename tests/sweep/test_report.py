@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from harness.common import files
 from harness.common.errors import UsageError
+from harness.common.statistics import paired_changes
+from harness.config import mlperf
 from harness.config.plan import resolve
 from harness.config.run import RunConfig
 from harness.runs import folder as results
@@ -21,7 +23,7 @@ from harness.sweep import report as sweep_report
 from harness.sweep.experiment import ExperimentRecord
 from harness.sweep.file import BASELINE, Experiment, Sweep
 from harness.sweep.knob import Knob, knob
-from harness.sweep.paired import compared
+from harness.sweep.paired import Paired
 from harness.sweep.rows import interval, rows
 from tests import made
 from tests.conftest import tells
@@ -321,9 +323,9 @@ def test_a_sweep_of_before_is_still_read(tmp_path: Path) -> None:
      (1000, 0, "holds"), (1000, 1, "not clear")],
 )  # fmt: skip
 def test_few_pairs_do_not_tell_what_was_lost(samples: int, differing: int, verdict: str) -> None:
-    theirs: dict[float | None, float | None] = {index: 90.0 for index in range(samples)}
-    mine = theirs | {index: 0.0 for index in range(differing)}
-    assert compared(theirs, mine).verdict == verdict
+    theirs = [[90.0]] * samples
+    (found,) = paired_changes(theirs, [[0.0]] * differing + theirs[differing:])
+    assert Paired(**vars(found)).verdict == verdict
 
 
 def test_one_round_says_how_often_chance_alone_changes_so_much(tmp_path: Path) -> None:
@@ -332,14 +334,17 @@ def test_one_round_says_how_often_chance_alone_changes_so_much(tmp_path: Path) -
     assert tells((tmp_path / "report.md").read_text(), "scatter by 2 %", "48 % (3 %)")
 
 
+HEAD = ",".join(("index", "prompt_tokens", *mlperf.ROUGE))
+
+
 @pytest.mark.parametrize(("change", "verdict"), [(0.0, "holds"), (-0.1, "holds"), (-2.0, "lost"), (-0.4, "not clear")])
 def test_what_the_gate_leaves_open_the_pairs_tell(tmp_path: Path, change: float, verdict: str) -> None:
     rng = Random(1)
     base = [rng.gauss(40, 10) for _ in range(400)]
     for name, scores in ((BASELINE, base), ("a", [value + change + rng.gauss(0, 1) for value in base])):
         (tmp_path / name / "Accuracy").mkdir(parents=True)
-        lines = [f"{index},{value}" for index, value in enumerate(scores)]
-        (tmp_path / name / "Accuracy" / "samples.csv").write_text("\n".join(["index,rouge1", *lines]))
+        lines = [f"{index},500{f',{value}' * len(mlperf.ROUGE)}" for index, value in enumerate(scores)]
+        (tmp_path / name / "Accuracy" / "samples.csv").write_text("\n".join([HEAD, *lines]))
     unsure = {"verdict": "INCONCLUSIVE"}
     given = state(*(replace(ran(name, 100, **unsure), run=name) for name in (BASELINE, "a")))
     files.write_json(tmp_path / "sweep.json", asdict(given))
@@ -349,6 +354,6 @@ def test_what_the_gate_leaves_open_the_pairs_tell(tmp_path: Path, change: float,
     assert f": {verdict}) |" in page
     said = "\n".join(sweep_report.findings(report))
     assert tells(said, "Accuracy not shown", ": a.") == (verdict == "not clear")
-    (tmp_path / "a" / "Accuracy" / "samples.csv").write_text("index,rouge1\n0,x\n")
+    (tmp_path / "a" / "Accuracy" / "samples.csv").write_text(f"{HEAD}\n0,500,x\n")
     with pytest.raises(UsageError, match=r"samples\.csv:2: rouge1: not a number"):
         sweep_report.build(tmp_path)

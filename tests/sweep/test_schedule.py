@@ -3,6 +3,7 @@
 import os
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,11 +14,12 @@ from harness.common import files, system
 from harness.common.errors import UsageError
 from harness.sweep import choice, combine, experiment, lanes, loop
 from harness.sweep import report as sweep_report
-from harness.sweep.choice import Choice
-from harness.sweep.experiment import ExperimentOutcome, ExperimentRecord
+from harness.sweep.crew import Crew, Runner
+from harness.sweep.experiment import ExperimentOutcome, ExperimentRecord, Job, Watch
 from harness.sweep.file import BASELINE, Sweep
 from harness.sweep.lanes import Lane
 from harness.sweep.rows import rows
+from harness.sweep.state import SweepOptions, SweepState
 from harness.terminal.progress import Display
 from tests.conftest import tells
 from tests.sweep.made import loaded, ran, state
@@ -26,8 +28,8 @@ from tests.sweep.made import loaded, ran, state
 def test_a_twin_runs_where_it_is_asked_for_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choice, "unsupported", lambda _: {})
     found = loaded(tmp_path, "  - {name: a, set: {precision: bf16}}\n")
-    assert list(choice.skipped(found, Choice())) == ["a"]
-    assert not choice.skipped(found, Choice(only=("a",)))
+    assert list(choice.skipped(found)) == ["a"]
+    assert not choice.skipped(found, ("a",))
 
 
 # Side by side.
@@ -51,28 +53,36 @@ def test_one_gpu_is_nothing_to_run_side_by_side_on(monkeypatch: pytest.MonkeyPat
     assert lanes.lanes(False) == [Lane()]
 
 
-def work(found: Sweep, folder: Path, wanted: Choice, run: object, patch: pytest.MonkeyPatch) -> list[ExperimentRecord]:
-    """What a sweep records if `run` stands for its processes."""
-    patch.setattr(experiment, "run_experiment", run)
-    going = loop.new(found, folder)
+BOTH = lanes.divided(["0", "1"], system.cores())  # two GPUs side by side
+
+
+def work(
+    found: Sweep,
+    folder: Path,
+    options: SweepOptions,
+    run: Runner,
+    places: Sequence[Lane] = (Lane(),),
+    resume: bool = False,
+) -> SweepState:
+    """A sweep whose jobs `run` runs, once they are done."""
+    state = SweepState(*(loop.resume if resume else loop.new)(found, folder), list(found.experiments), options)
     with Display(Console(quiet=True)) as display:
-        loop.rounds(list(found.experiments), wanted, going, 0, display)
-    return going.records
+        loop.rounds(state, Crew(state, run, display), places)
+    return state
 
 
-def test_side_by_side_each_gpu_has_its_own_baseline_and_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_side_by_side_each_gpu_has_its_own_baseline_and_cores(tmp_path: Path) -> None:
     meeting = threading.Barrier(2, timeout=20)  # broken unless two run at the same time
     cores: dict[str, set[int]] = {}
 
-    def run(item, turn, place, limit, lock, watch, lane, final):  # type: ignore[no-untyped-def]
-        if item.name == BASELINE and turn == 0:
+    def run(job: Job, lane: Lane, watch: Watch) -> ExperimentRecord:
+        if job.item.name == BASELINE and job.turn == 0:
             meeting.wait()
         cores[lane.gpu] = os.sched_getaffinity(0)
-        return replace(ran(item.name, 100.0, turn), gpu=lane.gpu, final=final, seconds=1.0)
+        return replace(ran(job.item.name, 100.0, job.turn), gpu=lane.gpu, final=job.final, seconds=1.0)
 
-    monkeypatch.setattr(lanes, "visible", lambda: ["0", "1"])
     found = loaded(tmp_path, "".join(f"  - {{name: n{n}, set: {{max_num_seqs: {n}}}}}\n" for n in (2, 4, 8)))
-    records = work(found, tmp_path, Choice(repeat=2, side_by_side=True), run, monkeypatch)
+    records = work(found, tmp_path, SweepOptions(repeat=2), run, BOTH).kept.records
     assert {(r.round, r.gpu) for r in records if r.experiment == BASELINE} >= {(0, "0"), (0, "1")}
     ran_once = sorted((r.experiment, r.round) for r in records if r.experiment != BASELINE)
     assert ran_once == [(f"n{n}", turn) for n in (2, 4, 8) for turn in (0, 1)]
@@ -91,18 +101,17 @@ def test_a_change_is_that_against_the_baseline_of_the_same_gpu() -> None:
     assert "share the CPU" in said and "GPU 0 100, GPU 1 50" in said
 
 
-def test_a_failure_on_one_gpu_ends_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(item, turn, place, limit, lock, watch, lane, final):  # type: ignore[no-untyped-def]
+def test_a_failure_on_one_gpu_ends_the_others(tmp_path: Path) -> None:
+    def run(job: Job, lane: Lane, watch: Watch) -> ExperimentRecord:
         if lane.gpu == "1":
             raise OSError("full")
         until = time.monotonic() + 20
         while not watch("going"):
             assert time.monotonic() < until
-        return ExperimentRecord(item.name, turn, "interrupted", gpu=lane.gpu)
+        return ExperimentRecord(job.item.name, job.turn, "interrupted", gpu=lane.gpu)
 
-    monkeypatch.setattr(lanes, "visible", lambda: ["0", "1"])
     with pytest.raises(OSError, match="full"):
-        work(loaded(tmp_path, "  - {name: a, set: {seed: 1}}\n"), tmp_path, Choice(side_by_side=True), run, monkeypatch)
+        work(loaded(tmp_path, "  - {name: a, set: {seed: 1}}\n"), tmp_path, SweepOptions(), run, BOTH)
 
 
 # The time limit, and what is worth most.
@@ -112,54 +121,49 @@ def test_the_time_limit_leaves_the_least_valuable(tmp_path: Path, monkeypatch: p
     now = [1000.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
 
-    def run(item, turn, place, limit, lock, watch, lane, final):  # type: ignore[no-untyped-def]
+    def run(job: Job, lane: Lane, watch: Watch) -> ExperimentRecord:
         now[0] += 60
-        return replace(ran(item.name, 100.0, turn), seconds=60.0)
+        return replace(ran(job.item.name, 100.0, job.turn), seconds=60.0)
 
     names = "  - {name: a, set: {seed: 1}}\n  - {name: b, set: {seed: 2}}\n  - {name: c, priority: 1, set: {seed: 3}}\n"
     found = loaded(tmp_path, names)
-    records = work(found, tmp_path, Choice(time_limit=200.0), run, monkeypatch)
-    assert [record.experiment for record in records] == [BASELINE, "c", "a"]
+    state = work(found, tmp_path, SweepOptions(limit=200.0), run)
+    assert [record.experiment for record in state.kept.records] == [BASELINE, "c", "a"]
     (folder,) = (tmp_path / "sweeps").glob("2*")
     assert tells(sweep_report.read(folder).note, "time limit of 3.33333 min ", " b")
-    going = loop.resume(found, tmp_path)
-    with Display(Console(quiet=True)) as display:
-        assert not loop.rounds(list(found.experiments), Choice(), going, 0, display)
-    assert [record.experiment for record in going.records] == [BASELINE, "c", "a", "b"]
+    state = work(found, tmp_path, SweepOptions(), run, resume=True)
+    assert [record.experiment for record in state.kept.records] == [BASELINE, "c", "a", "b"]
     assert sweep_report.read(folder).note == ""
 
 
-def test_what_runs_at_the_time_limit_is_ended_and_runs_again_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def run(item, turn, place, limit, lock, watch, lane, final):  # type: ignore[no-untyped-def]
+def test_what_runs_at_the_time_limit_is_ended_and_runs_again_later(tmp_path: Path) -> None:
+    def run(job: Job, lane: Lane, watch: Watch) -> ExperimentRecord:
         until = time.monotonic() + 20
         while not watch("going"):
             assert time.monotonic() < until
-        return ExperimentRecord(item.name, turn, "interrupted", "interrupted")
+        return ExperimentRecord(job.item.name, job.turn, "interrupted", "interrupted")
 
     found = loaded(tmp_path, "  - {name: a, set: {seed: 1}}\n")
-    (record,) = work(found, tmp_path, Choice(time_limit=0.05), run, monkeypatch)
+    (record,) = work(found, tmp_path, SweepOptions(limit=0.5), run).kept.records
     assert (record.status, record.reason) == ("interrupted", "ended by the time limit")
     assert record.status not in experiment.ENDED
 
 
-def test_finalists_run_without_what_shortens_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finalists_run_without_what_shortens_them(tmp_path: Path) -> None:
     asked = []
 
-    def run(item, turn, place, limit, lock, watch, lane, final):  # type: ignore[no-untyped-def]
-        asked.append((item.name, final, "total_sample_count" in item.settings, "min_duration" in item.settings))
-        speed = {BASELINE: 100.0, "fast": 130.0, "faster": 140.0, "slow": 50.0}[item.name]
+    def run(job: Job, lane: Lane, watch: Watch) -> ExperimentRecord:
+        name, settings = job.item.name, job.item.settings
+        asked.append((name, job.final, "total_sample_count" in settings, "min_duration" in settings))
+        speed = {BASELINE: 100.0, "fast": 130.0, "faster": 140.0, "slow": 50.0}[name]
         return replace(
-            ran(item.name, speed, turn),
-            final=final,
-            outcome=ExperimentOutcome(
-                ran(item.name, speed).outcome.values, True, ran_out=("the CPU was busy: buy more",)
-            ),
+            ran(name, speed, job.turn),
+            final=job.final,
+            outcome=ExperimentOutcome(ran(name, speed).outcome.values, True, ran_out=("the CPU was busy: buy more",)),
         )
 
     names = "".join(f"  - {{name: {n}, set: {{seed: {s}}}}}\n" for s, n in enumerate(("fast", "faster", "slow")))
-    records = work(loaded(tmp_path, names), tmp_path, Choice(finalists=1), run, monkeypatch)
+    records = work(loaded(tmp_path, names), tmp_path, SweepOptions(finalists=1), run).kept.records
     assert asked[4:] == [(BASELINE, True, False, False), ("faster", True, False, False)]
     assert asked[0] == (BASELINE, False, True, True)
     (folder,) = (tmp_path / "sweeps").glob("2*")
@@ -171,23 +175,21 @@ def test_finalists_run_without_what_shortens_them(tmp_path: Path, monkeypatch: p
     assert tells(page, "full length: faster, 140 output tokens/s")
 
 
-def test_what_helped_is_combined_once_and_goes_on_to_the_finals(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_helped_is_combined_once_and_goes_on_to_the_finals(tmp_path: Path) -> None:
     asked: list[tuple[str, dict[str, object]]] = []
     speeds = {BASELINE: 100.0, "seqs-4": 120.0, "seqs-8": 130.0, "block": 110.0, "slow": 50.0, combine.NAME: 150.0}
 
-    def run(item, turn, place, limit, lock, watch, lane, final):  # type: ignore[no-untyped-def]
-        asked.append((item.name, item.settings | {"engine": item.engine}))
-        return replace(ran(item.name, speeds[item.name], turn), final=final)
+    def run(job: Job, lane: Lane, watch: Watch) -> ExperimentRecord:
+        asked.append((job.item.name, job.item.settings | {"engine": job.item.engine}))
+        return replace(ran(job.item.name, speeds[job.item.name], job.turn), final=job.final)
 
     found = loaded(
         tmp_path,
         "  - {name: seqs-4, set: {max_num_seqs: 4}}\n  - {name: seqs-8, set: {max_num_seqs: 8}}\n"
         "  - {name: block, engine: {block_size: 32}}\n  - {name: slow, set: {seed: 3}}\n",
     )
-    wanted = Choice(combine=True, finalists=1)
-    work(found, tmp_path, wanted, run, monkeypatch)
+    options = SweepOptions(combine=True, finalists=1)
+    work(found, tmp_path, options, run)
     names = [name for name, _ in asked]
     assert names == [BASELINE, "seqs-4", "seqs-8", "block", "slow", combine.NAME, BASELINE, combine.NAME]
     settings = dict(asked)[combine.NAME]
@@ -195,9 +197,8 @@ def test_what_helped_is_combined_once_and_goes_on_to_the_finals(
     (folder,) = (tmp_path / "sweeps").glob("2*")
     assert "together: seqs-8, block" in str(files.read_json(folder / "sweep.json"))
     assert sweep_report.build(folder).result(combine.NAME) is not None
-    with Display(Console(quiet=True)) as display:  # nothing is left to do when it is resumed
-        loop.rounds(list(found.experiments), wanted, loop.resume(found, tmp_path), 0, display)
-    assert len(asked) == 8
+    work(found, tmp_path, options, run, resume=True)
+    assert len(asked) == 8  # nothing was left to do
 
 
 def test_one_change_that_helped_is_nothing_to_combine(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from harness.config import arrivals
 from harness.config.checkpoint import load_tokenizer
 from harness.config.plan import Plan, resolve
 from harness.config.run import RunConfig
-from harness.loadgen import client_delay
 from harness.workloads import arrival_traces, custom
 from tests.conftest import ended, tells
 
@@ -279,13 +278,12 @@ def test_a_run_sends_each_request_at_its_time(words: tuple[str, ...], tmp_path: 
     folder = tmp_path / "results" / "latest"
     test = json.loads((folder / "summary.json").read_text())["run"]["performance"]
     requests = list(csv.DictReader((folder / "Performance" / "requests.csv").open()))
-    late = [float(row["sent_s"]) - float(row["due_s"]) for row in requests]
-    assert min(late) >= 0 and statistics.median(late) < 0.02
+    late = [float(row["sent_ms"]) for row in requests]
+    assert min(late) >= 0 and statistics.median(late) < 20
     assert test["valid"] and test["samples"] == len(requests) and test["target_qps"] == pytest.approx(40, rel=0.5)
     assert test["client_delay_ms"]["p99"] >= 0
-    assert client_delay.client_delays(folder / "Performance") is not None
-    first = [float(row["first_token_s"]) - float(row["due_s"]) for row in requests]
-    assert 1e3 * max(first) == pytest.approx(test["ttft_ms"]["max"], abs=0.01)  # counted from the due time
+    first = [float(row["ttft_ms"]) for row in requests]
+    assert max(first) == pytest.approx(test["ttft_ms"]["max"], abs=0.01)  # counted from the due time
     page = (folder / "report.md").read_text()
     assert f"--arrivals {test['arrivals']}" in page and "this program's own" in page
     if "BurstGPT" in words:

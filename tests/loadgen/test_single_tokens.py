@@ -11,10 +11,11 @@ import pytest
 from harness.common.files import read_json
 from harness.common.statistics import least_queries
 from harness.config.mlperf import Limits
-from harness.loadgen import token_times
-from harness.loadgen.log import LogError
+from harness.loadgen.log import LogError, read
+from harness.loadgen.test_run import mend
 from harness.results import performance
-from harness.results.summary import Performance, Summary
+from harness.results.performance import Performance
+from harness.results.summary import Summary
 from tests import made
 from tests.conftest import Finished, run, tells
 from tests.servers import Fake, serving
@@ -100,32 +101,22 @@ def test_empty_answers_end_a_run(scenario: str, tmp_path: Path) -> None:
 
 def test_the_time_per_token_is_taken_from_the_other_answers(tmp_path: Path) -> None:
     folder = made.run(tmp_path / "run", scenario="server", server_target_qps=8.0) / "Performance"
-    counts = [1, 3, 5]
-    (folder / "tokens.json").write_text(json.dumps(counts))
+    requests = [
+        made.timed(n, first, last, output_tokens=count)
+        for n, (first, last, count) in enumerate([(10, 15, 1), (10, 50, 3), (20, 60, 5)])
+    ]
     detail = (folder / "mlperf_log_detail.txt").read_text()
     added = {"requested_use_token_latencies": True, "result_time_to_output_token_min": -5e6}
     text = "".join(f":::MLLOG {json.dumps({'key': k, 'value': v, 'metadata': {}})}\n" for k, v in added.items())
     lines = [line for line in detail.splitlines(keepends=True) if '"result_time_to_output_token_min"' not in line]
     (folder / "mlperf_log_detail.txt").write_text("".join(lines) + text)
-    (folder / "mlperf_log_trace.json").write_text(trace([(10, 15), (10, 50), (20, 60)]))
-    found = token_times.read(folder, Limits(2000, 15), expected=True)
+    found = mend(read(folder), requests, Limits(2000, 15), expected=True)
     assert found.tpot_ms and (found.tpot_ms.min, found.tpot_ms.mean, found.tpot_ms.max) == (10, 15, 20)
     assert (found.valid, found.failed, found.single_token) == (False, ("latency",), 1)
     assert tells(found.invalid_reasons[0], "TPOT p99 of the 2 answers", " 20 ms, over")
     assert found.tokens_per_sec == pytest.approx(1024 * 9 / 8)
-    kept = token_times.read(folder, Limits(2000, 25), expected=True)
+    kept = mend(read(folder), requests, Limits(2000, 25), expected=True)
     assert kept.valid and not kept.tpot_judged
-
-
-def trace(times: list[tuple[float, float]]) -> str:
-    """LoadGen's trace of queries with these milliseconds to the first token and to the last."""
-    lines = []
-    for n, (first, last) in enumerate(times):
-        about = {"sample_seq": n, "sample_idx": n, "issue_start_ns": 0}
-        event = {"name": "Token", "ph": "b", "ts": 1000.0 * n, "args": about | {"complete_ns": 1e6 * first}}
-        lines += [event, event | {"name": "Sample", "args": about | {"complete_ns": 1e6 * last}}]
-    text = "".join(json.dumps(line, separators=(",", ":")) + ",\n" for line in lines)
-    return f'{{"traceEvents":[\n{text}{{"name":"LastTrace"}}]}}\n'
 
 
 @pytest.mark.parametrize(
@@ -143,7 +134,7 @@ def test_numbers_that_no_test_can_have(change: dict[str, Any], words: tuple[str,
     data = summary.run.performance.model_dump() if summary.run.performance else {}
     for key, value in change.items():
         data[key] = data[key] | value if isinstance(value, dict) else value
-    assert tells(next(performance.impossible(Performance.model_validate(data), lasts=True)), *words)
+    assert tells(next(performance.impossible(Performance.model_validate(data), longest_s=8.0)), *words)
 
 
 def test_a_log_with_impossible_numbers_is_refused(tmp_path: Path) -> None:

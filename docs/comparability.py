@@ -1,0 +1,82 @@
+"""Writes a section of docs/regression.md: what each comparison of runs asks them to share, as its own code says it.
+
+python -m docs.comparability
+"""
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import fields
+from pathlib import Path
+
+from harness.common.coerce import as_flag
+from harness.common.files import write_text
+from harness.config import comparability
+from harness.config.comparability import FLAWS, Comparable
+from harness.config.engine import affecting
+from harness.config.run import RunConfig
+from harness.rates import target_rate
+from harness.reporting import compare_page, regression
+from harness.submission import entries, one_system
+from harness.sweep import loop, rows
+
+PAGE = Path(__file__).with_name("regression.md")
+SECTION = re.compile(r"(?<=<!-- made by `python -m docs.comparability` -->\n).*?(?=<!-- end -->)", re.S)
+MEANING = {
+    "work": "what is asked of the engine",
+    "settings": "all else that answers or speed depend on, and what the engine makes of it",
+    "machine": "GPUs, driver, CPU, cores",
+    "software": "engine, Python, packages, environment variables",
+    "busyness": "other programs on the machine meanwhile",
+    "validity": "what keeps a speed from counting",
+    "rate": f"queries/s that were sent, within {100 * comparability.SAME_RATE:g} %",
+}
+COMPARISONS: Mapping[str, Collection[str]] = {
+    "experiment and baseline of a sweep": rows.IGNORED,
+    "sweep and `--resume`": loop.IGNORED,
+    "`--compare`: a ratio": compare_page.IGNORED,
+    "`--fail-if`: tokens/s, ...": regression.IGNORED,
+    "`--fail-if`: latencies": regression.OF_LATENCIES,
+    "`--fail-if`: answers": regression.OF_ANSWERS,
+    "Offline run of the history, for `auto`": target_rate.IGNORED,
+    "runs of one entry of a submission": entries.IGNORED,
+    "entries of one submission": one_system.IGNORED,
+}
+FLAGS = {"work": affecting(RunConfig, "work"), "settings": affecting(RunConfig, "answers", "speed")}
+NAMES = FLAGS | {
+    "machine": ("driver",),
+    "software": ("python", "variables"),
+    "validity": (*comparability.NOT_COUNTED, comparability.CONFIGURED),
+}
+
+
+def section() -> str:
+    """The table, a line for each comparison, and the flags of the aspects that have any."""
+    aspects = [each.name for each in fields(Comparable)]
+    head = ["comparison", *(f"{name}: {MEANING[name]}" for name in aspects)]
+    lines = [head, ["---"] * len(head)]
+    lines += [[who, *(cell(name, ignored) for name in aspects)] for who, ignored in COMPARISONS.items()]
+    table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    flags = (f"*{name}*: {', '.join(f'`{as_flag(flag)}`' for flag in FLAGS[name])}.\n" for name in FLAGS)
+    return "\n".join((table, *flags))
+
+
+def cell(aspect: str, ignored: Collection[str]) -> str:
+    """What a comparison asks of an aspect."""
+    if aspect in ignored:
+        return "any"
+    names = [as_flag(name) if aspect in FLAGS else name for name in NAMES.get(aspect, ()) if name in ignored]
+    return " but: ".join(["none" if aspect in FLAWS else "the same", *filter(None, [", ".join(names)])])
+
+
+def page() -> str:
+    """The whole page with the section as it is now."""
+    return SECTION.sub(lambda _: f"\n{section()}\n", PAGE.read_text())
+
+
+def main() -> None:
+    write_text(PAGE, page())
+    print(PAGE)
+
+
+if __name__ == "__main__":
+    main()

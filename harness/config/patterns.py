@@ -1,0 +1,344 @@
+"""How a test loads the engine: five patterns, each with its queries, its length and LoadGen's settings for it.
+
+LoadGen sends all queries in one burst, at random times at a mean rate (Poisson), or each when the one before is
+answered (sequential). In a closed loop, and with a schedule of the user's own, it issues all of them at once, and the
+system under test sends each when a slot is free, or at its time. How each is sent: `harness.loadgen.patterns`.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from harness.common.statistics import least_queries
+
+LIMIT_PERCENTILE = 0.99  # that latency limits hold for
+MULTISTREAM_PERCENTILE = 0.9  # as SingleStream's; LoadGen's own for MultiStream is 0.99
+SURE_QUERIES = least_queries(LIMIT_PERCENTILE)  # before LoadGen believes the percentile, if none is over the limit
+SURE_P90_QUERIES = least_queries(MULTISTREAM_PERCENTILE, over=1)  # an estimate leaves the slowest out; of 0.99: 662
+WAVES = 8  # of requests, at least, in a test at fixed concurrency: the first and the last are its ramps
+RESERVE = 1.1  # LoadGen plans queries for so many times the minimum duration where it sends them all at once
+ROOM = 3.0  # times the rate of a trial, which may have been slow, at fixed concurrency
+Need = Literal["nothing", "offline", "server", "max", "curve", "latency", "batches", "levels", "most"]
+Settings = dict[str, int | float]  # of LoadGen, by the keys of a user.conf
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a test is to send, as far as it is known: rates are in queries/s (Offline: samples/s), times in seconds."""
+
+    samples: int  # of the set
+    official_samples: int  # of MLPerf's
+    min_duration_s: float
+    rate: float | None = None
+    expected_latency_ms: float | None = None  # of a query
+    samples_per_query: int = 1
+    concurrency: int | None = None
+    scheduled: int = 0  # queries of a schedule of the user's own
+    own_requests: bool = False  # the user's in place of MLPerf's samples
+    own_duration: bool = False  # a minimum duration that the user gave
+    whole_rounds: bool = False  # its samples belong together
+    own_limits: tuple[float, float] | None = None  # TTFT and TPOT in ms, where the user gave others than MLPerf's
+
+
+@dataclass(frozen=True)
+class LoadPattern:
+    """A way of sending queries."""
+
+    unit: ClassVar[str] = "queries/s"
+    queries_are: ClassVar[str] = "queries"
+    rate_flag: ClassVar[str]  # the flag that says how much is sent
+    defaults: ClassVar[dict[str, str]] = {}  # the values of such flags where none is given
+    demo_s: ClassVar[float] = 20.0  # the minimum duration of a test of the demo
+    is_streamed: ClassVar[bool] = True  # whether the time of each first token is measured
+    is_rated: ClassVar[bool] = False  # whether the speed follows from a rate that was given
+    is_own_clock: ClassVar[bool] = False  # whether the client sends and times each request, and not LoadGen
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """The flags that it takes beside those of every pattern."""
+        return (self.rate_flag,)
+
+    def need(self, given: object, accuracy_only: bool) -> Need:
+        """Which rate a run wants before its tests, from the value of its `rate_flag`."""
+        raise NotImplementedError
+
+    def given_rate(self, given: object) -> object:
+        """The rate in a value of its `rate_flag`; None where that is none."""
+        return given if self.rate_flag.endswith("_qps") else None
+
+    def samples_per_query(self, given: int) -> int:
+        """The samples of a query, where so many were given."""
+        return 1
+
+    def number(self, load: Load) -> float | None:
+        """The load itself, in `unit`."""
+        return load.rate
+
+    def text(self, load: Load) -> str:
+        """The load in words."""
+        return f"{self.number(load):.4g} {self.unit}"
+
+    def least_duration(self, whole_s: float, share: float) -> float:
+        """The minimum duration of a test on a share of the samples, whose duration is `whole_s` on all of them."""
+        return max(1.0, round(whole_s * share, 1))
+
+    def min_queries(self, load: Load) -> int:
+        """The fewest queries of a performance test: each sample once, and enough for LoadGen to judge a percentile."""
+        return load.samples
+
+    def queries(self, load: Load) -> int | None:
+        """About how many samples LoadGen will issue one after the other; None where it issues all at once, or where
+        what it takes is not known yet."""
+        return None
+
+    def shown_queries(self, load: Load) -> int | None:
+        """How many samples a live line counts towards; None where all are issued at once, or time ends the test."""
+        return self.queries(load)
+
+    def length(self, load: Load) -> tuple[int, float] | None:
+        """How many queries a performance test has, and about how many seconds it takes; None where that is not known
+        yet."""
+        queries = self.queries(load)
+        return (queries, queries / load.rate) if queries and load.rate else None
+
+    def least_seconds(self, load: Load, total: int | None) -> float:
+        """How long a test of `total` queries takes at least, as far as its settings tell."""
+        return total / load.rate if self.is_rated and total and load.rate else 0.0
+
+    def is_too_short(self, load: Load) -> bool:
+        """Whether LoadGen cannot call the performance test VALID for its number of queries alone."""
+        return False
+
+    def longest_s(self, duration_s: float | None) -> float | None:
+        """How long a query of a test of this length can have taken; None where the test does not end with the last
+        one."""
+        return duration_s
+
+    def target_qps(self, planned: float | None, logged: float | None) -> float | None:
+        """The rate that the result names: what LoadGen logged of the one that it was given, or the plan's."""
+        return logged
+
+    def kept_in_flight(self, load: Load, engine: int | None) -> int | None:
+        """How many requests the engine, which computes so many at once, always has between ramp and drain."""
+        return None
+
+    def settings(self, load: Load) -> Settings:
+        """What changes from test to test; the rest stays as MLPerf has it."""
+        least = self.min_queries(load)
+        found: dict[str, int | float | None] = {
+            "min_duration": round(1000 * load.min_duration_s),
+            "target_qps": load.rate,
+            "target_latency": load.expected_latency_ms,
+        }
+        if load.samples != load.official_samples:
+            found["performance_sample_count_override"] = load.samples
+        if load.samples != load.official_samples or least != load.samples:
+            found["min_query_count"] = least
+        return {key: value for key, value in found.items() if value is not None}
+
+    def fixed_settings(self, load: Load) -> Settings:
+        """What is the same in all tests of a run."""
+        own = load.own_requests and not load.whole_rounds  # no more than the duration takes, not all of them
+        return {"sample_concatenate_permutation": 0} if own else {}
+
+
+@dataclass(frozen=True)
+class Burst(LoadPattern):
+    """Offline: all samples at once."""
+
+    unit = "samples/s"
+    queries_are = "samples"
+    demo_s = 10.0
+    rate_flag = "offline_expected_qps"
+    is_streamed = False
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        return (self.rate_flag, "batch_size", "sort_by_length")
+
+    def need(self, given: object, accuracy_only: bool) -> Need:
+        return "offline" if given == "auto" and not accuracy_only else "nothing"
+
+    def length(self, load: Load) -> tuple[int, float] | None:
+        if not load.rate:
+            return None
+        least = max(RESERVE * load.min_duration_s * load.rate, load.samples)
+        queries = math.ceil(least / load.samples) * load.samples
+        return queries, queries / load.rate
+
+    def kept_in_flight(self, load: Load, engine: int | None) -> int | None:
+        return engine
+
+
+@dataclass(frozen=True)
+class Poisson(LoadPattern):
+    """Server, Interactive: queries at random times, at a mean rate, whole passes of the samples."""
+
+    rate_flag = "server_target_qps"
+    is_rated = True
+
+    def need(self, given: object, accuracy_only: bool) -> Need:
+        """LoadGen sets the pace of an accuracy test, too."""
+        if isinstance(given, tuple):
+            return "curve"
+        return {"auto": "server", "max": "max"}.get(str(given), "nothing")  # type: ignore[return-value]
+
+    def min_queries(self, load: Load) -> int:
+        """A minimum duration of the user's own is kept to, whatever comes of it."""
+        if load.own_duration:
+            return 1 if load.own_requests else load.samples
+        return max(load.samples, SURE_QUERIES)
+
+    def queries(self, load: Load) -> int | None:
+        if load.rate is None:
+            return None
+        wanted = max(self.min_queries(load), load.min_duration_s * load.rate)
+        return math.ceil(wanted) if load.own_requests else math.ceil(wanted / load.samples) * load.samples
+
+    def is_too_short(self, load: Load) -> bool:
+        return 0 < (self.queries(load) or 0) < SURE_QUERIES
+
+    def fixed_settings(self, load: Load) -> Settings:
+        """LoadGen judges by the user's limits in place of MLPerf's."""
+        limits = dict(zip(("ttft_latency", "tpot_latency"), load.own_limits or (), strict=False))
+        return limits | super().fixed_settings(load)
+
+
+@dataclass(frozen=True)
+class Sequential(LoadPattern):
+    """SingleStream, MultiStream: the next query when the one before is answered. `several`: a query may hold several
+    samples."""
+
+    several: bool = False
+    rate_flag = "samples_per_query"
+    unit = "samples per query"
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        return (self.rate_flag,) if self.several else ()
+
+    def need(self, given: object, accuracy_only: bool) -> Need:
+        return "nothing" if accuracy_only else "batches" if isinstance(given, tuple) else "latency"
+
+    def samples_per_query(self, given: int) -> int:
+        return given if self.several else 1
+
+    def number(self, load: Load) -> float | None:
+        return load.samples_per_query
+
+    def min_queries(self, load: Load) -> int:
+        """Of queries that hold several samples as many as the percentile takes."""
+        return SURE_P90_QUERIES if self.several else load.samples
+
+    def queries(self, load: Load) -> int | None:
+        """As long as a query takes less than expected; where it holds one sample, up to the next whole permutation."""
+        latency = load.expected_latency_ms or math.inf
+        if self.several:
+            lasting = math.ceil(1000 * load.min_duration_s / latency)
+            return load.samples_per_query * max(self.min_queries(load), lasting)
+        queries = max(load.samples, int(2000 * load.min_duration_s / latency))
+        return (queries // load.samples + 1) * load.samples
+
+    def length(self, load: Load) -> tuple[int, float] | None:
+        queries = self.queries(load)
+        if not queries or not load.expected_latency_ms:
+            return None
+        return queries, queries / load.samples_per_query * load.expected_latency_ms / 1000
+
+    def longest_s(self, duration_s: float | None) -> float | None:
+        """SingleStream ends when the last query begins."""
+        return None
+
+    def target_qps(self, planned: float | None, logged: float | None) -> float | None:
+        return None
+
+    def settings(self, load: Load) -> Settings:
+        return super().settings(load) | ({"samples_per_query": load.samples_per_query} if self.several else {})
+
+    def fixed_settings(self, load: Load) -> Settings:
+        percentile: Settings = {"target_latency_percentile": 100 * MULTISTREAM_PERCENTILE} if self.several else {}
+        return percentile | super().fixed_settings(load)
+
+
+@dataclass(frozen=True)
+class OwnClock(LoadPattern):
+    """One query for LoadGen, of which the client sends and times each request."""
+
+    is_own_clock = True
+
+    def least_duration(self, whole_s: float, share: float) -> float:
+        """Samples are repeated, however few they are."""
+        return whole_s
+
+    def settings(self, load: Load) -> Settings:
+        count = {"performance_sample_count_override": load.samples, "min_query_count": self.min_queries(load)}
+        return super().settings(load) | count
+
+    def fixed_settings(self, load: Load) -> Settings:
+        return {} if load.whole_rounds else {"sample_concatenate_permutation": 0}
+
+
+@dataclass(frozen=True)
+class ClosedLoop(OwnClock):
+    """Fixed concurrency: so many requests in flight, the next as soon as one is answered."""
+
+    unit = "in flight"
+    rate_flag = "concurrency"
+    defaults: ClassVar[dict[str, str]] = {"concurrency": "auto"}
+
+    def need(self, given: object, accuracy_only: bool) -> Need:
+        return "nothing" if accuracy_only else "most" if given == "max" else "levels"
+
+    def number(self, load: Load) -> float | None:
+        return load.concurrency
+
+    def min_queries(self, load: Load) -> int:
+        return max(WAVES * (load.concurrency or 1), SURE_P90_QUERIES)
+
+    def queries(self, load: Load) -> int | None:
+        if load.rate is None:
+            return None
+        return max(self.min_queries(load), math.ceil(RESERVE * load.min_duration_s * load.rate))
+
+    def shown_queries(self, load: Load) -> int | None:
+        return None
+
+    def least_seconds(self, load: Load, total: int | None) -> float:
+        return load.min_duration_s
+
+    def kept_in_flight(self, load: Load, engine: int | None) -> int | None:
+        return load.concurrency or engine
+
+    def settings(self, load: Load) -> Settings:
+        """LoadGen has to issue more than the test will send."""
+        return super().settings(load) | ({"target_qps": ROOM * load.rate} if load.rate else {})
+
+
+@dataclass(frozen=True)
+class Schedule(OwnClock):
+    """Arrivals of the user's own: each request at its time."""
+
+    rate_flag = "server_target_qps"
+    defaults: ClassVar[dict[str, str]] = {"arrivals": "poisson"}
+    is_rated = True
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        return (self.rate_flag, "arrivals")
+
+    def need(self, given: object, accuracy_only: bool) -> Need:
+        return "server" if given == "auto" and not accuracy_only else "nothing"
+
+    def min_queries(self, load: Load) -> int:
+        return load.scheduled
+
+    def queries(self, load: Load) -> int | None:
+        return load.scheduled if load.rate is not None else None
+
+    def target_qps(self, planned: float | None, logged: float | None) -> float | None:
+        return planned
+
+    def settings(self, load: Load) -> Settings:
+        """LoadGen takes the fewest queries that it is told, and no more: those of the schedule."""
+        rate = 0.9 * load.scheduled / (RESERVE * load.min_duration_s)
+        return super().settings(load) | {"target_qps": rate}

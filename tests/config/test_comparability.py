@@ -1,0 +1,55 @@
+"""What keeps the numbers of two runs from being held against each other."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from harness.config.comparability import CONFIGURED, GATE_FAILED, INVALID, Comparable, differences, reason
+from harness.config.engine import affecting
+from harness.config.plan import resolve
+from harness.config.run import RunConfig
+from harness.reporting import compare_page
+from harness.submission import entries
+
+WORK = RunConfig().work
+ONE = Comparable(work=WORK, settings={"precision": "bf16"}, machine={"gpus": "none"}, rate={"target_qps": 8.0})
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({}, ""),
+        ({"work": WORK | {"scenario": "server"}}, "other work (--scenario)"),
+        ({"work": WORK | {"max_new_tokens": 64, "category": "edge"}}, "other work (--category, --max-new-tokens)"),
+        ({"work": {name: WORK[name] for name in WORK if name != "workload"}}, "other work (--workload)"),
+        ({"settings": {"precision": "fp16"}}, ""),
+        ({"machine": {"gpus": "card"}}, ""),
+        ({"rate": {"target_qps": 9.0}}, ""),
+        ({"busyness": {"others at work": True}}, "C: others at work"),
+        ({"validity": {INVALID: True, GATE_FAILED: True}}, f"C: {INVALID}; C: {GATE_FAILED}"),
+        ({"validity": {CONFIGURED: True}}, f"C: {CONFIGURED}"),
+    ],
+)
+def test_speeds_have_a_ratio_only_where_they_can_be_compared(changed: dict[str, Any], why: str) -> None:
+    found = differences(ONE, replace(ONE, **changed), compare_page.IGNORED)
+    assert reason(found, ("A", "C")) == why and bool(found) == bool(why)
+
+
+def test_a_flaw_of_both_is_one_and_is_told_once() -> None:
+    flawed = replace(ONE, validity={CONFIGURED: True})
+    assert reason(differences(flawed, flawed)) == f"A and B: {CONFIGURED}"
+    assert not differences(flawed, flawed, (CONFIGURED,))
+
+
+@pytest.mark.parametrize(("rate", "alike"), [(8.0, True), (8.08, True), (7.93, True), (8.09, False), (None, False)])
+def test_a_rate_is_the_same_within_a_percent(rate: float | None, alike: bool) -> None:
+    assert (not differences(ONE, replace(ONE, rate={} if rate is None else {"target_qps": rate}))) == alike
+
+
+def test_the_settings_are_all_flags_that_answers_or_speed_depend_on_and_what_the_engine_made() -> None:
+    plan = resolve(RunConfig(precision="fp16"), [], 0)
+    assert {*affecting(RunConfig, "answers", "speed")} <= {*plan.settings}
+    assert plan.settings["precision"] == "fp16"  # not None, which the engine says where it has nothing to add
+    assert plan.settings["max_model_len"] == 2668 and plan.settings["prefix_caching"] is False
+    assert {*entries.LOADGEN_FLAGS} < {*plan.settings}

@@ -1,0 +1,122 @@
+"""Every rule across flags, and every reason for which a result is not MLPerf's, is one that can be broken."""
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from harness.common.errors import UsageError
+from harness.config.deviations import DEVIATIONS
+from harness.config.engine import EngineState
+from harness.config.plan import Plan, resolve
+from harness.config.run import SPEED_TESTS, RunConfig
+from harness.config.workload import RequestSet
+
+RULES = {message: when for kind in RunConfig.__mro__ for message, when in vars(kind).get("RULES", {}).items()}
+URL = ("http://h/v1",)
+REFUSED: tuple[dict[str, Any], ...] = (
+    {"engine_arg": ("dtype=float16",)},
+    {"backend": "openai"},
+    {"backend": "echo", "endpoint": URL},
+    {"endpoint": URL, "precision": "fp16"},
+    {"max_in_flight": 8},
+    {"input_len": "8", "mode": "performance"},
+    {"input_len": "8", "output_len": "8", "workload": "chat", "mode": "performance"},
+    {"input_len": "8", "output_len": "8", "max_new_tokens": 8, "mode": "performance"},
+    {"workload": "long-chat", "max_new_tokens": 8, "mode": "performance"},
+    {"salt": "start"},
+    {"prompt_column": "text"},
+    {"workload": "chat"},
+    {"workload": "chat", "mode": "performance", "compliance": "test06"},
+    {"scenario": "server", "batch_size": 4},
+    {"concurrency": 2000, "endpoint": URL},
+    {"category": "edge", "scenario": "server"},
+    {"concurrency": 4, "compliance": "test06"},
+    {"profile": True, "mode": "accuracy"},
+    {"arrivals": "poisson", "server_target_qps": "max"},
+    {"endpoint": URL, "max_failed": "1%", "compliance": "test06"},
+    {"dry_run": True, "json": True},
+    {"profile": True, "engine_arg": ("profiler_config={}",)},
+    {"scenario": "server", "max_new_tokens": 1},
+    {"scenario": "server", "server_target_qps": 4, "probe_queries": 60},
+    {"scenario": "server", "compliance": "test04"},
+)
+
+
+def form(message: str) -> str:
+    """A pattern of what a message can be."""
+    return "(?s)" + ".+".join(map(re.escape, re.split(r"{[^}]+}", message)))
+
+
+def broken_by(flags: dict[str, Any]) -> list[str]:
+    """The rules whose message it is."""
+    with pytest.raises(UsageError) as error:
+        RunConfig(**flags)
+    return [message for message in RULES if re.fullmatch(form(message), str(error.value))]
+
+
+def test_each_rule_has_flags_that_break_it_and_says_its_message() -> None:
+    assert {rule for flags in REFUSED for rule in broken_by(flags)} == set(RULES)
+    assert all(len(broken_by(flags)) == 1 for flags in REFUSED)
+
+
+@pytest.mark.parametrize(
+    ("flags", "shown"),
+    [
+        ({"samples_per_query": (1, 2)}, "--samples-per-query with several numbers"),
+        ({"concurrency": (1, 2)}, "--concurrency with several numbers"),
+        ({"server_target_qps": "max"}, "--server-target-qps max, or with several rates,"),
+        ({"server_target_qps": (1.0, 2.0)}, "--server-target-qps max, or with several rates,"),
+        ({"compliance": "test04"}, "--compliance test04"),
+        ({"profile": True}, "--profile"),
+    ],
+)
+def test_what_tests_speeds_is_refused_without_a_performance_test(flags: dict[str, Any], shown: str) -> None:
+    assert shown in SPEED_TESTS
+    with pytest.raises(UsageError, match=f"^{re.escape(shown)} .*--mode accuracy"):
+        RunConfig(mode="accuracy", **flags)
+    assert RunConfig(mode="performance", **flags)
+
+
+REQUESTS = RequestSet("chat", "", 13368, 1, "", 64, False, "d")
+PLAN = resolve(RunConfig(), [], 0)
+
+
+def of(**flags: Any) -> Plan:
+    return resolve(RunConfig(**flags), [], 0)
+
+
+UNLIKE: tuple[tuple[Plan, str], ...] = (
+    (of(model="demo", total_sample_count=4), "the demo model"),
+    (replace(PLAN, reference_model=False), "another model than Llama-3.1-8B"),
+    (of(load_format="dummy"), "dummy weights, "),
+    (replace(PLAN, random_weights=True), "random weights, "),
+    (of(engine_arg=("revision=b", "hf_overrides={}")), "--engine-arg hf_overrides, revision: "),
+    (of(scenario="multistream"), "MultiStream "),
+    (of(endpoint=URL, endpoint_api="chat"), "prompts as chat messages: "),
+    (of(backend="echo"), "the echo engine "),
+    (of(endpoint=URL, max_failed="1%"), "--max-failed 1%: "),
+    (replace(PLAN, official_data=False), "data of its own: not MLPerf's 13,368 prompts"),
+    (replace(PLAN, request_set=REQUESTS), "the workload chat "),
+    (of(total_sample_count=100), "100 of 13,368 samples"),
+    (of(min_duration=599.5), "at least 599.5 s instead of 600 s"),
+    (of(max_new_tokens=64), "64 new tokens instead of 128"),
+    (of(scenario="server", ttft_limit=900), "custom latency limits (TTFT 900 ms, TPOT 100 ms)"),
+    (of(seed=0), "seeds of its own"),
+    (replace(PLAN, engine_state=EngineState(speculation="ngram")), "speculative decoding"),
+    (replace(PLAN, engine_state=EngineState(prefix_caching=True)), "prefix caching: "),
+    (replace(PLAN, engine_state=EngineState(prefix_caching=None)), "the server's caching "),
+    (replace(PLAN, engine_state=EngineState(kv_connector="Offloading")), "Offloading: "),
+    (of(disable_accuracy_gate=True), "the accuracy gate "),
+)
+
+
+@pytest.mark.parametrize(("plan", "shown"), UNLIKE, ids=[shown for _, shown in UNLIKE])
+def test_each_deviation_is_named_once(plan: Plan, shown: str) -> None:
+    assert [line.startswith(shown) for line in plan.deviations].count(True) == 1
+
+
+def test_every_deviation_is_among_them() -> None:
+    assert {message for message, when in DEVIATIONS.items() for plan, _ in UNLIKE if when(plan)} == set(DEVIATIONS)
+    assert PLAN.deviations == []

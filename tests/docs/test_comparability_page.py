@@ -1,0 +1,26 @@
+"""docs/regression.md has what each comparison asks two runs to share, as the code of each says it."""
+
+from dataclasses import fields
+
+from docs import comparability as pages
+from harness.config import comparability
+from harness.config.comparability import Comparable
+
+
+def test_the_section_is_current() -> None:
+    assert pages.SECTION.search(pages.PAGE.read_text())
+    assert pages.PAGE.read_text() == pages.page(), "run python -m docs.comparability"
+
+
+def test_each_aspect_is_explained_and_each_ignored_name_is_one() -> None:
+    aspects = [each.name for each in fields(Comparable)]
+    assert aspects == list(pages.MEANING)
+    known = {*aspects, *(name for names in pages.NAMES.values() for name in names)}
+    assert {name for ignored in pages.COMPARISONS.values() for name in ignored} <= known
+
+
+def test_a_cell_says_what_is_ignored() -> None:
+    assert pages.cell("machine", ("machine",)) == "any"
+    assert pages.cell("machine", ("driver", "scenario")) == "the same but: driver"
+    assert pages.cell("work", ("scenario",)) == "the same but: --scenario"
+    assert pages.cell("validity", (comparability.INVALID,)) == "none but: INVALID by LoadGen"
