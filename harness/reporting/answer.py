@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Iterator
 from pathlib import PurePath
 
-from harness.common.markdown import number
+from harness.common.markdown import code, number
 from harness.config import models
 from harness.config.workload import OFFICIAL
 from harness.results import advice
@@ -296,7 +296,7 @@ def setting(summary: Summary) -> list[tuple[str, str]]:
         ("engine", f"{engine(summary)}{f', LoadGen {loadgen}' if loadgen else ''}"),
         ("kernels", ", ".join(f"{name} {kernel}" for name, kernel in meta.kernels.items())),
         ("date", meta.started[:10]),
-        ("command", f"`{meta.command}`"),
+        ("command", f"`{code(meta.command)}`"),
     ]
     return [(label, text) for label, text in found if text]
 

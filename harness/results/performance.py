@@ -244,6 +244,11 @@ class Performance(Economics, Machine, Latencies, Throughput, Outcome):
     """The part of the test in which the engine had all its work; null where it is not known what it takes at once."""
 
     @property
+    def sent_requests(self) -> int:
+        """All requests of the test, those that failed included."""
+        return (self.samples or 0) + (self.failed_requests or 0)
+
+    @property
     def buffered(self) -> bool:
         """Whether TTFT and TPOT are those of a buffer between the engine and this client."""
         return self.server is not None and self.server.buffered

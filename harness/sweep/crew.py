@@ -70,8 +70,9 @@ class Crew:
         """Shows the last line of a run; whether it shall be ended."""
         with self.turn:
             self.display.tick(note=said)
-            self.state.out_of_time |= self.state.is_late
-        return self.stop.is_set() or self.state.is_late
+            late = self.state.is_late
+            self.state.out_of_time |= late
+        return late or self.stop.is_set()
 
     def once(self, job: Job, lane: Lane) -> ExperimentRecord:
         """One experiment once; it has ended when its GPUs' memory is free again."""
