@@ -19,7 +19,7 @@ class SearchRules:
     long_s: float = 54.0  # seconds of a probe from which on its waits are more than chance
     most_longer: float = 4.0  # times as long, at most, where early stopping alone wants more queries
     most_probes: int = 8  # probes of a search
-    most_tests: float = 1.5  # length of a search, in full tests
+    most_tests: float = 1.4  # length of a search, in full tests
     step: float = 1.2  # ratio of rates while one side alone is known; the second is its square, and so on up to 2
     lowest: float = 0.1  # share of the first rate; if that fails, the limits are out of reach
     overload: float = 1.15  # ratio to a capacity of the rate that measures it again

@@ -130,7 +130,7 @@ def test_a_search_ends_in_time() -> None:
 
     search.search(0.5, probe, BLIND)
     spent = sum(one.seconds for one in made)
-    assert len(made) < 5 and spent <= 1.5 * BLIND.full_s(0.4)
+    assert len(made) < 5 and spent <= 1.4 * BLIND.full_s(0.4)
 
 
 def test_it_gives_up_where_nothing_holds() -> None:
