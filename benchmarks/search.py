@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.config.mlperf import SCENARIO
+from harness.config.mlperf import SCENARIO, Limits
 from harness.rates import queueing, search
 from harness.rates import target_rate as rates
 from harness.rates.rules import Goal
@@ -28,6 +28,7 @@ SHARE, ATTEMPTS, HOLD = 0.9, 3, 0.95
 FEW, SEQUENCES, OF_FEW = 5000, 20, 200  # queries of a full test; sequences that tell its truth
 STILL = 1e-6
 SERVER, INTERACTIVE = SCENARIO["server"].limits, SCENARIO["interactive"].limits
+PATIENT = Limits(2000, 30)  # for servers whose prompts take long
 
 
 @dataclass(frozen=True)
@@ -127,6 +128,14 @@ def batching(rate: float, base_s: float = 0.02, tpot_s: float = 0.085) -> Batchi
     return Batching(base_s, (1 - base_s / tpot_s) / (rate * 128))
 
 
+def shared(capacity: float, alone_s: float = 0.0032, prompts: float = 0.0) -> Batching:
+    """One that is shared like a processor: mean TPOT = alone_s / (1 - rate / capacity). `prompts`: the share of a
+    query's work that is its prompt's, for which all answers wait."""
+    each_s = 1 / capacity
+    running_s = (1 - prompts) * each_s / 128
+    return Batching(alone_s - running_s, running_s, prompts * each_s)
+
+
 # Steps of 4,096 tokens at full load: 575 running, 4.5 prompts, 77 ms; its other times are fitted to machine.csv.
 H200 = Batching(0.004, 2.0e-5, 0.0129, step_tokens=4096)
 PACES = {
@@ -142,6 +151,18 @@ CASES = (
     *(Case(f"TPOT, 40/s, {name}", batching(40), pace) for name, pace in PACES.items()),
     Case("TPOT of 30 ms, 40/s", batching(40, 0.008, 0.024), limits=INTERACTIVE),
     Case("an H200, Server", H200),
+    Case("an H200, Interactive", H200, limits=INTERACTIVE),
+    Case("a faster H200, Interactive", Batching(0.0030, 1.2e-5, 0.0129, step_tokens=4096), limits=INTERACTIVE),
+    *(
+        Case(
+            f"shared{', by prompts' if prompts else ''}, {rate}/s, {limits.tpot_ms:g} ms",
+            shared(rate, prompts=prompts),
+            limits=limits,
+        )
+        for rate in (5, 15, 30, 60, 200)
+        for prompts in (0, 0.8)
+        for limits in (SERVER, PATIENT if rate < 10 else INTERACTIVE)
+    ),
 )
 
 
@@ -189,6 +210,7 @@ class Bench:
             ttft_p99=ttft,
             tpot_p99=tpot,
             tpot_p50=float(np.median(each)),
+            tpot_mean=float(each.mean()),
             latency_p50=1000 * float(np.median(last - arrivals)),
             ttft_p50=float(np.median(waits)),
             ttft_min=float(waits.min()),

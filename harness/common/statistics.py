@@ -10,6 +10,7 @@ from typing import Any
 
 NORMAL = NormalDist().inv_cdf(0.975)
 RESAMPLES = 1000  # of a bootstrap
+BLOCKS = 10  # of a test's time
 LOADGEN_CONFIDENCE = 0.99  # of early stopping
 FEWEST_SAMPLES, FEWEST_DIFFERING = 30, 10  # of a paired interval: with fewer it covers less than it claims
 RULE_OF_THREE = 3.0  # what was seen in none of n samples is in at most 3/n of all (Hanley and Lippman-Hand 1983)
@@ -51,6 +52,28 @@ def wilson(hits: int, n: int) -> tuple[float, float]:
     middle = share + spread / 2
     reach = NORMAL * math.sqrt(share * (1 - share) / n + spread / (4 * n))
     return max(0.0, (middle - reach) / (1 + spread)), min(1.0, (middle + reach) / (1 + spread))
+
+
+def quantile_interval(values: Sequence[float], share: float) -> tuple[float, float | None] | None:
+    """The values of a test between which a quantile of such requests lies, by order statistics (David and Nagaraja,
+    Order Statistics, 7.1); the upper one is None where the test is too short to have it.
+
+    `values` are in the order of time. Requests that wait in one queue are alike, so that there is less in them than
+    their number says: by the variance of the share below the quantile among `BLOCKS` blocks of time over that of as
+    many independent values. Covers 0.93 to 0.97 of simulated queues (M/M/1, 600 to 5,000 requests) at half of their
+    capacity, 0.77 to 0.93 at 0.9 of it. It tells of this test's requests, not of another run.
+    """
+    count = len(values)
+    if count < 2 * BLOCKS:
+        return None
+    ranked = sorted(values)
+    middle = ranked[min(int(share * count), count - 1)]
+    size = count // BLOCKS
+    below = [sum(value <= middle for value in values[n * size : (n + 1) * size]) / size for n in range(BLOCKS)]
+    inflation = max(1.0, variance(below) * size / (share * (1 - share)))
+    reach = student(BLOCKS - 1) * math.sqrt(share * (1 - share) * inflation / count)
+    low, high = math.floor(count * (share - reach)), math.ceil(count * (share + reach))
+    return ranked[max(0, low)], ranked[high] if high < count else None
 
 
 @cache

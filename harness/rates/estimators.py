@@ -9,6 +9,8 @@ from harness.rates.queueing import detection_s, rate_by_tpot, rate_by_ttft
 from harness.rates.rules import Goal
 from harness.runs.probe import Probe, Queue
 
+LEAST_ALONE = 0.01  # share of TPOT's limit that a token takes alone, whatever a line says
+
 
 @dataclass(frozen=True)
 class Capacity:
@@ -51,29 +53,53 @@ def contradicts(probe: Probe, capacity: float) -> bool:
 
 @dataclass(frozen=True)
 class TpotLine:
-    """What a query takes by what runs beside it, up to TPOT's limit over a whole query."""
+    """Queries share the server as a processor is shared: mean TPOT = alone / (1 - rate / capacity), so that 1 / TPOT
+    falls on a line over the rate. Random arrivals, over a full test, keep TPOT's limit."""
 
-    probe: Probe  # the one that came nearest to the limit
-    queue: Queue
-    limit_s: float
+    alone_s: float  # of a token
+    capacity: float  # queries/s
+    prompts: float  # share of a query's work for which all answers wait
+    tokens: float  # of an answer
+    basis: str
 
     @classmethod
     def of(cls, probes: Sequence[Probe], goal: Goal) -> Self | None:
-        """None where waiting is a good part of a query's time, or what runs beside it costs nothing."""
-        lines = [
-            (abs(math.log(one.tpot_p99 / goal.tpot_ms)), cls(one, one.queue, goal.tpot_ms * tokens / 1000))
-            for one in probes
-            if one.queue and one.queue.each_s > 0 and one.tpot_p99 and one.tpot_p50 and not one.has_waited
-            if (tokens := (one.latency_p50 or 0.0) / one.tpot_p50)
-        ]
-        best = min(lines, key=lambda line: line[0])[1] if lines else None
-        return best if best and best.limit_s > best.queue.base_s else None
+        """The line through all that held and settled; where their rates are too near to each other, that of the queries
+        within the probe that came nearest to the limit. None where waiting is a good part of a query's time, or what
+        runs beside it costs nothing."""
+        told = [(one, one.queue) for one in probes if one.tpot_p99 and one.tokens and one.queue and not one.has_waited]
+        shared = [(one, queue) for one, queue in told if queue.each_s + queue.prompt_s > 0]
+        if not shared:
+            return None
+        nearest, queue = min(shared, key=lambda each: abs(math.log((each[0].tpot_p99 or math.inf) / goal.tpot_ms)))
+        held = [one for one, _ in shared if one.has_held and one.is_settled and one.tpot_mean]
+        work_s = queue.each_s + queue.prompt_s
+        alone_s, capacity = (queue.base_s + queue.each_s) / nearest.tokens, 1 / work_s
+        basis = f"by the queries at {nearest.load:.4g}"
+        if line := line_through(held, goal.rules.spread):
+            (alone_s, capacity), basis = line, f"by the means of {len(held)} probes that held"
+        prompts = min(1.0, max(0.0, queue.prompt_s / work_s))
+        return cls(max(alone_s, LEAST_ALONE * goal.tpot_ms / 1000), capacity, prompts, nearest.tokens, basis)
 
     def rate(self, goal: Goal) -> float:
-        return rate_by_tpot(self.queue.base_s, self.queue.each_s, self.limit_s, goal.seconds, goal.queries)
+        alone_s, limit_s = self.alone_s * self.tokens, goal.tpot_ms * self.tokens / 1000
+        return rate_by_tpot(alone_s, self.capacity, self.prompts, limit_s, goal.seconds, goal.queries)
 
     def __str__(self) -> str:
-        return f"TPOT under load at {self.probe.load:.4g}"
+        alone = f"{1000 * self.alone_s:.3g} ms alone"
+        return f"TPOT, {alone} and without end at {self.capacity:.3g} queries/s: {self.basis}"
+
+
+def line_through(probes: Sequence[Probe], spread: float) -> tuple[float, float] | None:
+    """Seconds of a token alone and the capacity, by the mean TPOT of these probes."""
+    import numpy as np
+
+    rates = [one.rate for one in probes]
+    if not rates or max(rates) < spread * min(rates):
+        return None
+    speeds = [1000 / (one.tpot_mean or math.inf) for one in probes]
+    slope, alone = np.polyfit(rates, speeds, 1, w=np.sqrt([one.seconds or 1.0 for one in probes]))
+    return (float(1 / alone), float(-alone / slope)) if alone > 0 > slope else None
 
 
 @dataclass(frozen=True)

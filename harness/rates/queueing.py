@@ -6,6 +6,7 @@ None of this is a result: LoadGen's verdict is. It chooses which rate is worth a
 
 import math
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 from harness.runs.probe import SURE, Queue
@@ -16,7 +17,8 @@ FEW = 20  # queries in flight at the middle and end together, below which growth
 POINTS, EACH = 1_200_000, 20_000  # of simulated arrivals: in all, and at most in one test
 FEWEST, MOST = 60, 480  # tests that are simulated; of one with few queries more, since chance decides more of it
 HOLD = 0.95  # of them must keep the limit
-ROUNDS, SLIGHT = 4, 0.1  # of drawing a line; of the time alone, the least that a query is taken for
+ROUNDS, SLIGHT = 4, 0.1  # of fitting a plane; of the time alone, the least that a query is taken for
+PARTS = 12  # of an answer, in the simulation of queries that share a server
 LAGS = 6  # blocks over which completions that were late come in after all
 
 
@@ -36,7 +38,7 @@ def queue_of(issued: Sequence[float], completed: Sequence[float]) -> Queue | Non
     sent, done = int((came > middle).sum()), int(counts.sum())
     variance = float(counts.var(ddof=1)) * lasting_share(counts)
     error = math.sqrt(variance * BLOCKS) / seconds
-    base, each = latency_line(came, left)
+    base, each, prompt = latency_plane(came, left)
     return Queue(
         sent=sent / seconds,
         completed=done / seconds,
@@ -46,6 +48,7 @@ def queue_of(issued: Sequence[float], completed: Sequence[float]) -> Queue | Non
         dispersion=BLOCKS * variance / done if done else 0.0,
         base_s=base,
         each_s=each,
+        prompt_s=prompt,
     )
 
 
@@ -75,11 +78,12 @@ def is_enough(held: Any) -> bool:
     return bool(held.mean() >= HOLD)
 
 
-def latency_line(came: Any, left: Any) -> tuple[float, float]:
-    """How long a query takes by what else runs: seconds alone, and for each that is in flight on average meanwhile.
+def latency_plane(came: Any, left: Any) -> tuple[float, float, float]:
+    """How long a query takes by what else runs: seconds of its own, for each that is in flight on average meanwhile,
+    and for each that begins meanwhile, for whose prompt all others wait.
 
     The average is over what a query gets done, not over time: more of that passes while much is in flight. How fast it
-    gets on follows from the line itself, so the line is drawn again, `ROUNDS` times.
+    gets on follows from the plane itself, so the plane is fitted again, `ROUNDS` times.
     """
     import numpy as np
 
@@ -88,15 +92,15 @@ def latency_line(came: Any, left: Any) -> tuple[float, float]:
     times, flying = times[order], np.cumsum(np.where(order < len(came), 1, -1))[:-1]
     whole = left <= came.max()  # not of the drain
     begin, end, took = came[whole], left[whole], (left - came)[whole]
-    base, each = float(np.mean(left - came)), 0.0
+    begun = np.searchsorted(np.sort(came), end) - np.searchsorted(np.sort(came), begin)
+    base, prompt, each = float(np.mean(left - came)), 0.0, 0.0
     for _ in range(ROUNDS if len(took) >= FEW else 0):
         work = np.diff(times) / np.maximum(base + each * flying, SLIGHT * base)
         done = np.maximum(amount_between(begin, end, times, work), 1e-9)
-        flying_meanwhile = amount_between(begin, end, times, work * flying) / done
-        if np.ptp(flying_meanwhile) == 0:
-            break
-        each, base = (float(value) for value in np.polyfit(flying_meanwhile, took, 1))
-    return base, each
+        inflight = amount_between(begin, end, times, work * flying) / done
+        terms = np.column_stack((np.ones(len(took)), begun, inflight))
+        base, prompt, each = (float(value) for value in np.linalg.lstsq(terms, took, rcond=None)[0])
+    return base, each, prompt
 
 
 def amount_between(begin: Any, end: Any, times: Any, amounts: Any) -> Any:
@@ -116,6 +120,7 @@ def detection_s(rate: float, overload: float) -> float:
     return (SURE / overload) ** 2 / rate
 
 
+@cache
 def rate_by_ttft(capacity: float, room_s: float, seconds: float, queries: int = 0, dispersion: float = 0.0) -> float:
     """The highest rate, in queries/s, at which nearly every sequence of random arrivals keeps the 99th percentile of
     the wait within `room_s`, in a test of `seconds` or `queries`, whichever is longer; at most the capacity.
@@ -156,34 +161,41 @@ def utilization(queries: int, room: float, dispersion: float) -> float:
     return highest_share(holds)
 
 
-def rate_by_tpot(base_s: float, each_s: float, limit_s: float, seconds: float, queries: int = 0) -> float:
-    """The highest rate, in queries/s, at which nearly every sequence of random arrivals keeps the 99th percentile of a
-    query's time within `limit_s`, where it takes `base_s` and `each_s` for each query in flight.
+@cache
+def rate_by_tpot(
+    alone_s: float, capacity: float, prompts: float, limit_s: float, seconds: float, queries: int = 0
+) -> float:
+    """The highest rate, in queries/s, at which nearly every sequence of random arrivals keeps the 99th percentile of an
+    answer's time within `limit_s`, where it takes `alone_s` / (1 - rate / `capacity`) on average.
 
-    Found by simulating what is in flight, in sixteenths of an answer: random arrivals pile up, and hold each other up.
+    Found by simulating what is in flight, in parts of an answer: random arrivals pile up, and hold each other up.
+    `prompts` is the share of a query's work that is done at its beginning, while all answers wait.
     """
     import numpy as np
 
-    if limit_s <= base_s:
+    if limit_s <= alone_s:
         return 0.0
-    most = (limit_s - base_s) / each_s / limit_s  # where what is in flight never changes
+    most = capacity * (1 - alone_s / limit_s)  # where what is in flight never changes
+    each_s = (1 - prompts) / capacity
 
     def holds(load: float) -> bool:
         random = np.random.default_rng(0)
-        rate, parts = load * most, 16
+        rate = load * most
         count = max(queries, math.ceil(rate * seconds))
-        begun, took, clock = [], [], np.zeros(simulated_tests(count))
-        flying = np.full(len(clock), rate * base_s)
+        begun, clock = [], np.zeros(simulated_tests(count))
+        took, flying = [clock + alone_s / PARTS], clock + rate * alone_s
         while clock.min() < count / rate:
-            took.append((base_s + each_s * flying) / parts)
             begun.append(random.poisson(rate * took[-1]))
-            flying = flying + begun[-1] - (begun[-1 - parts] if len(begun) > parts else rate * base_s / parts)
-            clock += took[-1]
+            flying = flying + begun[-1] - (begun[-1 - PARTS] if len(begun) > PARTS else rate * alone_s / PARTS)
+            took.append((alone_s + each_s * (flying - 1)) / PARTS + prompts / capacity * begun[-1])
+            clock = clock + took[-1]
             if flying.max() > 4 * most * limit_s:
                 return False
-        total = np.cumsum(np.concatenate((np.zeros((1, len(clock))), took)), axis=0)
-        whole = total[parts:] - total[:-parts]
-        late = np.where(whole[1:] > limit_s, np.array(begun)[: len(whole) - 1], 0).sum(axis=0)  # from the next part on
+        total = np.cumsum(took, axis=0)
+        whole = total[PARTS:] - total[:-PARTS]
+        late = np.where(whole - prompts / capacity > limit_s, np.array(begun)[: len(whole)], 0).sum(
+            axis=0
+        )  # its own off
         return is_enough(late <= allowed_late(count))
 
     return most * highest_share(holds)

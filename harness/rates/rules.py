@@ -18,16 +18,16 @@ class SearchRules:
     capacity_s: float = 90.0  # seconds of a probe that measures the capacity again
     long_s: float = 54.0  # seconds of a probe from which on its waits are more than chance
     most_longer: float = 4.0  # times as long, at most, where early stopping alone wants more queries
-    repeat_longer: float = 2.0  # times as long as the probe that failed at the same rate
-    same_rate: float = 1.005  # ratio of two rates that count as the same
-    most_probes: int = 12  # probes of a search
+    most_probes: int = 8  # probes of a search
+    most_tests: float = 1.4  # length of a search, in full tests
     step: float = 1.2  # ratio of rates while one side alone is known; the second is its square, and so on up to 2
     lowest: float = 0.1  # share of the first rate; if that fails, the limits are out of reach
     overload: float = 1.15  # ratio to a capacity of the rate that measures it again
     vague: float = 0.01  # standard error of a capacity, as a share, from which on it is measured again
-    near: float = 1.06  # ratio to the highest rate that held, up to which an estimate is worth a long probe
     margin: float = 0.993  # of an estimate, or of a rate that just failed: a full test sees more than a probe
     fewest_waiting: float = 30.0  # queries within the allowed wait; a simulated queue of fewer tells nothing
+    spread: float = 1.15  # ratio of the rates that a line of TPOT is drawn through, at least
+    room: float = 0.7  # share of the limits up to which a p99 leaves room for a higher rate
     confirmed: float = 1.02  # ratio of the estimate to a rate that confirms it
     bracket: float = 1.04  # ratio of the lowest rate that failed to the highest that held, at the end
 

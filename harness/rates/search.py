@@ -26,12 +26,15 @@ class Candidate(NamedTuple):
 
 
 def search(start: float, probe: Callable[[Candidate], Probe], goal: Goal) -> list[Probe]:
-    """Probes, until the best rate is known closely; all of them, in order."""
+    """Probes, until the best rate is known closely, or as long as a search may take; all of them, in order."""
     done: list[Probe] = []
     following: Candidate | None = Candidate(start, "a share of the Offline rate", goal.probe_s(start))
     while following and len(done) < goal.rules.most_probes:
         done.append(probe(following))
         following = next_probe(Evidence(goal, tuple(done)))
+        spent = sum(one.seconds or 0.0 for one in done)
+        if following and spent + following.seconds > goal.rules.most_tests * goal.full_s(following.rate):
+            break
     return done
 
 
@@ -91,30 +94,40 @@ class Evidence:
         steady = [one for one in self.undisturbed if not most or (self.is_long(one) and not one.has_grown)]
         ttft = tuple((one.served_rate, one.ttft_p99) for one in steady if one.ttft_p99)
         tpot = tuple((one.served_rate, one.tpot_p99) for one in self.undisturbed if one.tpot_p99)
-        by_limits = LatencyBracket("TTFT", ttft, most), self.tpot_line or LatencyBracket("TPOT", tpot, most)
-        estimators = (self.capacity, *by_limits) if self.capacity else by_limits
-        rate, reason = min((one.rate(self.goal), str(one)) for one in estimators)
-        return Candidate(self.rules.margin * rate, f"by {reason}")
+        estimators = LatencyBracket("TTFT", ttft, most), self.tpot_line or LatencyBracket("TPOT", tpot, most)
+        best = min(Candidate(self.rules.margin * one.rate(self.goal), f"by {one}") for one in estimators)
+        if self.low and self.middle and best.rate < self.low.rate * self.rules.confirmed and self.has_room(self.low):
+            best = self.middle  # an estimate below a rate that held with room is not believed
+        if self.capacity:
+            by_capacity = Candidate(self.rules.margin * self.capacity.rate(self.goal), f"by {self.capacity}")
+            best = min(best, by_capacity)
+        return best
+
+    @property
+    def middle(self) -> Candidate | None:
+        """Between the highest that held and the lowest that did not, where these are far apart."""
+        low, high = self.low, self.high
+        if not (low and high and high.load > self.rules.bracket * low.load):
+            return None
+        between = f"between the highest that held ({low.load:.4g}) and the lowest that did not ({high.load:.4g})"
+        return Candidate(math.sqrt(low.load * high.load), between)
+
+    def has_room(self, probe: Probe) -> bool:
+        """Whether a probe settled, and kept both limits by so much that a higher rate may, too."""
+        pairs = (probe.ttft_p99, self.goal.ttft_ms), (probe.tpot_p99, self.goal.tpot_ms)
+        return probe.is_settled and all((ms or 0.0) <= self.rules.room * limit for ms, limit in pairs)
 
     @cached_property
     def candidate(self) -> Candidate:
         """The rate that is worth a full test by all that is known: the estimate, below what was too fast; and why."""
         low, high, margin = self.low, self.high, self.rules.margin
-        if high is None or self.estimate.rate <= margin * self.too_fast(high):
+        failed = min(high.rate, high.load) if high else math.inf  # random gaps add up to a rate of their own
+        if high is None or self.estimate.rate <= margin * failed:
             return self.estimate
         if low is None:
             return Candidate(high.rate / self.step(sum(not one.has_held for one in self.probes)), "no rate held so far")
-        failed = f"the lowest that did not ({high.load:.4g})"
-        if high.load > self.rules.bracket * low.load:
-            between = f"between the highest that held ({low.load:.4g}) and {failed}"
-            return Candidate(math.sqrt(low.load * high.load), between)
-        return Candidate(min(low.load, margin * high.load), f"just below {failed}")
-
-    def too_fast(self, probe: Probe) -> float:
-        """The rate that a probe showed to be too fast: as sent, which chance makes higher or lower than the one wanted,
-        or the wanted one, if a full test would not send it otherwise."""
-        is_full = (probe.seconds or math.inf) >= 0.9 * self.goal.full_s(probe.load)
-        return min(probe.rate, probe.load) if is_full else probe.rate
+        below = f"just below the lowest that did not hold ({high.load:.4g})"
+        return self.middle or Candidate(min(low.load, margin * high.load), below)
 
     def step(self, count: int) -> float:
         """The ratio of the next rate to this one while only one side is known, after so many probes."""
@@ -191,15 +204,6 @@ def slower(evidence: Evidence) -> Choice:
     return (max(evidence.candidate.rate, lowest), 0.0) if evidence.high and evidence.high.load > lowest else None
 
 
-def confirming(evidence: Evidence) -> Choice:
-    """Long enough to confirm it where it may well be the last, and longer than what failed at this rate."""
-    rate, rules = evidence.candidate.rate, evidence.rules
-    is_last = evidence.capacity or evidence.tpot_line or (evidence.low and rate <= rules.near * evidence.low.rate)
-    same = [one for one in evidence.probes if not one.has_held and one.load <= rules.same_rate * rate]
-    repeat_s = rules.repeat_longer * max((one.seconds or 0.0 for one in same), default=0.0)
-    return rate, max(evidence.confirming_s(rate) if is_last else 0.0, min(repeat_s, evidence.goal.full_s(rate)))
-
-
 # The first whose condition is met: the condition, the next probe, and the reason for it, formatted with `evidence`.
 DECISIONS: tuple[tuple[Callable[[Evidence], object], Callable[[Evidence], Choice], str], ...] = (
     (
@@ -220,7 +224,11 @@ DECISIONS: tuple[tuple[Callable[[Evidence], object], Callable[[Evidence], Choice
     (has_vague_capacity, again, "measures {evidence.capacity} again"),
     (lambda evidence: evidence.low is None, slower, "no rate held so far"),
     (is_confirmed, lambda evidence: None, ""),
-    (lambda evidence: True, confirming, "{evidence.candidate.reason}"),
+    (
+        lambda evidence: True,
+        lambda evidence: (evidence.candidate.rate, evidence.confirming_s(evidence.candidate.rate)),
+        "{evidence.candidate.reason}",
+    ),
 )
 
 

@@ -32,8 +32,6 @@ from harness.runs.folder import FOLDER, Test
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-BINS = 40  # of a test's time
-
 
 def draw_plots(folder: Path, summary: Summary, test: TestRun | None) -> dict[str, str]:
     """Draws what the run has data for into plots/; returns name -> path relative to `folder`. `test`: the performance
@@ -115,21 +113,20 @@ def by_length(path: Path) -> Any:
 
 
 def completions(requests: Sequence[Request]) -> Any | None:
-    """Output tokens of the answers that ended in each part of the test: LoadGen logs ends alone in Offline. None
-    without times."""
+    """Output tokens of the answers that had ended by each time. Nothing else is known in Offline: not when an answer
+    began nor what the engine did meanwhile. None without times."""
     import numpy as np
 
-    ended = [(request.done_s, request.output_tokens) for request in requests if request.done_s]
+    ended = sorted((request.done_s, request.output_tokens) for request in requests if request.done_s)
     if not ended:
         return None
-    ends, weights = np.array([end for end, _ in ended]), np.array([count for _, count in ended])
-    sums, edges = np.histogram(ends, bins=BINS, range=(0, ends.max()), weights=weights)
-    unit, mean = "output tokens", weights.sum() / ends.max()
+    ends, sums = [0.0, *(end for end, _ in ended)], [0, *np.cumsum([count for _, count in ended]).tolist()]
     figure, axes = pyplot().subplots(figsize=(8, 3.4))
-    axes.stairs(sums / np.diff(edges), edges, color=BLUE, fill=True, alpha=0.6, label="answers that ended")
-    axes.axhline(mean, color=ORANGE, linestyle="--", linewidth=1, label=f"mean {number(mean)} {unit}/s")
-    axes.set(xlabel="seconds", ylabel=f"{unit}/s", xlim=(0, None), ylim=(0, None))
-    axes.set_title("Speed over time, by the ends that LoadGen logged")
+    axes.step(ends, sums, where="post", color=BLUE, label="tokens of the answers that have ended")
+    mean = f"mean {number(sums[-1] / ends[-1])} output tokens/s"
+    axes.plot([0, ends[-1]], [0, sums[-1]], color=ORANGE, linestyle="--", linewidth=1, label=mean)
+    axes.set(xlabel="seconds", ylabel="output tokens", xlim=(0, None), ylim=(0, None))
+    axes.set_title("Completed tokens against time, by the ends that LoadGen logged")
     thousands(axes.yaxis)
     legend_below(axes, ncols=2)
     return figure

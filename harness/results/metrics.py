@@ -18,6 +18,9 @@ Places = tuple[Place, ...]
 Better = Literal["higher", "lower"] | None
 
 
+FEWEST_P99 = 100  # requests: the p99 of fewer is the slowest of them
+
+
 @dataclass(frozen=True)
 class Metric:
     """`path` leads to the value in a Summary; `streaming`: only where first tokens are reported to LoadGen."""
@@ -38,6 +41,9 @@ class Metric:
         if self.streaming and not summary.scenario.pattern.is_streamed:
             return None
         if self.in_process and summary.meta.endpoints:
+            return None
+        test = summary.run.performance
+        if self.path.endswith(".p99") and test and (test.samples or 0) < FEWEST_P99:
             return None
         if self.rate_flag and self.rate_flag != summary.scenario.pattern.rate_flag:
             return None

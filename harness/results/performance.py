@@ -9,6 +9,7 @@ from typing import Annotated, Any, Self
 from pydantic import Field, JsonValue, model_validator
 
 from harness.common.schema import Model, stored_as
+from harness.common.statistics import quantile_interval
 from harness.config import endpoint, mlperf
 from harness.config.arrivals import variation
 from harness.loadgen.log import Latency, LogError
@@ -125,6 +126,9 @@ class Latencies(Part):
     """Time to the first token."""
     tpot_ms: Latency | None = None
     """Time per output token after the first."""
+    intervals: dict[str, dict[str, tuple[float, float | None]]] = {}
+    """95 % intervals of p50, p90 and p99 of latency, TTFT and TPOT, from this test's requests by order statistics and
+    blocks of time; the upper end is null where there are too few requests for it."""
     client_delay_ms: Latency | None = None
     """Server, Interactive, arrivals: from the time for which a query was scheduled until this client handed it to the
     engine, or wrote it to a connection. A part of each latency and TTFT, which count from the scheduled time."""
@@ -151,6 +155,7 @@ class Latencies(Part):
             latency_ms=log.latency_ms,
             ttft_ms=log.ttft_ms,
             tpot_ms=log.tpot_ms,
+            intervals=intervals(test),
             client_delay_ms=test.client_delay,
             single_token=log.single_token,
             tpot_judged=log.tpot_judged,
@@ -302,6 +307,22 @@ def leaves(data: Any, name: str = "") -> Iterator[tuple[str, float]]:
             yield from leaves(value, f"{name}.{key}".lstrip("."))
     elif type(data) in (int, float):
         yield name, data
+
+
+def intervals(test: TestRun) -> dict[str, dict[str, tuple[float, float | None]]]:
+    """The interval of each percentile, by kind of latency and name; none of what is not known of each request."""
+    series = {
+        "latency": [each.latency_ms for each in test.answered] if test.result.ttft_ms else [],
+        "ttft": [each.ttft_ms for each in test.answered],
+        "tpot": [each.tpot_ms for each in test.answered],
+    }
+    found: dict[str, dict[str, tuple[float, float | None]]] = {}
+    for kind, values in series.items():
+        timed = [value for value in values if value is not None]
+        for name, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99)):
+            if interval := quantile_interval(timed, share):
+                found.setdefault(kind, {})[name] = interval
+    return found
 
 
 def slo_attainment(test: TestRun, limits: mlperf.Limits | None) -> float | None:

@@ -21,8 +21,9 @@ class Queue:
     growth: float  # of what is in flight
     chance: float  # the standard error of `growth`, of arrivals and completions, where the server is just fast enough
     dispersion: float  # variance over mean of the completions: 0 is clockwork, 1 pure chance
-    base_s: float = 0.0  # what a query takes alone, in seconds, and for each that is in flight beside it
-    each_s: float = 0.0
+    base_s: float = 0.0  # what a query takes, in seconds: without what follows, ...
+    each_s: float = 0.0  # ... for each that is in flight meanwhile, itself included, ...
+    prompt_s: float = 0.0  # ... and for each that begins meanwhile
 
     @property
     def has_grown(self) -> bool:
@@ -67,6 +68,7 @@ class Probe:
     why: str = ""  # it is INVALID, or too fast for a full test
     folder: str = ""  # of its logs, in the run's
     busy: str = ""  # what other programs took of the machine meanwhile, where it may have cost speed
+    tpot_mean: float | None = None
 
     @property
     def load(self) -> float:
@@ -95,6 +97,11 @@ class Probe:
     def rate(self) -> float:
         """What the server was sent, queries/s."""
         return self.sent or self.load
+
+    @property
+    def tokens(self) -> float:
+        """Of an answer after the first, about; 0 where they are not known."""
+        return ((self.latency_p50 or 0.0) - (self.ttft_p50 or 0.0)) / (self.tpot_p50 or math.inf)
 
     @property
     def is_settled(self) -> bool:

@@ -6,7 +6,8 @@
     isolation: [{name, about, priority, set, engine, env}, ...]   # baseline plus this change
     stacked: [...]                                      # each adds to all before it
     grid: {set: {flag: [values]}, engine: ..., env: ...}  # every combination
-    references: {name: output tokens/s}       # known from elsewhere, to hold the experiments against
+    references: {name: output tokens/s}       # known from elsewhere, to hold the experiments against, or
+                {name: published NVIDIA H200}  # the best published result per accelerator of this scenario
 
 `set` holds run.py's settings, `engine` arguments of vLLM's engine, `env` environment variables; null takes one away.
 """
@@ -27,8 +28,10 @@ from harness.common.coerce import as_flag, did_you_mean
 from harness.common.errors import UsageError, why
 from harness.common.reading import MIB, load_yaml, read_text
 from harness.common.secrets import is_secret
+from harness.config import mlperf
 from harness.config.flags import setting
 from harness.config.run import RunConfig
+from harness.results import published
 
 BASELINE = "baseline"
 LARGEST_FILE = 4 * MIB
@@ -104,6 +107,9 @@ class Grid(Strict):
         return math.prod(len(values) for part in PARTS for values in getattr(self, part).values())
 
 
+PublishedOn = Annotated[str, Field(pattern="^published .")]
+
+
 class SweepFile(Strict):
     about: str = ""
     extends: str | None = None
@@ -111,7 +117,7 @@ class SweepFile(Strict):
     isolation: list[Change] = []
     stacked: list[Change] = []
     grid: Grid | None = None
-    references: dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]] = {}
+    references: dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)] | PublishedOn] = {}
 
 
 @dataclass(frozen=True)
@@ -127,6 +133,20 @@ class Source:
         while where and where not in self.lines:
             where = where[:-1]
         return f"{self.path}:{self.lines.get(where, 1)}"
+
+
+def best_published(value: str, baseline: Parts) -> float:
+    """Output tokens/s of the best published result per accelerator in the baseline's scenario. Raises UsageError where
+    there is none."""
+    accelerator, scenario = (
+        value.removeprefix("published "),
+        str(baseline["set"].get("scenario", "offline")).capitalize(),
+    )
+    found = published.points(scenario, accelerator)
+    if not found:
+        there = ", ".join(sorted({each.accelerator for each in published.published() if each.scenario == scenario}))
+        raise UsageError(f"no {scenario} result was published on {accelerator!r}; there are some on {there}")
+    return found[0].samples_per_sec * mlperf.MAX_NEW_TOKENS
 
 
 def load(path: Path) -> Sweep:
@@ -153,7 +173,11 @@ def load(path: Path) -> Sweep:
                 changes[change.name] = (kind, change, source.at(kind, number))  # type: ignore[assignment]
         if content.grid:
             grid = (content.grid, source.at("grid"))
-        references |= content.references
+        for name, value in content.references.items():
+            try:
+                references[name] = best_published(value, baseline) if isinstance(value, str) else value
+            except UsageError as error:
+                mistakes.append(f"{source.at('references', name)}: {error}")
     experiments = [(sources[-1].at("baseline"), experiment(BASELINE, about[BASELINE], "baseline", baseline, baseline))]
     stack = baseline
     for name, (kind, change, where) in changes.items():

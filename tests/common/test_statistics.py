@@ -1,12 +1,14 @@
 """The statistics behind verdicts: scipy's values, and the share of simulated intervals that hold the truth."""
 
 import math
+import random
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 from scipy import stats
 
+from harness.common import statistics
 from harness.common.statistics import intervals, mcnemar, paired_changes, student, welch, wilson
 from harness.sweep.rows import interval
 
@@ -109,3 +111,29 @@ def test_with_few_that_differ_only_what_was_not_seen_counts() -> None:
     after[9] = 0.0
     assert not paired_changes(before, after)[0].few
     assert paired_changes(before[:29], before[:29] + np.arange(29)[:, None])[0].few
+
+
+def queue_times(count: int, load: float, seed: int) -> list[float]:
+    """How long requests take in a simulated queue (M/M/1) at a share of its capacity, after it has settled."""
+    chance, waited, found = random.Random(seed), 0.0, []
+    for _ in range(count + 2000):
+        service = chance.expovariate(1.0)
+        found.append(waited + service)
+        waited = max(0.0, waited + service - chance.expovariate(load))
+    return found[2000:]
+
+
+@pytest.mark.parametrize(("load", "covered"), [(0.5, 0.90), (0.9, 0.74)])
+def test_the_interval_of_a_percentile_covers_it(load: float, covered: float) -> None:
+    """The time in an M/M/1 queue is exponential with the rate 1 - load."""
+    for share in (0.5, 0.9):
+        truth = -math.log(1 - share) / (1 - load)
+        found = [statistics.quantile_interval(queue_times(2000, load, seed), share) for seed in range(100)]
+        hits = [one is not None and one[0] <= truth <= (one[1] or math.inf) for one in found]
+        assert sum(hits) / len(hits) >= covered, (load, share)
+
+
+def test_too_few_requests_have_no_interval() -> None:
+    assert statistics.quantile_interval([1.0] * 19, 0.5) is None
+    low, high = statistics.quantile_interval([float(n % 7) for n in range(200)], 0.99) or (0.0, 0.0)
+    assert low > 0 and high is None  # 200 requests have no upper order statistic of a p99

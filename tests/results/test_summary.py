@@ -85,6 +85,7 @@ def test_a_scenario_without_a_rate_reports_none(tmp_path: Path) -> None:
 
 
 MEASURED = {
+    "samples": 640,
     "peak_memory_gib": 1.5,
     "slo_attainment": 99.0,
     "goodput": 9.0,

@@ -1,0 +1,65 @@
+"""What MLPerf has published of this benchmark (rounds 5.1 to 6.1): points in samples/s per accelerator.
+
+Samples, since a harness counts 128 or 129 tokens of the same answer. The source of each row stands in the file.
+"""
+
+import csv
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from harness.common import reading
+
+FILE = Path(__file__).with_suffix(".csv")
+SEVERAL = " and "  # in the name of a system of unlike accelerators, of which none has a share
+# What a driver calls a card, and what published results call it.
+ACCELERATORS = {
+    "NVIDIA H200": "NVIDIA H200-SXM-141GB",
+    "NVIDIA H200 NVL": "NVIDIA H200-NVL-141GB",
+    "NVIDIA H100 80GB HBM3": "NVIDIA H100-SXM-80GB",
+    "NVIDIA B200": "NVIDIA B200-SXM-180GB",
+    "NVIDIA L40S": "NVIDIA L40S",
+}
+
+
+@dataclass(frozen=True)
+class Published:
+    """One published result: samples/s of one of its accelerators."""
+
+    round: str
+    scenario: str
+    submitter: str
+    accelerator: str
+    accelerators: int
+    software: str
+    weights: str
+    samples_per_sec: float
+    source: str
+
+    @property
+    def is_vllm(self) -> bool:
+        return "vllm" in self.software.lower()
+
+
+@cache
+def published() -> tuple[Published, ...]:
+    """Every row that has samples/s and accelerators of one kind."""
+    found = []
+    with reading.opened(FILE) as file:
+        for cells in csv.DictReader(file):
+            rate, count, name = cells["samples_per_sec"], cells["accelerators"], cells["accelerator"]
+            if rate and count and name and SEVERAL not in name:
+                same = {
+                    key: cells[key] for key in ("round", "scenario", "submitter", "accelerator", "software", "weights")
+                }
+                each = float(rate) / int(count)
+                found.append(Published(accelerators=int(count), samples_per_sec=each, source=cells["source"], **same))
+    return tuple(found)
+
+
+def points(scenario: str, accelerator: str) -> list[Published]:
+    """The results of a scenario, as MLPerf writes it, on a kind of accelerator, as a driver or MLPerf calls it; the
+    fastest first."""
+    name = ACCELERATORS.get(accelerator, accelerator)
+    found = [each for each in published() if (each.scenario, each.accelerator) == (scenario, name)]
+    return sorted(found, key=lambda each: each.samples_per_sec, reverse=True)
