@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 from harness.common.markdown import Column, Table, number
+from harness.loadgen.log import Latency
+from harness.results.performance import Performance
 from harness.runs.probe import Probe
 
 
@@ -50,7 +52,27 @@ def probes(search: Sequence[Probe], price: float | None) -> Table:
     return Table.of(sorted(search, key=lambda probe: probe.load), columns)
 
 
+def levels(cells: Sequence[Sequence[str]]) -> Table | None:
+    """Levels as the last screen shows them, the head first; None without any."""
+    return Table(cells[0], cells[1:]) if cells else None
+
+
 def best(search: Sequence[Probe]) -> Probe | None:
-    """The test with the most output of those that keep the limits on a machine of their own."""
-    kept = [probe for probe in search if not (probe.why or probe.busy)]
-    return max(kept, key=lambda probe: probe.tokens_per_sec or 0.0, default=None)
+    """The test with the most output of those that keep the limits, on a machine of their own if any ran so."""
+    kept = [probe for probe in search if not probe.why and probe.tokens_per_sec]
+    alone = [probe for probe in kept if not probe.busy]
+    return max(alone or kept, key=lambda probe: probe.tokens_per_sec or 0.0, default=None)
+
+
+def intervals(test: Performance | None) -> list[str]:
+    """The 95 % intervals of a test's percentiles, a kind of latency in a line."""
+    found = []
+    for kind, points in (test.intervals if test else {}).items():
+        latency: Latency | None = getattr(test, f"{kind}_ms")
+        each = [
+            f"{name} {number(getattr(latency, name))} ({number(low)} to {number(high) if high else 'more'})"
+            for name, (low, high) in points.items()
+            if latency
+        ]
+        found.append(f"{kind if kind == 'latency' else kind.upper()} {', '.join(each)}")
+    return found

@@ -320,6 +320,8 @@ def intervals(test: TestRun) -> dict[str, dict[str, tuple[float, float | None]]]
     for kind, values in series.items():
         timed = [value for value in values if value is not None]
         for name, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99)):
+            if len(timed) * (1 - share) < 1:  # the slowest
+                continue
             if interval := quantile_interval(timed, share):
                 found.setdefault(kind, {})[name] = interval
     return found
