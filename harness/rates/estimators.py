@@ -71,12 +71,14 @@ class TpotLine:
         shared = [(one, queue) for one, queue in told if queue.each_s + queue.prompt_s > 0]
         if not shared:
             return None
-        nearest, queue = min(shared, key=lambda each: abs(math.log((each[0].tpot_p99 or math.inf) / goal.tpot_ms)))
-        held = [one for one, _ in shared if one.has_held and one.is_settled and one.tpot_mean]
+        held = [(one, queue) for one, queue in shared if one.has_held and one.is_settled]
+        nearest, queue = min(
+            held or shared, key=lambda each: abs(math.log((each[0].tpot_p99 or math.inf) / goal.tpot_ms))
+        )
         work_s = queue.each_s + queue.prompt_s
         alone_s, capacity = (queue.base_s + queue.each_s) / nearest.tokens, 1 / work_s
         basis = f"by the queries at {nearest.load:.4g}"
-        if line := line_through(held, goal.rules.spread):
+        if line := line_through([one for one, _ in held if one.tpot_mean], goal.rules.spread):
             (alone_s, capacity), basis = line, f"by the means of {len(held)} probes that held"
         prompts = min(1.0, max(0.0, queue.prompt_s / work_s))
         return cls(max(alone_s, LEAST_ALONE * goal.tpot_ms / 1000), capacity, prompts, nearest.tokens, basis)

@@ -35,7 +35,7 @@ def run_probe(session: LoadGenSession, short: Plan, reason: str = "") -> Probe:
     reason for it is shown."""
     load = short.config.scenario_rules.pattern.text(short.load)
     folder = make_folder(session.folder.sub("Probes"), load.partition(" ")[0])
-    session.display.stage(f"probe at {load}, {short.length}{reason and f': {reason}'}", "load")
+    session.display.stage(f"probe at {load}, {short.length}", "load", reason)
     session.drive("performance", short, folder)
     probe = probe_of(session, TestRun.read(folder, short), short)
     session.display.leave_row(probe.head, probe.cells, good=not probe.why, why="" if probe.concurrency else probe.why)

@@ -1,5 +1,6 @@
 """The search for the highest VALID rate: its logic, and once for real with short probes."""
 
+import io
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
 from benchmarks.search import CASES, Batching, Bench, Case, Prefill, shared
 from harness.common.errors import NotAcceptedError, UsageError
@@ -30,6 +32,7 @@ from harness.rates.search import Candidate, Evidence
 from harness.reporting import load_curves as curves
 from harness.runs import probe as probe_judgement
 from harness.runs.probe import Probe, Queue
+from harness.terminal.progress import Display
 from tests.conftest import run, tells
 from tests.warm import Warm
 
@@ -296,11 +299,14 @@ def test_each_probe_has_its_reason() -> None:
 
 
 def test_the_reason_of_a_probe_is_on_the_screen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    session = Mock(folder=Mock(path=tmp_path, sub=lambda name: tmp_path))
-    monkeypatch.setattr(probing.TestRun, "read", Mock())
-    monkeypatch.setattr(probing, "probe_of", Mock(return_value=steady(48.2, 300)))
-    probing.run_probe(session, replace(CURVE, target_qps=48.2), "every rate held so far")
-    assert tells(session.display.stage.call_args.args[0], "48.2 queries/s", ": every rate held so far")
+    screen = io.StringIO()
+    with Display(Console(file=screen, width=200)) as display:
+        session = Mock(folder=Mock(path=tmp_path, sub=lambda name: tmp_path), display=display)
+        monkeypatch.setattr(probing.TestRun, "read", Mock())
+        monkeypatch.setattr(probing, "probe_of", Mock(return_value=steady(48.2, 300)))
+        probing.run_probe(session, replace(CURVE, target_qps=48.2), "every rate held so far")
+    assert tells(screen.getvalue(), "probe at 48.2 queries/s", ": every rate held so far\n")
+    assert tells(display.stages[-1].name, "48.2") and "held" not in display.stages[-1].name  # which pictures show
 
 
 @settings(deadline=None, max_examples=6)
