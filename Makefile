@@ -20,6 +20,9 @@ model: $(READY)           ## fetch the model with a progress bar, 16 GB; gated: 
 
 data: $(READY)            ## fetch CNN/DailyMail, the split that is measured
 	$(PY) -c "from harness.workloads.cnn_dailymail import from_hub; print(len(from_hub('validation')), 'articles')"
+	@echo "MLCommons' own files, encoded and with checksums (then --dataset-path data/cnn_eval.json):"
+	@echo "  bash <(curl -s https://raw.githubusercontent.com/mlcommons/r2-downloader/refs/heads/main/mlc-r2-downloader.sh)" \
+	  "-d data https://inference.mlcommons-storage.org/metadata/llama3-1-8b-cnn-eval.uri"
 
 test: $(VENV)/.ready-dev lint types  ## everything that must hold
 	$(PY) -m pytest -n 2 --dist worksteal -m "not engine"

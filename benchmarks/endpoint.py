@@ -106,8 +106,10 @@ def measure(messages: int, rate: float, clients: int) -> None:
     from harness.config.plan import resolve
     from harness.config.run import RunConfig
     from harness.engines.openai import OpenAI
-    from harness.loadgen import driver, sut
+    from harness.loadgen import driver
     from harness.loadgen import log as loadgen_log
+    from harness.loadgen.sut import make_sut
+    from harness.workloads.cnn_dailymail import Library
 
     ours, theirs = multiprocessing.Pipe()
     server = multiprocessing.get_context("spawn").Process(target=serve, args=(messages, theirs), daemon=True)
@@ -124,7 +126,8 @@ def measure(messages: int, rate: float, clients: int) -> None:
     engine = OpenAI(config, 2668, checkpoint.load_tokenizer(RunConfig(model="demo")))
     engine.start()
     plan = resolve(config, gpus=[], weight_bytes=0)
-    tested = sut.create(engine, [[1234] * PROMPT_TOKENS] * SAMPLES, plan)
+    library = Library([[1234] * PROMPT_TOKENS] * SAMPLES, [], [], "one prompt")
+    tested = make_sut(engine, library, plan, timed=True, expected=0)
 
     def watch() -> None:
         if tested.failure is not None:

@@ -1,8 +1,9 @@
 """Markdown pages from templates/."""
 
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
 
 from harness.common.errors import plain
 from harness.common.paths import ROOT
@@ -18,16 +19,12 @@ def render(template: str, **values: Any) -> str:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        keep_trailing_newline=True,  # of the sections that a page is made of
         finalize=harmless,
     )
-    environment.filters["number"] = number
-    environment.filters["cell"] = cell
-    environment.filters["code"] = code
-    environment.filters["quoted"] = quoted
-    environment.filters["gpus"] = gpu_names
-    environment.filters["sentence"] = sentence
-    environment.filters["together"] = together
-    return environment.get_template(template).render(**values)
+    filters = (number, percent, cell, code, quoted, sentence, together)
+    environment.filters.update({each.__name__: each for each in filters} | {"gpus": gpu_names})
+    return environment.get_template(template).render(**values).removesuffix("\n")
 
 
 class Finished(str):
@@ -53,6 +50,52 @@ def code(text: object) -> str:
 def quoted(text: str) -> str:
     """Lines of a quotation."""
     return Finished("\n> ".join(map(escaped, text.splitlines())))
+
+
+Column = str | tuple[str, int] | Callable[[Any], object]  # an attribute, also with its digits; what is made of an item
+
+
+def told(item: object, column: Column) -> object:
+    match column:
+        case str():
+            return getattr(item, column)
+        case (name, digits):
+            return number(getattr(item, name), digits)
+    return column(item)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of a page, as Markdown where it is written out: numbers as `number` has them."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[object]]
+
+    @classmethod
+    def of(cls, items: Iterable[Any], columns: Mapping[str, Column]) -> Self:
+        """A line for each item."""
+        return cls(list(columns), [[told(item, column) for column in columns.values()] for item in items])
+
+    def __str__(self) -> str:
+        under = "|".join("-" * (len(head) + 2) for head in self.columns)
+        return "\n".join((line(self.columns), f"|{under}|", *map(line, self.rows)))
+
+
+def line(cells: Sequence[object]) -> str:
+    """A line of a table."""
+    return f"| {' | '.join(each if isinstance(each, Finished) else shown(each) for each in cells)} |"
+
+
+def shown(value: object) -> str:
+    """A cell: text on one line, a number as people read it."""
+    if isinstance(value, str):
+        return escaped(" ".join(value.splitlines()).replace("|", "\\|"))
+    return number(value)  # type: ignore[arg-type]
+
+
+def percent(share: float | None, digits: int = 2) -> str:
+    """A share of 1 as percent, without the sign; a dash for none."""
+    return "–" if share is None else f"{100 * share:.{digits}f}"
 
 
 def number(value: float | None, digits: int = 4) -> str:

@@ -50,6 +50,7 @@ def write(
         notes=deviations(config, data, rows),
     )
     domains, subjects = grouped(rows, "domain"), grouped(rows, "subject")
+    shortened = [question for question in rows if question.dropped]
     with files.whole_or_nothing(run.path) as place:
         files.write_json(place / "overall.json", summary.model_dump(mode="json"))
         files.write_json(place / "by_domain.json", {name: asdict(part) for name, part in domains.items()})
@@ -73,8 +74,9 @@ def write(
             subjects=subjects,
             domain_of=DOMAIN_OF,
             letters=LETTERS,
-            shortened=[question for question in rows if question.dropped],
-            listed=LISTED_QUESTIONS,
+            shortened=len(shortened),
+            listed=shortened[:LISTED_QUESTIONS],
+            unlisted=len(shortened) - LISTED_QUESTIONS,
             changes=changes,
             before=before,
             earlier=settings_of(before) if before else {},
@@ -159,8 +161,9 @@ def table(config: MMLUConfig, summary: Overall, rows: Sequence[Scored], changes:
     if cut := summary.shortened_prompts.questions:
         page.add_row("shortened prompts", f"{cut:,}", style="yellow")
     for change in changes:
-        shift = f"{100 * change.difference:+.2f}"
-        page.add_row(f"change, {change.name}", shift, f"± {100 * change.standard_error:.2f}", f"p {change.p_value:.3g}")
+        page.add_row(
+            f"change, {change.name}", change.points, f"± {100 * change.standard_error:.2f}", f"p {change.p_value:.3g}"
+        )
     return page
 
 

@@ -205,6 +205,11 @@ class ScoreChange:
     gained: int
     p_value: float
 
+    @property
+    def points(self) -> str:
+        """The difference in percentage points."""
+        return f"{100 * self.difference:+.2f}"
+
 
 def check_comparable(before: Sequence[Scored], questions: Sequence[Question]) -> None:
     """Raises UsageError where an earlier run shares no question with these, or had other data."""

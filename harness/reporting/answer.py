@@ -4,9 +4,10 @@ import shlex
 from collections.abc import Iterator
 from pathlib import PurePath
 
-from harness.common.markdown import number
+from harness.common.markdown import code, number
 from harness.config import models
 from harness.config.workload import OFFICIAL
+from harness.reporting import tables
 from harness.results import advice
 from harness.results.performance import Performance
 from harness.results.summary import Summary
@@ -19,12 +20,12 @@ MOST_REASONS = 3  # of them on the screen
 TONES: dict[str, Tone] = {"PASS": "good", "FAIL": "bad", "VALID": "good", "INVALID": "bad"}
 
 
-def last_screen(summary: Summary) -> LastScreen:
-    """The answer of a run, and what must be known of it before it is passed on."""
+def last_screen(summary: Summary, whole: bool = False) -> LastScreen:
+    """The answer of a run, and what must be known of it before it is passed on; the `whole` of it in a report."""
     return LastScreen(
         title=title(summary),
         subject=subject(summary),
-        lines=[line for line in lines(summary) if line.text],
+        lines=[line for line in lines(summary, whole) if line.text],
         levels=levels(summary),
         tone=tone(summary),
     )
@@ -93,7 +94,7 @@ def of_levels(summary: Summary) -> str:
         over = [name.split()[0] for name, found, limit in tails(test) if found > limit]
         kept = f"over the limits: {' and '.join(over)}" if over else "within both limits"
         return f"{number(test.samples_per_sec)} requests/s, {kept} ({number(test.tokens_per_sec)} output tokens/s)"
-    best = best_level(summary)
+    best = tables.best(curve(summary))
     if best is None:
         return f"no level is within the limits: the lowest, {curve(summary)[0].text}, is over"
     return f"{number(best.tokens_per_sec)} output tokens/s within the limits, with {best.text}"
@@ -102,12 +103,6 @@ def of_levels(summary: Summary) -> str:
 def curve(summary: Summary) -> list[Probe]:
     """The loads that were tested, in order."""
     return sorted(summary.run.search or [], key=lambda probe: probe.load)
-
-
-def best_level(summary: Summary) -> Probe | None:
-    """The level with most output of those within the limits."""
-    kept = [probe for probe in curve(summary) if probe.concurrency and not probe.why and probe.tokens_per_sec]
-    return max(kept, key=lambda probe: probe.tokens_per_sec or 0.0, default=None)
 
 
 def levels(summary: Summary) -> list[Cells]:
@@ -166,11 +161,11 @@ def tone(summary: Summary) -> Tone:
     if test.disagreements:
         return "careful"
     if own_limits(summary):
-        return "bad" if summary.run.search and not best_level(summary) else "good"
+        return "bad" if summary.run.search and not tables.best(curve(summary)) else "good"
     return "good" if test.valid else "bad"
 
 
-def lines(summary: Summary) -> Iterator[Line]:
+def lines(summary: Summary, whole: bool) -> Iterator[Line]:
     """What stands under the title, each with its label; empty ones are left out."""
     meta, test = summary.meta, summary.run.performance
     yield from (Line("disputed", said, "careful") for said in (test.disagreements if test else []))
@@ -184,8 +179,9 @@ def lines(summary: Summary) -> Iterator[Line]:
         yield Line("cost, energy", "; ".join(spent(test)))
         yield from (Line("careful", said, "careful") for said in cautions(summary, test))
     if meta.deviations:
-        shown, left = meta.deviations[:MOST_REASONS], len(meta.deviations) - MOST_REASONS
-        more = f"; {left} more in the report" if left > 0 else ""
+        shown = meta.deviations if whole else meta.deviations[:MOST_REASONS]
+        left = len(meta.deviations) - len(shown)
+        more = f"; {left} more in the report" if left else ""
         yield Line(NOT_COMPARABLE, f"{'; '.join(shown)}{more}", "careful")
     yield Line("next", next_command(summary), is_command=True)
 
@@ -260,7 +256,7 @@ def next_command(summary: Summary) -> str:
         return f"python report.py --compare GOOD_RUN {summary.meta.run}"
     if test is None or (test.valid and not own_limits(summary)):
         return ""
-    if test.concurrency and best_level(summary) is None:
+    if test.concurrency and tables.best(curve(summary)) is None:
         lower = max(1, int(curve(summary)[0].load) // 4) if curve(summary) else 1
         return with_flag(command, "--concurrency", str(lower)) if lower < test.concurrency else ""
     if test.valid or not summary.scenario.pattern.is_rated:
@@ -296,7 +292,7 @@ def setting(summary: Summary) -> list[tuple[str, str]]:
         ("engine", f"{engine(summary)}{f', LoadGen {loadgen}' if loadgen else ''}"),
         ("kernels", ", ".join(f"{name} {kernel}" for name, kernel in meta.kernels.items())),
         ("date", meta.started[:10]),
-        ("command", f"`{meta.command}`"),
+        ("command", f"`{code(meta.command)}`"),
     ]
     return [(label, text) for label, text in found if text]
 

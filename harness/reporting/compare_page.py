@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.common.files import write_text
-from harness.common.markdown import cell, number, render, sentence
+from harness.common.markdown import Table, number, render, sentence
 from harness.common.schema import gpu_names
 from harness.config import mlperf
 from harness.config.comparability import differences, reason
@@ -108,7 +108,8 @@ def page(runs: Sequence[ComparedRun], width: int | None = None) -> str:
         searched=[run for run in runs if run.summary.run.search],
         pair=pair,
         unpaired=unpaired,
-        most=SHOWN_ANSWERS,
+        listed=pair.differing[:SHOWN_ANSWERS] if pair else [],
+        unlisted=len(pair.differing) - SHOWN_ANSWERS if pair else 0,
     )
 
 
@@ -123,7 +124,7 @@ def table(runs: Sequence[ComparedRun]) -> list[list[str]]:
         cells, ratios = [column.text(value) for value in column.values], ratios_of(column, refusals)
         if len(runs) > 2:
             cells = [f"{text} ({part})" if part else text for text, part in zip(cells, ratios, strict=True)]
-        lines.append([column.label, *(cell(text) for text in cells), *(ratios[1:] if two else [])])
+        lines.append([column.label, *cells, *(ratios[1:] if two else [])])
     return lines
 
 
@@ -131,11 +132,11 @@ def letters(count: int) -> list[str]:
     return [chr(ord("A") + n) if n < 26 else str(n + 1) for n in range(count)]
 
 
-def blocks(lines: Sequence[Sequence[str]], width: int | None) -> list[list[list[str]]]:
+def blocks(lines: Sequence[Sequence[str]], width: int | None) -> list[Table]:
     """The table as tables that are no wider, each with the labels and the first run, and one run more at least; padded,
     so that columns stand under each other. Without a width, as it is."""
     if width is None:
-        return [[list(line) for line in lines]]
+        return [Table(lines[0], lines[1:])]
     sizes = [max(len(line[n]) for line in lines) for n in range(len(lines[0]))]
     parts: list[list[int]] = []
     for n in range(2, len(sizes)):
@@ -143,7 +144,8 @@ def blocks(lines: Sequence[Sequence[str]], width: int | None) -> list[list[list[
             parts[-1].append(n)
         else:
             parts.append([n])
-    return [[[line[at].ljust(sizes[at]) for at in (0, 1, *part)] for line in lines] for part in parts]
+    found = [[[line[at].ljust(sizes[at]) for at in (0, 1, *part)] for line in lines] for part in parts]
+    return [Table(head, rows) for head, *rows in found]
 
 
 def about(runs: Sequence[ComparedRun]) -> list[str]:

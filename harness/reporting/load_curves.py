@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.common.markdown import number
-from harness.reporting import labels
 from harness.reporting.style import (
     BLUE,
     GREEN,
@@ -19,13 +18,19 @@ from harness.reporting.style import (
     thousands,
     tip,
 )
-from harness.results import economics
 from harness.results.performance import Performance
 from harness.runs.probe import Probe
 
 Point = tuple[float, float, Probe]  # tokens/s of one user, of all, and the test
 HEADROOM = 1.35  # times the largest value: room above it on a logarithmic axis, and below the smallest
 AXIS_MARGIN = 0.06  # of an axis of rates, beside the first and the last
+PLACES = (  # of a label, from its point: offset in points, and how it is aligned; the first that is free
+    ((0, 8), "center", "bottom"),
+    ((8, 0), "left", "center"),
+    ((0, -8), "center", "top"),
+    ((-8, 0), "right", "center"),
+)
+MARK = 4.0  # pixels from the middle of a point that its mark takes
 
 
 @dataclass(frozen=True)
@@ -232,7 +237,7 @@ def cheapest(axes: Any, probes: Sequence[Probe], share: int, price: float | None
     kept = [point for point in measured(probes, share) if good(point[2])]
     if price and kept:
         user, speed, probe = max(kept, key=lambda point: point[1])
-        said = f"cheapest: {number(cost(probe, price), 3)} per million tokens"
+        said = f"cheapest: {number(probe.cost(price), 3)} per million tokens"
         axes.plot(user, speed, "s", markersize=13, markerfacecolor="none", color=GREEN, label=said, linestyle="none")
     if counted := [point for point in kept if point[2].joules_per_token]:
         user, speed, probe = min(counted, key=lambda point: point[2].joules_per_token or 0.0)
@@ -240,22 +245,16 @@ def cheapest(axes: Any, probes: Sequence[Probe], share: int, price: float | None
         axes.plot(user, speed, "D", markersize=16, markerfacecolor="none", color=GREY, label=said, linestyle="none")
 
 
-def cost(probe: Probe, price: float) -> float | None:
-    """What a million output tokens cost at a price per hour."""
-    found = economics.cost(price, probe.tokens_per_sec, None, None)
-    return found.per_million_output_tokens if found else None
-
-
 def label_loads(axes: Any, probes: Sequence[Probe], share: int, price: float | None) -> None:
     """The load of each point that has room for it, with cost and energy: VALID ones first, and of those the best."""
     points = sorted(measured(probes, share), key=worth)
-    labels.label_points(axes, [(user, speed, described(probe, price)) for user, speed, probe in points])
+    label_points(axes, [(user, speed, described(probe, price)) for user, speed, probe in points])
 
 
 def described(probe: Probe, price: float | None) -> str:
     """A point in words: its load; what a million tokens cost; joules per token."""
     parts = [load(probe)]
-    parts += [f"{number(cost(probe, price), 3)}/M"] if price else []
+    parts += [f"{number(probe.cost(price), 3)}/M"] if price else []
     parts += [f"{number(probe.joules_per_token, 3)} J"] if probe.joules_per_token else []
     return ", ".join(parts)
 
@@ -268,3 +267,33 @@ def worth(point: Point) -> tuple[bool, float]:
     """The smaller, the sooner a point is labelled."""
     user, speed, probe = point
     return not good(probe), -user * speed
+
+
+def label_points(axes: Any, points: Sequence[tuple[float, float, str]]) -> list[str]:
+    """Labels the points (x, y, words) that have room for it, the first first; returns the words that were written.
+
+    The axes must have their final limits and place.
+    """
+    from matplotlib.transforms import Bbox
+
+    renderer = axes.figure.canvas.get_renderer()
+    middles = [axes.transData.transform((x, y)) for x, y, _ in points]
+    taken = [Bbox.from_bounds(x - MARK, y - MARK, 2 * MARK, 2 * MARK) for x, y in middles]
+    written = []
+    for x, y, words in points:
+        for offset, across, up in PLACES:
+            how = {"ha": across, "va": up, "fontsize": 8, "zorder": 8}
+            label = axes.annotate(words, (x, y), offset, textcoords="offset points", **how)
+            box = label.get_window_extent(renderer)
+            if not any(box.overlaps(other) for other in taken) and inside(axes, box):
+                taken.append(box)
+                written.append(words)
+                break
+            label.remove()
+    return written
+
+
+def inside(axes: Any, box: Any) -> bool:
+    """Whether a label is within the picture of its axes, and a little above."""
+    frame = axes.get_window_extent()
+    return bool(box.x0 >= frame.x0 and box.x1 <= frame.x1 + 20 and box.y0 >= frame.y0 and box.y1 <= frame.y1)

@@ -19,7 +19,7 @@ from harness.evaluation.compliance import RESULT
 from harness.loadgen import log as loadgen_log
 from harness.loadgen.test_run import TestRun
 from harness.profiling import traces
-from harness.reporting import answer, html, index, plots
+from harness.reporting import answer, html, index, plots, tables
 from harness.results import metrics, telemetry
 from harness.results.advice import client, findings
 from harness.results.history import History
@@ -60,9 +60,12 @@ def build(folder: Path) -> Summary:
         numbers=metrics.rows(summary, "report"),
         headline=metrics.BY_NAME[summary.scenario.headline],
         quantities=telemetry.BY_NAME,
+        **curve(summary.run),
         unexposed=telemetry.unexposed(summary.run.performance.usage if summary.run.performance else {}),
-        title=answer.title(summary),
-        facts=[(line.label, line.text) for line in answer.last_screen(summary).lines] + answer.setting(summary),
+        screen=answer.last_screen(summary, whole=True),
+        levels=tables.levels(answer.levels(summary)),
+        setting=answer.setting(summary),
+        intervals=tables.intervals(summary.run.performance),
         findings=findings(summary, facts.plan.config.is_searched),
         late=client(summary.run.performance),
         **dict(summary),
@@ -71,6 +74,17 @@ def build(folder: Path) -> Summary:
     write_text(folder / "report.md", page)
     write_text(folder / "report.html", html.page(page, folder))
     return summary
+
+
+def curve(run: Run) -> dict[str, object]:
+    """The table of the loads, and where the most tokens are made within the limits, at what cost."""
+    test, search = run.performance, run.search or []
+    price, best = test.cost.price_per_hour if test and test.cost else None, tables.best(search)
+    return {
+        "search_table": tables.probes(search, price) if search else None,
+        "best": best,
+        "best_cost": best.cost(price) if best and price else None,
+    }
 
 
 def check_format(folder: Path, facts: RunFacts) -> None:
@@ -128,45 +142,13 @@ def performance_test(folder: Path, facts: RunFacts, whole: bool) -> TestRun | No
 
 def meta(folder: Path, facts: RunFacts, deviations: list[str], ended: str | None) -> Meta:
     plan, config, engine_state = facts.plan, facts.plan.config, facts.plan.engine_state
-    return Meta(
-        run=folder.resolve().name,
-        label=config.label,
-        started=facts.started,
-        command=facts.command,
-        mlperf_version=config.round,
-        model=config.model,
-        category=config.category,
-        workload=config.workload_name,
-        scenario=config.scenario,
-        mode=config.mode,
-        samples=plan.samples,
-        comparable=not deviations,
-        ended=ended,
-        deviations=deviations,
-        notes=list(plan.notes),
-        precision=engine_state.precision or config.precision,
-        quantization=engine_state.quantization,
-        kv_cache_dtype=engine_state.kv_cache_dtype,
-        checkpoint=facts.checkpoint,
-        load_format=config.load_format,
-        tensor_parallel_size=plan.tensor_parallel_size,
-        data_parallel_size=plan.data_parallel_size,
-        max_model_len=plan.max_model_len,
-        max_new_tokens=plan.max_new_tokens,
-        batch_size=config.batch_size,
-        prefix_caching=engine_state.prefix_caching,
-        data=facts.data,
-        mean_prompt_tokens=facts.mean_prompt_tokens,
-        engine_start_s=facts.engine_start_s,
-        stages=facts.stages,
-        engine=facts.engine,
-        engine_args=facts.engine_args,
-        kernels=facts.kernels,
-        weights=facts.weights,
-        setup=plan.setup,
-        work=plan.work,
-        endpoints=list(config.endpoint),
-    )
+    values = dict(facts) | vars(config) | vars(plan) | vars(engine_state)  # by the names of the fields
+    values |= {"engine": facts.engine, "precision": engine_state.precision or config.precision}
+    values |= {"run": folder.resolve().name, "mlperf_version": config.round, "workload": config.workload_name}
+    values |= {"comparable": not deviations, "ended": ended, "deviations": deviations, "notes": list(plan.notes)}
+    values |= {"max_new_tokens": plan.max_new_tokens, "setup": plan.setup, "work": plan.work}
+    values |= {"endpoints": list(config.endpoint)}
+    return Meta(**{name: values[name] for name in Meta.model_fields})
 
 
 def logs(folder: Path) -> Logs:

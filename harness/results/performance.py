@@ -249,6 +249,11 @@ class Performance(Economics, Machine, Latencies, Throughput, Outcome):
     """The part of the test in which the engine had all its work; null where it is not known what it takes at once."""
 
     @property
+    def sent_requests(self) -> int:
+        """All requests of the test, those that failed included."""
+        return (self.samples or 0) + (self.failed_requests or 0)
+
+    @property
     def buffered(self) -> bool:
         """Whether TTFT and TPOT are those of a buffer between the engine and this client."""
         return self.server is not None and self.server.buffered
@@ -315,6 +320,8 @@ def intervals(test: TestRun) -> dict[str, dict[str, tuple[float, float | None]]]
     for kind, values in series.items():
         timed = [value for value in values if value is not None]
         for name, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99)):
+            if len(timed) * (1 - share) < 1:  # the slowest
+                continue
             if interval := quantile_interval(timed, share):
                 found.setdefault(kind, {})[name] = interval
     return found

@@ -89,6 +89,10 @@ class Probe:
         """1,000 / TPOT p90, as MLPerf Endpoints has it; None where that is no engine's."""
         return 1000 / self.tpot_p90 if self.tpot_p90 and not self.buffered else None
 
+    def cost(self, price_per_hour: float) -> float | None:
+        """What a million output tokens cost."""
+        return price_per_hour / 0.0036 / self.tokens_per_sec if self.tokens_per_sec else None
+
     @property
     def rate(self) -> float:
         """What the server was sent, queries/s."""

@@ -72,7 +72,7 @@ class Crew:
             self.display.tick(note=said)
             late = self.state.is_late
             self.state.out_of_time |= late
-        return self.stop.is_set() or late
+        return late or self.stop.is_set()
 
     def once(self, job: Job, lane: Lane) -> ExperimentRecord:
         """One experiment once; it has ended when its GPUs' memory is free again."""

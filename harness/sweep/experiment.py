@@ -65,6 +65,11 @@ class ExperimentRecord:
     final: bool = False
 
     @property
+    def turn(self) -> int:
+        """Its round as people count."""
+        return self.round + 1
+
+    @property
     def key(self) -> "RunKey":
         return run_key(self.experiment, self.round, self.final, self.gpu)
 

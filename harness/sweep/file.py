@@ -28,7 +28,6 @@ from harness.common.coerce import as_flag, did_you_mean
 from harness.common.errors import UsageError, why
 from harness.common.reading import MIB, load_yaml, read_text
 from harness.common.secrets import is_secret
-from harness.config import mlperf
 from harness.config.flags import setting
 from harness.config.run import RunConfig
 from harness.results import published
@@ -135,20 +134,6 @@ class Source:
         return f"{self.path}:{self.lines.get(where, 1)}"
 
 
-def best_published(value: str, baseline: Parts) -> float:
-    """Output tokens/s of the best published result per accelerator in the baseline's scenario. Raises UsageError where
-    there is none."""
-    accelerator, scenario = (
-        value.removeprefix("published "),
-        str(baseline["set"].get("scenario", "offline")).capitalize(),
-    )
-    found = published.points(scenario, accelerator)
-    if not found:
-        there = ", ".join(sorted({each.accelerator for each in published.published() if each.scenario == scenario}))
-        raise UsageError(f"no {scenario} result was published on {accelerator!r}; there are some on {there}")
-    return found[0].samples_per_sec * mlperf.MAX_NEW_TOKENS
-
-
 def load(path: Path) -> Sweep:
     """The sweep of a file. Raises UsageError that names every mistake with its line."""
     sources = list(chain(path))
@@ -175,7 +160,7 @@ def load(path: Path) -> Sweep:
             grid = (content.grid, source.at("grid"))
         for name, value in content.references.items():
             try:
-                references[name] = best_published(value, baseline) if isinstance(value, str) else value
+                references[name] = published.best_of(value, baseline["set"]) if isinstance(value, str) else value
             except UsageError as error:
                 mistakes.append(f"{source.at('references', name)}: {error}")
     experiments = [(sources[-1].at("baseline"), experiment(BASELINE, about[BASELINE], "baseline", baseline, baseline))]

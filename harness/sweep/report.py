@@ -1,6 +1,6 @@
 """A sweep's folder -> its table, findings in words, plots and report.md. Everything from sweep.json."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -10,7 +10,7 @@ from harness.common import files
 from harness.common.coerce import as_flag
 from harness.common.errors import UsageError
 from harness.common.files import write_text
-from harness.common.markdown import number, render
+from harness.common.markdown import Column, Finished, Table, cell, code, escaped, number, render
 from harness.config import mlperf
 from harness.results import metrics
 from harness.results.metrics import Metric
@@ -34,6 +34,8 @@ from harness.sweep.rows import (
     rows,
     unlike,
 )
+
+VERDICTS = {None: "–", True: "VALID", False: "INVALID"}
 
 
 @dataclass(frozen=True)
@@ -75,12 +77,11 @@ def build(folder: Path, state: State | None = None) -> Report:
         "sweep.md.j2",
         sweep=state.sweep,
         state=state,
-        tables=[table for table in (shown("", report.rows), shown("At full length", report.finals)) if table.rows],
+        tables={"All experiments": table(report.rows, report.paired)}
+        | ({"At full length": table(report.finals, {})} if report.finals else {}),
         findings=list(findings(report)),
-        paired=report.paired,
         rounds=max((record.round + 1 for record in state.records), default=0),
         plots=pictures,
-        spread=spread,
         ended=results.ended_early(folder, reported=True),
         **deviations(folder, state.records),
     )
@@ -88,22 +89,34 @@ def build(folder: Path, state: State | None = None) -> Report:
     return report
 
 
-@dataclass(frozen=True)
-class Table:
-    """A table of the report: the experiments, the metrics that any of them has, and how a value is written."""
-
-    title: str
-    rows: tuple[ExperimentResult, ...]
-    metrics: tuple[Metric, ...]
-    value: Callable[[ExperimentResult, Metric], str]
-
-
-def shown(title: str, found: tuple[ExperimentResult, ...]) -> Table:
-    columns = tuple(
-        m for m in metrics.shown("sweep") if any(result.numbers.get(m.name) is not None for result in found)
-    )
+def table(found: Sequence[ExperimentResult], judged: Mapping[str, Paired]) -> Table:
+    """A line for each experiment, with the metrics that any of them has."""
     base = next((result for result in found if result.name == BASELINE), None)
-    return Table(title, found, columns, partial(value, base=base))
+    measured = [m for m in metrics.shown("sweep") if any(result.numbers.get(m.name) is not None for result in found)]
+    pairs = {name: f"({each.said})" for name, each in judged.items()}
+    columns: dict[str, Column] = {
+        "experiment": lambda result: result.name,
+        "description": described,
+        "change": changed,
+        **{m.label: partial(value, metric=m, base=base) for m in measured},
+        "LoadGen": lambda result: VERDICTS[result.valid] if result.complete else result.trouble,
+        "accuracy": lambda result: " ".join(filter(None, (result.accuracy, pairs.get(result.name)))),
+        "bound by": lambda result: result.bound or "–",
+    }
+    return Table.of(found, columns)
+
+
+def changed(result: ExperimentResult) -> str:
+    """Its change; struck out where its speed does not count."""
+    found = "–" if result.name == BASELINE else spread(result)
+    return found if result.usable or not result.ratio else f"~~{found}~~"
+
+
+def described(result: ExperimentResult) -> str:
+    """What an experiment is for, and what it changes."""
+    about, changes = result.experiment.about, " ".join(result.experiment.changes)
+    parts = [escaped(cell(about)) if about else "", f"(`{code(cell(changes))}`)" if changes else ""]
+    return Finished(" ".join(filter(None, parts)))
 
 
 def value(result: ExperimentResult, metric: Metric, base: ExperimentResult | None) -> str:

@@ -1,15 +1,17 @@
 """The sample library: CNN/DailyMail articles as prompts (token ids) with their reference summaries."""
 
+import hashlib
 import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Self
 
 from harness.common.coerce import read_given
 from harness.common.errors import UsageError
+from harness.common.reading import read_text
 from harness.config import mlperf
 from harness.config.run import RunConfig
 from harness.config.workload import RequestSet
@@ -79,6 +81,7 @@ def load(config: RunConfig, tokenizer: Any, count: int) -> Library:
     if path is None:
         records, source = from_columns(from_hub(SPLIT), HUB_DATASET[0]), "/".join((*HUB_DATASET, SPLIT))
     else:
+        check_sum(path)
         records, source = stored(path, "--dataset-path"), str(path)
     whole = config.task.samples
     if config.category == "edge" and len(records) > whole:
@@ -89,9 +92,25 @@ def load(config: RunConfig, tokenizer: Any, count: int) -> Library:
     return replace(library, official=config.dataset_path is None or is_official(library, len(records), config.category))
 
 
+def check_sum(path: Path) -> None:
+    """Holds a data file against the checksum that MLCommons' downloader left beside it, if it did: lines of an MD5 and
+    a name, in a file that ends in .md5. Raises UsageError where they differ."""
+    for listed in sorted(path.parent.glob("*.md5")) if path.is_file() else ():
+        for line in read_text(listed).splitlines():
+            wanted, _, name = line.partition(" ")
+            if PurePath(name.strip(" *")).name != path.name:
+                continue
+            with path.open("rb") as file:
+                found = hashlib.file_digest(file, "md5").hexdigest()
+            if found != wanted.lower():
+                raise UsageError(
+                    f"{path} is damaged: its MD5 is {found}, {listed.name} has {wanted}; download it again."
+                )
+
+
 def is_official(library: Library, stored: int, category: str) -> bool:
     """Whether a file of the user's own holds MLPerf's samples, by their number and, where all are used, the lengths of
-    the prompts: the file has no published checksum."""
+    the prompts."""
     official = mlperf.OFFICIAL[category].samples
     if stored not in (official, mlperf.OFFICIAL["datacenter"].samples):
         return False

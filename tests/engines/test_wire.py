@@ -219,7 +219,8 @@ def table_of(summary: Any) -> list[list[str]]:
 BUFFERED = {"answers": 64, "tokens": 1024, "client_tokens": 1024, "messages": 64, "first_tokens": 1024, "bundled": 64}
 
 
-def test_a_disagreement_is_the_first_thing_that_a_person_sees(tmp_path: Path) -> None:
+def test_a_disagreement_is_the_first_thing_that_a_person_sees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "FEWEST_P99", 64)
     summary, page = rendered(tmp_path / "a", **BUFFERED)
     (line,) = summary.run.performance.disagreements
     assert tells(line, "TTFT and TPOT", "buffering", "100 %", "16 tokens in 1 messages", "16 in the first message")
@@ -236,7 +237,8 @@ def test_a_disagreement_is_the_first_thing_that_a_person_sees(tmp_path: Path) ->
     assert not fine.run.performance.disagreements and "DISPUTED" not in page and "of the buffering" not in page
 
 
-def test_a_gate_does_not_judge_what_is_disputed(tmp_path: Path) -> None:
+def test_a_gate_does_not_judge_what_is_disputed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "FEWEST_P99", 64)
     for name, found in (("a", {}), ("b", {"answers": 64, "cache_hit_percent": 57.2})):
         rendered(tmp_path / name, **found)
     a, b = (compare.read(tmp_path / name) for name in "ab")

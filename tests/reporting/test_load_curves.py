@@ -3,7 +3,6 @@
 from dataclasses import asdict
 from pathlib import Path
 
-from harness.reporting import labels
 from harness.reporting import load_curves as curves
 from harness.reporting import report as rendering
 from harness.reporting.style import pyplot
@@ -33,7 +32,7 @@ def test_no_label_covers_another() -> None:
     axes = pyplot().subplots(figsize=(4, 3))[1]
     points = [(0.5 + n / 1000, 0.5, f"load {n}") for n in range(12)]
     axes.plot([0, 1], [0, 1], ".")
-    written = labels.label_points(axes, [*points, (0.1, 0.9, "far off")])
+    written = curves.label_points(axes, [*points, (0.1, 0.9, "far off")])
     renderer = axes.figure.canvas.get_renderer()
     boxes = [text.get_window_extent(renderer) for text in axes.texts]
     assert 1 <= len(written) < len(points) and written[-1] == "far off" and len(boxes) == len(written)

@@ -1,5 +1,6 @@
 """The sample library: three sources, one library; what cannot serve is named."""
 
+import hashlib
 import json
 import os
 import subprocess
@@ -15,6 +16,7 @@ from harness.config import mlperf
 from harness.config.checkpoint import load_tokenizer
 from harness.config.models import DEMO
 from harness.config.run import RunConfig
+from harness.workloads import cnn_dailymail
 from harness.workloads.cnn_dailymail import Library, check_lengths, from_json, is_official, load
 from tests.conftest import tells
 
@@ -272,3 +274,24 @@ def lengths_of(count: int, mean: int, longest: int) -> Library:
 )
 def test_data_of_ones_own_are_not_mlperfs(library: Library, stored: int, category: str, official: bool) -> None:
     assert is_official(library, stored, category) is official
+
+
+@pytest.mark.parametrize(
+    ("listed", "said"),
+    [
+        ("{sum}  cnn_eval.json\n", ""),
+        ("{sum} *datasets/cnn_eval.json\n", ""),
+        ("00000000000000000000000000000000  cnn_eval.json\n", "is damaged"),
+        ("00000000000000000000000000000000  another.json\n", ""),
+    ],
+)
+def test_a_file_is_held_against_the_checksum_beside_it(listed: str, said: str, tmp_path: Path) -> None:
+    data = tmp_path / "cnn_eval.json"
+    data.write_text("[]")
+    found = hashlib.md5(data.read_bytes()).hexdigest()
+    (tmp_path / "cnn_eval.md5").write_text(listed.format(sum=found))
+    if said:
+        with pytest.raises(UsageError, match=said):
+            cnn_dailymail.check_sum(data)
+    else:
+        cnn_dailymail.check_sum(data)

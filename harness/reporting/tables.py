@@ -1,0 +1,78 @@
+"""The table of what was tested at several loads: each column by its head, and by what it tells."""
+
+from collections.abc import Mapping, Sequence
+
+from harness.common.markdown import Column, Table, number
+from harness.loadgen.log import Latency
+from harness.results.performance import Performance
+from harness.runs.probe import Probe
+
+
+def at(**points: str) -> dict[str, Column]:
+    """Columns of latencies, ms, at these points."""
+    return {f"{kind.upper()} {point}, ms": f"{kind}_{point}" for kind, each in points.items() for point in each.split()}
+
+
+def verdict(probe: Probe) -> str:
+    return "VALID" if probe.valid else "INVALID"
+
+
+def why(probe: Probe) -> str:
+    return f"{probe.why}{' machine busy: not judged' if probe.busy else ''}"
+
+
+SPEED: Mapping[str, Column] = {"LoadGen": verdict, "output tokens/s": "tokens_per_sec"}
+CURVES: Mapping[str, Mapping[str, Column]] = {  # by the unit of the load
+    "samples per query": {
+        **SPEED,
+        **{"latency of a query p50, ms": "latency_p50", "p90, ms": "latency_p90"},
+        **at(ttft="p50", tpot="p50 p99"),
+    },
+    "in flight": {
+        **{"output tokens/s": "tokens_per_sec", "per user": "tokens_per_sec_per_user"},
+        **at(ttft="p50 p90 p99", tpot="p50 p90 p99"),
+        **{"latency p99, ms": "latency_p99", "trend": ("trend", 3), "J per token": ("joules_per_token", 3)},
+        "over the limits": why,
+    },
+    "queries/s": {
+        **SPEED,
+        **at(ttft="p50 p99", tpot="p50 p99"),
+        **{"client delay p99, ms": ("client_delay_p99", 3), "s": ("seconds", 3), "why it fell": why},
+    },
+}
+
+
+def probes(search: Sequence[Probe], price: float | None) -> Table:
+    """The tests of a search or a curve, by load; with a price per hour what a million tokens cost at each level."""
+    unit = search[0].unit
+    columns = {unit: "load", **CURVES[unit]}
+    if price and unit == "in flight":
+        last = columns.popitem()
+        columns |= {"per million tokens": lambda probe: number(probe.cost(price), 3), last[0]: last[1]}
+    return Table.of(sorted(search, key=lambda probe: probe.load), columns)
+
+
+def levels(cells: Sequence[Sequence[str]]) -> Table | None:
+    """Levels as the last screen shows them, the head first; None without any."""
+    return Table(cells[0], cells[1:]) if cells else None
+
+
+def best(search: Sequence[Probe]) -> Probe | None:
+    """The test with the most output of those that keep the limits, on a machine of their own if any ran so."""
+    kept = [probe for probe in search if not probe.why and probe.tokens_per_sec]
+    alone = [probe for probe in kept if not probe.busy]
+    return max(alone or kept, key=lambda probe: probe.tokens_per_sec or 0.0, default=None)
+
+
+def intervals(test: Performance | None) -> list[str]:
+    """The 95 % intervals of a test's percentiles, a kind of latency in a line."""
+    found = []
+    for kind, points in (test.intervals if test else {}).items():
+        latency: Latency | None = getattr(test, f"{kind}_ms")
+        each = [
+            f"{name} {number(getattr(latency, name))} ({number(low)} to {number(high) if high else 'more'})"
+            for name, (low, high) in points.items()
+            if latency
+        ]
+        found.append(f"{kind if kind == 'latency' else kind.upper()} {', '.join(each)}")
+    return found
