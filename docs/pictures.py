@@ -13,6 +13,8 @@ from benchmarks import h200_settings
 from harness.common import files
 from harness.monitoring.recorder import FILE, Recording
 from harness.reporting import answer, load_curves, style, timelines
+from harness.results import telemetry
+from harness.results.gpu_time import shares_of
 from harness.results.summary import Summary
 from harness.runs.folder import FOLDER, Test
 
@@ -26,8 +28,9 @@ def generation(folder: Path, summary: Summary) -> Any:
 
 
 def machine(folder: Path, summary: Summary) -> Any:
-    test = summary.run.performance
-    return timelines.machine(Recording.read(folder / "Performance" / FILE), test.ran_out if test else [])
+    recording = Recording.read(folder / "Performance" / FILE)
+    times = list(shares_of({"performance test": recording}))
+    return timelines.machine(recording, list(telemetry.ran_out(telemetry.usage_of(recording), None, times)), times)
 
 
 def curves(folder: Path, summary: Summary) -> Any:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
@@ -41,6 +42,7 @@ GPU_COLUMNS: dict[str, Callable[[Any, Any], float]] = {
     "memory_gib": lambda nvml, handle: round(nvml.nvmlDeviceGetMemoryInfo(handle).used / 2**30, 2),
     "power_w": lambda nvml, handle: round(nvml.nvmlDeviceGetPowerUsage(handle) / 1000),
     "clock_mhz": lambda nvml, handle: nvml.nvmlDeviceGetClockInfo(handle, SM_CLOCK),
+    "max_clock_mhz": lambda nvml, handle: nvml.nvmlDeviceGetMaxClockInfo(handle, SM_CLOCK),
     "temperature_c": lambda nvml, handle: nvml.nvmlDeviceGetTemperature(handle, GPU_SENSOR),
     "memory_load_percent": lambda nvml, handle: nvml.nvmlDeviceGetUtilizationRates(handle).memory,
     "memory_clock_mhz": lambda nvml, handle: nvml.nvmlDeviceGetClockInfo(handle, MEMORY_CLOCK),
@@ -76,6 +78,24 @@ class Recording:
 
     def __bool__(self) -> bool:
         return bool(self.columns)
+
+    @property
+    def lasted(self) -> list[float]:
+        """Seconds for which each line counts: since the one before, as a busy machine comes to some lines late."""
+        return [now - before for before, now in pairwise([0.0, *self.seconds])]
+
+    @property
+    def gpus(self) -> list[str]:
+        """gpu0 and so on."""
+        return sorted({name.partition("_")[0] for name in self.columns if name.startswith("gpu")})
+
+    def column(self, name: str) -> list[float | None]:
+        """A column; one without values where it was not recorded."""
+        return self.columns.get(name) or [None] * len(self.seconds)
+
+    def highest(self, name: str) -> float:
+        """The highest value that any GPU told of a quantity; 0 for none."""
+        return max((value or 0.0 for gpu in self.gpus for value in self.column(f"{gpu}_{name}")), default=0.0)
 
 
 @contextlib.contextmanager

@@ -54,7 +54,7 @@ def draw_plots(folder: Path, summary: Summary, test: TestRun | None) -> dict[str
     if run.search:
         drawn["search"] = load_curves.draw_load_curves(run.search, run.performance, summary.gpus)
     if run.performance and test and test.recording:
-        drawn["machine"] = timelines.machine(test.recording, run.performance.ran_out)
+        drawn["machine"] = timelines.machine(test.recording, run.performance.ran_out, run.performance.gpu_time)
     if run.profile and run.profile.kinds:
         drawn["profile"] = profiles.kinds(run.profile)
     if summary.meta.stages:

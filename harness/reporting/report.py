@@ -66,6 +66,7 @@ def build(folder: Path) -> Summary:
         levels=tables.levels(answer.levels(summary)),
         setting=answer.setting(summary),
         intervals=tables.intervals(summary.run.performance),
+        gpu_time=tables.gpu_time(summary.run.performance.gpu_time if summary.run.performance else []),
         findings=findings(summary, facts.plan.config.is_searched),
         late=client(summary.run.performance),
         **dict(summary),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-BLUE, ORANGE, GREY, RED, GREEN = "#2f6db5", "#e07b39", "#8a8f98", "#c0392b", "#3a8f5c"
+BLUE, ORANGE, GREY, RED, GREEN, PURPLE = "#2f6db5", "#e07b39", "#8a8f98", "#c0392b", "#3a8f5c", "#8e5ea2"
 TITLES = {"latency": "latency", "TTFT": "time to first token (TTFT)", "TPOT": "time per output token (TPOT)"}
 FAR_LIMIT = 3  # times the largest value: a limit beyond is named at the edge instead of squeezing the curve
 TIP = "tip:"  # how the name of what is pointed at begins

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from harness.common.markdown import Column, Table, number
 from harness.loadgen.log import Latency
+from harness.results.gpu_time import SHARES, GpuTime
 from harness.results.performance import Performance
 from harness.runs.probe import Probe
 
@@ -50,6 +51,12 @@ def probes(search: Sequence[Probe], price: float | None) -> Table:
         last = columns.popitem()
         columns |= {"per million tokens": lambda probe: number(probe.cost(price), 3), last[0]: last[1]}
     return Table.of(sorted(search, key=lambda probe: probe.load), columns)
+
+
+def gpu_time(times: Sequence[GpuTime]) -> Table | None:
+    """Where the GPUs' time went, a line for each test; None where it was not recorded."""
+    shares: dict[str, Column] = {f"{label} ({mark}), %": (name, 3) for name, (label, mark) in SHARES.items()}
+    return Table.of(times, {"": "test", "100 %": "bar", **shares}) if times else None
 
 
 def levels(cells: Sequence[Sequence[str]]) -> Table | None:

@@ -8,8 +8,9 @@ from typing import Any
 
 from harness.common.markdown import sentence
 from harness.monitoring.recorder import Recording
-from harness.reporting.style import BLUE, GREEN, GREY, ORANGE, RED, pyplot, thousands
+from harness.reporting.style import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, pyplot, thousands
 from harness.results import telemetry
+from harness.results.gpu_time import SHARES, GpuTime
 from harness.runs.folder import Test
 from harness.terminal.progress import Stage
 
@@ -42,13 +43,32 @@ COLORS = (BLUE, ORANGE, GREEN, RED, GREY)
 Drawn = tuple[str, list[str], float | None]  # label, columns, top of the axis
 
 
-def machine(recording: Recording, ran_out: Sequence[str] = ()) -> Any:
-    """What engine and machine did, a panel for each kind of quantity that was recorded. `ran_out`: what bound the test,
-    first; it is the title."""
+def machine(recording: Recording, ran_out: Sequence[str] = (), times: Sequence[GpuTime] = ()) -> Any:
+    """What engine and machine did, a panel for each kind of quantity that was recorded, below a bar for each test of
+    the run: where its GPUs' time went. `ran_out`: what bound the test, first; it is the title."""
     figure, panels = stacked(recording, shown(recording.columns, PANELS))
     said = ran_out[0].partition(": ")[0] if ran_out else "nothing ran out"
-    panels[0].set_title("\n".join(wrap(f"Bound by: {said}" if ran_out else sentence(said), LONGEST_TITLE)), fontsize=11)
+    title = "\n".join(wrap(f"Bound by: {said}" if ran_out else sentence(said), LONGEST_TITLE))
+    (bars(figure, times) if times else panels[0]).set_title(title, fontsize=11)
     return figure
+
+
+def bars(figure: Any, times: Sequence[GpuTime]) -> Any:
+    """Axes above the panels of a figure, with a bar for each test: where its GPUs' time went."""
+    high = figure.get_figheight()
+    axes = figure.add_axes((0.125, 0.88 + 0.7 / high, 0.775, 0.28 * len(times) / high))
+    names, starts = [time.test for time in times], [0.0] * len(times)
+    for (share, (label, _)), color in zip(SHARES.items(), (GREY, RED, ORANGE, PURPLE, BLUE), strict=True):
+        widths = [getattr(time, share) or 0.0 for time in times]
+        if max(widths) >= 0.5:  # as wide as can be seen
+            axes.barh(names, widths, left=starts, color=color, height=0.7, label=label)
+        starts = [start + width for start, width in zip(starts, widths, strict=True)]
+    axes.invert_yaxis()
+    axes.grid(visible=False)
+    axes.set(xlim=(0, 100))
+    axes.set_xlabel("% of the GPU's time", fontsize=8)
+    axes.legend(loc="center left", bbox_to_anchor=(1.02, 0.5), fontsize=8, frameon=False)
+    return axes
 
 
 def generation(recording: Recording) -> Any | None:

@@ -52,7 +52,7 @@ def bounds(test: Performance, limits: Mapping[str, str]) -> list[str]:
         why = "the load, or work between the steps, set the speed"
         return [f"No resource was saturated in the performance test ({seen}): {why}."]
     first, *rest = test.ran_out
-    return [f"**What ran out first**: {first}.", *(f"{sentence(said)}." for said in rest)]
+    return [f"**What bounds it**: {first}.", *(f"{sentence(said)}." for said in rest)]
 
 
 def unsteady(test: Performance) -> list[str]:
@@ -148,7 +148,7 @@ def late_starts(test: Performance) -> str:
     if waiting.mean >= WAITING_REQUESTS:
         return (
             f"TTFT is over its limit because requests queue ({waiting.mean:,.0f} waited on average, {waiting.max:,.0f} "
-            f"at most): {less(test)}, or whatever ran out first"
+            f"at most): {less(test)}, or whatever bounds it"
         )
     return (
         "TTFT is over its limit though hardly a request waited: prompts take too long, beside running answers or by "

@@ -18,6 +18,7 @@ from harness.loadgen.steady import steady_part
 from harness.loadgen.test_run import TestRun
 from harness.results import telemetry
 from harness.results.economics import Economics
+from harness.results.gpu_time import GpuTime, gpu_times
 from harness.results.part import Part
 from harness.results.verdicts import Count
 from harness.runs.delivery import ServerUse
@@ -215,8 +216,10 @@ class Machine(Part):
     """The most memory of all GPUs taken at once; null without them, or without --extra-metrics."""
     usage: dict[str, Usage] = {}
     """What engine and machine did, by quantity, recorded once a second; empty without --extra-metrics."""
+    gpu_time: list[GpuTime] = []
+    """Where the GPUs' time went in each probe, each attempt and, last, this test; empty without --extra-metrics."""
     ran_out: list[str] = []
-    """What was used up during the test, in words."""
+    """What was lost or used up during the test, in words."""
     server: ServerUse | None = None
     """What the servers behind an endpoint counted themselves; null where they did not, or there are none."""
     disagreements: list[str] = []
@@ -232,10 +235,12 @@ class Machine(Part):
     def of(cls, test: TestRun, facts: RunFacts) -> Self:
         addresses, used = facts.plan.config.endpoint, telemetry.usage_of(test.recording)
         peak = used.get("gpu_memory_gib") if endpoint.here(addresses) else None
+        times = gpu_times(test, facts)
         return cls(
             peak_memory_gib=peak.max if peak else None,
             usage=used,
-            ran_out=list(telemetry.ran_out(used, facts.concurrency, client=bool(addresses))),
+            gpu_time=times,
+            ran_out=list(telemetry.ran_out(used, facts.concurrency, times, facts.engine_args, bool(addresses))),
             server=test.server,
             disagreements=test.server.disagreements if test.server else [],
             **test.machine.model_dump(),

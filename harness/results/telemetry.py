@@ -2,16 +2,16 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from types import MappingProxyType
 
 from harness.engines import prometheus
 from harness.monitoring.recorder import Recording
+from harness.results.gpu_time import SHARES, GpuTime
 from harness.runs.records import Usage
 
 FULL_PERCENT = 98.0  # percent: as full as blocks of tokens, and a sampling once a second, let it look
 BUSY_PERCENT = 95.0
-LAUNCHED_PERCENT = 80.0  # percent of the time with a kernel, below which a GPU with requests waits for the CPU
-FREQUENT_PERCENT = 50.0  # percent of the time
+LOST_PERCENT = 3.0  # percent of the GPUs' time from which on a loss is named
 WAITING_REQUESTS = 1.0  # requests that wait on average
 
 
@@ -60,6 +60,7 @@ QUANTITIES = (
     gpu("memory_gib", "GPU memory", "GiB", total=True),
     gpu("power_w", "GPU power", "W", total=True),
     gpu("clock_mhz", "GPU clock", "MHz"),
+    gpu("max_clock_mhz", "GPU clock at most, by NVML", "MHz"),
     gpu("temperature_c", "GPU temperature", "\N{DEGREE SIGN}C"),
     gpu("memory_load_percent", "GPU memory controller busy", "% of the time"),
     gpu("memory_clock_mhz", "GPU memory clock", "MHz"),
@@ -75,12 +76,9 @@ ENGINES = {column.name for column in prometheus.COLUMNS}  # quantities of an eng
 
 def usage_of(recording: Recording) -> dict[str, Usage]:
     """Mean and maximum of each quantity in a machine.csv, by name; none of what was not recorded."""
-    seconds, columns = recording.seconds, recording.columns
-    # A busy machine comes to some lines late: each counts for the time since the one before.
-    lasted = [now - before for before, now in pairwise([0.0, *seconds])]
     found = {}
     for quantity in QUANTITIES:
-        values = zip(quantity.of(columns), lasted, strict=False)  # none of what was not recorded
+        values = zip(quantity.of(recording.columns), recording.lasted, strict=False)  # none of what was not recorded
         measured = [(value, time) for value, time in values if value is not None]
         if whole := sum(time for _, time in measured):
             mean = sum(value * time for value, time in measured) / whole
@@ -116,34 +114,7 @@ class Bound:
         return f"{self.words}: {self.remedy}" if self.remedy and remedy else self.words
 
 
-def heat(used: Used, concurrency: int | None) -> Bound | None:
-    if not (share := mean(used, "gpu_too_hot_percent")):
-        return None
-    return Bound(f"heat held the GPU's clock down {share:.3g} % of the time", "see to its cooling")
-
-
-def power(used: Used, concurrency: int | None) -> Bound | None:
-    if (share := mean(used, "gpu_power_capped_percent")) < FREQUENT_PERCENT:
-        return None
-    return Bound(
-        f"the power limit held the GPU's clock down {share:.3g} % of the time",
-        "what is left is work that costs less energy: fewer bits, other kernels, or a higher limit",
-    )
-
-
-def launches(used: Used, concurrency: int | None) -> Bound | None:
-    """A GPU that waits while there are requests: its work is not launched fast enough."""
-    load, ran = used.get("gpu_load_percent"), mean(used, "requests_running")
-    if load is None or load.mean >= LAUNCHED_PERCENT or not ran:
-        return None
-    return Bound(
-        f"the GPU ran nothing {100 - load.mean:.3g} % of the time while {ran:,.0f} requests were running",
-        "the CPU does not launch its work fast enough (--profile shows the gaps; larger CUDA graphs, fewer and larger "
-        "steps)",
-    )
-
-
-def kv_cache(used: Used, concurrency: int | None) -> Bound | None:
+def kv_cache(used: Used) -> Bound | None:
     waited, lost = mean(used, "requests_waiting"), most(used, "preemptions")
     if most(used, "kv_cache_percent") < FULL_PERCENT or not (waited >= WAITING_REQUESTS or lost):
         return None
@@ -170,32 +141,61 @@ def slots(used: Used, concurrency: int | None) -> Bound | None:
     )
 
 
-def gpu_busy(used: Used, concurrency: int | None) -> Bound | None:
-    load = mean(used, "gpu_load_percent")
-    return Bound(f"the GPU was busy {load:.3g} % of the time") if load >= BUSY_PERCENT else None
+def launch(args: Mapping[str, object]) -> str:
+    """What makes a GPU run for more of the time: CUDA graphs as large as the steps, where an engine's settings tell."""
+    config = args.get("compilation_config")
+    graphs, steps = (config if isinstance(config, dict) else {}) | dict(args), args.get("max_num_batched_tokens")
+    largest = graphs.get("max_cudagraph_capture_size")
+    if isinstance(largest, int) and isinstance(steps, int) and steps > largest:
+        return (
+            f"steps of up to {steps:,} tokens are larger than the largest CUDA graph ({largest:,}): --engine-arg "
+            f"max_cudagraph_capture_size={steps}"
+        )
+    return (
+        "the CPU does not launch its work fast enough (--profile shows the gaps; larger CUDA graphs, fewer and larger "
+        "steps)"
+    )
 
 
-def cpu_busy(used: Used, concurrency: int | None) -> Bound | None:
-    load = mean(used, "cpu_percent")
-    return Bound(f"the CPU was busy {load:.3g} % of the time") if load >= BUSY_PERCENT else None
+def losses(time: GpuTime, args: Mapping[str, object]) -> list[Bound]:
+    """The GPUs' time that was lost, the largest share first; `args` are the engine's."""
+    remedies = {
+        "held_by_heat": "see to its cooling",
+        "held_by_power": "what is left is work that costs less energy: fewer bits, other kernels, or a higher limit",
+    }
+    shares = {name: getattr(time, name) or 0.0 for name in SHARES if name != "busy"}
+    found = sorted(((share, name) for name, share in shares.items() if share >= LOST_PERCENT), reverse=True)
+    return [
+        Bound(f"{SHARES[name][0]}, {share:.3g} % of the GPU's time", remedies.get(name) or launch(args))
+        for share, name in found
+    ]
 
 
-BOUNDS = (heat, power, launches, kv_cache, slots, gpu_busy, cpu_busy)  # what bounds first, first
-ENERGY = (heat, power)
-
-
-def ran_out(used: Used, concurrency: int | None, client: bool = False) -> Iterator[str]:
+def ran_out(
+    used: Used,
+    concurrency: int | None,
+    times: Sequence[GpuTime] = (),
+    args: Mapping[str, object] = MappingProxyType({}),
+    client: bool = False,
+) -> Iterator[str]:
     """What set the speed, in words, then what was used up beside it; nothing where there was enough of all.
 
-    Where heat or power hold a GPU back, more room would not make it faster: then none is advised. `client`: the CPU is
-    that of a client of an endpoint.
+    More room would not make a GPU faster whose clock is held down, nor a GPU or CPU that is busy: then none is advised.
+    `times` end with the test's; `args` are the engine's; `client`: the CPU is that of a client of an endpoint.
     """
-    throttled = any(bound(used, concurrency) for bound in ENERGY)
-    for bound in BOUNDS:
-        found = bound(used, concurrency)
-        if found is None:
-            continue
-        if bound is cpu_busy and client:
-            found = Bound(f"{found.words} on this machine, the client's", "times may be the client's own")
-        useless = throttled and found.of_room
-        yield found.said(remedy=not useless) + (", but more room would not make it faster" if useless else "")
+    lost = losses(times[-1], args) if times else []
+    cpu, hint = ("CPU of this machine, the client's,", "times may be the client's own") if client else ("CPU", "")
+    shares = ((mean(used, "gpu_load_percent"), "GPU", ""), (mean(used, "cpu_percent"), cpu, hint))
+    busy = [
+        Bound(f"the {name} was busy {share:.3g} % of the time", remedy)
+        for share, name, remedy in shares
+        if share >= BUSY_PERCENT
+    ]
+    is_full, told = busy or any("clock" in one.words for one in lost), set[str]()
+    for found in (*lost, kv_cache(used), slots(used, concurrency), *busy):
+        if found:
+            useless = is_full and found.of_room
+            yield found.said(remedy=not useless and found.remedy not in told) + (
+                ", but more room would not make it faster" if useless else ""
+            )
+            told.add(found.remedy)

@@ -1,6 +1,8 @@
-"""What the engine and the machine did: engines' own metrics, the recording, what ran out first."""
+"""What the engine and the machine did: engines' own metrics, the recording, what bounds a test."""
 
 import csv
+import gzip
+import json
 import threading
 from functools import partial
 from pathlib import Path
@@ -16,6 +18,7 @@ from harness.monitoring import recorder
 from harness.reporting import report as rendering
 from harness.reporting import timelines
 from harness.results import telemetry as usage
+from harness.results.gpu_time import SHARES, GpuTime, shares_of
 from harness.runs.records import Usage
 from tests import made
 from tests.conftest import tells
@@ -99,7 +102,7 @@ def test_every_column_is_a_quantity_with_a_panel_or_a_share_of_time() -> None:
     columns = {column.name for column in prometheus.COLUMNS} | {f"gpu_{name}" for name in recorder.GPU_COLUMNS}
     assert columns < set(usage.BY_NAME)
     drawn = {name for _, names, _ in timelines.PANELS for name in names}
-    shares = {"preemptions", "gpu_power_capped_percent", "gpu_too_hot_percent"}
+    shares = {"preemptions", "gpu_power_capped_percent", "gpu_too_hot_percent", "gpu_max_clock_mhz"}
     memory = {"gpu_memory_load_percent", "gpu_memory_clock_mhz", "gpu_memory_temperature_c"}  # in the table alone
     assert set(usage.BY_NAME) - drawn == shares | memory
 
@@ -132,8 +135,6 @@ def used(**values: tuple[float, float]) -> dict[str, Usage]:
         ),
         (used(kv_cache_percent=(90, 99.5), preemptions=(1, 5)), ("requests were preempted",)),
         (used(requests_running=(60, 64), requests_waiting=(9, 20), kv_cache_percent=(20, 30)), ("all 64 places",)),
-        (used(gpu_power_capped_percent=(80, 100)), ("power limit", "80 % of the time")),
-        (used(gpu_too_hot_percent=(0.4, 100)), ("heat ", "0.4 % of the time")),
         (used(gpu_load_percent=(97, 100)), ("GPU was busy 97 %",)),
         (used(cpu_percent=(99, 100)), ("CPU was busy 99 %",)),
     ],
@@ -148,21 +149,97 @@ def test_nothing_is_said_to_have_run_out_where_there_was_enough() -> None:
     assert list(usage.ran_out({}, None)) == []
 
 
+def time(**shares: float) -> GpuTime:
+    whole = dict.fromkeys(SHARES, 0.0) | shares
+    busy = 100 - sum(whole.values())
+    return GpuTime.model_validate(
+        {"test": "", "max_clock_mhz": 1980, "is_clock_of_nvml": True} | whole | {"busy": busy}
+    )
+
+
 def test_no_more_room_is_advised_where_power_is_what_bounds() -> None:
-    """As on an H200 in a full Offline test: 99.4 % of the time at its power limit, all places taken."""
-    h200 = used(gpu_power_capped_percent=(99.4, 100), gpu_load_percent=(98.5, 100), kv_cache_percent=(91, 99.5))
+    """As on an H200 in a full Offline test: a quarter of its clock held down, all places taken."""
+    h200 = used(gpu_load_percent=(98.5, 100), kv_cache_percent=(91, 99.5))
     h200 |= used(requests_running=(1947, 2048), requests_waiting=(17000, 38000))
-    first, *rest = usage.ran_out(h200, 2048)
-    assert tells(first, "power limit", "99.4 % of the time: ")
+    first, *rest = usage.ran_out(h200, 2048, [time(held_by_power=25.9, idle_while_waiting=0.9)])
+    assert tells(first, "power", "25.9 % ", ": ")
     assert [line.endswith("not make it faster") for line in rest] == [True, True, False]
     assert not any("--max-num-seqs" in line or "--kv-cache-dtype" in line for line in rest)
 
 
-def test_a_gpu_that_waits_for_its_cpu_is_told() -> None:
-    (line,) = usage.ran_out(used(gpu_load_percent=(60, 90), requests_running=(64, 64)), 64)
-    assert tells(line, "GPU ", "40 % of the time", "64 requests ", "CPU")
+@pytest.mark.parametrize("quantity", ["gpu_load_percent", "cpu_percent"])
+def test_no_more_places_are_advised_beside_what_is_busy(quantity: str) -> None:
+    full = used(requests_running=(60, 64), requests_waiting=(9, 20), kv_cache_percent=(20, 30))
+    assert any("--max-num-seqs" in line for line in usage.ran_out(full, 64))
+    busy = full | used(**{quantity: (95, 100)})
+    assert not any("--max-num-seqs" in line for line in usage.ran_out(busy, 64))
+
+
+def test_the_largest_loss_comes_first_with_its_remedy() -> None:
+    lost = time(idle=4.7, idle_while_waiting=23.0, held_by_power=5.5)
+    args = {"max_num_batched_tokens": 1536, "max_cudagraph_capture_size": 1024}
+    first, second, third = usage.ran_out({}, None, [lost], args)
+    assert tells(first, "while requests waited", "23 %", "1,536", "1,024", "max_cudagraph_capture_size=1536")
+    assert tells(second, "power", "5.5 %") and tells(third, "4.7 %") and "1,536" not in third
+    assert "--profile" in next(usage.ran_out({}, None, [lost], {**args, "max_num_batched_tokens": 512}))
+    packed = {"max_num_batched_tokens": 1536, "compilation_config": {"max_cudagraph_capture_size": 1024}}
+    assert next(usage.ran_out({}, None, [lost], packed)) == first
     (line,) = usage.ran_out(used(cpu_percent=(99, 100)), None, client=True)
     assert "the client's" in line
+
+
+RECORDED = json.loads(gzip.decompress((Path(__file__).parent / "h200_recordings.json.gz").read_bytes()))
+
+
+def recorded(run: str) -> dict[str, GpuTime]:
+    """Where the time of an H200 went in the tests of a run, by name."""
+    recordings = {
+        test: recorder.Recording(columns["seconds"], {name: columns[name] for name in columns if name != "seconds"})
+        for test, columns in RECORDED[run].items()
+    }
+    return {share.test: share for share in shares_of(recordings)}
+
+
+@pytest.mark.parametrize("run", RECORDED)
+def test_the_shares_of_every_recording_add_up(run: str) -> None:
+    for share in recorded(run).values():
+        parts = [getattr(share, name) for name in SHARES]
+        assert sum(parts) == pytest.approx(100) and min(parts) >= 0 and not share.is_clock_of_nvml
+        assert len(share.bar) == 25 and abs(4 * share.bar.count("█") - share.busy) <= 4
+
+
+@pytest.mark.parametrize(
+    ("run", "test", "idle", "waited", "held", "busy"),
+    [
+        ("full-offline-vllm032", "test", 1.5, 0.9, 25.9, 72.6),
+        ("full-server-max-vllm032", "test", 2.4, 0.1, 21.5, 76.1),
+        ("full-server-61-vllm032", "test", 0.4, 0, 20.9, 78.7),
+        ("full-server-62-vllm032", "test", 0.1, 0, 25.0, 74.9),
+        ("full-interactive-1536-graphs1024-vllm032", "attempt-1", 27.7, 23.0, 5.5, 66.8),
+        ("interactive-1536-graphs1536-vllm032", "attempt-1", 12.7, 3.8, 8.5, 78.8),
+        ("interactive-4096-graphs2048-vllm032", "test", 8.7, 0.1, 10.8, 80.5),
+        ("full-interactive-max-4096-graphs2048-vllm032", "test", 7.3, 0, 7.3, 85.3),
+        ("full-interactive-53-4096-graphs2048-vllm032", "test", 8.5, 0.3, 13.2, 78.3),
+    ],
+)
+def test_where_the_time_of_an_h200_went(
+    run: str, test: str, idle: float, waited: float, held: float, busy: float
+) -> None:
+    found = recorded(run)[test]
+    waiting = found.idle_while_waiting or 0.0
+    shares = (found.idle + waiting, waiting, found.held_by_power + found.held_by_heat, found.busy)
+    assert shares == pytest.approx((idle, waited, held, busy), abs=1)
+
+
+def test_a_clock_that_nvml_tells_goes_before_one_that_was_seen(tmp_path: Path) -> None:
+    path = tmp_path / "machine.csv"
+    head = "seconds,gpu0_load_percent,gpu0_clock_mhz,gpu0_max_clock_mhz,gpu0_power_capped_percent,gpu0_too_hot_percent"
+    path.write_text(f"{head}\n1,100,1000,2000,100,0\n2,50,1500,2000,0,100\n4,0,1800,2000,0,0\n5,,,2000,0,0\n")
+    (share,) = shares_of({"test": recorder.Recording.read(path)})
+    assert share.is_clock_of_nvml and share.max_clock_mhz == 2000 and share.idle_while_waiting is None
+    assert (share.idle, share.held_by_power, share.held_by_heat) == pytest.approx((62.5, 12.5, 3.125))
+    path.write_text("seconds,gpu0_power_w\n1,500\n")
+    assert list(shares_of({"test": recorder.Recording.read(path)})) == []
 
 
 def test_the_report_shows_it(tmp_path: Path) -> None:
@@ -172,6 +249,6 @@ def test_the_report_shows_it(tmp_path: Path) -> None:
     (run / "Performance" / "machine.csv").write_text(f"{head}\n1,5,2,90,99,64,10,99.1\n2,6,3,95,,64,10,99.5\n")
     rendering.build(run)
     page = (run / "report.md").read_text()
-    assert tells(page, "**What ran out first**: ", "KV cache was full ", " 10 requests waited")
+    assert tells(page, "**What bounds it**: ", "KV cache was full ", " 10 requests waited")
     assert "| GPU load, % | 94.8 | 95 |" in page
     assert (run / "plots" / "machine.png").exists()
