@@ -18,6 +18,8 @@ from harness.rates.search import Candidate, Evidence
 from harness.runs import folder as results
 from harness.runs.probe import Probe
 
+Finder = Callable[[BenchmarkRun, LoadGenSession], Plan]
+
 
 def find_rate(run: BenchmarkRun, session: LoadGenSession) -> None:
     """Completes the plan with its target rate: from the history, a short calibration, or a search."""
@@ -52,14 +54,9 @@ def run_probe(run: BenchmarkRun, session: LoadGenSession, short: Plan, reason: s
     return run.facts.probes[-1]
 
 
-def offline_rate(run: BenchmarkRun, session: LoadGenSession) -> Plan:
-    """The plan with the rate of a short trial."""
-    return target_rate.offline_rate(run.plan, calibrate(run.plan, session))
-
-
-def expected_latency(run: BenchmarkRun, session: LoadGenSession) -> Plan:
-    """The plan with the latency of a short trial."""
-    return target_rate.expected_latency(run.plan, calibrate(run.plan, session))
+def by_trial(planned: Callable[[Plan, trial.Trial], Plan]) -> Finder:
+    """Finds the plan with the rate, or the latency, of a short trial."""
+    return lambda run, session: planned(run.plan, calibrate(run.plan, session))
 
 
 def by_history(run: BenchmarkRun, session: LoadGenSession) -> Plan:
@@ -93,7 +90,7 @@ def try_rates(run: BenchmarkRun, session: LoadGenSession) -> Plan:
 def try_batches(run: BenchmarkRun, session: LoadGenSession) -> Plan:
     """The plan with the most samples per query, after a short test with each number of them."""
     for size in sorted(set(run.config.batches)):
-        short = target_rate.in_batches(run.plan, size)
+        short = target_rate.shortened(replace(run.plan, samples_per_query=size))
         found = target_rate.expected_latency(short, calibrate(short, session))
         run_probe(run, session, found)
     return run.plan.noted(found.notes[-1], expected_latency_ms=found.expected_latency_ms)
@@ -113,7 +110,7 @@ def most_in_flight(run: BenchmarkRun, session: LoadGenSession) -> Plan:
     plan, first = run.plan, session.engine.concurrency // 4
 
     def probe(level: int) -> Probe:
-        return run_probe(run, session, levels.probe_plan(at_level(plan, session, level)))
+        return run_probe(run, session, target_rate.shortened(at_level(plan, session, level)))
 
     found = levels.highest(probe, max(1, first), MAXIMA["concurrency"])
     if found is None:
@@ -134,9 +131,9 @@ def start_rate(plan: Plan, session: LoadGenSession) -> float:
     return (rules.search_share or 1.0) * last_offline.requests_per_sec
 
 
-FINDERS: dict[Need, Callable[[BenchmarkRun, LoadGenSession], Plan]] = {
-    "offline": offline_rate,
-    "latency": expected_latency,
+FINDERS: dict[Need, Finder] = {
+    "offline": by_trial(target_rate.offline_rate),
+    "latency": by_trial(target_rate.expected_latency),
     "batches": try_batches,
     "server": by_history,
     "max": by_search,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Self
 
-from harness.rates.queueing import detection_s, rate_by_tpot, rate_by_ttft
+from harness.rates.queueing import rate_by_tpot, rate_by_ttft
 from harness.rates.rules import Goal
 from harness.runs.probe import Probe, Queue
 
@@ -21,10 +21,9 @@ class Capacity:
 
     @classmethod
     def of(cls, probes: Sequence[Probe]) -> Self | None:
-        """The best measurement, but none of a slow start, which kept up with more."""
+        """By the best measurement."""
         queues = [probe.queue for probe in probes if probe.queue and probe.capacity]
-        kept = [queue for queue in queues if not any(contradicts(probe, queue.completed) for probe in probes)]
-        best = min(kept, key=lambda queue: queue.completed_error, default=None)
+        best = min(queues, key=lambda queue: queue.completed_error, default=None)
         return cls(best, min(probe.ttft_min or 0.0 for probe in probes) / 1000) if best else None
 
     @property
@@ -40,15 +39,6 @@ class Capacity:
 
     def __str__(self) -> str:
         return f"the capacity of {self.qps:.4g} a second"
-
-
-def contradicts(probe: Probe, capacity: float) -> bool:
-    """Whether a probe kept up with more than was taken for the capacity, for so long that it would have shown."""
-    if not (probe.has_held and probe.is_settled and probe.seconds and probe.rate > capacity):
-        return False
-    if probe.queue and probe.queue.completed - probe.queue.completed_error <= capacity:
-        return False
-    return probe.seconds >= detection_s(probe.rate, 1 - capacity / probe.rate)
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,8 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from harness.config.plan import Plan
-from harness.rates.rules import RULES
 from harness.rates.target_rate import OFFLINE_MARGIN
 from harness.rates.trial import Trial
 from harness.runs.probe import Probe
@@ -28,11 +26,6 @@ def at_level(plan: Plan, level: int, found: Trial) -> Plan:
     rate = OFFLINE_MARGIN * found.samples_per_sec
     note = f"concurrency {level:,}: {rate:.4g} samples/s expected ({OFFLINE_MARGIN} x {found})"
     return plan.noted(note, concurrency=level, target_qps=rate)
-
-
-def probe_plan(plan: Plan) -> Plan:
-    """The plan of a probe of it."""
-    return replace(plan, min_duration_s=min(RULES.probe_s, plan.min_duration_s))
 
 
 def highest(probe: Callable[[int], Probe], first: int, most: int) -> int | None:

@@ -158,9 +158,9 @@ def at_rate(plan: Plan, qps: float, seconds: float | None = None) -> Plan:
     return replace(plan, target_qps=qps, min_duration_s=length, samples=samples)
 
 
-def in_batches(plan: Plan, samples_per_query: int) -> Plan:
-    """The plan of a short test with so many samples at a time."""
-    return replace(plan, samples_per_query=samples_per_query, min_duration_s=min(RULES.probe_s, plan.min_duration_s))
+def shortened(plan: Plan) -> Plan:
+    """The plan of a short test of the same load."""
+    return replace(plan, min_duration_s=min(RULES.probe_s, plan.min_duration_s))
 
 
 def correct_plan(plan: Plan, result: TestResult, tests: Sequence[Probe] = ()) -> Plan | None:
