@@ -225,7 +225,7 @@ def crosscheck(
         raise UsageError(f"--out {out} is already there: choose another.")
     out.mkdir(parents=True)
     folder = out.resolve()
-    served = next(iter(discovery.served(config)), config.model_path)
+    served = next(iter(discovery.list_models(config)), config.model_path)
     load = CrosscheckLoad(config, concurrency, requests, tokens, folder / "prompts.jsonl", folder, served)
     write_prompts(load)
     print(page([(tool, measured(tool, load)) for tool in TOOLS if tool.there()]))

@@ -62,7 +62,7 @@ def main() -> None:
     result = {}
     for category, count in (("datacenter", None), ("edge", EDGE)):
         records = samples.from_json(HERE / "cnn_eval.json")
-        records = records if count is None else samples.shuffled(records)[:count]
+        records = records if count is None else samples.shuffle_articles(records)[:count]
         answers = generate(model, [record.tokens for record in records])
         result[category] = measured(tokenizer, answers, [record.reference for record in records])
     packages = ("torch", "transformers", "tokenizers", "datasets", "rouge_score")

@@ -92,7 +92,7 @@ def shares(prompts: list[list[int]], share: float) -> list[list[int]]:
 
 
 def shuffled(prompts: list[list[int]]) -> list[list[int]]:
-    order = samples.shuffled([samples.Article(str(index), "") for index in range(len(prompts))])
+    order = samples.shuffle_articles([samples.Article(str(index), "") for index in range(len(prompts))])
     return [prompts[int(record.article)] for record in order]
 
 

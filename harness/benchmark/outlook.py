@@ -11,7 +11,7 @@ from harness.config import checkpoint
 from harness.config.patterns import Need
 from harness.config.plan import Plan, minutes
 from harness.rates.rules import RULES, Goal
-from harness.rates.target_rate import needed
+from harness.rates.target_rate import rate_needed
 from harness.rates.trial import TRIAL_S
 from harness.workloads.cnn_dailymail import Library
 
@@ -58,7 +58,7 @@ def parts(plan: Plan) -> list[Part]:
     if plan.config.mode != "performance":
         found.append(Part("accuracy test", f"{plan.samples:,} samples, as long as they take", None))
     if plan.config.mode != "accuracy":
-        if before := PREPARATIONS[needed(plan.config)](plan):
+        if before := PREPARATIONS[rate_needed(plan.config)](plan):
             found.append(before)
         length = plan.config.scenario_rules.pattern.length(plan.load)
         least = f"at least {minutes(plan.min_duration_s)}"

@@ -23,7 +23,7 @@ Finder = Callable[[BenchmarkRun, LoadGenSession], Plan]
 
 def find_rate(run: BenchmarkRun, session: LoadGenSession) -> None:
     """Completes the plan with its target rate: from the history, a short calibration, or a search."""
-    if (need := target_rate.needed(run.config)) == "nothing":
+    if (need := target_rate.rate_needed(run.config)) == "nothing":
         return
     found = FINDERS[need](run, session)
     run.display.done(found.notes[-1])

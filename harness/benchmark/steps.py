@@ -41,8 +41,8 @@ def run_benchmark(config: RunConfig, folder: RunFolder, display: Display) -> int
     display.stage("loading model, tokenizer and data")
     checkpoint.weight_bytes(config)  # a model that cannot be had is found first
     tokenizer = checkpoint.load_tokenizer(config)
-    run, library = planned(config, tokenizer, folder, display)
-    session = started(run, library)
+    run, library = plan_run(config, tokenizer, folder, display)
+    session = start_session(run, library)
     find_rate(run, session)
     evaluation = measure(run, session, tokenizer)
     if config.computes:
@@ -59,14 +59,14 @@ def dry_run(config: RunConfig, say: Callable[[str], None]) -> int:
     say(config.headline)
     results.check_writable(config.results_dir)
     tokenizer = checkpoint.load_tokenizer(config)
-    plan, library = prepared(config, tokenizer)
+    plan, library = prepare_plan(config, tokenizer)
     library = library or official_samples(plan, tokenizer)
     for line in outlook.lines(replace(plan, official_data=library.official), library, system.gpus()):
         say(line)
     return DONE
 
 
-def prepared(config: RunConfig, tokenizer: Any) -> tuple[Plan, cnn_dailymail.Library | None]:
+def prepare_plan(config: RunConfig, tokenizer: Any) -> tuple[Plan, cnn_dailymail.Library | None]:
     """The plan as far as it needs no engine, and the samples of a workload; None where they are MLPerf's."""
     workload = custom.load(config, tokenizer)
     request_set, random = workload.request_set if workload else None, checkpoint.has_random_weights(config)
@@ -81,11 +81,11 @@ def prepared(config: RunConfig, tokenizer: Any) -> tuple[Plan, cnn_dailymail.Lib
     return plan, workload
 
 
-def planned(
+def plan_run(
     config: RunConfig, tokenizer: Any, folder: RunFolder, display: Display
 ) -> tuple[BenchmarkRun, cnn_dailymail.Library]:
     """The run with every setting known that needs no engine, and its samples."""
-    plan, workload = prepared(config, tokenizer)
+    plan, workload = prepare_plan(config, tokenizer)
     run = BenchmarkRun.begin(plan, folder, display)
     library = workload or official_samples(plan, tokenizer)
     run.facts.data, run.facts.mean_prompt_tokens = library.source, round(library.mean_prompt_tokens, 1)
@@ -95,7 +95,7 @@ def planned(
     return run, library
 
 
-def started(run: BenchmarkRun, library: cnn_dailymail.Library) -> LoadGenSession:
+def start_session(run: BenchmarkRun, library: cnn_dailymail.Library) -> LoadGenSession:
     """The run's engine, up, with the samples: the session of its tests."""
     config, taken = run.config, background_load.busy_gpus()
     engine = engines.create(run.plan, run.folder.path / traces.FOLDER)
@@ -148,7 +148,9 @@ def measure_performance(run: BenchmarkRun, session: LoadGenSession) -> Tested:
     attempts = run.facts.attempts
     for left in reversed(range(target_rate.max_attempts(run.config))):
         tested, test, attempt = probing.run_attempt(session, run.plan)
-        better = target_rate.corrected(run.plan, test.result, [*run.facts.probes, *attempts, attempt]) if left else None
+        better = (
+            target_rate.correct_plan(run.plan, test.result, [*run.facts.probes, *attempts, attempt]) if left else None
+        )
         if better is None:
             break
         attempts.append(probing.set_aside(session, attempt, len(attempts) + 1))

@@ -78,13 +78,13 @@ def rehearse(
     if run and context.args:
         raise UsageError(f"--run judges a finished run, which takes no {context.args[0]}.")
     run = run or curve_of_ours(official.points(c_min, c_max, points), seconds, results_dir, context.args)
-    (folder, *_) = names.named(run, results_dir)
+    (folder, *_) = names.find_runs(run, results_dir)
     summary = files.read(folder / "summary.json", Summary)
-    levels = rehearsal.tested(summary)
+    levels = rehearsal.levels_of(summary)
     print(
         f"{folder}: MLPerf Endpoints takes the official client's measurements alone. Of this curve its rules would say:"
     )
-    placed = rehearsal.placed(levels)
+    placed = rehearsal.points_of(levels)
     tests = rehearsal.measured(folder, levels, placed, facts_of(folder).plan.samples)
     found = list(rehearsal.breaches(summary, levels, placed, tests))
     print("\n".join(f"  {line}" for line in found) or "  nothing")
@@ -129,7 +129,7 @@ def describe(
     if out.exists():
         raise UsageError(f"--out {out} is already there, maybe completed by hand: choose another.")
     machine = System.model_validate(facts())
-    files.write_text(out, disclosure.drafted(machine, framework, official.seeds().cohorts[-1]))
+    files.write_text(out, disclosure.draft(machine, framework, official.seeds().cohorts[-1]))
     print(f"{out}: complete what is empty in it.")
     return DONE
 
@@ -158,9 +158,9 @@ def measure(
         raise UsageError("--serve is for a server that is started here: leave out --endpoint.")
     if (place := tokenizer or model).startswith(("/", ".", "~")) and not Path(place).is_dir():
         raise UsageError(f"--tokenizer {place}: no such folder; the client counts tokens with it.")
-    seeds, articles = official.seeds(seed_set), stored(dataset_path)
+    seeds, articles = official.seeds(seed_set), read_stored(dataset_path)
     given = Campaign(
-        endpoints=[url.removesuffix("/v1") for url in addresses.checked(endpoint or [server.address(port)])],
+        endpoints=[url.removesuffix("/v1") for url in addresses.check_addresses(endpoint or [server.address(port)])],
         server="" if endpoint else shlex.join(server.command(model, port, folder, words_of(serve))),
         model=model,
         tokenizer=tokenizer or model,
@@ -173,8 +173,8 @@ def measure(
         seconds=seconds,
         seed_set=seeds.name,
     )
-    campaign.opened(folder, given)
-    with files.locked(folder, "this campaign"):
+    campaign.open_campaign(folder, given)
+    with files.lock_folder(folder, "this campaign"):
         measure_levels(folder, given, seeds, articles, port)
     return DONE
 
@@ -226,8 +226,8 @@ def prompts_in(folder: Path, articles: Sequence[Article]) -> Path | None:
     return path
 
 
-def stored(path: Path | None) -> list[Article]:
-    return cnn_dailymail.stored(path, "--dataset-path") if path else []
+def read_stored(path: Path | None) -> list[Article]:
+    return cnn_dailymail.read_articles(path, "--dataset-path") if path else []
 
 
 def build(
@@ -238,7 +238,7 @@ def build(
     """Build a submission from the measured points."""
     found = campaign.read(folder)
     about = disclosure.read(system)
-    articles = stored(Path(found.dataset) if found.dataset else None)
+    articles = read_stored(Path(found.dataset) if found.dataset else None)
     base = tree.build(folder, found, about, official.seeds(found.seed_set), articles, out)
     print(f"{base}: {len(found.levels)} points; `endpoints check {base}` is next")
     return DONE

@@ -38,7 +38,7 @@ def plan(
     if price_per_hour is not None and not 0 <= price_per_hour < math.inf:
         raise UsageError("--price-per-hour takes a number of 0 or more.")
     minutes = by_minute(traffic) if traffic else [positive(peak or 0.0)]
-    (folder, *_) = names.named(run, results_dir)
+    (folder, *_) = names.find_runs(run, results_dir)
     curve = replicas.points(files.read(folder / "summary.json", Summary))
     print(page(curve, replicas.fleet(curve, minutes, headroom, price_per_hour)))
     return DONE

@@ -65,7 +65,7 @@ def with_served_model(config: RunConfig) -> RunConfig:
     from harness.config import checkpoint
     from harness.engines import discovery
 
-    names = discovery.served(config)
+    names = discovery.list_models(config)
     if {config.model, config.model_path} & set(names):
         return config
     if len(names) > 1:

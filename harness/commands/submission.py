@@ -41,7 +41,7 @@ def build_tree(
 ) -> int:
     """Collect finished runs into a submission."""
     found = entries.collect(runs)
-    filled = description.completed(description.read(system), submitter, division, (entry.category for entry in found))
+    filled = description.complete(description.read(system), submitter, division, (entry.category for entry in found))
     if division == "closed" and (reasons := refusals.closed_division_refusals(found, filled)):
         print("error: these runs cannot go into a closed submission:", file=sys.stderr)
         for reason in reasons:

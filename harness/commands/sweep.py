@@ -40,7 +40,7 @@ def sweep(
 ) -> int:
     """Run a list of experiments, each in a process of its own, and put speed and accuracy side by side."""
     whole = file.load(path)
-    chosen, reasons = choice.pick(whole, only or (), first), choice.skipped(whole, only or ())
+    chosen, reasons = choice.pick(whole, only or (), first), choice.reasons_to_skip(whole, only or ())
     places = lanes(gpus == "side-by-side")  # too few GPUs are found before anything is made
     if dry_run:
         results.check_writable(results_dir)

@@ -27,7 +27,7 @@ SPARE_BYTES = 2**23  # of a disk, below which it counts as full
 
 
 @contextmanager
-def named(path: Path) -> Iterator[None]:
+def naming(path: Path) -> Iterator[None]:
     """What fails within names the file, which the system leaves out where a write fails, not an opening."""
     try:
         yield
@@ -40,7 +40,7 @@ def append_line(path: Path, text: str) -> None:
     """Adds a line of its own, also after one that was cut short."""
     whole = True
     if path.exists():
-        with reading.opened(path) as before:
+        with reading.open_regular(path) as before:
             before.buffer.seek(-min(1, path.stat().st_size), os.SEEK_END)
             whole = before.buffer.read() in (b"", b"\n")
     with path.open("a") as file:
@@ -48,7 +48,7 @@ def append_line(path: Path, text: str) -> None:
 
 
 @contextmanager
-def locked(folder: Path, what: str) -> Iterator[int]:
+def lock_folder(folder: Path, what: str) -> Iterator[int]:
     """Holds the lock of a folder, and yields its file descriptor. Raises UsageError where somebody has it: `what`."""
     with (folder / ".lock").open("w") as file:
         try:
@@ -105,11 +105,11 @@ def write_text(path: Path, text: str) -> None:
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if path.exists() and not path.is_file():  # a pipe or a device is written into, not replaced
-        with named(path), os.fdopen(os.open(path, os.O_WRONLY | os.O_NONBLOCK), "w") as file:  # ENXIO: nobody reads
+        with naming(path), os.fdopen(os.open(path, os.O_WRONLY | os.O_NONBLOCK), "w") as file:  # ENXIO: nobody reads
             os.set_blocking(file.fileno(), True)
             file.write(hide_known(text))
         return
-    with named(path), tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}-", delete=False) as file:
+    with naming(path), tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}-", delete=False) as file:
         try:
             file.write(hide_known(text))
             file.close()
@@ -132,10 +132,10 @@ def read_json(path: Path) -> Any:
 
 def read(path: Path, kind: type[Kind]) -> Kind:
     """The file as what it should hold. Raises UsageError, naming the file and what is wrong in it."""
-    return parsed(path, read_json(path), kind)
+    return parse_as(path, read_json(path), kind)
 
 
-def parsed(path: Path, data: Any, kind: type[Kind]) -> Kind:
+def parse_as(path: Path, data: Any, kind: type[Kind]) -> Kind:
     """Data of a file as what it should hold. Raises UsageError, naming the file and the first fault."""
     try:
         return TypeAdapter(kind).validate_python(data)
@@ -154,7 +154,7 @@ def read_columns(path: Path, names: Sequence[str] = ()) -> dict[str, list[float 
     Raises UsageError, naming the line, where a column is missing or a cell is no number.
     """
     try:
-        with reading.opened(path) as file:
+        with reading.open_regular(path) as file:
             lines: list[dict[str, str]] = list(csv.DictReader(file, restkey="", restval=""))
     except OSError as error:
         raise UsageError(f"{path}: {why(error)}.") from None

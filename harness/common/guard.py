@@ -23,11 +23,11 @@ def main(command: int, mark: str) -> None:
         signal.signal(number, signal.SIG_IGN)
     noted = watch(command)
     for number in (signal.SIGTERM, signal.SIGKILL):
-        for pid in left(noted, mark):
+        for pid in remaining_processes(noted, mark):
             with contextlib.suppress(OSError):
                 os.kill(pid, number)
         until = time.monotonic() + GRACE_S
-        while left(noted, mark) and time.monotonic() < until:
+        while remaining_processes(noted, mark) and time.monotonic() < until:
             time.sleep(0.05)
 
 
@@ -47,7 +47,7 @@ def watch(command: int) -> dict[int, str]:
         noted |= found
 
 
-def left(noted: dict[int, str], mark: str) -> list[int]:
+def remaining_processes(noted: dict[int, str], mark: str) -> list[int]:
     """The processes of the command that are still there."""
     table = processes()
     mine = {pid for pid, begun in noted.items() if table.get(pid, (0, ""))[1] == begun}

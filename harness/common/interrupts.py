@@ -13,7 +13,7 @@ AGAIN_S = 0.02  # until an interrupt that was lost comes again
 MESSAGE = b"interrupted\n"
 
 
-def ended(number: int, frame: object) -> None:
+def end_at_once(number: int, frame: object) -> None:
     """Nothing is begun yet: there is nothing to keep, and modules are half imported."""
     os.write(2, MESSAGE)
     os._exit(INTERRUPTED)
@@ -22,7 +22,7 @@ def ended(number: int, frame: object) -> None:
 def interruptible() -> None:
     """From now on Ctrl-C is an exception, as Python has it, unless it was ignored from the beginning."""
     sys.unraisablehook = again
-    if signal.getsignal(signal.SIGINT) is ended:
+    if signal.getsignal(signal.SIGINT) is end_at_once:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -38,7 +38,7 @@ def again(failure: "sys.UnraisableHookArgs") -> None:
     timer.start()
 
 
-def said(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+def print_uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """An exception that nothing caught: Ctrl-C is no mistake of this program."""
     if issubclass(kind, KeyboardInterrupt):
         os.write(2, MESSAGE)
@@ -56,6 +56,6 @@ def command() -> str | None:
 
 
 if begun := command():
-    sys.excepthook = said
+    sys.excepthook = print_uncaught
     if begun != "-m" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, ended)
+        signal.signal(signal.SIGINT, end_at_once)

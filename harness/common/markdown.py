@@ -35,10 +35,10 @@ def harmless(value: Any) -> Any:
     """What a page shows of a value: text on one line, without HTML, links or pictures of its own."""
     if not isinstance(value, str) or isinstance(value, Finished):
         return value
-    return escaped(" ".join(value.splitlines()))
+    return escape(" ".join(value.splitlines()))
 
 
-def escaped(text: str) -> str:
+def escape(text: str) -> str:
     return plain(re.sub(r"<(?=[\w/!?])", "&lt;", text)).replace("](", "]\\(")
 
 
@@ -49,13 +49,13 @@ def code(text: object) -> str:
 
 def quoted(text: str) -> str:
     """Lines of a quotation."""
-    return Finished("\n> ".join(map(escaped, text.splitlines())))
+    return Finished("\n> ".join(map(escape, text.splitlines())))
 
 
 Column = str | tuple[str, int] | Callable[[Any], object]  # an attribute, also with its digits; what is made of an item
 
 
-def told(item: object, column: Column) -> object:
+def value_of(item: object, column: Column) -> object:
     match column:
         case str():
             return getattr(item, column)
@@ -74,7 +74,7 @@ class Table:
     @classmethod
     def of(cls, items: Iterable[Any], columns: Mapping[str, Column]) -> Self:
         """A line for each item."""
-        return cls(list(columns), [[told(item, column) for column in columns.values()] for item in items])
+        return cls(list(columns), [[value_of(item, column) for column in columns.values()] for item in items])
 
     def __str__(self) -> str:
         under = "|".join("-" * (len(head) + 2) for head in self.columns)
@@ -89,7 +89,7 @@ def line(cells: Sequence[object]) -> str:
 def shown(value: object) -> str:
     """A cell: text on one line, a number as people read it."""
     if isinstance(value, str):
-        return escaped(" ".join(value.splitlines()).replace("|", "\\|"))
+        return escape(" ".join(value.splitlines()).replace("|", "\\|"))
     return number(value)  # type: ignore[arg-type]
 
 

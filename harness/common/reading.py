@@ -40,7 +40,7 @@ def check_regular(found: os.stat_result, path: Path, most: int) -> None:
 
 
 @contextmanager
-def opened(
+def open_regular(
     path: Path, most: int = LARGEST_FILE, encoding: str | None = "utf-8", errors: str = "strict"
 ) -> Iterator[TextIO]:
     """A regular file of at most `most` bytes, open for reading, its line ends as they are: the one way in which files
@@ -59,13 +59,13 @@ def opened(
 
 def read_text(path: Path, most: int = LARGEST_FILE, encoding: str | None = "utf-8", errors: str = "strict") -> str:
     """The text of a file, as `opened` has it. Raises OSError."""
-    with opened(path, most, encoding, errors) as file:
+    with open_regular(path, most, encoding, errors) as file:
         return file.read().replace("\r\n", "\n")
 
 
 def read_bytes(path: Path, most: int = LARGEST_FILE) -> bytes:
     """The content of a file, as `opened` has it. Raises OSError."""
-    with opened(path, most, encoding="latin-1") as file:
+    with open_regular(path, most, encoding="latin-1") as file:
         return file.buffer.read()
 
 

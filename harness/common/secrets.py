@@ -20,17 +20,17 @@ PLAIN_PART = re.compile(r"[a-z][a-z-]{0,23}[0-9.]{0,4}")  # of a path, as in /op
 SHORTEST_SECRET = 8  # characters of a secret in the environment: shorter ones are words, such as EMPTY
 
 
-def listed(text: str) -> frozenset[str]:
+def names_in(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
 # Words of a name that say that its value is secret: anywhere in it, as its last, or two that follow each other.
-SECRET_WORDS = listed(
+SECRET_WORDS = names_in(
     "secret password passwd passphrase pwd authorization bearer credential credentials cred creds cookie signature jwt "
     "apikey accesskey accountkey privatekey"
 )
-SECRET_ENDINGS = listed("token auth pass pin sig pat dsn")
-KEYS = listed("api private access account session encryption ssh signing")
+SECRET_ENDINGS = names_in("token auth pass pin sig pat dsn")
+KEYS = names_in("api private access account session encryption ssh signing")
 PAIRS = frozenset({("connection", "string"), ("basic", "auth"), *((word, "key") for word in KEYS)})
 PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 WORDS = (
@@ -49,7 +49,7 @@ SECRET_FORMS = (
     (re.compile(r"(?i)\b((?:password|pwd|accountkey|sharedaccesskey)=)[^;\s\"']+"), rf"\1{HIDDEN}"),
 )
 # Settings of other programs whose texts are known to be none: vLLM's arguments, and variables. Others' are not shown.
-HARMLESS_NAMES = listed(
+HARMLESS_NAMES = names_in(
     """
     model served_model_name tokenizer revision tokenizer_revision dtype quantization kv_cache_dtype load_format
     tokenizer_mode hf_config_path download_dir runner convert config_format method mode backend attention_backend

@@ -92,7 +92,7 @@ class ParsedArrivals:
         return self.shape.ends(self.numbers) if self.shape and self.shape.ends else None
 
 
-def parsed(text: str) -> ParsedArrivals:
+def parse_arrivals(text: str) -> ParsedArrivals:
     """What a value of --arrivals means; what is no shape is a file. Raises UsageError."""
     name, _, rest = text.partition(":")
     if name not in SHAPES:
@@ -111,7 +111,7 @@ def parsed(text: str) -> ParsedArrivals:
 def times(text: str, rate: float, seconds: float, seed: int, together: int = 1) -> tuple[float, ...]:
     """When each request of a shape arrives, in seconds: from 0 on, at this mean rate, up to the first that is not
     before `seconds`, in whole rounds of `together`. Raises UsageError for more than `MOST_REQUESTS`."""
-    found = parsed(text)
+    found = parse_arrivals(text)
     if found.shape is None:
         raise ValueError(f"{text} is no shape")
     if rate * seconds > MOST_REQUESTS:
@@ -175,7 +175,7 @@ class ArrivalFlags:
 
     @property
     def parsed_arrivals(self) -> ParsedArrivals | None:
-        return None if self.arrivals is None else parsed(self.arrivals)
+        return None if self.arrivals is None else parse_arrivals(self.arrivals)
 
     @property
     def trace(self) -> Path:

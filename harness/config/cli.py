@@ -31,7 +31,7 @@ def config_command(
     def function(context: typer.Context, **flags: Any) -> object:
         path = context.params.get("config")
         with ends_in_one_line(f" (with --config {path})" if path else ""):
-            settings = given(context, kind)
+            settings = read_settings(context, kind)
             return main(kind(**settings, given=frozenset(settings)))
 
     context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
@@ -109,7 +109,7 @@ def parameter(item: "Field[Any]", hint: Any, text: str) -> inspect.Parameter:
     return inspect.Parameter(item.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
-def given(context: typer.Context, kind: type[EngineConfig]) -> dict[str, Any]:
+def read_settings(context: typer.Context, kind: type[EngineConfig]) -> dict[str, Any]:
     """The settings the user gave: those of the `--config` file, then the flags on the command line."""
     flags = dict(context.params)
     path = flags.pop("config", None)

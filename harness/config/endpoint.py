@@ -54,7 +54,7 @@ class ServerFlags(EngineConfig):
 
     def implied(self, given: frozenset[str]) -> dict[str, object]:
         backend = self.backend if self.backend != "auto" else "openai" if self.endpoint else "vllm"
-        return {"backend": backend, "endpoint": checked(self.endpoint)}
+        return {"backend": backend, "endpoint": check_addresses(self.endpoint)}
 
     @property
     def in_vain(self) -> str:
@@ -103,7 +103,7 @@ def client_processes(cores: int) -> int:
     return max(1, min(MOST_CLIENTS, cores // 2))
 
 
-def checked(addresses: Sequence[str], name: str = "--endpoint") -> tuple[str, ...]:
+def check_addresses(addresses: Sequence[str], name: str = "--endpoint") -> tuple[str, ...]:
     """The addresses without a slash at their end. Raises UsageError; its message never holds a password."""
     cleaned = tuple(below(address.rstrip("/"), "") for address in addresses)
     for address in cleaned:

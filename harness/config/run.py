@@ -178,7 +178,7 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
         scenario = chosen.implies if chosen and "scenario" not in given else self.scenario
         rules = mlperf.SCENARIO[scenario]
         return super().implied(given) | {
-            "metrics_url": endpoints.checked(self.metrics_url, "--metrics-url"),
+            "metrics_url": endpoints.check_addresses(self.metrics_url, "--metrics-url"),
             "scenario": scenario,
             "chosen_by": chosen.flag if chosen and "scenario" not in given else f"--scenario {self.scenario}",
             "category": rules.categories[0] if self.category == "auto" else self.category,

@@ -127,7 +127,7 @@ class Shared:
         return "".join(f"; {part}" for part in parts)
 
 
-def shared(where: str, **values: Any) -> Shared:
+def read_shared(where: str, **values: Any) -> Shared:
     """What a profile says that prompts share; `where` stands before a name in messages. Raises UsageError."""
     for name, value in values.items():
         shown = where + name

@@ -22,11 +22,11 @@ from harness.engines.completions import (
     CompletionChunk,
     EventReader,
     RequestFormat,
-    bounded,
     choosing,
     chosen,
     error_message,
     forms,
+    limit_bytes,
     piece,
 )
 from harness.engines.protocol import ChoiceLogprobs, Sampling
@@ -59,7 +59,7 @@ def extra_headers() -> dict[str, str]:
     return found
 
 
-def connected(timeout_s: float) -> aiohttp.ClientSession:
+def connect(timeout_s: float) -> aiohttp.ClientSession:
     """A session with key, headers and proxy of the environment; to be called on a loop.
 
     Raises UsageError for a key, a header or a proxy that cannot be used.
@@ -97,7 +97,7 @@ class Client:
 
     def open(self) -> None:
         """To be called on the loop. Raises UsageError for a key that cannot be sent."""
-        self.session = connected(self.config.request_timeout)
+        self.session = connect(self.config.request_timeout)
 
     async def answer(
         self,
@@ -118,7 +118,7 @@ class Client:
         exchange = exchange or Exchange(time.perf_counter())
         async with self.posted(address, body, exchange) as response:
             most = MOST_BYTES + BYTES_PER_TOKEN * sampling.max_new_tokens
-            chunks = bounded(response.content.iter_any(), address, most)
+            chunks = limit_bytes(response.content.iter_any(), address, most)
             if response.status != 200:
                 raise EndpointError(f"{address} answered {response.status}: {await refusal(response)}")
             if not stream:
@@ -266,7 +266,7 @@ async def refusal(response: aiohttp.ClientResponse) -> str:
 
 async def whole(response: aiohttp.ClientResponse, address: str) -> bytes:
     """All that a small page holds. Raises EndpointError for one that goes on beyond MOST_BYTES."""
-    return b"".join([chunk async for chunk in bounded(response.content.iter_any(), address)])
+    return b"".join([chunk async for chunk in limit_bytes(response.content.iter_any(), address)])
 
 
 def key_hint(challenge: str) -> str:
@@ -278,7 +278,7 @@ def key_hint(challenge: str) -> str:
     return f"refuses the key in {KEY}" if os.environ.get(KEY) else f"asks for a key: set {KEY} in the environment"
 
 
-def unreached(error: aiohttp.ClientError, address: str) -> str:
+def why_unreached(error: aiohttp.ClientError, address: str) -> str:
     """Why a server was not reached at all, or not in HTTP."""
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         said = error_message(error.certificate_error)

@@ -111,7 +111,7 @@ def piece(data: Any, address: str) -> CompletionChunk:
             return CompletionChunk(usage=usage)
         first = choices[0]
         end = first.get("finish_reason")
-        found = CompletionChunk(spoken(first), first.get("token_ids"), None if end in NO_END else end, usage)
+        found = CompletionChunk(text_of(first), first.get("token_ids"), None if end in NO_END else end, usage)
         if not all(type(token) is int and 0 <= token < MOST_ID for token in found.ids or ()):
             raise ValueError
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError):
@@ -146,7 +146,7 @@ def forms(api: str) -> tuple[RequestFormat, ...]:
     return CHAT_FORMS if api == "chat" else FORMS
 
 
-def spoken(choice: Any) -> str:
+def text_of(choice: Any) -> str:
     """The text of a choice: a completion's, or a chat's, what a model thinks before it answers included."""
     said = choice.get("delta") or choice.get("message") or {}
     texts = (choice.get("text"), said.get("reasoning"), said.get("reasoning_content"), said.get("content"))
@@ -166,7 +166,7 @@ def read_usage(said: Any) -> Usage | None:
     return Usage(*(count if type(count) is int and 0 <= count < MOST_ID else None for count in counts))
 
 
-async def bounded(chunks: AsyncIterator[bytes], address: str, most: int = MOST_BYTES) -> AsyncIterator[bytes]:
+async def limit_bytes(chunks: AsyncIterator[bytes], address: str, most: int = MOST_BYTES) -> AsyncIterator[bytes]:
     """The chunks of an answer, as long as they are no more than `most` bytes. Raises EndpointError beyond."""
     count = 0
     async for chunk in chunks:

@@ -12,7 +12,7 @@ import aiohttp
 from harness.common.errors import EndpointError, UsageError
 from harness.config.endpoint import below
 from harness.config.run import RunConfig
-from harness.engines.client import connected, key_hint, refusal, unreached, whole
+from harness.engines.client import connect, key_hint, refusal, whole, why_unreached
 from harness.engines.completions import NAMES, VERSIONS, RequestFormat, error_message
 
 ANSWER_S = 10.0  # for what a server tells of itself
@@ -124,17 +124,17 @@ class Discovery:
         except EndpointError as error:
             raise UsageError(f"--endpoint {error}.") from None
         except aiohttp.ClientError as error:
-            raise UsageError(f"--endpoint {address}: {unreached(error, address)}.") from None
+            raise UsageError(f"--endpoint {address}: {why_unreached(error, address)}.") from None
 
 
-def served(config: RunConfig) -> list[str]:
+def list_models(config: RunConfig) -> list[str]:
     """The models that all servers of a run serve, asked before anything is loaded. Raises UsageError.
 
     A server that loads is waited for, as --wait-ready says; one that is not there ends the run here.
     """
 
     async def ask() -> list[str]:
-        async with connected(config.request_timeout) as session:
+        async with connect(config.request_timeout) as session:
             discovery = Discovery(config, session)
             until = time.monotonic() + (config.wait_ready or 0.0)
             found: list[str] = []

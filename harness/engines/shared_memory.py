@@ -10,7 +10,7 @@ CHUNKS, CHUNK_MIB = 10, 16  # of a message queue, one for each engine: vLLM 0.32
 MIB = 2**20
 
 
-def needed(engines: int, workers: int, on_gpus: bool) -> int:
+def bytes_needed(engines: int, workers: int, on_gpus: bool) -> int:
     """Bytes for `engines` engines of so many workers: on a GPU, a single worker runs in the engine's own process."""
     chunk = int(os.environ.get("VLLM_MQ_MAX_CHUNK_BYTES_MB", CHUNK_MIB))
     return 0 if on_gpus and workers == 1 else engines * CHUNKS * chunk * MIB
@@ -22,7 +22,7 @@ def check(engines: int, workers: int, on_gpus: bool) -> None:
         place = os.statvfs(SHM)
     except OSError:  # no such place on this system
         return
-    free, need = place.f_bavail * place.f_frsize, needed(engines, workers, on_gpus)
+    free, need = place.f_bavail * place.f_frsize, bytes_needed(engines, workers, on_gpus)
     if free < need:
         raise UsageError(
             f"{SHM} has {free / MIB:,.0f} MiB free, and vLLM's processes need {need / MIB:,.0f}: in a container, "

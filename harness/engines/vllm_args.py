@@ -73,7 +73,7 @@ def extra_args(config: EngineConfig) -> dict[str, object]:
     return config.engine_args
 
 
-def unsupported(arguments: Iterable[str], variables: Iterable[str]) -> str:
+def find_unsupported(arguments: Iterable[str], variables: Iterable[str]) -> str:
     """Which engine arguments and VLLM_ variables the installed vLLM does not have, in words; empty if it has all."""
     missing = [f"no engine argument {name}" for name in arguments if name not in vllm_source.arguments()]
     named = [name for name in variables if name.startswith("VLLM_")]

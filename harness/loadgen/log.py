@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.common.errors import BAD_INPUT, BenchmarkError, why
-from harness.common.reading import opened
+from harness.common.reading import open_regular
 from harness.loadgen import validity
 
 DETAIL = "mlperf_log_detail.txt"
@@ -117,7 +117,7 @@ class LogEntry(NamedTuple):
 def records(path: Path) -> Iterator[LogEntry]:
     """The log's entries one by one, so that its size does not matter. Raises LogError."""
     try:
-        with opened(path, LARGEST_LOG, encoding="utf-8") as lines:
+        with open_regular(path, LARGEST_LOG, encoding="utf-8") as lines:
             for number, line in enumerate(lines, start=1):
                 if not line.startswith(MARK):
                     continue
@@ -263,7 +263,7 @@ def entries(values: Entries) -> ScenarioEntries:
 def interpret(values: Entries, errors: list[str], warnings: list[str]) -> TestResult:
     """The entries of one finished test as a result. Raises ValueError, TypeError or KeyError where they make none."""
     found, verdict = entries(values), values.get("result_validity")
-    failed = validity.failed(values)
+    failed = validity.failed_checks(values)
     for name, allowed in (("effective_scenario", SCENARIOS), ("effective_test_mode", MODES)):
         if values[name] not in allowed:
             raise ValueError(f"{name} is {values[name]!r:.40}, which LoadGen does not have")

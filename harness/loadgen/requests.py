@@ -17,7 +17,7 @@ from typing import Literal
 
 from harness.common.errors import UsageError, why
 from harness.common.files import finite, write_text
-from harness.common.reading import opened
+from harness.common.reading import open_regular
 from harness.loadgen.log import PERCENTILES, Latency, LogError
 from harness.loadgen.trace import TRACE, read_trace
 
@@ -97,7 +97,7 @@ def read_requests(folder: Path) -> list[Request]:
     """The rows of requests.csv. Raises UsageError, which names the line, for a damaged one."""
     path, found, rounds = folder / FILE, list[Request](), Counter[int]()
     try:
-        with opened(path, LARGEST_FILE) as file:
+        with open_regular(path, LARGEST_FILE) as file:
             table = csv.reader(file)
             if (head := tuple(next(table, ()))) != COLUMNS:
                 raise UsageError(f"{path}:1: not the columns {', '.join(COLUMNS)}, but {', '.join(head) or 'none'}.")
@@ -129,7 +129,7 @@ def parse_line(cells: Sequence[str], order: int) -> Request:
     return Request(*counts, *times, clock, failure, order)  # type: ignore[arg-type,call-arg]
 
 
-def answered(requests: Iterable[Request]) -> list[Request]:
+def without_failures(requests: Iterable[Request]) -> list[Request]:
     """The requests that did not fail."""
     return [request for request in requests if not request.failure]
 

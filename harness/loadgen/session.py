@@ -102,7 +102,7 @@ class LoadGenSession:
         recorded = recorder.recording(folder / recorder.FILE, config.extra_metrics, engine.prometheus_metrics, gpus)
         before, exposed = recorder.joules(gpus), engine.prometheus_metrics()
         taken, here = (self.busy_gpus, bool(system.gpus())) if config.computes else ([], False)
-        with recorded, background_load.watched(taken, here, config.endpoint) as load:
+        with recorded, background_load.watch_others(taken, here, config.endpoint) as load:
             yield
         slower = "" if config.endpoint else f": {background_load.SLOWER_WARNING}"
         for warning in load.warnings:

@@ -19,7 +19,7 @@ from harness.config.patterns import LIMIT_PERCENTILE
 from harness.config.plan import Plan
 from harness.loadgen import log as loadgen_log
 from harness.loadgen.log import Latency, LogError, TestResult
-from harness.loadgen.requests import FILE, Request, answered, read_requests, spread
+from harness.loadgen.requests import FILE, Request, read_requests, spread, without_failures
 from harness.monitoring import recorder
 from harness.runs.delivery import ServerUse
 from harness.runs.records import MachineUse
@@ -67,7 +67,7 @@ class TestRun:
     @cached_property
     def answered(self) -> list[Request]:
         """The requests that did not fail."""
-        return answered(self.requests)
+        return without_failures(self.requests)
 
     @cached_property
     def recording(self) -> recorder.Recording:
@@ -99,7 +99,7 @@ def mend(result: TestResult, requests: Sequence[Request], limits: Limits | None,
     `limits` are the run's; `expected`: its requests may well have answers of one token, so that LoadGen's errors over
     them are none.
     """
-    whole = answered(requests)
+    whole = without_failures(requests)
     failed = len(requests) - len(whole)
     timed = any(request.latency_ms is not None for request in requests)
     by_client = any(request.clock == "client" for request in requests)

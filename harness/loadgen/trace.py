@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.common.errors import why
-from harness.common.reading import opened
+from harness.common.reading import open_regular
 from harness.loadgen.log import DECODER, LARGEST_LOG, LogError
 
 TRACE = "mlperf_log_trace.json"
@@ -35,7 +35,7 @@ def read_trace(folder: Path) -> list[Sample]:
     samples = []
     ended = False
     try:
-        with opened(path, LARGEST_LOG, encoding="utf-8") as lines:
+        with open_regular(path, LARGEST_LOG, encoding="utf-8") as lines:
             for line in lines:
                 ended = ended or '"LastTrace"' in line
                 if '"Token_Latency"' in line:

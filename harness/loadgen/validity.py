@@ -48,14 +48,14 @@ QUERY_LIMITS = (
 )
 
 
-def failed(values: Values) -> tuple[Check, ...]:
+def failed_checks(values: Values) -> tuple[Check, ...]:
     """The checks that LoadGen says failed."""
     return tuple(check for check, entry in ENTRY.items() if values.get(entry) is False)
 
 
 def reasons(values: Values) -> list[str]:
     """Why a result is INVALID: a sentence or more for each failed check."""
-    found = [sentence for check in failed(values) for sentence in SENTENCES[check](values)]
+    found = [sentence for check in failed_checks(values) for sentence in SENTENCES[check](values)]
     return found or ["LoadGen says INVALID, and does not log which of its checks failed"]
 
 
@@ -129,7 +129,7 @@ def early_stopping(values: Values) -> Iterator[str]:
 
     Nothing is said of a percentile that is over its limit: more queries would not help it.
     """
-    late = "latency" in failed(values)
+    late = "latency" in failed_checks(values)
     remedy = "lower the target rate" if late else "run longer (a higher minimum duration or query count)"
     queries = values.get("result_query_count")
     processed = "the" if queries is None else f"{queries:,}"

@@ -51,7 +51,7 @@ def folder_of(root: Path, point: Point) -> Path:
     return root / "points" / f"r{point.concurrency}"
 
 
-def opened(root: Path, campaign: Campaign) -> Campaign:
+def open_campaign(root: Path, campaign: Campaign) -> Campaign:
     """The campaign of a folder, made if there is none. Raises UsageError where another one is in it."""
     path = root / FILE
     if path.exists():

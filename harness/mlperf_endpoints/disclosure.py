@@ -57,7 +57,7 @@ class Disclosure(BaseModel):
     power: dict[str, Any] | None = None
 
 
-def drafted(machine: System, framework: str, cohort: str) -> str:
+def draft(machine: System, framework: str, cohort: str) -> str:
     """The file for this machine, as text."""
     told = description.describe(machine, here=True)
     gpus = len(machine.gpus)

@@ -66,10 +66,10 @@ def points(lowest: int, highest: int, count: int = FEWEST + 1) -> list[Point]:
         _, before, after = max(gaps)
         levels = sorted({*levels, min(max(before + 1, round((before * after) ** 0.5)), after - 1)})
     scored = set(ends)  # one of each region; the highest is Offline's, too
-    return [Point(level, *placed(level, regions), level in scored) for level in levels]
+    return [Point(level, *region_of(level, regions), level in scored) for level in levels]
 
 
-def placed(level: int, regions: Any) -> tuple[str, float]:
+def region_of(level: int, regions: Any) -> tuple[str, float]:
     """The region of a level, and the seconds of its test, by the official library."""
     library = package().models.regions
     region = library.classify_concurrency(level, regions) or ""

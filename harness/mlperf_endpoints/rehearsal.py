@@ -14,7 +14,7 @@ from harness.results.summary import Summary
 from harness.runs.probe import Probe
 
 
-def tested(summary: Summary) -> list[Probe]:
+def levels_of(summary: Summary) -> list[Probe]:
     """The levels of a run's curve. Raises UsageError where it has none."""
     found = [probe for probe in summary.run.search or () if probe.concurrency is not None]
     if not found:
@@ -31,10 +31,10 @@ class Level:
     steady: SteadyState
 
 
-def placed(levels: Sequence[Probe]) -> list[Point]:
+def points_of(levels: Sequence[Probe]) -> list[Point]:
     """The points that the levels would be. Raises UsageError where they make no curve."""
     tried = [probe.concurrency or 0 for probe in levels]
-    return [Point(level, *official.placed(level, regions(tried))) for level in tried]
+    return [Point(level, *official.region_of(level, regions(tried))) for level in tried]
 
 
 def measured(run: Path, levels: Sequence[Probe], points: Sequence[Point], data_set: int) -> list[Level]:

@@ -31,11 +31,11 @@ def texts(folder: Path, samples: int) -> list[str]:
     """The answers to the scored set, by sample."""
     index: dict[str, int] = json.loads(reading.read_text(folder / INDEX))[SCORED]
     found: dict[int, str] = {}
-    with reading.opened(folder / EVENTS) as lines:
+    with reading.open_regular(folder / EVENTS) as lines:
         for line in lines:
             event = json.loads(line)
             if event["event_type"] == "sample.complete" and event["sample_uuid"] in index:
-                found[index[event["sample_uuid"]]] = spoken(event["data"])
+                found[index[event["sample_uuid"]]] = answer_text(event["data"])
     if missing := [sample for sample in range(samples) if sample not in found]:
         raise EndpointError(
             f"{folder / EVENTS}: no answer to {len(missing)} of {samples} samples, the first {missing[0]}."
@@ -43,7 +43,7 @@ def texts(folder: Path, samples: int) -> list[str]:
     return [found[sample] for sample in range(samples)]
 
 
-def spoken(output: Any) -> str:
+def answer_text(output: Any) -> str:
     """The text of an answer: the client writes its kind first, then the text or its pieces."""
     pieces = output[1] if len(output) > 1 else ""
     return "".join(pieces).strip() if isinstance(pieces, list) else str(pieces).strip()

@@ -29,7 +29,7 @@ def command(model: str, port: int, folder: Path, more: Sequence[str]) -> list[st
     ]
 
 
-def disclosed(words: Sequence[str]) -> str:
+def public_command(words: Sequence[str]) -> str:
     """The command as others may run it: without this machine's paths to Python and to the chat template."""
     return shlex.join(["python", *(TEMPLATE if word.endswith(f"/{TEMPLATE}") else word for word in words[1:])])
 

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from harness.common.statistics import NORMAL
-from harness.loadgen.requests import Request, answered
+from harness.loadgen.requests import Request, without_failures
 
 LEAST = 4  # super-passes of a window: MIN_TREND_N of the rules, below which a trend means nothing
 MOST = 64  # super-passes of a test: more tell no more, and a small set would have thousands
@@ -49,7 +49,7 @@ class SuperPass:
 
     @classmethod
     def of(cls, requests: Sequence[Request]) -> "SuperPass":
-        whole = answered(requests)
+        whole = without_failures(requests)
         return cls(
             (requests[-1].issued_s or 0.0) - (requests[0].issued_s or 0.0),
             sum(request.output_tokens for request in whole),

@@ -40,7 +40,7 @@ def summary(folder: Path) -> Any:
     return json.loads(reading.read_text(folder / client.SUMMARY))
 
 
-def done(root: Path, campaign: Campaign) -> list[Done]:
+def measured_points(root: Path, campaign: Campaign) -> list[Done]:
     """The measured points of a campaign. Raises UsageError with those that are missing."""
     found = [(point, folder_of(root, point)) for point in campaign.levels]
     measured = [(point, folder, client.left_in(folder)) for point, folder in found]
@@ -60,7 +60,7 @@ def build(
     base = out / about.submission.organisation / about.submission.submission_id
     if base.exists():
         raise UsageError(f"--out {out}: {base} is already there: take another folder or submission_id.")
-    points = done(root, campaign)
+    points = measured_points(root, campaign)
     most = max(each.tokens_per_sec for each in points)
     system = base / "results" / name
     for each in points:
@@ -69,7 +69,7 @@ def build(
         shutil.copyfile(each.folder / client.SUMMARY, target / "result_summary.json")
         shutil.copyfile(each.folder / CONFIG, target / CONFIG)
         files.write_text(
-            target / "point.yaml", yaml.safe_dump(disclosed(campaign, about, seeds, each), sort_keys=False)
+            target / "point.yaml", yaml.safe_dump(point_yaml(campaign, about, seeds, each), sort_keys=False)
         )
         described = described_system(campaign, about, each.tokens_per_sec / most)
         files.write_json(target / "system_desc.json", described)
@@ -88,7 +88,7 @@ def described_system(campaign: Campaign, about: Disclosure, share: float) -> dic
     return {name: value for name, value in about.system.items() if value != ""} | declared | {"tps_utilization": share}
 
 
-def disclosed(campaign: Campaign, about: Disclosure, seeds: SeedSet, each: Done) -> dict[str, Any]:
+def point_yaml(campaign: Campaign, about: Disclosure, seeds: SeedSet, each: Done) -> dict[str, Any]:
     """point.yaml of a point."""
     point, told = each.point, about.submission
     return {
@@ -126,7 +126,7 @@ def disclosed(campaign: Campaign, about: Disclosure, seeds: SeedSet, each: Done)
 def warm_up(folder: Path, concurrency: int) -> dict[str, Any]:
     """What the client's log says of the time before its measurements."""
     begin = end = issued = completed = 0
-    with reading.opened(folder / EVENTS) as lines:
+    with reading.open_regular(folder / EVENTS) as lines:
         for line in lines:
             event = json.loads(line)
             kind = event["event_type"]
@@ -151,7 +151,7 @@ def write_notes(base: Path, campaign: Campaign) -> None:
     source, docs = base / "src" / IMPLEMENTATION, base / "docs"
     source.mkdir(parents=True)
     docs.mkdir()
-    words = server.disclosed(shlex.split(campaign.server))
+    words = server.public_command(shlex.split(campaign.server))
     own = campaign.server and f": `{words}`, where {server.TEMPLATE} holds `{server.PLAIN}`"
     told = campaign.model_dump() | {"serve": own}
     files.write_text(source / "README.md", REPRODUCE.format(install=client.INSTALL, **told))

@@ -9,7 +9,7 @@ from typing import Any
 
 from harness.common.coerce import did_you_mean
 from harness.common.errors import UsageError
-from harness.common.reading import check_regular, opened
+from harness.common.reading import check_regular, open_regular
 
 LETTERS = "ABCD"
 LARGEST_FILE, MOST_ROWS = 2**30, 10**6
@@ -127,11 +127,11 @@ def by_subject(found: Iterable[QuestionRow], subjects: Sequence[str]) -> dict[st
     questions: dict[str, list[Question]] = {subject: [] for subject in subjects}
     for record in found:
         if isinstance(record.subject, str) and record.subject in questions:
-            questions[record.subject].append(checked(record, len(questions[record.subject])))
+            questions[record.subject].append(check_question(record, len(questions[record.subject])))
     return questions
 
 
-def checked(record: QuestionRow, number: int) -> Question:
+def check_question(record: QuestionRow, number: int) -> Question:
     """Raises UsageError, naming the row, unless it has a question, four choices and one of them as the answer."""
     if not isinstance(record.text, str) or not record.text.strip():
         raise UsageError(f"{record.where} has no question.")
@@ -180,7 +180,7 @@ def from_csv(tables: Sequence[Path], split: str) -> Iterator[QuestionRow]:
     for table in tables:
         subject = table.name.removesuffix(f"_{split}.csv")
         try:
-            with opened(table, LARGEST_FILE, encoding="utf-8-sig") as file:
+            with open_regular(table, LARGEST_FILE, encoding="utf-8-sig") as file:
                 for number, cells in enumerate(csv.reader(file), start=1):
                     where = f"{table}: row {number}"
                     if len(cells) != 6:

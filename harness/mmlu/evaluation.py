@@ -60,7 +60,7 @@ def evaluate(config: MMLUConfig, run: RunFolder, before: Path | None, display: D
 
     display.stage("writing the report")
     record(run, facts)
-    rows = [scores.scored(answer, config.num_fewshot) for answer in answers]
+    rows = [scores.score_answer(answer, config.num_fewshot) for answer in answers]
     changes = scores.compare(rows_before, rows) if before else []
     summary = report.write(run, config, facts, data, seconds, rows, changes, before)
     results.finish(run, report.history_line(run, facts, summary), say=display.done)

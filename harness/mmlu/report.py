@@ -12,7 +12,7 @@ from harness.common import files
 from harness.common.markdown import number, render
 from harness.mmlu.config import MMLUConfig
 from harness.mmlu.data import DOMAIN_OF, DOMAINS, LETTERS, Data
-from harness.mmlu.scores import BINS, Score, ScoreChange, Scored, bins, grouped, overall, score, to_csv
+from harness.mmlu.scores import BINS, Score, ScoreChange, Scored, bins, group_scores, overall, score, to_csv
 from harness.mmlu.summary import MMLUFacts, MMLUHistory, Overall
 from harness.reporting import index
 from harness.reporting import style as figures
@@ -49,7 +49,7 @@ def write(
         num_fewshot=config.num_fewshot,
         notes=deviations(config, data, rows),
     )
-    domains, subjects = grouped(rows, "domain"), grouped(rows, "subject")
+    domains, subjects = group_scores(rows, "domain"), group_scores(rows, "subject")
     shortened = [question for question in rows if question.dropped]
     with files.whole_or_nothing(run.path) as place:
         files.write_json(place / "overall.json", summary.model_dump(mode="json"))
@@ -146,8 +146,8 @@ def table(config: MMLUConfig, summary: Overall, rows: Sequence[Scored], changes:
     page = Table(title=as_said(f"MMLU  {config.model}  {config.num_fewshot}-shot"), title_style="bold")
     for name in ("", "accuracy %", "std. error", "questions"):
         page.add_column(name, justify="right" if name else "left")
-    subjects = grouped(rows, "subject") if config.details else {}
-    for domain, part in grouped(rows, "domain").items():
+    subjects = group_scores(rows, "subject") if config.details else {}
+    for domain, part in group_scores(rows, "domain").items():
         add(domain, part, "bold" if subjects else "")
         for subject in (name for name in subjects if DOMAIN_OF[name] == domain):
             add(f"  {subject}", subjects[subject])

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from harness.common.errors import UsageError
-from harness.common.reading import opened
+from harness.common.reading import open_regular
 from harness.common.schema import SCHEMA
 from harness.common.statistics import mcnemar, wilson
 from harness.mmlu.answers import Answer
@@ -69,7 +69,7 @@ class Score:
     high: float
 
 
-def scored(answer: Answer, shots: int) -> Scored:
+def score_answer(answer: Answer, shots: int) -> Scored:
     prompt, question, logprobs = answer.prompt, answer.prompt.question, answer.choice.logprobs
     return Scored(
         question.subject,
@@ -94,7 +94,7 @@ def score(rows: Iterable[Scored]) -> Score:
     return Score(n, correct, accuracy, error, *wilson(correct, n))
 
 
-def grouped(rows: Sequence[Scored], name: str) -> dict[str, Score]:
+def group_scores(rows: Sequence[Scored], name: str) -> dict[str, Score]:
     """Scores by `domain` or by `subject`, in the order of the domains, then of the alphabet."""
     groups: dict[str, list[Scored]] = {}
     for question in sorted(rows, key=lambda question: (list(DOMAINS).index(question.domain), question.subject)):
@@ -104,7 +104,7 @@ def grouped(rows: Sequence[Scored], name: str) -> dict[str, Score]:
 
 def overall(rows: Sequence[Scored]) -> Answered:
     """The numbers of overall.json that the answers alone give."""
-    whole, subjects = score(rows), grouped(rows, "subject")
+    whole, subjects = score(rows), group_scores(rows, "subject")
     cut = [question for question in rows if question.dropped]
     prompt_tokens = sum(question.prompt_tokens for question in rows)
     counts = [question.cached_tokens for question in rows if question.cached_tokens is not None]
@@ -165,7 +165,7 @@ def to_csv(rows: Sequence[Scored]) -> str:
 def from_csv(folder: Path) -> list[Scored]:
     """The answers of a finished run. Raises UsageError where there are none."""
     try:
-        with opened(folder / "samples.csv", 2**30) as file:
+        with open_regular(folder / "samples.csv", 2**30) as file:
             return [read(line) for line in csv.DictReader(file)]
     except OSError:
         raise UsageError(f"--compare {folder}: no samples.csv in it; it takes a finished evaluation.") from None

@@ -119,7 +119,7 @@ def busy_gpus() -> list[int]:
 
 
 @contextlib.contextmanager
-def watched(
+def watch_others(
     gpus: Sequence[int] = (), has_gpus: bool = False, endpoints: Sequence[str] = ()
 ) -> Iterator[BackgroundLoad]:
     """Yields what others use while the block runs; complete once it has ended. `gpus` were taken before; behind

@@ -24,7 +24,7 @@ SM_CLOCK, MEMORY_CLOCK, GPU_SENSOR = 1, 2, 0
 MEMORY_SENSOR = 82  # NVML_FI_DEV_MEMORY_TEMP, a field
 
 
-def throttled(nvml: Any, handle: Any, reasons: int) -> int:
+def throttle_percent(nvml: Any, handle: Any, reasons: int) -> int:
     """100 while a GPU's clock is held down for one of the reasons, else 0."""
     return 100 if nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle) & reasons else 0
 
@@ -47,8 +47,8 @@ GPU_COLUMNS: dict[str, Callable[[Any, Any], float]] = {
     "memory_load_percent": lambda nvml, handle: nvml.nvmlDeviceGetUtilizationRates(handle).memory,
     "memory_clock_mhz": lambda nvml, handle: nvml.nvmlDeviceGetClockInfo(handle, MEMORY_CLOCK),
     "memory_temperature_c": lambda nvml, handle: memory_temperature(nvml, handle),
-    "power_capped_percent": lambda nvml, handle: throttled(nvml, handle, POWER_CAPPED),
-    "too_hot_percent": lambda nvml, handle: throttled(nvml, handle, TOO_HOT),
+    "power_capped_percent": lambda nvml, handle: throttle_percent(nvml, handle, POWER_CAPPED),
+    "too_hot_percent": lambda nvml, handle: throttle_percent(nvml, handle, TOO_HOT),
 }
 
 

@@ -109,7 +109,7 @@ class Profile(File):
         return shares + (f"; GPU idle {self.idle_percent:.0f} %" if self.idle_percent is not None else "")
 
 
-def kept(run: Path) -> Profile | None:
+def read_profile(run: Path) -> Profile | None:
     """What a run folder holds of its profile. Raises UsageError where that cannot be read."""
     path = run / FOLDER / RESULT
     return files.read(path, Profile) if path.exists() else None
@@ -125,10 +125,10 @@ def profile(folder: Path) -> Profile:
     work = [kinds.get(CATEGORIES[device], []) for kinds in found]
     if not any(work):
         raise UsageError(f"{folder}: no kernel and no operator in the traces.")
-    return summed(work, device, [f"{folder.name}/{path.name}" for path in paths])
+    return sum_traces(work, device, [f"{folder.name}/{path.name}" for path in paths])
 
 
-def summed(work: Sequence[Sequence[Event]], device: Literal["GPU", "CPU"], traces: list[str]) -> Profile:
+def sum_traces(work: Sequence[Sequence[Event]], device: Literal["GPU", "CPU"], traces: list[str]) -> Profile:
     """The profile of the work of each trace: all kernels, or the operators' self time."""
     busy = [events for events in work if events]
     own = list(chain.from_iterable(map(OWN_TIMES[device], busy)))
@@ -174,19 +174,19 @@ def self_times(events: Iterable[Event]) -> Iterator[tuple[str, float]]:
         inside: list[tuple[Event, float]] = []  # the operators begun and not ended, and the time in those they call
         for event in sorted(track, key=lambda event: (event.start, -event.duration)):
             while inside and inside[-1][0].end <= event.start:
-                yield ended(inside.pop())
+                yield self_time(inside.pop())
             if inside:
                 caller, spent = inside.pop()
                 inside.append((caller, spent + event.duration))
             inside.append((event, 0.0))
-        yield from map(ended, inside)
+        yield from map(self_time, inside)
 
 
 def durations(events: Iterable[Event]) -> Iterator[tuple[str, float]]:
     return ((event.name, event.duration) for event in events)
 
 
-def ended(operator: tuple[Event, float]) -> tuple[str, float]:
+def self_time(operator: tuple[Event, float]) -> tuple[str, float]:
     event, spent = operator
     return event.name, max(0.0, event.duration - spent)
 

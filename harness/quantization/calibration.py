@@ -29,10 +29,12 @@ def find(data: Path | None) -> Path:
 
 def load(path: Path, tokenizer: Any, count: int | None) -> Library:
     """The first `count` prompts, all without. Raises UsageError where the data cannot serve."""
-    records, source = from_list(path) if path == LIST else (cnn_dailymail.stored(path, "--data"), near_path(path))
+    records, source = (
+        from_list(path) if path == LIST else (cnn_dailymail.read_articles(path, "--data"), near_path(path))
+    )
     if count is not None and count > len(records):
         raise UsageError(f"--samples {count}: {source} has {len(records):,}.")
-    return cnn_dailymail.encoded(records[:count], tokenizer, source)
+    return cnn_dailymail.encode_articles(records[:count], tokenizer, source)
 
 
 def near_path(path: Path) -> str:
@@ -44,7 +46,7 @@ def near_path(path: Path) -> str:
 def from_list(path: Path) -> tuple[list[Article], str]:
     """The articles of MLPerf's list, in its order, from the Hugging Face hub (or its local cache)."""
     ids = read_given("--data", path, "a list of ids", ids_in)
-    articles = picked(cnn_dailymail.from_hub(SPLIT, "--data"), ids)
+    articles = pick_articles(cnn_dailymail.from_hub(SPLIT, "--data"), ids)
     return articles, f"MLPerf's calibration list ({SPLIT} split of CNN/DailyMail)"
 
 
@@ -57,7 +59,7 @@ def ids_in(text: str) -> list[str]:
     return ids
 
 
-def picked(data: Any, ids: Sequence[str]) -> list[Article]:
+def pick_articles(data: Any, ids: Sequence[str]) -> list[Article]:
     """The records of a data set with these ids. Raises UsageError where one is missing."""
     rows = {id: index for index, id in enumerate(data["id"])}
     if missing := [id for id in ids if id not in rows]:

@@ -29,7 +29,7 @@ LOWER = 0.97  # of a rate that did not hold a whole test, at most
 IGNORED = ("scenario", "total_sample_count", "samples_per_query", "software", "busyness", "rate")
 
 
-def needed(config: RunConfig) -> Need:
+def rate_needed(config: RunConfig) -> Need:
     """Which rate is `auto` and will be wanted."""
     pattern = config.scenario_rules.pattern
     if config.own_rate:
@@ -163,7 +163,7 @@ def shortened(plan: Plan) -> Plan:
     return replace(plan, min_duration_s=min(RULES.probe_s, plan.min_duration_s))
 
 
-def corrected(plan: Plan, result: TestResult, tests: Sequence[Probe] = ()) -> Plan | None:
+def correct_plan(plan: Plan, result: TestResult, tests: Sequence[Probe] = ()) -> Plan | None:
     """The plan for another attempt: the measured rate was so low that LoadGen had too few queries for its duration, or
     the rate that a search found did not hold for a whole run. None where another attempt would not help.
 
@@ -171,8 +171,8 @@ def corrected(plan: Plan, result: TestResult, tests: Sequence[Probe] = ()) -> Pl
     """
     unsure = "early_stopping" in result.failed and (result.queries or 0) >= SURE_QUERIES  # else it was too short
     if plan.config.tries_rates and plan.target_qps:
-        return lowered(plan, result, tests) if unsure or "latency" in result.failed else None
-    correct = BY_TRIAL.get(needed(plan.config))
+        return lower_rate(plan, result, tests) if unsure or "latency" in result.failed else None
+    correct = BY_TRIAL.get(rate_needed(plan.config))
     if not (result.ran_short and result.samples_per_sec and correct):
         return None
     return correct(plan, result.samples_per_sec, f"the test ended after {result.duration_s:.1f} s; retrying")
@@ -197,10 +197,10 @@ BY_TRIAL: dict[Need, Callable[[Plan, float, str], Plan]] = {
 }
 
 
-def lowered(plan: Plan, result: TestResult, tests: Sequence[Probe]) -> Plan | None:
+def lower_rate(plan: Plan, result: TestResult, tests: Sequence[Probe]) -> Plan | None:
     """The plan with a rate below its own, by what its test measured; the next lower one where several were given."""
     before = plan.target_qps or 0.0
-    if needed(plan.config) == "curve":
+    if rate_needed(plan.config) == "curve":
         rate = best_given(plan, tests, below=before)
     else:
         rate = min(LOWER * before, Evidence(Goal.of(plan), tests).candidate.rate if tests else math.inf)

@@ -108,7 +108,7 @@ def curve(summary: Summary) -> list[Probe]:
 def levels(summary: Summary) -> list[Cells]:
     """The levels of a curve as rows, the head first; none of a search, whose answer is a rate."""
     probes = curve(summary)
-    if len(probes) < 2 or (summary.scenario.pattern.is_rated and summary.run.performance):
+    if len(probes) < 2 or (probes[0].unit == "queries/s" and summary.run.performance):
         return []
     return [probes[0].head, *(probe.cells for probe in probes)]
 
@@ -175,8 +175,8 @@ def lines(summary: Summary, whole: bool) -> Iterator[Line]:
     if test:
         held = (f"{name} {number(found)} of {number(limit)} ms" for name, found, limit in tails(test))
         yield Line("limits", "" if test.concurrency else ", ".join(held))
-        yield Line("bounded by", test.ran_out[0] if test.ran_out else bounded(test))
-        yield Line("cost, energy", "; ".join(spent(test)))
+        yield Line("bounded by", test.ran_out[0] if test.ran_out else without_bound(test))
+        yield Line("cost, energy", "; ".join(expenses(test)))
         yield from (Line("careful", said, "careful") for said in cautions(summary, test))
     if meta.deviations:
         shown = meta.deviations if whole else meta.deviations[:MOST_REASONS]
@@ -224,11 +224,11 @@ def tails(test: Performance) -> list[tuple[str, float, float]]:
     return sorted(found, key=lambda tail: tail[1] / tail[2], reverse=True)
 
 
-def bounded(test: Performance) -> str:
+def without_bound(test: Performance) -> str:
     return "no resource was used up" if test.usage else "not recorded: add --extra-metrics"
 
 
-def spent(test: Performance) -> Iterator[str]:
+def expenses(test: Performance) -> Iterator[str]:
     """Money and energy, where they are known."""
     if test.cost and test.cost.per_million_output_tokens:
         price = number(test.cost.price_per_hour)
@@ -259,7 +259,7 @@ def next_command(summary: Summary) -> str:
     if test.concurrency and tables.best(curve(summary)) is None:
         lower = max(1, int(curve(summary)[0].load) // 4) if curve(summary) else 1
         return with_flag(command, "--concurrency", str(lower)) if lower < test.concurrency else ""
-    if test.valid or not summary.scenario.pattern.is_rated:
+    if test.valid or not test.limits_ms:
         return ""
     held = [probe.load for probe in curve(summary) if probe.has_held and probe.load < (test.target_qps or 0.0)]
     if any(found > limit for _, found, limit in tails(test)):
@@ -305,6 +305,6 @@ def footer(summary: Summary) -> str:
     return " \N{MIDDLE DOT} ".join([*label, subject(summary), meta.started[:10], comparable])
 
 
-def called(summary: Summary) -> str:
+def name_of(summary: Summary) -> str:
     """A run as a name in tables and pictures: its label, else its folder's."""
     return summary.meta.label or summary.meta.run

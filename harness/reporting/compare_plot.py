@@ -6,11 +6,11 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from harness.common.files import named
+from harness.common.files import naming
 from harness.common.schema import gpu_names
 from harness.reporting import answer
 from harness.reporting.compare import ComparedRun
-from harness.reporting.load_curves import HEADROOM, measured
+from harness.reporting.load_curves import HEADROOM, speed_points
 from harness.reporting.style import BLUE, GREEN, GREY, ORANGE, RED, footer, logarithmic, pyplot, thousands
 from harness.results import metrics
 
@@ -29,7 +29,7 @@ def write(path: Path, runs: Sequence[ComparedRun]) -> None:
     footer(figure, foot(runs))
     figure.savefig(picture, format="png", dpi=110, bbox_inches="tight")
     pyplot().close("all")
-    with named(path):
+    with naming(path):
         path.write_bytes(picture.getvalue())
 
 
@@ -112,7 +112,7 @@ def overlaid(part: Any, runs: Sequence[ComparedRun]) -> None:
         for axes, (kind, _) in zip(panels, LATENCIES, strict=False):
             tail = [(probe.load, value) for probe in probes if (value := getattr(probe, f"{kind}_p99"))]
             axes.plot([load for load, _ in tail], [value for _, value in tail], **look)
-        points = measured(probes, max(1, run.summary.gpus))
+        points = speed_points(probes, max(1, run.summary.gpus))
         panels[2].plot([user for user, *_ in points], [speed for _, speed, _ in points], **look)
     loads = [probe for run in runs for probe in run.summary.run.search or []]
     units = sorted({probe.unit for probe in loads})

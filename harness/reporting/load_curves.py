@@ -188,7 +188,7 @@ def limit(axes: Any, panel: Panel, test: Performance | None) -> None:
         axes.axhline(value, color=RED, linestyle="--", label=f"limit {number(value)} ms")
 
 
-def measured(probes: Sequence[Probe], share: int) -> list[Point]:
+def speed_points(probes: Sequence[Probe], share: int) -> list[Point]:
     """The tests by the speed of one user: tokens/s of one user, of each of `share` GPUs.
 
     One user's speed is 1,000 / TPOT p50; at fixed concurrency / TPOT p90, as MLPerf Endpoints has it.
@@ -211,7 +211,7 @@ def speeds(axes: Any, probes: Sequence[Probe], share: int, whose: str) -> None:
 
     The knee is the VALID load, or that within the limits, with the largest product of both.
     """
-    points = measured(probes, share)
+    points = speed_points(probes, share)
     drawn = {
         "color": GREY,
         "linewidth": 1,
@@ -234,7 +234,7 @@ def speeds(axes: Any, probes: Sequence[Probe], share: int, whose: str) -> None:
 
 def cheapest(axes: Any, probes: Sequence[Probe], share: int, price: float | None) -> None:
     """A ring around the point that keeps the limits and costs least, by price, and by energy where that is another."""
-    kept = [point for point in measured(probes, share) if good(point[2])]
+    kept = [point for point in speed_points(probes, share) if good(point[2])]
     if price and kept:
         user, speed, probe = max(kept, key=lambda point: point[1])
         said = f"cheapest: {number(probe.cost(price), 3)} per million tokens"
@@ -247,11 +247,11 @@ def cheapest(axes: Any, probes: Sequence[Probe], share: int, price: float | None
 
 def label_loads(axes: Any, probes: Sequence[Probe], share: int, price: float | None) -> None:
     """The load of each point that has room for it, with cost and energy: VALID ones first, and of those the best."""
-    points = sorted(measured(probes, share), key=worth)
-    label_points(axes, [(user, speed, described(probe, price)) for user, speed, probe in points])
+    points = sorted(speed_points(probes, share), key=worth)
+    label_points(axes, [(user, speed, point_text(probe, price)) for user, speed, probe in points])
 
 
-def described(probe: Probe, price: float | None) -> str:
+def point_text(probe: Probe, price: float | None) -> str:
     """A point in words: its load; what a million tokens cost; joules per token."""
     parts = [load(probe)]
     parts += [f"{number(probe.cost(price), 3)}/M"] if price else []

@@ -138,9 +138,9 @@ def judge(sides: Sides, conditions: Sequence[Condition]) -> list[Judgement]:
 
 def judged(sides: Sides, one: Condition) -> Judgement:
     if one.metric is None:
-        return with_answers(sides, one, changed)
+        return with_answers(sides, one, judge_answers)
     if one.of_answers:
-        return with_answers(sides, one, rescored)
+        return with_answers(sides, one, judge_score)
     if why := sides.refusal_of_speed(one.metric):
         return Judgement(one.text, "NOT JUDGED", why=why)
     values = [[float(one.metric.of(run.summary) or 0) for run in side] for side in (sides.baseline, sides.runs)]
@@ -152,7 +152,7 @@ def judged(sides: Sides, one: Condition) -> Judgement:
         worse = found > one.bound if one.above else found < one.bound
         return Judgement(one.text, "FAIL" if worse else "PASS", ", ".join(before), ", ".join(after))
     change = change_of(*values)
-    verdict, why = told(one, change)
+    verdict, why = verdict_of(one, change)
     if len(sides.everyone) == 2:
         why = false_alarm(one)
     return Judgement(one.text, verdict, ", ".join(before), ", ".join(after), change.words, why)
@@ -172,7 +172,7 @@ def false_alarm(one: Condition) -> str:
     return f"One run of each: if runs scatter by {100 * SCATTER:g} %, {chance:.0f} % of those alike are beyond it"
 
 
-def told(one: Condition, change: AnswerChange) -> tuple[Verdict, str]:
+def verdict_of(one: Condition, change: AnswerChange) -> tuple[Verdict, str]:
     """FAIL where the whole interval is beyond the bound, PASS where it is wholly within."""
     beyond = [end > one.bound if one.above else end < one.bound for end in (change.low, change.high)]
     if beyond[0] != beyond[1]:
@@ -191,7 +191,7 @@ def with_answers(sides: Sides, one: Condition, verdict: Callable[[Condition, Pai
     return next(item for kind in CODES for item in found if item.verdict == kind)
 
 
-def changed(one: Condition, pair: Pair) -> Judgement:
+def judge_answers(one: Condition, pair: Pair) -> Judgement:
     """Whether more answers than allowed have other tokens."""
     count = len(pair.differing)
     words = f"{number(count)} of {number(pair.samples)} answers differ"
@@ -202,7 +202,7 @@ def changed(one: Condition, pair: Pair) -> Judgement:
     return Judgement(one.text, "FAIL" if worse else "PASS", change=words)
 
 
-def rescored(one: Condition, pair: Pair) -> Judgement:
+def judge_score(one: Condition, pair: Pair) -> Judgement:
     """A score, its change in percent of the baseline's with the paired-bootstrap interval, or its value."""
     score = pair.scores.get(one.metric.name) if one.metric else None
     if score is None or not score.before:
@@ -212,7 +212,7 @@ def rescored(one: Condition, pair: Pair) -> Judgement:
         worse = score.after > one.bound if one.above else score.after < one.bound
         return Judgement(one.text, "FAIL" if worse else "PASS", *sides)
     change = AnswerChange(*(100 * value / score.before for value in (score.change, score.low, score.high)))
-    verdict, why = told(one, change)
+    verdict, why = verdict_of(one, change)
     if verdict == "FAIL" and score.few:
         verdict, why = "NOT JUDGED", f"too few samples, or fewer than {FEWEST_DIFFERING} of them with another score"
     return Judgement(one.text, verdict, *sides, change.words, why)

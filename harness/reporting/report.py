@@ -124,7 +124,7 @@ def tests(folder: Path, facts: RunFacts, measured: Performance | None) -> Run:
         search=facts.probes or None,
         attempts=facts.attempts or None,
         compliance=compliance or None,
-        profile=traces.kept(folder),
+        profile=traces.read_profile(folder),
     )
 
 

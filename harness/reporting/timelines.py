@@ -46,7 +46,7 @@ Drawn = tuple[str, list[str], float | None]  # label, columns, top of the axis
 def machine(recording: Recording, ran_out: Sequence[str] = (), times: Sequence[GpuTime] = ()) -> Any:
     """What engine and machine did, a panel for each kind of quantity that was recorded, below a bar for each test of
     the run: where its GPUs' time went. `ran_out`: what bound the test, first; it is the title."""
-    figure, panels = stacked(recording, shown(recording.columns, PANELS))
+    figure, panels = draw_panels(recording, panels_of(recording.columns, PANELS))
     said = ran_out[0].partition(": ")[0] if ran_out else "nothing ran out"
     title = "\n".join(wrap(f"Bound by: {said}" if ran_out else sentence(said), LONGEST_TITLE))
     (bars(figure, times) if times else panels[0]).set_title(title, fontsize=11)
@@ -76,15 +76,15 @@ def generation(recording: Recording) -> Any | None:
     panels = [
         (label, tuple(name for name in names if name in OVERVIEW_QUANTITIES), top) for label, names, top in PANELS
     ]
-    drawn = shown(recording.columns, panels)
+    drawn = panels_of(recording.columns, panels)
     if "generation_tokens_per_sec" not in {name for _, names, _ in drawn for name in names}:
         return None
-    figure, axes = stacked(recording, drawn)
+    figure, axes = draw_panels(recording, drawn)
     axes[0].set_title("Generated tokens per second, and what the machine did")
     return figure
 
 
-def shown(columns: Mapping[str, Sequence[float | None]], panels: Sequence[Drawn | tuple[Any, ...]]) -> list[Drawn]:
+def panels_of(columns: Mapping[str, Sequence[float | None]], panels: Sequence[Drawn | tuple[Any, ...]]) -> list[Drawn]:
     """The panels that have something recorded, with its columns."""
     recorded = [name for name, values in columns.items() if any(value is not None for value in values)]
     found = [
@@ -94,7 +94,7 @@ def shown(columns: Mapping[str, Sequence[float | None]], panels: Sequence[Drawn 
     return [panel for panel in found if panel[1]]
 
 
-def stacked(recording: Recording, drawn: Sequence[Drawn]) -> Any:
+def draw_panels(recording: Recording, drawn: Sequence[Drawn]) -> Any:
     """A panel under the other, over the seconds of a test; what jumps from line to line as a running mean."""
     seconds, columns = recording.seconds, recording.columns
     rows, window = max(1, len(drawn)), max(LEAST_WINDOW, len(seconds) // WINDOW)
@@ -102,11 +102,11 @@ def stacked(recording: Recording, drawn: Sequence[Drawn]) -> Any:
     for axes, (label, names, top) in zip(panels[:, 0], drawn, strict=False):
         highest = 0.0
         for name, color in zip(names, cycle(COLORS)):
-            values = filled(columns[name])
+            values = with_gaps(columns[name])
             smooth = name in SMOOTHED_QUANTITIES and len(values) > 2 * window
             if smooth:
                 axes.plot(seconds, values, color=color, alpha=0.25, linewidth=0.7)
-            said = f"{called(name)}\n(mean of {window} s)" if smooth else called(name)
+            said = f"{column_label(name)}\n(mean of {window} s)" if smooth else column_label(name)
             axes.plot(seconds, running(values, window) if smooth else values, color=color, label=said)
             highest = max([highest, *(value for value in values if not math.isnan(value))])
         most = top or (1 + 2 * AXIS_MARGIN) * highest or 1.0
@@ -127,13 +127,13 @@ def running(values: Sequence[float], window: int) -> list[float]:
     return [sum(part) / len(part) if part else math.nan for part in measured]
 
 
-def called(column: str) -> str:
+def column_label(column: str) -> str:
     """A column of machine.csv in words: a GPU by its number."""
     quantity = next(item for item in telemetry.QUANTITIES if item.mine(column))
     return quantity.label.replace("GPU", f"GPU {column.partition('_')[0].removeprefix('gpu')}")
 
 
-def filled(values: Sequence[float | None]) -> list[float]:
+def with_gaps(values: Sequence[float | None]) -> list[float]:
     """Values with a gap in the line where there is none."""
     return [math.nan if value is None else value for value in values]
 
@@ -165,7 +165,7 @@ def stages(recordings: Mapping[Test, Recording], times: Sequence[Stage]) -> Any:
         cards = [name for name in columns if telemetry.BY_NAME["gpu_load_percent"].mine(name)]
         for name in cards or ["cpu_percent"] if columns else []:
             at = [start + second for second in recording.seconds]
-            panels[1, 0].plot(at, filled(columns.get(name, [None] * len(at))), color=BLUE, linewidth=1)
+            panels[1, 0].plot(at, with_gaps(columns.get(name, [None] * len(at))), color=BLUE, linewidth=1)
         panels[1, 0].set(ylabel="GPU load, %" if cards else "CPU load, %", ylim=(-3, 105))
     thousands(panels[-1, 0].xaxis)
     panels[-1, 0].set_xlabel("seconds since the command began")

@@ -48,7 +48,7 @@ class Published:
 def published() -> tuple[Published, ...]:
     """Every row that has samples/s and accelerators of one kind."""
     found = []
-    with reading.opened(FILE) as file:
+    with reading.open_regular(FILE) as file:
         for cells in csv.DictReader(file):
             rate, count, name = cells["samples_per_sec"], cells["accelerators"], cells["accelerator"]
             if rate and count and name and SEVERAL not in name:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from harness.common import processes, reading, system
 from harness.common.errors import BenchmarkError, UsageError, why
-from harness.common.files import append_line, check_space, parsed, read, read_json, write_json, write_text
+from harness.common.files import append_line, check_space, parse_as, read, read_json, write_json, write_text
 from harness.common.schema import SCHEMA
 from harness.common.secrets import hide, hide_word
 from harness.runs.records import RunFacts, RunStatus
@@ -82,7 +82,7 @@ def open_run(results_dir: Path, label: str) -> RunFolder:
         results_dir.mkdir(parents=True, exist_ok=True)
         stem = time.strftime("%Y%m%d-%H%M%S") + (f"-{label}" if label else "")
         names = (stem + (f"-{n}" if n > 1 else "") for n in range(1, 1000))
-        run = next(RunFolder(results_dir, name) for name in names if made(results_dir / name))
+        run = next(RunFolder(results_dir, name) for name in names if make_folder(results_dir / name))
     except OSError as error:
         raise UsageError(f"--results-dir {results_dir}: cannot write there: {why(error)}.") from None
     try:
@@ -109,7 +109,7 @@ def check_writable(results_dir: Path) -> None:
 def first_facts() -> dict[str, Any]:
     """What a record begins with: the command, the time, the machine and its software."""
     found = {"schema_version": SCHEMA, "command": processes.command_line(), "started": now()}
-    return found | {"system": system.detect(), "installed": system.installed()}
+    return found | {"system": system.detect(), "installed": system.installed_packages()}
 
 
 def record_facts(run: RunFolder, facts: RunFacts) -> None:
@@ -155,10 +155,10 @@ def facts_of(folder: Path) -> RunFacts:
         raise UsageError(f"{folder}: not a folder of run.py, but of mmlu.py or another.")
     if isinstance(plan, dict) and "running" not in plan:
         raise UsageError(f"{folder}: written in an older format; use the version that wrote it.")
-    return parsed(path, facts, RunFacts)
+    return parse_as(path, facts, RunFacts)
 
 
-def made(path: Path) -> bool:
+def make_folder(path: Path) -> bool:
     try:
         path.mkdir()
     except FileExistsError:
@@ -193,17 +193,17 @@ def or_say(say: Callable[[str], None], trouble: str) -> Iterator[None]:
 def older(run: RunFolder) -> list[Path]:
     """The folders of runs that began before this one and have ended."""
     folders = [status.parent for status in run.results_dir.glob("*/status.json")]
-    before = [folder for folder in folders if begun(folder.name) < begun(run.name)]
-    return [folder for folder in before if not folder.is_symlink() and ended(folder)]
+    before = [folder for folder in folders if start_of(folder.name) < start_of(run.name)]
+    return [folder for folder in before if not folder.is_symlink() and is_over(folder)]
 
 
-def begun(name: str) -> tuple[str, int]:
+def start_of(name: str) -> tuple[str, int]:
     """When a run's folder was made, by its name; those of one second are numbered from the second on."""
     number = re.search(r"-(\d{1,3})$", name[STAMP:])
     return name[:STAMP], int(number[1]) if number else 1
 
 
-def ended(folder: Path) -> bool:
+def is_over(folder: Path) -> bool:
     """Whether a run is over; one whose status cannot be read is left alone."""
     status = readable_status(folder)
     return status is not None and status.status != "running"
@@ -224,7 +224,7 @@ def point_latest(run: RunFolder) -> None:
 def history(results_dir: Path) -> Iterator[dict[str, object]]:
     """Finished runs, oldest first; lines that are not whole are passed over."""
     try:
-        with reading.opened(results_dir / "history.jsonl", errors="replace") as file:
+        with reading.open_regular(results_dir / "history.jsonl", errors="replace") as file:
             lines = file.read().splitlines()
     except OSError:
         return

@@ -11,10 +11,10 @@ from harness.runs.folder import readable_status
 
 def folders(words: Sequence[str], results_dir: Path) -> list[Path]:
     """The folders that the words name, in their order. Raises UsageError for a word that names none."""
-    return [folder for word in words for folder in named(word, results_dir)]
+    return [folder for word in words for folder in find_runs(word, results_dir)]
 
 
-def named(word: str, results_dir: Path) -> list[Path]:
+def find_runs(word: str, results_dir: Path) -> list[Path]:
     """The folder at a path; or in `results_dir` the run with this id, or `latest`; or all finished runs with this
     label, oldest first. Raises UsageError where there is none."""
     for path in (Path(word), results_dir / word):
@@ -22,7 +22,7 @@ def named(word: str, results_dir: Path) -> list[Path]:
             return [path]
     if "/" in word:
         return [Path(word)]
-    labels = labelled(results_dir)
+    labels = runs_by_label(results_dir)
     if found := labels.get(word):
         return found
     words = ["latest", *labels, *(path.parent.name for path in results_dir.glob("*/config.json"))]
@@ -31,7 +31,7 @@ def named(word: str, results_dir: Path) -> list[Path]:
     raise UsageError(f"{word}: no path, and no run or label in {results_dir}{meant}")
 
 
-def labelled(results_dir: Path) -> dict[str, list[Path]]:
+def runs_by_label(results_dir: Path) -> dict[str, list[Path]]:
     """The finished runs by their label, oldest first; those that cannot be read are left out."""
     found: dict[str, list[Path]] = {}
     for path in sorted(results_dir.glob("*/config.json")):

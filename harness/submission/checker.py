@@ -26,7 +26,7 @@ def check(tree: Path, version: str) -> tuple[str, str]:
     command += ["--input", str(tree.resolve()), "--version", f"v{version}", "--csv", str(tree.resolve() / SUMMARY)]
     ended = subprocess.run(command, cwd=TOOLS, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     said = ended.stdout.replace(str(tree.resolve()), str(tree))
-    expected, found = len(results_in(tree)), checked(said)
+    expected, found = len(results_in(tree)), count_checked(said)
     if ended.returncode != 0 or errors(said):
         return f"{len(errors(said))} errors, exit code {ended.returncode}", said
     if found < expected or not expected:
@@ -49,7 +49,7 @@ def errors(said: str) -> list[str]:
     return [line for line in said.splitlines() if re.search(r"\bERROR\b", line)]
 
 
-def checked(said: str) -> int:
+def count_checked(said: str) -> int:
     """How many results the checker looked at, as the end of its log counts them."""
     counts = re.search(r"\bResults=(\d+), NoResults=(\d+)", said)
     return sum(map(int, counts.groups())) if counts else 0

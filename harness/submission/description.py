@@ -118,7 +118,7 @@ def plain_json(text: str) -> Any:
     return data
 
 
-def completed(
+def complete(
     description: dict[str, object], submitter: str, division: str, categories: Iterable[str]
 ) -> dict[str, object]:
     """The description with what `build` knows. Raises UsageError where its system_type leaves out a run's category."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.common.errors import UsageError
-from harness.common.files import parsed, read
+from harness.common.files import parse_as, read
 from harness.config import mlperf
 from harness.config.comparability import differences
 from harness.config.run import RunConfig
@@ -65,7 +65,7 @@ class SubmittedRun:
         """What came of TEST06, and the id of the end-of-text token that it was judged with."""
         path = self.folder("test06") / RESULT_FILES["test06"]
         outcome = read(path, Compliance)
-        return outcome, parsed(path, outcome.facts.get("eos"), int)
+        return outcome, parse_as(path, outcome.facts.get("eos"), int)
 
 
 @dataclass(frozen=True)

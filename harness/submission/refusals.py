@@ -27,7 +27,7 @@ TARGET_LATENCY_NS = 20e9  # at most, of the same scenarios
 
 def checker_refusals(entries: Sequence[Entry]) -> list[str]:
     """What the official checker refuses in any division."""
-    return [reason for entry in entries for reason in labelled(entry, entry_refusals(entry))]
+    return [reason for entry in entries for reason in label_reasons(entry, entry_refusals(entry))]
 
 
 def closed_division_refusals(entries: Sequence[Entry], description: Mapping[str, object] | None = None) -> list[str]:
@@ -35,7 +35,7 @@ def closed_division_refusals(entries: Sequence[Entry], description: Mapping[str,
     reasons = one_system.differences(entries, description) + [
         reason
         for entry in entries
-        for reason in labelled(
+        for reason in label_reasons(
             entry, *(part(entry) for part in (entry_refusals, settings, accuracy, accuracy_log, performance, test06))
         )
     ]
@@ -49,10 +49,12 @@ def closed_division_refusals(entries: Sequence[Entry], description: Mapping[str,
             ]
     if reasons:
         return reasons
-    return [reason for entry in entries for reason in labelled(entry, recomputed.differences(entry))]  # takes minutes
+    return [
+        reason for entry in entries for reason in label_reasons(entry, recomputed.differences(entry))
+    ]  # takes minutes
 
 
-def labelled(entry: Entry, *parts: Iterator[str]) -> list[str]:
+def label_reasons(entry: Entry, *parts: Iterator[str]) -> list[str]:
     """Each reason once, with the result that it speaks against."""
     return [
         f"{entry.benchmark} {entry.scenario}: {reason}"

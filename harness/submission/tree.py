@@ -111,7 +111,7 @@ def put_results(entry: Entry, folder: Path) -> None:
     if (rouge.log or found) != found:
         raise UsageError(f"{log}: not the log that the scores in rouge.json are of.")
     write_text(target / "accuracy.txt", accuracy_txt(scores_of(entry.accuracy), rouge.samples, found))
-    write_text(target / ACCURACY_LOG, truncated(text))
+    write_text(target / ACCURACY_LOG, truncate(text))
     copy(entry.performance.folder("performance"), folder / "performance" / "run_1", LOGS)
 
 
@@ -124,7 +124,7 @@ def scores_of(run: SubmittedRun) -> mlperf.Scores:
         raise UsageError(f"{run.folder('accuracy')}/rouge.json: its scores are not {wanted}.") from None
 
 
-def truncated(text: str) -> str:
+def truncate(text: str) -> str:
     """Beginning and end of an accuracy log; its hash in accuracy.txt is that of the whole."""
     if len(text) < KEPT_CHARACTERS:
         return text

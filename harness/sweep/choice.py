@@ -26,13 +26,13 @@ def pick(sweep: Sweep, only: Sequence[str] = (), start: str | None = None) -> li
     return [item for item in sweep.experiments if item.name in wanted or item.name == BASELINE]
 
 
-def skipped(sweep: Sweep, only: Sequence[str] = ()) -> dict[str, str]:
+def reasons_to_skip(sweep: Sweep, only: Sequence[str] = ()) -> dict[str, str]:
     """Why experiments are not run: name -> reason. Raises UsageError for the baseline.
 
     One that measures nothing new runs where --only names it.
     """
     twins = {name: f"the same effective settings as {first}" for name, first in repetitions(sweep.experiments)}
-    return {name: why for name, why in twins.items() if name not in only} | unsupported(sweep)
+    return {name: why for name, why in twins.items() if name not in only} | find_unsupported(sweep)
 
 
 def repetitions(experiments: Sequence[Experiment]) -> Iterator[tuple[str, str]]:
@@ -53,10 +53,10 @@ def effective_settings(item: Experiment) -> dict[str, object]:
     return settings | {"engine": config.engine_args, "env": dict(item.env)}
 
 
-def unsupported(sweep: Sweep) -> dict[str, str]:
+def find_unsupported(sweep: Sweep) -> dict[str, str]:
     """Why experiments cannot run on the vLLM that is installed: name -> reason. Raises UsageError for the baseline."""
     here = [item for item in sweep.experiments if RunConfig(**item.settings).computes]
-    reasons = {item.name: why for item in here if (why := vllm_args.unsupported(item.engine, item.env))}
+    reasons = {item.name: why for item in here if (why := vllm_args.find_unsupported(item.engine, item.env))}
     if BASELINE in reasons:
         raise UsageError(f"the baseline cannot run: {reasons[BASELINE]}.")
     return reasons

@@ -30,7 +30,7 @@ def best(found: Sequence[ExperimentResult]) -> Experiment | None:
         if not change.keys() & taken.keys():
             taken |= change
             names.append(result.name)
-    return applied(taken, names, base) if len(names) > 1 else None
+    return apply_change(taken, names, base) if len(names) > 1 else None
 
 
 def parts(item: Experiment) -> Parts:
@@ -47,7 +47,7 @@ def changes(item: Experiment, base: Experiment) -> Iterator[tuple[tuple[Part, st
                 yield (part, key), mine[part].get(key)
 
 
-def applied(taken: Change, names: Sequence[str], base: Experiment) -> Experiment:
+def apply_change(taken: Change, names: Sequence[str], base: Experiment) -> Experiment:
     start, settings = parts(base), parts(base)
     for (part, key), value in taken.items():
         settings[part][key] = value

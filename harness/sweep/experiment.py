@@ -116,10 +116,10 @@ def run_experiment(job: Job, lane: Lane, watch: Watch, place: Path, timeout: flo
     files.write_json(folder / CONFIG, job.item.settings)  # JSON is YAML
     with (folder / SCREEN).open("w") as screen:
         try:
-            process = started(job.item, folder, screen, lock, lane)
+            process = start_run(job.item, folder, screen, lock, lane)
         except (OSError, ValueError) as error:  # a variable's value that none can have, say
             return record("failed", f"run.py could not be started: {error}")
-    stopped = watched(process, folder / SCREEN, begin + timeout, watch)
+    stopped = watch_run(process, folder / SCREEN, begin + timeout, watch)
     seconds = round(time.monotonic() - begin, 1)
     left = run_folder(folder, before)
     run_status = results.status_of(left) if left else None
@@ -133,7 +133,7 @@ def run_experiment(job: Job, lane: Lane, watch: Watch, place: Path, timeout: flo
     return record(status, reason, seconds, made, found)
 
 
-def started(item: Experiment, folder: Path, screen: IO[str], lock: int, lane: Lane) -> "subprocess.Popen[bytes]":
+def start_run(item: Experiment, folder: Path, screen: IO[str], lock: int, lane: Lane) -> "subprocess.Popen[bytes]":
     """run.py with the experiment's settings and environment. Raises OSError, ValueError where it cannot start."""
     flags = ["--config", str(folder / CONFIG), "--results-dir", str(folder)]
     return subprocess.Popen(
@@ -147,7 +147,7 @@ def started(item: Experiment, folder: Path, screen: IO[str], lock: int, lane: La
     )
 
 
-def watched(
+def watch_run(
     process: "subprocess.Popen[bytes]", screen: Path, until: float, watch: Watch
 ) -> Literal["timeout", "interrupted"] | None:
     """Waits for run.py and ends it where it takes too long or is interrupted; says which of them it was."""

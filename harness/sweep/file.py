@@ -145,8 +145,8 @@ def load(path: Path) -> Sweep:
     references: dict[str, float] = {}
     for source in sources:
         content = source.content
-        mistakes += misnamed(source)
-        baseline = merged(baseline, content.baseline)
+        mistakes += misnamed_settings(source)
+        baseline = merge_parts(baseline, content.baseline)
         about["file"] = content.about or about["file"]
         about[BASELINE] = content.baseline.about or about[BASELINE]
         seen: set[str] = set()
@@ -167,10 +167,10 @@ def load(path: Path) -> Sweep:
     stack = baseline
     for name, (kind, change, where) in changes.items():
         start = stack if kind == "stacked" else baseline
-        made = experiment(name, change.about, kind, merged(start, change), baseline)
+        made = experiment(name, change.about, kind, merge_parts(start, change), baseline)
         experiments.append((where, replace(made, priority=change.priority)))
         if kind == "stacked":
-            stack = merged(stack, change)
+            stack = merge_parts(stack, change)
     if grid and (many := grid[0].combinations) > MOST_EXPERIMENTS:
         mistakes.append(f"{grid[1]}: {many:,} combinations; a sweep has at most {MOST_EXPERIMENTS:,}")
     elif grid:
@@ -280,7 +280,7 @@ def explain(item: Any) -> str:
     return f"{where}: {item['msg'][0].lower()}{item['msg'][1:]}"
 
 
-def misnamed(source: Source) -> Iterator[str]:
+def misnamed_settings(source: Source) -> Iterator[str]:
     """Settings that run.py does not have, or that are not a sweep's to set."""
     flags = [item.name for item in fields(RunConfig)]
     content = source.content
@@ -306,7 +306,7 @@ def misnamed(source: Source) -> Iterator[str]:
                 yield f"{source.at(*where, key)}: unknown setting {key!r}{did_you_mean(name, flags)}"
 
 
-def merged(start: Parts, change: Settings) -> Parts:
+def merge_parts(start: Parts, change: Settings) -> Parts:
     """`start` with the change's values on top; null takes a value away."""
     result: Parts = {}
     for part in PARTS:
@@ -325,7 +325,7 @@ def combinations(grid: Grid, baseline: Parts) -> Iterator[Experiment]:
             getattr(change, part)[key] = value
             words.append(f"{key}-{value}")
         name = "+".join(words).replace("/", "_").replace(" ", "")
-        yield experiment(name, "", "grid", merged(baseline, change), baseline)
+        yield experiment(name, "", "grid", merge_parts(baseline, change), baseline)
 
 
 def experiment(name: str, about: str, kind: Kind, settings: Parts, baseline: Parts) -> Experiment:

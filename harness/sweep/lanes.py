@@ -45,7 +45,7 @@ def lanes(side_by_side: bool) -> list[Lane]:
     found = visible()
     if len(found) < 2:
         raise UsageError(f"--gpus side-by-side: {len(found)} visible GPU(s); it takes two or more.")
-    return divided(found, system.cores())
+    return divide_lanes(found, system.cores())
 
 
 def visible() -> list[str]:
@@ -56,7 +56,7 @@ def visible() -> list[str]:
     return (words or [str(number) for number in range(count)])[:count]
 
 
-def divided(gpus: Sequence[str], cores: Iterable[int]) -> list[Lane]:
+def divide_lanes(gpus: Sequence[str], cores: Iterable[int]) -> list[Lane]:
     """A lane for each GPU, the cores divided into blocks of neighbors; a core is shared only where there are fewer."""
     order = sorted(cores)
     edges = [number * len(order) // len(gpus) for number in range(len(gpus) + 1)]

@@ -32,7 +32,7 @@ def run(state: SweepState, places: Sequence[Lane], display: Display, runner: Run
     display.say(
         f"{state.kept.sweep.name}: {len(state.chosen)} configurations, {options.repeat} round(s) -> {folder.path}"
     )
-    with files.locked(folder.path, "this sweep, or a run it left behind,") as lock:
+    with files.lock_folder(folder.path, "this sweep, or a run it left behind,") as lock:
         try:
             runner = runner or partial(run_experiment, place=folder.path, timeout=options.timeout, lock=lock)
             return finish(state, rounds(state, Crew(state, runner, display), places), display)

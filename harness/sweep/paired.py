@@ -29,7 +29,7 @@ class Paired(PairedChange):
         return f"{mlperf.SCORES[SCORE]} {self.change:+.2f} against the baseline, {between}: {self.verdict}"
 
 
-def paired(folder: Path, rows: Sequence[ExperimentResult]) -> dict[str, Paired]:
+def pair_scores(folder: Path, rows: Sequence[ExperimentResult]) -> dict[str, Paired]:
     """By experiment, where the gate is inconclusive and the baseline answered the same samples. Raises UsageError for a
     damaged file."""
     base = next((accuracy_test(folder, result) for result in rows if result.name == BASELINE), None)

@@ -10,7 +10,7 @@ from harness.common import files
 from harness.common.coerce import as_flag
 from harness.common.errors import UsageError
 from harness.common.files import write_text
-from harness.common.markdown import Column, Finished, Table, cell, code, escaped, number, render
+from harness.common.markdown import Column, Finished, Table, cell, code, escape, number, render
 from harness.config import mlperf
 from harness.results import metrics
 from harness.results.metrics import Metric
@@ -20,7 +20,7 @@ from harness.sweep.experiment import ExperimentRecord
 from harness.sweep.file import BASELINE
 from harness.sweep.knob import Knob, knob
 from harness.sweep.lanes import SHARING_NOTE
-from harness.sweep.paired import Paired, paired
+from harness.sweep.paired import Paired, pair_scores
 from harness.sweep.rows import (
     BRIEF_S,
     SCORE,
@@ -64,14 +64,14 @@ def read(folder: Path) -> State:
     data = files.read_json(path)
     if isinstance(data, dict) and "schema_version" not in data:
         raise UsageError(f"{folder}: written in an older format; use the version that wrote it.")
-    return files.parsed(path, data, State)
+    return files.parse_as(path, data, State)
 
 
 def build(folder: Path, state: State | None = None) -> Report:
     """Writes plots/ and report.md into a sweep's folder, of the state that it holds."""
     state = state or read(folder)
     found = tuple(rows(state))
-    report = Report(state, found, tuple(rows(state, final=True)), paired(folder, found))
+    report = Report(state, found, tuple(rows(state, final=True)), pair_scores(folder, found))
     pictures = draw_sweep(report, folder / "plots")
     page = render(
         "sweep.md.j2",
@@ -96,8 +96,8 @@ def table(found: Sequence[ExperimentResult], judged: Mapping[str, Paired]) -> Ta
     pairs = {name: f"({each.said})" for name, each in judged.items()}
     columns: dict[str, Column] = {
         "experiment": lambda result: result.name,
-        "description": described,
-        "change": changed,
+        "description": experiment_text,
+        "change": change_text,
         **{m.label: partial(value, metric=m, base=base) for m in measured},
         "LoadGen": lambda result: VERDICTS[result.valid] if result.complete else result.trouble,
         "accuracy": lambda result: " ".join(filter(None, (result.accuracy, pairs.get(result.name)))),
@@ -106,16 +106,16 @@ def table(found: Sequence[ExperimentResult], judged: Mapping[str, Paired]) -> Ta
     return Table.of(found, columns)
 
 
-def changed(result: ExperimentResult) -> str:
+def change_text(result: ExperimentResult) -> str:
     """Its change; struck out where its speed does not count."""
     found = "–" if result.name == BASELINE else spread(result)
     return found if result.usable or not result.ratio else f"~~{found}~~"
 
 
-def described(result: ExperimentResult) -> str:
+def experiment_text(result: ExperimentResult) -> str:
     """What an experiment is for, and what it changes."""
     about, changes = result.experiment.about, " ".join(result.experiment.changes)
-    parts = [escaped(cell(about)) if about else "", f"(`{code(cell(changes))}`)" if changes else ""]
+    parts = [escape(cell(about)) if about else "", f"(`{code(cell(changes))}`)" if changes else ""]
     return Finished(" ".join(filter(None, parts)))
 
 

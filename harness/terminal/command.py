@@ -150,7 +150,7 @@ def start(entry: Command | Group, name: str = "") -> NoReturn:
         raise SystemExit(DONE)
     with ends_in_one_line():
         try:
-            code = entry.main(sys.argv[1:], prog_name=name or called(), standalone_mode=False)
+            code = entry.main(sys.argv[1:], prog_name=name or program_name(), standalone_mode=False)
         except typer.TyperException as error:
             raise UsageError(refusal(error)) from None
     raise SystemExit(code or DONE)
@@ -165,7 +165,7 @@ def complete(name: str) -> None:
     completion_init()
 
 
-def called() -> str:
+def program_name() -> str:
     """What the user called: a file, or a module."""
     spec = sys.modules["__main__"].__spec__
     return f"python -m {spec.name.removesuffix('.__main__')}" if spec else os.path.basename(sys.argv[0])

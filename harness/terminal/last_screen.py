@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from harness.common.errors import plain
 from harness.common.secrets import hide_text
-from harness.terminal.progress import aligned
+from harness.terminal.progress import row_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -72,4 +72,4 @@ def paragraph(line: Line) -> list[str]:
 def table(rows: Sequence[Cells]) -> list[str]:
     """Rows of cells under one another."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [aligned(cells, widths) for cells in rows]
+    return [row_text(cells, widths) for cells in rows]

@@ -99,9 +99,9 @@ class Display:
         self._told = True
         widths = [max(len(name), CELL) for name in head]
         if head != self._head:
-            self.say(" " * CLOCK + aligned(head, widths))
+            self.say(" " * CLOCK + row_text(head, widths))
         self._head = head
-        self.say(f"{time.strftime('%H:%M:%S')} {aligned(cells, widths)}", style="green" if good else "yellow")
+        self.say(f"{time.strftime('%H:%M:%S')} {row_text(cells, widths)}", style="green" if good else "yellow")
         if why:
             self.say(" " * CLOCK + why, style="dim")
 
@@ -142,7 +142,7 @@ class Display:
         return (completed - before) / (elapsed - since) if completed > before and elapsed > since else None
 
 
-def aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
+def row_text(cells: Sequence[str], widths: Sequence[int]) -> str:
     """Cells to the right of their columns, the last to the left of its own."""
     *figures, last = cells
     return "  ".join([*(cell.rjust(width) for cell, width in zip(figures, widths, strict=False)), last]).rstrip()

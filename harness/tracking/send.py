@@ -178,14 +178,16 @@ def benchmark(folder: Path) -> TrackedRun:
         "loadgen": ("VALID" if test.valid else "INVALID") if test else "not run",
     }
     params = flat(facts.settings) | flat(facts.engine_args, "engine.")
-    return made(folder, meta.started, params, numbers, tags | machine(summary.system, summary.gpu_models))
+    return make_tracked_run(folder, meta.started, params, numbers, tags | machine(summary.system, summary.gpu_models))
 
 
 def mmlu(folder: Path) -> TrackedRun:
     facts, summary = files.read(folder / "config.json", MMLUFacts), files.read(folder / "overall.json", Overall)
     numbers = {key: value for key, value in summary if isinstance(value, int | float) and key != "schema_version"}
     params = flat(facts.config) | flat(facts.engine_args, "engine.")
-    return made(folder, facts.started, params, numbers, {"kind": "mmlu"} | machine(facts.system, facts.system.gpus))
+    return make_tracked_run(
+        folder, facts.started, params, numbers, {"kind": "mmlu"} | machine(facts.system, facts.system.gpus)
+    )
 
 
 def sweep(folder: Path) -> TrackedRun:
@@ -209,11 +211,11 @@ def sweep(folder: Path) -> TrackedRun:
     speedups = {result.name: result.ratio.mean for result in rows(state) if result.ratio and result.usable}
     numbers = {"best_speedup": max(speedups.values())} if speedups else {}
     tags = {"kind": "sweep", "best": max(speedups, key=lambda name: speedups[name], default="")}
-    whole = made(folder, state.started, params, numbers, tags | machine(state.system, state.system.gpus))
+    whole = make_tracked_run(folder, state.started, params, numbers, tags | machine(state.system, state.system.gpus))
     return replace(whole, children=tuple(children))
 
 
-def made(
+def make_tracked_run(
     folder: Path,
     started: str,
     params: dict[str, str],

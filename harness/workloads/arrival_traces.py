@@ -128,7 +128,7 @@ def read(path: Path, most: int | None = None, context: int | None = None) -> Tra
             break
     if unfit and len(kept) < 2:
         raise UsageError(f"{path}: {len(kept)} of its {len(kept) + unfit:,} requests fit {context:,} tokens.")
-    return checked(Trace(path, form.name if form else "", in_order(path, kept, form), empty, unfit), form)
+    return check_trace(Trace(path, form.name if form else "", in_order(path, kept, form), empty, unfit), form)
 
 
 def in_order(path: Path, found: Sequence[Recorded], form: Format | None) -> tuple[Recorded, ...]:
@@ -153,7 +153,7 @@ def block_size(path: Path, found: Sequence[Recorded], usual: int) -> int:
     raise UsageError(f"{path}: no size of blocks, in tokens, makes as many of input_length as there are hash_ids.")
 
 
-def checked(trace: Trace, form: Format | None) -> Trace:
+def check_trace(trace: Trace, form: Format | None) -> Trace:
     """The trace. Raises UsageError where there is nothing to replay, or the unit of its times cannot be right."""
     if form is None or len(trace.requests) < 2 or not trace.span_s:
         raise UsageError(f"{trace.path}: not two requests at different times are in it: no arrivals to replay.")

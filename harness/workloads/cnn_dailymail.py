@@ -82,13 +82,13 @@ def load(config: RunConfig, tokenizer: Any, count: int) -> Library:
         records, source = from_columns(from_hub(SPLIT), HUB_DATASET[0]), "/".join((*HUB_DATASET, SPLIT))
     else:
         check_sum(path)
-        records, source = stored(path, "--dataset-path"), str(path)
+        records, source = read_articles(path, "--dataset-path"), str(path)
     whole = config.task.samples
     if config.category == "edge" and len(records) > whole:
-        records = shuffled(records)[:whole]
+        records = shuffle_articles(records)[:whole]
     if len(records) < count:
         raise UsageError(f"{source} has {len(records):,} samples; this run needs {count:,}: use --total-sample-count.")
-    library = encoded(records[:count], tokenizer, source)
+    library = encode_articles(records[:count], tokenizer, source)
     return replace(library, official=config.dataset_path is None or is_official(library, len(records), config.category))
 
 
@@ -123,12 +123,12 @@ def is_official(library: Library, stored: int, category: str) -> bool:
     )
 
 
-def stored(path: Path, flag: str) -> list[Article]:
+def read_articles(path: Path, flag: str) -> list[Article]:
     """The records of a file or folder that the user named with `flag`. Raises UsageError where it cannot be read."""
     return from_folder(path, flag) if path.is_dir() else from_json(path, flag)
 
 
-def encoded(records: Sequence[Article], tokenizer: Any, source: str) -> Library:
+def encode_articles(records: Sequence[Article], tokenizer: Any, source: str) -> Library:
     """The records with their prompts as token ids. Raises UsageError for ids that the model does not know."""
     prompts = [record.tokens or tokenizer.encode(mlperf.PROMPT.format(input=record.article)) for record in records]
     limit = len(tokenizer)
@@ -150,7 +150,7 @@ def check_lengths(library: Library, max_model_len: int, max_new_tokens: int) -> 
         )
 
 
-def shuffled(records: Sequence[Article]) -> list[Article]:
+def shuffle_articles(records: Sequence[Article]) -> list[Article]:
     """The order of the edge category: as `datasets` shuffles with seed 42."""
     from datasets import Dataset
 

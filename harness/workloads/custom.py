@@ -36,11 +36,11 @@ def load(config: RunConfig, tokenizer: Any) -> Library | None:
     if config.official_workload:
         return None
     if config.replays_lengths:
-        return synthetic.traced(config, tokenizer)
-    library = requested(config, tokenizer)
+        return synthetic.library_of_trace(config, tokenizer)
+    library = load_requests(config, tokenizer)
     if not config.replays:
         return library
-    replay, due = synthetic.replayed(config, arrival_traces.read(config.trace), lengths=False)
+    replay, due = synthetic.replay_trace(config, arrival_traces.read(config.trace), lengths=False)
     assert library.request_set is not None
     return replace(
         library,
@@ -50,15 +50,15 @@ def load(config: RunConfig, tokenizer: Any) -> Library | None:
     )
 
 
-def requested(config: RunConfig, tokenizer: Any) -> Library:
+def load_requests(config: RunConfig, tokenizer: Any) -> Library:
     """The requests of --workload, or of lengths."""
     if config.input_len:
-        return synthetic.drawn(config, tokenizer, synthetic.of_flags(config))
+        return synthetic.draw_library(config, tokenizer, synthetic.of_flags(config))
     if config.workload.startswith(hub.MARK):
         return from_requests(config, tokenizer, Workload(config.workload, None, hub.DESCRIPTION), hub.read(config))
     workload = named_workload(config.workload)
     if is_profile(config.workload):
-        return synthetic.drawn(config, tokenizer, synthetic.of_file(config, workload))
+        return synthetic.draw_library(config, tokenizer, synthetic.of_file(config, workload))
     found = requests_file.read("--workload", workload.path or Path(), config.prompt_column or "")
     return from_requests(config, tokenizer, workload, found)
 
@@ -92,7 +92,7 @@ def from_requests(config: RunConfig, tokenizer: Any, workload: Workload, found: 
     if found.turns and config.keeps_order:  # else LoadGen's random order is the order
         made = replace(made, conversations=[each.number for each in requests])
         made = replace(made, request_set=replace(made.request_set, whole_rounds=True))  # type: ignore[type-var]
-    return salted(made, config, tokenizer)
+    return add_salt(made, config, tokenizer)
 
 
 def longest(request: Request, config: RunConfig, tokenizer: Any) -> int:
@@ -129,10 +129,10 @@ def sharegpt(config: RunConfig, tokenizer: Any, found: Requests, workload: Workl
         f"are not of {SHAREGPT_LEAST} to {SHAREGPT_PROMPT:,} tokens, {whole:,} with the answer"
     )
     fitting = replace(found, requests=found.requests[: len(found.requests) - unfit])
-    return salted(library(prompts, new, places, workload, fitting, config, (note,)), config, tokenizer)
+    return add_salt(library(prompts, new, places, workload, fitting, config, (note,)), config, tokenizer)
 
 
-def salted(found: Library, config: RunConfig, tokenizer: Any) -> Library:
+def add_salt(found: Library, config: RunConfig, tokenizer: Any) -> Library:
     """The samples with the salt of --salt, if any; after the token that begins every text, where there is one."""
     sharing = Shared(salt=config.salt or "none")
     if sharing.salt == "none" or found.request_set is None:

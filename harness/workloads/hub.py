@@ -15,7 +15,7 @@ DESCRIPTION = "a data set, as `datasets` loads it"
 def read(config: RunConfig) -> Requests:
     """The requests of a data set: one a row, or one a turn of a conversation. Raises UsageError in one line."""
     name, settings, split = parts(config.workload)
-    data = loaded(config.workload, name, settings, split)
+    data = load_rows(config.workload, name, settings, split)
     if config.total_sample_count != "auto":
         data = data.select(range(min(config.total_sample_count, len(data))))
     column = config.prompt_column or ""
@@ -36,7 +36,7 @@ def parts(workload: str) -> tuple[str, str | None, str | None]:
     return name, settings or None, split or None
 
 
-def loaded(workload: str, name: str, settings: str | None, split: str | None) -> Any:
+def load_rows(workload: str, name: str, settings: str | None, split: str | None) -> Any:
     """The rows of one split. Raises UsageError where it cannot be had, or is one of several and none is named."""
     from datasets import DatasetDict, load_dataset
     from datasets.packaged_modules import _PACKAGED_DATASETS_MODULES as FORMATS

@@ -77,12 +77,14 @@ def json_lines(path: Path, text: str, column: str = "") -> Requests:
     """One object a line; empty lines are passed over."""
     lines = ((number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip())
     places = ((number, line, f"{path}: line {number}") for number, line in lines)
-    return Requests(path, tuple(request(parsed(line, where), number, where, column) for number, line, where in places))
+    return Requests(
+        path, tuple(request(parse_text(line, where), number, where, column) for number, line, where in places)
+    )
 
 
 def json_array(path: Path, text: str, column: str) -> Requests:
     """A list: of conversations of role and content, of objects with a prompt's column, or ShareGPT's."""
-    data = parsed(text, str(path))
+    data = parse_text(text, str(path))
     if column or any(conversation(item) is not None for item in data[:1]):
         return of_items(path, data, "record" if column else "conversation", column)
     return sharegpt(path, data)
@@ -141,7 +143,7 @@ def request(item: Any, number: int, where: str, column: str = "") -> Request:
     return Request(number, kind, READERS[kind](item[kind], where), longest(item, where))
 
 
-def parsed(text: str, where: str) -> Any:
+def parse_text(text: str, where: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -20,7 +20,7 @@ from harness.config.workload import (
     Shared,
     Workload,
     lengths,
-    shared,
+    read_shared,
 )
 from harness.workloads import arrival_traces
 from harness.workloads.arrival_traces import Recorded, Trace
@@ -71,13 +71,13 @@ def of_file(config: RunConfig, workload: Workload) -> LengthProfile:
         raise UsageError(f"--workload {path}: it takes input_len and output_len, and of {', '.join(PROFILE_KEYS)}.")
     read, write = (lengths(f"{path}: {name}", str(data[name])) for name in ("input_len", "output_len"))
     own = {name: value for name, value in data.items() if name not in ("about", "input_len", "output_len")}
-    given = shared(f"{path}: ", **own)
+    given = read_shared(f"{path}: ", **own)
     together = replace(given, salt=config.salt or given.salt)
     about = str(data.get("about", "")) or workload.imitates
     return LengthProfile(workload.name, about, read, write, together, f"{path}: input_len {read}, output_len {write}")
 
 
-def drawn(config: RunConfig, tokenizer: Any, profile: LengthProfile) -> Library:
+def draw_library(config: RunConfig, tokenizer: Any, profile: LengthProfile) -> Library:
     """The samples of a profile: conversations of some turns each, of which one is a request without history."""
     sharing, source, words = profile.shared, random.Random(config.seed or 0), words_of(tokenizer)
     count = SYNTHETIC_COUNT if config.total_sample_count == "auto" else config.total_sample_count
@@ -134,7 +134,7 @@ def conversations(
     return prompts, new, talks if sharing.turns > 1 else None
 
 
-def scaled(config: RunConfig, trace: Trace) -> list[float]:
+def scale_arrivals(config: RunConfig, trace: Trace) -> list[float]:
     """Seconds from the first request of a trace to each, at the rate that is asked for, as long as --min-duration says.
 
     Raises UsageError where the trace is shorter than that.
@@ -153,19 +153,19 @@ def scaled(config: RunConfig, trace: Trace) -> list[float]:
     return due[: next(place for place, at in enumerate(due) if at >= config.min_duration) + 1]
 
 
-def replayed(config: RunConfig, trace: Trace, lengths: bool) -> tuple[Replay, list[float]]:
-    due = scaled(config, trace)
+def replay_trace(config: RunConfig, trace: Trace, lengths: bool) -> tuple[Replay, list[float]]:
+    due = scale_arrivals(config, trace)
     if len(due) < 2:
         raise UsageError(f"--arrivals {trace.path}: fewer than two requests within --min-duration.")
     return Replay(trace.format, len(due), due[-1], lengths), due
 
 
-def traced(config: RunConfig, tokenizer: Any) -> Library:
+def library_of_trace(config: RunConfig, tokenizer: Any) -> Library:
     """The requests of a trace: random tokens of its lengths, and blocks that are the same where it says so."""
     count = None if config.total_sample_count == "auto" else config.total_sample_count
     most = config.model_spec.positions if config.max_model_len == "auto" else config.max_model_len
     trace = arrival_traces.read(config.trace, count, most)
-    replay, due = replayed(config, trace, lengths=True)
+    replay, due = replay_trace(config, trace, lengths=True)
     requests = trace.requests[: len(due)]
     if (tokens := sum(one.prompt_tokens for one in requests)) > MOST_SYNTHETIC:
         raise UsageError(f"{trace.path}: prompts of {tokens:,} tokens in all; use fewer (--total-sample-count).")

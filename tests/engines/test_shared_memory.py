@@ -9,9 +9,9 @@ from harness.engines import shared_memory
 
 
 def test_what_engines_need() -> None:
-    assert shared_memory.needed(1, 1, on_gpus=False) == 160 * 2**20  # as the demo takes
-    assert shared_memory.needed(1, 1, on_gpus=True) == 0
-    assert shared_memory.needed(2, 4, on_gpus=True) == 320 * 2**20
+    assert shared_memory.bytes_needed(1, 1, on_gpus=False) == 160 * 2**20  # as the demo takes
+    assert shared_memory.bytes_needed(1, 1, on_gpus=True) == 0
+    assert shared_memory.bytes_needed(2, 4, on_gpus=True) == 320 * 2**20
 
 
 class Place:

@@ -132,9 +132,8 @@ def test_a_report_warns_where_it_shows_in_ttft(late_s: float, tmp_path: Path) ->
     test = summary.run.performance
     assert test is not None and test.client_delay_ms is not None
     assert test.client_delay_ms.p99 == pytest.approx(1000 * late_s)
-    assert f"| client delay p99, ms | {1000 * late_s:g} |" in page
-    said = "- **The client was late: p99 40 ms from its schedule until a request was sent, 200 % of TTFT p99"
-    assert (said in page) == (late_s > 0.001) == ("The client was late" in page)
+    said = "the client was late: p99 40 ms from its schedule until a request was sent, 200 % of TTFT p99"
+    assert (said in page) == (late_s > 0.001) == ("the client was late" in page)
 
 
 @pytest.mark.slow

@@ -43,7 +43,7 @@ def test_the_first_error_of_a_server_is_told_not_one_that_a_warning_names(tmp_pa
 
 
 def test_a_command_is_disclosed_without_paths_of_this_machine(tmp_path: Path) -> None:
-    told = server.disclosed(server.command("m", 8000, tmp_path, ["--max-num-seqs", "4"]))
+    told = server.public_command(server.command("m", 8000, tmp_path, ["--max-num-seqs", "4"]))
     assert told.startswith("python -m vllm") and str(tmp_path) not in told and sys.executable not in told
     assert "--chat-template plain.jinja" in told and told.endswith("--max-num-seqs 4")
 

@@ -108,7 +108,7 @@ def run(root: Path, client: Path, *more: str) -> "subprocess.CompletedProcess[st
 def described(**changes: object) -> dict[str, object]:
     """A completed description."""
     data = yaml.safe_load(
-        disclosure.drafted(disclosure.System(cpu="AMD EPYC", cores=2, memory_gib=24), "vLLM", "2026-11-C1")
+        disclosure.draft(disclosure.System(cpu="AMD EPYC", cores=2, memory_gib=24), "vLLM", "2026-11-C1")
     )
     filled = {name: "none" for name in disclosure.About.model_fields if not data["submission"][name]}
     data["submission"] |= filled | {"organisation": "acme", "submission_id": "acme-1"} | changes
@@ -226,7 +226,7 @@ def test_no_text_of_a_file_leads_out_of_the_folder(campaign: Path, tmp_path: Pat
 
 
 def test_a_campaign_is_measured_by_one_command_at_a_time(campaign: Path, client: Path) -> None:
-    with files.locked(campaign / "camp", "this test"):
+    with files.lock_folder(campaign / "camp", "this test"):
         second = run(campaign, client)
     assert second.returncode == 2 and "this campaign is still going on" in second.stderr
 
@@ -281,7 +281,7 @@ def test_no_client_is_one_line_with_what_installs_it(tmp_path: Path) -> None:
 def test_points_that_are_missing_are_named(tmp_path: Path) -> None:
     shared = {"endpoints": ["http://h"], "model": "m", "tokenizer": "t", "client": "c", "seed_set": "A"}
     with pytest.raises(UsageError, match="1, 2, 3"):
-        tree.done(tmp_path, Campaign(**shared, c_min=1, c_max=48))  # type: ignore[arg-type]
+        tree.measured_points(tmp_path, Campaign(**shared, c_min=1, c_max=48))  # type: ignore[arg-type]
 
 
 def test_what_a_short_curve_would_break() -> None:
@@ -296,7 +296,7 @@ def test_what_a_short_curve_would_break() -> None:
     class Summary:
         run = Run()
 
-    said = list(rehearsal.breaches(Summary(), levels, rehearsal.placed(levels), tests))  # type: ignore[arg-type]
+    said = list(rehearsal.breaches(Summary(), levels, rehearsal.points_of(levels), tests))  # type: ignore[arg-type]
     assert any("7" in line for line in said) and any("low_concurrency" in line for line in said)
     short, few, whole_run = (line for line in said if "concurrency" in line and "region" not in line)
     assert tells(short, "concurrency 1: 10 s ", " 600 s ") and tells(few, "concurrency 1: 90 requests", " 13,368 ")

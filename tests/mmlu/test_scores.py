@@ -44,7 +44,7 @@ def test_overall_weighs_questions_and_the_macro_average_subjects() -> None:
 def test_a_tie_goes_to_the_first_letter() -> None:
     prompt = prompts.Prompt(Question("anatomy", 0, "?", ("a", "b", "c", "d"), 1), [1], 0)
     choice = ChoiceLogprobs((-2.0, -1.0, -1.0, -3.0), 0)
-    tied = mmlu_scores.scored(answers.Answer(prompt, choice, 0.1), 2)
+    tied = mmlu_scores.score_answer(answers.Answer(prompt, choice, 0.1), 2)
     assert (tied.prediction, tied.tied, tied.correct, tied.dropped) == ("B", True, True, (1, 2))
 
 
@@ -90,5 +90,5 @@ def test_runs_with_other_data_are_not_compared() -> None:
 
 def test_plots_of_a_single_question(tmp_path: Path) -> None:
     rows = [row(0, "A", "A", sure=1 - 1e-9)]
-    mmlu_report.draw_plots(tmp_path / "plots", rows, mmlu_scores.grouped(rows, "subject"))
+    mmlu_report.draw_plots(tmp_path / "plots", rows, mmlu_scores.group_scores(rows, "subject"))
     assert len(list((tmp_path / "plots").iterdir())) == 2

@@ -18,7 +18,7 @@ BURN = "import time\nend = time.monotonic() + 60\nwhile time.monotonic() < end: 
 WATCH = """
 import time
 from harness.monitoring import background_load as others
-with others.watched() as found:
+with others.watch_others() as found:
     time.sleep(2)
 print(found.cpu_cores, *found.warnings, sep="\\n")
 """
@@ -55,9 +55,9 @@ def test_what_another_program_uses_is_noticed() -> None:
 
 
 def test_a_client_that_is_at_its_limit_says_so() -> None:
-    with others.watched(endpoints=["http://192.0.2.1/v1"]) as busy:
+    with others.watch_others(endpoints=["http://192.0.2.1/v1"]) as busy:
         spin(2)
-    with others.watched(endpoints=["http://192.0.2.1/v1"]) as idle:
+    with others.watch_others(endpoints=["http://192.0.2.1/v1"]) as idle:
         time.sleep(1.1)
     assert busy.client_share is not None and busy.client_share > 0  # of a core that others may use as well
     assert idle.client_share is not None and idle.client_share < busy.client_share
@@ -96,7 +96,7 @@ import os, sys, time
 from harness.monitoring import background_load as others
 address, *machine = sys.argv[1:]
 others.busy_s = lambda: sum(others.by_process(*map(int, machine), os.getpid()).values())  # of these processes alone
-with others.watched(endpoints=[address]) as found:
+with others.watch_others(endpoints=[address]) as found:
     time.sleep(3)
 print(found.cpu_cores, *found.warnings, sep="\\n")
 """

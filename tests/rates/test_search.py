@@ -152,7 +152,7 @@ def test_a_probe_is_long_enough_for_early_stopping() -> None:
 
 
 def test_max_is_for_server_scenarios_alone() -> None:
-    assert rates.needed(RunConfig(scenario="server", server_target_qps="max")) == "max"
+    assert rates.rate_needed(RunConfig(scenario="server", server_target_qps="max")) == "max"
     for wrong in ({"scenario": "singlestream"}, {"scenario": "server", "mode": "accuracy"}):
         with pytest.raises(UsageError):
             RunConfig(server_target_qps="max", **wrong)
@@ -226,14 +226,14 @@ def failed(qps: float) -> TestResult:
 
 def test_what_a_full_test_measured_decides_the_next_rate() -> None:
     full = busy(62, 60.8, 18_212, seconds=647.0, why="TTFT p99 18,212 of 2,000 ms")
-    again = rates.corrected(replace(CURVE, target_qps=62.0), failed(62), [*CARD, full])
+    again = rates.correct_plan(replace(CURVE, target_qps=62.0), failed(62), [*CARD, full])
     assert again is not None and again.target_qps == 58
     assert tells(again.notes[-1], "62 queries/s was INVALID", "(TTFT p99 18,212 of 2,000 ms)", " 58")
     searched = resolve(RunConfig(scenario="server", server_target_qps="max"), [], 0)
-    lower = rates.corrected(replace(searched, target_qps=62.0), failed(62), [*CARD, full])
+    lower = rates.correct_plan(replace(searched, target_qps=62.0), failed(62), [*CARD, full])
     assert lower is not None and lower.target_qps is not None and 57.5 < lower.target_qps < 60.1
     lowest = replace(CURVE, target_qps=54.0)
-    assert rates.corrected(lowest, failed(54), [*CARD, full]) is None
+    assert rates.correct_plan(lowest, failed(54), [*CARD, full]) is None
 
 
 def test_early_stopping_alone_is_prolonged() -> None:

@@ -26,24 +26,24 @@ from tests.sweep.made import loaded, ran, state
 
 
 def test_a_twin_runs_where_it_is_asked_for_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choice, "unsupported", lambda _: {})
+    monkeypatch.setattr(choice, "find_unsupported", lambda _: {})
     found = loaded(tmp_path, "  - {name: a, set: {precision: bf16}}\n")
-    assert list(choice.skipped(found)) == ["a"]
-    assert not choice.skipped(found, ("a",))
+    assert list(choice.reasons_to_skip(found)) == ["a"]
+    assert not choice.reasons_to_skip(found, ("a",))
 
 
 # Side by side.
 
 
 def test_the_cores_are_divided_among_the_gpus() -> None:
-    both = lanes.divided(["2", "5"], range(8))
+    both = lanes.divide_lanes(["2", "5"], range(8))
     assert [(lane.gpu, lane.number, set(lane.cores)) for lane in both] == [
         ("2", 0, {0, 1, 2, 3}),
         ("5", 1, {4, 5, 6, 7}),
     ]
     assert both[1].env == {"CUDA_VISIBLE_DEVICES": "5"}
     assert Lane().env == {}
-    assert [set(lane.cores) for lane in lanes.divided(list("0123"), {7, 9})] == [{7}, {7}, {9}, {9}]
+    assert [set(lane.cores) for lane in lanes.divide_lanes(list("0123"), {7, 9})] == [{7}, {7}, {9}, {9}]
 
 
 def test_one_gpu_is_nothing_to_run_side_by_side_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,7 +53,7 @@ def test_one_gpu_is_nothing_to_run_side_by_side_on(monkeypatch: pytest.MonkeyPat
     assert lanes.lanes(False) == [Lane()]
 
 
-BOTH = lanes.divided(["0", "1"], system.cores())  # two GPUs side by side
+BOTH = lanes.divide_lanes(["0", "1"], system.cores())  # two GPUs side by side
 
 
 def work(
