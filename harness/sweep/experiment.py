@@ -42,6 +42,7 @@ class ExperimentOutcome:
         tuple[str, ...], stored_as("others", "background_load")
     ] = ()  # what other programs took of the machine meanwhile
     ran_out: tuple[str, ...] = ()  # what set its speed, in words, the first first
+    answers: tuple[int, int] | None = None  # their number, and the tokens of each; None where these differ
 
     def get(self, name: str) -> float | None:
         return self.values.get(name)
@@ -211,6 +212,7 @@ def outcome(folder: Path) -> ExperimentOutcome:
 
 def from_summary(summary: Summary) -> ExperimentOutcome:
     test, score = summary.run.performance, summary.run.accuracy
+    lengths = test.output_lengths if test else None
     return ExperimentOutcome(
         values=metrics.values(summary, "sweep"),
         valid=test.valid if test else None,
@@ -218,4 +220,7 @@ def from_summary(summary: Summary) -> ExperimentOutcome:
         verdict=score.verdict if score else None,
         background_load=tuple(test.background_load) if test else (),
         ran_out=tuple(test.ran_out) if test else (),
+        answers=(test.samples, int(lengths.max))
+        if test and test.samples and lengths and lengths.min == lengths.max
+        else None,
     )

@@ -19,10 +19,11 @@ from harness.sweep.file import BASELINE, Experiment, Sweep
 
 # From ENOUGH rounds on the verdict is that of a 95 % interval of the rounds' changes (Student's t of their logarithms):
 # a change within LEAST is none, and an interval that reaches beyond NOISE without leaving none out is unclear. With
-# fewer rounds, differences below NOISE are called none, or below SHORT_NOISE where the performance test lasts less than
-# LONG_S, since the demo's baselines, a few seconds long, were seen to differ by 4 % from each other, and where the rate
-# was searched for, since a search ends within 3 % of the limit and its run may be repeated 3 % lower. Tests of a second
-# were seen to differ by a fifth with settings that change nothing on a CPU: one shorter than BRIEF_S tells nothing.
+# fewer rounds, differences below NOISE are called none: 64 answers of one length, one after the other, scattered by 2 %
+# between H200s. Where more varies, below SHORT_NOISE: the number or lengths of the answers of tests that last less than
+# LONG_S (the demo's baselines, a few seconds long, were seen to differ by 4 %), or a rate that was searched for: a
+# search ends within 3 % of the limit and its run may be repeated 3 % lower. Tests of a second were seen to differ by a
+# fifth with settings that change nothing on a CPU: one shorter than BRIEF_S tells nothing.
 NOISE, SHORT_NOISE, LONG_S, BRIEF_S = 0.02, 0.06, 60.0, 5.0
 # The settings are what a sweep changes; of a speed that does not count, the ratio is given and struck out.
 IGNORED = ("settings", "machine", "software", "busyness", "rate", *NOT_COUNTED)
@@ -72,6 +73,7 @@ class ExperimentResult:
     numbers: dict[str, float | None]
     ratio: Ratio | None = None
     baseline_load: tuple[str, ...] = ()
+    is_alike: bool = False  # its answers are as many as the baseline's, and all of both of one length
 
     @property
     def name(self) -> str:
@@ -149,8 +151,8 @@ class ExperimentResult:
             return "too short"
         if self.ratio.interval:
             return clear(self.ratio.mean, *self.ratio.interval)
-        long = self.seconds >= LONG_S and not is_rated(self.experiment)
-        noise = NOISE if long else SHORT_NOISE
+        is_steady = (self.is_alike or self.seconds >= LONG_S) and not is_rated(self.experiment)
+        noise = NOISE if is_steady else SHORT_NOISE
         if self.ratio.mean > 1 + noise and self.ratio.low > 1:
             return "helped"
         return "hurt" if self.ratio.mean < 1 - noise and self.ratio.high < 1 else "no difference"
@@ -181,7 +183,16 @@ def rows(state: State, final: bool = False) -> list[ExperimentResult]:
     base = next((result for result in found if result.name == BASELINE and result.usable), None)
     if base is None:
         return found
-    return [replace(result, ratio=against(result, base), baseline_load=tuple(base.background_load)) for result in found]
+    shared, load = {run.answers for run in base.complete}, tuple(base.background_load)
+    return [
+        replace(
+            result,
+            ratio=against(result, base),
+            baseline_load=load,
+            is_alike=len(shared | {run.answers for run in result.complete}) == 1 and None not in shared,
+        )
+        for result in found
+    ]
 
 
 def gain(result: ExperimentResult) -> float:

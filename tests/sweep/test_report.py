@@ -16,17 +16,19 @@ from harness.common.statistics import paired_changes
 from harness.config import mlperf
 from harness.config.plan import resolve
 from harness.config.run import RunConfig
+from harness.results.summary import Summary
 from harness.runs import folder as results
+from harness.runs.records import Spread
 from harness.sweep import file as sweep_file
 from harness.sweep import plots
 from harness.sweep import report as sweep_report
-from harness.sweep.experiment import ExperimentRecord
+from harness.sweep.experiment import ExperimentRecord, from_summary
 from harness.sweep.file import BASELINE, Experiment, Sweep
 from harness.sweep.knob import Knob, knob
 from harness.sweep.paired import Paired
 from harness.sweep.rows import interval, rows
 from tests import made
-from tests.conftest import tells
+from tests.conftest import ROOT, tells
 from tests.sweep.made import SHORT, ran, state, written
 
 
@@ -187,6 +189,35 @@ def test_noise_is_no_finding(seconds: float, effect: str) -> None:
     second = ran(BASELINE, 100, 1), ran("a", 105, 1, duration_s=seconds)
     rows = {row.name: row for row in sweep_report.rows(state(*first, *second))}
     assert rows["a"].effect == effect
+
+
+@pytest.mark.parametrize(
+    ("base", "answers", "speed", "effect"),
+    [
+        ((64, 128), (64, 128), 271.0, "helped"),  # XQA on an H200: +3.9 % (sweeps/h200-single.yaml)
+        ((64, 128), (64, 128), 265.0, "no difference"),  # two hosts
+        ((64, 128), (63, 128), 271.0, "no difference"),
+        ((64, 128), None, 271.0, "no difference"),
+        (None, None, 271.0, "no difference"),
+    ],
+)
+def test_answers_of_one_length_scatter_less(base: Any, answers: Any, speed: float, effect: str) -> None:
+    def of(record: ExperimentRecord, lengths: Any) -> ExperimentRecord:
+        return replace(record, outcome=replace(record.outcome, answers=lengths))
+
+    given = state(of(ran(BASELINE, 260.9, duration_s=30.9), base), of(ran("a", speed, duration_s=29.7), answers))
+    assert next(row.effect for row in sweep_report.rows(given) if row.name == "a") == effect
+
+
+def test_the_answers_of_a_run_are_known_where_all_have_one_length() -> None:
+    summary = files.read(ROOT / "docs" / "runs" / "h200-offline" / "summary.json", Summary)
+    test = summary.run.performance
+    assert from_summary(summary).answers is None and test is not None
+    even = test.model_copy(
+        update={"samples": 64, "output_lengths": Spread(min=128, mean=128, p50=128, p99=128, max=128)}
+    )
+    run = summary.run.model_copy(update={"performance": even})
+    assert from_summary(summary.model_copy(update={"run": run})).answers == (64, 128)
 
 
 def test_at_a_fixed_rate_the_speed_is_no_finding() -> None:
