@@ -52,7 +52,7 @@ class ServerFlags(EngineConfig):
         "{run.in_vain}: only with --endpoint.": lambda run: run.in_vain,
     }
 
-    def implied(self, given: frozenset[str]) -> dict[str, object]:
+    def implications(self, given: frozenset[str]) -> dict[str, object]:
         backend = self.backend if self.backend != "auto" else "openai" if self.endpoint else "vllm"
         return {"backend": backend, "endpoint": check_addresses(self.endpoint)}
 

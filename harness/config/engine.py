@@ -87,11 +87,11 @@ class EngineConfig:
         for pair in self.engine_arg:
             require(pair.partition("=")[0].isidentifier() and "=" in pair, "--engine-arg", "KEY=VALUE", pair)
         given |= {item.name for item in fields(self) if getattr(self, item.name) != item.default}
-        for name, value in ({"given": given} | self.implied(given)).items():
+        for name, value in ({"given": given} | self.implications(given)).items():
             object.__setattr__(self, name, value)
         check_rules(self)
 
-    def implied(self, given: frozenset[str]) -> dict[str, object]:
+    def implications(self, given: frozenset[str]) -> dict[str, object]:
         """The settings that follow from others, those that were `given` or are not at their default."""
         return {}
 

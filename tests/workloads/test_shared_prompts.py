@@ -68,12 +68,12 @@ def test_salt_at_the_start_makes_every_prompt_another(order: int, talk: int, rou
     words, prompt = list(range(1000, 1400)), list(range(64))
     start, after = (Salt.of(Shared(prefix_len=16, salt=at), words) for at in ("start", "after-prefix"))
     assert start and after
-    salted, same = start.salted(prompt, order, talk, round), after.salted(prompt, order, talk, round)
+    salted, same = start.add_to(prompt, order, talk, round), after.add_to(prompt, order, talk, round)
     assert salted[SALT_TOKENS:] == prompt and len(same) == len(prompt) + SALT_TOKENS
     assert same[:16] == prompt[:16] and same[16 + SALT_TOKENS :] == prompt[16:]
-    assert salted != start.salted(prompt, order + 1, talk, round)
-    assert same == after.salted(prompt, order + 1, talk, round)  # a conversation's own, so that its turns are shared
-    assert same != after.salted(prompt, order, talk + 1, round)
+    assert salted != start.add_to(prompt, order + 1, talk, round)
+    assert same == after.add_to(prompt, order + 1, talk, round)  # a conversation's own, so that its turns are shared
+    assert same != after.add_to(prompt, order, talk + 1, round)
 
 
 def test_salt_is_another_in_every_test_and_run(tokenizer: Any) -> None:
@@ -108,12 +108,12 @@ def common(a: list[int], b: list[int]) -> int:
 @given(st.integers(1, 40), st.integers(0, 12), st.integers(0, 3))
 def test_a_random_prompt_that_is_asked_again_begins_with_other_tokens(length: int, after: int, talk: int) -> None:
     prompt, head = list(range(length)), NewHead(list(range(1000, 1400)), after, False, "a test")
-    assert head.salted(prompt, 5, talk, 0) == prompt
-    again, later = head.salted(prompt, 5, talk, 1), head.salted(prompt, 9, talk, 2)
+    assert head.add_to(prompt, 5, talk, 0) == prompt
+    again, later = head.add_to(prompt, 5, talk, 1), head.add_to(prompt, 9, talk, 2)
     assert len(again) == length and again[:after] == prompt[:after]
     assert again[after + SALT_TOKENS :] == prompt[after + SALT_TOKENS :]
     assert all(x != y for x, y in zip(again[after : after + SALT_TOKENS], prompt[after:], strict=False))
-    assert (again != later) == (length > after) and head.salted(prompt, 9, talk, 1) == again
+    assert (again != later) == (length > after) and head.add_to(prompt, 9, talk, 1) == again
 
 
 def test_lengths_keep_their_bounds(tokenizer: Any) -> None:
