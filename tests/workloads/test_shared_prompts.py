@@ -1,5 +1,6 @@
 """Prompts with shared beginnings, conversations, salt, profiles with bounds, and what data sets are read."""
 
+import csv
 import json
 from collections import Counter
 from pathlib import Path
@@ -224,13 +225,13 @@ def test_a_run_asks_turns_in_their_order(tmp_path: Path) -> None:
     flags += ("--workload", profile(tmp_path, input_len=20, turns=4), "--total-sample-count", "48")
     done = ended("run.py", *flags, "--salt", "start", "--min-duration", "1", "--results-dir", tmp_path / "results")
     assert done.returncode == 0, done.stderr
-    table = (tmp_path / "results" / "latest" / "Performance" / "requests.csv").read_text().splitlines()
-    rows = [line.split(",") for line in table[1:]]
-    sent: dict[int, list[tuple[float, int, float]]] = {}
+    rows = list(csv.DictReader((tmp_path / "results" / "latest" / "Performance" / "requests.csv").open()))
+    sent: dict[int, list[tuple[float, int]]] = {}
     for row in rows:
-        sent.setdefault(int(row[0]) // 4, []).append((float(row[3]), int(row[0]) % 4, float(row[5])))
+        talk, turn = divmod(int(row["sample"]), 4)
+        sent.setdefault(talk, []).append((float(row["issued_s"]), turn))
     assert len(sent) == 12
     for turns in sent.values():
         turns.sort()
-        assert [turn for _, turn, _ in turns] == [0, 1, 2, 3] * (len(turns) // 4)
+        assert [turn for _, turn in turns] == [0, 1, 2, 3] * (len(turns) // 4)
     assert {len(rows) % 48} == {0}
