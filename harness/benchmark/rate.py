@@ -1,4 +1,4 @@
-"""How a run comes to its target rate: from the history, a short trial, or short tests."""
+"""How a run finds its target rate: from the history, a short trial, or short tests."""
 
 from collections.abc import Callable
 from dataclasses import replace

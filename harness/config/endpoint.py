@@ -46,7 +46,7 @@ class ServerFlags(EngineConfig):
         "--backend {run.backend} runs in this process; --endpoint goes with --backend openai, or alone.": lambda run: (
             run.backend != "openai" and run.endpoint
         ),
-        "{run.in_vain}: for an engine in this process; the server behind --endpoint has settings of its own.": (
+        "{run.in_vain}: for an engine in this process; the server behind --endpoint has its own settings.": (
             lambda run: run.endpoint and run.in_vain
         ),
         "{run.in_vain}: only with --endpoint.": lambda run: run.in_vain,

@@ -75,7 +75,7 @@ class EngineConfig:
     given: InitVar[frozenset[str]] = frozenset()  # settings that the user named, also at their default
 
     RULES: ClassVar[Rules] = {
-        "--engine-arg takes what has no flag of its own; {run.doubled[0]} has {run.doubled[1]}.": lambda run: (
+        "--engine-arg takes arguments that have no flag; {run.doubled[0]} has {run.doubled[1]}.": lambda run: (
             run.doubled
         ),
     }
@@ -97,7 +97,7 @@ class EngineConfig:
 
     @property
     def doubled(self) -> tuple[str, str] | None:
-        """An engine argument that has a flag of its own, and that flag."""
+        """An engine argument that has a flag, and that flag."""
         flags = {item.name: item.name for item in fields(self)} | {"dtype": "precision"}
         return next(((name, as_flag(flags[name])) for name in self.engine_args if name in flags), None)
 
