@@ -2,7 +2,7 @@
 
     python -m benchmarks.endpoint [MESSAGES RATE CLIENTS]
 
-The server is a process of its own; prompts have 778 tokens and answers 128, as the benchmark's have. It streams each
+The server is its own process; prompts have 778 tokens and answers 128, as the benchmark's have. It streams each
 answer in two messages, or in one a token. LoadGen's Server scenario sends at each rate in turn for ten seconds;
 queries per second and latency are its own. With one client it is in LoadGen's process.
 """

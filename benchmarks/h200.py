@@ -140,7 +140,7 @@ class Programme:
         return ["run.py", "--config", str(path), "--results-dir", str(self.work / step.name)], item.env | cards
 
     def run(self, step: Step) -> Ended:
-        """Runs a step in a process of its own; what is worth keeping goes to OUT/results at once."""
+        """Runs a step in its own process; what is worth keeping goes to OUT/results at once."""
         begin = time.monotonic()
         try:
             words, env = self.command(step)

@@ -6,7 +6,7 @@
 
 The first two take lm-eval (pip install --no-deps lm-eval evaluate sacrebleu ...). Its own 57 `mmlu` tasks are used as
 they are, pointed at the demo's questions. `answers` compares with its Hugging Face backend in fp32, question by
-question; `speed` with its vLLM backend under the same engine arguments, each in a process of its own, model load left
+question; `speed` with its vLLM backend under the same engine arguments, each in its own process, model load left
 out on both sides, prompt building counted on both. lm-eval's second number is the time inside its backend alone.
 
 `gpu` needs no lm-eval: mmlu.py on Llama-3.1-8B's shape with dummy weights, and as many made-up questions as MMLU has,

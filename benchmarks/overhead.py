@@ -2,7 +2,7 @@
 
     python -m benchmarks.overhead
 
-Each scenario runs in a process of its own, on one core where the system can pin it. CPU time is that of the whole
+Each scenario runs in its own process, on one core where the system can pin it. CPU time is that of the whole
 process, LoadGen's threads included, from the first query to the last; queries per second are LoadGen's own.
 """
 

@@ -2,7 +2,7 @@
 
     python -m benchmarks.streams [N CLIENTS]
 
-The server, a process of its own, sends the first token of each answer after a second and each of the 31 others 0.1 s
+The server, its own process, sends the first token of each answer after a second and each of the 31 others 0.1 s
 later, one message a token. LoadGen's Offline query behind the cap of N in flight, as --concurrency has it. Whatever is
 measured beyond the set times is the client's lateness, or the server's.
 """

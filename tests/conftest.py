@@ -27,7 +27,7 @@ settings.register_profile("busy", deadline=None)  # how long an example takes is
 settings.load_profile("busy")
 ROOT = Path(__file__).parent.parent
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs, and their children, ignore it
-# On a CPU vLLM puts the model into a process of its own; without it, as on one GPU, an engine starts in half the time.
+# On a CPU vLLM runs the model in a separate process; without it, as on one GPU, an engine starts in half the time.
 os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
 ASCII = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}  # a locale that is not UTF-8
 SECRET = "neverwritethisdown"
@@ -77,7 +77,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
 
 
 def ended(*words: str) -> subprocess.CompletedProcess[str]:
-    """A command of Python in a process of its own, to its end."""
+    """A command of Python in its own process, to its end."""
     return subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, timeout=120)
 
 

@@ -224,7 +224,7 @@ class Fake:
 
 @contextmanager
 def serving(fake: Fake) -> Iterator[Fake]:
-    """The server on a thread of its own, at `fake.address`."""
+    """The server on its own thread, at `fake.address`."""
     loop = asyncio.new_event_loop()
     runner = web.AppRunner(fake.app(), shutdown_timeout=0.1)
     up = threading.Event()

@@ -110,3 +110,27 @@ def test_a_vague_name_is_found_wherever_it_stands() -> None:
     assert sorted(found) == [
         *((1, "known"), (2, "others"), (3, "asked"), (3, "row"), (4, "beside"), (5, "going"), (6, "known"), (6, "row"))
     ]
+
+
+# Words that end as a participle does and are none, or that say what they are: nouns and adjectives of the field.
+NO_PARTICIPLES = {"feed", "need", "seed", "speed"}
+IRREGULAR = {
+    *("begun", "bound", "built", "chosen", "done", "drawn", "found", "given", "gone", "heard", "held", "kept", "known"),
+    *("led", "left", "lost", "made", "said", "seen", "sent", "shown", "spent", "spoken", "stood", "taken", "told"),
+}
+MOST_PARTICIPLES = 40
+
+
+def test_functions_are_not_named_by_a_participle() -> None:
+    """Effects are verbs (`run_tool`), values are nouns (`verdict`), booleans begin with is_, has_ or may_: a participle
+    does not say whether a function computes, runs or writes. What is left are properties that read as adjectives."""
+    found = {
+        f"{path.relative_to(HARNESS)}:{node.name}"
+        for path in HARNESS.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (node.name.strip("_").endswith("ed") or node.name.strip("_") in IRREGULAR)
+        and "_" not in node.name.strip("_")
+        and node.name not in NO_PARTICIPLES
+    }
+    assert len(found) < MOST_PARTICIPLES, sorted(found)

@@ -66,7 +66,7 @@ class Warm:
 
 
 def cold(command: list[str], env: Mapping[str, str], screen: Path) -> Started:
-    """The script in an interpreter of its own."""
+    """The script in its own interpreter."""
     with screen.open("w") as output:
         return subprocess.Popen([sys.executable, *command], cwd=ROOT, env=env, stdout=output, stderr=output)
 

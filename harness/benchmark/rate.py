@@ -1,4 +1,4 @@
-"""How a run comes to its target rate: from the history, a short trial, or short tests."""
+"""How a run finds its target rate: from the history, a short trial, or short tests."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -90,7 +90,7 @@ def try_rates(run: BenchmarkRun, session: LoadGenSession) -> Plan:
 def try_batches(run: BenchmarkRun, session: LoadGenSession) -> Plan:
     """The plan with the most samples per query, after a short test with each number of them."""
     for size in sorted(set(run.config.batches)):
-        short = target_rate.shortened(replace(run.plan, samples_per_query=size))
+        short = target_rate.as_probe(replace(run.plan, samples_per_query=size))
         found = target_rate.expected_latency(short, calibrate(short, session))
         run_probe(run, session, found)
     return run.plan.noted(found.notes[-1], expected_latency_ms=found.expected_latency_ms)
@@ -110,7 +110,7 @@ def most_in_flight(run: BenchmarkRun, session: LoadGenSession) -> Plan:
     plan, first = run.plan, session.engine.concurrency // 4
 
     def probe(level: int) -> Probe:
-        return run_probe(run, session, target_rate.shortened(at_level(plan, session, level)))
+        return run_probe(run, session, target_rate.as_probe(at_level(plan, session, level)))
 
     found = levels.highest(probe, max(1, first), MAXIMA["concurrency"])
     if found is None:

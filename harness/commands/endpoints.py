@@ -85,7 +85,7 @@ def rehearse(
         f"{folder}: MLPerf Endpoints takes the official client's measurements alone. Of this curve its rules would say:"
     )
     placed = rehearsal.points_of(levels)
-    tests = rehearsal.measured(folder, levels, placed, facts_of(folder).plan.samples)
+    tests = rehearsal.read_levels(folder, levels, placed, facts_of(folder).plan.samples)
     found = list(rehearsal.breaches(summary, levels, placed, tests))
     print("\n".join(f"  {line}" for line in found) or "  nothing")
     for probe, test in zip(levels, tests, strict=True):
@@ -184,7 +184,7 @@ def measure_levels(folder: Path, given: Campaign, seeds: official.SeedSet, artic
     levels = given.levels
     prompts = prompts_in(folder, articles)
     done = {point: found for point in levels if (found := measured_before(folder, given, point))}
-    with served(given, port, folder) if len(done) < len(levels) else contextlib.nullcontext():
+    with server_for(given, port, folder) if len(done) < len(levels) else contextlib.nullcontext():
         for place, point in enumerate(levels, 1):
             shown = f"{place} of {len(levels)}: concurrency {point.concurrency:,}"
             if point not in done:
@@ -203,7 +203,7 @@ def words_of(flags: str) -> list[str]:
         raise UsageError(f"--serve {flags!r:.60}: {error}.") from None
 
 
-def served(given: Campaign, port: int, folder: Path) -> contextlib.AbstractContextManager[None]:
+def server_for(given: Campaign, port: int, folder: Path) -> contextlib.AbstractContextManager[None]:
     """The server of a campaign for as long as it is measured, if it is started here."""
     if not given.server:
         return contextlib.nullcontext()

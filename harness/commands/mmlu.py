@@ -11,7 +11,7 @@ DESCRIPTION = "Evaluate a model on MMLU: 57 subjects, answers by the likelihood 
 
 
 def evaluation_run(config: MMLUConfig) -> NoReturn:
-    """Runs the evaluation in a folder of its own; ends the process with the exit code."""
+    """Runs the evaluation in its own folder; ends the process with the exit code."""
     from harness.common import processes, secrets
     from harness.mmlu import evaluation
     from harness.runs import ending

@@ -20,7 +20,7 @@ EXAMPLES = (
 
 
 def benchmark_run(config: RunConfig) -> NoReturn:
-    """Runs the benchmark in a folder of its own; ends the process with the exit code."""
+    """Runs the benchmark in its own folder; ends the process with the exit code."""
     from harness.common import processes, secrets
     from harness.runs import ending
     from harness.runs import folder as results

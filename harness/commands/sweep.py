@@ -38,7 +38,7 @@ def sweep(
     results_dir: Annotated[Path, option("PATH", "Sweeps go to its folder sweeps/.")] = Path("results"),
     mlflow: Annotated[bool, option("", "Log to MLflow: MLFLOW_TRACKING_URI, or a file in the results.")] = False,
 ) -> int:
-    """Run a list of experiments, each in a process of its own, and put speed and accuracy side by side."""
+    """Run a list of experiments, each in its own process, and put speed and accuracy side by side."""
     whole = file.load(path)
     chosen, reasons = choice.pick(whole, only or (), first), choice.reasons_to_skip(whole, only or ())
     places = lanes(gpus == "side-by-side")  # too few GPUs are found before anything is made

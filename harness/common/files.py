@@ -37,7 +37,7 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def append_line(path: Path, text: str) -> None:
-    """Adds a line of its own, also after one that was cut short."""
+    """Adds a separate line, also after one that was cut short."""
     whole = True
     if path.exists():
         with reading.open_regular(path) as before:

@@ -1,4 +1,4 @@
-"""Ends what a command leaves behind, however it dies: a program of its own, whose standard input that command alone
+"""Ends what a command leaves behind, however it dies: its own program, whose standard input that command alone
 holds open.
 
 Until the end of its input it notes the processes below the command, and those whose ids it reads, which are forks that

@@ -24,7 +24,7 @@ class Model(BaseModel):
 
 
 class File(Model):
-    """A file of its own. One of a newer format is refused; what an older one lacks has a default, or is refused."""
+    """A file of this program. A newer format is refused; what an older one lacks has a default, or is refused."""
 
     schema_version: int = 1
 

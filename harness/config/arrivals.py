@@ -191,7 +191,7 @@ class ArrivalFlags:
 
     @property
     def own_rate(self) -> bool:
-        """Whether the arrivals bring a rate of their own."""
+        """Whether the arrivals bring their own rate."""
         return self.replays or bool(self.parsed_arrivals and self.parsed_arrivals.ends)
 
 

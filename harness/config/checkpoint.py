@@ -14,7 +14,7 @@ from harness.config.engine import BYTES_PER_WEIGHT, EngineConfig
 
 HUB_TIMEOUT_S = 5.0
 MOST_BYTES = 2**46  # of weights: 64 TiB
-MOST_LAYERS = 10_000  # each is a module of its own, however few weights it has
+MOST_LAYERS = 10_000  # each is a separate module, however few weights it has
 
 
 def weight_bytes(config: EngineConfig) -> int:

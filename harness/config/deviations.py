@@ -22,7 +22,7 @@ DEVIATIONS: Rules = {
     "--max-failed {run.config.max_failed}: requests that fail do not end the run": lambda run: endpoint.may_fail(
         run.config.max_failed, 10**9
     ),
-    "data of its own: not MLPerf's {run.official_samples:,} prompts": lambda run: not run.official_data,
+    "its own data: not MLPerf's {run.official_samples:,} prompts": lambda run: not run.official_data,
     f"the workload {{run.request_set.name}} instead of MLPerf's {OFFICIAL}": lambda run: run.request_set,
     "{run.samples:,} of {run.official_samples:,} samples": lambda run: (
         not run.request_set and run.samples < run.official_samples
@@ -36,7 +36,7 @@ DEVIATIONS: Rules = {
     "custom latency limits (TTFT {run.limits.ttft_ms:g} ms, TPOT {run.limits.tpot_ms:g} ms)": lambda run: (
         run.limits and run.limits != run.config.scenario_rules.limits
     ),
-    "seeds of its own": lambda run: run.config.seed is not None,
+    "its own seeds": lambda run: run.config.seed is not None,
     "speculative decoding": lambda run: run.engine_state.speculation,
     "prefix caching: LoadGen repeats its samples, and would measure the cache": lambda run: (
         run.engine_state.prefix_caching

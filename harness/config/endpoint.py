@@ -46,13 +46,13 @@ class ServerFlags(EngineConfig):
         "--backend {run.backend} runs in this process; --endpoint goes with --backend openai, or alone.": lambda run: (
             run.backend != "openai" and run.endpoint
         ),
-        "{run.in_vain}: for an engine in this process; the server behind --endpoint has settings of its own.": (
+        "{run.in_vain}: for an engine in this process; the server behind --endpoint has its own settings.": (
             lambda run: run.endpoint and run.in_vain
         ),
         "{run.in_vain}: only with --endpoint.": lambda run: run.in_vain,
     }
 
-    def implied(self, given: frozenset[str]) -> dict[str, object]:
+    def implications(self, given: frozenset[str]) -> dict[str, object]:
         backend = self.backend if self.backend != "auto" else "openai" if self.endpoint else "vllm"
         return {"backend": backend, "endpoint": check_addresses(self.endpoint)}
 

@@ -75,7 +75,7 @@ class EngineConfig:
     given: InitVar[frozenset[str]] = frozenset()  # settings that the user named, also at their default
 
     RULES: ClassVar[Rules] = {
-        "--engine-arg takes what has no flag of its own; {run.doubled[0]} has {run.doubled[1]}.": lambda run: (
+        "--engine-arg takes arguments that have no flag; {run.doubled[0]} has {run.doubled[1]}.": lambda run: (
             run.doubled
         ),
     }
@@ -87,17 +87,17 @@ class EngineConfig:
         for pair in self.engine_arg:
             require(pair.partition("=")[0].isidentifier() and "=" in pair, "--engine-arg", "KEY=VALUE", pair)
         given |= {item.name for item in fields(self) if getattr(self, item.name) != item.default}
-        for name, value in ({"given": given} | self.implied(given)).items():
+        for name, value in ({"given": given} | self.implications(given)).items():
             object.__setattr__(self, name, value)
         check_rules(self)
 
-    def implied(self, given: frozenset[str]) -> dict[str, object]:
+    def implications(self, given: frozenset[str]) -> dict[str, object]:
         """The settings that follow from others, those that were `given` or are not at their default."""
         return {}
 
     @property
     def doubled(self) -> tuple[str, str] | None:
-        """An engine argument that has a flag of its own, and that flag."""
+        """An engine argument that has a flag, and that flag."""
         flags = {item.name: item.name for item in fields(self)} | {"dtype": "precision"}
         return next(((name, as_flag(flags[name])) for name in self.engine_args if name in flags), None)
 

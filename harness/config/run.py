@@ -170,14 +170,14 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
         ),
     }
 
-    def implied(self, given: frozenset[str]) -> dict[str, object]:
+    def implications(self, given: frozenset[str]) -> dict[str, object]:
         """Backend, addresses, scenario, category and load as other flags decide them. Raises UsageError."""
         for name in {"input_len", "output_len"} & given:
             workload.lengths(as_flag(name), getattr(self, name))
         chosen = next((need for need in NEEDS if need.implies and need.name in given), None)
         scenario = chosen.implies if chosen and "scenario" not in given else self.scenario
         rules = mlperf.SCENARIO[scenario]
-        return super().implied(given) | {
+        return super().implications(given) | {
             "metrics_url": endpoints.check_addresses(self.metrics_url, "--metrics-url"),
             "scenario": scenario,
             "chosen_by": chosen.flag if chosen and "scenario" not in given else f"--scenario {self.scenario}",

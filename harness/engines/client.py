@@ -22,8 +22,8 @@ from harness.engines.completions import (
     CompletionChunk,
     EventReader,
     RequestFormat,
+    choice_logprobs,
     choosing,
-    chosen,
     error_message,
     forms,
     limit_bytes,
@@ -168,7 +168,7 @@ class Client:
             page = await whole(response, address)
         if response.status >= 500:
             raise EndpointError(f"{address} answered {response.status}: {error_message(page)}")
-        if found := chosen(page, choices):
+        if found := choice_logprobs(page, choices):
             return found
         said = f" ({response.status}: {error_message(page)})" if response.status != 200 else ""
         raise UsageError(f"--endpoint {address} gives no log-probabilities by token id, as vLLM 0.32 does{said}.")

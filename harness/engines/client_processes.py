@@ -87,7 +87,7 @@ class Channel:
 
 
 class RemoteClient:
-    """A `Client` in a process of its own."""
+    """A `Client` in its own process."""
 
     _channel: Channel  # from `open` on
     _receiving: asyncio.Task[None]

@@ -127,7 +127,7 @@ def choosing(prompt: Sequence[int] | str, model: str, choices: Sequence[int]) ->
     return to_json(fields | {"logprob_token_ids": choices, "return_tokens_as_token_ids": True})
 
 
-def chosen(page: bytes, choices: Sequence[int]) -> ChoiceLogprobs | None:
+def choice_logprobs(page: bytes, choices: Sequence[int]) -> ChoiceLogprobs | None:
     """What its answer says: probabilities over the whole vocabulary, here over the choices. None where it lacks one."""
     try:
         message = from_json(page)

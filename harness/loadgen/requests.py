@@ -147,7 +147,7 @@ def spread(times: Iterable[float | None]) -> Latency | None:
 def take_times(requests: Sequence[Request], folder: Path) -> None:
     """Gives each request LoadGen's own times in place of the client's, and compresses the trace they came from.
 
-    When a request was sent, only the client knows, by a clock of its own. The two clocks are as far apart as in the
+    When a request was sent, only the client knows, by its own clock. The two clocks are as far apart as in the
     request that came through from LoadGen's issue to the client's code fastest. Raises LogError for the trace of
     another test.
     """

@@ -137,7 +137,7 @@ class SUT:
         prompt = library.prompts[index]
         if library.salt:
             talk = library.conversations[index] if library.conversations else index
-            prompt = library.salt.salted(prompt, request.order, talk, request.round)
+            prompt = library.salt.add_to(prompt, request.order, talk, request.round)
         return prompt, library.new_tokens[index] if library.new_tokens else None
 
     def complete(self, query: Query, tokens: Sequence[int], exchange: Exchange) -> None:

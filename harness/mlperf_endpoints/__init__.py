@@ -1,5 +1,5 @@
 """MLPerf Endpoints: the official client at each point, the submission and its check. May import submission and below.
 
 The rules are those of the official package `endpoints-submission-cli`, used as a library: none is written down here a
-second time. The measurements are the official client's, `inference-endpoint`, which runs as a program of its own.
+second time. The measurements are the official client's, `inference-endpoint`, which runs as its own program.
 """

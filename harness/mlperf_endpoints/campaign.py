@@ -1,4 +1,4 @@
-"""A campaign: the points of one curve in a folder of its own, each measured once, resumable."""
+"""A campaign: the points of one curve in its own folder, each measured once, resumable."""
 
 from pathlib import Path
 

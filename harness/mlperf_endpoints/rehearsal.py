@@ -37,7 +37,7 @@ def points_of(levels: Sequence[Probe]) -> list[Point]:
     return [Point(level, *official.region_of(level, regions(tried))) for level in tried]
 
 
-def measured(run: Path, levels: Sequence[Probe], points: Sequence[Point], data_set: int) -> list[Level]:
+def read_levels(run: Path, levels: Sequence[Probe], points: Sequence[Point], data_set: int) -> list[Level]:
     """Each level, from the logs in the run's folder; a super-pass is a pass of the data set. Raises LogError where they
     are gone."""
     return [in_folder(run / probe.folder, data_set, point.seconds) for probe, point in zip(levels, points, strict=True)]

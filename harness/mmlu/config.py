@@ -38,9 +38,9 @@ class MMLUConfig(ServerFlags):
     compare: Path | None = flag(None, OUTPUT, "nothing")
     """An earlier evaluation (folder, its name, or latest): differences by domain, McNemar's test."""
 
-    def implied(self, given: frozenset[str]) -> dict[str, object]:
+    def implications(self, given: frozenset[str]) -> dict[str, object]:
         chosen_subjects(self.subjects)
-        return super().implied(given)
+        return super().implications(given)
 
     @property
     def run(self) -> RunConfig:

@@ -60,7 +60,7 @@ def letter_tokens(tokenizer: Any, prompt: str) -> list[int]:
         tokens = tokenizer(f"{prompt} {letter}")["input_ids"]
         if tokens[:-1] != start or tokens[-1] in ids:
             raise UsageError(
-                f"this model's tokenizer does not write ' {letter}' after 'Answer:' as one token of its own; "
+                f"this model's tokenizer does not write ' {letter}' after 'Answer:' as a single token; "
                 "MMLU's way of choosing by one token does not work with it."
             )
         ids.append(tokens[-1])

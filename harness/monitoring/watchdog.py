@@ -74,4 +74,4 @@ class StartWatch:
         if size != self._size:
             self._size, self._since = size, time.monotonic()
         elif time.monotonic() - self._since > self.timeout_s:
-            raise EngineError(f"the engine's start has said nothing for {self.timeout_s:.0f} s: it hangs")
+            raise EngineError(f"the engine has printed nothing for {self.timeout_s:.0f} s while starting: it hangs")

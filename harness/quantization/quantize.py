@@ -1,6 +1,6 @@
 """Makes an fp8 checkpoint with static activation scales and fp8 KV scales, with llm-compressor.
 
-`python -m harness quantize --model MODEL --out DIR`, in an environment of its own: requirements-quantize.txt.
+`python -m harness quantize --model MODEL --out DIR`, in its own environment: requirements-quantize.txt.
 """
 
 import json

@@ -31,7 +31,7 @@ def set_aside(session: LoadGenSession, attempt: Probe, number: int) -> Probe:
 
 
 def run_probe(session: LoadGenSession, short: Plan, reason: str = "") -> Probe:
-    """A short performance test: `short` is the run's plan with a load of its own, and less of everything else; the
+    """A short performance test: `short` is the run's plan with its own load, and less of everything else; the
     reason for it is shown."""
     load = short.config.scenario_rules.pattern.text(short.load)
     folder = make_folder(session.folder.sub("Probes"), load.partition(" ")[0])

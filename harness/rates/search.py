@@ -121,7 +121,7 @@ class Evidence:
     def candidate(self) -> Candidate:
         """The rate that is worth a full test by all that is known: the estimate, below what was too fast; and why."""
         low, high, margin = self.low, self.high, self.rules.margin
-        failed = min(high.rate, high.load) if high else math.inf  # random gaps add up to a rate of their own
+        failed = min(high.rate, high.load) if high else math.inf  # random gaps add up to their own rate
         if high is None or self.estimate.rate <= margin * failed:
             return self.estimate
         if low is None:

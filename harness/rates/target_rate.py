@@ -158,7 +158,7 @@ def at_rate(plan: Plan, qps: float, seconds: float | None = None) -> Plan:
     return replace(plan, target_qps=qps, min_duration_s=length, samples=samples)
 
 
-def shortened(plan: Plan) -> Plan:
+def as_probe(plan: Plan) -> Plan:
     """The plan of a short test of the same load."""
     return replace(plan, min_duration_s=min(RULES.probe_s, plan.min_duration_s))
 

@@ -1,4 +1,4 @@
-"""What a run comes to, the answer first: the lines of the last screen, and of the first one of its report."""
+"""A run's results, the answer first: the lines of the last screen, and of the first one of its report."""
 
 import shlex
 from collections.abc import Iterator

@@ -74,7 +74,7 @@ def columns(runs: Sequence[ComparedRun]) -> list[RunColumn]:
 
 def compared_metrics() -> list[metrics.Metric]:
     """Those of a comparison, and what tells why speeds differ."""
-    return [*metrics.shown("compare"), *(metrics.BY_NAME[f"{name}_mean"] for name in TELEMETRY)]
+    return [*metrics.metrics_of("compare"), *(metrics.BY_NAME[f"{name}_mean"] for name in TELEMETRY)]
 
 
 def differ(name: str, settings: Sequence[dict[str, str]]) -> bool:

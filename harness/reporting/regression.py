@@ -133,10 +133,10 @@ def judge(sides: Sides, conditions: Sequence[Condition]) -> list[Judgement]:
         return [Judgement(one.text, "NOT JUDGED", why=why) for one in conditions]
     failed = [run.folder.name for run in sides.runs if run.verdict == "FAIL"]
     gate = [Judgement("accuracy gate", "FAIL", why=f"failed by {', '.join(failed)}")] if failed else []
-    return [*gate, *(judged(sides, one) for one in conditions)]
+    return [*gate, *(judgement_of(sides, one) for one in conditions)]
 
 
-def judged(sides: Sides, one: Condition) -> Judgement:
+def judgement_of(sides: Sides, one: Condition) -> Judgement:
     if one.metric is None:
         return with_answers(sides, one, judge_answers)
     if one.of_answers:

@@ -195,7 +195,7 @@ def history_line(summary: Summary) -> dict[str, object]:
 
 def write_index(results_dir: Path) -> None:
     """Renders results/index.md, newest run first."""
-    index.write_index(results_dir, "index.md.j2", History, metrics=metrics.shown("index"))
+    index.write_index(results_dir, "index.md.j2", History, metrics=metrics.metrics_of("index"))
 
 
 def table(summary: Summary) -> "Table":

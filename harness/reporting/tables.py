@@ -65,7 +65,7 @@ def levels(cells: Sequence[Sequence[str]]) -> Table | None:
 
 
 def best(search: Sequence[Probe]) -> Probe | None:
-    """The test with the most output of those that keep the limits, on a machine of their own if any ran so."""
+    """The test with the most output of those that keep the limits, on their own machine if any ran so."""
     kept = [probe for probe in search if not probe.why and probe.tokens_per_sec]
     alone = [probe for probe in kept if not probe.busy]
     return max(alone or kept, key=lambda probe: probe.tokens_per_sec or 0.0, default=None)

@@ -1,1 +1,1 @@
-"""What a run comes to, typed: summary, metrics, history, telemetry, advice. May import profiling and below."""
+"""A run's results, typed: summary, metrics, history, telemetry, advice. May import profiling and below."""

@@ -65,7 +65,7 @@ def near_peak(test: TestRun, facts: RunFacts) -> tuple[float, float] | None:
 
 
 def capacity(plan: Plan, rate: float | None) -> Capacity | None:
-    """What a rate of samples/s comes to; for MLPerf's whole set where the samples were MLPerf's."""
+    """Cost and energy at a rate of samples/s; for MLPerf's whole set where the samples were MLPerf's."""
     if not rate:
         return None
     official = plan.official_data and not plan.request_set and not plan.config.model_spec.deviation

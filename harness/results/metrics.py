@@ -155,18 +155,18 @@ METRICS: tuple[Metric, ...] = (
 BY_NAME = {metric.name: metric for metric in METRICS}
 
 
-def shown(place: Place) -> tuple[Metric, ...]:
+def metrics_of(place: Place) -> tuple[Metric, ...]:
     return tuple(metric for metric in METRICS if place in metric.shown)
 
 
 def values(summary: Summary, place: Place) -> dict[str, float | None]:
     """What a place shows of a run: name -> value."""
-    return {metric.name: metric.of(summary) for metric in shown(place)}
+    return {metric.name: metric.of(summary) for metric in metrics_of(place)}
 
 
 def rows(summary: Summary, place: Place) -> list[tuple[Metric, float]]:
     """The metrics that a run has, for a table with one a line; what a buffer delayed is called that."""
-    found = [(metric, value) for metric in shown(place) if (value := metric.of(summary)) is not None]
+    found = [(metric, value) for metric in metrics_of(place) if (value := metric.of(summary)) is not None]
     if not (summary.run.performance and summary.run.performance.buffered):
         return found
     late = {metric.name: replace(metric, label=f"{metric.label}, of the buffering") for metric, _ in found}

@@ -73,12 +73,12 @@ class Outcome(Part):
             target_qps=pattern.target_qps(plan.target_qps, log.target_qps),
             achieved_qps=log.samples_per_sec and log.samples_per_sec / plan.samples_per_query,
             failed_requests=len(failures) if endpoint.may_fail(plan.config.max_failed, 10**9) else None,
-            failures=counted(failures),
+            failures=with_counts(failures),
             early_stopping=log.early_stopping,
             seeds=log.seeds,
             loadgen_version=log.loadgen_version,
-            errors=counted(log.errors),
-            warnings=counted(log.warnings),
+            errors=with_counts(log.errors),
+            warnings=with_counts(log.warnings),
         )
 
 
@@ -343,6 +343,6 @@ def slo_attainment(test: TestRun, limits: mlperf.Limits | None) -> float | None:
     return 100 * kept / len(test.requests)
 
 
-def counted(texts: Sequence[str]) -> list[str]:
+def with_counts(texts: Sequence[str]) -> list[str]:
     """Each text once, with how often it was said."""
     return [f"{text} ({times:,} times)" if times > 1 else text for text, times in Counter(texts).items()]

@@ -1,4 +1,4 @@
-"""What a run comes to, typed: summary.json.
+"""A run's results, typed: summary.json.
 
 Each name ends with its unit; scores are F1 x100, as MLPerf prints them. `python -m docs.summary_schema` writes the JSON
 schema of summary.json. What is shown where: `metrics`.

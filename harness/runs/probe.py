@@ -59,7 +59,7 @@ class Probe:
     latency_p50: float | None = None  # of a query
     latency_p90: float | None = None
     ttft_min: float | None = None
-    sent: float | None = None  # queries/s that were scheduled in fact: random gaps add up to a rate of their own
+    sent: float | None = None  # queries/s that were scheduled in fact: random gaps add up to their own rate
     seconds: float | None = None  # of issue
     client_delay_p99: float | None = None  # from LoadGen's schedule until a request was sent
     more: int | None = None  # queries that early stopping alone wants beyond those of the probe

@@ -98,7 +98,7 @@ class Usage(Model):
 
 
 class Capacity(Model):
-    """What the measured rate comes to."""
+    """Cost, energy and utilization at the measured rate."""
 
     requests_per_hour: float
     requests_per_day: float

@@ -1,4 +1,4 @@
-"""The experiment that a sweep makes of its own results: the baseline with every single change that helped."""
+"""The experiment that a sweep makes from its own results: the baseline with every single change that helped."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any

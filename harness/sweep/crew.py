@@ -31,7 +31,7 @@ class Crew:
         if len(places) == 1:
             return self.alone(places[0])
         with ThreadPoolExecutor(len(places)) as pool:
-            futures = [pool.submit(self.pinned, lane) for lane in places]
+            futures = [pool.submit(self.run_lane, lane) for lane in places]
             try:
                 while wait(futures, 0.5, FIRST_EXCEPTION).not_done:
                     if any(future.done() and future.exception() for future in futures):
@@ -41,7 +41,7 @@ class Crew:
                 self.stop.set()
         return any([future.result() for future in futures]) or self.stop.is_set()
 
-    def pinned(self, lane: Lane) -> bool:
+    def run_lane(self, lane: Lane) -> bool:
         lane.pin()
         return self.alone(lane)
 

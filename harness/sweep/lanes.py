@@ -1,4 +1,4 @@
-"""Where experiments run: on the whole machine one after the other, or side by side, each on a GPU of its own."""
+"""Where experiments run: on the whole machine one after the other, or side by side, each on its own GPU."""
 
 import os
 from collections.abc import Iterable, Sequence
@@ -10,7 +10,7 @@ from harness.common.errors import UsageError
 
 SHARING_NOTE = (
     "Experiments ran side by side, a GPU each. They share the CPU, its memory, the power supply and the cooling, which "
-    "can slow each of them down, so each is compared with the baseline of its own GPU; a speed to publish takes a run "
+    "can slow each of them down, so each is compared with the baseline on the same GPU; a speed to publish takes a run "
     "with the machine for itself."
 )
 

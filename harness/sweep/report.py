@@ -92,7 +92,9 @@ def build(folder: Path, state: State | None = None) -> Report:
 def table(found: Sequence[ExperimentResult], judged: Mapping[str, Paired]) -> Table:
     """A line for each experiment, with the metrics that any of them has."""
     base = next((result for result in found if result.name == BASELINE), None)
-    measured = [m for m in metrics.shown("sweep") if any(result.numbers.get(m.name) is not None for result in found)]
+    measured = [
+        m for m in metrics.metrics_of("sweep") if any(result.numbers.get(m.name) is not None for result in found)
+    ]
     pairs = {name: f"({each.said})" for name, each in judged.items()}
     columns: dict[str, Column] = {
         "experiment": lambda result: result.name,

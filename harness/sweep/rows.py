@@ -230,7 +230,7 @@ def fixed_rate(item: Experiment) -> bool:
 
 def means(records: Sequence[ExperimentRecord]) -> dict[str, float | None]:
     done = [record.outcome for record in records if record.status == "complete"]
-    return {metric.name: average([run.get(metric.name) for run in done]) for metric in metrics.shown("sweep")}
+    return {metric.name: average([run.get(metric.name) for run in done]) for metric in metrics.metrics_of("sweep")}
 
 
 def against(result: ExperimentResult, base: ExperimentResult) -> Ratio | None:

@@ -77,7 +77,7 @@ class SweepState:
     def jobs(self) -> Iterator[Job]:
         """What is not begun yet and no baseline, in order; a round's baseline alone where nothing else is wanted."""
         for turn in range(self.options.repeat):
-            jobs = [Job(item, turn) for item in self.ordered(turn)]
+            jobs = [Job(item, turn) for item in self.order_of(turn)]
             if len(self.chosen) == 1:
                 yield Job(self.chosen[0], turn)
             yield from (job for job in jobs if self.is_open(job))
@@ -91,13 +91,13 @@ class SweepState:
         return key not in self.taken and (before is None or before.status not in ENDED or again)
 
     def take(self, job: Job, lane: Lane) -> Job | None:
-        if self.options.limit is not None and time.monotonic() + self.expected(job) > self.began + self.options.limit:
+        if self.options.limit is not None and time.monotonic() + self.seconds_of(job) > self.began + self.options.limit:
             self.out_of_time = True
             return None
         self.taken.add(job.key(lane))
         return job
 
-    def expected(self, job: Job) -> float:
+    def seconds_of(self, job: Job) -> float:
         """Seconds it will take, by its own earlier runs or else the mean of all; 0 where none is known.
 
         The first at full length is expected to take as long as a short one: longer is not known.
@@ -107,7 +107,7 @@ class SweepState:
         own = [record for record in same if record.experiment == job.item.name]
         return mean(record.seconds for record in own or same or done) if done else 0.0
 
-    def ordered(self, turn: int) -> list[Experiment]:
+    def order_of(self, turn: int) -> list[Experiment]:
         """The experiments of a round in the file's order; under a time limit those first that the file calls more
         valuable and, once there are speeds, the faster ones."""
         changes = [item for item in self.chosen if item.name != BASELINE]

@@ -1,4 +1,4 @@
-"""Sends a finished folder to MLflow in a process of its own, so that nothing in it can fail a run."""
+"""Sends a finished folder to MLflow in its own process, so that nothing in it can fail a run."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ LIMIT_S = 90.0
 
 
 def after(folder: Path, wanted: bool, results_dir: Path, say: Callable[[str], None]) -> None:
-    """Sends a finished folder if MLflow is asked for; in a process of its own, so that nothing here can fail a run."""
+    """Sends a finished folder if MLflow is asked for; in its own process, so that nothing here can fail a run."""
     if not wanted and not os.environ.get("MLFLOW_TRACKING_URI"):
         return
     places = [str(folder.resolve()), "--results-dir", str(results_dir.resolve())]

@@ -48,7 +48,7 @@ class Library:
         """Each prompt, salted, with the most tokens of its answer; None: as many as in every answer."""
         talks, salt, prompts = self.conversations or range(len(self.prompts)), self.salt, self.prompts
         if salt:
-            prompts = [salt.salted(prompts[n], n, talk, 0) for n, talk in enumerate(talks)]
+            prompts = [salt.add_to(prompts[n], n, talk, 0) for n, talk in enumerate(talks)]
         return list(zip(prompts, self.new_tokens or repeat(None), strict=False))
 
     def of_test(self, test: str, redraw: bool) -> Self:

@@ -25,7 +25,7 @@ class Salt:
         start = sharing.salt == "start"
         return cls(words, 0 if start else sharing.prefix_len, start)
 
-    def salted(self, prompt: Sequence[int], order: int, conversation: int, round: int) -> list[int]:
+    def add_to(self, prompt: Sequence[int], order: int, conversation: int, round: int) -> list[int]:
         """A prompt with its salt: `order` tells requests apart, `conversation` and `round` what belongs together."""
         key = f"request {order}" if self.start else f"conversation {conversation}, round {round}"
         tokens = random.Random(f"{self.test} {key}").choices(self.words, k=SALT_TOKENS)
@@ -37,10 +37,10 @@ class NewHead(Salt):
     """Of random prompts that LoadGen asks again: other tokens in place of as many of their own, from the second round
     on, so that nothing but the prefix is shared with the rounds before."""
 
-    def salted(self, prompt: Sequence[int], order: int, conversation: int, round: int) -> list[int]:
+    def add_to(self, prompt: Sequence[int], order: int, conversation: int, round: int) -> list[int]:
         if not round:
             return [*prompt]
-        longer, head = super().salted(prompt, order, conversation, round), self.after + SALT_TOKENS
+        longer, head = super().add_to(prompt, order, conversation, round), self.after + SALT_TOKENS
         return [*longer[:head], *longer[head + SALT_TOKENS :]][: len(prompt)]
 
 

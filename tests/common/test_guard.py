@@ -10,7 +10,7 @@ import pytest
 
 from tests.conftest import ROOT
 
-# Three children of a command: one in a session and an environment of its own, one that ignores SIGTERM, and a fork.
+# Three children of a command: one with its own session and environment, one that ignores SIGTERM, and a fork.
 COMMAND = """
 import os, subprocess, sys, time
 from harness.common import processes

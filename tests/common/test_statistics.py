@@ -90,7 +90,7 @@ def test_the_mean_of_scores_is_covered(count: int) -> None:
     [(30, 0.7, -2.0), (100, 0.3, -2.0), (300, 0.1, -2.0), (400, 0.05, 0.0), (400, 0.5, -8.0)],
 )
 def test_the_paired_change_is_covered_wherever_it_decides(count: int, share: float, change: float) -> None:
-    """Of the share of answers that differ, each by a change of its own."""
+    """Of the share of answers that differ, each by its own change."""
     rng = np.random.default_rng(1)
     before = np.full((count, 1000), 40.0)
     after = before + rng.normal(change, 10, before.shape) * (rng.random(before.shape) < share)

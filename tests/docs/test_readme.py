@@ -14,7 +14,7 @@ ENGLISH, KOREAN = ((ROOT / name).read_text() for name in ("README.md", "README.k
 TOP = ("README.md", "README.ko.md", "CONTRIBUTING.md", "CHANGELOG.md")
 PAGES = [*(ROOT / name for name in TOP), *sorted((ROOT / "docs").glob("*.md"))]
 FLAGS = (ROOT / "docs" / "flags.md").read_text()
-WORDS = 1200  # of the README: what does not fit has a page of its own
+WORDS = 1200  # of the README: what does not fit has its own page
 FOLDERS = "harness|docs|tests|benchmarks|configs|sweeps|demo|templates|third_party"
 SCRIPTS = {f"harness/{path.name}" for path in ROOT.glob("*.py")}
 

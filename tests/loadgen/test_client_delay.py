@@ -37,7 +37,7 @@ def noted() -> list[Request]:
 
 
 def trace(folder: Path, came_ms: Sequence[float] = (5000.0, 5100.0, 5200.0), delay_ms: float = 2.0) -> None:
-    """LoadGen's trace of queries that it issued `delay_ms` after their scheduled times, by a clock of its own."""
+    """LoadGen's trace of queries that it issued `delay_ms` after their scheduled times, by its own clock."""
     lines = []
     for number, at in enumerate(came_ms):
         about = {"sample_seq": number, "sample_idx": 0, "issue_start_ns": 1e6 * delay_ms, "complete_ns": 9e6}

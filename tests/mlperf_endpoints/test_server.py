@@ -56,7 +56,7 @@ def free_port() -> int:
 
 
 def run(root: Path, *more: str) -> "subprocess.CompletedProcess[str]":
-    """`endpoints run` on the demo, with a server of its own."""
+    """`endpoints run` on the demo, with its own server."""
     client = root / "client"
     client.write_text(CLIENT.format(python=sys.executable))
     client.chmod(0o755)

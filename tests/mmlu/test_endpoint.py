@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from harness.common.errors import UsageError
-from harness.engines.completions import choosing, chosen
+from harness.engines.completions import choice_logprobs, choosing
 from harness.mlperf_endpoints import server
 from harness.mmlu import scores
 from harness.mmlu.config import MMLUConfig
@@ -24,7 +24,7 @@ def evaluate(to: Path, *flags: str) -> tuple[int, str, Path]:
 
 def test_a_servers_log_probabilities_are_scaled_to_the_four_letters() -> None:
     page = b'{"choices": [{"logprobs": {"top_logprobs": [{"token_id:5": -1, "token_id:6": -3, "token_id:9": -9}]}}]}'
-    found = chosen(page, [6, 5])
+    found = choice_logprobs(page, [6, 5])
     assert found and found.cached_tokens is None
     assert found.logprobs[1] - found.logprobs[0] == pytest.approx(2)
     assert sum(map(math.exp, found.logprobs)) == pytest.approx(1)
@@ -35,7 +35,7 @@ def test_a_servers_log_probabilities_are_scaled_to_the_four_letters() -> None:
         page.replace(b"id:6", b"id:7"),
         page.replace(b"-3", b"NaN"),
     ):
-        assert chosen(lacking, [6, 5]) is None
+        assert choice_logprobs(lacking, [6, 5]) is None
     assert b'"logprob_token_ids":[6,5]' in choosing([1, 2], "demo", [6, 5])
 
 

@@ -45,7 +45,7 @@ def test_what_this_process_and_its_children_use_is_its_own() -> None:
 
 
 def test_what_another_program_uses_is_noticed() -> None:
-    # A process of its own looks: to this one, which may adopt orphans by now, the burner is a child.
+    # its own process looks: to this one, which may adopt orphans by now, the burner is a child.
     with subprocess.Popen([sys.executable, "-c", BURN]) as burner:
         found = subprocess.run([sys.executable, "-c", WATCH], capture_output=True, text=True, check=True)
         burner.kill()
@@ -103,7 +103,7 @@ print(found.cpu_cores, *found.warnings, sep="\\n")
 
 
 def behind(address: str, *machine: int) -> str:
-    """The cores that others take, as a process of its own sees it behind an endpoint."""
+    """The cores that others take, as its own process sees it behind an endpoint."""
     words = [sys.executable, "-c", BEHIND, address, *map(str, machine)]
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()[0]
 

@@ -365,7 +365,7 @@ def heard(target: Plan, folder: Path, ends: Any) -> None:
 
 @pytest.fixture(scope="module")
 def held(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Held]:
-    """LoadGen's settings for a short run of each scenario, each in a process of its own, as LoadGen demands."""
+    """LoadGen's settings for a short run of each scenario, each in its own process, as LoadGen demands."""
     spawn = multiprocessing.get_context("spawn")
     ends = {scenario: spawn.Queue() for scenario in CATEGORY}
     for scenario, end in ends.items():

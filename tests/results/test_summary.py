@@ -134,7 +134,7 @@ def test_a_new_metric_is_one_declaration(tmp_path: Path, monkeypatch: pytest.Mon
     made.rendered(tmp_path / "20260131-b")
     runs, _ = compare.load([run, tmp_path / "20260131-b"])
     assert "| a new one | 64 | 64 | 1.000 |" in compare_page.page(runs)
-    assert sweep_report.Metric is Metric and new in metrics.shown("sweep")
+    assert sweep_report.Metric is Metric and new in metrics.metrics_of("sweep")
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Prompts with shared beginnings, conversations, salt, profiles with bounds, and what data sets are read."""
 
+import csv
 import json
 from collections import Counter
 from pathlib import Path
@@ -68,12 +69,12 @@ def test_salt_at_the_start_makes_every_prompt_another(order: int, talk: int, rou
     words, prompt = list(range(1000, 1400)), list(range(64))
     start, after = (Salt.of(Shared(prefix_len=16, salt=at), words) for at in ("start", "after-prefix"))
     assert start and after
-    salted, same = start.salted(prompt, order, talk, round), after.salted(prompt, order, talk, round)
+    salted, same = start.add_to(prompt, order, talk, round), after.add_to(prompt, order, talk, round)
     assert salted[SALT_TOKENS:] == prompt and len(same) == len(prompt) + SALT_TOKENS
     assert same[:16] == prompt[:16] and same[16 + SALT_TOKENS :] == prompt[16:]
-    assert salted != start.salted(prompt, order + 1, talk, round)
-    assert same == after.salted(prompt, order + 1, talk, round)  # a conversation's own, so that its turns are shared
-    assert same != after.salted(prompt, order, talk + 1, round)
+    assert salted != start.add_to(prompt, order + 1, talk, round)
+    assert same == after.add_to(prompt, order + 1, talk, round)  # a conversation's own, so that its turns are shared
+    assert same != after.add_to(prompt, order, talk + 1, round)
 
 
 def test_salt_is_another_in_every_test_and_run(tokenizer: Any) -> None:
@@ -108,12 +109,12 @@ def common(a: list[int], b: list[int]) -> int:
 @given(st.integers(1, 40), st.integers(0, 12), st.integers(0, 3))
 def test_a_random_prompt_that_is_asked_again_begins_with_other_tokens(length: int, after: int, talk: int) -> None:
     prompt, head = list(range(length)), NewHead(list(range(1000, 1400)), after, False, "a test")
-    assert head.salted(prompt, 5, talk, 0) == prompt
-    again, later = head.salted(prompt, 5, talk, 1), head.salted(prompt, 9, talk, 2)
+    assert head.add_to(prompt, 5, talk, 0) == prompt
+    again, later = head.add_to(prompt, 5, talk, 1), head.add_to(prompt, 9, talk, 2)
     assert len(again) == length and again[:after] == prompt[:after]
     assert again[after + SALT_TOKENS :] == prompt[after + SALT_TOKENS :]
     assert all(x != y for x, y in zip(again[after : after + SALT_TOKENS], prompt[after:], strict=False))
-    assert (again != later) == (length > after) and head.salted(prompt, 9, talk, 1) == again
+    assert (again != later) == (length > after) and head.add_to(prompt, 9, talk, 1) == again
 
 
 def test_lengths_keep_their_bounds(tokenizer: Any) -> None:
@@ -224,13 +225,13 @@ def test_a_run_asks_turns_in_their_order(tmp_path: Path) -> None:
     flags += ("--workload", profile(tmp_path, input_len=20, turns=4), "--total-sample-count", "48")
     done = ended("run.py", *flags, "--salt", "start", "--min-duration", "1", "--results-dir", tmp_path / "results")
     assert done.returncode == 0, done.stderr
-    table = (tmp_path / "results" / "latest" / "Performance" / "requests.csv").read_text().splitlines()
-    rows = [line.split(",") for line in table[1:]]
-    sent: dict[int, list[tuple[float, int, float]]] = {}
+    rows = list(csv.DictReader((tmp_path / "results" / "latest" / "Performance" / "requests.csv").open()))
+    sent: dict[int, list[tuple[float, int]]] = {}
     for row in rows:
-        sent.setdefault(int(row[0]) // 4, []).append((float(row[3]), int(row[0]) % 4, float(row[5])))
+        talk, turn = divmod(int(row["sample"]), 4)
+        sent.setdefault(talk, []).append((float(row["issued_s"]), turn))
     assert len(sent) == 12
     for turns in sent.values():
         turns.sort()
-        assert [turn for _, turn, _ in turns] == [0, 1, 2, 3] * (len(turns) // 4)
+        assert [turn for _, turn in turns] == [0, 1, 2, 3] * (len(turns) // 4)
     assert {len(rows) % 48} == {0}
