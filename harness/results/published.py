@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from harness.common import reading
+from harness.common.errors import UsageError
 
 FILE = Path(__file__).with_suffix(".csv")
 SEVERAL = " and "  # in the name of a system of unlike accelerators, of which none has a share
@@ -63,3 +64,11 @@ def points(scenario: str, accelerator: str) -> list[Published]:
     name = ACCELERATORS.get(accelerator, accelerator)
     found = [each for each in published() if (each.scenario, each.accelerator) == (scenario, name)]
     return sorted(found, key=lambda each: each.samples_per_sec, reverse=True)
+
+
+def fastest(scenario: str, accelerator: str) -> Published:
+    """The first of them. Raises UsageError where there is none."""
+    if found := points(scenario, accelerator):
+        return found[0]
+    there = ", ".join(sorted({each.accelerator for each in published() if each.scenario == scenario}))
+    raise UsageError(f"no {scenario} result was published on {accelerator!r}; there are some on {there}")
