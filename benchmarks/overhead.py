@@ -29,10 +29,12 @@ class InstantEngine:
         self.loop = asyncio.new_event_loop()
         threading.Thread(target=self.loop.run_forever, daemon=True).start()
 
-    async def generate(self, prompt: list[int], max_new_tokens: int | None = None) -> Sequence[int]:
+    async def generate(self, prompt: list[int], max_new_tokens: int | None = None, _: object = None) -> Sequence[int]:
         return ANSWER
 
-    async def stream(self, prompt: list[int], max_new_tokens: int | None = None) -> AsyncIterator[Sequence[int]]:
+    async def stream(
+        self, prompt: list[int], max_new_tokens: int | None = None, _: object = None
+    ) -> AsyncIterator[Sequence[int]]:
         yield ANSWER[:1]
         yield ANSWER[1:]
 
@@ -41,14 +43,16 @@ def measure(scenario: str) -> dict[str, float]:
     """Runs one performance test of `scenario` against the instant engine."""
     from harness.config.plan import resolve
     from harness.config.run import RunConfig
-    from harness.loadgen import driver, sut
+    from harness.loadgen import driver
     from harness.loadgen import log as loadgen_log
+    from harness.loadgen.sut import make_sut
+    from harness.workloads.cnn_dailymail import Library
 
-    rate = {"offline_expected_qps": OFFLINE_QPS, "server_target_qps": SERVER_QPS}
-    config = RunConfig(scenario=scenario, min_duration=SECONDS, **rate)
+    rates = {"offline": {"offline_expected_qps": OFFLINE_QPS}, "server": {"server_target_qps": SERVER_QPS}}
+    config = RunConfig(scenario=scenario, min_duration=SECONDS, **rates[scenario])
     plan = resolve(config, gpus=[], weight_bytes=0)
-    prompts = [[1] * 778] * SAMPLES
-    tested = sut.create(InstantEngine(), prompts, plan)
+    library = Library([[1] * 778] * SAMPLES, [], [], "one prompt")
+    tested = make_sut(InstantEngine(), library, plan, timed=True, expected=0)
     with tempfile.TemporaryDirectory() as folder:
         settings = driver.LoadGenSettings().of(plan, Path(folder))
         before = time.process_time()

@@ -7,7 +7,7 @@ from itertools import cycle, islice
 from harness.benchmark.state import BenchmarkRun
 from harness.common import system
 from harness.common.errors import NotAcceptedError
-from harness.config.flags import MAXIMA
+from harness.config.flags import MOST_AT_ONCE
 from harness.config.patterns import Need
 from harness.config.plan import Plan
 from harness.loadgen.patterns import WAYS
@@ -112,7 +112,7 @@ def most_in_flight(run: BenchmarkRun, session: LoadGenSession) -> Plan:
     def probe(level: int) -> Probe:
         return run_probe(run, session, target_rate.as_probe(at_level(plan, session, level)))
 
-    found = levels.highest(probe, max(1, first), MAXIMA["concurrency"])
+    found = levels.highest(probe, max(1, first), MOST_AT_ONCE)
     if found is None:
         raise NotAcceptedError("a single request in flight does not keep the limits: see Probes/ in the run's folder.")
     return at_level(plan, session, found)

@@ -17,7 +17,7 @@ from harness.common.markdown import number
 from harness.common.paths import ROOT
 from harness.common.system import System, facts
 from harness.config import endpoint as addresses
-from harness.config.flags import MAXIMA
+from harness.config.flags import MOST_AT_ONCE, MOST_S
 from harness.mlperf_endpoints import campaign, client, disclosure, official, rehearsal, server, tree
 from harness.mlperf_endpoints.campaign import Campaign
 from harness.mlperf_endpoints.official import Point
@@ -29,11 +29,10 @@ from harness.workloads import cnn_dailymail
 from harness.workloads.cnn_dailymail import Article
 
 HIGHEST, PORT = 1024, 8000
-MOST, MOST_S = MAXIMA["concurrency"], MAXIMA["min_duration"]
 
 # The points of a curve.
 Lowest = Annotated[int, option("N", "Lowest concurrency, 1 to 32.", flag="--c-min", min=1, max=32)]
-Highest = Annotated[int, option("N", "Highest, above 32.", flag="--c-max", min=33, max=MOST)]
+Highest = Annotated[int, option("N", "Highest, above 32.", flag="--c-max", min=33, max=MOST_AT_ONCE)]
 Points = Annotated[int, option("N", "7 to 32.", flag="--points", min=7, max=32)]
 Folder = Annotated[Path, argument("DIR", "Of what is measured.")]
 

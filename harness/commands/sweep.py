@@ -5,13 +5,11 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from harness.common.errors import DONE
-from harness.config.flags import MAXIMA
+from harness.config.flags import MOST_S
 from harness.runs import folder as results
 from harness.sweep import choice, file
 from harness.sweep.lanes import lanes
 from harness.terminal.command import argument, make_command, option
-
-MOST_S = MAXIMA["min_duration"]
 
 
 def sweep(

@@ -32,11 +32,11 @@ class ServerFlags(EngineConfig):
     endpoint: tuple[str, ...] = flag((), SERVER, "answers", metavar="URL")
     """Address of a running server, as in http://host:8000/v1 (repeatable: they share the load). Its key, if any, is
     OPENAI_API_KEY in the environment."""
-    request_timeout: float = flag(600.0, SERVER, "nothing")
+    request_timeout: float = flag(600.0, SERVER, "nothing", takes="seconds")
     """Seconds after which an unfinished request fails."""
-    wait_ready: float | None = flag(None, SERVER, "nothing")
+    wait_ready: float | None = flag(None, SERVER, "nothing", takes=24 * 3600)
     """Seconds to wait for a server that is still loading. Unset: none."""
-    max_in_flight: int = flag(1024, SERVER, "speed")
+    max_in_flight: int = flag(1024, SERVER, "speed", takes="at once")
     """Maximum concurrent requests per endpoint; others wait in the client."""
 
     RULES: ClassVar[Rules] = {
@@ -80,7 +80,7 @@ class EndpointFlags(ServerFlags):
     metrics_url: tuple[str, ...] = flag((), SERVER, "nothing", metavar="URL")
     """Address of a server's Prometheus metrics, as in http://host:9090/metrics (repeatable). Unset: /metrics beside
     each --endpoint."""
-    client_processes: int | Auto = flag("auto", SERVER, "speed")
+    client_processes: int | Auto = flag("auto", SERVER, "speed", takes=1024)
     """Client processes, one core each. auto: half of the cores, at most 8; with one, this process itself."""
 
 

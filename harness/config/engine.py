@@ -50,23 +50,23 @@ class EngineConfig:
     trust_remote_code: bool = flag(False, MODEL, "answers")
     """Run Python code that comes with the model. Off unless given."""
 
-    tensor_parallel_size: int | Auto = flag("auto", ENGINE, "speed")
+    tensor_parallel_size: int | Auto = flag("auto", ENGINE, "speed", takes=10**4)
     """GPUs one copy of the model is split over. auto: as few as hold the model."""
-    data_parallel_size: int | Auto = flag("auto", ENGINE, "speed")
+    data_parallel_size: int | Auto = flag("auto", ENGINE, "speed", takes=10**4)
     """Copies of the model that share the load. auto: as many as the visible GPUs hold."""
 
-    max_model_len: int | Auto = flag("auto", ENGINE, "answers")
+    max_model_len: int | Auto = flag("auto", ENGINE, "answers", takes=10**8)
     """Longest prompt plus answer, in tokens. auto: 2668 (every sample fits); demo: 1024."""
-    gpu_memory_utilization: float | Auto = flag("auto", ENGINE, "speed")
+    gpu_memory_utilization: float | Auto = flag("auto", ENGINE, "speed", takes="share")
     """Share of each GPU's memory that vLLM may take. auto: 0.9; on a CPU a quarter of what is free."""
-    max_num_seqs: int | None = flag(None, ENGINE, "speed")
+    max_num_seqs: int | None = flag(None, ENGINE, "speed", takes=10**6)
     """Maximum requests computed at once. Unset: vLLM decides."""
-    max_num_batched_tokens: int | None = flag(None, ENGINE, "speed")
+    max_num_batched_tokens: int | None = flag(None, ENGINE, "speed", takes=10**8)
     """Maximum tokens in one engine step. Unset: vLLM decides."""
     engine_arg: tuple[str, ...] = flag((), ENGINE, "answers", metavar="KEY=VALUE")
     """Any other argument of vLLM's engine (repeatable), as in enable_prefix_caching=false."""
 
-    stall_timeout: float = flag(300.0, ENGINE, "nothing")
+    stall_timeout: float = flag(300.0, ENGINE, "nothing", takes="seconds")
     """Seconds without any answer after which a run ends. 20 times the longest wait so far if that is longer."""
 
     mlflow: bool = flag(False, OUTPUT, "nothing")
@@ -83,7 +83,7 @@ class EngineConfig:
     def __post_init__(self, given: frozenset[str]) -> None:
         check_types(self)
         for item in fields(self):
-            check_range(item.name, getattr(self, item.name))
+            check_range(item, getattr(self, item.name))
         for pair in self.engine_arg:
             require(pair.partition("=")[0].isidentifier() and "=" in pair, "--engine-arg", "KEY=VALUE", pair)
         given |= {item.name for item in fields(self) if getattr(self, item.name) != item.default}

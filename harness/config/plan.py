@@ -12,7 +12,7 @@ from harness.config import arrivals, endpoint, mlperf, models
 from harness.config.arrivals import Replay
 from harness.config.deviations import DEVIATIONS
 from harness.config.engine import EngineConfig, EngineState, affecting
-from harness.config.flags import MAXIMA, broken
+from harness.config.flags import MOST_S, broken
 from harness.config.parallelism import parallelism
 from harness.config.patterns import SURE_QUERIES, Load
 from harness.config.run import RunConfig
@@ -296,7 +296,7 @@ def rate(config: RunConfig, count: int, replay: Replay | None) -> float | None:
     own = replay.rate if replay else config.arrival_rate
     given = own if config.arrivals else pattern.given_rate(getattr(config, pattern.rate_flag))
     slowest = min(given) if isinstance(given, tuple) else given
-    if pattern.is_rated and isinstance(slowest, float) and count / slowest > MAXIMA["min_duration"]:
+    if pattern.is_rated and isinstance(slowest, float) and count / slowest > MOST_S:
         flag = f"--arrivals {config.arrivals}" if config.own_rate else f"--server-target-qps {slowest:g}"
         raise UsageError(f"{flag}: {count:,} queries would take {count / slowest / 86400:,.0f} days.")
     return given if isinstance(given, float) else None

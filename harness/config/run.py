@@ -69,38 +69,38 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
     compliance: Literal["none", "test04", "test06"] = flag("none", BENCHMARK, "nothing")
     """One of MLPerf's compliance tests after the others. test06: logged outputs match what was reported to LoadGen;
     test04: a repeated sample is not answered from a cache."""
-    max_new_tokens: int = flag(mlperf.MAX_NEW_TOKENS, BENCHMARK, "work")
+    max_new_tokens: int = flag(mlperf.MAX_NEW_TOKENS, BENCHMARK, "work", takes=10**6)
     """Longest answer, in tokens. MLPerf: 128."""
-    total_sample_count: int | Auto = flag("auto", BENCHMARK, "work")
+    total_sample_count: int | Auto = flag("auto", BENCHMARK, "work", takes=2**40)
     """Samples to use. auto: all of them. Fewer make a short run, not comparable with MLPerf."""
-    seed: int | None = flag(None, BENCHMARK, "answers")
+    seed: int | None = flag(None, BENCHMARK, "answers", takes="seed")
     """Replaces LoadGen's seeds and sets vLLM's. Unset: the round's official seeds."""
 
     dataset: Literal["cnndm"] = flag("cnndm", DATA, "work")  # no choice, so not shown; taken from older commands
     dataset_path: Path | None = flag(None, DATA, "work")
     """The MLCommons JSON (cnn_eval.json), or a folder saved by `datasets`. Unset: downloaded."""
 
-    server_target_qps: float | Literal["auto", "max"] | tuple[float, ...] = flag("auto", RATE, "speed")
+    server_target_qps: float | Literal["auto", "max"] | tuple[float, ...] = flag("auto", RATE, "speed", takes=10**6)
     """Queries/s (server, interactive, arrivals). auto: 0.8 (server) or 0.6 (interactive) of the Offline rate; max:
     search for the highest rate that is VALID, then run at it; 5,10,20: test each rate, then run at the highest that is
     VALID."""
-    samples_per_query: int | tuple[int, ...] = flag(8, RATE, "work", metavar="N[,N...]")
+    samples_per_query: int | tuple[int, ...] = flag(8, RATE, "work", metavar="N[,N...]", takes=10**6)
     """MultiStream: samples sent at once, the next when all are answered. 1,2,4,8: test each, then run with the most."""
-    concurrency: int | Literal["auto", "max"] | tuple[int, ...] | None = flag(None, RATE, "speed")
+    concurrency: int | Literal["auto", "max"] | tuple[int, ...] | None = flag(None, RATE, "speed", takes="at once")
     """Requests in flight; the next is sent as soon as one is answered. Implies --scenario concurrency. 1,4,16: a test
     at each; auto: powers of 4 up to what the engine computes at once; max: the highest that keeps both limits."""
-    ttft_limit: int | None = flag(None, RATE, "speed")
+    ttft_limit: int | None = flag(None, RATE, "speed", takes="ms")
     """Limit on TTFT p99 (time to first token), ms. Of server, interactive, concurrency, arrivals. Unset: MLPerf's."""
-    tpot_limit: int | None = flag(None, RATE, "speed")
+    tpot_limit: int | None = flag(None, RATE, "speed", takes="ms")
     """Limit on TPOT p99 (time per output token), ms. As --ttft-limit. Unset: MLPerf's."""
-    offline_expected_qps: float | Auto = flag("auto", RATE, "speed")
+    offline_expected_qps: float | Auto = flag("auto", RATE, "speed", takes=10**6)
     """Samples per second that LoadGen plans for. auto: measured on the loaded engine first."""
-    probe_queries: int | None = flag(None, RATE, "nothing")
+    probe_queries: int | None = flag(None, RATE, "nothing", takes=10**6)
     """Queries of the test of each of several rates. Unset: 600, enough for LoadGen to judge a p99. 60: a look at p50
     and p90."""
-    min_duration: float | Auto = flag("auto", RATE, "speed")
+    min_duration: float | Auto = flag("auto", RATE, "speed", takes="seconds")
     """Minimum seconds of a performance run. auto: MLPerf's 600, less for a short run."""
-    batch_size: int | None = flag(None, RATE, "speed")
+    batch_size: int | None = flag(None, RATE, "speed", takes=10**7)
     """Offline in fixed batches of N, one after the other. Unset: continuous batching."""
     sort_by_length: bool = flag(False, RATE, "speed")
     """Offline: longest prompt first in each pass of the data."""
@@ -116,7 +116,7 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
 
     profile: bool = flag(False, OUTPUT, "nothing")
     """After the tests, a short load under vLLM's profiler: where the engine's time goes."""
-    price_per_hour: float | None = flag(None, OUTPUT, "nothing")
+    price_per_hour: float | None = flag(None, OUTPUT, "nothing", takes="price")
     """The machine's price per hour, in any currency. The report gives the cost of tokens."""
     label: str = flag("", OUTPUT, "nothing")
     """A name for this run, in reports. report.py takes it instead of a path."""

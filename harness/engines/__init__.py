@@ -4,8 +4,8 @@
     echo    nothing: it answers at once; the template of an engine
     openai  servers; beside it completions (their API), client (a request), client_processes (many clients)
 
-All run on a `loop` of their own, and `prometheus` reads what they tell of themselves. Token ids go in, token ids come
-out.
+All are an `Engine` of `protocol`, on its own loop, and `prometheus` reads what they tell of themselves. Token ids
+go in, token ids come out.
 """
 
 from importlib import import_module

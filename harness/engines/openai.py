@@ -28,8 +28,7 @@ from harness.engines.client import IDLE_S, Client, key_hint, refusal, whole
 from harness.engines.client_processes import RemoteClient, Setup
 from harness.engines.completions import NEUTRAL, NO_CACHE, EventReader, RequestFormat, error_message, forms, piece
 from harness.engines.discovery import BUSY, BUSY_S, PAUSE_S, Discovery, Server
-from harness.engines.loop import LoopThread
-from harness.engines.protocol import ChoiceLogprobs, Sampling
+from harness.engines.protocol import ChoiceLogprobs, Engine, Sampling
 from harness.runs.delivery import Exchange
 
 METRICS_S = 1.0  # for its metrics, once a second
@@ -47,21 +46,16 @@ def create(plan: Plan, traces: Path, choosing: bool = False) -> "OpenAI":
     return OpenAI(plan.config, plan.max_model_len, checkpoint.load_tokenizer(plan.config), sampling_of(plan))
 
 
-class OpenAI(LoopThread):
+class OpenAI(Engine):
     """The client of one or more servers that serve the same model."""
 
     def __init__(self, config: RunConfig, max_model_len: int, tokenizer: Any, sampling: Sampling | None = None) -> None:
-        super().__init__()
+        super().__init__(sampling=sampling or Sampling(config.max_new_tokens))
         self.loop = uvloop.new_event_loop()
         self.config = config
         self.max_model_len = max_model_len
         self.tokenizer = tokenizer
         self.name = f"the client of {', '.join(config.endpoint)}"
-        self.version = ""
-        self.args: dict[str, object] = {}
-        self.sampling = sampling or Sampling(config.max_new_tokens)
-        self.start_s = 0.0
-        self.last_response_at = 0.0
         self.servers: list[Server] = []
         self._client = Client(config, self.sampling, tokenizer, len(tokenizer))
         self._slots = asyncio.Semaphore(config.max_in_flight * len(config.endpoint))
@@ -231,12 +225,6 @@ class OpenAI(LoopThread):
             finally:
                 self.last_response_at = time.monotonic()
                 server.in_flight -= 1
-
-    async def reset_prefix_cache(self) -> None:
-        """Nothing: a client has no say in the server's caches."""
-
-    async def profile(self, on: bool) -> None:
-        raise UsageError("--profile: a server's own profiler cannot be read from here.")
 
     @property
     def engine_state(self) -> EngineState:

@@ -21,9 +21,8 @@ from harness.config.engine import EngineState
 from harness.config.plan import Plan
 from harness.engines import sampling_of, vllm_args
 from harness.engines.hosts import CONNECTION_LOST, RemoteEngineConnections
-from harness.engines.loop import LoopThread
 from harness.engines.prometheus import SOURCES
-from harness.engines.protocol import GREEDY, ChoiceLogprobs, Sampling
+from harness.engines.protocol import GREEDY, ChoiceLogprobs, Engine, Sampling
 from harness.engines.vllm_refusals import check_quantization, refusal
 from harness.runs.delivery import Exchange
 from harness.runs.ending import by_signal
@@ -46,7 +45,7 @@ def create(plan: Plan, traces: Path, choosing: bool = False) -> "VLLM":
     return VLLM(args, sampling_of(plan), plan.config.scenario_rules.pattern.is_streamed)
 
 
-class VLLM(LoopThread):
+class VLLM(Engine):
     """One running vLLM engine, replicas included."""
 
     name = "vLLM"
@@ -55,16 +54,11 @@ class VLLM(LoopThread):
     _delta: Callable[[int | None], Any]  # and one for each step
 
     def __init__(self, args: dict[str, object], sampling: Sampling = GREEDY, streaming: bool = False) -> None:
-        super().__init__()
-        self.args = args
+        super().__init__(args, sampling)
         self.streaming = streaming
-        self.sampling = sampling
-        self.last_response_at = 0.0
         self._ids = itertools.count()
         self._llm: Any = None
         self._links: RemoteEngineConnections | None = None
-        self.start_s = 0.0
-        self.version = ""
 
     def start(self, watch: Callable[[], None] = lambda: None) -> None:
         """Loads the model; `watch` is called while waiting. Raises EngineError, or UsageError for bad arguments."""

@@ -16,16 +16,16 @@ class MMLUConfig(ServerFlags):
 
     backend: Literal["auto", "vllm", "openai"] = flag("auto", MODEL, "answers")
     """vllm: in this process; openai: a running vLLM server. auto: openai with --endpoint, else vllm."""
-    max_model_len: int | Auto = flag("auto", ENGINE, "answers")
+    max_model_len: int | Auto = flag("auto", ENGINE, "answers", takes=10**8)
     """Longest prompt plus answer, in tokens. auto: 4096; demo: 1024."""
 
     num_fewshot: Literal[0, 1, 2, 3, 4, 5] = flag(5, BENCHMARK, "answers")
     """Examples before each question, from the dev split."""
-    total_limit: int | None = flag(None, BENCHMARK, "answers")
+    total_limit: int | None = flag(None, BENCHMARK, "answers", takes=10**6)
     """Ask N questions, drawn with the seed from all subjects in proportion. Unset: every question."""
     subjects: str = flag("all", BENCHMARK, "answers")
     """Subjects with commas between them; or domains: stem, humanities, social_sciences, other."""
-    seed: int = flag(0, BENCHMARK, "answers")
+    seed: int = flag(0, BENCHMARK, "answers", takes="seed")
     """Draws the sample of --total-limit, and is vLLM's."""
 
     data: Path | None = flag(None, DATA, "answers")

@@ -4,14 +4,12 @@ Samples, since a harness counts 128 or 129 tokens of the same answer. The source
 """
 
 import csv
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from harness.common import reading
 from harness.common.errors import UsageError
-from harness.config import mlperf
 
 FILE = Path(__file__).with_suffix(".csv")
 SEVERAL = " and "  # in the name of a system of unlike accelerators, of which none has a share
@@ -68,11 +66,9 @@ def points(scenario: str, accelerator: str) -> list[Published]:
     return sorted(found, key=lambda each: each.samples_per_sec, reverse=True)
 
 
-def best_of(value: str, settings: Mapping[str, object]) -> float:
-    """Output tokens/s of the best result per accelerator, for `published ACCELERATOR` and the scenario in settings.
-    Raises UsageError where there is none."""
-    scenario, accelerator = str(settings.get("scenario", "offline")).capitalize(), value.removeprefix("published ")
+def fastest(scenario: str, accelerator: str) -> Published:
+    """The first of them. Raises UsageError where there is none."""
     if found := points(scenario, accelerator):
-        return found[0].samples_per_sec * mlperf.MAX_NEW_TOKENS
+        return found[0]
     there = ", ".join(sorted({each.accelerator for each in published() if each.scenario == scenario})) or "nothing"
     raise UsageError(f"no {scenario} result was published on {accelerator!r}; there are some on {there}")

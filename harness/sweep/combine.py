@@ -1,13 +1,12 @@
 """The experiment that a sweep makes from its own results: the baseline with every single change that helped."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from harness.sweep.file import BASELINE, Experiment, Part, Parts, experiment
-from harness.sweep.rows import ExperimentResult
+from harness.sweep.file import BASELINE, Change, Experiment, Part, Parts, differences, experiment, merge_parts
+from harness.sweep.rows import ExperimentResult, gain
 
 NAME = "best-combined"
-Change = dict[tuple[Part, str], Any]  # None: the setting is taken away
 
 
 def best(found: Sequence[ExperimentResult]) -> Experiment | None:
@@ -15,41 +14,24 @@ def best(found: Sequence[ExperimentResult]) -> Experiment | None:
 
     Of changes to the same setting, that of the faster experiment is taken whole.
     """
-    base = next((result.experiment for result in found if result.name == BASELINE), None)
-    helped = [
-        result
-        for result in found
-        if result.experiment.kind == "isolation" and result.effect == "helped" and result.usable
-    ]
+    base = next((parts(result.experiment) for result in found if result.name == BASELINE), None)
+    helped = [result for result in found if result.effect == "helped" and result.usable]
     if base is None:
         return None
-    taken: Change = {}
+    taken: dict[tuple[Part, str], Any] = {}
     names: list[str] = []
-    for result in sorted(helped, key=lambda result: result.ratio.mean if result.ratio else 0.0, reverse=True):
-        change = dict(changes(result.experiment, base))
-        if not change.keys() & taken.keys():
+    for result in sorted(helped, key=gain, reverse=True):
+        change = differences(parts(result.experiment), base)
+        if result.experiment.kind == "isolation" and not change.keys() & taken.keys():
             taken |= change
             names.append(result.name)
-    return apply_change(taken, names, base) if len(names) > 1 else None
+    together = Change(name=NAME, about=f"all that helped together: {', '.join(names)}")
+    for (part, key), value in taken.items():
+        getattr(together, part)[key] = value
+    return experiment(together, "combined", merge_parts(base, together), base) if len(names) > 1 else None
 
 
 def parts(item: Experiment) -> Parts:
     """Its settings as a sweep file has them."""
     given = {key: value for key, value in item.settings.items() if key != "engine_arg"}
     return {"set": given, "engine": dict(item.engine), "env": dict(item.env)}
-
-
-def changes(item: Experiment, base: Experiment) -> Iterator[tuple[tuple[Part, str], Any]]:
-    mine, theirs = parts(item), parts(base)
-    for part in mine:
-        for key in {**theirs[part], **mine[part]}:
-            if mine[part].get(key) != theirs[part].get(key):
-                yield (part, key), mine[part].get(key)
-
-
-def apply_change(taken: Change, names: Sequence[str], base: Experiment) -> Experiment:
-    start, settings = parts(base), parts(base)
-    for (part, key), value in taken.items():
-        settings[part][key] = value
-    kept: Parts = {part: {k: v for k, v in values.items() if v is not None} for part, values in settings.items()}
-    return experiment(NAME, f"all that helped together: {', '.join(names)}", "combined", kept, start)

@@ -16,18 +16,20 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import reduce
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from harness.common.coerce import as_flag, did_you_mean
 from harness.common.errors import UsageError, why
 from harness.common.reading import MIB, load_yaml, read_text
 from harness.common.secrets import is_secret
+from harness.config import mlperf
 from harness.config.flags import setting
 from harness.config.run import RunConfig
 from harness.results import published
@@ -106,7 +108,7 @@ class Grid(Strict):
         return math.prod(len(values) for part in PARTS for values in getattr(self, part).values())
 
 
-PublishedOn = Annotated[str, Field(pattern="^published .")]
+PublishedOn = Annotated[str, Field(pattern="^published ."), AfterValidator(lambda text: text.partition(" ")[2])]
 
 
 class SweepFile(Strict):
@@ -133,54 +135,55 @@ class Source:
             where = where[:-1]
         return f"{self.path}:{self.lines.get(where, 1)}"
 
+    @property
+    def changes(self) -> list[tuple[tuple[Kind, int], Change]]:
+        """The experiments that are named, each with its place."""
+        lists: dict[Kind, list[Change]] = {"isolation": self.content.isolation, "stacked": self.content.stacked}
+        return [((kind, number), each) for kind, changes in lists.items() for number, each in enumerate(changes)]
+
 
 def load(path: Path) -> Sweep:
     """The sweep of a file. Raises UsageError that names every mistake with its line."""
     sources = list(chain(path))
-    mistakes: list[str] = []
-    baseline: Parts = {part: {} for part in PARTS}
-    about: dict[str, str] = {"file": "", BASELINE: ""}
-    changes: dict[str, tuple[Kind, Change, str]] = {}
-    grid: tuple[Grid, str] | None = None
+    contents = [source.content for source in sources]
+    mistakes = [mistake for source in sources for mistake in misnamed_settings(source)]
+    baseline = reduce(merge_parts, (content.baseline for content in contents), Parts({part: {} for part in PARTS}))
+    about = last(content.baseline.about for content in contents)
+    named = {change.name: (source.at(*at), at[0], change) for source in sources for at, change in source.changes}
+    unchanged = Change(name=BASELINE, about=about)
+    items: list[tuple[str, Kind, Change]] = [(sources[-1].at("baseline"), "baseline", unchanged), *named.values()]
+    for source in [source for source in sources if source.content.grid][-1:]:
+        grid, where = source.content.grid or Grid(), source.at("grid")
+        if grid.combinations > MOST_EXPERIMENTS:
+            mistakes.append(f"{where}: {grid.combinations:,} combinations; a sweep has at most {MOST_EXPERIMENTS:,}")
+        else:
+            items += [(where, "grid", change) for change in combinations(grid)]
+    experiments, stack = list[tuple[str, Experiment]](), baseline
+    for where, kind, change in items:
+        settings = merge_parts(stack if kind == "stacked" else baseline, change)
+        stack = settings if kind == "stacked" else stack
+        experiments.append((where, experiment(change, kind, settings, baseline)))
     references: dict[str, float] = {}
+    scenario = str(baseline["set"].get("scenario", "offline")).capitalize()
     for source in sources:
-        content = source.content
-        mistakes += misnamed_settings(source)
-        baseline = merge_parts(baseline, content.baseline)
-        about["file"] = content.about or about["file"]
-        about[BASELINE] = content.baseline.about or about[BASELINE]
-        seen: set[str] = set()
-        for kind in ("isolation", "stacked"):
-            for number, change in enumerate(getattr(content, kind)):
-                if change.name in seen:
-                    mistakes.append(f"{source.at(kind, number, 'name')}: a second experiment named {change.name!r}")
-                seen.add(change.name)
-                changes[change.name] = (kind, change, source.at(kind, number))  # type: ignore[assignment]
-        if content.grid:
-            grid = (content.grid, source.at("grid"))
-        for name, value in content.references.items():
+        for name, value in source.content.references.items():
             try:
-                references[name] = published.best_of(value, baseline["set"]) if isinstance(value, str) else value
+                if isinstance(value, str):
+                    value = published.fastest(scenario, value).samples_per_sec * mlperf.MAX_NEW_TOKENS
+                references[name] = value
             except UsageError as error:
                 mistakes.append(f"{source.at('references', name)}: {error}")
-    experiments = [(sources[-1].at("baseline"), experiment(BASELINE, about[BASELINE], "baseline", baseline, baseline))]
-    stack = baseline
-    for name, (kind, change, where) in changes.items():
-        start = stack if kind == "stacked" else baseline
-        made = experiment(name, change.about, kind, merge_parts(start, change), baseline)
-        experiments.append((where, replace(made, priority=change.priority)))
-        if kind == "stacked":
-            stack = merge_parts(stack, change)
-    if grid and (many := grid[0].combinations) > MOST_EXPERIMENTS:
-        mistakes.append(f"{grid[1]}: {many:,} combinations; a sweep has at most {MOST_EXPERIMENTS:,}")
-    elif grid:
-        experiments += [(grid[1], item) for item in combinations(grid[0], baseline)]
     mistakes += rejected_settings(experiments)
     if len(experiments) == 1:
         mistakes.append(f"{path}:1: no experiments; add `isolation:`, `stacked:` or `grid:`")
     if mistakes:
         raise UsageError("\n".join(dict.fromkeys(mistakes)))
-    return Sweep(path.stem, about["file"], tuple(item for _, item in experiments), references)
+    return Sweep(path.stem, last(content.about for content in contents), tuple(i for _, i in experiments), references)
+
+
+def last(texts: Iterable[str]) -> str:
+    """The last that says anything."""
+    return next(filter(None, reversed(list(texts))), "")
 
 
 def rejected_settings(experiments: Sequence[tuple[str, Experiment]]) -> Iterator[str]:
@@ -213,18 +216,14 @@ def rejected_settings(experiments: Sequence[tuple[str, Experiment]]) -> Iterator
             pass  # an unknown setting, already among the mistakes
 
 
-def chain(path: Path) -> Iterator[Source]:
-    """The file and all it extends, the furthest first."""
-    sources: list[Source] = []
-    where = str(path)
-    while True:
-        if path.resolve() in [source.path.resolve() for source in sources]:
-            raise UsageError(f"{where}: {path} extends itself.")
-        sources.append(parse(path, where))
-        last = sources[-1]
-        if last.content.extends is None:
-            return iter(sources[::-1])
-        where, path = last.at("extends"), path.parent / last.content.extends
+def chain(path: Path, where: str = "", below: tuple[Path, ...] = ()) -> Iterator[Source]:
+    """The file and all it extends, the furthest first. `where` asks for it, and the files `below` extend it."""
+    if path.resolve() in below:
+        raise UsageError(f"{where}: {path} extends itself.")
+    source = parse(path, where or str(path))
+    if source.content.extends is not None:
+        yield from chain(path.parent / source.content.extends, source.at("extends"), (*below, path.resolve()))
+    yield source
 
 
 def parse(path: Path, where: str) -> Source:
@@ -232,9 +231,7 @@ def parse(path: Path, where: str) -> Source:
     try:
         text = read_text(path, LARGEST_FILE)
         parsed = load_yaml(text)
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-        lines: Lines = {}
-        locate(root, (), lines)
+        lines = dict(places(yaml.compose(text, Loader=yaml.SafeLoader)))
         data = json.loads(json.dumps(parsed, default=str))  # what sweep.json can hold: no dates
     except OSError as error:
         raise UsageError(f"{where}: cannot read {path!s:.200}: {why(error)}.") from None
@@ -258,16 +255,15 @@ def parse(path: Path, where: str) -> Source:
         raise UsageError("\n".join(wrong)) from None
 
 
-def locate(node: Any, path: tuple[str | int, ...], lines: Lines) -> None:
-    """Notes the line of every key and item below `node`."""
+def places(node: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], int]]:
+    """Every key and item below `node`, with its line."""
     if isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            lines[*path, key.value] = key.start_mark.line + 1
-            locate(value, (*path, key.value), lines)
-    elif isinstance(node, yaml.SequenceNode):
-        for number, value in enumerate(node.value):
-            lines[*path, number] = value.start_mark.line + 1
-            locate(value, (*path, number), lines)
+        found = [(key.value, key, value) for key, value in node.value]
+    else:
+        found = [(n, value, value) for n, value in enumerate(node.value if isinstance(node, yaml.SequenceNode) else ())]
+    for name, at, value in found:
+        yield (*path, name), at.start_mark.line + 1
+        yield from places(value, (*path, name))
 
 
 def explain(item: Any) -> str:
@@ -281,29 +277,30 @@ def explain(item: Any) -> str:
 
 
 def misnamed_settings(source: Source) -> Iterator[str]:
-    """Settings that run.py does not have, or that are not a sweep's to set."""
+    """Names that are given twice, secrets, and settings that run.py does not have, or that are not a sweep's to set."""
     flags = [item.name for item in fields(RunConfig)]
-    content = source.content
-    groups: list[tuple[tuple[str | int, ...], Mapping[str, Any]]] = [(("baseline", "set"), content.baseline.set)]
-    for kind in ("isolation", "stacked"):
-        groups += [((kind, number, "set"), change.set) for number, change in enumerate(getattr(content, kind))]
-    if content.grid:
-        groups.append((("grid", "set"), content.grid.set))
-    for where, settings in groups:
-        around = [(*where[:-1], part) for part in ("engine", "env")]
+    grid = source.content.grid
+    sections: dict[tuple[str | int, ...], Settings | Grid] = {("baseline",): source.content.baseline}
+    sections |= dict(source.changes) | ({("grid",): grid} if grid else {})
+    names: list[str] = []
+    for where, section in sections.items():
         for path in source.lines:
-            if path[: len(where)] in around and is_secret(str(path[-1])):
+            if path[: len(where) + 1] in ((*where, "engine"), (*where, "env")) and is_secret(str(path[-1])):
                 yield f"{source.at(*path)}: no secrets in a sweep file: set {path[-1]} in the environment instead"
-        for key in settings:
-            name = setting(key)
-            if name != key and name in settings:
-                yield f"{source.at(*where, key)}: {name!r} is given twice"
+        for key in section.set:
+            name, at = setting(key), source.at(*where, "set", key)
+            if name != key and name in section.set:
+                yield f"{at}: {name!r} is given twice"
             if name in SWEEP_FLAGS:
-                yield f"{source.at(*where, key)}: {as_flag(name)} is set by the sweep itself"
+                yield f"{at}: {as_flag(name)} is set by the sweep itself"
             elif name == "engine_arg":
-                yield f"{source.at(*where, key)}: write vLLM's arguments under `engine:`"
+                yield f"{at}: write vLLM's arguments under `engine:`"
             elif name not in flags:
-                yield f"{source.at(*where, key)}: unknown setting {key!r}{did_you_mean(name, flags)}"
+                yield f"{at}: unknown setting {key!r}{did_you_mean(name, flags)}"
+        if isinstance(section, Change):
+            if section.name in names:
+                yield f"{source.at(*where, 'name')}: a second experiment named {section.name!r}"
+            names.append(section.name)
 
 
 def merge_parts(start: Parts, change: Settings) -> Parts:
@@ -315,24 +312,26 @@ def merge_parts(start: Parts, change: Settings) -> Parts:
     return result
 
 
-def combinations(grid: Grid, baseline: Parts) -> Iterator[Experiment]:
+def combinations(grid: Grid) -> Iterator[Change]:
     """Every combination of the grid's values, named after them."""
     axes = [(part, key, values) for part in PARTS for key, values in getattr(grid, part).items()]
     for chosen in itertools.product(*(values for _, _, values in axes)):
-        change = Settings()
-        words = []
+        words = [f"{key}-{value}" for (_, key, _), value in zip(axes, chosen, strict=True)]
+        change = Change.model_construct(name="+".join(words).replace("/", "_").replace(" ", ""))
         for (part, key, _), value in zip(axes, chosen, strict=True):
             getattr(change, part)[key] = value
-            words.append(f"{key}-{value}")
-        name = "+".join(words).replace("/", "_").replace(" ", "")
-        yield experiment(name, "", "grid", merge_parts(baseline, change), baseline)
+        yield change
 
 
-def experiment(name: str, about: str, kind: Kind, settings: Parts, baseline: Parts) -> Experiment:
+def experiment(change: Change, kind: Kind, settings: Parts, baseline: Parts) -> Experiment:
     pairs = tuple(f"{key}={as_text(value)}" for key, value in settings["engine"].items())
     chosen = {**FIXED_FLAGS, **settings["set"], **({"engine_arg": list(pairs)} if pairs else {})}
     env = {key: as_text(value) for key, value in settings["env"].items()}
-    return Experiment(name, about, kind, chosen, settings["engine"], env, tuple(differences(settings, baseline)))
+    changes = tuple(
+        f"no {key}" if value is None else f"{key}={as_text(value)}"
+        for (_, key), value in differences(settings, baseline).items()
+    )
+    return Experiment(change.name, change.about, kind, chosen, settings["engine"], env, changes, change.priority)
 
 
 def as_text(value: Any) -> str:
@@ -340,8 +339,8 @@ def as_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
-def differences(settings: Parts, baseline: Parts) -> Iterator[str]:
-    for part in PARTS:
-        for key in {**baseline[part], **settings[part]}:
-            if (value := settings[part].get(key)) != baseline[part].get(key):
-                yield f"{key}={as_text(value)}" if value is not None else f"no {key}"
+def differences(settings: Parts, baseline: Parts) -> dict[tuple[Part, str], Any]:
+    """What is other than in the baseline; None for what is taken away."""
+    names = [(part, key) for part in PARTS for key in {**baseline[part], **settings[part]}]
+    found = {(part, key): settings[part].get(key) for part, key in names}
+    return {at: value for at, value in found.items() if value != baseline[at[0]].get(at[1])}

@@ -18,7 +18,6 @@ from harness.runs import folder as results
 from harness.sweep import plots
 from harness.sweep.experiment import ExperimentRecord
 from harness.sweep.file import BASELINE
-from harness.sweep.knob import Knob, knob
 from harness.sweep.lanes import SHARING_NOTE
 from harness.sweep.paired import Paired, pair_scores
 from harness.sweep.rows import (
@@ -257,7 +256,7 @@ def deviations(folder: Path, records: Sequence[ExperimentRecord]) -> dict[str, o
     return {"shared": shared, "own": own}
 
 
-def on_axis(rows: Sequence[ExperimentResult], turned: Knob) -> list[plots.SweepPoint]:
+def on_axis(rows: Sequence[ExperimentResult], turned: plots.Knob) -> list[plots.SweepPoint]:
     """The rows of a sweep over one number, those that have it."""
     axis = [(x, result) for result in rows if (x := turned.values.get(result.name)) is not None]
     return [
@@ -279,7 +278,7 @@ def draw_sweep(report: Report, folder: Path) -> dict[str, str]:
         for result in report.rows
         if result.ratio
     ]
-    turned, references = knob(report.state.sweep), report.state.sweep.references
+    turned, references = plots.knob(report.state.sweep), report.state.sweep.references
     if turned and any(result.speed for result in report.rows):
         drawn["speedups"] = plots.by_number(as_flag(turned.name), on_axis(report.rows, turned), references)
     elif len(bars) > 1 and (base := report.result(BASELINE)) and base.speed:

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from harness.__main__ import main
+from harness.config import checkpoint
+from harness.config.engine import EngineConfig
 from harness.runs import ending
 from tests.commands.test_every_path import LONGEST_S, alarm
 from tests.conftest import called
@@ -25,6 +27,12 @@ def takes_number(parameter: Any) -> bool:
 
 
 CASES = [(words, parameter) for words, command in commands() for parameter in command.params if takes_number(parameter)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def imports() -> None:
+    """What a run imports first takes longer than the alarm allows on a busy machine, and must not be cut in half."""
+    checkpoint.load_tokenizer(EngineConfig(model="demo"))
 
 
 @pytest.mark.parametrize("text", WRONG, ids=lambda text: text[:8] or "empty")

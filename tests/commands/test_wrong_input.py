@@ -28,7 +28,7 @@ HUGE = "9" * 100_000
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["run.py", "--model", "demo", "--seed", HUGE], "100,000 characters"),
+        (["run.py", "--model", "demo", "--seed", HUGE], "exceeded maximum size"),
         (["run.py", "--model", "demo", "--results-dir", "/tmp/none", "--dataset-path", LONG], "File name too long"),
         (["run.py", "--model", "demo", "--mode", "performance", "--workload", LONG], "File name too long"),
         (["run.py", "--model", "demo", "--endpoint", f"http://{'h' * 64}:1/v1"], "--endpoint takes an address"),
@@ -36,8 +36,7 @@ HUGE = "9" * 100_000
         (["report.py", LONG], "File name too long"),
         (["report.py", "--compare", LONG, "b"], "File name too long"),
         (["report.py", "--last", HUGE[:5000]], "invalid value for '--last'"),
-        (["-m", "harness", "submission", HUGE[:5000]], "no such command '999"),
-        (["-m", "harness", "submission", HUGE], "100,000 characters"),
+        (["-m", "harness", "submission", HUGE], "no such command '999"),
         (["util_logs.py"], "not 0; usage: "),
         (["util_logs.py", LONG], "File name too long"),
     ],

@@ -9,14 +9,14 @@ import pytest
 from rich.console import Console
 
 from harness.common.errors import EngineError
-from harness.engines.loop import LoopThread
+from harness.engines.protocol import Engine
 from harness.mmlu import answers
 from harness.mmlu.prompts import Prompt
 from harness.monitoring.watchdog import Watchdog
 from harness.terminal.progress import Display
 
 
-class Silent(LoopThread):
+class Silent(Engine):
     """An engine that lives and answers nothing."""
 
     name, last_response_at, failure, concurrency = "vLLM", 0.0, None, 4

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from harness.common.errors import EngineError
-from harness.engines.loop import LoopThread
+from harness.engines.protocol import Engine
 from harness.monitoring import startup_progress
 from harness.monitoring.watchdog import (
     FIRST_ANSWER_FACTOR,
@@ -91,14 +91,14 @@ def test_a_start_that_says_nothing_is_given_up(clock: Any, tmp_path: Path) -> No
 
 
 @pytest.fixture
-def loop() -> Iterator[LoopThread]:
-    thread = LoopThread()
+def loop() -> Iterator[Engine]:
+    thread = Engine()
     thread.open_loop()
     yield thread
     thread.stop_loop()
 
 
-def test_a_timeout_of_the_work_itself_is_its_result(loop: LoopThread) -> None:
+def test_a_timeout_of_the_work_itself_is_its_result(loop: Engine) -> None:
     async def work() -> None:
         await asyncio.sleep(0.3)
         raise TimeoutError("the work's own")

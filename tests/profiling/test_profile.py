@@ -17,7 +17,7 @@ from harness.common import files
 from harness.common.errors import EngineError, UsageError
 from harness.config.plan import resolve
 from harness.config.run import RunConfig
-from harness.engines.loop import LoopThread
+from harness.engines.protocol import Engine
 from harness.loadgen import patterns
 from harness.profiling import load as profiling
 from harness.profiling import traces
@@ -205,7 +205,7 @@ class FakeEngine:
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A bench with a fake engine, after a measured test of these flags."""
     monkeypatch.setattr(profiling, "SECONDS", 0.1)
-    loop = LoopThread()
+    loop = Engine()
     loop.open_loop()
 
     def make(engine: FakeEngine, **flags: Any) -> tuple[Any, Any]:

@@ -24,8 +24,8 @@ from harness.sweep import plots
 from harness.sweep import report as sweep_report
 from harness.sweep.experiment import ExperimentRecord, from_summary
 from harness.sweep.file import BASELINE, Experiment, Sweep
-from harness.sweep.knob import Knob, knob
 from harness.sweep.paired import Paired
+from harness.sweep.plots import Knob, knob
 from harness.sweep.rows import interval, rows
 from tests import made
 from tests.conftest import ROOT, tells
