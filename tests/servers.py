@@ -51,6 +51,7 @@ class Fake:
     frames: tuple[str, ...] = ()  # a stream, each written at once; {usage} is the message about it
     scores: tuple[float, ...] = ()  # log-probabilities that it gives of the tokens it is asked for by id
     delay_s: float = 0.0
+    pause_s: float = 0.0  # between the first message of a stream and the rest
     address: str = ""
     asked: list[dict[str, Any]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)  # of all completions
@@ -190,6 +191,7 @@ class Fake:
         if fault == "error":
             await response.write(b'data: {"error": {"message": "out of memory"}}\n\n')
         elif fault in ("", "long", "words", "foreign", "no ids", "one", "empty"):
+            await asyncio.sleep(self.pause_s)
             await response.write(b"data: " + self.message(body, tokens[1:], text[2:], self.end) + b"\n\n")
             if "stream_options" in body:
                 await response.write(

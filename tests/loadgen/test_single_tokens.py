@@ -80,7 +80,7 @@ def test_every_answer_is_one_token(scenario: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("official", [False, True])
 def test_one_answer_in_a_hundred_is_one_token(official: bool, tmp_path: Path) -> None:
     work = ("--total-sample-count", "16") if official else ()
-    done = measured(tmp_path, Fake(fault="one", every=100), "server", *work)
+    done = measured(tmp_path, Fake(fault="one", every=100, pause_s=0.02), "server", *work)
     test = check_numbers(done)
     assert test["valid"] and test["tpot_judged"]
     assert 0 < test["single_token"] <= test["samples"] / 80
