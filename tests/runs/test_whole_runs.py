@@ -37,7 +37,7 @@ def check(done: Finished, scenario: str, modes: tuple[str, ...] = ("accuracy", "
     assert sorted(told - {"compliance", "profile"}) == sorted(modes)
     assert summary["meta"]["scenario"] == scenario
     assert not summary["meta"]["comparable"]
-    assert "Not comparable with MLPerf results" in (done.folder / "report.md").read_text()[:400]
+    assert "not comparable with MLPerf" in (done.folder / "report.md").read_text().split("## ")[0]
     for mode in modes:
         facts = loadgen_log.read(done.folder / mode.capitalize())
         assert facts.errors == []
