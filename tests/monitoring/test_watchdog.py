@@ -86,7 +86,7 @@ def test_a_start_that_says_nothing_is_given_up(clock: Any, tmp_path: Path) -> No
     watch.check()
     silence(clock, watch, 100 * START_FACTOR)
     clock.now += 1
-    with pytest.raises(EngineError, match=r"start .* 600 s"):
+    with pytest.raises(EngineError, match="600 s while starting"):
         watch.check()
 
 
