@@ -122,12 +122,17 @@ def subject(summary: Summary) -> str:
 
 def model(summary: Summary) -> str:
     """The model as people name it, with what is known of its weights."""
-    meta = summary.meta
-    reference = meta.model in (models.DEFAULT_MODEL, models.MODELS[models.DEFAULT_MODEL].path)
-    name = NAME if reference else "demo model" if meta.model == "demo" else PurePath(meta.model).name or meta.model
+    meta, name = summary.meta, model_name(summary.meta.model)
     if any(reason.startswith(("random weights", "dummy weights")) for reason in meta.deviations):
         return f"{name} with random weights"
     return f"{name} in {meta.weights.partition(' ')[0]}" if meta.weights and meta.model != "demo" else name
+
+
+def model_name(model: str) -> str:
+    """What people call the model of a setting."""
+    if model in (models.DEFAULT_MODEL, models.MODELS[models.DEFAULT_MODEL].path):
+        return NAME
+    return "demo model" if model == "demo" else PurePath(model).name or model
 
 
 def scenario(summary: Summary) -> str:
