@@ -113,11 +113,16 @@ def levels(summary: Summary) -> list[Cells]:
     return [probes[0].head, *(probe.cells for probe in probes)]
 
 
-def subject(summary: Summary) -> str:
-    """Scenario, model and weights, machine, engine."""
+def subject(summary: Summary, *more: Summary) -> str:
+    """Scenario, model and weights, machine, engine: of several runs what all of them share."""
+    each = [parts(one) for one in (summary, *more)]
+    return ", ".join(part for part in each[0] if all(part in those for those in each))
+
+
+def parts(summary: Summary) -> list[str]:
     work = [] if summary.meta.workload == OFFICIAL else [summary.meta.workload]
-    parts = [scenario(summary), *work, model(summary), machine(summary)]
-    return ", ".join(parts if summary.meta.endpoints else [*parts, engine(summary)])
+    found = [scenario(summary), *work, model(summary), machine(summary)]
+    return found if summary.meta.endpoints else [*found, engine(summary)]
 
 
 def model(summary: Summary) -> str:
@@ -268,7 +273,7 @@ def next_command(summary: Summary) -> str:
         return ""
     held = [probe.load for probe in curve(summary) if probe.has_held and probe.load < (test.target_qps or 0.0)]
     if any(found > limit for _, found, limit in tails(test)):
-        return with_flag(command, "--server-target-qps", f"{max(held):.4g}" if held else "max")
+        return with_flag(command, "--server-target-qps", f"{max(held):.2f}" if held else "max")
     return with_flag(command, "--min-duration", "auto")
 
 
