@@ -19,6 +19,7 @@ from harness.config.run import RunConfig
 from harness.engines import discovery, openai, prometheus
 from harness.engines.completions import NEUTRAL, EventReader, error_message, piece
 from harness.engines.openai import OpenAI
+from harness.reporting import answer as answers
 from harness.reporting import compare
 from harness.reporting import report as rendering
 from harness.reporting.regression import Sides
