@@ -15,7 +15,7 @@ from harness.common.markdown import number
 from harness.config import checkpoint
 from harness.config.plan import Plan, resolve
 from harness.config.run import RunConfig
-from harness.engines import shared_memory, vllm_args
+from harness.engines import cuda_home, shared_memory, vllm_args
 from harness.evaluation import accuracy, compliance
 from harness.loadgen.session import LoadGenSession, Tested
 from harness.monitoring import background_load
@@ -98,6 +98,8 @@ def plan_run(
 def start_session(run: BenchmarkRun, library: cnn_dailymail.Library) -> LoadGenSession:
     """The run's engine, up, with the samples: the session of its tests."""
     config, taken = run.config, background_load.busy_gpus()
+    if config.computes and (warning := cuda_home.provide(config.engine_args)):
+        run.display.say(warning, style="yellow")
     engine = engines.create(run.plan, run.folder.path / traces.FOLDER)
     facts = run.facts
     start(engine, facts, run.folder, config.stall_timeout, run.display)
