@@ -19,7 +19,7 @@ from harness.evaluation.compliance import RESULT
 from harness.loadgen import log as loadgen_log
 from harness.loadgen.test_run import TestRun
 from harness.profiling import traces
-from harness.reporting import answer, html, index, plots, tables
+from harness.reporting import answer, index, plots, run_page, tables
 from harness.results import metrics, telemetry
 from harness.results.advice import client, findings
 from harness.results.history import History
@@ -30,6 +30,11 @@ from harness.runs import folder as results
 from harness.runs.folder import FOLDER
 from harness.runs.records import RunFacts
 from harness.terminal.progress import as_said
+
+OF_WHOLE_TEST = (  # what a steady part has, too: at fixed concurrency that is the result
+    *("tokens_per_sec", "input_tokens_per_sec", "total_tokens_per_sec", "samples_per_sec"),
+    *("cost_per_million_output_tokens", "cost_per_million_tokens", "cost_per_thousand_requests"),
+)
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -50,14 +55,24 @@ def build(folder: Path) -> Summary:
         why = f" ({status.reason})" if status and status.reason else ""
         raise UsageError(f"{folder}: no test came to its end{why}; nothing to render.")
     summary = summary.model_copy(update={"plots": summary.plots | plots.draw_plots(folder, summary, test)})
-    page = render(
-        "report.md.j2",
+    values = shown(facts, summary)
+    write_json(folder / "summary.json", summary.model_dump(mode="json"))
+    write_text(folder / "report.md", render("report.md.j2", sent=False, **values))
+    page = run_page.html(folder, summary, test, render("report.md.j2", sent=True, **values))
+    write_text(folder / "report.html", page)
+    return summary
+
+
+def shown(facts: RunFacts, summary: Summary) -> dict[str, object]:
+    """What the report's template shows of a run, by the names that it uses."""
+    return dict(
         few=mlperf.FEWEST_BOOTSTRAPPED,
         config=facts.plan.config,
         request_set=facts.plan.request_set,
         summary=summary,
         scenario=summary.scenario,
         numbers=metrics.rows(summary, "report"),
+        of_whole_test=OF_WHOLE_TEST,
         headline=metrics.BY_NAME[summary.scenario.headline],
         quantities=telemetry.BY_NAME,
         **curve(summary.run),
@@ -71,10 +86,6 @@ def build(folder: Path) -> Summary:
         late=client(summary.run.performance),
         **dict(summary),
     )
-    write_json(folder / "summary.json", summary.model_dump(mode="json"))
-    write_text(folder / "report.md", page)
-    write_text(folder / "report.html", html.page(page, folder))
-    return summary
 
 
 def curve(run: Run) -> dict[str, object]:

@@ -1,0 +1,108 @@
+"""One HTML file to send around: it loads nothing, and says the same on paper and without its script.
+
+Templates in templates/page/ make the body, page.css and page.js are its only style and script; a Content-Security-
+Policy allows those two by their hashes, and nothing else. Whatever a template shows of others is escaped.
+"""
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from harness.common import reading
+from harness.common.errors import plain
+from harness.common.markdown import number, sentence
+from harness.common.paths import ROOT
+from harness.terminal.last_screen import Tone
+
+FOLDER = ROOT / "templates" / "page"
+GLOSSARY = ROOT / "docs" / "glossary.md"
+CLASSES: dict[Tone, str] = {"good": "good", "careful": "care", "bad": "bad", "unknown": "none", "": "none"}
+
+
+@dataclass(frozen=True)
+class Chip:
+    """A verdict: its sign by `tone`, a word, the reason."""
+
+    tone: Tone
+    word: str
+    text: str = ""
+
+    @property
+    def css(self) -> str:
+        return CLASSES[self.tone]
+
+
+@dataclass(frozen=True)
+class Fold:
+    """A folded part: its closed line has the outcome; `body` is HTML."""
+
+    title: str
+    outcome: str
+    body: str
+
+
+def html(template: str, data: dict[str, Any] | None = None, **values: Any) -> str:
+    """The page that a template of templates/page/ makes; `data` is what its script moves."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup
+
+    environment = Environment(
+        loader=FileSystemLoader(FOLDER),
+        undefined=StrictUndefined,
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: plain(value) if type(value) is str else value,
+    )
+    environment.filters |= {each.__name__: each for each in (number, sentence, with_sign)}
+    environment.globals |= {"glossary": glossary(), "style": Markup(text("page.css"))}
+    environment.globals |= {"script": Markup(text("page.js") if data else ""), "policy": policy(bool(data))}
+    body = environment.get_template(template).render(**values)
+    terms = {name: said for name, said in glossary().items() if f'popovertarget="t-{name}"' in body}
+    found = Markup(embedded(data)) if data else ""
+    return environment.get_template("page.html.j2").render(
+        title=values["title"], body=Markup(body), terms=terms, data=found
+    )
+
+
+def text(name: str) -> str:
+    return f"\n{reading.read_text(FOLDER / name)}"
+
+
+def policy(is_moved: bool) -> str:
+    """What a browser may run and show: this style, this script, pictures that stand in the page."""
+    script = f"; script-src {fingerprint(text('page.js'))}" if is_moved else ""
+    return f"default-src 'none'; style-src {fingerprint(text('page.css'))}{script}; img-src data:"
+
+
+def fingerprint(source: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()}'"
+
+
+def embedded(data: dict[str, Any]) -> str:
+    """JSON that may stand in a script element, whatever its texts hold."""
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+
+
+@cache
+def glossary() -> dict[str, str]:
+    """Meanings by term, in small letters with dashes, from docs/glossary.md; empty where the docs are not installed."""
+    if not GLOSSARY.is_file():
+        return {}
+    rows = re.findall(r"^\| (.+?) \| (.+) \|$", reading.read_text(GLOSSARY), re.M)
+    found = {name: said.replace("`", "") for names, said in rows for name in names.split(", ")}
+    return {re.sub(r"\W+", "-", name.lower()).strip("-"): f"{name}: {said}" for name, said in found.items()}
+
+
+def with_sign(shares: Sequence[float]) -> list[str]:
+    """Percentages of a whole as text: one digit each, and they add up to 100."""
+    tenths = [int(10 * share) for share in shares]
+    order = sorted(range(len(shares)), key=lambda n: 10 * shares[n] % 1, reverse=True)
+    for n in order[: max(0, 1000 - sum(tenths))]:
+        tenths[n] += 1
+    return [f"{tenth / 10:.1f} %" for tenth in tenths]
