@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Self
 
 from harness.common.errors import plain
@@ -99,12 +100,14 @@ def percent(share: float | None, digits: int = 2) -> str:
 
 
 def number(value: float | None, digits: int = 4) -> str:
-    """A number as people read it: thousands separated, at most `digits` significant ones, a dash for none."""
+    """A number as people read it: thousands separated, at most `digits` significant ones, no exponent, a dash for
+    none."""
     if not isinstance(value, int | float):
         return "–"  # also where a line of the history was edited by hand
-    if isinstance(value, int) or abs(value) >= 10**digits:
+    text = f"{value:,.{digits}g}"
+    if isinstance(value, int) or "e+" in text:
         return f"{value:,.0f}"
-    return f"{value:,.{digits}g}"
+    return f"{Decimal(text):f}" if "e-" in text else text
 
 
 def together(reasons: Sequence[str]) -> str:

@@ -46,7 +46,9 @@ def bars(requests: Sequence[Request]) -> Bars | None:
     step = nice(most / MOST_TICKS)
     found = [Bar(words(each), each.order in slowest, list(parts(each, most))) for each in picked]
     ticks = [(HEIGHT * (1 - n * step / most), n * step) for n in range(int(most / step) + 1)]
-    marks = [(100 * n / len(picked), number(picked[n].issued_s)) for n in range(0, len(picked), len(picked) // 5 or 1)]
+    at_once = all(request.issued_s == timed[0].issued_s for request in timed)
+    places = range(0, 0 if at_once else len(picked), len(picked) // 5 or 1)
+    marks = [(100 * n / len(picked), number(picked[n].issued_s)) for n in places]
     names = list(dict.fromkeys(name for bar in found for name, *_ in bar.parts))
     return Bars(found, ticks, marks, len(requests), names)
 

@@ -59,9 +59,14 @@ class Load:
 def loads_of(probes: Sequence[Probe], test: Performance | None) -> list[Load]:
     """The tests in the order of their loads; last the run's own at a rate."""
     spent = {time.test: time for time in (test.gpu_time if test else [])}
-    own = [full_test(test, spent.get("performance test"))] if test and test.target_qps and test.ttft_ms else []
+    own = (
+        [full_test(test, spent.get("performance test"))]
+        if test and test.target_qps and test.ttft_ms and not test.concurrency
+        else []
+    )
     full = own[0].load if own else None
-    found = [of_probe(probe, spent.get(f"probe at {probe.text}"), full) for probe in probes]
+    alone = any(not probe.busy for probe in probes)
+    found = [of_probe(probe, spent.get(f"probe at {probe.text}"), full, alone) for probe in probes]
     return [*sorted(found, key=lambda one: one.load), *own]
 
 
@@ -69,8 +74,9 @@ def kinds_of(probes: Sequence[Probe]) -> tuple[str, str]:
     return ("latency", "tpot") if probes and probes[0].unit == "samples per query" else ("ttft", "tpot")
 
 
-def of_probe(probe: Probe, spent: GpuTime | None, full: float | None) -> Load:
-    """A probe, or a level; `full`: the rate of the full test, which overrules a probe at the same."""
+def of_probe(probe: Probe, spent: GpuTime | None, full: float | None, alone: bool) -> Load:
+    """A probe, or a level; `full`: the rate of the full test, which overrules a probe at the same; `alone`: whether any
+    test had the machine alone, so that those that had not do not count."""
     is_level = probe.qps is None
     overruled = full is not None and math.isclose(probe.load, full, rel_tol=1e-3)
     held = probe.valid if is_level else probe.has_held
@@ -81,7 +87,7 @@ def of_probe(probe: Probe, spent: GpuTime | None, full: float | None) -> Load:
         said=outcome(probe),
         times={kind: {p: getattr(probe, f"{kind}_{p}", None) for p in POINTS} for kind in kinds_of([probe])},
         gain=(probe.tokens_per_sec or 0.0) if is_level else probe.load,
-        stands=(held or probe.concurrency is not None) and not (overruled or probe.busy or probe.buffered),
+        stands=(held or probe.concurrency is not None) and not (overruled or probe.buffered or (probe.busy and alone)),
         is_full=is_level,
         tokens=probe.tokens_per_sec,
         samples=None if probe.concurrency else probe.samples_per_sec,
@@ -98,6 +104,11 @@ def outcome(probe: Probe) -> str:
         return f"{'over the limits' if probe.why else 'within the limits'}{busy}"
     grew = ", but the queue grew" if probe.valid and probe.has_grown else ""
     return f"{'VALID' if probe.valid else 'INVALID'} by LoadGen{grew}{busy}"
+
+
+def counts(words: Sequence[str]) -> str:
+    """How often each was said."""
+    return ", ".join(f"{words.count(each)} {each.replace(' by LoadGen', '')}" for each in dict.fromkeys(words))
 
 
 def full_test(test: Performance, spent: GpuTime | None) -> Load:

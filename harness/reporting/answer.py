@@ -6,6 +6,7 @@ from pathlib import PurePath
 
 from harness.common.markdown import code, number
 from harness.config import models
+from harness.config.deviations import OTHER_MODEL
 from harness.config.workload import OFFICIAL
 from harness.reporting import tables
 from harness.results import advice
@@ -16,7 +17,6 @@ from harness.terminal.last_screen import Cells, LastScreen, Line, Tone
 
 NAME = "Llama-3.1-8B"  # of the reference model, whatever its repository is called
 NOT_COMPARABLE = "not comparable with MLPerf"
-REFERENCE = (models.DEFAULT_MODEL, models.MODELS[models.DEFAULT_MODEL].path)
 MOST_REASONS = 3  # of them on the screen
 TONES: dict[str, Tone] = {"PASS": "good", "FAIL": "bad", "VALID": "good", "INVALID": "bad"}
 
@@ -124,15 +124,17 @@ def subject(summary: Summary) -> str:
 def model(summary: Summary) -> str:
     """The model as people name it, with what is known of its weights."""
     meta = summary.meta
-    name = NAME if meta.model in REFERENCE else "demo model" if meta.model == "demo" else PurePath(meta.model).name or meta.model
+    reference = meta.model in (models.DEFAULT_MODEL, models.MODELS[models.DEFAULT_MODEL].path)
+    name = NAME if reference else "demo model" if meta.model == "demo" else PurePath(meta.model).name or meta.model
     if any(reason.startswith(("random weights", "dummy weights")) for reason in meta.deviations):
         return f"{name} with random weights"
     return f"{name} in {meta.weights.partition(' ')[0]}" if meta.weights and meta.model != "demo" else name
 
 
 def is_reference(summary: Summary) -> bool:
-    """Whether it answered MLPerf's samples with a model of the reference's shape."""
-    return summary.meta.workload == OFFICIAL and model(summary).startswith(NAME)
+    """Whether a model of the reference's shape answered MLPerf's samples."""
+    unlike = {OTHER_MODEL, *(spec.deviation for spec in models.MODELS.values())}
+    return summary.meta.workload == OFFICIAL and not unlike & set(summary.meta.deviations)
 
 
 def scenario(summary: Summary) -> str:

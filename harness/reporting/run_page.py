@@ -1,5 +1,6 @@
 """A run's report.html: its answer, verdicts and figures, the picture of its scenario, and its report in folds."""
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -25,8 +26,8 @@ def html(folder: Path, summary: Summary, test: TestRun | None, markdown: str) ->
     """The page; `markdown` is the run's report, whose sections are folded into it."""
     found = summary.run.performance
     drawn = loads.picture(summary.run.search or [], found) if found or summary.run.search else None
-    sections = folds.sections(markdown, folder)
-    name = next((name for name in MAIN if summary.plots.get(name)), None)
+    name = None if drawn else next((name for name in MAIN if summary.plots.get(name)), None)
+    sections = folds.sections(re.sub(rf"^!\[.*\]\(plots/{name}\.png\)$", "", markdown, flags=re.M), folder)
     usage = found.usage if found else {}
     watts = usage["gpu_power_w"].mean if "gpu_power_w" in usage else None
     ranked = among(summary)
@@ -97,16 +98,14 @@ def of_test(say: Callable[[Summary, Performance], str]) -> Callable[[Summary], s
     return lambda summary: say(summary, summary.run.performance) if summary.run.performance else ""
 
 
-def probed(summary: Summary) -> str:
-    """How the tests at several loads ended, by the number of each."""
-    said = [loads.outcome(probe).partition(" by LoadGen") for probe in summary.run.search or []]
-    counts = [f"{verdict}{more.removeprefix(', but')}" for verdict, _, more in said]
-    return ", ".join(f"{counts.count(each)} {each}" for each in dict.fromkeys(counts))
-
-
 def percentiles(_: Summary, test: Performance) -> str:
     kinds = {"TTFT": test.ttft_ms, "TPOT": test.tpot_ms, "whole answer": test.latency_ms}
     return ", ".join(f"{name} p50 {number(found.p50)} ms" for name, found in kinds.items() if found)
+
+
+def lengths(_: Summary, test: Performance) -> str:
+    kinds = {"input": test.input_lengths, "output": test.output_lengths}
+    return ", ".join(f"{name} {number(found.mean)} tokens on average" for name, found in kinds.items() if found)
 
 
 def machine_use(_: Summary, test: Performance) -> str:
@@ -124,9 +123,19 @@ def took(summary: Summary) -> str:
 
 OUTCOMES: dict[str, Callable[[Summary], str]] = {
     "Measured with": lambda summary: summary.meta.weights or summary.meta.precision,
-    "Verdict": lambda summary: "; ".join(filter(None, (line.label for line in answer.verdicts(summary)))),
-    "Tests at each load": probed,
-    "What bounds it, and what to try": of_test(lambda _, test: test.ran_out[0] if test.ran_out else "nothing ran out"),
+    "Verdict": lambda summary: "; ".join(
+        f"{line.label} {line.text}" if line.tone == "unknown" else line.label for line in answer.verdicts(summary)
+    ),
+    "Tests at each load": lambda summary: loads.counts([loads.outcome(probe) for probe in summary.run.search or []]),
+    "What bounds it, and what to try": of_test(
+        lambda _, test: test.ran_out[0] if test.ran_out else answer.without_bound(test)
+    ),
+    "How `auto` was resolved": lambda summary: f"{len(summary.meta.notes)} settings",
+    "Workload": lambda summary: summary.meta.workload,
+    "Profile": lambda summary: (
+        summary.run.profile.largest[0].name if summary.run.profile and summary.run.profile.largest else ""
+    ),
+    "Lengths": of_test(lengths),
     "Numbers": of_test(lambda _, test: f"{number(test.tokens_per_sec)} output tokens/s"),
     "Latency": of_test(percentiles),
     "Accuracy": lambda summary: answer.scores(summary) if summary.run.accuracy else "",

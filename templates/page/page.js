@@ -30,7 +30,7 @@
     const under = typed.length ? `${point} within ${typed.join(" and ")} ms` : "without a limit";
     const word = document.createElement("span");
     word.className = `word ${!best ? "bad" : best.is_full ? "good" : "care"}`;
-    word.textContent = !best ? "No measured load is within these limits" : !typed.length ? "Highest measured:"
+    word.textContent = !best ? "No test that counts is within these limits" : !typed.length ? "Highest measured:"
       : best.is_full ? "Within these limits:" : "Within these limits, by a probe alone:";
     find("answer").replaceChildren(word, best ? ` ${best.speed}, ${best.name} (${under}).`
       : ` (${under}); the lowest load that was measured is ${data.lowest}.`);
@@ -40,6 +40,7 @@
         mark.classList.toggle("out", mark.classList.contains("held") && over.length > 0);
         mark.querySelector(".name").style.display = test === best ? "inline" : "none";
       });
+      if (!cell) return;
       cell.className = `word ${!typed.length || unsure ? "none" : over.length ? "bad" : "good"}`;
       cell.textContent = !typed.length ? "no limits" : unsure ? "not recorded"
         : over.length ? `over ${over.join(", ").toUpperCase()}` : "within";
