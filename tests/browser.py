@@ -24,8 +24,8 @@ LONGEST_S = 30.0
 class Tab:
     """One page, with all that it said on its console and every address that it asked for."""
 
-    def __init__(self, socket: ClientConnection) -> None:
-        self.socket, self.sent = socket, 0
+    def __init__(self, socket: ClientConnection, folder: Path) -> None:
+        self.socket, self.sent, self.folder = socket, 0, folder
         self.console: list[str] = []
         self.requests: list[str] = []
         for domain in ("Page", "Runtime", "Network", "Log"):
@@ -112,7 +112,7 @@ def browser(folder: Path) -> Iterator[Tab]:
             with urlopen(f"http://127.0.0.1:{port.read_text().splitlines()[0]}/json/list") as answer:
                 pages = [one for one in json.load(answer) if one["type"] == "page"]
             with connect(pages[0]["webSocketDebuggerUrl"], max_size=None, proxy=None) as socket:
-                tab = Tab(socket)
+                tab = Tab(socket, folder)
                 tab.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(folder))
                 yield tab
         finally:

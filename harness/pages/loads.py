@@ -57,13 +57,10 @@ class Load:
 
 
 def loads_of(probes: Sequence[Probe], test: Performance | None) -> list[Load]:
-    """The tests in the order of their loads; last the run's own at a rate."""
+    """The tests in the order of their loads; last the run's own, where it is no level of a fixed concurrency."""
     spent = {time.test: time for time in (test.gpu_time if test else [])}
-    own = (
-        [full_test(test, spent.get("performance test"))]
-        if test and test.target_qps and test.ttft_ms and not test.concurrency
-        else []
-    )
+    is_timed = test is not None and test.ttft_ms is not None and not test.concurrency
+    own = [full_test(test, probes, spent.get("performance test"))] if test and is_timed else []
     full = own[0].load if own else None
     alone = any(not probe.busy for probe in probes)
     found = [of_probe(probe, spent.get(f"probe at {probe.text}"), full, alone) for probe in probes]
@@ -111,15 +108,17 @@ def counts(words: Sequence[str]) -> str:
     return ", ".join(f"{words.count(each)} {each.replace(' by LoadGen', '')}" for each in dict.fromkeys(words))
 
 
-def full_test(test: Performance, spent: GpuTime | None) -> Load:
-    rate = test.target_qps or 0.0
+def full_test(test: Performance, probes: Sequence[Probe], spent: GpuTime | None) -> Load:
+    """The run's own test, at its rate or with its samples per query."""
+    rate, first, unit = test.target_qps, kinds_of(probes)[0], probes[0].unit if probes else "queries/s"
+    load = rate or float(test.samples_per_query)
     return Load(
-        name=f"the full test at {number(rate)} queries/s",
-        load=rate,
+        name=f"the full test at {number(load)} {unit}",
+        load=load,
         mark="own" if test.valid else "bad",
-        said=f"{'VALID' if test.valid else 'INVALID'} by LoadGen",
-        times={"ttft": of_latency(test.ttft_ms), "tpot": of_latency(test.tpot_ms)},
-        gain=rate,
+        said="arrivals of one's own" if test.arrivals else f"{'VALID' if test.valid else 'INVALID'} by LoadGen",
+        times={first: of_latency(getattr(test, f"{first}_ms")), "tpot": of_latency(test.tpot_ms)},
+        gain=rate or test.tokens_per_sec or 0.0,
         stands=test.valid and not test.buffered,
         is_full=True,
         tokens=test.tokens_per_sec,
@@ -224,7 +223,9 @@ def plots(loads: Sequence[Load], kinds: Sequence[str], limits: Mapping[str, floa
 
 
 def picture(probes: Sequence[Probe], test: Performance | None) -> dict[str, Any] | None:
-    """What the template draws and the script moves; None without a load."""
+    """What the template draws and the script moves; None of a test that has no load to vary."""
+    if not probes and not (test and test.target_qps):
+        return None
     found = loads_of(probes, test)
     kinds, unit = kinds_of(probes), probes[0].unit if probes else "queries/s"
     limits: dict[str, float | None] = dict.fromkeys(kinds)
@@ -235,7 +236,7 @@ def picture(probes: Sequence[Probe], test: Performance | None) -> dict[str, Any]
         return None
     places, ticks = across(found, unit == "queries/s")
     best = answer(found, limits)
-    own = found.index(best) if best and unit != "queries/s" else len(found) - 1
+    own = found.index(best) if best and unit == "in flight" else len(found) - 1
     return {
         "loads": found,
         "axes": axes,

@@ -1,12 +1,13 @@
 """A run among the published results of its scenario, in samples/s per accelerator."""
 
+import re
 from dataclasses import dataclass
 
 from harness.pages.loads import nice
 from harness.results.published import ACCELERATORS, Published, published
 
 ROW = 24  # pixels
-MAKER = "NVIDIA "
+LEFT_OUT = re.compile(r"NVIDIA |MS-|Intel(\(R\))? |\(R\)| Blackwell| Server Edition| Turbo|-\d+GB$")  # of a name
 
 
 @dataclass(frozen=True)
@@ -41,16 +42,16 @@ def strip(scenario: str, accelerator: str, rate: float, is_ranked: bool) -> Stri
     groups: dict[str, list[Published]] = {}
     for one in sorted(every, key=lambda one: -one.samples_per_sec):
         groups.setdefault(one.accelerator, []).append(one)
-    most = max(rate, every and max(one.samples_per_sec for one in every))
+    most = max(rate, *(one.samples_per_sec for one in every))
     step = nice(most / 4)
     right = step * -(-most // step)
     rows = [
-        Row(name.removeprefix(MAKER), [(100 * one.samples_per_sec / right, one) for one in group])
+        Row(LEFT_OUT.sub("", name), [(100 * one.samples_per_sec / right, one) for one in group])
         for name, group in groups.items()
     ]
-    same = ACCELERATORS.get(accelerator, accelerator).removeprefix(MAKER)
+    same = LEFT_OUT.sub("", ACCELERATORS.get(accelerator, accelerator))
     slower = next((n for n, row in enumerate(rows) if row.points[0][1].samples_per_sec < rate), len(rows))
     at = next((n + 1 for n, row in enumerate(rows) if row.name == same), slower)
-    rows.insert(at, Row(f"this run, {accelerator.removeprefix(MAKER)}", [], own=100 * rate / right))
+    rows.insert(at, Row(f"this run, {LEFT_OUT.sub('', accelerator)}", [], own=100 * rate / right))
     ticks = [(100 * n * step / right, n * step) for n in range(int(right / step) + 1)]
     return Strip(rows, ticks, rate, is_ranked)

@@ -65,7 +65,7 @@ def chips(summary: Summary, best: loads.Load | None) -> Iterator[Chip]:
             yield Chip("bad", "Over the limits", f"with {', '.join(over)}")
     for line in answer.lines(summary, whole=True):
         if line.text and line.tone:
-            yield Chip(line.tone, line.label, line.text)
+            yield Chip(line.tone, line.label, folds.without_places(line.text))
 
 
 def among(summary: Summary) -> strip.Strip | None:
