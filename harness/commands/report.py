@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated
 
 from harness.common.coerce import did_you_mean
-from harness.common.errors import DONE, UsageError
+from harness.common.errors import DONE, NOT_ACCEPTED, UsageError
 from harness.reporting import compare as comparison
 from harness.reporting import compare_page, compare_plot, regression
 from harness.reporting import report as rendering
@@ -40,6 +40,9 @@ def report(
         ),
     ] = None,
     last: Annotated[int | None, option("N", "As --compare, of the last N finished runs.")] = None,
+    check: Annotated[
+        bool, option("", "Whether RUN's summary, report and history line are what its logs give; exit code 1 if not.")
+    ] = False,
     results_dir: Annotated[Path, option("PATH", "Where runs are looked for.")] = Path("results"),
     plot: Annotated[Path | None, option("FILE.png", "Also draw the comparison.")] = None,
     csv: Annotated[Path | None, option("FILE", "Also write the comparison's table to a CSV file.")] = None,
@@ -62,6 +65,8 @@ def report(
         raise UsageError("--baseline takes a RUN before it, and --fail-if after it.")
     if (fail_if or may_differ) and not baseline:
         raise UsageError("--fail-if and --may-differ go with --baseline.")
+    if check and (baseline or not run):
+        raise UsageError("--check takes one RUN.")
     if (csv or plot) and run:
         raise UsageError("--csv and --plot go with --compare or --last.")
     if plot and plot.suffix != ".png":
@@ -69,6 +74,8 @@ def report(
     if run and baseline:
         before, after = (names.folders(words, results_dir) for words in (baseline, run))
         return gate(before, after, fail_if or [], may_differ or [])
+    if run and check:
+        return check_run(one(run, results_dir))
     if run:
         print(render(one(run, results_dir)))
     else:
@@ -92,6 +99,13 @@ def render(folder: Path) -> Path:
     """Renders a run or a sweep; returns the path of the report."""
     (sweep_report.build if (folder / "sweep.json").exists() else rendering.build)(folder)
     return folder / "report.md"
+
+
+def check_run(folder: Path) -> int:
+    """Prints `consistent`, or each difference between a run's files; returns the exit code."""
+    found = list(rendering.differences(folder))
+    print("\n".join(found) or "consistent")
+    return NOT_ACCEPTED if found else DONE
 
 
 def compare_runs(folders: list[Path], csv: Path | None, plot: Path | None) -> str:

@@ -22,7 +22,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Bars:
-    """The bars from left to right, ticks of time (pixels from the top, ms), and marks (percent, seconds of the test)."""
+    """The bars from left to right, ticks (pixels from the top, ms), and marks (percent, seconds of the test)."""
 
     bars: list[Bar]
     ticks: list[tuple[float, float]]

@@ -3,11 +3,14 @@
 All of it follows from the folder: config.json, LoadGen's logs, the scores.
 """
 
+import tempfile
 from collections.abc import Iterator
+from datetime import datetime
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.common import files
+from harness.common import files, reading
 from harness.common.errors import UsageError
 from harness.common.files import write_json, write_text
 from harness.common.markdown import number, render
@@ -16,6 +19,7 @@ from harness.config import mlperf
 from harness.config.deviations import CACHE_UNSEEN
 from harness.config.workload import OFFICIAL
 from harness.evaluation.compliance import RESULT
+from harness.loadgen import agreement
 from harness.loadgen import log as loadgen_log
 from harness.loadgen.test_run import TestRun
 from harness.profiling import traces
@@ -28,6 +32,7 @@ from harness.results.summary import Logs, Meta, Run, Summary
 from harness.results.verdicts import SCORES_FILE, Audit, Compliance, ScoresFile
 from harness.runs import folder as results
 from harness.runs.folder import FOLDER
+from harness.runs.probe import Probe
 from harness.runs.records import RunFacts
 from harness.terminal.progress import as_said
 
@@ -35,6 +40,8 @@ OF_WHOLE_TEST = (  # what a steady part has, too: at fixed concurrency that is t
     *("tokens_per_sec", "input_tokens_per_sec", "total_tokens_per_sec", "samples_per_sec"),
     *("cost_per_million_output_tokens", "cost_per_million_tokens", "cost_per_thousand_requests"),
 )
+
+MADE = ("summary.json", "report.md", "report.html", "plots")  # of a run's logs
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -97,6 +104,83 @@ def curve(run: Run) -> dict[str, object]:
         "best": best,
         "best_cost": best.cost(price) if best and price else None,
     }
+
+
+def differences(folder: Path) -> Iterator[str]:
+    """What a run's files say that its logs do not: summary, report, page and history line are made again elsewhere.
+
+    Raises UsageError for a folder that is none, or of another format.
+    """
+    facts = results.facts_of(folder)
+    check_format(folder, facts)
+    tested = [FOLDER["performance"], *(probe.folder for probe in (*facts.probes, *facts.attempts) if probe.folder)]
+    with tempfile.TemporaryDirectory() as place:
+        copy = Path(place) / folder.resolve().name
+        copy.mkdir()
+        for path in folder.resolve().iterdir():
+            if path.name not in MADE:
+                (copy / path.name).symlink_to(path)
+        try:
+            for name in dict.fromkeys(tested):
+                if (folder / name / loadgen_log.DETAIL).exists():
+                    result = TestRun.read(folder / name, facts.plan).result
+                    yield from agreement.disagreements(folder / name, loadgen_log.read(folder / name))
+                    yield from out_of_time(folder, name, result.started, facts.started)
+            for probe in facts.probes + facts.attempts:
+                yield from of_probe(folder, probe, facts)
+            summary = build(copy)
+        except (loadgen_log.LogError, UsageError) as error:
+            yield str(error)
+            return
+        yield from compared(folder, copy, summary)
+
+
+def out_of_time(folder: Path, name: str, tested: str | None, started: str) -> Iterator[str]:
+    """Whether a test's log is of another time than the run's."""
+    status = results.readable_status(folder)
+    times = [datetime.fromisoformat(time) for time in (started, tested, status.time if status else None) if time]
+    if tested and times != sorted(times):
+        yield f"{name}: a test of {tested}, before or after this run, which began at {started}"
+
+
+def of_probe(folder: Path, probe: Probe, facts: RunFacts) -> Iterator[str]:
+    """Where a probe's logs say something else than config.json keeps of it."""
+    if not (folder / probe.folder / loadgen_log.DETAIL).exists() or not probe.folder or probe.concurrency:
+        return
+    result = TestRun.read(folder / probe.folder, facts.plan).result
+    found = {"valid": result.valid, "tokens_per_sec": result.tokens_per_sec}
+    found |= {"ttft_p99": result.ttft_ms and result.ttft_ms.p99, "tpot_p99": result.tpot_ms and result.tpot_ms.p99}
+    for name, value in found.items():
+        if getattr(probe, name) != value:
+            yield f"config.json: {name} of {probe.folder} is {getattr(probe, name)}; its log gives {value}"
+
+
+def compared(folder: Path, copy: Path, summary: Summary) -> Iterator[str]:
+    """Where summary.json, report.md, report.html and the history are not as they were made again."""
+    kept, made = (dict(leaves(files.read_json(place / "summary.json"))) for place in (folder, copy))
+    lines = [line for line in results.history(folder.resolve().parent) if line["run"] == copy.name]
+    now = dict(leaves(history_line(summary)))
+    for name, before, after in (
+        ("summary.json", kept, made),
+        *(("history.jsonl", dict(leaves(line)), now | {"run": copy.name}) for line in lines[-1:]),
+    ):
+        for key in before | after:
+            if before.get(key) != after.get(key):
+                yield f"{name}: {key} is {before.get(key)}; the logs give {after.get(key)}"
+    for name in ("report.md", "report.html"):
+        pairs = zip_longest(*(reading.read_text(place / name).splitlines() for place in (folder, copy)))
+        wrong = [number for number, (before, after) in enumerate(pairs, start=1) if before != after]
+        if wrong:
+            yield f"{name}: {len(wrong):,} lines are not what the logs give, the first is line {wrong[0]:,}"
+
+
+def leaves(data: object, name: str = "") -> Iterator[tuple[str, object]]:
+    """Every value in nested data, with the path to it."""
+    if isinstance(data, dict | list) and data:
+        for key, value in data.items() if isinstance(data, dict) else enumerate(data):
+            yield from leaves(value, f"{name}.{key}".lstrip("."))
+    else:
+        yield name, data
 
 
 def check_format(folder: Path, facts: RunFacts) -> None:

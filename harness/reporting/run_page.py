@@ -2,14 +2,14 @@
 
 import re
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
 from harness.common.markdown import Table, number
 from harness.loadgen.test_run import TestRun
 from harness.pages import bars, folds, loads, page, strip
 from harness.pages.page import Chip, Fold
-from harness.reporting import answer, tables
-from harness.results import advice
+from harness.reporting import answer
 from harness.results.gpu_time import SHARES
 from harness.results.performance import Performance
 from harness.results.summary import Summary
@@ -116,7 +116,7 @@ def machine_use(_: Summary, test: Performance) -> str:
 def took(summary: Summary) -> str:
     """The longest stages of the run."""
     stages = summary.meta.stages
-    spans = sorted(((b.start_s - a.start_s, a.name) for a, b in zip(stages, stages[1:], strict=False)), reverse=True)
+    spans = sorted(((b.start_s - a.start_s, a.name) for a, b in pairwise(stages)), reverse=True)
     whole = f"{number(stages[-1].start_s)} s: " if stages else ""
     return whole + ", ".join(f"{name.partition(',')[0]} {number(seconds)} s" for seconds, name in spans[:3])
 

@@ -77,7 +77,9 @@ def test_what_others_wrote_stays_text(run: Path, tab: Tab) -> None:
     tab.open(run / "report.html")
     assert tab.run("document.querySelectorAll('img, iframe, object, embed, link:not([rel=icon])').length") == 0
     assert tab.run("document.scripts.length") == 2
-    handlers = "[...document.querySelectorAll('*')].filter(one => [...one.attributes].some(a => a.name.startsWith('on')))"
+    handlers = (
+        "[...document.querySelectorAll('*')].filter(one => [...one.attributes].some(a => a.name.startsWith('on')))"
+    )
     assert tab.run(f"{handlers}.length") == 0
     assert " style=" not in (run / "report.html").read_text()
     assert HOSTILE in tab.run("document.querySelector('.subject').textContent")
