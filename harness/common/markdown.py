@@ -1,19 +1,20 @@
 """Markdown pages from templates/."""
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any, Self
 
 from harness.common.errors import plain
 from harness.common.paths import ROOT
-from harness.common.schema import gpu_names
 
 
 def render(template: str, **values: Any) -> str:
     """The template filled in; a name it asks for and does not get is an error."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    from harness.common.schema import gpu_names
 
     environment = Environment(
         loader=FileSystemLoader(ROOT / "templates"),
@@ -99,15 +100,16 @@ def percent(share: float | None, digits: int = 2) -> str:
     return "–" if share is None else f"{100 * share:.{digits}f}"
 
 
-def number(value: float | None, digits: int = 4) -> str:
-    """A number as people read it: thousands separated, at most `digits` significant ones, no exponent, a dash for
-    none."""
-    if not isinstance(value, int | float):
+def number(value: float | None, digits: int = 4, sign: str = "") -> str:
+    """A number as people read it: thousands separated, at most `digits` significant ones, never an exponent; a dash for
+    none. `sign`: "+" shows it always."""
+    if not isinstance(value, int | float) or not math.isfinite(value):
         return "–"  # also where a line of the history was edited by hand
-    text = f"{value:,.{digits}g}"
-    if isinstance(value, int) or "e+" in text:
-        return f"{value:,.0f}"
-    return f"{Decimal(text):f}" if "e-" in text else text
+    if isinstance(value, int) or value == 0:
+        return f"{value:{sign},.0f}"
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    text = f"{value:{sign},.{decimals}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def together(reasons: Sequence[str]) -> str:

@@ -148,7 +148,7 @@ def of_probe(folder: Path, probe: Probe, facts: RunFacts) -> Iterator[str]:
     if not (folder / probe.folder / loadgen_log.DETAIL).exists() or not probe.folder or probe.concurrency:
         return
     result = TestRun.read(folder / probe.folder, facts.plan).result
-    found = {"valid": result.valid, "tokens_per_sec": result.tokens_per_sec}
+    found: dict[str, object] = {"valid": result.valid, "tokens_per_sec": result.tokens_per_sec}
     found |= {"ttft_p99": result.ttft_ms and result.ttft_ms.p99, "tpot_p99": result.tpot_ms and result.tpot_ms.p99}
     for name, value in found.items():
         if getattr(probe, name) != value:
