@@ -26,7 +26,7 @@ def to_html(markdown: str, folder: Path) -> str:
     """Markdown as HTML: tables in a frame in which they scroll, no HTML of others."""
     from markdown_it import MarkdownIt
 
-    renderer = MarkdownIt("commonmark", {"html": False}).enable("table")
+    renderer = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
     renderer.add_render_rule("image", lambda _, tokens, at, *__: picture(folder, tokens[at]))
     renderer.add_render_rule("table_open", lambda *_: '<div class="wide"><table>\n')
     renderer.add_render_rule("table_close", lambda *_: "</table></div>\n")

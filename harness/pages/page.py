@@ -8,16 +8,18 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from harness.common import reading
 from harness.common.errors import plain
 from harness.common.markdown import number, sentence
 from harness.common.paths import ROOT
-from harness.terminal.last_screen import Tone
+from harness.pages.folds import sections, to_html, without_places
+from harness.terminal.last_screen import LastScreen, Line, Tone
 
 FOLDER = ROOT / "templates" / "page"
 GLOSSARY = ROOT / "docs" / "glossary.md"
@@ -44,6 +46,28 @@ class Fold:
     title: str
     outcome: str
     body: str
+
+
+def chips(lines: Iterable[Line]) -> list[Chip]:
+    """The verdicts among the lines of a last screen: those with a tone."""
+    return [Chip(line.tone, line.label, without_places(line.text)) for line in lines if line.tone and line.text]
+
+
+def of_screen(
+    screen: LastScreen, folder: Path, markdown: str, pictures: Mapping[str, str], outcomes: Mapping[str, str]
+) -> str:
+    """The page of a finding: a last screen, pictures of a folder by their titles, sections with their outcomes."""
+    drawn = {title: to_html(f"![{title}]({path})", folder) for title, path in pictures.items()}
+    plain_lines = [(line.label, without_places(line.text)) for line in screen.lines if line.text and not line.tone]
+    return html(
+        "screen.html.j2",
+        title=screen.title,
+        subject=screen.subject,
+        chips=chips(screen.lines),
+        lines=plain_lines,
+        pictures=drawn,
+        folds=[Fold(title, outcomes.get(title, ""), body) for title, body in sections(markdown, folder).items()],
+    )
 
 
 def html(template: str, data: dict[str, Any] | None = None, **values: Any) -> str:

@@ -63,9 +63,7 @@ def chips(summary: Summary, best: loads.Load | None) -> Iterator[Chip]:
             yield Chip("good", "Within the limits", f"with {best.name}")
         if over:
             yield Chip("bad", "Over the limits", f"with {', '.join(over)}")
-    for line in answer.lines(summary, whole=True):
-        if line.text and line.tone:
-            yield Chip(line.tone, line.label, folds.without_places(line.text))
+    yield from page.chips(answer.lines(summary, whole=True))
 
 
 def among(summary: Summary) -> strip.Strip | None:
