@@ -1,7 +1,8 @@
 """The sections of a report's Markdown as HTML, each with its pictures as drawings; paths and users stay behind."""
 
 import re
-from html import escape
+from dataclasses import dataclass
+from html import escape, unescape
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,22 @@ PLACE = re.compile(r"(?<![\w:/.)\]])(?:~|\.{1,2})?/(?:[^\s/'\"`|,;:()<>=]+/)+") 
 ADDRESS = re.compile(r"(\w+://)(?:[^\s/@'\"]*@)?([^\s?#'\"`|,)]*)(?:[?#][^\s'\"`|,)]*)?")
 
 
-def sections(markdown: str, folder: Path) -> dict[str, str]:
-    """HTML by heading, in order; `folder` is what the paths of pictures are relative to. Of each path outside of the
-    run its last name stays, of each address what remains without user and query."""
-    parts = re.split(r"^## (.+)\n", without_places(markdown), flags=re.M)
-    return {title: to_html(body, folder) for title, body in zip(parts[1::2], parts[2::2], strict=True)}
+@dataclass(frozen=True)
+class Fold:
+    """A folded part: its closed line has the outcome; `body` is HTML."""
+
+    title: str
+    outcome: str
+    body: str
+
+
+def sections(markdown: str, folder: Path) -> list[Fold]:
+    """The parts of a report, whose headings end with their outcome after "::"; `folder` is what the paths of pictures
+    are relative to. Of each path outside of the run its last name stays, of each address what remains without user and
+    query."""
+    parts = re.split(r"^## (.+?)(?: :: (.*))?\n", without_places(markdown), flags=re.M)
+    found = zip(parts[1::3], parts[2::3], parts[3::3], strict=True)
+    return [Fold(title.replace("`", ""), unescape(said or ""), to_html(body, folder)) for title, said, body in found]
 
 
 def without_places(text: str) -> str:

@@ -8,7 +8,7 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -39,24 +39,13 @@ class Chip:
         return CLASSES[self.tone]
 
 
-@dataclass(frozen=True)
-class Fold:
-    """A folded part: its closed line has the outcome; `body` is HTML."""
-
-    title: str
-    outcome: str
-    body: str
-
-
 def chips(lines: Iterable[Line]) -> list[Chip]:
     """The verdicts among the lines of a last screen: those with a tone."""
     return [Chip(line.tone, line.label, without_places(line.text)) for line in lines if line.tone and line.text]
 
 
-def of_screen(
-    screen: LastScreen, folder: Path, markdown: str, pictures: Mapping[str, str], outcomes: Mapping[str, str]
-) -> str:
-    """The page of a finding: a last screen, pictures of a folder by their titles, sections with their outcomes."""
+def of_screen(screen: LastScreen, folder: Path, markdown: str, pictures: Mapping[str, str]) -> str:
+    """The page of a finding: a last screen, pictures of a folder by their titles, sections of a report."""
     drawn = {title: to_html(f"![{title}]({path})", folder) for title, path in pictures.items()}
     plain_lines = [(line.label, without_places(line.text)) for line in screen.lines if line.text and not line.tone]
     return html(
@@ -66,7 +55,7 @@ def of_screen(
         chips=chips(screen.lines),
         lines=plain_lines,
         pictures=drawn,
-        folds=[Fold(title, outcomes.get(title, ""), body) for title, body in sections(markdown, folder).items()],
+        folds=sections(markdown, folder),
     )
 
 
@@ -83,32 +72,28 @@ def html(template: str, data: dict[str, Any] | None = None, **values: Any) -> st
         lstrip_blocks=True,
         finalize=lambda value: plain(value) if type(value) is str else value,
     )
-    environment.filters |= {each.__name__: each for each in (number, sentence, with_sign)}
-    environment.globals |= {"glossary": glossary(), "style": Markup(text("page.css"))}
-    environment.globals |= {"script": Markup(text("page.js") if data else ""), "policy": policy(bool(data))}
+    environment.filters |= {"number": number, "sentence": sentence, "million": lambda value: value and 1e6 * value}
+    environment.filters["kwh"] = lambda joules: joules and joules / 3.6  # a million joules are 1 / 3.6 kWh
+    environment.globals["glossary"] = glossary()
     body = environment.get_template(template).render(**values)
     terms = {name: said for name, said in glossary().items() if f'popovertarget="t-{name}"' in body}
-    found = Markup(embedded(data)) if data else ""
+    style, script = (reading.read_text(FOLDER / name) for name in ("page.css", "page.js"))
     return environment.get_template("page.html.j2").render(
-        title=values["title"], body=Markup(body), terms=terms, data=found
+        title=values["title"],
+        body=Markup(body),
+        terms=terms,
+        style=Markup(style),
+        script=Markup(script),
+        allowed={"style-src": fingerprint(style), "script-src": fingerprint(script)},
+        data=Markup(json_text(data)) if data else "",
     )
-
-
-def text(name: str) -> str:
-    return f"\n{reading.read_text(FOLDER / name)}"
-
-
-def policy(is_moved: bool) -> str:
-    """What a browser may run and show: this style, this script, pictures that stand in the page."""
-    script = f"; script-src {fingerprint(text('page.js'))}" if is_moved else ""
-    return f"default-src 'none'; style-src {fingerprint(text('page.css'))}{script}; img-src data:"
 
 
 def fingerprint(source: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()}'"
 
 
-def embedded(data: dict[str, Any]) -> str:
+def json_text(data: dict[str, Any]) -> str:
     """JSON that may stand in a script element, whatever its texts hold."""
     return json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
@@ -121,12 +106,3 @@ def glossary() -> dict[str, str]:
     rows = re.findall(r"^\| (.+?) \| (.+) \|$", reading.read_text(GLOSSARY), re.M)
     found = {name: said.replace("`", "") for names, said in rows for name in names.split(", ")}
     return {re.sub(r"\W+", "-", name.lower()).strip("-"): f"{name}: {said}" for name, said in found.items()}
-
-
-def with_sign(shares: Sequence[float]) -> list[str]:
-    """Percentages of a whole as text: one digit each, and they add up to 100."""
-    tenths = [int(10 * share) for share in shares]
-    order = sorted(range(len(shares)), key=lambda n: 10 * shares[n] % 1, reverse=True)
-    for n in order[: max(0, 1000 - sum(tenths))]:
-        tenths[n] += 1
-    return [f"{tenth / 10:.1f} %" for tenth in tenths]

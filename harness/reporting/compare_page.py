@@ -150,11 +150,9 @@ def write_html(path: Path, runs: Sequence[ComparedRun], pair: Pair | None) -> No
     """The comparison as a page to send."""
     with tempfile.TemporaryDirectory() as place:
         drawn = style.save({"comparison": compare_plot.draw_comparison(runs)}, Path(place) / "plots")
-        text = f"## Side by side\n\n{tables(runs, pair, None)}"
-        outcomes = {"Side by side": "settings that differ, speed, latency", "Probes": "every load that was tested"}
-        outcomes |= {"Scores": "; ".join(said for said, _ in answers(runs, pair))}
+        text = f"## All of it :: settings that differ, speed, latency\n\n{tables(runs, pair, None)}"
         pictures = {"Side by side": drawn["comparison"]}
-        write_text(path, of_screen(last_screen(runs, pair), Path(place), text, pictures, outcomes))
+        write_text(path, of_screen(last_screen(runs, pair), Path(place), text, pictures))
 
 
 def finding(runs: Sequence[ComparedRun]) -> str:

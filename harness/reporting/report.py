@@ -62,7 +62,7 @@ def build(folder: Path) -> Summary:
         why = f" ({status.reason})" if status and status.reason else ""
         raise UsageError(f"{folder}: no test came to its end{why}; nothing to render.")
     summary = summary.model_copy(update={"plots": summary.plots | plots.draw_plots(folder, summary, test)})
-    values = shown(facts, summary)
+    values = template_values(facts, summary)
     write_json(folder / "summary.json", summary.model_dump(mode="json"))
     write_text(folder / "report.md", render("report.md.j2", sent=False, **values))
     page = run_page.html(folder, summary, test, render("report.md.j2", sent=True, **values))
@@ -70,7 +70,7 @@ def build(folder: Path) -> Summary:
     return summary
 
 
-def shown(facts: RunFacts, summary: Summary) -> dict[str, object]:
+def template_values(facts: RunFacts, summary: Summary) -> dict[str, object]:
     """What the report's template shows of a run, by the names that it uses."""
     return dict(
         few=mlperf.FEWEST_BOOTSTRAPPED,
@@ -132,7 +132,7 @@ def differences(folder: Path) -> Iterator[str]:
         except (loadgen_log.LogError, UsageError) as error:
             yield str(error)
             return
-        yield from compared(folder, copy, summary)
+        yield from unlike_files(folder, copy, summary)
 
 
 def out_of_time(folder: Path, name: str, tested: str | None, started: str) -> Iterator[str]:
@@ -155,7 +155,7 @@ def of_probe(folder: Path, probe: Probe, facts: RunFacts) -> Iterator[str]:
             yield f"config.json: {name} of {probe.folder} is {getattr(probe, name)}; its log gives {value}"
 
 
-def compared(folder: Path, copy: Path, summary: Summary) -> Iterator[str]:
+def unlike_files(folder: Path, copy: Path, summary: Summary) -> Iterator[str]:
     """Where summary.json, report.md, report.html and the history are not as they were made again."""
     kept, made = (dict(leaves(files.read_json(place / "summary.json"))) for place in (folder, copy))
     lines = [line for line in results.history(folder.resolve().parent) if line["run"] == copy.name]

@@ -12,7 +12,6 @@ from harness.common.errors import UsageError
 from harness.common.files import write_text
 from harness.common.markdown import Column, Finished, Table, cell, code, escape, number, render
 from harness.config import mlperf
-from harness.pages.loads import counts
 from harness.pages.page import of_screen
 from harness.reporting.answer import NOT_COMPARABLE
 from harness.results import metrics
@@ -49,8 +48,7 @@ def build(folder: Path, state: State | None = None) -> Report:
     pictures = draw_sweep(report, folder / "plots")
     screen = last_screen(report)
     ended, unlike = results.ended_early(folder, reported=True), deviations(folder, state.records)
-    text = render(
-        "sweep.md.j2",
+    values = dict(
         sweep=state.sweep,
         state=state,
         tables={"All experiments": table(report.rows, report.paired)}
@@ -61,17 +59,13 @@ def build(folder: Path, state: State | None = None) -> Report:
         ended=ended,
         **unlike,
     )
-    write_text(folder / "report.md", text)
+    write_text(folder / "report.md", render("sweep.md.j2", sent=False, **values))
     more = [Line("did not run to its end", ended or "", "bad")]
     more += [Line(NOT_COMPARABLE, "; ".join(unlike["shared"]), "careful")]
-    outcomes = {
-        "All experiments": f"{len(report.rows)} experiments",
-        "At full length": f"{len(report.finals)} experiments",
-        "Runs": counts([record.status for record in state.records]),
-        "Reproduce": "one command",
-    }
     shown = {title: pictures[name] for name, title in PICTURES.items() if name in pictures}
-    page = of_screen(replace(screen, lines=[*screen.lines, *more]), folder, text, shown, outcomes)
+    page = of_screen(
+        replace(screen, lines=[*screen.lines, *more]), folder, render("sweep.md.j2", sent=True, **values), shown
+    )
     write_text(folder / "report.html", page)
     return report
 

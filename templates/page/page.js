@@ -8,6 +8,10 @@
   const every = (css) => [...document.querySelectorAll(css)];
   const marks = every("svg.mark");
   const fields = [...kinds.map((kind) => `my-${kind}`), "price", "watts"].map(find).filter(Boolean);
+  const lowest = data.tests.reduce((low, test) => (test.load < low.load ? test : low));
+  const columns = [["test", "name"], [data.unit, "load"], ["outcome", "outcome"], ["seconds", "seconds"], ["samples/s", "samples_per_sec"],
+    ["output tokens/s", "tokens_per_sec"], ["J per output token", "joules_per_token"], ["GPU idle, %", "idle"], ["clock held down, %", "clock"],
+    ...kinds.flatMap((kind) => ["p50", "p90", "p99"].map((p) => [`${kind.toUpperCase()} ${p}, ms`, `${kind}_${p}`]))];
   let point = "p99", pinned = null;
   document.documentElement.classList.add("js");
 
@@ -19,8 +23,8 @@
 
   // The kinds of latency that a test does not keep; one that is not known is not kept. (null <= 2000 would be true.)
   const broken = (test) => kinds.filter((kind) => limit(kind) != null)
-    .filter((kind) => test.times[kind][point] == null || test.times[kind][point] > limit(kind));
-  const unknown = (test, over) => over.some((kind) => test.times[kind][point] == null);
+    .filter((kind) => test[`${kind}_${point}`] == null || test[`${kind}_${point}`] > limit(kind));
+  const unknown = (test, over) => over.some((kind) => test[`${kind}_${point}`] == null);
 
   // Of the measured loads that may be an answer and keep the limits, the one with the most gain.
   function answer() {
@@ -33,7 +37,7 @@
     word.textContent = !best ? "No test that counts is within these limits" : !typed.length ? "Highest measured:"
       : best.is_full ? "Within these limits:" : "Within these limits, by a probe alone:";
     find("answer").replaceChildren(word, best ? ` ${best.speed}, ${best.name} (${under}).`
-      : ` (${under}); the lowest load that was measured is ${data.lowest}.`);
+      : ` (${under}); the lowest load that was measured is ${lowest.name}.`);
     data.tests.forEach((test, i) => {
       const over = broken(test), cell = find(`kept-${i}`), unsure = unknown(test, over);
       marks.filter((mark) => +mark.dataset.i === i).forEach((mark) => {
@@ -52,11 +56,11 @@
       const { kind, i } = mark.dataset, test = data.tests[i], y = mark.dataset[point];
       mark.style.display = y === undefined ? "none" : "";
       if (y === undefined) return;
-      const words = `${test.name}: ${kind.toUpperCase()} ${point} ${number(test.times[kind][point])} ms, ${test.said}`;
+      const words = `${test.name}: ${kind.toUpperCase()} ${point} ${number(test[`${kind}_${point}`])} ms, ${test.outcome}`;
       mark.setAttribute("y", y);
       mark.setAttribute("aria-label", words);
       mark.querySelector("title").textContent = words;
-      mark.querySelector(".name").textContent = number(test.times[kind][point]);
+      mark.querySelector(".name").textContent = number(test[`${kind}_${point}`]);
     });
     kinds.forEach((kind) => {
       const axis = data.axes[kind], mine = limit(kind), group = find(`mine-${kind}`);
@@ -72,11 +76,11 @@
     });
   }
 
-  const money = (test) => positive("price") && test.tokens ? (1e6 * positive("price")) / 3600 / test.tokens : null;
+  const money = (test) => positive("price") && test.tokens_per_sec ? (1e6 * positive("price")) / 3600 / test.tokens_per_sec : null;
   function energy(test) { // as counted, while nobody typed other watts
     const watts = positive("watts");
-    if (watts && watts !== parseFloat(find("watts").defaultValue)) return test.tokens ? (1e6 * watts) / test.tokens : null;
-    return test.joules == null ? null : 1e6 * test.joules;
+    if (watts && watts !== parseFloat(find("watts").defaultValue)) return test.tokens_per_sec ? (1e6 * watts) / test.tokens_per_sec : null;
+    return test.joules_per_token == null ? null : 1e6 * test.joules_per_token;
   }
 
   function show() {
@@ -91,11 +95,11 @@
     if (!other) return;
     put("pin-name", other.name);
     for (const [side, test] of [["own", own], ["pin", other]]) {
-      put(`${side}-said`, test.said);
-      ["load", "seconds", "samples", "tokens", "idle", "clock"].forEach((key) => put(`${side}-${key}`, number(test[key])));
+      put(`${side}-outcome`, test.outcome);
+      ["load", "seconds", "samples_per_sec", "tokens_per_sec", "idle", "clock"].forEach((key) => put(`${side}-${key}`, number(test[key])));
       put(`${side}-money`, number(money(test)));
       put(`${side}-energy`, number(energy(test)));
-      kinds.forEach((kind) => ["p50", "p90", "p99"].forEach((p) => put(`${side}-${kind}-${p}`, number(test.times[kind][p]))));
+      kinds.forEach((kind) => ["p50", "p90", "p99"].forEach((p) => put(`${side}-${kind}-${p}`, number(test[`${kind}_${p}`]))));
     }
   }
 
@@ -127,9 +131,8 @@
   }));
 
   find("csv").addEventListener("click", () => {
-    const at = (test, path) => path.split(".").reduce((value, key) => value?.[key], test);
     const cell = (value) => /[",\n]/.test(value ?? "") ? `"${String(value).replaceAll('"', '""')}"` : String(value ?? "");
-    const rows = [data.columns.map(([title]) => title), ...data.tests.map((test) => data.columns.map(([, path]) => at(test, path)))];
+    const rows = [columns.map(([title]) => title), ...data.tests.map((test) => columns.map(([, key]) => test[key]))];
     const link = document.createElement("a");
     link.href = URL.createObjectURL(new Blob([rows.map((row) => row.map(cell).join(",")).join("\n") + "\n"], { type: "text/csv" }));
     link.download = data.file;

@@ -67,8 +67,12 @@ def test_a_digit_of_summary_json(folder: Path, capsys: pytest.CaptureFixture[str
 
 @pytest.mark.parametrize(
     "line",
-    [r"^Completed samples per second +: [\d]+", r"^99.00 percentile first token latency \(ns\) +: \d+"]
-    + [r"^Mean latency \(ns\) +: \d+", r"^schedule_rng_seed : \d+"],
+    [
+        r"^Completed samples per second +: [\d]+",
+        r"^99.00 percentile first token latency \(ns\) +: \d+",
+        r"^Mean latency \(ns\) +: \d+",
+        r"^schedule_rng_seed : \d+",
+    ],
 )
 def test_a_digit_of_loadgen_s_summary(folder: Path, capsys: pytest.CaptureFixture[str], line: str) -> None:
     change(folder / "Performance" / "mlperf_log_summary.txt", line, next_digit)
@@ -77,8 +81,13 @@ def test_a_digit_of_loadgen_s_summary(folder: Path, capsys: pytest.CaptureFixtur
 
 @pytest.mark.parametrize(
     "key",
-    ["result_first_token_99.00_percentile_latency_ns", "result_mean_latency_ns", "result_completed_tokens_per_second"]
-    + ["result_time_per_output_token_50.00_percentile_ns", "effective_schedule_rng_seed"],
+    [
+        "result_first_token_99.00_percentile_latency_ns",
+        "result_mean_latency_ns",
+        "result_completed_tokens_per_second",
+        "result_time_per_output_token_50.00_percentile_ns",
+        "effective_schedule_rng_seed",
+    ],
 )
 def test_a_digit_of_its_detail_log(folder: Path, capsys: pytest.CaptureFixture[str], key: str) -> None:
     change(folder / "Performance" / "mlperf_log_detail.txt", rf'"key": "{key}", "value": \d+', next_digit)

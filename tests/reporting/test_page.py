@@ -31,7 +31,7 @@ def probe(qps: float, ttft: float | None, tpot: float, **more: object) -> Probe:
     return Probe(**{"qps": qps, "valid": True, "ttft_p99": ttft, "tpot_p99": tpot, **values, **more})  # type: ignore[arg-type]
 
 
-PROBES = [probe(4.0, 400.0, 40.0), probe(7.0, 900.0, None or 70.0), probe(9.0, 950.0, 90.0, queue=GREW)]
+PROBES = [probe(4.0, 400.0, 40.0), probe(7.0, 900.0, 70.0), probe(9.0, 950.0, 90.0, queue=GREW)]
 PROBES += [probe(12.0, 9000.0, 150.0, valid=False, why="TTFT p99 9,000 of 2,000 ms")]
 
 
