@@ -139,7 +139,7 @@ def test_the_logs_of_another_run(folder: Path, results: Path, capsys: pytest.Cap
     shutil.rmtree(folder / "Performance")
     shutil.copytree(max(results.glob("2*")) / "Performance", folder / "Performance")
     assert "summary.json: run.performance" in found(folder, capsys)
-    report.render(folder)
+    report.render_folder(folder)
     assert "Performance: a test of" in found(folder, capsys)
 
 

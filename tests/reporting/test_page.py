@@ -199,6 +199,7 @@ def test_the_data_are_saved_as_csv(run: Path, tab: Tab) -> None:
     assert tab.console == []
 
 
+@pytest.mark.slow
 def test_a_run_of_full_length_stays_small(tmp_path: Path) -> None:
     folder = made.run(tmp_path / "run", scenario="server", server_target_qps=8.5)
     logs, count = folder / "Performance", 450_000
