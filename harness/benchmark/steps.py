@@ -15,7 +15,7 @@ from harness.common.markdown import number
 from harness.config import checkpoint
 from harness.config.plan import Plan, resolve
 from harness.config.run import RunConfig
-from harness.engines import shared_memory, vllm_args
+from harness.engines import cuda_home, shared_memory, vllm_args
 from harness.evaluation import accuracy, compliance
 from harness.loadgen.session import LoadGenSession, Tested
 from harness.monitoring import background_load
@@ -98,6 +98,8 @@ def plan_run(
 def start_session(run: BenchmarkRun, library: cnn_dailymail.Library) -> LoadGenSession:
     """The run's engine, up, with the samples: the session of its tests."""
     config, taken = run.config, background_load.busy_gpus()
+    if config.computes and (warning := cuda_home.provide(config.engine_args)):
+        run.display.say(warning, style="yellow")
     engine = engines.create(run.plan, run.folder.path / traces.FOLDER)
     facts = run.facts
     start(engine, facts, run.folder, config.stall_timeout, run.display)
@@ -176,9 +178,8 @@ def report(run: BenchmarkRun) -> Summary:
     results.finish(run.folder, rendering.history_line(summary), bool(config.keep_all), display.done)
     with results.or_say(display.done, f"{config.results_dir / 'index.md'} could not be written"):
         rendering.write_index(config.results_dir)
-    if config.verbose:
-        display.console.print(rendering.table(summary))
-    last_screen.show(display.console, answer.last_screen(summary), run.folder.shown / "report.html")
+    screen = answer.last_screen(summary, verbose=bool(config.verbose))
+    last_screen.show(display.console, screen, run.folder.shown / "report.html")
     return summary
 
 

@@ -3,21 +3,21 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from harness.common.markdown import number
 from harness.loadgen.requests import Request
 from harness.pages.loads import steps
 
 SHOWN, SLOWEST = 200, 20  # requests in the picture; of them the slowest of the test, the others evenly from all
 HEIGHT, CAP = 220, 4  # pixels of the axis, and of the cap above a slow request's bar
 TIMES = 5  # that are named below the axis
+Part = tuple[str, float, float, float]
 
 
 @dataclass(frozen=True)
 class Bars:
-    """For each request what it says and its parts (name, pixels from the top, height); ticks (pixels from the top, ms)
-    and times (percent, seconds of the test); the number of all requests; `names` of the parts."""
+    """For each request its parts (name, ms, pixels from the top, height); ticks (pixels from the top, ms) and times
+    (percent, seconds of the test); the number of all requests; `names` of the parts."""
 
-    bars: list[tuple[str, list[tuple[str, float, float]]]]
+    bars: list[tuple[Request, list[Part]]]
     ticks: list[tuple[float, float]]
     times: list[tuple[float, float]]
     requests: int
@@ -36,7 +36,7 @@ def bars(requests: Sequence[Request]) -> Bars | None:
     even = {rest[n * len(rest) // count].order for n in range(count)} if rest else set()
     picked = [request for request in timed if request.order in slow | even]
     scale = HEIGHT / (ranked[-1].latency_ms or 1.0)
-    found = [(words(each), list(parts(each, scale, each.order in slow))) for each in picked]
+    found = [(each, list(parts(each, scale, each.order in slow))) for each in picked]
     ticks = [(HEIGHT - scale * tick, tick) for tick in steps(0.0, HEIGHT / scale)]
     places = [n * len(picked) // TIMES for n in range(TIMES)] if timed[0].issued_s != timed[-1].issued_s else []
     times = [(100 * place / len(picked), picked[place].issued_s or 0.0) for place in places]
@@ -57,18 +57,10 @@ def segments(request: Request) -> Iterator[tuple[str, float]]:
         yield "decode", whole
 
 
-def parts(request: Request, scale: float, is_slow: bool) -> Iterator[tuple[str, float, float]]:
+def parts(request: Request, scale: float, is_slow: bool) -> Iterator[Part]:
     begin = 0.0
     for name, end in segments(request):
-        yield name, round(HEIGHT - scale * end, 1), round(scale * (end - begin), 1)
+        yield name, end - begin, round(HEIGHT - scale * end, 1), round(scale * (end - begin), 1)
         begin = end
     if is_slow:
-        yield "slow", round(HEIGHT - scale * begin - 1.5 * CAP, 1), CAP
-
-
-def words(request: Request) -> str:
-    ends = [0.0, *(end for _, end in segments(request))]
-    spans = zip(segments(request), ends, strict=False)
-    said = ", ".join(f"{name} {number(end - begin)} ms" for (name, end), begin in spans)
-    tokens = f"{number(request.prompt_tokens)} + {number(request.output_tokens)} tokens"
-    return f"request {number(request.order + 1)}, {tokens}: {said}{'; it failed' if request.failure else ''}"
+        yield "slow", 0.0, round(HEIGHT - scale * begin - 1.5 * CAP, 1), CAP

@@ -8,8 +8,7 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,44 +18,17 @@ from harness.common.errors import plain
 from harness.common.markdown import number, sentence
 from harness.common.paths import ROOT
 from harness.pages.folds import sections, to_html, without_places
-from harness.terminal.last_screen import LastScreen, Line, Tone
+from harness.terminal.last_screen import LastScreen
 
 FOLDER = ROOT / "templates" / "page"
 GLOSSARY = ROOT / "docs" / "glossary.md"
-CLASSES: dict[Tone, str] = {"good": "good", "careful": "care", "bad": "bad", "unknown": "none", "": "none"}
-
-
-@dataclass(frozen=True)
-class Chip:
-    """A verdict: its sign by `tone`, a word, the reason."""
-
-    tone: Tone
-    word: str
-    text: str = ""
-
-    @property
-    def css(self) -> str:
-        return CLASSES[self.tone]
-
-
-def chips(lines: Iterable[Line]) -> list[Chip]:
-    """The verdicts among the lines of a last screen: those with a tone."""
-    return [Chip(line.tone, line.label, without_places(line.text)) for line in lines if line.tone and line.text]
 
 
 def of_screen(screen: LastScreen, folder: Path, markdown: str, pictures: Mapping[str, str]) -> str:
     """The page of a finding: a last screen, pictures of a folder by their titles, sections of a report."""
     drawn = {title: to_html(f"![{title}]({path})", folder) for title, path in pictures.items()}
-    plain_lines = [(line.label, without_places(line.text)) for line in screen.lines if line.text and not line.tone]
-    return html(
-        "screen.html.j2",
-        title=screen.title,
-        subject=screen.subject,
-        chips=chips(screen.lines),
-        lines=plain_lines,
-        pictures=drawn,
-        folds=sections(markdown, folder),
-    )
+    about: dict[str, Any] = {"title": screen.title, "subject": screen.subject, "lines": screen.lines}
+    return html("screen.html.j2", **about, pictures=drawn, folds=sections(markdown, folder))
 
 
 def html(template: str, data: dict[str, Any] | None = None, **values: Any) -> str:
@@ -72,7 +44,8 @@ def html(template: str, data: dict[str, Any] | None = None, **values: Any) -> st
         lstrip_blocks=True,
         finalize=lambda value: plain(value) if type(value) is str else value,
     )
-    environment.filters |= {"number": number, "sentence": sentence, "million": lambda value: value and 1e6 * value}
+    environment.filters |= {each.__name__: each for each in (number, sentence, without_places)}
+    environment.filters["million"] = lambda value: value and 1e6 * value
     environment.filters["kwh"] = lambda joules: joules and joules / 3.6  # a million joules are 1 / 3.6 kWh
     environment.globals["glossary"] = glossary()
     body = environment.get_template(template).render(**values)

@@ -4,11 +4,10 @@ All of it follows from the folder: config.json, LoadGen's logs, the scores.
 """
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from harness.common import files, reading
 from harness.common.errors import UsageError
@@ -17,7 +16,6 @@ from harness.common.markdown import number, render
 from harness.common.schema import SCHEMA
 from harness.config import mlperf
 from harness.config.deviations import CACHE_UNSEEN
-from harness.config.workload import OFFICIAL
 from harness.evaluation.compliance import RESULT
 from harness.loadgen import agreement
 from harness.loadgen import log as loadgen_log
@@ -27,14 +25,13 @@ from harness.reporting import answer, index, plots, run_page, tables
 from harness.results import metrics, telemetry
 from harness.results.advice import client, findings
 from harness.results.history import History
-from harness.results.performance import Performance, performance
+from harness.results.performance import Performance, leaves, performance
 from harness.results.summary import Logs, Meta, Run, Summary
 from harness.results.verdicts import SCORES_FILE, Audit, Compliance, ScoresFile
 from harness.runs import folder as results
 from harness.runs.folder import FOLDER
 from harness.runs.probe import Probe
 from harness.runs.records import RunFacts
-from harness.terminal.progress import as_said
 
 OF_WHOLE_TEST = (  # what a steady part has, too: at fixed concurrency that is the result
     *("tokens_per_sec", "input_tokens_per_sec", "total_tokens_per_sec", "samples_per_sec"),
@@ -42,9 +39,6 @@ OF_WHOLE_TEST = (  # what a steady part has, too: at fixed concurrency that is t
 )
 
 MADE = ("summary.json", "report.md", "report.html", "plots")  # of a run's logs
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 
 def build(folder: Path) -> Summary:
@@ -113,7 +107,8 @@ def differences(folder: Path) -> Iterator[str]:
     """
     facts = results.facts_of(folder)
     check_format(folder, facts)
-    tested = [FOLDER["performance"], *(probe.folder for probe in (*facts.probes, *facts.attempts) if probe.folder)]
+    probes = {probe.folder: probe for probe in (*facts.probes, *facts.attempts) if probe.folder}
+    tests_of: dict[str, Probe | None] = {FOLDER["accuracy"]: None, FOLDER["performance"]: None, **probes}
     with tempfile.TemporaryDirectory() as place:
         copy = Path(place) / folder.resolve().name
         copy.mkdir()
@@ -121,13 +116,10 @@ def differences(folder: Path) -> Iterator[str]:
             if path.name not in MADE:
                 (copy / path.name).symlink_to(path)
         try:
-            for name in dict.fromkeys(tested):
+            for name, probe in tests_of.items():
                 if (folder / name / loadgen_log.DETAIL).exists():
-                    result = TestRun.read(folder / name, facts.plan).result
                     yield from agreement.disagreements(folder / name, loadgen_log.read(folder / name))
-                    yield from out_of_time(folder, name, result.started, facts.started)
-            for probe in facts.probes + facts.attempts:
-                yield from of_probe(folder, probe, facts)
+                    yield from of_test(folder, name, probe, facts)
             summary = build(copy)
         except (loadgen_log.LogError, UsageError) as error:
             yield str(error)
@@ -135,52 +127,37 @@ def differences(folder: Path) -> Iterator[str]:
         yield from unlike_files(folder, copy, summary)
 
 
-def out_of_time(folder: Path, name: str, tested: str | None, started: str) -> Iterator[str]:
-    """Whether a test's log is of another time than the run's."""
-    status = results.readable_status(folder)
-    times = [datetime.fromisoformat(time) for time in (started, tested, status.time if status else None) if time]
-    if tested and times != sorted(times):
-        yield f"{name}: a test of {tested}, before or after this run, which began at {started}"
-
-
-def of_probe(folder: Path, probe: Probe, facts: RunFacts) -> Iterator[str]:
-    """Where a probe's logs say something else than config.json keeps of it."""
-    if not (folder / probe.folder / loadgen_log.DETAIL).exists() or not probe.folder or probe.concurrency:
+def of_test(folder: Path, name: str, probe: Probe | None, facts: RunFacts) -> Iterator[str]:
+    """Where a test's log is of another time than the run, or of another load than config.json keeps of a probe."""
+    result, status = loadgen_log.read(folder / name), results.readable_status(folder)
+    times = [time for time in (facts.started, result.started, status.time if status else None) if time]
+    if times != sorted(times, key=datetime.fromisoformat):
+        yield f"{name}: a test of {result.started}, before or after this run, which began at {facts.started}"
+    if probe is None or probe.concurrency:
         return
-    result = TestRun.read(folder / probe.folder, facts.plan).result
+    result = TestRun.read(folder / name, facts.plan).result
     found: dict[str, object] = {"valid": result.valid, "tokens_per_sec": result.tokens_per_sec}
-    found |= {"ttft_p99": result.ttft_ms and result.ttft_ms.p99, "tpot_p99": result.tpot_ms and result.tpot_ms.p99}
-    for name, value in found.items():
-        if getattr(probe, name) != value:
-            yield f"config.json: {name} of {probe.folder} is {getattr(probe, name)}; its log gives {value}"
+    found |= {f"{kind}_p99": getattr(getattr(result, f"{kind}_ms"), "p99", None) for kind in ("ttft", "tpot")}
+    yield from unlike(f"config.json of {name}", vars(probe), found, found)
 
 
 def unlike_files(folder: Path, copy: Path, summary: Summary) -> Iterator[str]:
     """Where summary.json, report.md, report.html and the history are not as they were made again."""
-    kept, made = (dict(leaves(files.read_json(place / "summary.json"))) for place in (folder, copy))
-    lines = [line for line in results.history(folder.resolve().parent) if line["run"] == copy.name]
-    now = dict(leaves(history_line(summary)))
-    for name, before, after in (
-        ("summary.json", kept, made),
-        *(("history.jsonl", dict(leaves(line)), now | {"run": copy.name}) for line in lines[-1:]),
-    ):
-        for key in before | after:
-            if before.get(key) != after.get(key):
-                yield f"{name}: {key} is {before.get(key)}; the logs give {after.get(key)}"
+    before, after = (dict(leaves(files.read_json(place / "summary.json"))) for place in (folder, copy))
+    yield from unlike("summary.json", before, after, before | after)
+    lines = [line for line in results.history(folder.resolve().parent) if line.pop("run") == copy.name]
+    for line in lines[-1:]:
+        yield from unlike("history.jsonl", line, now := history_line(summary), line | now)
     for name in ("report.md", "report.html"):
         pairs = zip_longest(*(reading.read_text(place / name).splitlines() for place in (folder, copy)))
-        wrong = [number for number, (before, after) in enumerate(pairs, start=1) if before != after]
-        if wrong:
+        if wrong := [number for number, (before, after) in enumerate(pairs, start=1) if before != after]:
             yield f"{name}: {len(wrong):,} lines are not what the logs give, the first is line {wrong[0]:,}"
 
 
-def leaves(data: object, name: str = "") -> Iterator[tuple[str, object]]:
-    """Every value in nested data, with the path to it."""
-    if isinstance(data, dict | list) and data:
-        for key, value in data.items() if isinstance(data, dict) else enumerate(data):
-            yield from leaves(value, f"{name}.{key}".lstrip("."))
-    else:
-        yield name, data
+def unlike(name: str, kept: Mapping[str, object], made: Mapping[str, object], keys: Iterable[str]) -> Iterator[str]:
+    for key in keys:
+        if kept.get(key) != made.get(key):
+            yield f"{name}: {key} is {kept.get(key)}; the logs give {made.get(key)}"
 
 
 def check_format(folder: Path, facts: RunFacts) -> None:
@@ -291,34 +268,3 @@ def history_line(summary: Summary) -> dict[str, object]:
 def write_index(results_dir: Path) -> None:
     """Renders results/index.md, newest run first."""
     index.write_index(results_dir, "index.md.j2", History, metrics=metrics.metrics_of("index"))
-
-
-def table(summary: Summary) -> "Table":
-    """The result as one table for the terminal."""
-    from rich.table import Table
-
-    work = "" if summary.meta.workload == OFFICIAL else f"  {summary.meta.workload}"
-    meta, score, test = summary.meta, summary.run.accuracy, summary.run.performance
-    title = as_said(f"{f'{meta.label}: ' if meta.label else ''}{meta.model}  {meta.category} {meta.scenario}{work}")
-    page = Table(title=title, show_header=False, title_style="bold")
-    for said in test.disagreements if test else []:
-        page.add_row("DISPUTED", as_said(said), style="yellow")
-    if score:
-        page.add_row("accuracy", score.verdict, style={"PASS": "green", "FAIL": "red"}.get(score.verdict, ""))
-        for check in score.checks:
-            most = f", at most {number(check.high, 6)}" if check.high else ""
-            name = f"{check.name}{' (approximate)' if check.name in score.approximate else ''}"
-            page.add_row(f"  {name}", f"{number(check.score, 6)}  (at least {number(check.low, 6)}{most})")
-    if test:
-        page.add_row("performance", "VALID" if test.valid else "INVALID", style="green" if test.valid else "red")
-        for reason in [*test.invalid_reasons, *(f"LoadGen error: {error}" for error in test.errors)]:
-            page.add_row("", as_said(reason))
-    for metric, value in metrics.rows(summary, "terminal"):
-        page.add_row(f"  {metric.label}", number(value))
-    for name, audit in (summary.run.compliance or {}).items():
-        page.add_row(name.upper(), "PASS" if audit.passed else "FAIL", style="green" if audit.passed else "red")
-    for said in test.ran_out[:1] if test else []:
-        page.add_row("bound by", as_said(said))
-    if meta.deviations:
-        page.add_row("note", "not comparable with MLPerf results")
-    return page

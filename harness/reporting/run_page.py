@@ -10,11 +10,11 @@ from harness.loadgen.test_run import TestRun
 from harness.pages import folds, page
 from harness.pages.bars import bars
 from harness.pages.loads import Load, LoadPicture
-from harness.pages.page import Chip
 from harness.pages.strip import Strip, strip
 from harness.reporting import answer
 from harness.results.gpu_time import SHARES, GpuTime
 from harness.results.summary import Summary
+from harness.terminal.last_screen import Line
 
 MAIN = {  # the picture of a run without a picture of loads: the first that was drawn
     "tokens_per_sec": "Speed over time",
@@ -44,8 +44,7 @@ def html(folder: Path, summary: Summary, test: TestRun | None, markdown: str) ->
         title=answer.title(summary),
         subject=f"{answer.subject(summary)}; {summary.meta.started[:10]}",
         label=summary.meta.label,
-        chips=[*of_levels(summary, picture), *page.chips(answer.lines(summary, whole=True))],
-        following=folds.without_places(answer.next_command(summary)),
+        lines=[*of_levels(picture), *answer.lines(summary, whole=True)],
         test=found,
         summary=summary,
         level=level,
@@ -63,14 +62,14 @@ def html(folder: Path, summary: Summary, test: TestRun | None, markdown: str) ->
     )
 
 
-def of_levels(summary: Summary, picture: LoadPicture | None) -> Iterator[Chip]:
+def of_levels(picture: LoadPicture | None) -> Iterator[Line]:
     """Which levels keep one's own limits."""
     if picture and picture.unit == "in flight":
         over = [one.name for one in picture.loads if one.probe.why]
         if picture.best:
-            yield Chip("good", "within the limits", f"with {picture.best.name}")
+            yield Line("within the limits", f"with {picture.best.name}", "good")
         if over:
-            yield Chip("bad", "over the limits", f"with {', '.join(over)}")
+            yield Line("over the limits", f"with {', '.join(over)}", "bad")
 
 
 def tracks(summary: Summary, level: Load | None) -> Iterator[dict[str, Any]]:
