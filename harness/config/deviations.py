@@ -4,11 +4,12 @@ from harness.config import endpoint, mlperf
 from harness.config.flags import Rules
 from harness.config.workload import OFFICIAL
 
+OTHER_MODEL = "another model than Llama-3.1-8B"
 CACHE_UNSEEN = "the server's caching cannot be seen from here"
 
 DEVIATIONS: Rules = {
     "{run.config.model_spec.deviation}": lambda run: run.config.model_spec.deviation,
-    "another model than Llama-3.1-8B": lambda run: not run.reference_model and not run.config.model_spec.deviation,
+    OTHER_MODEL: lambda run: not run.reference_model and not run.config.model_spec.deviation,
     "dummy weights, nearly zeros, which flatter the speed: a sixth on an H200 at its power limit": lambda run: (
         run.config.dummy_weights
     ),

@@ -4,6 +4,7 @@ Two runs with an accuracy test on the same samples are compared answer by answer
 
 import csv
 import io
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,8 @@ from harness.common.markdown import Table, number, render
 from harness.common.schema import gpu_names
 from harness.config import mlperf
 from harness.config.comparability import differences, reason
-from harness.reporting import answer, profiles
+from harness.pages.page import of_screen
+from harness.reporting import answer, compare_plot, profiles, style
 from harness.reporting.answer import NOT_COMPARABLE
 from harness.reporting.compare import ComparedRun
 from harness.reporting.paired import Pair
@@ -142,6 +144,15 @@ def last_screen(runs: Sequence[ComparedRun], pair: Pair | None) -> LastScreen:
     ]
     subject = answer.subject(*(run.summary for run in runs))
     return LastScreen(title, subject, [line for line in lines if line.text], tone="careful" if alone else "")
+
+
+def write_html(path: Path, runs: Sequence[ComparedRun], pair: Pair | None) -> None:
+    """The comparison as a page to send."""
+    with tempfile.TemporaryDirectory() as place:
+        drawn = style.save({"comparison": compare_plot.draw_comparison(runs)}, Path(place) / "plots")
+        text = f"## All of it :: settings that differ, speed, latency\n\n{tables(runs, pair, None)}"
+        pictures = {"Side by side": drawn["comparison"]}
+        write_text(path, of_screen(last_screen(runs, pair), Path(place), text, pictures))
 
 
 def finding(runs: Sequence[ComparedRun]) -> str:
