@@ -27,6 +27,7 @@ from harness.quantization import checkpoints
 from harness.rates import probing, target_rate
 from harness.reporting import answer
 from harness.reporting import report as rendering
+from harness.results import history
 from harness.results.summary import Summary
 from harness.results.verdicts import Accuracy
 from harness.runs import folder as results
@@ -175,10 +176,11 @@ def report(run: BenchmarkRun) -> Summary:
     run.facts.stages = display.stages
     run.save()
     summary = rendering.build(run.folder.path)
+    doubt = history.scatter(summary, results.history(config.results_dir))
     results.finish(run.folder, rendering.history_line(summary), bool(config.keep_all), display.done)
     with results.or_say(display.done, f"{config.results_dir / 'index.md'} could not be written"):
         rendering.write_index(config.results_dir)
-    screen = answer.last_screen(summary, verbose=bool(config.verbose))
+    screen = answer.last_screen(summary, verbose=bool(config.verbose), scatter=doubt)
     last_screen.show(display.console, screen, run.folder.shown / "report.html")
     return summary
 
