@@ -110,13 +110,14 @@ def pair_of(runs: Sequence[ComparedRun]) -> Pair | None:
     return runs[1].paired_answers(runs[0]) if len(runs) == 2 else None
 
 
-def tables(runs: Sequence[ComparedRun], pair: Pair | None, width: int | None = None) -> str:
-    """The runs side by side in Markdown, and the answers of two.
+def tables(runs: Sequence[ComparedRun], pair: Pair | None, width: int | None = None, sent: bool = False) -> str:
+    """The runs side by side in Markdown, and the answers of two; `sent`: headings say what came out.
 
     `width`: characters of a terminal's line; what has no room stands in a further table, again beside the first run.
     """
     return render(
         "compare.md.j2",
+        sent=sent,
         runs=runs,
         blocks=blocks(table(runs), width),
         searched=[run for run in runs if run.summary.run.search],
@@ -150,7 +151,7 @@ def write_html(path: Path, runs: Sequence[ComparedRun], pair: Pair | None) -> No
     """The comparison as a page to send."""
     with tempfile.TemporaryDirectory() as place:
         drawn = style.save({"comparison": compare_plot.draw_comparison(runs)}, Path(place) / "plots")
-        text = f"## All of it :: settings that differ, speed, latency\n\n{tables(runs, pair, None)}"
+        text = f"## All of it :: settings that differ, speed, latency\n\n{tables(runs, pair, sent=True)}"
         pictures = {"Side by side": drawn["comparison"]}
         write_text(path, of_screen(last_screen(runs, pair), Path(place), text, pictures))
 
