@@ -10,12 +10,16 @@ from typing import Annotated
 
 from harness.common.coerce import did_you_mean
 from harness.common.errors import DONE, UsageError
+from harness.common.markdown import render
 from harness.reporting import compare as comparison
 from harness.reporting import compare_page, compare_plot, regression
 from harness.reporting import report as rendering
 from harness.runs import names
 from harness.sweep import report as sweep_report
+from harness.terminal import last_screen
 from harness.terminal.command import argument, each, make_command, option
+from harness.terminal.last_screen import LastScreen
+from harness.terminal.progress import lasting_console
 
 ABOUT = """Render a run again from its logs, or a sweep; or put runs side by side. A RUN is a path, or in --results-dir
 a run's id, latest, or a label, which names all runs that have it. With --baseline: exit code 0 if no condition holds,
@@ -70,10 +74,10 @@ def report(
         before, after = (names.folders(words, results_dir) for words in (baseline, run))
         return gate(before, after, fail_if or [], may_differ or [])
     if run:
-        print(render(one(run, results_dir)))
+        print(render_folder(one(run, results_dir)))
     else:
         folders = names.folders(compare, results_dir) if compare else comparison.last(results_dir, last or 0)
-        print(compare_runs(folders, csv, plot))
+        compare_runs(folders, csv, plot)
     return DONE
 
 
@@ -88,14 +92,14 @@ def one(words: list[str], results_dir: Path) -> Path:
     return found[0]
 
 
-def render(folder: Path) -> Path:
+def render_folder(folder: Path) -> Path:
     """Renders a run or a sweep; returns the path of the report."""
     (sweep_report.build if (folder / "sweep.json").exists() else rendering.build)(folder)
     return folder / "report.md"
 
 
-def compare_runs(folders: list[Path], csv: Path | None, plot: Path | None) -> str:
-    """The comparison's page; writes its table and its picture where files are asked for."""
+def compare_runs(folders: list[Path], csv: Path | None, plot: Path | None) -> None:
+    """Prints the comparison; writes its table and its picture where files are asked for."""
     runs, left_out = comparison.load(folders)
     for reason in left_out:
         print(f"left out: {reason}", file=sys.stderr)
@@ -103,8 +107,18 @@ def compare_runs(folders: list[Path], csv: Path | None, plot: Path | None) -> st
         compare_page.write_csv(csv, runs)
     if plot:
         compare_plot.write(plot, runs)
-    width = {"width": shutil.get_terminal_size().columns} if sys.stdout.isatty() else {}
-    return compare_page.page(runs, **width)
+    pair, width = compare_page.pair_of(runs), shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    show(compare_page.last_screen(runs, pair), compare_page.tables(runs, pair, width))
+
+
+def show(screen: LastScreen, rest: str = "") -> None:
+    """Prints a finding and what follows it: in colours on a terminal, else as Markdown."""
+    if sys.stdout.isatty():
+        last_screen.show(lasting_console(sys.stdout.fileno()), screen)
+    else:
+        print(render("screen.md.j2", screen=screen))
+    if rest:
+        print(f"\n{rest}")
 
 
 def gate(baseline: list[Path], runs: list[Path], fail_if: list[str], may_differ: list[str]) -> int:
@@ -120,5 +134,5 @@ def gate(baseline: list[Path], runs: list[Path], fail_if: list[str], may_differ:
             raise UsageError(f"--may-differ {name}: no setting of these runs{did_you_mean(name, settings)}")
     sides = regression.Sides(before, after, allowed)
     judgements = regression.judge(sides, conditions)
-    print(regression.page(sides, judgements))
+    show(regression.last_screen(sides, judgements))
     return regression.exit_code(judgements)

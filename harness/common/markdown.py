@@ -1,5 +1,6 @@
 """Markdown pages from templates/."""
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -98,13 +99,16 @@ def percent(share: float | None, digits: int = 2) -> str:
     return "–" if share is None else f"{100 * share:.{digits}f}"
 
 
-def number(value: float | None, digits: int = 4) -> str:
-    """A number as people read it: thousands separated, at most `digits` significant ones, a dash for none."""
-    if not isinstance(value, int | float):
+def number(value: float | None, digits: int = 4, sign: str = "") -> str:
+    """A number as people read it: thousands separated, at most `digits` significant ones, never an exponent; a dash for
+    none. `sign`: "+" shows it always."""
+    if not isinstance(value, int | float) or not math.isfinite(value):
         return "–"  # also where a line of the history was edited by hand
-    if isinstance(value, int) or abs(value) >= 10**digits:
-        return f"{value:,.0f}"
-    return f"{value:,.{digits}g}"
+    if isinstance(value, int) or value == 0:
+        return f"{value:{sign},.0f}"
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    text = f"{value:{sign},.{decimals}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def together(reasons: Sequence[str]) -> str:

@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from harness.common.markdown import number
 from harness.common.statistics import least_queries
 
 LIMIT_PERCENTILE = 0.99  # that latency limits hold for
@@ -76,7 +77,7 @@ class LoadPattern:
 
     def text(self, load: Load) -> str:
         """The load in words."""
-        return f"{self.number(load):.4g} {self.unit}"
+        return f"{number(self.number(load))} {self.unit}"
 
     def least_duration(self, whole_s: float, share: float) -> float:
         """The minimum duration of a test on a share of the samples, whose duration is `whole_s` on all of them."""

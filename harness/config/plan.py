@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any
 
 from harness.common.errors import UsageError
+from harness.common.markdown import number
 from harness.common.schema import stored_as
 from harness.common.secrets import hide_word
 from harness.common.system import GPU
@@ -167,7 +168,7 @@ class Plan:
             return None
         return (
             f"{self.queries:,} queries cannot be VALID: LoadGen needs {SURE_QUERIES}, "
-            f"{SURE_QUERIES / (self.target_qps or 1.0):.0f} s at {self.target_qps:.4g} queries/s; "
+            f"{SURE_QUERIES / (self.target_qps or 1.0):.0f} s at {number(self.target_qps)} queries/s; "
             "leave --min-duration on auto"
         )
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Self
 
 from harness.common import files
+from harness.common.markdown import number
 from harness.common.statistics import least_queries
 from harness.config.mlperf import Limits
 from harness.config.patterns import LIMIT_PERCENTILE
@@ -152,7 +153,7 @@ def with_limit_verdict(result: TestResult, limits: Limits | None) -> TestResult:
     """The result, INVALID where its latencies without the failed requests break a limit that LoadGen saw kept."""
     pairs = [("TTFT", result.ttft_ms, limits.ttft_ms), ("TPOT", result.tpot_ms, limits.tpot_ms)] if limits else []
     broken = [
-        f"{name} p99 without the failed requests was {found.p99:.3g} ms, over the limit of {most:g} ms: "
+        f"{name} p99 without the failed requests was {number(found.p99, 3)} ms, over the limit of {most:g} ms: "
         "lower the target rate"
         for name, found, most in pairs
         if found and found.p99 > most
@@ -171,8 +172,8 @@ def with_tpot_verdict(result: TestResult, times: Sequence[float], limits: Limits
     if result.tpot_ms.p99 <= limits.tpot_ms:
         return replace(result, tpot_judged=len(times) >= least_queries(LIMIT_PERCENTILE, over))
     reason = (
-        f"TPOT p99 of the {len(times):,} answers of two tokens and more was {result.tpot_ms.p99:.3g} ms, over the "
-        f"limit of {limits.tpot_ms:g} ms: lower the target rate"
+        f"TPOT p99 of the {len(times):,} answers of two tokens and more was {number(result.tpot_ms.p99, 3)} ms, "
+        f"over the limit of {limits.tpot_ms:g} ms: lower the target rate"
     )
     failed = tuple(dict.fromkeys((*result.failed, "latency")))
     return replace(result, valid=False, failed=failed, invalid_reasons=[*result.invalid_reasons, reason])

@@ -8,6 +8,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
+from harness.common.markdown import number
+
 Check = Literal["latency", "min_duration", "min_queries", "early_stopping"]
 Values = Mapping[str, Any]  # the log's entries by key
 
@@ -97,7 +99,7 @@ def min_duration(values: Values) -> Iterator[str]:
         yield f"the test ended before its minimum duration: {remedy}"
     else:
         short = least / 1000 - ran
-        yield f"the test ran {ran:.4g} s, {short:.3g} s short of its minimum of {least / 1000:g} s: {remedy}"
+        yield f"the test ran {number(ran)} s, {number(short, 3)} s short of its minimum of {least / 1000:g} s: {remedy}"
 
 
 def measured_s(values: Values) -> float | None:
@@ -163,9 +165,9 @@ def limits(values: Values) -> tuple[Limit, ...]:
 
 
 def now(value: float | None, unit: str) -> str:
-    return "" if value is None else f" (now {value:.4g} {unit})"
+    return "" if value is None else f" (now {number(value)} {unit})"
 
 
 def ms(nanoseconds: float) -> str:
     value = nanoseconds / 1e6
-    return f"{value:,.0f} ms" if value >= 100 else f"{value:.3g} ms"
+    return f"{value:,.0f} ms" if value >= 100 else f"{number(value, 3)} ms"

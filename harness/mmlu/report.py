@@ -162,7 +162,10 @@ def table(config: MMLUConfig, summary: Overall, rows: Sequence[Scored], changes:
         page.add_row("shortened prompts", f"{cut:,}", style="yellow")
     for change in changes:
         page.add_row(
-            f"change, {change.name}", change.points, f"± {100 * change.standard_error:.2f}", f"p {change.p_value:.3g}"
+            f"change, {change.name}",
+            change.points,
+            f"± {100 * change.standard_error:.2f}",
+            f"p {number(change.p_value, 3)}",
         )
     return page
 

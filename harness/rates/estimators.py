@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Self
 
+from harness.common.markdown import number
 from harness.rates.queueing import rate_by_tpot, rate_by_ttft
 from harness.rates.rules import Goal
 from harness.runs.probe import Probe, Queue
@@ -38,7 +39,7 @@ class Capacity:
         return rate_by_ttft(least, room_s, goal.seconds, goal.queries, min(self.queue.dispersion, 1.0))
 
     def __str__(self) -> str:
-        return f"the capacity of {self.qps:.4g} a second"
+        return f"the capacity of {number(self.qps)} a second"
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ class TpotLine:
         )
         work_s = queue.each_s + queue.prompt_s
         alone_s, capacity = (queue.base_s + queue.each_s) / nearest.tokens, 1 / work_s
-        basis = f"by the queries at {nearest.load:.4g}"
+        basis = f"by the queries at {number(nearest.load)}"
         if line := line_through([one for one, _ in held if one.tpot_mean], goal.rules.spread):
             (alone_s, capacity), basis = line, f"by the means of {len(held)} probes that held"
         prompts = min(1.0, max(0.0, queue.prompt_s / work_s))
@@ -78,8 +79,8 @@ class TpotLine:
         return rate_by_tpot(alone_s, self.capacity, self.prompts, limit_s, goal.seconds, goal.queries)
 
     def __str__(self) -> str:
-        alone = f"{1000 * self.alone_s:.3g} ms alone"
-        return f"TPOT, {alone} and without end at {self.capacity:.3g} queries/s: {self.basis}"
+        alone = f"{number(1000 * self.alone_s, 3)} ms alone"
+        return f"TPOT, {alone} and without end at {number(self.capacity, 3)} queries/s: {self.basis}"
 
 
 def line_through(probes: Sequence[Probe], spread: float) -> tuple[float, float] | None:

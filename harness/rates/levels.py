@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 
+from harness.common.markdown import number
 from harness.config.plan import Plan
 from harness.rates.target_rate import OFFLINE_MARGIN
 from harness.rates.trial import Trial
@@ -24,7 +25,7 @@ def levels_of(given: Sequence[int], concurrency: int) -> list[int]:
 def at_level(plan: Plan, level: int, found: Trial) -> Plan:
     """The plan with its concurrency, and the rate that LoadGen has to expect there."""
     rate = OFFLINE_MARGIN * found.samples_per_sec
-    note = f"concurrency {level:,}: {rate:.4g} samples/s expected ({OFFLINE_MARGIN} x {found})"
+    note = f"concurrency {level:,}: {number(rate)} samples/s expected ({OFFLINE_MARGIN} x {found})"
     return plan.noted(note, concurrency=level, target_qps=rate)
 
 

@@ -5,6 +5,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+from harness.common.markdown import number
 from harness.config.plan import Plan
 from harness.loadgen.log import TestResult
 from harness.loadgen.session import LoadGenSession, Tested
@@ -98,7 +99,9 @@ def reasons(result: TestResult, plan: Plan, queue: Queue | None) -> list[str]:
     found, limits = [], plan.limits
     if limits:
         kinds = (("TTFT", result.ttft_ms, limits.ttft_ms), ("TPOT", result.tpot_ms, limits.tpot_ms))
-        found += [f"{name} p99 {ms.p99:,.4g} of {most:,.4g} ms" for name, ms, most in kinds if ms and ms.p99 > most]
+        found += [
+            f"{name} p99 {number(ms.p99)} of {number(most)} ms" for name, ms, most in kinds if ms and ms.p99 > most
+        ]
     if plan.concurrency:  # LoadGen judges its length alone there
         return found
     if result.failed == ("early_stopping",):
@@ -106,7 +109,7 @@ def reasons(result: TestResult, plan: Plan, queue: Queue | None) -> list[str]:
         found.append(f"{count:,} more queries needed" if count else "too few queries to be sure")
     found += [words for check, words in SHORT.items() if check in result.failed]
     if queue and queue.has_grown:
-        found.append(f"queue grew by {queue.growth:.2g} a second")
+        found.append(f"queue grew by {number(queue.growth, 2)} a second")
     return found or ([] if result.valid else result.invalid_reasons)
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+from harness.common.markdown import number
 from harness.rates.estimators import Capacity, LatencyBracket, TpotLine
 from harness.rates.queueing import detection_s
 from harness.rates.rules import Goal, SearchRules
@@ -109,7 +110,8 @@ class Evidence:
         low, high = self.low, self.high
         if not (low and high and high.load > self.rules.bracket * low.load):
             return None
-        between = f"between the highest that held ({low.load:.4g}) and the lowest that did not ({high.load:.4g})"
+        held, lost = number(low.load), number(high.load)
+        between = f"between the highest that held ({held}) and the lowest that did not ({lost})"
         return Candidate(math.sqrt(low.load * high.load), between)
 
     def has_room(self, probe: Probe) -> bool:
@@ -126,7 +128,7 @@ class Evidence:
             return self.estimate
         if low is None:
             return Candidate(high.rate / self.step(sum(not one.has_held for one in self.probes)), "no rate held so far")
-        below = f"just below the lowest that did not hold ({high.load:.4g})"
+        below = f"just below the lowest that did not hold ({number(high.load)})"
         return self.middle or Candidate(min(low.load, margin * high.load), below)
 
     def step(self, count: int) -> float:
@@ -219,7 +221,7 @@ DECISIONS: tuple[tuple[Callable[[Evidence], object], Callable[[Evidence], Choice
     (
         has_waited_unmeasured,
         lambda evidence: (evidence.fastest.load * evidence.rules.step, 0.0),
-        "queries waited at {evidence.fastest.load:.4g}, but for too short to tell the capacity",
+        "queries waited at {evidence.fastest.text}, but for too short to tell the capacity",
     ),
     (has_vague_capacity, again, "measures {evidence.capacity} again"),
     (lambda evidence: evidence.low is None, slower, "no rate held so far"),

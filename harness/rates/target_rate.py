@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from harness.common.errors import NotAcceptedError
+from harness.common.markdown import number
 from harness.config import mlperf
 from harness.config.comparability import INVALID, Comparable, differences
 from harness.config.patterns import SURE_QUERIES, Burst, Need
@@ -71,7 +72,7 @@ def from_history(plan: Plan, offline: OfflineRun) -> Plan:
     share = plan.config.scenario_rules.offline_share or 1.0
     qps = share * offline.requests_per_sec
     return plan.noted(
-        f"server_target_qps = {qps:.4g} queries/s ({share} x {offline.tokens_per_sec:,.1f} tokens/s / "
+        f"server_target_qps = {number(qps)} queries/s ({share} x {offline.tokens_per_sec:,.1f} tokens/s / "
         f"{offline.tokens_per_request:.1f} tokens per request, from Offline run {offline.run})",
         target_qps=qps,
     )
@@ -90,7 +91,7 @@ def expected_latency(plan: Plan, trial: Trial) -> Plan:
     expected = LATENCY_MARGIN * mean
     of = f"queries of {plan.samples_per_query} samples" if plan.samples_per_query > 1 else "samples"
     return plan.noted(
-        f"expected latency = {expected:.4g} ms ({LATENCY_MARGIN} x {mean:.4g} ms, the mean of {queries} {of})",
+        f"expected latency = {number(expected)} ms ({LATENCY_MARGIN} x {number(mean)} ms, the mean of {queries} {of})",
         expected_latency_ms=expected,
     )
 
@@ -98,7 +99,7 @@ def expected_latency(plan: Plan, trial: Trial) -> Plan:
 def offline_rate(plan: Plan, trial: Trial) -> Plan:
     """The plan with the rate for which LoadGen has to plan in Offline."""
     rate = OFFLINE_MARGIN * trial.samples_per_sec
-    return plan.noted(f"offline_expected_qps = {rate:.4g} samples/s ({OFFLINE_MARGIN} x {trial})", target_qps=rate)
+    return plan.noted(f"offline_expected_qps = {number(rate)} samples/s ({OFFLINE_MARGIN} x {trial})", target_qps=rate)
 
 
 def share_of_trial(plan: Plan, trial: Trial) -> Plan:
@@ -106,7 +107,8 @@ def share_of_trial(plan: Plan, trial: Trial) -> Plan:
     share = plan.config.scenario_rules.offline_share
     rate = (share or 1.0) * trial.samples_per_sec
     return plan.noted(
-        f"server_target_qps = {rate:.4g} queries/s ({share} x {trial}; the history has no Offline run of this set-up)",
+        f"server_target_qps = {number(rate)} queries/s "
+        f"({share} x {trial}; the history has no Offline run of this set-up)",
         target_qps=rate,
     )
 
@@ -114,14 +116,14 @@ def share_of_trial(plan: Plan, trial: Trial) -> Plan:
 def from_search(plan: Plan, tried: list[Probe]) -> Plan:
     """The plan with the highest rate that a full test is expected to keep. Raises NotAcceptedError where none held."""
     loads = [probe.load for probe in tried]
-    range_ = f"{len(tried)} probes from {min(loads):.4g} to {max(loads):.4g} queries/s"
+    range_ = f"{len(tried)} probes from {number(min(loads))} to {number(max(loads))} queries/s"
     evidence = Evidence(Goal.of(plan), tried)
     rate, best = search.best_rate(evidence), evidence.low
     if rate is None or best is None:
         raise NotAcceptedError(f"no rate is VALID: {range_}, in Probes/. Give one to run all the same.")
-    most = f"; the engine completes {evidence.capacity.qps:.4g} a second at most" if evidence.capacity else ""
-    found = f"the highest that a full test should keep, by {range_}: {best.load:.4g} held{most}"
-    return plan.noted(f"server_target_qps = {rate:.4g} queries/s ({found})", target_qps=rate)
+    most = f"; the engine completes {number(evidence.capacity.qps)} a second at most" if evidence.capacity else ""
+    found = f"the highest that a full test should keep, by {range_}: {number(best.load)} held{most}"
+    return plan.noted(f"server_target_qps = {number(rate)} queries/s ({found})", target_qps=rate)
 
 
 def from_curve(plan: Plan, tried: list[Probe]) -> Plan:
@@ -134,8 +136,8 @@ def from_curve(plan: Plan, tried: list[Probe]) -> Plan:
     found = f"the highest that is {kept}" if rate else f"the lowest, since none is {kept},"
     most = ""
     if capacity and rate and top and top.load > rate:
-        most = f"; {top.load:.4g} would not last: the engine completes {capacity.qps:.4g} a second at most"
-    note = f"server_target_qps = {rate or lowest:.4g} queries/s ({found} of {len(tried)} rates{most})"
+        most = f"; {number(top.load)} would not last: the engine completes {number(capacity.qps)} a second at most"
+    note = f"server_target_qps = {number(rate or lowest)} queries/s ({found} of {len(tried)} rates{most})"
     return plan.noted(note, target_qps=rate or lowest)
 
 
@@ -180,12 +182,12 @@ def correct_plan(plan: Plan, result: TestResult, tests: Sequence[Probe] = ()) ->
 
 def with_lower_latency(plan: Plan, rate: float, ended: str) -> Plan:
     expected = LATENCY_MARGIN * 1000 * plan.samples_per_query / rate
-    note = f"the expected latency was too high: {ended} with {expected:.4g} ms"
+    note = f"the expected latency was too high: {ended} with {number(expected)} ms"
     return plan.noted(note, expected_latency_ms=expected)
 
 
 def with_higher_rate(plan: Plan, rate: float, ended: str) -> Plan:
-    note = f"the expected rate was too low: {ended} at {OFFLINE_MARGIN * rate:.4g} samples/s"
+    note = f"the expected rate was too low: {ended} at {number(OFFLINE_MARGIN * rate)} samples/s"
     return plan.noted(note, target_qps=OFFLINE_MARGIN * rate)
 
 
@@ -207,5 +209,5 @@ def lower_rate(plan: Plan, result: TestResult, tests: Sequence[Probe]) -> Plan |
     if rate is None:
         return None
     why = f" ({tests[-1].why})" if tests and tests[-1].why else ""
-    note = f"{before:.4g} queries/s was INVALID over {result.duration_s:.1f} s{why}; retrying at {rate:.4g}"
+    note = f"{number(before)} queries/s was INVALID over {result.duration_s:.1f} s{why}; retrying at {number(rate)}"
     return plan.noted(note, target_qps=rate)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.common.errors import EndpointError
+from harness.common.markdown import number
 from harness.config.endpoint import may_fail
 from harness.config.plan import Plan
 from harness.engines.protocol import Engine
@@ -29,7 +30,7 @@ class Trial:
         return self.samples / self.seconds
 
     def __str__(self) -> str:
-        return f"{self.samples_per_sec:.4g} samples/s, measured on {self.samples:,} samples in {self.seconds:.1f} s"
+        return f"{number(self.samples_per_sec)} samples/s, measured on {self.samples:,} samples in {self.seconds:.1f} s"
 
 
 @dataclass

@@ -113,21 +113,31 @@ def levels(summary: Summary) -> list[Cells]:
     return [probes[0].head, *(probe.cells for probe in probes)]
 
 
-def subject(summary: Summary) -> str:
-    """Scenario, model and weights, machine, engine."""
+def subject(summary: Summary, *more: Summary) -> str:
+    """Scenario, model and weights, machine, engine: of several runs what all of them share."""
+    each = [parts(one) for one in (summary, *more)]
+    return ", ".join(part for part in each[0] if all(part in those for those in each))
+
+
+def parts(summary: Summary) -> list[str]:
     work = [] if summary.meta.workload == OFFICIAL else [summary.meta.workload]
-    parts = [scenario(summary), *work, model(summary), machine(summary)]
-    return ", ".join(parts if summary.meta.endpoints else [*parts, engine(summary)])
+    found = [scenario(summary), *work, model(summary), machine(summary)]
+    return found if summary.meta.endpoints else [*found, engine(summary)]
 
 
 def model(summary: Summary) -> str:
     """The model as people name it, with what is known of its weights."""
-    meta = summary.meta
-    reference = meta.model in (models.DEFAULT_MODEL, models.MODELS[models.DEFAULT_MODEL].path)
-    name = NAME if reference else "demo model" if meta.model == "demo" else PurePath(meta.model).name or meta.model
+    meta, name = summary.meta, model_name(summary.meta.model)
     if any(reason.startswith(("random weights", "dummy weights")) for reason in meta.deviations):
         return f"{name} with random weights"
     return f"{name} in {meta.weights.partition(' ')[0]}" if meta.weights and meta.model != "demo" else name
+
+
+def model_name(model: str) -> str:
+    """What people call the model of a setting."""
+    if model in (models.DEFAULT_MODEL, models.MODELS[models.DEFAULT_MODEL].path):
+        return NAME
+    return "demo model" if model == "demo" else PurePath(model).name or model
 
 
 def scenario(summary: Summary) -> str:
@@ -263,7 +273,7 @@ def next_command(summary: Summary) -> str:
         return ""
     held = [probe.load for probe in curve(summary) if probe.has_held and probe.load < (test.target_qps or 0.0)]
     if any(found > limit for _, found, limit in tails(test)):
-        return with_flag(command, "--server-target-qps", f"{max(held):.4g}" if held else "max")
+        return with_flag(command, "--server-target-qps", f"{max(held):.2f}" if held else "max")
     return with_flag(command, "--min-duration", "auto")
 
 

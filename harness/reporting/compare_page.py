@@ -4,22 +4,29 @@ Two runs with an accuracy test on the same samples are compared answer by answer
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness.common.files import write_text
-from harness.common.markdown import Table, number, render, sentence
+from harness.common.markdown import Table, number, render
 from harness.common.schema import gpu_names
 from harness.config import mlperf
 from harness.config.comparability import differences, reason
-from harness.reporting import profiles
+from harness.reporting import answer, profiles
+from harness.reporting.answer import NOT_COMPARABLE
 from harness.reporting.compare import ComparedRun
+from harness.reporting.paired import Pair
 from harness.results import metrics
+from harness.terminal.last_screen import LastScreen, Line, Tone
 
 SHOWN_ANSWERS = 20  # answers that differ
-TELEMETRY = ("requests_running", "requests_waiting", "kv_cache_percent", "prefix_hit_percent", "gpu_power_w")
+TELEMETRY = (  # which tell why speeds differ
+    *("requests_running_mean", "requests_waiting_mean", "requests_waiting_max", "kv_cache_percent_mean"),
+    *("kv_cache_percent_max", "prefix_hit_percent_mean", "gpu_power_w_mean"),
+)
 IGNORED = ("settings", "machine", "software", "rate")  # which are what is compared, and stand in the page
+SMALLEST_CHANGE = 0.005  # of a speed, below which two are called equal within it
 CELL_PADDING = 3  # characters around a cell
 Value = str | float | None
 ReadValue = Callable[[ComparedRun], Value]
@@ -74,7 +81,7 @@ def columns(runs: Sequence[ComparedRun]) -> list[RunColumn]:
 
 def compared_metrics() -> list[metrics.Metric]:
     """Those of a comparison, and what tells why speeds differ."""
-    return [*metrics.metrics_of("compare"), *(metrics.BY_NAME[f"{name}_mean"] for name in TELEMETRY)]
+    return [*metrics.metrics_of("compare"), *(metrics.BY_NAME[name] for name in TELEMETRY)]
 
 
 def differ(name: str, settings: Sequence[dict[str, str]]) -> bool:
@@ -90,27 +97,82 @@ def write_csv(path: Path, runs: Sequence[ComparedRun]) -> None:
     write_text(path, text.getvalue())
 
 
-def page(runs: Sequence[ComparedRun], width: int | None = None) -> str:
-    """A Markdown page that puts the runs side by side, and pairs the answers of two to the same samples.
+def page(runs: Sequence[ComparedRun]) -> str:
+    """A Markdown page that puts the runs side by side, the finding first."""
+    pair = pair_of(runs)
+    return f"{render('screen.md.j2', screen=last_screen(runs, pair))}\n{tables(runs, pair)}"
+
+
+def pair_of(runs: Sequence[ComparedRun]) -> Pair | None:
+    """The answers of two runs to the same samples; None where they are not two, or the samples were not the same."""
+    return runs[1].paired_answers(runs[0]) if len(runs) == 2 else None
+
+
+def tables(runs: Sequence[ComparedRun], pair: Pair | None, width: int | None = None) -> str:
+    """The runs side by side in Markdown, and the answers of two.
 
     `width`: characters of a terminal's line; what has no room stands in a further table, again beside the first run.
     """
-    pair, unpaired = None, False
-    if len(runs) == 2:
-        pair = runs[1].paired_answers(runs[0])
-        unpaired = pair is None and all(run.summary.run.accuracy for run in runs)
-    lines = table(runs)
     return render(
         "compare.md.j2",
         runs=runs,
-        blocks=blocks(lines, width),
-        about=about(runs),
+        blocks=blocks(table(runs), width),
         searched=[run for run in runs if run.summary.run.search],
         pair=pair,
-        unpaired=unpaired,
         listed=pair.differing[:SHOWN_ANSWERS] if pair else [],
         unlisted=len(pair.differing) - SHOWN_ANSWERS if pair else 0,
     )
+
+
+def last_screen(runs: Sequence[ComparedRun], pair: Pair | None) -> LastScreen:
+    """The finding of a comparison, and what must be known before it is passed on."""
+    named = [*zip(letters(len(runs)), runs, strict=True)]
+    refused = {letter: why for letter, run in named[1:] if (why := refusal(runs[0], run, letter))}
+    found = finding([run for letter, run in named if letter not in refused] if len(runs) > 2 else runs)
+    alone = len(refused) == len(runs) - 1
+    title = f"NOT COMPARABLE: {'; '.join(dict.fromkeys(refused.values()))}" if alone else found
+    lines = [
+        Line("measured", f"{found}: not to be relied on" if found and alone else "", "careful"),
+        *(Line(NOT_COMPARABLE, f"A and {letter}: {why}", "careful") for letter, why in refused.items() if not alone),
+        *(Line("answers", said, tone) for said, tone in answers(runs, pair)),
+        Line("differs", difference([run.flags for run in runs], [run.versions for run in runs])),
+        *(Line("careful", said, "careful") for said in cautions(named)),
+        *(Line(letter, str(run.folder)) for letter, run in named),
+        Line("next", next((run.summary.meta.command for run in runs if run.busy), ""), is_command=True),
+    ]
+    subject = answer.subject(*(run.summary for run in runs))
+    return LastScreen(title, subject, [line for line in lines if line.text], tone="careful" if alone else "")
+
+
+def finding(runs: Sequence[ComparedRun]) -> str:
+    """The second of two runs, or the fastest of several, against the first; empty where they share no measurement."""
+    headline = metrics.BY_NAME[runs[0].summary.scenario.headline]
+    values = [(headline.of(run.summary) or 0.0, run) for run in runs]
+    if len(runs) < 2 or not all(value for value, _ in values):
+        return ""
+    higher, (start, first) = headline.better == "higher", values[0]
+    value, run = values[1] if len(runs) == 2 else (max if higher else min)(values, key=lambda each: each[0])
+    if run is first:
+        return f"{first.name} is the fastest of {len(runs)} runs ({headline.text(start)} {headline.label})"
+    text = f"{headline.text(value)} {headline.label}; {first.name} {headline.text(start)}"
+    change = value / start - 1
+    if abs(change) < SMALLEST_CHANGE:
+        return f"{run.name} and {first.name} are equal within {100 * SMALLEST_CHANGE:g} % ({text})"
+    word = "faster" if (change > 0) == higher else "slower"
+    return f"{run.name} is {number(100 * abs(change), 3)} % {word} ({text})"
+
+
+def answers(runs: Sequence[ComparedRun], pair: Pair | None) -> Iterator[tuple[str, Tone]]:
+    """Whether two runs answered alike."""
+    if pair is None:
+        if len(runs) == 2 and all(run.summary.run.accuracy for run in runs):
+            yield "not compared: the two runs did not answer the same samples", "unknown"
+        return
+    count = f"{number(len(pair.differing))} of {number(pair.samples)} answers differ"
+    if pair.differing:
+        yield f"{count}, the first from token {pair.differing[0].position} on", "careful"
+    else:
+        yield f"the same: {count}", "good"
 
 
 def table(runs: Sequence[ComparedRun]) -> list[list[str]]:
@@ -148,33 +210,29 @@ def blocks(lines: Sequence[Sequence[str]], width: int | None) -> list[Table]:
     return [Table(head, rows) for head, *rows in found]
 
 
-def about(runs: Sequence[ComparedRun]) -> list[str]:
-    """What a reader must know of the table, a sentence each."""
-    named = [*zip(letters(len(runs)), runs, strict=True)]
-    refused = [(letter, refusal(runs[0], run, letter)) for letter, run in named[1:]]
-    return [
-        *(f"{letter} is {run.folder}." for letter, run in named),
-        difference([run.flags for run in runs], [run.versions for run in runs]),
-        *(f"The machine was busy in {letter}: {run.busy}." for letter, run in named if run.busy),
-        *(f"Speeds of A and {letter} are not comparable: {why}." for letter, why in refused if why),
-        *(
-            f"A and {letter} ran on other machines; their ratio is of the machines, too."
-            for letter, run in named[1:]
-            if run.is_measured and runs[0].is_measured and run.comparable.machine != runs[0].comparable.machine
-        ),
-    ]
+def cautions(named: Sequence[tuple[str, ComparedRun]]) -> Iterator[str]:
+    """What a reader must know of the runs, by letter."""
+    first = named[0][1]
+    for letter, run in named:
+        if run.busy:
+            yield f"the machine was busy in {letter}: {run.busy}"
+        if run.busyness_unknown:
+            yield f"other programs were not measured in {letter}"
+        if run.is_measured and first.is_measured and run.comparable.machine != first.comparable.machine:
+            yield f"A and {letter} ran on other machines; their ratio is of the machines, too"
+    if any(run.is_measured for _, run in named):
+        yield "one run of each: no interval (`--baseline` judges several of each)"
 
 
 def difference(flags: Sequence[dict[str, str]], versions: Sequence[dict[str, str]]) -> str:
-    """Which settings and versions differ, in a sentence."""
+    """Which settings and versions differ, in words."""
     parts = []
     for noun, each in (("setting", flags), ("version", versions)):
         names = sorted(name for name in dict.fromkeys(key for one in each for key in one) if differ(name, each))
-        said = f"{noun}{'s differ' if len(names) > 1 else ' differs'}: {', '.join(names)}"
-        parts.append(said if names else f"no {noun} differs")
+        parts.append(f"{noun}{'s' if len(names) > 1 else ''} {', '.join(names)}" if names else f"no {noun}")
     if all(part.startswith("no ") for part in parts):
-        return "No setting and no version differs."
-    return f"{sentence('; '.join(parts))}."
+        return "no setting and no version"
+    return "; ".join(parts)
 
 
 def refusal(a: ComparedRun, b: ComparedRun, letter: str) -> str:

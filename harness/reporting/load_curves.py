@@ -260,7 +260,7 @@ def point_text(probe: Probe, price: float | None) -> str:
 
 
 def load(probe: Probe) -> str:
-    return f"{probe.load:.3g}" + ("/s" if probe.qps is not None else "")
+    return f"{number(probe.load, 3)}" + ("/s" if probe.qps is not None else "")
 
 
 def worth(point: Point) -> tuple[bool, float]:

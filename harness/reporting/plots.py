@@ -76,7 +76,7 @@ def scores(accuracy: Accuracy) -> Any:
         good = check.low <= check.score and (check.high is None or check.score <= check.high)
         axes.plot(share, place, "o", color=BLUE if good else RED, markersize=9, zorder=3)
         axes.annotate(
-            f"{check.score:,.6g}", (share, place), (0, 9), textcoords="offset points", ha="center", fontsize=9
+            number(check.score, 6), (share, place), (0, 9), textcoords="offset points", ha="center", fontsize=9
         )
         if check.interval:
             ends = [100 * end / check.reference for end in check.interval]

@@ -14,19 +14,22 @@ from typing import Literal
 
 from harness.common.coerce import did_you_mean
 from harness.common.errors import BAD_INPUT, DONE, NOT_ACCEPTED, UsageError
-from harness.common.markdown import number, render
+from harness.common.markdown import number
 from harness.common.statistics import FEWEST_DIFFERING, welch
 from harness.config import mlperf
 from harness.config.comparability import CONFIGURED, GATE_FAILED, OVER_LIMIT, differences, reason
+from harness.reporting import answer
 from harness.reporting.compare import ComparedRun
 from harness.reporting.compare_page import difference
 from harness.reporting.paired import Pair
 from harness.results import metrics
+from harness.terminal.last_screen import LastScreen, Line, Tone
 
 Verdict = Literal["PASS", "FAIL", "NOT JUDGED"]
 CODES = {"FAIL": NOT_ACCEPTED, "NOT JUDGED": BAD_INPUT, "PASS": DONE}  # the first that is among the verdicts counts
 CONDITION = re.compile(r"\s*(\w+)\s*([<>])\s*([+-]?)(\d+(?:\.\d+)?)\s*(%?)\s*")
 ANSWERS_CONDITION = re.compile(r"\s*answers\s+changed\s*(?:>\s*(\d+(?:\.\d+)?)\s*%)?\s*")
+TONES: dict[Verdict, Tone] = {"FAIL": "bad", "NOT JUDGED": "careful", "PASS": "good"}
 NAMES = {"output_tokens_per_sec": "tokens_per_sec"}  # other names of metrics
 # What a judgement lets differ: versions are often what is tried, a failed gate has its own verdict, and what is over a
 # limit was measured all the same. Latencies do not follow from the configured rate; answers have no speed.
@@ -63,6 +66,17 @@ class Judgement:
     change: str = ""
     why: str = ""
 
+    @property
+    def figures(self) -> str:
+        """The change with the values that it follows from."""
+        sides = f"{self.run}; baseline {self.baseline}" if self.run else ""
+        return f"{self.change} ({sides})" if self.change and sides else self.change or sides
+
+    @property
+    def text(self) -> str:
+        """The figures, and what must be known of them."""
+        return ": ".join(filter(None, (self.figures, self.why)))
+
 
 @dataclass(frozen=True)
 class AnswerChange:
@@ -74,8 +88,8 @@ class AnswerChange:
 
     @property
     def words(self) -> str:
-        between = f" ({self.low:+.3g} to {self.high:+.3g})" if self.low < self.high else ""
-        return f"{self.percent:+.3g} %{between}"
+        between = f" ({number(self.low, 3, '+')} to {number(self.high, 3, '+')})" if self.low < self.high else ""
+        return f"{number(self.percent, 3, '+')} %{between}"
 
 
 def condition(text: str) -> Condition:
@@ -223,15 +237,26 @@ def exit_code(judgements: Sequence[Judgement]) -> int:
     return next(code for verdict, code in CODES.items() if verdict in {one.verdict for one in judgements})
 
 
-def page(sides: Sides, judgements: Sequence[Judgement]) -> str:
-    """A Markdown page: the verdict as its title, a line for each condition, and what differs."""
-    code = exit_code(judgements)
+def last_screen(sides: Sides, judgements: Sequence[Judgement]) -> LastScreen:
+    """The verdict with its figures, a line for each condition, and what differs."""
     everyone = sides.everyone
-    return render(
-        "regression.md.j2",
-        verdict=next(verdict for verdict, value in CODES.items() if value == code),
-        sides=sides,
-        judgements=judgements,
-        differences=difference([run.flags for run in everyone], [run.versions for run in everyone]),
-        unmeasured=[run.name for run in everyone if run.busyness_unknown],
-    )
+    code = exit_code(judgements)
+    first = next(one for one in judgements if CODES[one.verdict] == code)
+    why = first.figures if code == NOT_ACCEPTED and first.figures else first.why
+    title = f"{first.verdict}: {'no condition holds' if code == DONE else f'{first.condition}: {why}'}"
+    flags, versions = [run.flags for run in everyone], [run.versions for run in everyone]
+    lines = [
+        *(Line(one.verdict, f"{one.condition}: {one.text}", TONES[one.verdict]) for one in judgements),
+        Line("differs", difference(flags, versions)),
+        *(
+            Line("careful", f"other programs were not measured in {r.name}", "careful")
+            for r in everyone
+            if r.busyness_unknown
+        ),
+        Line("baseline", ", ".join(str(run.folder) for run in sides.baseline)),
+        Line("run", ", ".join(str(run.folder) for run in sides.runs)),
+    ]
+    if code != DONE:
+        pair = f"{sides.baseline[0].folder} {sides.runs[0].folder}"
+        lines.append(Line("next", f"python report.py --compare {pair}", is_command=True))
+    return LastScreen(title, answer.subject(*(run.summary for run in everyone)), lines, tone=TONES[first.verdict])

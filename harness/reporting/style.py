@@ -6,6 +6,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.common.markdown import number
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -33,7 +35,7 @@ def pyplot() -> Any:
 def thousands(*axis: Any) -> None:
     """Numbers on an axis with their thousands separated."""
     for one in axis:
-        one.set_major_formatter(lambda value, _: f"{value:,.6g}")
+        one.set_major_formatter(lambda value, _: number(value, 6))
 
 
 def logarithmic(axis: Any) -> None:

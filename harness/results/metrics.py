@@ -65,9 +65,11 @@ def test(name: str, label: str, better: Better, shown: Places, path: str = "", *
 
 
 def latency(kind: str, label: str, point: str, *more: Place) -> Metric:
-    """A percentile of one kind of latency; MLflow gets all of LoadGen's."""
+    """A percentile of one kind of latency, or its mean; MLflow gets all of LoadGen's. Offline's count from the start of
+    the test, since all requests are issued at once."""
     shown: Places = ("terminal", "compare", *more)
-    return test(f"{kind}_{point}_ms", f"{label} {point}, ms", "lower", shown, f"{kind}_ms.{point}", streaming=True)
+    streamed = kind != "latency"
+    return test(f"{kind}_{point}_ms", f"{label} {point}, ms", "lower", shown, f"{kind}_ms.{point}", streaming=streamed)
 
 
 def score(name: str, label: str) -> Metric:
@@ -94,6 +96,7 @@ METRICS: tuple[Metric, ...] = (
     test("concurrency", "requests in flight at most", None, PLACES),
     test("steady_tokens_per_sec", "steady output tokens/s", "higher", PLACES, "steady.tokens_per_sec", digits=6),
     test("tokens_per_sec_per_user", "tokens/s per user", "higher", PLACES, "steady.tokens_per_sec_per_user"),
+    latency("latency", "latency", "mean"),
     latency("latency", "latency", "p50", "sweep"),
     latency("latency", "latency", "p90"),
     latency("latency", "latency", "p99", "sweep", "index"),

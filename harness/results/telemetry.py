@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from harness.common.markdown import number
 from harness.engines import prometheus
 from harness.monitoring.recorder import Recording
 from harness.results.gpu_time import SHARES, GpuTime
@@ -166,7 +167,7 @@ def losses(time: GpuTime, args: Mapping[str, object]) -> list[Bound]:
     shares = {name: getattr(time, name) or 0.0 for name in SHARES if name != "busy"}
     found = sorted(((share, name) for name, share in shares.items() if share >= LOST_PERCENT), reverse=True)
     return [
-        Bound(f"{SHARES[name][0]}, {share:.3g} % of the GPU's time", remedies.get(name) or launch(args))
+        Bound(f"{SHARES[name][0]}, {number(share, 3)} % of the GPU's time", remedies.get(name) or launch(args))
         for share, name in found
     ]
 
@@ -187,7 +188,7 @@ def ran_out(
     cpu, hint = ("CPU of this machine, the client's,", "times may be the client's own") if client else ("CPU", "")
     shares = ((mean(used, "gpu_load_percent"), "GPU", ""), (mean(used, "cpu_percent"), cpu, hint))
     busy = [
-        Bound(f"the {name} was busy {share:.3g} % of the time", remedy)
+        Bound(f"the {name} was busy {number(share, 3)} % of the time", remedy)
         for share, name, remedy in shares
         if share >= BUSY_PERCENT
     ]

@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Self
 
+from harness.common.markdown import number
 from harness.common.schema import Model
 
 SUMS = ("client_tokens", "tokens", "messages", "first_tokens", "bundled")
@@ -106,22 +107,24 @@ class ServerUse(Model):
         found, each = [], max(1, self.answers)
         counted, came = self.output_tokens, self.client_tokens
         if counted is not None and abs(counted - came) > SAME_COUNT * came:
-            apart = f"{came / each:.4g} are counted here ({100 * (came - counted) / max(1, counted):+.3g} %)"
+            more = number(100 * (came - counted) / max(1, counted), 3, "+")
+            apart = f"{number(came / each)} are counted here ({more} %)"
             by = "by `usage`" if self.tokens == counted else "by what came"
-            found.append(f"`usage` has {counted / each:.4g} tokens an answer, {apart}: the result is {by}")
+            found.append(f"`usage` has {number(counted / each)} tokens an answer, {apart}: the result is {by}")
         if self.uncounted and self.tokens != came:
             found.append(
                 f"{self.uncounted:,} of {self.answers:,} answers had no `usage`: their text was counted instead"
             )
         if self.prompt_tokens is not None and self.prompt_tokens < (1 - SAME_COUNT) * self.sent_tokens:
-            read = f"{100 * self.prompt_tokens / self.sent_tokens:.3g} % of the prompt tokens that were sent"
+            read = f"{number(100 * self.prompt_tokens / self.sent_tokens, 3)} % of the prompt tokens that were sent"
             found.append(f"by `usage` the server read {read}: does it cut prompts?")
         if (self.cached_percent or 0.0) > CACHED_PERCENT:
-            found.append(f"{self.cached_percent:.3g} % of the prompt came from the server's cache")
+            found.append(f"{number(self.cached_percent, 3)} % of the prompt came from the server's cache")
         if self.buffered:
-            messages, tokens, first = (count / each for count in (self.messages, self.tokens, self.first_tokens))
-            means = f"mean: {tokens:.3g} tokens in {messages:.3g} messages, {first:.3g} in the first message"
-            share = f"{100 * self.bundled / each:.3g} % of the answers came in bursts"
+            counts = (self.tokens, self.messages, self.first_tokens)
+            tokens, messages, first = (number(count / each, 3) for count in counts)
+            means = f"mean: {tokens} tokens in {messages} messages, {first} in the first message"
+            share = f"{number(100 * self.bundled / each, 3)} % of the answers came in bursts"
             found.append(f"TTFT and TPOT are those of the buffering: {share} ({means})")
         return found
 

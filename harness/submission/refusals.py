@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from harness.common import reading
+from harness.common.markdown import number
 from harness.config import mlperf, models
 from harness.evaluation import compliance
 from harness.loadgen.log import TestResult
@@ -70,11 +71,11 @@ def entry_refusals(entry: Entry) -> Iterator[str]:
     accuracy, performance = entry.accuracy.log("accuracy"), entry.performance.log("performance")
     if accuracy.errors:
         yield f"{len(accuracy.errors)} LoadGen errors in the accuracy test, the first: {accuracy.errors[0]}"
-    if (answered := number(accuracy, "accuracy_sample_count")) != official:
+    if (answered := setting(accuracy, "accuracy_sample_count")) != official:
         yield f"{answered:,} samples in the accuracy test; the checker asks for {official:,}"
-    if (set_size := number(performance, "performance_sample_count")) < official:
+    if (set_size := setting(performance, "performance_sample_count")) < official:
         yield f"a set of {set_size:,} samples in the performance test; the checker asks for {official:,}"
-    if (duration := number(performance, "min_duration_ms") / 1000) < mlperf.MIN_DURATION_S:
+    if (duration := setting(performance, "min_duration_ms") / 1000) < mlperf.MIN_DURATION_S:
         yield f"a minimum duration of {duration:g} s; the checker asks for {mlperf.MIN_DURATION_S:g} s"
     yield from foreign_seeds(entry, performance)
     if performance.early_stopping.get("early_stopping_met") is not True:
@@ -84,7 +85,7 @@ def entry_refusals(entry: Entry) -> Iterator[str]:
         yield "use_token_latencies is off in the performance test"
     if entry.config.scenario_rules.limits:
         yield from over(performance, CHECKED_LIMITS)
-        if (target := number(performance, "target_latency_ns")) > TARGET_LATENCY_NS:
+        if (target := setting(performance, "target_latency_ns")) > TARGET_LATENCY_NS:
             yield f"a target_latency of {target / 1e9:g} s; the checker allows {TARGET_LATENCY_NS / 1e9:g} s"
     conf = entry.performance.folder("performance") / "user.conf"
     if conf.exists() and not conf.stat().st_size:
@@ -108,7 +109,7 @@ def over(result: TestResult, limits: mlperf.Limits) -> Iterator[str]:
         if found is None:
             yield f"no {name} in the performance test's log"
         elif found.p99 >= limit:
-            yield f"{name} p99 of {found.p99:,.4g} ms is not below {limit:,g} ms"
+            yield f"{name} p99 of {number(found.p99)} ms is not below {limit:,g} ms"
 
 
 def foreign_seeds(entry: Entry, result: TestResult) -> Iterator[str]:
@@ -116,7 +117,7 @@ def foreign_seeds(entry: Entry, result: TestResult) -> Iterator[str]:
         yield f"seeds other than those of v{entry.round}"
 
 
-def number(result: TestResult, name: str) -> float:
+def setting(result: TestResult, name: str) -> float:
     """One of the settings in effect; 0 where the log has none that is a number."""
     value = result.effective.get(name)
     return value if isinstance(value, int | float) else 0
@@ -155,7 +156,7 @@ def performance(entry: Entry) -> Iterator[str]:
         yield "LoadGen issued one sample again and again (performance_issue_same or _unique)"
     if limits := entry.config.scenario_rules.limits:
         yield from over(result, limits)
-    if entry.config.scenario in ONE_QUERY and (size := number(result, "samples_per_query")) < official:
+    if entry.config.scenario in ONE_QUERY and (size := setting(result, "samples_per_query")) < official:
         yield f"a query of {size:,} samples; closed asks for {official:,}"
 
 

@@ -57,7 +57,8 @@ class Crew:
                 self.display.stage(self.now())
             record = self.once(job, lane)
             with self.turn:
-                self.display.done(f"{label}{f' on GPU {lane.gpu}' if lane.gpu else ''}: {report.line(record)}")
+                name = f"{label}{f' on GPU {lane.gpu}' if lane.gpu else ''}"
+                self.display.leave_row(report.HEAD, report.cells(name, record), record.status == "complete")
             if record.status == "interrupted":
                 return not self.state.is_late
         return True

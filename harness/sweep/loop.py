@@ -10,13 +10,14 @@ from harness.common import files, processes, system
 from harness.common.errors import DONE, INTERRUPTED, BenchmarkError, UsageError, why
 from harness.config.comparability import Comparable, differences
 from harness.runs import folder as results
-from harness.sweep import report
+from harness.sweep import findings, report
 from harness.sweep.crew import Crew, Runner
 from harness.sweep.experiment import run_experiment
 from harness.sweep.file import BASELINE, Sweep
 from harness.sweep.lanes import Lane
 from harness.sweep.rows import State
 from harness.sweep.state import SweepState
+from harness.terminal import last_screen
 from harness.terminal.progress import Display
 
 # Of the machine, for a sweep to be resumed; its file is compared whole.
@@ -70,10 +71,7 @@ def finish(state: SweepState, interrupted: bool, display: Display) -> int:
     folder.set_status("interrupted" if interrupted else "complete")
     if not interrupted:
         results.point_latest(folder)
-    display.say("")
-    for sentence in report.findings(made):
-        display.say(sentence)
-    display.say(f"report: {folder.path / 'report.md'}")
+    last_screen.show(display.console, findings.last_screen(made), folder.path / "report.md")
     if interrupted:
         return INTERRUPTED
     base = made.result(BASELINE)

@@ -1,10 +1,8 @@
 """A sweep's folder -> its table, findings in words, plots and report.md. Everything from sweep.json."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from statistics import mean
 
 from harness.common import files
 from harness.common.coerce import as_flag
@@ -18,41 +16,11 @@ from harness.runs import folder as results
 from harness.sweep import plots
 from harness.sweep.experiment import ExperimentRecord
 from harness.sweep.file import BASELINE
-from harness.sweep.lanes import SHARING_NOTE
+from harness.sweep.findings import Report, last_screen, spread
 from harness.sweep.paired import Paired, pair_scores
-from harness.sweep.rows import (
-    BRIEF_S,
-    SCORE,
-    SPEED,
-    WORDS,
-    Effect,
-    ExperimentResult,
-    State,
-    fixed_rate,
-    gain,
-    rows,
-    unlike,
-)
+from harness.sweep.rows import SCORE, SPEED, WORDS, ExperimentResult, State, fixed_rate, rows
 
 VERDICTS = {None: "–", True: "VALID", False: "INVALID"}
-
-
-@dataclass(frozen=True)
-class Report:
-    state: State
-    rows: tuple[ExperimentResult, ...]  # of experiments that were begun or skipped
-    finals: tuple[ExperimentResult, ...] = ()  # of those that ran again at full length
-    paired: Mapping[str, Paired] = field(default_factory=dict)  # scores against the baseline's, sample by sample
-
-    def result(self, name: str) -> ExperimentResult | None:
-        return next((result for result in self.rows if result.name == name), None)
-
-    @property
-    def stack(self) -> list[ExperimentResult]:
-        """The baseline and every stacked experiment that has a speed, in order."""
-        rows = [result for result in self.rows if result.experiment.kind == "stacked" or result.name == BASELINE]
-        rows = [result for result in rows if result.ratio is not None]
-        return rows if len(rows) > 1 else []
 
 
 def read(folder: Path) -> State:
@@ -78,7 +46,7 @@ def build(folder: Path, state: State | None = None) -> Report:
         state=state,
         tables={"All experiments": table(report.rows, report.paired)}
         | ({"At full length": table(report.finals, {})} if report.finals else {}),
-        findings=list(findings(report)),
+        screen=last_screen(report),
         rounds=max((record.round + 1 for record in state.records), default=0),
         plots=pictures,
         ended=results.ended_early(folder, reported=True),
@@ -133,116 +101,19 @@ def value(result: ExperimentResult, metric: Metric, base: ExperimentResult | Non
     return number(found)
 
 
-def change(ratio: float) -> str:
-    """A ratio as people say it: +12.3 %."""
-    return f"{100 * (ratio - 1):+.1f} %"
+HEAD = ("tokens/s", "TTFT p99", "TPOT p99", "seconds", "experiment")
 
 
-def line(record: ExperimentRecord) -> str:
-    """One experiment's outcome in one line."""
+def cells(label: str, record: ExperimentRecord) -> list[str]:
+    """One experiment's outcome as a row under HEAD, latencies in ms."""
     run = record.outcome
     if record.status != "complete":
-        return f"{record.status}: {record.reason}"
-    speed, score = run.get(SPEED), run.get(SCORE)
-    parts = [f"{number(speed)} output tokens/s, {'VALID' if run.valid else 'INVALID'}"] if speed else []
-    if run.verdict:
-        parts.append(f"{WORDS[run.verdict]}, {mlperf.SCORES[SCORE]} {number(score)}")
-    return "; ".join([*parts, f"{record.seconds:.0f} s"])
-
-
-def findings(report: Report) -> Iterator[str]:
-    """What helped, what hurt, what is unsafe, in sentences that follow from the numbers."""
-    base = report.result(BASELINE)
-    timed = any(result.speeds for result in report.rows)
-    if base is None or not base.complete or (timed and not base.usable):
-        yield "The baseline has no speed that counts, so there is nothing to compare with."
-    elif timed and fixed_rate(base.experiment):
-        yield "The baseline's speed is its target rate: what compares is TTFT and TPOT at the same rate."
-    measured = sorted(
-        (result for result in report.rows if result.effect != "unknown" and result.usable), key=gain, reverse=True
-    )
-    titles: dict[Effect, str] = {
-        "helped": "Helped",
-        "hurt": "Hurt",
-        "no difference": "Made no difference",
-        "unclear": "Not clear, more rounds would tell",
-        "busy machine": "Other programs used the machine, so nothing can be said of",
-        "too short": f"Tests under {BRIEF_S:g} s, too short to tell",
-    }
-    for effect, title in titles.items():
-        if some := [f"{result.name} ({spread(result)})" for result in measured if result.effect == effect]:
-            yield f"{title}: {', '.join(some)}."
-    if base is not None:
-        for result in report.rows:
-            other = [as_flag(each.name) for each in unlike(result.experiment, base.experiment) if each.aspect == "work"]
-            if result.speed and other:
-                yield f"{result.name} is not compared: it is other work than the baseline's ({', '.join(other)})."
-    if not timed and (safe := [result.name for result in report.rows if result.accuracy == "SAFE"]):
-        yield f"Safe: {', '.join(safe)}."
-    if unsafe := [f"{result.name} ({loss(result, base)})" for result in report.rows if result.accuracy == "UNSAFE"]:
-        yield f"Unsafe{', whatever the speed' if timed else ''}: {', '.join(unsafe)}."
-    if invalid := [result.name for result in report.rows if result.valid is False]:
-        yield f"INVALID by LoadGen, so no speed to go by: {', '.join(invalid)}."
-    for verdict, title in (("holds", "Accuracy as the baseline's"), ("lost", "Accuracy below the baseline's")):
-        if judged := [f"{name} ({each.said})" for name, each in report.paired.items() if each.verdict == verdict]:
-            yield f"{title}, by the same samples: {'; '.join(judged)}."
-    clear = {name for name, each in report.paired.items() if each.verdict != "not clear"}
-    if unsure := [result.name for result in measured if result.accuracy != "SAFE" and result.name not in clear]:
-        yield f"Accuracy not shown to hold: {', '.join(unsure)}."
-    if steps := [
-        f"{result.name} {number(result.speed)}{'' if result.usable else ' (not usable)'}" for result in report.stack
-    ]:
-        yield f"Stacked: {' → '.join(steps)} output tokens/s."
-    yield from against_references(report)
-    if report.state.note:
-        yield f"Not run: {report.state.note}; --resume goes on."
-    if base is not None and any(record.gpu for record in base.records):
-        yield SHARING_NOTE + cards(base)
-    if best := max(
-        (result for result in report.finals if result.usable and result.speed),
-        key=lambda result: result.speed or 0,
-        default=None,
-    ):
-        yield f"The fastest at full length: {best.name}, {number(best.speed)} output tokens/s."
-    for result in report.rows:
-        if result.trouble:
-            yield f"{result.name} {result.trouble}"
-
-
-def against_references(report: Report) -> Iterator[str]:
-    """The fastest experiment whose speed counts, held against speeds known from elsewhere."""
-    counts = [result for result in report.rows if result.counts]
-    speed, best = max(((result.speed, result.name) for result in counts if result.speed), default=(0.0, ""))
-    for name, other in report.state.sweep.references.items():
-        if best:
-            yield f"The fastest, {best} ({number(speed)} output tokens/s), has {speed / other:.3f} times {name}."
-
-
-def cards(base: ExperimentResult) -> str:
-    """What the baselines of the GPUs came to, so that one sees how far the cards differ."""
-    by_gpu: dict[str, list[float]] = {}
-    for (_, gpu), speed in base.speeds.items():
-        by_gpu.setdefault(gpu, []).append(speed)
-    found = [f"GPU {gpu} {number(mean(speeds))}" for gpu, speeds in sorted(by_gpu.items())]
-    return f" The baselines: {', '.join(found)} output tokens/s." if len(found) > 1 else ""
-
-
-def spread(result: ExperimentResult) -> str:
-    """The change of an experiment, with its range where it was repeated."""
-    if result.ratio is None:
-        return "–"
-    if result.ratio.interval:
-        low, high = result.ratio.interval
-        return f"{change(result.ratio.mean)}, 95 % interval {change(low)} to {change(high)}"
-    between = f", {change(result.ratio.low)} to {change(result.ratio.high)}" if result.ratio.rounds > 1 else ""
-    return change(result.ratio.mean) + between
-
-
-def loss(result: ExperimentResult, base: ExperimentResult | None) -> str:
-    lost, start = result.score, base.score if base else None
-    if lost is None or start is None or result is base:
-        return "the gate fails"
-    return f"{mlperf.SCORES[SCORE]} {lost - start:+.2f}"
+        said = f"{record.status}: {record.reason}"
+    else:
+        score = [f"{WORDS[run.verdict]}, {mlperf.SCORES[SCORE]} {number(run.get(SCORE))}"] if run.verdict else []
+        said = "; ".join([*([VERDICTS[run.valid]] if run.valid is not None else []), *score])
+    figures = (run.get(SPEED), run.get("ttft_p99_ms"), run.get("tpot_p99_ms"), round(record.seconds) or None)
+    return [*map(number, figures), f"{label}: {said}"]
 
 
 def deviations(folder: Path, records: Sequence[ExperimentRecord]) -> dict[str, object]:

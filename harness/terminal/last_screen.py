@@ -39,8 +39,8 @@ class LastScreen:
     tone: Tone = ""
 
 
-def show(console: "Console", screen: LastScreen, path: object) -> None:
-    """Prints a last screen, in at most the width of a terminal; `path` is where all of it stands."""
+def show(console: "Console", screen: LastScreen, path: object = None) -> None:
+    """Prints a last screen, in at most the width of a terminal; `path` is where all of it stands, if in a file."""
     from rich.text import Text
 
     def say(text: str, tone: Tone = "", bold: bool = False) -> None:
@@ -57,7 +57,8 @@ def show(console: "Console", screen: LastScreen, path: object) -> None:
     for line in screen.lines:
         for text in paragraph(line):
             say(text, line.tone)
-    say(f"report: {path}")
+    if path:
+        say(f"report: {path}")
 
 
 def paragraph(line: Line) -> list[str]:

@@ -15,6 +15,7 @@ from typing import Any
 
 from harness.common.coerce import no_such_file, read_given
 from harness.common.errors import UsageError
+from harness.common.markdown import number
 from harness.config.arrivals import SHAPES
 from harness.config.workload import MOST_TOKENS
 
@@ -159,8 +160,8 @@ def check_trace(trace: Trace, form: Format | None) -> Trace:
         raise UsageError(f"{trace.path}: not two requests at different times are in it: no arrivals to replay.")
     if (rate := (len(trace.requests) - 1) / trace.span_s) > MOST_RATE:
         raise UsageError(
-            f"{trace.path}: {rate:,.0f} requests/s over {trace.span_s:.3g} s: are its times in another unit? Those of "
-            f"{form.name}'s format are in {form.unit}."
+            f"{trace.path}: {rate:,.0f} requests/s over {number(trace.span_s, 3)} s: are its times in another unit? "
+            f"Those of {form.name}'s format are in {form.unit}."
         )
     return trace
 
@@ -174,16 +175,16 @@ def format_of(path: Path, cells: Mapping[str, Any]) -> Format:
 
 
 def json_rows(path: Path, text: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    for number, line in enumerate(text.split("\n"), start=1):
+    for at, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
         try:
             cells = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise UsageError(f"{path}: line {number}: not JSON: {' '.join(str(error).split())}.") from None
+            raise UsageError(f"{path}: line {at}: not JSON: {' '.join(str(error).split())}.") from None
         if not isinstance(cells, dict):
-            raise UsageError(f"{path}: line {number}: not an object.")
-        yield number, cells
+            raise UsageError(f"{path}: line {at}: not an object.")
+        yield at, cells
 
 
 def csv_rows(path: Path, text: str) -> Iterator[tuple[int, Mapping[str, Any]]]:

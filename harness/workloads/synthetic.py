@@ -9,6 +9,7 @@ from typing import Any
 
 from harness.common.coerce import read_given
 from harness.common.errors import UsageError
+from harness.common.markdown import number
 from harness.common.reading import load_yaml
 from harness.config.arrivals import Replay
 from harness.config.run import RunConfig
@@ -123,8 +124,8 @@ def conversations(
     new: list[int] = []
     talks: list[int] = []
     history: list[int] = []
-    for number in range(count):
-        talk, turn = divmod(number, sharing.turns)
+    for each in range(count):
+        talk, turn = divmod(each, sharing.turns)
         if turn == 0:
             history = list(source.choice(heads))
         prompts.append([*history, *source.choices(words, k=profile.read.draw(source))])
@@ -147,8 +148,8 @@ def scale_arrivals(config: RunConfig, trace: Trace) -> list[float]:
         return due
     if due[-1] < config.min_duration:
         raise UsageError(
-            f"--min-duration {config.min_duration:g}: {trace.path} lasts {due[-1]:.4g} s: leave it out, or lower the "
-            "rate."
+            f"--min-duration {config.min_duration:g}: {trace.path} lasts {number(due[-1])} s: leave it out, or "
+            "lower the rate."
         )
     return due[: next(place for place, at in enumerate(due) if at >= config.min_duration) + 1]
 

@@ -233,7 +233,7 @@ EARLY = rf"{NUMBER} queries .*TPOT p99 \(early stopping\), "
         (
             "server-late",
             ["latency", "early_stopping"],
-            [rf"TTFT p99 was {NUMBER} ms, {NUMBER} % over .* 1 ms: lower .* \(now 1000 queries/s\)"],
+            [rf"TTFT p99 was {NUMBER} ms, {NUMBER} % over .* 1 ms: lower .* \(now 1,000 queries/s\)"],
         ),
     ],
 )

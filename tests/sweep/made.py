@@ -1,11 +1,14 @@
 """Sweep files and records, made by hand."""
 
 from pathlib import Path
+from typing import Any
 
+from harness.common.system import System
 from harness.sweep import file as sweep_file
 from harness.sweep import report as sweep_report
 from harness.sweep.experiment import ExperimentOutcome, ExperimentRecord
 from harness.sweep.file import BASELINE, Experiment, Sweep
+from harness.sweep.state import STATE
 
 SHORT = "baseline:\n  set: {model: demo, total_sample_count: 16, mode: performance, min_duration: 0.5}\n"
 
@@ -20,7 +23,7 @@ def state(*records: ExperimentRecord) -> sweep_report.State:
     names = dict.fromkeys(record.experiment for record in records)
     kinds = {BASELINE: "baseline"}
     items = tuple(Experiment(name, "", kinds.get(name, "stacked"), {}, {}, {}) for name in names)  # type: ignore[arg-type]
-    system = {"gpus": [], "cpu": "a CPU", "cores": 2, "packages": {"vllm": "0"}, "git_revision": None}
+    system = System(cpu="a CPU", cores=2, packages={"vllm": "0"})
     return sweep_report.State("python sweep.py", "2026-01-31T10:00:00+0000", system, Sweep("s", "", items), records)
 
 
@@ -32,3 +35,8 @@ def ran(name: str, speed: float, turn: int = 0, **more: object) -> ExperimentRec
 
 def loaded(folder: Path, experiments: str) -> Sweep:
     return sweep_file.load(written(folder, SHORT + "isolation:\n" + experiments))
+
+
+def kept(given: sweep_report.State) -> dict[str, Any]:
+    """What sweep.json holds of a state."""
+    return STATE.dump_python(given, mode="json", by_alias=True)  # type: ignore[no-any-return]

@@ -1,7 +1,7 @@
 """What the report of a sweep says: effects, verdicts of several rounds, pictures."""
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -24,12 +24,19 @@ from harness.sweep import plots
 from harness.sweep import report as sweep_report
 from harness.sweep.experiment import ExperimentRecord, from_summary
 from harness.sweep.file import BASELINE, Experiment, Sweep
+from harness.sweep.findings import Report, last_screen, references
 from harness.sweep.paired import Paired
 from harness.sweep.plots import Knob, knob
 from harness.sweep.rows import interval, rows
 from tests import made
 from tests.conftest import ROOT, tells
-from tests.sweep.made import SHORT, ran, state, written
+from tests.sweep.made import SHORT, kept, ran, state, written
+
+
+def said(report: Report) -> list[str]:
+    """The lines of the last screen, labels before them."""
+    screen = last_screen(report)
+    return [screen.title, *(f"{line.label}: {line.text}" for line in screen.lines)]
 
 
 def test_the_words_follow_from_the_numbers(tmp_path: Path) -> None:
@@ -44,17 +51,19 @@ def test_the_words_follow_from_the_numbers(tmp_path: Path) -> None:
         ran("brief", 200, duration_s=4.9),
         ExperimentRecord("broken", 0, "failed", "no memory"),
     )
-    (tmp_path / "sweep.json").write_text(json.dumps(asdict(given)))
+    (tmp_path / "sweep.json").write_text(json.dumps(kept(given)))
     report = sweep_report.build(tmp_path)
-    words = "\n".join(sweep_report.findings(report))
-    assert "Helped: fast (+50.0 %), unsure (+10.0 %)." in words
-    assert "Hurt: slow (-50.0 %)." in words
-    assert "no difference: same" in words
-    assert tells(words, "Unsafe, ", ": wrong (ROUGE-1 -20.00).")
-    assert tells(words, "INVALID by LoadGen, ", ": short.")
-    assert tells(words, "Accuracy not shown", ": unsure.")
-    assert tells(words, "Tests under 5 s, ", ": brief (+100.0 %).")
-    assert "broken failed: no memory" in words
+    title, *lines = said(report)
+    words = "\n".join(lines)
+    assert title.startswith("fast helped: 50 % faster (150 output tokens/s; baseline 100)")
+    assert "helped: fast +50.0 %, unsure +10.0 %" in lines
+    assert "hurt: slow -50.0 %" in lines
+    assert "no difference: same +1.0 %" in lines
+    assert tells(words, "unsafe: wrong (ROUGE-1 20, -20.00 ")
+    assert tells(words, "INVALID: short")
+    assert tells(words, "accuracy: not shown", ": unsure")
+    assert tells(words, "too short: brief +100.0 %")
+    assert "failed: broken: no memory" in lines
     page = (tmp_path / "report.md").read_text()
     assert "~~300~~ not usable" in page
     assert "~~200~~ not usable" in page
@@ -89,7 +98,7 @@ def test_a_sweep_over_one_number_is_told_from_others() -> None:
 def test_a_number_has_an_axis_instead_of_bars(tmp_path: Path) -> None:
     runs = ran(BASELINE, 100, tpot_p99_ms=9.0), ran("n1", 150, tpot_p99_ms=12.0), ran("n2", 160, tpot_p99_ms=30.0)
     given = replace(state(*runs), sweep=turned(4, 16, 64))
-    (tmp_path / "sweep.json").write_text(json.dumps(asdict(given)))
+    (tmp_path / "sweep.json").write_text(json.dumps(kept(given)))
     drawn: list[Any] = []
     draw = plots.by_number
     with pytest.MonkeyPatch.context() as patch:
@@ -113,8 +122,8 @@ def test_speeds_known_from_elsewhere_are_drawn_and_told(tmp_path: Path) -> None:
     runs = ran(BASELINE, 100), ran("fast", 150), ran("brief", 400, duration_s=4.9), busy(ran("busy", 200))
     given = state(*runs, ran("wrong", 500, verdict="FAIL"))
     given = replace(given, sweep=replace(given.sweep, references=known))
-    words = list(sweep_report.against_references(sweep_report.Report(given, tuple(sweep_report.rows(given)))))
-    for line, end in zip(words, ("1.250 times theirs.", "0.500 times limit."), strict=True):
+    words = [line.text for line in references(Report(given, tuple(sweep_report.rows(given))))]
+    for line, end in zip(words, ("1.250 times theirs", "0.500 times limit"), strict=True):
         assert tells(line, "fast (150 output tokens/s)", end)
     bars = plots.speedups(
         [(BASELINE, 1.0, 1.0, 1.0, True, True), ("fast", 1.5, 1.5, 1.5, True, False)], known, 100.0
@@ -150,8 +159,8 @@ def test_a_busy_machine_gives_no_verdict() -> None:
         "a": "busy machine",
         "b": "hurt",
     }
-    words = "\n".join(sweep_report.findings(sweep_report.Report(hurt, tuple(sweep_report.rows(hurt)))))
-    assert tells(words, "Other programs ", ": a (-50.0 %).")
+    words = "\n".join(said(Report(hurt, tuple(sweep_report.rows(hurt)))))
+    assert tells(words, "careful: a -50.0 %: other programs ")
     start = state(busy(ran(BASELINE, 100)), ran("b", 50))
     assert [row.effect for row in sweep_report.rows(start)] == ["unknown", "busy machine"]
 
@@ -178,9 +187,9 @@ def test_the_worst_round_decides_on_accuracy() -> None:
 @pytest.mark.parametrize("flaw", [{"valid": False}, {"verdict": "FAIL"}])
 def test_nothing_is_held_against_a_baseline_that_does_not_count(flaw: dict[str, object]) -> None:
     given = state(ran(BASELINE, 100, **flaw), ran("a", 120))
-    report = sweep_report.Report(given, tuple(sweep_report.rows(given)))
+    report = Report(given, tuple(sweep_report.rows(given)))
     assert all(row.ratio is None for row in report.rows)
-    assert "nothing to compare with" in "\n".join(sweep_report.findings(report))
+    assert "nothing to compare with" in "\n".join(said(report))
 
 
 @pytest.mark.parametrize(("seconds", "effect"), [(600.0, "helped"), (6.0, "no difference")])
@@ -226,12 +235,12 @@ def test_at_a_fixed_rate_the_speed_is_no_finding() -> None:
         given = state(ran(BASELINE, 100, duration_s=600.0), ran("a", speed, duration_s=600.0))
         items = tuple(replace(item, settings=settings) for item in given.sweep.experiments)
         given = replace(given, sweep=replace(given.sweep, experiments=items))
-        return list(sweep_report.findings(sweep_report.Report(given, tuple(sweep_report.rows(given)))))[:1]
+        return said(Report(given, tuple(sweep_report.rows(given))))[:2]
 
-    (said,) = at(40, 103)
-    assert tells(said, "target rate: ", "TTFT and TPOT")
-    assert at("max", 103) == ["Made no difference: a (+3.0 %)."]
-    assert at("max", 107) == ["Helped: a (+7.0 %)."]
+    (title,) = at(40, 103)
+    assert tells(title, "the same rate", "TTFT and TPOT")
+    assert at("max", 103) == ["no change helped: no difference", "no difference: a +3.0 %"]
+    assert at("max", 107)[1] == "helped: a +7.0 %"
 
 
 @pytest.mark.parametrize(
@@ -251,8 +260,8 @@ def test_speeds_at_other_work_are_not_compared(other: dict[str, object]) -> None
     given = replace(given, sweep=replace(given.sweep, experiments=(base, replace(item, settings=other))))
     (row,) = (row for row in sweep_report.rows(given) if row.name == "a")
     assert (row.ratio, row.effect) == (None, "unknown")
-    said = list(sweep_report.findings(sweep_report.Report(given, tuple(sweep_report.rows(given)))))
-    assert [line for line in said if tells(line, "a is not compared: ", "(--")]
+    lines = said(Report(given, tuple(sweep_report.rows(given))))
+    assert [line for line in lines if tells(line, "not compared: a: ", "(--")]
 
 
 def test_what_a_busy_machine_slowed_down_is_on_no_front() -> None:
@@ -267,8 +276,12 @@ def test_what_a_busy_machine_slowed_down_is_on_no_front() -> None:
 def test_a_sweep_of_accuracy_alone_needs_no_speed() -> None:
     none = {"valid": None, "tokens_per_sec": None}
     given = state(ran(BASELINE, 0, **none), ran("a", 0, **none), ran("b", 0, **none, verdict="FAIL", rouge1=30.0))
-    report = sweep_report.Report(given, tuple(sweep_report.rows(given)))
-    assert list(sweep_report.findings(report)) == ["Safe: baseline, a.", "Unsafe: b (ROUGE-1 -10.00)."]
+    report = Report(given, tuple(sweep_report.rows(given)))
+    assert said(report) == [
+        "b lost accuracy",
+        "safe: baseline, a",
+        "unsafe: b (ROUGE-1 30, -10.00 against the baseline)",
+    ]
 
 
 def test_only_what_all_runs_lack_stands_above_the_table(tmp_path: Path) -> None:
@@ -278,7 +291,7 @@ def test_only_what_all_runs_lack_stands_above_the_table(tmp_path: Path) -> None:
         plan = resolve(RunConfig(model="demo"), [], 0)
         made.record(results.RunFolder(tmp_path, run), plan, command="c", started="s", system={})
         made.note(results.RunFolder(tmp_path, run), deviations=lacking)
-    (tmp_path / "sweep.json").write_text(json.dumps(asdict(given)))
+    (tmp_path / "sweep.json").write_text(json.dumps(kept(given)))
     sweep_report.build(tmp_path)
     page = (tmp_path / "report.md").read_text()
     assert "results:** short.\n" in page
@@ -340,7 +353,7 @@ def test_the_interval_is_students() -> None:
 
 
 def test_a_sweep_of_before_is_still_read(tmp_path: Path) -> None:
-    old = asdict(state(ran(BASELINE, 100)))
+    old = kept(state(ran(BASELINE, 100)))
     for record in old["records"]:
         del record["gpu"], record["final"], record["outcome"]["ran_out"]
     del old["note"]
@@ -360,7 +373,7 @@ def test_few_pairs_do_not_tell_what_was_lost(samples: int, differing: int, verdi
 
 
 def test_one_round_says_how_often_chance_alone_changes_so_much(tmp_path: Path) -> None:
-    files.write_json(tmp_path / "sweep.json", asdict(state(ran(BASELINE, 100), ran("a", 103))))
+    files.write_json(tmp_path / "sweep.json", kept(state(ran(BASELINE, 100), ran("a", 103))))
     sweep_report.build(tmp_path)
     assert tells((tmp_path / "report.md").read_text(), "scatter by 2 %", "48 % (3 %)")
 
@@ -378,13 +391,13 @@ def test_what_the_gate_leaves_open_the_pairs_tell(tmp_path: Path, change: float,
         (tmp_path / name / "Accuracy" / "samples.csv").write_text("\n".join([HEAD, *lines]))
     unsure = {"verdict": "INCONCLUSIVE"}
     given = state(*(replace(ran(name, 100, **unsure), run=name) for name in (BASELINE, "a")))
-    files.write_json(tmp_path / "sweep.json", asdict(given))
+    files.write_json(tmp_path / "sweep.json", kept(given))
     report = sweep_report.build(tmp_path)
     assert {name: found.verdict for name, found in report.paired.items()} == {"a": verdict}
     page = (tmp_path / "report.md").read_text()
     assert f": {verdict}) |" in page
-    said = "\n".join(sweep_report.findings(report))
-    assert tells(said, "Accuracy not shown", ": a.") == (verdict == "not clear")
+    lines = "\n".join(said(report))
+    assert tells(lines, "accuracy: not shown", ": a") == (verdict == "not clear")
     (tmp_path / "a" / "Accuracy" / "samples.csv").write_text(f"{HEAD}\n0,500,x\n")
     with pytest.raises(UsageError, match=r"samples\.csv:2: rouge1: not a number"):
         sweep_report.build(tmp_path)

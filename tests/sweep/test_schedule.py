@@ -17,6 +17,7 @@ from harness.sweep import report as sweep_report
 from harness.sweep.crew import Crew, Runner
 from harness.sweep.experiment import ExperimentOutcome, ExperimentRecord, Job, Watch
 from harness.sweep.file import BASELINE, Sweep
+from harness.sweep.findings import Report, last_screen
 from harness.sweep.lanes import Lane
 from harness.sweep.rows import rows
 from harness.sweep.state import SweepOptions, SweepState
@@ -97,7 +98,7 @@ def test_a_change_is_that_against_the_baseline_of_the_same_gpu() -> None:
     given = state(*base, replace(ran("a", 55), gpu="1"))
     (row,) = (row for row in rows(given) if row.name == "a")
     assert row.ratio and row.ratio.mean == pytest.approx(1.1)
-    said = " ".join(sweep_report.findings(sweep_report.Report(given, tuple(rows(given)))))
+    said = " ".join(line.text for line in last_screen(Report(given, tuple(rows(given)))).lines)
     assert "share the CPU" in said and "GPU 0 100, GPU 1 50" in said
 
 
@@ -172,7 +173,7 @@ def test_finalists_run_without_what_shortens_them(tmp_path: Path) -> None:
     assert len(records) == 6
     page = (folder / "report.md").read_text()
     assert "## At full length" in page and "| the CPU was busy |" in page
-    assert tells(page, "full length: faster, 140 output tokens/s")
+    assert tells(page, "| full length | faster ", ": 140 output tokens/s")
 
 
 def test_what_helped_is_combined_once_and_goes_on_to_the_finals(tmp_path: Path) -> None:
