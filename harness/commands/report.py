@@ -5,9 +5,11 @@
 
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
+from harness.benchmark import verdict
 from harness.common.coerce import did_you_mean
 from harness.common.errors import DONE, UsageError
 from harness.common.markdown import render
@@ -94,7 +96,8 @@ def one(words: list[str], results_dir: Path) -> Path:
 
 def render_folder(folder: Path) -> Path:
     """Renders a run or a sweep; returns the path of the report."""
-    (sweep_report.build if (folder / "sweep.json").exists() else rendering.build)(folder)
+    kinds: dict[str, Callable[[Path], object]] = {"sweep.json": sweep_report.build, verdict.FILE: verdict.build}
+    next((build for name, build in kinds.items() if (folder / name).exists()), rendering.build)(folder)
     return folder / "report.md"
 
 
