@@ -38,6 +38,7 @@ NEEDS = (  # the first of them that is given chooses
     Need("offline_expected_qps", "offline"),
     Need("batch_size", "offline"),
     Need("sort_by_length", "offline"),
+    Need("stagger"),
     Need("ttft_limit"),
     Need("tpot_limit"),
 )
@@ -89,6 +90,8 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
     concurrency: int | Literal["auto", "max"] | tuple[int, ...] | None = flag(None, RATE, "speed", takes="at once")
     """Requests in flight; the next is sent as soon as one is answered. Implies --scenario concurrency. 1,4,16: a test
     at each; auto: powers of 4 up to what the engine computes at once; max: the highest that keeps both limits."""
+    stagger: float = flag(0.0, RATE, "speed", takes="a while")
+    """Seconds over which the first requests of --concurrency begin, one after another. 0: all at once."""
     ttft_limit: int | None = flag(None, RATE, "speed", takes="ms")
     """Limit on TTFT p99 (time to first token), ms. Of server, interactive, concurrency, arrivals. Unset: MLPerf's."""
     tpot_limit: int | None = flag(None, RATE, "speed", takes="ms")

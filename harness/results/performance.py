@@ -132,7 +132,8 @@ class Latencies(Part):
     blocks of time; the upper end is null where there are too few requests for it."""
     client_delay_ms: Latency | None = None
     """Server, Interactive, arrivals: from the time for which a query was scheduled until this client handed it to the
-    engine, or wrote it to a connection. A part of each latency and TTFT, which count from the scheduled time."""
+    engine, or wrote it to a connection. A part of each latency and TTFT, which count from the scheduled time. Fixed
+    concurrency: from the end of an answer until the next request was sent in its place, a part of no latency."""
     single_token: Count = 0
     """Answers of one token, which have no time per output token; `tpot_ms` is that of the others."""
     tpot_judged: bool = True
