@@ -8,12 +8,13 @@ from typing import Any, Self
 
 from harness.common.errors import plain
 from harness.common.paths import ROOT
-from harness.common.schema import gpu_names
 
 
 def render(template: str, **values: Any) -> str:
     """The template filled in; a name it asks for and does not get is an error."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    from harness.common.schema import gpu_names
 
     environment = Environment(
         loader=FileSystemLoader(ROOT / "templates"),
