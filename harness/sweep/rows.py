@@ -86,7 +86,7 @@ class ExperimentResult:
     def speeds(self) -> dict[tuple[int, str], float]:
         """Output tokens per second by round and GPU."""
         done = [record for record in self.records if record.status == "complete"]
-        return {(record.round, record.gpu): speed for record in done if (speed := record.outcome.get(SPEED))}
+        return {(record.round, record.place): speed for record in done if (speed := record.outcome.get(SPEED))}
 
     @property
     def bound(self) -> str:
