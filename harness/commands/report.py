@@ -16,6 +16,7 @@ from harness.common.markdown import render
 from harness.reporting import compare as comparison
 from harness.reporting import compare_page, compare_plot, regression
 from harness.reporting import report as rendering
+from harness.results import matrix as results_matrix
 from harness.runs import names
 from harness.sweep import report as sweep_report
 from harness.terminal import last_screen
@@ -45,6 +46,10 @@ def report(
             "answers.",
         ),
     ] = None,
+    matrix: Annotated[
+        str | None,
+        option("AXES", "The RUNs as one table, as in gpu,workload or gpu,batch: speed, waiting, KV cache, cost."),
+    ] = None,
     last: Annotated[int | None, option("N", "As --compare, of the last N finished runs.")] = None,
     results_dir: Annotated[Path, option("PATH", "Where runs are looked for.")] = Path("results"),
     plot: Annotated[Path | None, option("FILE.png", "Also draw the comparison.")] = None,
@@ -68,6 +73,8 @@ def report(
         raise UsageError("--baseline takes a RUN before it, and --fail-if after it.")
     if (fail_if or may_differ) and not baseline:
         raise UsageError("--fail-if and --may-differ go with --baseline.")
+    if matrix and not run:
+        raise UsageError("--matrix takes RUNs: report.py --matrix gpu,workload RUN RUN ...")
     if (csv or plot) and run:
         raise UsageError("--csv and --plot go with --compare or --last.")
     if plot and plot.suffix != ".png":
@@ -75,6 +82,9 @@ def report(
     if run and baseline:
         before, after = (names.folders(words, results_dir) for words in (baseline, run))
         return gate(before, after, fail_if or [], may_differ or [])
+    if run and matrix:
+        print(matrix_page(names.folders(run, results_dir), matrix.replace("-", "_").split(",")))
+        return DONE
     if run:
         print(render_folder(one(run, results_dir)))
     else:
@@ -112,6 +122,13 @@ def compare_runs(folders: list[Path], csv: Path | None, plot: Path | None) -> No
         compare_plot.write(plot, runs)
     pair, width = compare_page.pair_of(runs), shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     show(compare_page.last_screen(runs, pair), compare_page.tables(runs, pair, width))
+
+
+def matrix_page(folders: list[Path], axes: list[str]) -> str:
+    """The runs as one table, and what they differ in beside its axes."""
+    runs = [comparison.read(folder.resolve()) for folder in folders]
+    differs = compare_page.difference([run.flags for run in runs], [run.versions for run in runs])
+    return f"{results_matrix.matrix([run.summary for run in runs], axes)}\n\nThese runs differ in: {differs}."
 
 
 def show(screen: LastScreen, rest: str = "") -> None:
