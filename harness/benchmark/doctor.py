@@ -287,6 +287,7 @@ CHECKS = (
     Check("data", data, lambda run: run.official_workload, first=True),
     Check("sentences", sentences, lambda run: run.official_workload and run.mode != "performance", "`make punkt`"),
     Check("submodule", submodule, lambda run: is_official(run) and (ROOT / ".git").exists()),
+    Check("telemetry", servers.telemetry, lambda run: run.telemetry_url, first=True),
     Check("API", servers.api, lambda run: run.endpoint, after="tokenizer"),
     Check("prefix cache", servers.prefix_cache, lambda run: run.endpoint, after="API"),
     Check(

@@ -5,10 +5,12 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from harness.common.errors import BenchmarkError, UsageError, first_line
+from harness.common.schema import gpu_names
 from harness.config import checkpoint
 from harness.config.run import RunConfig
 from harness.engines import discovery
 from harness.engines.openai import GREETING, OpenAI
+from harness.monitoring import exporter
 from harness.runs.delivery import Delivery, Exchange
 
 TRIED_TOKENS = 32  # of the answer that shows how a server delivers
@@ -46,6 +48,10 @@ def tried(config: RunConfig) -> Tried:
         return Tried(engine, exchange.delivery, "\n".join(engine.prometheus_metrics()))
     finally:
         engine.close()
+
+
+def telemetry(config: RunConfig) -> str:
+    return gpu_names(exporter.read(config.telemetry_url)[1])
 
 
 def api(config: RunConfig) -> str:

@@ -68,7 +68,7 @@ class Plan:
     def watched_gpus(self) -> int | None:
         """How many of this machine's visible GPUs the engine uses, the first ones; None: perhaps all."""
         if self.config.endpoint:
-            return None if endpoint.here(self.config.endpoint) else 0
+            return None if endpoint.here(self.config.endpoint) and not self.config.telemetry_url else 0
         return None if self.config.spans_hosts else self.tensor_parallel_size * self.data_parallel_size
 
     @property

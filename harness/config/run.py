@@ -182,6 +182,7 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
         rules = mlperf.SCENARIO[scenario]
         return super().implications(given) | {
             "metrics_url": endpoints.check_addresses(self.metrics_url, "--metrics-url"),
+            "extra_metrics": self.extra_metrics or any(map(endpoints.exporter, self.telemetry_url)),
             "scenario": scenario,
             "chosen_by": chosen.flag if chosen and "scenario" not in given else f"--scenario {self.scenario}",
             "category": rules.categories[0] if self.category == "auto" else self.category,
@@ -214,6 +215,11 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
     def keeps_order(self) -> bool:
         """Whether requests are sent in an order of this program's, so that turns follow one another."""
         return self.scenario_rules.pattern.is_own_clock
+
+    @property
+    def sees_gpus(self) -> bool:
+        """Whether what is told of GPUs is of those that compute."""
+        return endpoints.here(self.endpoint) or bool(self.telemetry_url)
 
     @property
     def highest_level(self) -> int:

@@ -230,12 +230,15 @@ class Machine(Part):
     background_load: Annotated[list[str], stored_as("others", "background_load")] = []
     """What other programs took of the machine, in words, where it may have cost speed."""
     gpu_joules: float | None = None
-    """Energy that the GPUs took during the test, by their own counters."""
+    """Energy that the GPUs took during the test, by their own counters; with --telemetry-url by their power once a
+    second, null over a gap of more than 5 s."""
+    server_gpus: list[str] = []
+    """The models of a server's GPUs, by --telemetry-url."""
 
     @classmethod
     def of(cls, test: TestRun, facts: RunFacts) -> Self:
         addresses, used = facts.plan.config.endpoint, telemetry.usage_of(test.recording)
-        peak = used.get("gpu_memory_gib") if endpoint.here(addresses) else None
+        peak = used.get("gpu_memory_gib") if facts.plan.config.sees_gpus else None
         times = gpu_times(test, facts)
         return cls(
             peak_memory_gib=peak.max if peak else None,
