@@ -156,7 +156,8 @@ def launch(
 ) -> tuple[int, str, float]:
     """Runs `script --model demo` with `flags` to its end: exit code, output, seconds.
 
-    Calls `then` with its pid once its output holds `when`, and counts the seconds from there.
+    Calls `then` with its pid once a line of its output begins with `when`, behind the time, and counts the seconds from
+    there.
     """
     results.mkdir(parents=True, exist_ok=True)
     screen = results / "screen.txt"
@@ -164,7 +165,8 @@ def launch(
     process = start(command, os.environ | {"HF_TOKEN": TOKEN, "HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1"}, screen)
     begin = time.monotonic()
     if when:
-        while when not in said(screen) and process.poll() is None and time.monotonic() - begin < 240:
+        begun = re.compile(rf"^(\d\d:\d\d:\d\d )?{re.escape(when)}", re.M)
+        while not begun.search(said(screen)) and process.poll() is None and time.monotonic() - begin < 240:
             time.sleep(0.05)
         assert process.poll() is None, said(screen)
         begin = time.monotonic()

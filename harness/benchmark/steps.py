@@ -172,9 +172,8 @@ def report(run: BenchmarkRun) -> Summary:
     results.finish(run.folder, rendering.history_line(summary), bool(config.keep_all), display.done)
     with results.or_say(display.done, f"{config.results_dir / 'index.md'} could not be written"):
         rendering.write_index(config.results_dir)
-    if config.verbose:
-        display.console.print(rendering.table(summary))
-    last_screen.show(display.console, answer.last_screen(summary), run.folder.shown / "report.html")
+    screen = answer.last_screen(summary, verbose=bool(config.verbose))
+    last_screen.show(display.console, screen, run.folder.shown / "report.html")
     return summary
 
 

@@ -23,6 +23,7 @@ from harness.monitoring import engine_start
 from harness.monitoring.watchdog import Watchdog
 from harness.runs import folder as results
 from harness.runs.folder import RunFolder
+from harness.terminal import last_screen
 from harness.terminal.progress import Display
 
 
@@ -66,9 +67,7 @@ def evaluate(config: MMLUConfig, run: RunFolder, before: Path | None, display: D
     results.finish(run, report.history_line(run, facts, summary), say=display.done)
     with results.or_say(display.done, f"{config.runs / 'index.md'} could not be written"):
         report.write_index(config.runs)
-    display.say("")
-    display.console.print(report.table(config, summary, rows, changes))
-    display.say(f"report: {run.path / 'report.md'}")
+    last_screen.show(display.console, report.last_screen(config, facts, summary, rows, changes), run.path / "report.md")
     return DONE
 
 

@@ -4,26 +4,26 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import JsonValue
 
 from harness.common import files
-from harness.common.markdown import number, render
+from harness.common.markdown import number, percent, render
+from harness.common.schema import gpu_names
 from harness.mmlu.config import MMLUConfig
 from harness.mmlu.data import DOMAIN_OF, DOMAINS, LETTERS, Data
 from harness.mmlu.scores import BINS, Score, ScoreChange, Scored, bins, group_scores, overall, score, to_csv
 from harness.mmlu.summary import MMLUFacts, MMLUHistory, Overall
-from harness.reporting import index
+from harness.reporting import answer, index
 from harness.reporting import style as figures
 from harness.reporting.style import BLUE, GREY, ORANGE
 from harness.runs import folder as results
-from harness.terminal.progress import as_said
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from harness.terminal.last_screen import LastScreen, Line
 
 COLORS = dict(zip(DOMAINS, (BLUE, ORANGE, "#4d9a57", "#8a63b0"), strict=True))
+GUESSING, WORSE, NO_BETTER = 1 / len(LETTERS), "worse", "no better"
+FEW = 30  # questions of a subject, below which its interval is wider than 30 points
 LISTED_QUESTIONS = 20  # of the questions whose examples did not fit; samples.csv has them all
 
 
@@ -135,39 +135,34 @@ def write_index(results_dir: Path) -> None:
     index.write_index(results_dir, "mmlu_index.md.j2", MMLUHistory)
 
 
-def table(config: MMLUConfig, summary: Overall, rows: Sequence[Scored], changes: Sequence[ScoreChange]) -> "Table":
-    """The result as one table for the terminal; every subject with `--details 1`."""
-    from rich.table import Table
+def last_screen(
+    config: MMLUConfig, facts: MMLUFacts, summary: Overall, rows: Sequence[Scored], changes: Sequence[ScoreChange]
+) -> LastScreen:
+    """The accuracy with its meaning, by domain, and what must be known of it."""
+    error = "" if summary.standard_error is None else f" (standard error {percent(summary.standard_error)})"
+    low, high = summary.interval_95
+    guessed = "" if low > GUESSING else f": {WORSE if high < GUESSING else NO_BETTER} than guessing, which gives 25 %"
+    system, engine = facts.system, "" if config.endpoint else f", vLLM {facts.system.vllm_version or 'unknown'}"
+    machine = gpu_names(system.gpus) if system.gpus else f"{system.cores} CPU cores"
+    size = f"{config.num_fewshot}-shot, {answer.model_name(config.model)}, {number(summary.n)} questions"
+    domains = (f"{name} {percent(part.accuracy)} %" for name, part in group_scores(rows, "domain").items())
+    few = summary.n // summary.subjects
+    lines = [
+        Line("by domain", ", ".join(domains)),
+        Line("by subject", f"mean of the subjects {percent(summary.macro_average)} %"),
+        *(Line("change", f"{each.name} {each.points} (p {number(each.p_value, 3)})") for each in changes),
+        Line("speed", f"{number(summary.questions_per_s)} questions/s{cache_hits(summary)}"),
+        *(Line("careful", note, "careful") for note in summary.notes),
+        Line("careful", f"{few} questions a subject: too few to compare subjects" if few < FEW else "", "careful"),
+    ]
+    title = f"{percent(summary.overall_accuracy)} % right{error}{guessed}"
+    subject = f"MMLU, {size} on {summary.subjects} subjects, {machine}{engine}"
+    return LastScreen(title, subject, [line for line in lines if line.text])
 
-    def add(name: str, part: Score, style: str = "") -> None:
-        error = "" if part.standard_error is None else f"± {100 * part.standard_error:.2f}"
-        page.add_row(name, f"{100 * part.accuracy:.2f}", error, f"{part.n:,}", style=style)
 
-    page = Table(title=as_said(f"MMLU  {config.model}  {config.num_fewshot}-shot"), title_style="bold")
-    for name in ("", "accuracy %", "std. error", "questions"):
-        page.add_column(name, justify="right" if name else "left")
-    subjects = group_scores(rows, "subject") if config.details else {}
-    for domain, part in group_scores(rows, "domain").items():
-        add(domain, part, "bold" if subjects else "")
-        for subject in (name for name in subjects if DOMAIN_OF[name] == domain):
-            add(f"  {subject}", subjects[subject])
-    page.add_section()
-    add("overall", score(rows), "bold green")
-    page.add_row("mean of the subjects", f"{100 * summary.macro_average:.2f}", "", f"{summary.subjects} subjects")
-    page.add_section()
-    page.add_row("questions/s", number(summary.questions_per_s))
-    if summary.cache_hit_rate is not None:
-        page.add_row("prefix-cache hits", f"{100 * summary.cache_hit_rate:.1f} %")
-    if cut := summary.shortened_prompts.questions:
-        page.add_row("shortened prompts", f"{cut:,}", style="yellow")
-    for change in changes:
-        page.add_row(
-            f"change, {change.name}",
-            change.points,
-            f"± {100 * change.standard_error:.2f}",
-            f"p {number(change.p_value, 3)}",
-        )
-    return page
+def cache_hits(summary: Overall) -> str:
+    """The share of the prompts that came from the prefix cache, where it is known."""
+    return "" if summary.cache_hit_rate is None else f", {percent(summary.cache_hit_rate, 1)} % prefix-cache hits"
 
 
 def draw_plots(folder: Path, rows: Sequence[Scored], subjects: dict[str, Score]) -> None:

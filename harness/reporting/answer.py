@@ -8,7 +8,7 @@ from harness.common.markdown import code, number
 from harness.config import models
 from harness.config.workload import OFFICIAL
 from harness.reporting import tables
-from harness.results import advice
+from harness.results import advice, metrics
 from harness.results.performance import Performance
 from harness.results.summary import Summary
 from harness.runs.probe import Probe
@@ -20,12 +20,17 @@ MOST_REASONS = 3  # of them on the screen
 TONES: dict[str, Tone] = {"PASS": "good", "FAIL": "bad", "VALID": "good", "INVALID": "bad"}
 
 
-def last_screen(summary: Summary, whole: bool = False) -> LastScreen:
-    """The answer of a run, and what must be known of it before it is passed on; the `whole` of it in a report."""
+def last_screen(summary: Summary, whole: bool = False, verbose: bool = False) -> LastScreen:
+    """The answer of a run, and what must be known of it before it is passed on; the `whole` of it in a report, every
+    number with --verbose."""
+    numbers = metrics.rows(summary, "terminal") if verbose else []
     return LastScreen(
         title=title(summary),
-        subject=subject(summary),
-        lines=[line for line in lines(summary, whole) if line.text],
+        subject=": ".join(filter(None, (summary.meta.label, subject(summary)))),
+        lines=[
+            *(line for line in lines(summary, whole) if line.text),
+            *(Line(metric.label, metric.text(value)) for metric, value in numbers),
+        ],
         levels=levels(summary),
         tone=tone(summary),
     )

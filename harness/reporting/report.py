@@ -5,7 +5,6 @@ All of it follows from the folder: config.json, LoadGen's logs, the scores.
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from harness.common import files
 from harness.common.errors import UsageError
@@ -14,7 +13,6 @@ from harness.common.markdown import number, render
 from harness.common.schema import SCHEMA
 from harness.config import mlperf
 from harness.config.deviations import CACHE_UNSEEN
-from harness.config.workload import OFFICIAL
 from harness.evaluation.compliance import RESULT
 from harness.loadgen import log as loadgen_log
 from harness.loadgen.test_run import TestRun
@@ -29,10 +27,6 @@ from harness.results.verdicts import SCORES_FILE, Audit, Compliance, ScoresFile
 from harness.runs import folder as results
 from harness.runs.folder import FOLDER
 from harness.runs.records import RunFacts
-from harness.terminal.progress import as_said
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 
 def build(folder: Path) -> Summary:
@@ -196,34 +190,3 @@ def history_line(summary: Summary) -> dict[str, object]:
 def write_index(results_dir: Path) -> None:
     """Renders results/index.md, newest run first."""
     index.write_index(results_dir, "index.md.j2", History, metrics=metrics.metrics_of("index"))
-
-
-def table(summary: Summary) -> "Table":
-    """The result as one table for the terminal."""
-    from rich.table import Table
-
-    work = "" if summary.meta.workload == OFFICIAL else f"  {summary.meta.workload}"
-    meta, score, test = summary.meta, summary.run.accuracy, summary.run.performance
-    title = as_said(f"{f'{meta.label}: ' if meta.label else ''}{meta.model}  {meta.category} {meta.scenario}{work}")
-    page = Table(title=title, show_header=False, title_style="bold")
-    for said in test.disagreements if test else []:
-        page.add_row("DISPUTED", as_said(said), style="yellow")
-    if score:
-        page.add_row("accuracy", score.verdict, style={"PASS": "green", "FAIL": "red"}.get(score.verdict, ""))
-        for check in score.checks:
-            most = f", at most {number(check.high, 6)}" if check.high else ""
-            name = f"{check.name}{' (approximate)' if check.name in score.approximate else ''}"
-            page.add_row(f"  {name}", f"{number(check.score, 6)}  (at least {number(check.low, 6)}{most})")
-    if test:
-        page.add_row("performance", "VALID" if test.valid else "INVALID", style="green" if test.valid else "red")
-        for reason in [*test.invalid_reasons, *(f"LoadGen error: {error}" for error in test.errors)]:
-            page.add_row("", as_said(reason))
-    for metric, value in metrics.rows(summary, "terminal"):
-        page.add_row(f"  {metric.label}", number(value))
-    for name, audit in (summary.run.compliance or {}).items():
-        page.add_row(name.upper(), "PASS" if audit.passed else "FAIL", style="green" if audit.passed else "red")
-    for said in test.ran_out[:1] if test else []:
-        page.add_row("bound by", as_said(said))
-    if meta.deviations:
-        page.add_row("note", "not comparable with MLPerf results")
-    return page

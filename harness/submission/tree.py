@@ -28,7 +28,7 @@ KEPT_CHARACTERS = 4096  # of the accuracy log, at each end
 GAP = "\n\n...\n\n"
 NOTES = Path("documentation") / "calibration.md"
 CODE = (
-    *("*.py", "harness/**/*.py", "templates/*", "configs/*"),
+    *("*.py", "harness/**/*.py", "templates/**/*", "configs/*"),
     *("requirements*.txt", "pyproject.toml", "Makefile", "README.md"),
 )
 
@@ -165,7 +165,7 @@ def put_test06(entry: Entry, folder: Path) -> None:
 def put_code(folder: Path) -> None:
     """This program, without the submodule, tests and results."""
     for pattern in CODE:
-        for path in ROOT.glob(pattern):
+        for path in filter(Path.is_file, ROOT.glob(pattern)):
             copy(path.parent, folder / path.parent.relative_to(ROOT), (path.name,))
 
 

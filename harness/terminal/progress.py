@@ -75,19 +75,21 @@ class Display:
             self._live.stop()
 
     def stage(self, text: str, kind: Kind = "other", why: str = "") -> None:
-        """Announces what happens now, and why; on a terminal, a line of what ended stays."""
+        """Announces what happens now, and why, once; on a terminal, a line of what ended stays."""
         ended = f"{self._stage}, {clock(time.monotonic() - self._began)}"
         if self._live and not self._told:
             self.say(f"{time.strftime('%H:%M:%S')} {ended}", style="dim")
-        self._stage, self._told = f"{text}: {why}" if why else text, False
+        self._stage, self._told = text, False
         self._began = time.monotonic()
         self._shown = -math.inf if self._live else self._began
         self._seen = deque([(0.0, 0)])
         self.stages.append(Stage(text, round(self._began - self._start, 1), kind))
+        if not self._live:
+            self.say(f"{time.strftime('%H:%M:%S')} {text}")
+        if why:
+            self.say(" " * CLOCK + why, style="dim")
         if self._live:
             self.tick()
-        else:
-            self.say(f"{time.strftime('%H:%M:%S')} {self._stage}")
 
     def done(self, text: str) -> None:
         """Leaves one line behind for the stage that just ended."""

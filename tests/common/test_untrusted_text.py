@@ -11,9 +11,11 @@ from rich.console import Console
 from harness.common import files
 from harness.common import markdown as pages
 from harness.common.errors import EndpointError, UsageError, ends_in_one_line
+from harness.reporting import answer
 from harness.reporting import report as rendering
 from harness.runs import ending
 from harness.runs.folder import RunFolder
+from harness.terminal import last_screen
 from harness.terminal.progress import Display
 from tests import made
 
@@ -65,13 +67,13 @@ def test_a_terminal_obeys_nobody_else(tmp_path: Path, capsys: pytest.CaptureFixt
     run.path.mkdir()
     ending.fail(EndpointError(f"http://h answered 500: a{ESCAPE}b"), run, screen)
     summary = made.rendered(tmp_path / "made")
-    odd = summary.meta.model_copy(update={"model": f"[/x]{ESCAPE}"})
-    screen.print(rendering.table(summary.model_copy(update={"meta": odd})))
+    odd = summary.meta.model_copy(update={"model": f"[bold]{ESCAPE}"})
+    last_screen.show(screen, answer.last_screen(summary.model_copy(update={"meta": odd}), verbose=True))
     with pytest.raises(SystemExit), ends_in_one_line():
         raise UsageError(f"--model a{ESCAPE}b")
     shown = file.getvalue() + "".join(capsys.readouterr())
     assert "\x1b" not in shown and "\x07" not in shown
-    assert "[/x]" in shown
+    assert "[bold]" in shown
 
 
 def test_a_key_of_the_environment_is_neither_shown_nor_written(

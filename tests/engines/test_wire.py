@@ -19,6 +19,7 @@ from harness.config.run import RunConfig
 from harness.engines import discovery, openai, prometheus
 from harness.engines.completions import NEUTRAL, EventReader, error_message, piece
 from harness.engines.openai import OpenAI
+from harness.reporting import answer as answers
 from harness.reporting import compare
 from harness.reporting import report as rendering
 from harness.reporting.regression import Sides
@@ -211,11 +212,6 @@ def rendered(folder: Path, **found: Any) -> tuple[Any, str]:
     return rendering.build(folder), (folder / "report.md").read_text()
 
 
-def table_of(summary: Any) -> list[list[str]]:
-    """The columns of the table on the screen."""
-    return [[str(cell) for cell in column.cells] for column in rendering.table(summary).columns]
-
-
 BUFFERED = {"answers": 64, "tokens": 1024, "client_tokens": 1024, "messages": 64, "first_tokens": 1024, "bundled": 64}
 
 
@@ -228,9 +224,9 @@ def test_a_disagreement_is_the_first_thing_that_a_person_sees(tmp_path: Path, mo
     rows = [row for row in page.split("## ")[0].splitlines() if row.startswith("| ")]
     assert page.startswith("# DISPUTED: ") and line in next(row for row in rows if row != "| | |")
     assert "| TTFT of the buffering |" in page and "TTFT p99 of the buffering" in page.partition("## ")[0]
-    assert "TTFT p99, ms, of the buffering" in [label.strip() for label in table_of(summary)[0]]
-    labels, values = table_of(summary)
-    assert labels[0] == "DISPUTED" and line in values[0]
+    screen = answers.last_screen(summary, verbose=True)
+    assert "TTFT p99, ms, of the buffering" in [each.label for each in screen.lines]
+    assert screen.title.startswith("DISPUTED: ") and (screen.lines[0].label, screen.lines[0].text) == ("disputed", line)
     test = summary.run.performance
     assert (test.slo_attainment, test.goodput) == (None, None) and "SLO attainment" not in page
     fine, page = rendered(tmp_path / "b", **{**BUFFERED, "messages": 1024, "first_tokens": 64, "bundled": 0})

@@ -305,7 +305,7 @@ def test_the_reason_of_a_probe_is_on_the_screen(monkeypatch: pytest.MonkeyPatch,
         monkeypatch.setattr(probing.TestRun, "read", Mock())
         monkeypatch.setattr(probing, "probe_of", Mock(return_value=steady(48.2, 300)))
         probing.run_probe(session, replace(CURVE, target_qps=48.2), "every rate held so far")
-    assert tells(screen.getvalue(), "probe at 48.2 queries/s", ": every rate held so far\n")
+    assert tells(screen.getvalue(), "probe at 48.2 queries/s", "\n         every rate held so far\n")
     assert tells(display.stages[-1].name, "48.2") and "held" not in display.stages[-1].name  # which pictures show
 
 

@@ -263,7 +263,7 @@ def test_a_label_is_kept_everywhere(tmp_path: Path) -> None:
     rendering.write_index(tmp_path)
     assert found.meta.label == json.loads((tmp_path / "history.jsonl").read_text())["label"] == "night"
     assert "report.md) night |" in (tmp_path / "index.md").read_text()
-    assert "night: demo" in str(rendering.table(found).title)
+    assert answer.last_screen(found).subject.startswith("night: Offline, demo model")
 
 
 def test_the_pictures_of_the_docs_are_drawn_from_kept_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,10 +7,11 @@ import pytest
 from harness.config.checkpoint import load_tokenizer
 from harness.config.run import RunConfig
 from harness.loadgen import log as loadgen_log
+from harness.loadgen.requests import read_requests
 from harness.runs import folder as results
 from harness.workloads import custom as workload_samples
 from tests.conftest import Finished, run
-from tests.runs.test_whole_runs import TOKENS, check
+from tests.runs.test_whole_runs import check
 
 pytestmark = pytest.mark.engine
 
@@ -28,8 +29,8 @@ def test_interactive_performance_only(interactive: Finished) -> None:
     check(done, "interactive", ("performance",))
     drawn = workload_samples.load(results.facts_of(done.folder).plan.config, load_tokenizer(RunConfig(model="demo")))
     pairs = {(len(prompt), most) for prompt, most in drawn.requests} if drawn else set()
-    read, written = (json.loads((done.folder / "Performance" / f"{name}.json").read_text()) for name in TOKENS)
-    assert set(zip(read, written, strict=True)) == pairs and len(pairs) > 20
+    requests = read_requests(done.folder / "Performance")
+    assert {(each.prompt_tokens, each.output_tokens) for each in requests} == pairs and len(pairs) > 20
     assert done.summary["meta"]["workload"] == "input 64~0.3, output 16~0.3"
     assert done.summary["run"]["performance"]["output_lengths"]["max"] == max(most for _, most in pairs)
     config = json.loads((done.folder / "config.json").read_text())

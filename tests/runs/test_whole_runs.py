@@ -22,7 +22,6 @@ from tests.conftest import ASCII, ROOT, SECRET, Finished
 
 pytestmark = pytest.mark.engine
 
-TOKENS = ("prompt_tokens", "tokens")
 DEMO = json.loads((ROOT / "demo" / "reference.json").read_text())
 
 

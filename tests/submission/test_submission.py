@@ -819,6 +819,12 @@ def test_a_submitter_cannot_lead_elsewhere(offline: Finished, system: Path, tmp_
     assert not (tmp_path / "out").exists()
 
 
+def test_code_is_copied_with_all_its_folders(tmp_path: Path) -> None:
+    tree.put_code(tmp_path)
+    assert (tmp_path / "templates" / "report" / "verdict.md.j2").is_file()
+    assert (tmp_path / "harness" / "loadgen" / "log.py").is_file() and not (tmp_path / "tests").exists()
+
+
 def test_a_build_that_fails_leaves_nothing(offline: Finished, system: Path, tmp_path: Path) -> None:
     run = Path(shutil.copytree(offline.folder, tmp_path / "run"))
     summary = run / "Performance" / "mlperf_log_summary.txt"
