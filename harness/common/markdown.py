@@ -17,7 +17,7 @@ def render(template: str, **values: Any) -> str:
     from harness.common.schema import gpu_names
 
     environment = Environment(
-        loader=FileSystemLoader(ROOT / "templates"),
+        loader=FileSystemLoader([ROOT / "templates", ROOT / "docs"]),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -1,0 +1,206 @@
+"""Writes docs/performance.md: every figure from the runs kept in docs/runs.
+
+python -m docs.performance
+"""
+
+import gzip
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from harness.common import files
+from harness.common.files import write_text
+from harness.common.markdown import Column, Table, number, render
+from harness.monitoring.recorder import Recording
+from harness.results import published
+from harness.results.gpu_time import GpuTime, shares_of
+from harness.results.summary import Performance, Summary
+from harness.runs.probe import Probe
+from harness.sweep import findings, report
+from harness.sweep.experiment import from_summary
+from harness.sweep.rows import rows
+
+HERE = Path(__file__).parent
+PAGE, RUNS = HERE / "performance.md", HERE / "runs"
+RECORDINGS = HERE.parent / "tests" / "results" / "h200_recordings.json.gz"
+SWEEP, CARD = "sweep-single-vllm032", "NVIDIA H100 80GB HBM3"
+OTHER, TWO = "another run on the second card", "the two at once, a card each"
+OFFLINE = {  # by what the row is called; the settings stand in the runs' own files
+    "off-static-vllm024": "0.24.0: as a checkpoint comes",
+    "off-again-vllm024": "0.24.0: the same again",
+    "off-dummy-vllm024": "0.24.0: dummy weights, nearly zeros (flattering)",
+    "off-torchmm-vllm024": "0.24.0: `linear_backend=torch` (cuBLASLt)",
+    "off-2048x32k-vllm024": "0.24.0: 2,048 sequences, steps of 32,768",
+    "off-kv16-vllm024": "0.24.0: KV cache in 16 bits",
+    "off-tok8192-vllm024": "0.24.0: steps of 8,192",
+    "off-fused-vllm024": "0.24.0: norm and activation fused with quantization",
+    "off-triton-vllm024": "0.24.0: attention by Triton",
+    "off-static-vllm032": "0.32.0: as a checkpoint comes",
+    "off-torchmm-vllm032": "0.32.0: `linear_backend=torch`",
+    "off-xqa-torch-vllm032": "0.32.0: the same, `attention_backend=FLASHINFER` (XQA)",
+    "off-4000-vllm032": "0.32.0: the same, 2,048 sequences, steps of 32,768, graphs to 2,048",
+}
+FULL = {  # the run, what was asked, what else the host did
+    "full-offline-vllm032": ("Offline", TWO),
+    "full-server-61-vllm032": ("Server, 61 queries/s, graphs to 2,048", OTHER),
+    "full-server-max-vllm032": ("Server, `max`, graphs to 1,024", OTHER),
+    "full-server-62-vllm032": ("Server, 62 queries/s, steps of 4,096", TWO),
+    "full-interactive-max-4096-graphs2048-vllm032": ("Interactive, `max` of an older search", OTHER),
+    "full-interactive-53-4096-graphs2048-vllm032": ("Interactive, 53 queries/s", OTHER),
+}
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A kept run: its performance test, and where the GPU's time went in it."""
+
+    name: str
+    test: Performance
+    time: GpuTime | None = None
+
+    @classmethod
+    def read(cls, name: str, recordings: Mapping[str, Any]) -> "Kept":
+        summary = files.read(RUNS / "h200" / name / "summary.json", Summary)
+        assert summary.run.performance is not None
+        columns = recordings.get(name, {}).get("test", {})
+        values = {key: column for key, column in columns.items() if key != "seconds"}
+        times = shares_of({"test": Recording(columns["seconds"], values)}) if columns else iter(())
+        return cls(name, summary.run.performance, next(times, None))
+
+
+def of(name: str) -> Column:
+    """A column of a number of the test, by its path."""
+
+    def read(kept: Kept) -> object:
+        value: Any = kept.test
+        for step in name.split("."):
+            value = getattr(value, step, None) if value is not None else None
+        return value
+
+    return read
+
+
+def share(name: str) -> Column:
+    """A column of a share of the GPU's time, percent."""
+
+    def read(kept: Kept) -> str:
+        if kept.time is None:
+            return "–"
+        parts = {"idle": ("idle", "idle_while_waiting"), "held": ("held_by_power", "held_by_heat")}[name]
+        return number(sum(getattr(kept.time, part) or 0.0 for part in parts), 3)
+
+    return read
+
+
+SPEEDS: dict[str, Column] = {
+    "samples/s": of("samples_per_sec"),
+    "output tokens/s": of("tokens_per_sec"),
+    "J per token": of("joules_per_output_token"),
+}
+
+
+def page() -> str:
+    """The page."""
+    recordings = json.loads(gzip.decompress(RECORDINGS.read_bytes()))
+    read = partial(Kept.read, recordings=recordings)
+    names = [path.name for path in (RUNS / "h200").iterdir() if (path / "summary.json").exists()]
+    kept = {name: read(name) for name in names}
+    two, one = (kept[name].test.tokens_per_sec or 0.0 for name in ("off-two-gpus-13368-vllm032", "off-6684-vllm032"))
+    single = kept["single-vllm024"].test.tpot_ms
+    alone = single.p50 if single else 0.0
+    full: dict[str, Column] = {
+        "test": lambda each: FULL[each.name][0],
+        "LoadGen": lambda each: "VALID" if each.test.valid else "INVALID",
+        **SPEEDS,
+        "TTFT p99, ms": of("ttft_ms.p99"),
+        "TPOT p99, ms": of("tpot_ms.p99"),
+        "idle, %": share("idle"),
+        "clock held down, %": share("held"),
+        "on the host": lambda each: FULL[each.name][1],
+    }
+    best = (f"{name} {number(published.fastest(name, 'NVIDIA H200').samples_per_sec)} samples/s" for name in SCENARIOS)
+    return render(
+        "performance.md.j2",
+        alone=number(alone),
+        capacities=" and ".join(number(capacity(kept[name].test, alone), 3) for name in FULL if "interactive" in name),
+        speed={name: number(each.test.tokens_per_sec) for name, each in kept.items()},
+        full=Table.of([kept[name] for name in FULL], full),
+        offline=Table.of(
+            [kept[name] for name in OFFLINE], {"vLLM and setting": lambda each: OFFLINE[each.name], **SPEEDS}
+        ),
+        published=", ".join(best),
+        two=f"{number(two)} output tokens/s against {number(one)}",
+        ratio=number(two / one / 2, 3),
+        sweep=sweep(),
+        h100=h100(),
+        search=search(),
+    )
+
+
+SCENARIOS = ("Offline", "Server", "Interactive")
+
+
+def capacity(test: Performance, alone_ms: float) -> float:
+    """The rate at which TPOT has no end, queries/s, by its mean and that of one request alone."""
+    assert test.tpot_ms and test.samples_per_sec
+    return test.samples_per_sec / (1 - alone_ms / test.tpot_ms.mean)
+
+
+def sweep() -> Any:
+    """The finding of the kept sweep, its outcomes read from the runs as this version reads them."""
+    folder = RUNS / "h200" / SWEEP
+    state = report.read(folder)
+    summaries = {
+        record.experiment: files.read(folder / f"{record.experiment}-summary.json", Summary)
+        for record in state.records
+        if record.status == "complete"
+    }
+    records = tuple(
+        replace(record, outcome=from_summary(summaries[record.experiment]))
+        if record.experiment in summaries
+        else record
+        for record in state.records
+    )
+    state = replace(state, records=records)
+    return findings.last_screen(findings.Report(state, tuple(rows(state))))
+
+
+def h100() -> Table:
+    """One H100 beside what others published of one."""
+    test = files.read(RUNS / "h100-offline" / "summary.json", Summary).run.performance
+    assert test is not None
+    theirs = (point for name in SCENARIOS[:2] for point in published.points(name, CARD) if point.is_vllm)
+    ours = ["**Offline, this runner, VALID**", "random, static fp8", number(test.samples_per_sec)]
+    lines = [
+        [
+            f"{each.scenario}, {each.submitter}, MLPerf {each.round}, {each.software.partition(',')[0]}",
+            "real",
+            number(each.samples_per_sec),
+        ]
+        for each in theirs
+    ]
+    return Table(["one H100", "weights", "samples/s"], [ours, *lines])
+
+
+def search() -> Table:
+    """The probes of the search that an H100 began."""
+    found = files.read_json(RUNS / "h100-interactive-search" / "probes.json")["probes"]
+    return Table.of(
+        [Probe(**probe) for probe in found],
+        {
+            "queries/s": "load",
+            "LoadGen": lambda probe: "VALID" if probe.valid else "INVALID",
+            "output tokens/s": "tokens_per_sec",
+            "TTFT p99, ms": "ttft_p99",
+            "TPOT p50, ms": "tpot_p50",
+            "TPOT p99, ms": "tpot_p99",
+        },
+    )
+
+
+if __name__ == "__main__":
+    write_text(PAGE, page() + "\n")
+    print(PAGE)

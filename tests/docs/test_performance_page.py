@@ -1,0 +1,23 @@
+"""docs/performance.md is made from the runs in docs/runs, and no measured figure of it is typed."""
+
+import re
+
+from docs import performance
+
+MEASURED = re.compile(r"\d[\d,.]* (?:ms|output tokens/s|tokens/s|samples/s|J\b|W\b|MHz|times)")
+
+
+def test_the_page_is_current() -> None:
+    assert performance.PAGE.read_text() == performance.page() + "\n", "run python -m docs.performance"
+
+
+def test_no_measured_figure_is_typed() -> None:
+    prose = (performance.HERE / "performance.md.j2").read_text().partition("## The harness itself")[0]
+    assert MEASURED.findall(prose) == []
+    assert MEASURED.findall("took 3.2 ms")
+
+
+def test_the_figures_are_those_of_the_kept_runs() -> None:
+    page = performance.PAGE.read_text()
+    assert "| Server, 61 queries/s, graphs to 2,048 | VALID | 61.56 | 7,877 |" in page
+    assert "**flashinfer helped: 3.89 % faster" in page and "| hurt | fused-norm -3.3 % |" in page
