@@ -2,7 +2,8 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
+from typing import Any, Self
 
 from harness.benchmark import doctor, steps, verdict
 from harness.benchmark.rate import find_rate
@@ -21,6 +22,7 @@ from harness.loadgen.test_run import TestRun
 from harness.reporting import answer, paired, report
 from harness.reporting.compare_page import letters
 from harness.reporting.paired import Pair
+from harness.reporting.regression import Condition
 from harness.results import metrics
 from harness.results.summary import Summary
 from harness.runs import folder as results
@@ -29,34 +31,23 @@ from harness.terminal.progress import Display
 
 
 @dataclass(frozen=True)
-class Stopping:
-    """When enough is known: percent between the ends of the first metric's interval, or so many rounds or minutes."""
-
-    within: float
-    rounds: int
-    minutes: float
-
-
-@dataclass(frozen=True)
 class Side:
-    """One of the servers: a run of its own, whose tests are driven one by one."""
+    """One of the servers: a run, whose tests are driven one by one."""
 
     letter: str
     run: BenchmarkRun
     session: LoadGenSession
 
     @classmethod
-    def begin(
-        cls, config: RunConfig, folder: RunFolder, letter: str, first: LoadGenSession | None, display: Display
-    ) -> "Side":
-        """A server with its requests, which are those of the `first`."""
+    def begin(cls, letter: str, config: RunConfig, folder: RunFolder, before: Sequence[Self], display: Display) -> Self:
+        """A server with its requests, which are those of the sides `before`, and its answers."""
         config = with_served_model(config)
         doctor.require(config)
         tokenizer = checkpoint.load_tokenizer(config)
         run, library = steps.plan_run(config, tokenizer, RunFolder(folder.path, folder.sub(letter).name), display)
         session = steps.start_session(run, library)
-        if first:
-            session.run, session.settings = first.run, first.settings  # the salt of each test, and LoadGen's settings
+        for side in before:  # the salt of each test, and LoadGen's settings
+            session.run, session.settings = side.session.run, side.session.settings
         find_rate(run, session)
         if config.mode == "both":
             tested = session.test("accuracy", run.plan)
@@ -66,15 +57,21 @@ class Side:
     def summary(self, test: TestRun | None = None) -> Summary:
         return report.summarize(self.run.folder.path, self.run.facts, test, None)
 
-    def test(self, pair: int) -> Summary:
-        """One test of the server, the logs in its folder."""
-        plan = self.run.plan
-        folder = self.run.folder.sub(f"Rounds/{pair}")
-        self.session.display.stage(f"pair {pair}: {self.letter}", "load")
+    def test(self, pair: int, first_metric: str) -> SideTest:
+        """One test, shown as a line of a table. Raises UsageError where the first metric was not measured."""
+        folder, plan, display = self.run.folder.sub(f"Rounds/{pair}"), self.run.plan, self.session.display
+        display.stage(f"pair {pair}: {self.letter}", "load")
         self.session.drive("performance", plan, folder)
-        return self.summary(TestRun.read(folder, plan))
+        test = TestRun.read(folder, plan)
+        values, busy = metrics.values(self.summary(test), "compare"), "; ".join(test.machine.background_load)
+        if not values.get(first_metric):
+            raise UsageError(f"pair {pair}: {self.letter} has no {metrics.BY_NAME[first_metric].label}.")
+        cells = [str(pair), self.letter, *(number(values.get(name)) for name in verdict.ROW), busy]
+        head = ["pair", "server", *(metrics.BY_NAME[name].label for name in verdict.ROW), ""]
+        display.leave_row(head, cells, good=not busy)
+        return SideTest(letter=self.letter, pair=pair, values=values, busy=busy)
 
-    def paired_answers(self, other: "Side") -> Pair | None:
+    def paired_answers(self, other: Self) -> Pair | None:
         """Its answers beside another's, where both were asked."""
         if self.run.config.mode != "both":
             return None
@@ -83,18 +80,17 @@ class Side:
 
 
 def compare_servers(
-    config: RunConfig, addresses: Sequence[str], stopping: Stopping, folder: RunFolder, display: Display
-) -> tuple[ServerComparison, dict[str, Pair | None]]:
-    """The comparison of servers, kept in the folder after each pair; the answers of each beside A's.
-
-    Raises BenchmarkError where a server fails.
-    """
+    config: Any, conditions: Sequence[Condition], folder: RunFolder, display: Display
+) -> ServerComparison:
+    """The comparison that a CompareConfig asks for, kept in the folder after each round. Raises BenchmarkError."""
     sides: list[Side] = []
-    for letter, address in zip(letters(len(addresses)), addresses, strict=True):
-        one = replace(config, endpoint=(address,), results_dir=folder.path)
-        sides.append(Side.begin(one, folder, letter, sides[0].session if sides else None, display))
-    first = sides[0]
-    is_rated = first.run.config.scenario_rules.pattern.is_rated
+    flags = {item.name: getattr(config, item.name) for item in fields(RunConfig)}
+    for letter, address in zip(letters(len(config.endpoint)), config.endpoint, strict=True):
+        one = RunConfig(**flags | {"endpoint": (address,), "results_dir": folder.path})
+        sides.append(Side.begin(letter, one, folder, sides, display))
+    first, *others = sides
+    pairs = {side.letter: side.paired_answers(first) for side in others}
+    is_rated = config.scenario_rules.pattern.is_rated
     found = ServerComparison(
         schema_version=SCHEMA,
         command=processes.command_line(),
@@ -104,45 +100,31 @@ def compare_servers(
             side.letter: f"{side.run.config.endpoint[0]}, {side.run.facts.engine_args['server']}" for side in sides
         },
         first_metric=verdict.OF_RATE if is_rated else verdict.SPEED,
-        within_percent=stopping.within,
+        within_percent=config.within,
+        same_answers={at: (pair.samples - len(pair.differing), pair.samples) for at, pair in pairs.items() if pair},
     )
-    pairs = {side.letter: side.paired_answers(first) for side in sides[1:]}
-    same = {letter: (pair.samples - len(pair.differing), pair.samples) for letter, pair in pairs.items() if pair}
-    found = found.model_copy(update={"same_answers": same})
-    begin, ended = time.monotonic(), ""
-    while not ended:
+    begin = time.monotonic()
+    while not found.ended:
         for order in (sides, sides[::-1]):
             count = len(found.tests) // len(sides) + 1
-            tests = [side_test(side, count, found.first_metric) for side in order]
+            tests = [side.test(count, found.first_metric) for side in order]
             found = found.model_copy(update={"tests": [*found.tests, *tests]})
-        ended = why_ended(found, stopping, time.monotonic() - begin)
-        found = found.model_copy(update={"ended": ended})
+        ended = why_ended(found, config.rounds, config.minutes, time.monotonic() - begin)
+        judged = [verdict.judge(found, at, one, pair) for at, pair in pairs.items() for one in conditions]
+        found = found.model_copy(update={"ended": ended, "judged": judged})
         verdict.write(folder.path, found)
     for side in sides:
         side.session.engine.close()
-    return found, pairs
+    return found
 
 
-def side_test(side: Side, pair: int, first_metric: str) -> SideTest:
-    """One test, shown as a line of a table. Raises UsageError where the first metric was not measured."""
-    summary = side.test(pair)
-    test, values = summary.run.performance, metrics.values(summary, "compare")
-    if not values.get(first_metric):
-        raise UsageError(f"pair {pair}: {side.letter} has no {metrics.BY_NAME[first_metric].label}.")
-    busy = "; ".join(test.background_load) if test else ""
-    cells = [str(pair), side.letter, *(number(values.get(name)) for name in verdict.ROW), busy]
-    head = ["pair", "server", *(metrics.BY_NAME[name].label for name in verdict.ROW), ""]
-    side.session.display.leave_row(head, cells, good=not busy)
-    return SideTest(letter=side.letter, pair=pair, values=values, busy=busy)
-
-
-def why_ended(found: ServerComparison, stopping: Stopping, seconds: float) -> str:
+def why_ended(found: ServerComparison, rounds: int, minutes: float, seconds: float) -> str:
     """Why no more pairs are run, in words; empty where more are."""
     count = len({test.pair for test in found.tests})
     if found.is_known:
         return f"known to less than {found.within_percent:g} % after {count}"
-    if count >= 2 * stopping.rounds:
-        return f"--rounds {stopping.rounds} are over"
-    if seconds * (count + 2) / count > 60 * stopping.minutes:
-        return f"--minutes {stopping.minutes:g} leave no time for another round"
+    if count >= 2 * rounds:
+        return f"--rounds {rounds} are over"
+    if seconds * (count + 2) / count > 60 * minutes:
+        return f"--minutes {minutes:g} leave no time for another round"
     return ""

@@ -5,13 +5,11 @@ out. A pair in which the machine was busy is left out.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 from harness.common import files
 from harness.common.errors import BAD_INPUT, DONE
-from harness.common.files import write_text
 from harness.common.markdown import Table, number, render
 from harness.common.schema import File, Model
 from harness.common.statistics import ratio_interval
@@ -19,7 +17,7 @@ from harness.reporting import regression
 from harness.reporting.paired import Pair
 from harness.reporting.regression import AnswerChange, Condition, Judgement
 from harness.results import metrics
-from harness.terminal.last_screen import LastScreen, Line
+from harness.terminal.last_screen import LastScreen, Line, Tone
 
 FILE, REPORT = "comparison.json", "report.md"
 FEWEST_PAIRS = 4
@@ -40,15 +38,6 @@ class SideTest(Model):
     busy: str = ""
 
 
-class Judged(Model):
-    """What came of a condition of --fail-if on one server."""
-
-    letter: str
-    condition: str
-    verdict: Literal["PASS", "FAIL", "NOT JUDGED"]
-    text: str
-
-
 class ServerComparison(File):
     """comparison.json: the servers by letter, all tests, and what was asked for."""
 
@@ -63,7 +52,7 @@ class ServerComparison(File):
     tests: list[SideTest] = []
     same_answers: dict[str, tuple[int, int]] = {}
     """By letter: how many answers are those of A, of how many."""
-    judged: list[Judged] = []
+    judged: list[Judgement] = []
 
     @property
     def others(self) -> list[str]:
@@ -96,17 +85,14 @@ class ServerComparison(File):
     @property
     def code(self) -> int:
         """The exit code."""
-        if not self.is_told:
-            return BAD_INPUT
-        return max((regression.CODES[one.verdict] for one in self.judged), key=[DONE, BAD_INPUT, 1].index, default=DONE)
+        return BAD_INPUT if not self.is_told else regression.exit_code(self.judged) if self.judged else DONE
 
 
 def compared(metric: str, change: AnswerChange) -> str:
     """A change in words; no difference is said with how large it may be at most."""
     label = metrics.BY_NAME[metric].label.partition(",")[0]
     if change.low <= 0 <= change.high:
-        most = math.ceil(10 * max(-change.low, change.high)) / 10
-        return f"{label} equal within {number(most, 3)} %"
+        return f"{label} equal within {number(math.ceil(10 * max(-change.low, change.high)) / 10, 3)} %"
     low, high = sorted((abs(change.low), abs(change.high)))
     size = f"{number(abs(change.percent), 2)} % {{}} ({number(low, 2)} to {number(high, 2)})"
     if metric == SPEED:
@@ -116,15 +102,12 @@ def compared(metric: str, change: AnswerChange) -> str:
 
 def finding(found: ServerComparison, letter: str) -> str:
     """A server against A in one sentence: the first metric, the tail that users see, the answers."""
-    said = []
-    for metric in dict.fromkeys((found.first_metric, "ttft_p99_ms")):
-        if change := found.change(letter, metric):
-            said.append(compared(metric, change))
+    names = dict.fromkeys((found.first_metric, "ttft_p99_ms"))
+    said = [compared(name, change) for name in names if (change := found.change(letter, name))]
     if letter in found.same_answers:
-        same, count = found.same_answers[letter]
-        said.append(f"{same:,} of {count:,} answers the same")
-    verb = "is " if said and said[0].split()[-1].endswith(")") and found.first_metric == SPEED else ": "
-    return f"{letter}{' ' if verb == 'is ' else ''}{verb}{', '.join(said)}"
+        said.append("{:,} of {:,} answers the same".format(*found.same_answers[letter]))
+    is_verb = found.first_metric == SPEED and said and " equal " not in said[0]
+    return f"{letter}{' is ' if is_verb else ': '}{', '.join(said)}"
 
 
 def last_screen(found: ServerComparison) -> LastScreen:
@@ -135,59 +118,40 @@ def last_screen(found: ServerComparison) -> LastScreen:
         title = f"NOT JUDGED: {min(count.values())} pairs of tests on an idle machine; {FEWEST_PAIRS} are the least"
     lines = [
         *(Line(letter, said) for letter, said in found.servers.items()),
-        *(
-            Line(one.verdict, f"{one.letter}: {one.condition}: {one.text}", regression.TONES[one.verdict])
-            for one in found.judged
-        ),
+        *(Line(one.verdict, f"{one.condition}: {one.text}", regression.TONES[one.verdict]) for one in found.judged),
         Line("pairs", f"{', '.join(str(n) for n in count.values())}; {found.ended}"),
         Line("left out", f"{busy} pairs on a busy machine" if busy else "", "careful"),
     ]
-    return LastScreen(
-        title, found.subject, [line for line in lines if line.text], tone="" if found.is_told else "careful"
-    )
+    tone: Tone = "" if found.is_told else "careful"
+    return LastScreen(title, found.subject, [line for line in lines if line.text], tone=tone)
 
 
 def tables(found: ServerComparison) -> list[Table]:
     """Each metric of each server against A, and all tests."""
-    shown = [name for name in SHOWN if any(test.values.get(name) for test in found.tests)]
-    rows = [
-        [letter, metrics.BY_NAME[name].label, compared(name, change), change.words]
-        for letter in found.others
-        for name in shown
-        if (change := found.change(letter, name))
-    ]
-    tests = [
-        [str(test.pair), test.letter, *(number(test.values.get(name)) for name in shown), test.busy]
-        for test in found.tests
-    ]
-    head = ["pair", "server", *(metrics.BY_NAME[name].label for name in shown), "left out"]
-    return [Table(["", "metric", "against A", f"change ({100 * LOOK_SHARE:g} % interval)"], rows), Table(head, tests)]
+    names = [name for name in SHOWN if any(test.values.get(name) for test in found.tests)]
+    changes = [(at, name, change) for at in found.others for name in names if (change := found.change(at, name))]
+    head = ["pair", "server", *(metrics.BY_NAME[name].label for name in names), "left out"]
+    tests = [[str(t.pair), t.letter, *(number(t.values.get(name)) for name in names), t.busy] for t in found.tests]
+    rows = [[at, metrics.BY_NAME[name].label, compared(name, change), change.words] for at, name, change in changes]
+    interval = f"change ({100 * LOOK_SHARE:g} % interval)"
+    return [*([Table(["", "metric", "against A", interval], rows)] if rows else []), Table(head, tests)]
 
 
 def judge(found: ServerComparison, letter: str, one: Condition, pair: Pair | None) -> Judgement:
     """What comes of a condition on a server, by the same rules as between finished runs."""
+    return replace(judgement(found, letter, one, pair), condition=f"{letter}: {one.text}")
+
+
+def judgement(found: ServerComparison, letter: str, one: Condition, pair: Pair | None) -> Judgement:
     if one.metric is None or one.of_answers:
         if pair is None:
             return Judgement(one.text, "NOT JUDGED", why="no answers were compared")
         return (regression.judge_answers if one.metric is None else regression.judge_score)(one, pair)
-    values = [value for _, test in found.pairs(letter) if (value := test.values.get(one.metric.name)) is not None]
-    if (change := found.change(letter, one.metric.name)) is None:
+    name = one.metric.name
+    sides = [[pair[n].values.get(name) or 0.0 for pair in found.pairs(letter)] for n in (0, 1)]
+    if (change := found.change(letter, name)) is None or not all(map(all, sides)):
         return Judgement(one.text, "NOT JUDGED", why=f"fewer than {FEWEST_PAIRS} pairs have {one.metric.label}")
-    if one.change:
-        verdict, why = regression.verdict_of(one, change)
-        return Judgement(one.text, verdict, change=change.words, why=why)
-    worst = max(values) if one.above else min(values)
-    is_beyond = worst > one.bound if one.above else worst < one.bound
-    return Judgement(one.text, "FAIL" if is_beyond else "PASS", run=one.metric.text(worst))
-
-
-def gate(
-    found: ServerComparison, conditions: Sequence[Condition], pairs: Mapping[str, Pair | None]
-) -> ServerComparison:
-    """The comparison with what comes of each condition on each server."""
-    each = [(letter, one, judge(found, letter, one, pairs[letter])) for letter in found.others for one in conditions]
-    judged = [Judged(letter=at, condition=one.text, verdict=came.verdict, text=came.text) for at, one, came in each]
-    return found.model_copy(update={"judged": judged})
+    return regression.judge_values(one, sides, change)
 
 
 def write(folder: Path, found: ServerComparison) -> None:
@@ -199,6 +163,6 @@ def write(folder: Path, found: ServerComparison) -> None:
 def build(folder: Path) -> ServerComparison:
     """Writes report.md of a comparison's folder. Raises UsageError for a damaged file."""
     found = files.read(folder / FILE, ServerComparison)
-    page = [render("screen.md.j2", screen=last_screen(found)), *(str(table) for table in tables(found))]
-    write_text(folder / REPORT, "\n\n".join(page) + "\n")
+    page = [render("screen.md.j2", screen=last_screen(found)), *map(str, tables(found))]
+    files.write_text(folder / REPORT, "\n\n".join(page) + "\n")
     return found

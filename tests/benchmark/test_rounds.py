@@ -9,7 +9,6 @@ from benchmarks.rounds import simulate
 from harness.benchmark import rounds, verdict
 from harness.benchmark.verdict import ServerComparison, SideTest, compared, finding, judge, last_screen
 from harness.commands import compare
-from harness.common.errors import UsageError
 from harness.common.schema import SCHEMA
 from harness.reporting import regression
 from harness.reporting.regression import AnswerChange
@@ -87,11 +86,10 @@ def test_pairs_on_a_busy_machine_are_left_out() -> None:
 def test_a_session_ends_when_enough_is_known() -> None:
     known, unknown = made(1.0, within=5.0), made(1.0, within=0.1)
     assert known.is_known and not unknown.is_known
-    stopping = rounds.Stopping(within=0.1, rounds=8, minutes=10)
-    assert rounds.why_ended(known, stopping, 60).startswith("known")
-    assert rounds.why_ended(unknown, stopping, 60) == ""
-    assert "--minutes" in rounds.why_ended(unknown, stopping, 590)
-    assert "--rounds" in rounds.why_ended(unknown, rounds.Stopping(0.1, 4, 10), 60)
+    assert rounds.why_ended(known, 8, 10, 60).startswith("known")
+    assert rounds.why_ended(unknown, 8, 10, 60) == ""
+    assert "--minutes" in rounds.why_ended(unknown, 8, 10, 590)
+    assert "--rounds" in rounds.why_ended(unknown, 4, 10, 60)
     assert not made(1.0, pairs=2).is_known  # of fewer than four pairs nothing is
 
 
@@ -107,9 +105,13 @@ def test_the_gate_has_the_conditions_of_finished_runs() -> None:
         ("answers changed", "NOT JUDGED"),
     ):
         assert judge(found, "B", regression.condition(text), None).verdict == expected, text
-    slow = verdict.gate(found, [regression.condition("output_tokens_per_s<-3%")], {"B": None})
-    assert slow.code == 1 and "FAIL" in {line.label for line in last_screen(slow).lines}
-    assert verdict.gate(found, [regression.condition("answers changed")], {"B": None}).code == 2
+    judged = [
+        judge(found, "B", regression.condition(text), None) for text in ("output_tokens_per_s<-3%", "answers changed")
+    ]
+    assert judged[0].condition == "B: output_tokens_per_s<-3%"
+    slow = found.model_copy(update={"judged": judged})
+    assert slow.code == 1 and {"FAIL", "NOT JUDGED"} <= {line.label for line in last_screen(slow).lines}
+    assert found.model_copy(update={"judged": judged[1:]}).code == 2 and found.code == 0
 
 
 def test_the_page_is_made_of_the_file_again(tmp_path: Path) -> None:
@@ -141,16 +143,21 @@ def test_what_cannot_be_compared_ends_in_one_line(words: list[str], said: str, t
     assert not list(tmp_path.iterdir())
 
 
-def test_flags_of_run_keep_their_values() -> None:
-    words = ["http://a", "http://b", "--model", "demo", "--rounds", "4", "--fail-if", "x<1", "--salt", "start"]
-    assert list(compare.with_values(words)) == [
-        *("http://a", "http://b", "--model=demo", "--rounds=4"),
-        *("--fail-if", "x<1", "--salt=start"),
+def test_servers_and_runs_come_first() -> None:
+    assert list(compare.with_sides(["http://a", "b", "--model", "http://c"])) == [
+        *("--endpoint=http://a", "--side=b"),
+        *("--model", "http://c"),
     ]
-    config = compare.configured(["--model=demo", "--concurrency=4"], ["http://a", "http://b"])
-    assert (config.levels, config.mode, config.total_sample_count, config.min_duration) == ((4,), "both", 256, 10.0)
-    with pytest.raises(UsageError, match="in this process"):
-        compare.configured(["--quantization=fp8"], ["http://a", "http://b"])
+
+
+def test_without_flags_it_is_a_short_test() -> None:
+    servers = ("http://a", "http://b")
+    config = compare.CompareConfig(model="demo", endpoint=servers)
+    assert (config.levels, config.mode, config.total_sample_count, config.min_duration) == ((16,), "both", 256, 10.0)
+    config = compare.CompareConfig(
+        model="demo", endpoint=servers, server_target_qps=2.0, workload="chat", min_duration=5.0
+    )
+    assert (config.scenario, config.mode, config.min_duration) == ("server", "performance", 5.0)
 
 
 @pytest.mark.slow
