@@ -19,6 +19,7 @@ FROM base AS client
 COPY requirements-client.txt ./
 RUN python3 -m venv /opt/venv \
  && pip install --no-cache-dir --no-deps -r requirements-client.txt \
+ && find /opt/venv -type d -name tests -prune -exec rm -rf {} + \
  && { timeout 60 python -m nltk.downloader -q -d /opt/venv/nltk_data punkt_tab \
       && test -d /opt/venv/nltk_data/tokenizers/punkt_tab \
       || echo "NLTK's punkt_tab could not be fetched: ROUGE-Lsum will be marked approximate"; }

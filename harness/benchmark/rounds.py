@@ -1,8 +1,9 @@
 """Servers under the same requests, in rounds A B B A, until their difference is known well enough."""
 
+import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
 from harness.benchmark import doctor, steps, verdict
@@ -14,6 +15,7 @@ from harness.common.errors import UsageError
 from harness.common.markdown import number
 from harness.common.schema import SCHEMA
 from harness.config import checkpoint
+from harness.config.plan import Plan
 from harness.config.run import RunConfig
 from harness.engines.discovery import with_served_model
 from harness.evaluation import accuracy
@@ -28,6 +30,8 @@ from harness.results.summary import Summary
 from harness.runs import folder as results
 from harness.runs.folder import FOLDER, RunFolder
 from harness.terminal.progress import Display
+
+SHORTEST_S = 0.001  # of a test whose number of queries ends it
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,7 @@ class Side:
         for side in before:  # the salt of each test, and LoadGen's settings
             session.run, session.settings = side.session.run, side.session.settings
         find_rate(run, session)
+        run.adopt(of_the_same_length(run.plan, before[0].run.plan if before else run.plan))
         if config.mode == "both":
             tested = session.test("accuracy", run.plan)
             accuracy.evaluate(tested.folder, run.plan, library, tokenizer)
@@ -116,6 +121,18 @@ def compare_servers(
     for side in sides:
         side.session.engine.close()
     return found
+
+
+def of_the_same_length(plan: Plan, first: Plan) -> Plan:
+    """The plan with the queries of the first server's: in a closed loop a number of them, whole rounds of its places,
+    since a test that ends by time ends with some places empty."""
+    if plan.config.scenario_rules.pattern.is_rated or first.target_qps is None:
+        return plan
+    if first.fewest_queries or not plan.concurrency:
+        lasting = {"fewest_queries": first.fewest_queries, "min_duration_s": first.min_duration_s}
+        return replace(plan, target_qps=first.target_qps, **lasting)  # type: ignore[arg-type]
+    places = math.ceil(max(first.min_queries, first.target_qps * first.min_duration_s) / plan.concurrency)
+    return replace(plan, fewest_queries=places * plan.concurrency, min_duration_s=SHORTEST_S)
 
 
 def why_ended(found: ServerComparison, rounds: int, minutes: float, seconds: float) -> str:

@@ -42,6 +42,7 @@ class Plan:
     expected_latency_ms: float | None = None  # of a query: SingleStream, MultiStream
     samples_per_query: int = 1
     concurrency: int | None = None  # requests in flight at most; None: no such limit, or not known yet
+    fewest_queries: int = 0  # of a closed loop, where not its time ends it
     request_set: Annotated[RequestSet | None, stored_as("asked", "request_set")] = (
         None  # where it is not MLPerf's samples
     )
@@ -133,6 +134,7 @@ class Plan:
             expected_latency_ms=self.expected_latency_ms,
             samples_per_query=self.samples_per_query,
             concurrency=self.concurrency,
+            fewest=self.fewest_queries,
             scheduled=self.scheduled,
             own_requests=self.request_set is not None,
             own_duration=self.config.min_duration != "auto",
