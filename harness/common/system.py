@@ -124,25 +124,18 @@ def gpus() -> list[GPU]:
         ]
 
 
-@dataclass(frozen=True)
-class PowerLimit:
-    """What a GPU may take, and would by its maker's default, in watts; its highest clock, MHz."""
-
-    limit_w: float
-    default_w: float
-    clock_mhz: int
-
-
-def power_limits() -> list[PowerLimit]:
-    """Of the visible GPUs that tell theirs."""
+def power_limits() -> list[tuple[float, float, int]]:
+    """Of the visible GPUs what each may take, and would by its maker's default, W, and its highest clock, MHz."""
     with nvml_gpus() as (nvml, handles):
-        return [
-            PowerLimit(limit / 1000, default / 1000, clock)
+        told = [
+            (
+                query_or_none(nvml.nvmlDeviceGetEnforcedPowerLimit, handle),
+                query_or_none(nvml.nvmlDeviceGetPowerManagementDefaultLimit, handle),
+                query_or_none(lambda one: nvml.nvmlDeviceGetMaxClockInfo(one, nvml.NVML_CLOCK_SM), handle),
+            )
             for handle in handles
-            if (limit := query_or_none(nvml.nvmlDeviceGetEnforcedPowerLimit, handle))
-            and (default := query_or_none(nvml.nvmlDeviceGetPowerManagementDefaultLimit, handle))
-            and (clock := query_or_none(lambda one: nvml.nvmlDeviceGetMaxClockInfo(one, nvml.NVML_CLOCK_SM), handle))
         ]
+    return [(limit / 1000, default / 1000, clock) for limit, default, clock in told if limit and default and clock]
 
 
 def gpu_memory_used(number: int | None = None) -> int:

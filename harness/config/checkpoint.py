@@ -52,12 +52,11 @@ def cache_bytes(config: EngineConfig, tokens: int) -> int:
 
 def format_of(config: EngineConfig) -> str:
     """The number format of the weights in words, as in bf16 and fp8 (static, compressed-tensors)."""
-    stored: dict[str, Any] = getattr(load_shape(config), "quantization_config", None) or {}
+    stored, group = stored_format(load_shape(config))
     if not stored:
         loading = "" if config.quantization == "none" else f"{config.quantization} (made on loading), "
         return f"{loading}{config.precision}"
     method = str(stored.get("quant_method", "unknown method"))
-    group: dict[str, Any] = next(iter((stored.get("config_groups") or {}).values()), {})
     inputs, weights = group.get("input_activations") or {}, group.get("weights") or {}
     is_dynamic = inputs["dynamic"] if "dynamic" in inputs else stored.get("activation_scheme") != "static"
     kind = "fp" if weights.get("type", "float") == "float" else "int"
@@ -68,12 +67,14 @@ def format_of(config: EngineConfig) -> str:
 
 def stored_bits(shape: Any) -> float:
     """Of a quantized weight, by the names that its makers have for them; 8 where they do not say."""
+    stored, group = stored_format(shape)
+    return min(float(stored.get("bits") or (group.get("weights") or {}).get("num_bits") or 8), 16.0)
+
+
+def stored_format(shape: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A checkpoint's quantization, and that of its first group of layers."""
     stored: dict[str, Any] = getattr(shape, "quantization_config", None) or {}
-    group: dict[str, Any] = next(iter((stored.get("config_groups") or {}).values()), {})
-    bits = (
-        stored.get("bits") or (group.get("weights") or {}).get("num_bits") or (4 if stored.get("load_in_4bit") else 8)
-    )
-    return min(float(bits), 16.0)
+    return stored, next(iter((stored.get("config_groups") or {}).values()), {})
 
 
 def is_reference(config: EngineConfig) -> bool:

@@ -91,7 +91,7 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
     """Requests in flight; the next is sent as soon as one is answered. Implies --scenario concurrency. 1,4,16: a test
     at each; auto: powers of 4 up to what the engine computes at once; max: the highest that keeps both limits."""
     stagger: float = flag(0.0, RATE, "speed", takes="a while")
-    """Seconds over which the first requests of --concurrency begin, one after another. 0: all at once."""
+    """Seconds over which the first requests begin. Of --concurrency; 0: all at once."""
     ttft_limit: int | None = flag(None, RATE, "speed", takes="ms")
     """Limit on TTFT p99 (time to first token), ms. Of server, interactive, concurrency, arrivals. Unset: MLPerf's."""
     tpot_limit: int | None = flag(None, RATE, "speed", takes="ms")
