@@ -15,7 +15,7 @@ from harness.common.markdown import number
 from harness.config import checkpoint
 from harness.config.plan import Plan, resolve
 from harness.config.run import RunConfig
-from harness.engines import discovery
+from harness.engines import cuda_home, discovery
 from harness.evaluation import accuracy, compliance
 from harness.loadgen.session import LoadGenSession, Tested
 from harness.monitoring import background_load
@@ -27,6 +27,7 @@ from harness.quantization import checkpoints
 from harness.rates import probing, target_rate
 from harness.reporting import answer
 from harness.reporting import report as rendering
+from harness.results import history
 from harness.results.summary import Summary
 from harness.results.verdicts import Accuracy
 from harness.runs import folder as results
@@ -94,6 +95,8 @@ def plan_run(
 def start_session(run: BenchmarkRun, library: cnn_dailymail.Library) -> LoadGenSession:
     """The run's engine, up, with the samples: the session of its tests."""
     config, taken = run.config, background_load.busy_gpus()
+    if config.computes and (warning := cuda_home.provide(config.engine_args)):
+        run.display.say(warning, style="yellow")
     engine = engines.create(run.plan, run.folder.path / traces.FOLDER)
     facts = run.facts
     start(engine, facts, run.folder, config.stall_timeout, run.display)
@@ -169,10 +172,11 @@ def report(run: BenchmarkRun) -> Summary:
     run.facts.stages = display.stages
     run.save()
     summary = rendering.build(run.folder.path)
+    doubt = history.scatter(summary, results.history(config.results_dir))
     results.finish(run.folder, rendering.history_line(summary), bool(config.keep_all), display.done)
     with results.or_say(display.done, f"{config.results_dir / 'index.md'} could not be written"):
         rendering.write_index(config.results_dir)
-    screen = answer.last_screen(summary, verbose=bool(config.verbose))
+    screen = answer.last_screen(summary, verbose=bool(config.verbose), scatter=doubt)
     last_screen.show(display.console, screen, run.folder.shown / "report.html")
     return summary
 

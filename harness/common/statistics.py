@@ -13,6 +13,7 @@ RESAMPLES = 1000  # of a bootstrap
 BLOCKS = 10  # of a test's time
 LOADGEN_CONFIDENCE = 0.99  # of early stopping
 FEWEST_SAMPLES, FEWEST_DIFFERING = 30, 10  # of a paired interval: with fewer it covers less than it claims
+FEWEST_P99 = 100  # requests: the p99 of fewer is the slowest of them
 RULE_OF_THREE = 3.0  # what was seen in none of n samples is in at most 3/n of all (Hanley and Lippman-Hand 1983)
 
 

@@ -70,6 +70,7 @@ def probe_of(session: LoadGenSession, test: TestRun, plan: Plan) -> Probe:
         latency_p99=whole.p99 if whole else None,
         ttft_p50=first.p50 if first else None,
         tpot_p50=each.p50 if each else None,
+        queries=len(test.answered),
         tpot_mean=each.mean if each else None,
         ttft_min=first.min if first else None,
         tokens_per_sec=result.tokens_per_sec,

@@ -20,15 +20,15 @@ MOST_REASONS = 3  # of them on the screen
 TONES: dict[str, Tone] = {"PASS": "good", "FAIL": "bad", "VALID": "good", "INVALID": "bad"}
 
 
-def last_screen(summary: Summary, whole: bool = False, verbose: bool = False) -> LastScreen:
+def last_screen(summary: Summary, whole: bool = False, verbose: bool = False, scatter: str = "") -> LastScreen:
     """The answer of a run, and what must be known of it before it is passed on; the `whole` of it in a report, every
-    number with --verbose."""
+    number with --verbose; `scatter` of earlier runs."""
     numbers = metrics.rows(summary, "terminal") if verbose else []
     return LastScreen(
         title=title(summary),
         subject=": ".join(filter(None, (summary.meta.label, subject(summary)))),
         lines=[
-            *(line for line in lines(summary, whole) if line.text),
+            *(line for line in (*lines(summary, whole), Line("scatter", scatter)) if line.text),
             *(Line(metric.label, metric.text(value)) for metric, value in numbers),
         ],
         levels=levels(summary),

@@ -9,9 +9,17 @@ from harness.results.performance import Performance
 from harness.runs.probe import Probe
 
 
+def p99(kind: str) -> Column:
+    return lambda probe: probe.tails[("ttft", "tpot").index(kind)]
+
+
 def at(**points: str) -> dict[str, Column]:
     """Columns of latencies, ms, at these points."""
-    return {f"{kind.upper()} {point}, ms": f"{kind}_{point}" for kind, each in points.items() for point in each.split()}
+    return {
+        f"{kind.upper()} {point}, ms": p99(kind) if point == "p99" else f"{kind}_{point}"
+        for kind, each in points.items()
+        for point in each.split()
+    }
 
 
 def verdict(probe: Probe) -> str:

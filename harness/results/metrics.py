@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from harness.common.markdown import number
+from harness.common.statistics import FEWEST_P99
 from harness.config import mlperf
 from harness.results.summary import Summary
 from harness.results.telemetry import QUANTITIES
@@ -16,9 +17,6 @@ from harness.results.telemetry import QUANTITIES
 Place = Literal["report", "terminal", "index", "sweep", "compare", "mlflow"]
 Places = tuple[Place, ...]
 Better = Literal["higher", "lower"] | None
-
-
-FEWEST_P99 = 100  # requests: the p99 of fewer is the slowest of them
 
 
 @dataclass(frozen=True)

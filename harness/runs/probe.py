@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 
 from harness.common.markdown import number
+from harness.common.statistics import FEWEST_P99
 
 SURE = 2.33  # standard errors: less than 1 in 100 by chance
 PRECISE = 0.04  # of the completions a second: their error, where they are the server's and not the arrivals'
@@ -69,6 +70,13 @@ class Probe:
     folder: str = ""  # of its logs, in the run's
     busy: str = ""  # what other programs took of the machine meanwhile, where it may have cost speed
     tpot_mean: float | None = None
+    queries: int | None = None
+
+    @property
+    def tails(self) -> tuple[float | None, float | None]:
+        """TTFT and TPOT at p99; None of fewer than FEWEST_P99 queries, whose p99 is their slowest."""
+        few = self.queries is not None and self.queries < FEWEST_P99
+        return (None, None) if few else (self.ttft_p99, self.tpot_p99)
 
     @property
     def load(self) -> float:
@@ -151,7 +159,8 @@ class Probe:
     def cells(self) -> tuple[str, ...]:
         """Load, speed, latencies in milliseconds, and LoadGen's verdict, or that on the user's own limits."""
         verdict = "VALID" if self.valid else "INVALID"
-        of_tokens = (self.ttft_p50, self.ttft_p99, self.tpot_p50, self.tpot_p99)
+        first, each = self.tails
+        of_tokens = (self.ttft_p50, first, self.tpot_p50, each)
         times = (self.latency_p50, self.latency_p90) if self.unit == "samples per query" else of_tokens
         if self.concurrency is not None:
             names = " and ".join(name for name in ("TTFT", "TPOT") if f"{name} p99" in self.why)

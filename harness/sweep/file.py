@@ -3,7 +3,7 @@
     about: what this sweep is for
     extends: other.yaml               # its baseline and experiments, which this file adds to or replaces
     baseline: {set: ..., engine: ..., env: ...}
-    isolation: [{name, about, priority, set, engine, env}, ...]   # baseline plus this change
+    isolation: [{name, about, group, priority, set, engine, env}, ...]   # baseline plus this change
     stacked: [...]                                      # each adds to all before it
     grid: {set: {flag: [values]}, engine: ..., env: ...}  # every combination
     references: {name: output tokens/s}       # known from elsewhere, to hold the experiments against, or
@@ -64,6 +64,7 @@ class Experiment:
     env: dict[str, str]
     changes: tuple[str, ...] = ()
     priority: int = 0  # under a time limit the higher go first
+    group: str = ""  # a column of the table: the phase of the tuning, say
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,7 @@ class Settings(Strict):
 class Change(Settings):
     name: str = Field(pattern=NAME, max_length=LONGEST_NAME)
     priority: int = 0
+    group: Annotated[str, Field(max_length=LONGEST_NAME)] = ""
 
 
 class Grid(Strict):
@@ -331,7 +333,8 @@ def experiment(change: Change, kind: Kind, settings: Parts, baseline: Parts) -> 
         f"no {key}" if value is None else f"{key}={as_text(value)}"
         for (_, key), value in differences(settings, baseline).items()
     )
-    return Experiment(change.name, change.about, kind, chosen, settings["engine"], env, changes, change.priority)
+    named = {"name": change.name, "about": change.about, "priority": change.priority, "group": change.group}
+    return Experiment(**named, kind=kind, settings=chosen, engine=settings["engine"], env=env, changes=changes)  # type: ignore[arg-type]
 
 
 def as_text(value: Any) -> str:

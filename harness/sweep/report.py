@@ -65,6 +65,7 @@ def table(found: Sequence[ExperimentResult], judged: Mapping[str, Paired]) -> Ta
     pairs = {name: f"({each.said})" for name, each in judged.items()}
     columns: dict[str, Column] = {
         "experiment": lambda result: result.name,
+        **({"group": lambda result: result.experiment.group or "–"} if any(r.experiment.group for r in found) else {}),
         "description": experiment_text,
         "change": change_text,
         **{m.label: partial(value, metric=m, base=base) for m in measured},
@@ -145,7 +146,7 @@ def draw_sweep(report: Report, folder: Path) -> dict[str, str]:
     folder.mkdir(exist_ok=True)
     drawn = {}
     bars = [
-        (result.name, result.ratio.mean, result.ratio.low, result.ratio.high, result.usable, result.counts)
+        (result.name, result.ratio.mean, result.ratio.low, result.ratio.high, result.usable, result.tells)
         for result in report.rows
         if result.ratio
     ]

@@ -141,6 +141,11 @@ class ExperimentResult:
         return self.usable and not self.background_load and not self.brief
 
     @property
+    def tells(self) -> bool:
+        """Whether something can be said of its change: of the baseline that its speed counts."""
+        return self.counts and self.effect != "unclear"
+
+    @property
     def effect(self) -> Effect:
         if self.ratio is None or self.name == BASELINE:
             return "unknown"

@@ -1,7 +1,7 @@
 """The whole programme on GPUs: its order, what is resumed, what is kept, and its pages. No engine runs here."""
 
 import os
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -14,7 +14,7 @@ from harness.common.errors import UsageError
 from harness.runs.records import Usage
 from tests import made
 from tests.conftest import tells
-from tests.sweep.made import ran, state
+from tests.sweep.made import kept, ran, state
 
 
 def test_every_scenario_has_a_sweep_before_its_full_run() -> None:
@@ -69,7 +69,7 @@ def test_a_full_run_takes_the_best_setting_without_what_shortens_it(tmp_path: Pa
     place = programme.results / "sweep-offline"
     place.mkdir(parents=True)
     programme.work.mkdir()
-    files.write_json(place / "sweep.json", asdict(given))
+    files.write_json(place / "sweep.json", kept(given))
     assert best(place / "sweep.json").name == "fast"
     words, env = programme.full(Step("offline-2", "full", 30, "offline", 2))
     settings = files.read_json(Path(words[2]))
@@ -132,7 +132,7 @@ def test_the_pages_come_from_the_folder_alone(tmp_path: Path, capsys: pytest.Cap
         files.write_json(folder / name / "summary.json", whole.model_dump(mode="json"))
     files.write_json(folder / "server-1.json", {"step": "server-1", "ok": False, "seconds": 1, "reason": "exit code 3"})
     (folder / "sweep-offline").mkdir()
-    files.write_json(folder / "sweep-offline" / "sweep.json", asdict(state(ran("baseline", 100.0), ran("fast", 130.0))))
+    files.write_json(folder / "sweep-offline" / "sweep.json", kept(state(ran("baseline", 100.0), ran("fast", 130.0))))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sys.argv", ["h200_pages", str(folder), str(tmp_path / "docs")])
         h200_pages.main()

@@ -152,6 +152,21 @@ def test_on_an_axis_what_ran_on_a_busy_machine_is_hollow() -> None:
     assert figure.axes[0].get_ylabel() == "output tokens/s; hollow: machine busy"
 
 
+def test_a_group_is_a_column_where_the_file_names_one(tmp_path: Path) -> None:
+    loaded = sweep_file.load(
+        written(
+            tmp_path,
+            SHORT + "isolation:\n  - {name: a, group: memory, set: {seed: 1}}\n  - {name: b, set: {seed: 2}}\n",
+        )
+    )
+    assert [item.group for item in loaded.experiments] == ["", "memory", ""]
+    given = replace(state(ran(BASELINE, 100), ran("a", 120), ran("b", 90)), sweep=loaded)
+    table = str(sweep_report.table(sweep_report.rows(given), {}))
+    assert table.startswith("| experiment | group |") and "| a | memory |" in table and "| b | – |" in table
+    plain = state(ran(BASELINE, 100), ran("a", 120))
+    assert "group" not in str(sweep_report.table(sweep_report.rows(plain), {})).splitlines()[0]
+
+
 def test_a_busy_machine_gives_no_verdict() -> None:
     hurt = state(ran(BASELINE, 100), busy(ran("a", 50)), ran("b", 50))
     assert {row.name: row.effect for row in sweep_report.rows(hurt)} == {

@@ -1,0 +1,92 @@
+"""A toolkit from the locked packages alone: kernels compile and link for an H200 where no CUDA is installed."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.engines import cuda_home
+from tests.conftest import ROOT, tells
+
+NEEDED = r"^nvidia-(?:cuda-nvcc|cuda-runtime|cuda-crt|nvvm|cuda-cccl)==.*$"
+FLASHINFER = {"attention_backend": "FLASHINFER"}
+KERNEL = """
+#include <cuda.h>
+#include <cuda_runtime.h>
+__global__ void twice(float *values) { values[threadIdx.x] *= 2; }
+extern "C" int run(float *values) {
+  twice<<<1, 32>>>(values);
+  CUdevice device;
+  return cuDeviceGet(&device, 0) + cudaGetLastError();
+}
+"""
+
+
+@pytest.fixture(autouse=True)
+def no_toolkit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(cuda_home, "TOOLKIT", tmp_path / "none")
+    monkeypatch.delenv("CUDA_HOME", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+
+
+def packages(folder: Path) -> Path:
+    """A folder as NVIDIA's packages leave one."""
+    for name in ("bin/nvcc", "include/cuda.h", "lib/libcudart.so.13", "nvvm/bin/cicc"):
+        path = folder / "nvidia" / "cu13" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("")
+    return folder / "nvidia" / "cu13"
+
+
+def test_a_toolkit_that_is_there_wins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(cuda_home, "packaged_toolkit", lambda: packages(tmp_path))
+    monkeypatch.setenv("CUDA_HOME", "/opt/cuda")
+    assert cuda_home.provide(FLASHINFER) == "" and os.environ["CUDA_HOME"] == "/opt/cuda"
+
+
+def test_what_compiles_nothing_needs_no_toolkit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_home, "packaged_toolkit", lambda: None)
+    assert cuda_home.provide({"attention_backend": "TRITON_ATTN"}) == cuda_home.provide({}) == ""
+    assert tells(cuda_home.provide(FLASHINFER), "no nvcc ", ": pip install -r requirements.txt -c constraints-gpu.txt")
+
+
+def test_links_have_the_names_that_a_linker_looks_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(cuda_home, "packaged_toolkit", lambda: packages(tmp_path))
+    for _ in range(2):  # the second time the links are there
+        os.environ.pop("CUDA_HOME", None)
+        assert cuda_home.provide(FLASHINFER) == ""
+        home = Path(os.environ["CUDA_HOME"])
+        assert (home / "bin" / "nvcc").is_file() and (home / "include" / "cuda.h").is_file()
+        assert (home / "lib64" / "libcudart.so").resolve().name == "libcudart.so.13"
+    os.environ.pop("CUDA_HOME")
+
+
+@pytest.mark.slow
+def test_kernels_compile_and_link_from_the_locked_packages_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.undo()
+    locked = re.findall(NEEDED, (ROOT / "constraints-gpu.txt").read_text(), re.M)
+    assert len(locked) == 5
+    install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(tmp_path / "site"), *locked]
+    if (done := subprocess.run(install, capture_output=True, text=True)).returncode:
+        pytest.skip(f"the packages cannot be had here: {done.stderr.strip().splitlines()[-1:]}")
+    home = cuda_home.link_toolkit(tmp_path / "site" / "nvidia" / "cu13", tmp_path / "home")
+    if not (stub := home / "lib64" / "libcuda.so").exists():  # a machine without a driver
+        source = tmp_path / "stub.c"
+        source.write_text("int cuDeviceGet(int *device, int number) { return 0; }\n")
+        subprocess.run(["gcc", "-shared", "-o", str(stub), str(source)], check=True)
+    (tmp_path / "kernel.cu").write_text(KERNEL)
+    library = str(tmp_path / "kernel.so")
+    command = [f"{home}/bin/nvcc", "-arch=sm_90a", "-shared", "-Xcompiler", "-fPIC", "-o", library]
+    command += ["-cudart", "shared", f"-L{home}/lib64", "-lcudart", "-lcuda", str(tmp_path / "kernel.cu")]
+    clean = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+    done = subprocess.run(command, env=clean, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    needed = subprocess.run(["readelf", "-d", library], capture_output=True, text=True, check=True).stdout
+    assert "libcudart.so.13" in needed
