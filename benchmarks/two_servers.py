@@ -2,7 +2,7 @@
 
     python -m benchmarks.two_servers [--sessions 10] [--keep-busy]
 
-Both servers sleep: 60 ms to the first token and 20 ms for each of the seven that follow; the second is faster by 0, 2
+Both servers sleep: 100 ms to the first token and 50 ms for each of the two that follow; the second is faster by 0, 2
 and 5 %. `--keep-busy` counts tests also while other programs use the cores, which sleeping servers hardly feel.
 """
 
@@ -22,7 +22,7 @@ from aiohttp import web
 
 from harness.benchmark.verdict import FILE, ServerComparison, finding
 
-FIRST_S, EACH_S, TOKENS = 0.06, 0.02, 8
+FIRST_S, EACH_S, TOKENS = 0.1, 0.05, 3
 FASTER = (0.0, 0.02, 0.05)
 FLAGS = ["--model", "demo", "--concurrency", "8", "--min-duration", "2", "--max-new-tokens", str(TOKENS)]
 FLAGS += ["--total-sample-count", "64"]
