@@ -51,7 +51,7 @@ passed "a results folder that the node does not see: $(tail -n 1 "$DIR/log/task-
 mapfile -t names <"$RESULTS/experiments.txt"
 [ "${#names[@]}" = 4 ] || stop "four experiments: ${names[*]}"
 
-first=$(task --array=0-3 --time=2)
+first=$(task --array=0-3 --time=4)
 both=0
 for _ in $(seq 60); do
   [ "$(squeue -h -t running -j "$first" | wc -l)" = 2 ] && { both=1; break; }
@@ -65,7 +65,7 @@ SLURMD_NODENAME=n0 SLURM_JOB_ID=999 SLURM_ARRAY_TASK_ID=0 FILE=$SWEEP RESULTS=$R
 [ "$code" = 2 ] && grep -q "still runs in" "$DIR/log/second.txt" || stop "a second array: $code $(cat "$DIR/log/second.txt")"
 passed "a second array in the same folder: $(cat "$DIR/log/second.txt")"
 lost=
-for _ in $(seq 180); do
+for _ in $(seq 230); do
   node=$(squeue -h -t running -j "$first" -o '%K %N' | sed -n 's/^2 //p')
   [ -n "$node" ] && compgen -G "$RESULTS/${names[2]}/sweeps/2*/${names[2]}/2*/Performance" >/dev/null && { lost=$node; break; }
   sleep 1
@@ -74,7 +74,7 @@ done
 echo "$(date +%H:%M:%S) node $lost is lost while ${names[2]} runs"
 kill -9 "$(cat "$DIR/slurmd-$lost.pid")"
 for pid in $(pgrep -f "$RESULTS/${names[2]}"); do kill -9 "$pid" || true; done # what ran on that node
-over "$first" 400
+over "$first" 600
 echo "$(date +%H:%M:%S) the array is over"
 slurmd -N "$lost"
 for _ in $(seq 60); do [ "$(sinfo -h -t idle -o %D)" = 2 ] && break; scontrol update nodename="$lost" state=resume 2>/dev/null || true; sleep 1; done
@@ -95,8 +95,8 @@ passed "the lost node and the time limit cost nothing but their own experiments"
 grep -o "no result of [^|]*" "$RESULTS"/sweeps/*/report.md | tail -n 1
 
 before=$(find "$RESULTS" -name mlperf_log_detail.txt | wc -l)
-again=$(task --array=0-3 --time=10)
-over "$again" 600
+again=$(task --array=0-3 --time=15)
+over "$again" 900
 ran=$(($(find "$RESULTS" -name mlperf_log_detail.txt | wc -l) - before))
 for name in "${names[@]}"; do echo "  $name: $(status "$name")"; [[ $(status "$name") == *"$name:complete"* ]] || stop "$name is not complete"; done
 [ "$ran" -le 4 ] || stop "$ran tests were run again; two were missing"
