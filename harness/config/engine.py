@@ -137,6 +137,11 @@ class EngineConfig:
         return ray or not {"data_parallel_size_local", "nnodes"}.isdisjoint(self.engine_args)
 
     @property
+    def least_context(self) -> int:
+        """The longest prompt plus answer, in tokens, as far as it is known before a workload is read."""
+        return self.model_spec.context if self.max_model_len == "auto" else self.max_model_len
+
+    @property
     def dummy_weights(self) -> bool:
         return self.load_format == "dummy"
 

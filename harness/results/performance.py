@@ -132,7 +132,8 @@ class Latencies(Part):
     blocks of time; the upper end is null where there are too few requests for it."""
     client_delay_ms: Latency | None = None
     """Server, Interactive, arrivals: from the time for which a query was scheduled until this client handed it to the
-    engine, or wrote it to a connection. A part of each latency and TTFT, which count from the scheduled time."""
+    engine, or wrote it to a connection. A part of each latency and TTFT, which count from the scheduled time. Fixed
+    concurrency: from the end of an answer until the next request was sent in its place, a part of no latency."""
     single_token: Count = 0
     """Answers of one token, which have no time per output token; `tpot_ms` is that of the others."""
     tpot_judged: bool = True
@@ -229,12 +230,15 @@ class Machine(Part):
     background_load: Annotated[list[str], stored_as("others", "background_load")] = []
     """What other programs took of the machine, in words, where it may have cost speed."""
     gpu_joules: float | None = None
-    """Energy that the GPUs took during the test, by their own counters."""
+    """Energy that the GPUs took during the test, by their own counters; with --telemetry-url by their power once a
+    second, null over a gap of more than 5 s."""
+    server_gpus: list[str] = []
+    """The models of a server's GPUs, by --telemetry-url."""
 
     @classmethod
     def of(cls, test: TestRun, facts: RunFacts) -> Self:
         addresses, used = facts.plan.config.endpoint, telemetry.usage_of(test.recording)
-        peak = used.get("gpu_memory_gib") if endpoint.here(addresses) else None
+        peak = used.get("gpu_memory_gib") if facts.plan.config.sees_gpus else None
         times = gpu_times(test, facts)
         return cls(
             peak_memory_gib=peak.max if peak else None,

@@ -136,7 +136,7 @@ def lines(report: Report) -> Iterator[Line]:
             status, _, reason = result.trouble.partition(": ")
             yield Line(status, f"{result.name}: {reason}", "bad" if status == "failed" else "unknown")
     if report.state.note:
-        yield Line("not run", f"{report.state.note}; --resume runs the rest", "careful")
+        yield Line("careful", report.state.note, "careful")
 
 
 def effects(report: Report) -> Iterator[Line]:
