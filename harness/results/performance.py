@@ -341,9 +341,8 @@ def slo_attainment(test: TestRun, limits: mlperf.Limits | None) -> float | None:
     output token to keep. None where there are no limits, or the time of a first token is not known."""
     if limits is None or not test.requests or any(each.ttft_ms is None for each in test.answered):
         return None
-    kept = sum(
-        (each.ttft_ms or 0.0) <= limits.ttft_ms and (each.tpot_ms or 0.0) <= limits.tpot_ms for each in test.answered
-    )
+    times = [(each.ttft_ms or 0.0, each.tpot_ms or 0.0) for each in test.answered]
+    kept = sum(first <= limits.ttft_ms and token <= limits.tpot_ms for first, token in times)
     return 100 * kept / len(test.requests)
 
 
