@@ -41,8 +41,8 @@ def read(urls: Sequence[str]) -> tuple[GPUs, list[str]]:
                 models[name] = labels.get("modelName", "unknown")
                 seen.add(gpu)
         if missing := (set(gpus) or {"any"}) - seen - ({"any"} if seen else set()):
-            asked = f"GPU {', '.join(sorted(missing))}" if gpus else f"GPU of host {host}"
-            raise UsageError(f"--telemetry-url {address} tells of no {asked}: is it a DCGM exporter's page?")
+            wanted = f"GPU {', '.join(sorted(missing))}" if gpus else f"GPU of host {host}"
+            raise UsageError(f"--telemetry-url {address} tells of no {wanted}: is it a DCGM exporter's page?")
     return found, [models[name] for name in sorted(found)]
 
 
