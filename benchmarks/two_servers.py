@@ -90,11 +90,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sessions", type=int, default=10)
     parser.add_argument("--keep-busy", action="store_true")
-    wanted = parser.parse_args()
+    options = parser.parse_args()
     print("| B is faster by | what was said | interval | covers it | pairs |\n|---|---|---|---|---|", flush=True)
     for faster in FASTER:
-        for _ in range(wanted.sessions):
-            found = session(faster, wanted.keep_busy)
+        for _ in range(options.sessions):
+            found = session(faster, options.keep_busy)
             change = found.change("B", found.first_metric) if found else None
             if found is None or change is None:
                 print(f"| {100 * faster:g} % | not judged | | | {len(found.pairs('B')) if found else 0} |", flush=True)

@@ -93,8 +93,8 @@ def compare_servers(
     for letter, address in zip(letters(len(config.endpoint)), config.endpoint, strict=True):
         one = RunConfig(**flags | {"endpoint": (address,), "results_dir": folder.path})
         sides.append(Side.begin(letter, one, folder, sides, display))
-    first, *rest = sides
-    pairs = {side.letter: side.paired_answers(first) for side in rest}
+    first, *challengers = sides
+    pairs = {side.letter: side.paired_answers(first) for side in challengers}
     is_rated = config.scenario_rules.pattern.is_rated
     found = ServerComparison(
         schema_version=SCHEMA,

@@ -55,7 +55,7 @@ class ServerComparison(File):
     judged: list[Judgement] = []
 
     @property
-    def rest(self) -> list[str]:
+    def challengers(self) -> list[str]:
         return list(self.servers)[1:]
 
     def pairs(self, letter: str) -> list[tuple[SideTest, SideTest]]:
@@ -74,12 +74,12 @@ class ServerComparison(File):
     @property
     def is_told(self) -> bool:
         """Whether there are pairs enough of each server."""
-        return all(len(self.pairs(letter)) >= FEWEST_PAIRS for letter in self.rest)
+        return all(len(self.pairs(letter)) >= FEWEST_PAIRS for letter in self.challengers)
 
     @property
     def is_known(self) -> bool:
         """Whether each interval of the first metric is narrower than was asked for."""
-        changes = [self.change(letter, self.first_metric) for letter in self.rest]
+        changes = [self.change(letter, self.first_metric) for letter in self.challengers]
         return all(change is not None and change.high - change.low < self.within_percent for change in changes)
 
     @property
@@ -112,8 +112,8 @@ def finding(found: ServerComparison, letter: str) -> str:
 
 def last_screen(found: ServerComparison) -> LastScreen:
     busy = len({test.pair for test in found.tests if test.busy})
-    count = {letter: len(found.pairs(letter)) for letter in found.rest}
-    title = "; ".join(finding(found, letter) for letter in found.rest)
+    count = {letter: len(found.pairs(letter)) for letter in found.challengers}
+    title = "; ".join(finding(found, letter) for letter in found.challengers)
     if not found.is_told:
         title = f"NOT JUDGED: {min(count.values())} pairs of tests on an idle machine; {FEWEST_PAIRS} are the least"
     lines = [
@@ -129,7 +129,7 @@ def last_screen(found: ServerComparison) -> LastScreen:
 def tables(found: ServerComparison) -> list[Table]:
     """Each metric of each server against A, and all tests."""
     names = [name for name in SHOWN if any(test.values.get(name) for test in found.tests)]
-    changes = [(at, name, change) for at in found.rest for name in names if (change := found.change(at, name))]
+    changes = [(at, name, change) for at in found.challengers for name in names if (change := found.change(at, name))]
     head = ["pair", "server", *(metrics.BY_NAME[name].label for name in names), "left out"]
     tests = [[str(t.pair), t.letter, *(number(t.values.get(name)) for name in names), t.busy] for t in found.tests]
     rows = [[at, metrics.BY_NAME[name].label, compared(name, change), change.words] for at, name, change in changes]

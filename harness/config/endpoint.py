@@ -125,11 +125,11 @@ def exporter(url: str) -> tuple[str, list[str], str]:
     """The page of a GPU exporter, the GPUs on it that are the server's, and their host. Raises UsageError where neither
     is named: others' GPUs may be on it."""
     page, _, query = url.partition("?")
-    chosen = dict(parse_qsl(query))
+    labels = dict(parse_qsl(query))
     (address,) = check_addresses([page], "--telemetry-url")
-    if not chosen or set(chosen) - {"gpu", "host"}:
+    if not labels or set(labels) - {"gpu", "host"}:
         raise UsageError(f"--telemetry-url {address}: which GPUs are the server's? ?gpu=0,1 or ?host=NAME at its end.")
-    return address, list(filter(None, chosen.get("gpu", "").split(","))), chosen.get("host", "")
+    return address, list(filter(None, labels.get("gpu", "").split(","))), labels.get("host", "")
 
 
 def below(address: str, path: str, outside: bool = False) -> str:

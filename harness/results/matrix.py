@@ -45,18 +45,18 @@ def matrix(summaries: Sequence[Summary], axes: Sequence[str]) -> Table:
         raise UsageError(f"--matrix {','.join(axes)}: no run has a speed, or a level where {BATCH} is an axis.")
     counted = [cell for cell in cells if cell.values[COST] and not cell.flaw]
     cheapest = {
-        work_of(cell, axes): cell for cell in sorted(counted, key=lambda cell: -(cell.values[COST] or math.inf))
+        rivals_of(cell, axes): cell for cell in sorted(counted, key=lambda cell: -(cell.values[COST] or math.inf))
     }
     shown = [name for name in SHOWN if any(cell.values[name] is not None for cell in cells)]
     rows = [
         [*cell.axes, cell.run, *(metrics.BY_NAME[name].text(cell.values[name]) for name in shown), said]
         for cell in cells
-        for said in [cell.flaw or "cheapest within the limits" * (cheapest.get(work_of(cell, axes)) is cell)]
+        for said in [cell.flaw or "cheapest within the limits" * (cheapest.get(rivals_of(cell, axes)) is cell)]
     ]
     return Table([*axes, "run", *(metrics.BY_NAME[name].label for name in shown), ""], rows)
 
 
-def work_of(cell: Cell, axes: Sequence[str]) -> tuple[str, ...]:
+def rivals_of(cell: Cell, axes: Sequence[str]) -> tuple[str, ...]:
     return tuple(place for place, axis in zip(cell.axes, axes, strict=True) if axis not in HARDWARE)
 
 

@@ -131,9 +131,8 @@ class Latencies(Part):
     """95 % intervals of p50, p90 and p99 of latency, TTFT and TPOT, from this test's requests by order statistics and
     blocks of time; the upper end is null where there are too few requests for it."""
     client_delay_ms: Latency | None = None
-    """Server, Interactive, arrivals: from the time for which a query was scheduled until this client handed it to the
-    engine, or wrote it to a connection. A part of each latency and TTFT, which count from the scheduled time. Fixed
-    concurrency: from the end of an answer until the next request was sent in its place, a part of no latency."""
+    """Server, Interactive, arrivals: from a query's scheduled time until this client sent it, in each latency and
+    TTFT. Fixed concurrency: from an answer's end until the next request was sent in its place, a part of none."""
     single_token: Count = 0
     """Answers of one token, which have no time per output token; `tpot_ms` is that of the others."""
     tpot_judged: bool = True
@@ -230,8 +229,7 @@ class Machine(Part):
     background_load: Annotated[list[str], stored_as("others", "background_load")] = []
     """What other programs took of the machine, in words, where it may have cost speed."""
     gpu_joules: float | None = None
-    """Energy that the GPUs took during the test, by their own counters; with --telemetry-url by their power once a
-    second, null over a gap of more than 5 s."""
+    """Energy of the GPUs during the test, by their counters; with --telemetry-url by their power, null over a gap."""
     server_gpus: list[str] = []
     """The models of a server's GPUs, by --telemetry-url."""
 
