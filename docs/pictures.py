@@ -58,6 +58,7 @@ def main() -> None:
         style.save({name: draw(RUNS / run, summary)}, IMAGES, answer.footer(summary))
         (IMAGES / f"{name}.svg").unlink(missing_ok=True)
     style.save({"h200-settings": h200_settings.draw()}, IMAGES)
+    (IMAGES / "h200-settings.svg").unlink()
 
 
 if __name__ == "__main__":

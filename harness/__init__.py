@@ -34,6 +34,7 @@ FLOORS = (
     ("profiling",),
     ("results",),
     ("evaluation",),
+    ("pages",),
     ("reporting",),
     ("benchmark", "submission", "sweep", "mmlu"),
     ("mlperf_endpoints",),

@@ -83,7 +83,7 @@ def compare(config: CompareConfig) -> int:
         from harness.commands.report import compare_runs
         from harness.runs import names
 
-        compare_runs(names.folders(config.side, config.results_dir), None, None)
+        compare_runs(names.folders(config.side, config.results_dir), None, None, None)
         return DONE
     from harness.common import processes
     from harness.reporting import regression

@@ -11,7 +11,7 @@ from typing import Annotated
 
 from harness.benchmark import verdict
 from harness.common.coerce import did_you_mean
-from harness.common.errors import DONE, UsageError
+from harness.common.errors import DONE, NOT_ACCEPTED, UsageError
 from harness.common.markdown import render
 from harness.reporting import compare as comparison
 from harness.reporting import compare_page, compare_plot, regression
@@ -51,8 +51,12 @@ def report(
         option("AXES", "The RUNs as one table, as in gpu,workload or gpu,batch: speed, waiting, KV cache, cost."),
     ] = None,
     last: Annotated[int | None, option("N", "As --compare, of the last N finished runs.")] = None,
+    check: Annotated[
+        bool, option("", "Whether RUN's summary, report and history line are what its logs give; exit code 1 if not.")
+    ] = False,
     results_dir: Annotated[Path, option("PATH", "Where runs are looked for.")] = Path("results"),
     plot: Annotated[Path | None, option("FILE.png", "Also draw the comparison.")] = None,
+    page: Annotated[Path | None, option("FILE.html", "Also write the comparison as a page to send.")] = None,
     csv: Annotated[Path | None, option("FILE", "Also write the comparison's table to a CSV file.")] = None,
     baseline: Annotated[list[str] | None, option("RUN ...", "What RUN must not be worse than; see --fail-if.")] = None,
     fail_if: Annotated[
@@ -73,15 +77,19 @@ def report(
         raise UsageError("--baseline takes a RUN before it, and --fail-if after it.")
     if (fail_if or may_differ) and not baseline:
         raise UsageError("--fail-if and --may-differ go with --baseline.")
+    if check and (baseline or matrix or not run):
+        raise UsageError("--check takes one RUN.")
+    if (csv or plot or page) and run:
+        raise UsageError("--csv, --page and --plot go with --compare or --last.")
     if matrix and not run:
         raise UsageError("--matrix takes RUNs: report.py --matrix gpu,workload RUN RUN ...")
-    if (csv or plot) and run:
-        raise UsageError("--csv and --plot go with --compare or --last.")
     if plot and plot.suffix != ".png":
         raise UsageError(f"--plot {plot}: a name that ends with .png.")
     if run and baseline:
         before, after = (names.folders(words, results_dir) for words in (baseline, run))
         return gate(before, after, fail_if or [], may_differ or [])
+    if run and check:
+        return check_run(one(run, results_dir))
     if run and matrix:
         print(matrix_page(names.folders(run, results_dir), matrix.replace("-", "_").split(",")))
         return DONE
@@ -89,7 +97,7 @@ def report(
         print(render_folder(one(run, results_dir)))
     else:
         folders = names.folders(compare, results_dir) if compare else comparison.last(results_dir, last or 0)
-        compare_runs(folders, csv, plot)
+        compare_runs(folders, csv, plot, page)
     return DONE
 
 
@@ -111,8 +119,15 @@ def render_folder(folder: Path) -> Path:
     return folder / "report.md"
 
 
-def compare_runs(folders: list[Path], csv: Path | None, plot: Path | None) -> None:
-    """Prints the comparison; writes its table and its picture where files are asked for."""
+def check_run(folder: Path) -> int:
+    """Prints `consistent`, or each difference between a run's files; returns the exit code."""
+    found = list(rendering.differences(folder))
+    print("\n".join(found) or "consistent")
+    return NOT_ACCEPTED if found else DONE
+
+
+def compare_runs(folders: list[Path], csv: Path | None, plot: Path | None, page: Path | None) -> None:
+    """Prints the comparison; writes its table, its picture and its page where files are asked for."""
     runs, left_out = comparison.load(folders)
     for reason in left_out:
         print(f"left out: {reason}", file=sys.stderr)
@@ -120,7 +135,10 @@ def compare_runs(folders: list[Path], csv: Path | None, plot: Path | None) -> No
         compare_page.write_csv(csv, runs)
     if plot:
         compare_plot.write(plot, runs)
-    pair, width = compare_page.pair_of(runs), shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    pair = compare_page.pair_of(runs)
+    if page:
+        compare_page.write_html(page, runs, pair)
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     show(compare_page.last_screen(runs, pair), compare_page.tables(runs, pair, width))
 
 

@@ -67,7 +67,8 @@ class EngineConfig:
     """Any other argument of vLLM's engine (repeatable), as in enable_prefix_caching=false."""
 
     stall_timeout: float = flag(300.0, ENGINE, "nothing", takes="seconds")
-    """Seconds without any answer after which a run ends. 20 times the longest wait so far if that is longer."""
+    """End the run after this many seconds without a response, or after 20 times the longest wait so far if that is
+    longer."""
 
     mlflow: bool = flag(False, OUTPUT, "nothing")
     """Log the result to MLflow: to MLFLOW_TRACKING_URI, or else to mlflow.db in the results folder."""

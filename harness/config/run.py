@@ -68,7 +68,7 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
     mode: Literal["accuracy", "performance", "both"] = flag("both", BENCHMARK, "nothing")
     """Check the answers, measure the speed, or one after the other on one engine."""
     compliance: Literal["none", "test04", "test06"] = flag("none", BENCHMARK, "nothing")
-    """One of MLPerf's compliance tests after the others. test06: logged outputs match what was reported to LoadGen;
+    """Also run an MLPerf compliance test. test06: logged outputs match what was reported to LoadGen;
     test04: a repeated sample is not answered from a cache."""
     max_new_tokens: int = flag(mlperf.MAX_NEW_TOKENS, BENCHMARK, "work", takes=10**6)
     """Longest answer, in tokens. MLPerf: 128."""

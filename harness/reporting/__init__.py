@@ -1,1 +1,1 @@
-"""What a person reads: report, index, pictures, comparisons. May import evaluation and below."""
+"""What a person reads: report, index, pictures, comparisons. May import pages and below."""

@@ -6,6 +6,7 @@ from pathlib import PurePath
 
 from harness.common.markdown import code, number
 from harness.config import models
+from harness.config.deviations import OTHER_MODEL
 from harness.config.workload import OFFICIAL
 from harness.reporting import tables
 from harness.results import advice, metrics
@@ -136,6 +137,12 @@ def model(summary: Summary) -> str:
     if any(reason.startswith(("random weights", "dummy weights")) for reason in meta.deviations):
         return f"{name} with random weights"
     return f"{name} in {meta.weights.partition(' ')[0]}" if meta.weights and meta.model != "demo" else name
+
+
+def is_reference(summary: Summary) -> bool:
+    """Whether a model of the reference's shape answered MLPerf's samples."""
+    unlike = {OTHER_MODEL, *(spec.deviation for spec in models.MODELS.values())}
+    return summary.meta.workload == OFFICIAL and not unlike & set(summary.meta.deviations)
 
 
 def model_name(model: str) -> str:

@@ -4,6 +4,7 @@ Two runs with an accuracy test on the same samples are compared answer by answer
 
 import csv
 import io
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,8 @@ from harness.common.markdown import Table, number, render
 from harness.common.schema import gpu_names
 from harness.config import mlperf
 from harness.config.comparability import differences, reason
-from harness.reporting import answer, profiles
+from harness.pages.page import of_screen
+from harness.reporting import answer, compare_plot, profiles, style
 from harness.reporting.answer import NOT_COMPARABLE
 from harness.reporting.compare import ComparedRun
 from harness.reporting.paired import Pair
@@ -108,13 +110,14 @@ def pair_of(runs: Sequence[ComparedRun]) -> Pair | None:
     return runs[1].paired_answers(runs[0]) if len(runs) == 2 else None
 
 
-def tables(runs: Sequence[ComparedRun], pair: Pair | None, width: int | None = None) -> str:
-    """The runs side by side in Markdown, and the answers of two.
+def tables(runs: Sequence[ComparedRun], pair: Pair | None, width: int | None = None, sent: bool = False) -> str:
+    """The runs side by side in Markdown, and the answers of two; `sent`: headings say what came out.
 
     `width`: characters of a terminal's line; what has no room stands in a further table, again beside the first run.
     """
     return render(
         "compare.md.j2",
+        sent=sent,
         runs=runs,
         blocks=blocks(table(runs), width),
         searched=[run for run in runs if run.summary.run.search],
@@ -142,6 +145,15 @@ def last_screen(runs: Sequence[ComparedRun], pair: Pair | None) -> LastScreen:
     ]
     subject = answer.subject(*(run.summary for run in runs))
     return LastScreen(title, subject, [line for line in lines if line.text], tone="careful" if alone else "")
+
+
+def write_html(path: Path, runs: Sequence[ComparedRun], pair: Pair | None) -> None:
+    """The comparison as a page to send."""
+    with tempfile.TemporaryDirectory() as place:
+        drawn = style.save({"comparison": compare_plot.draw_comparison(runs)}, Path(place) / "plots")
+        text = f"## All of it :: settings that differ, speed, latency\n\n{tables(runs, pair, sent=True)}"
+        pictures = {"Side by side": drawn["comparison"]}
+        write_text(path, of_screen(last_screen(runs, pair), Path(place), text, pictures))
 
 
 def finding(runs: Sequence[ComparedRun]) -> str:

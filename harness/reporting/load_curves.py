@@ -16,7 +16,6 @@ from harness.reporting.style import (
     logarithmic,
     pyplot,
     thousands,
-    tip,
 )
 from harness.results.performance import Performance
 from harness.runs.probe import Probe
@@ -119,8 +118,6 @@ def latency(axes: Any, panel: Panel, probes: Sequence[Probe]) -> None:
         points = sorted((p.load, value) for p in probes if (value := panel.of(p, point)) is not None)
         look = {"marker": "d", "markerfacecolor": "white", "markersize": 5} if point == panel.middle else {}
         axes.plot(*columns(points), line, color=GREY, linewidth=1, zorder=2, label=point, **look)
-        for load, value in points:
-            tip(axes, load, value, f"{load:g}: {panel.kind} {point} {number(value)} ms")
     for label in dict.fromkeys(map(verdict, probes)):
         tested = [probe for probe in probes if verdict(probe) == label]
         shown = [(p.load, value) for p in tested if (value := panel.of(p, panel.tail)) is not None]
@@ -154,7 +151,6 @@ def own_test(axes: Any, panel: Panel, test: Performance | None) -> None:
     fill, said = ("white", ", machine busy") if test.background_load else (ORANGE, "")
     look = {"color": ORANGE, "markerfacecolor": fill, "markersize": 14, "linestyle": "none"}
     axes.plot(test.target_qps, value, marker="*", label=f"{panel.tail} of the run{said}", zorder=5, **look)
-    tip(axes, test.target_qps or 0.0, value, f"the run, {test.target_qps:g}: {panel.tail} {number(value)} ms")
 
 
 FAILURE_MARKS = {
@@ -220,8 +216,6 @@ def speeds(axes: Any, probes: Sequence[Probe], share: int, whose: str) -> None:
     axes.plot([user for user, *_ in points], [speed for _, speed, _ in points], **drawn)
     for user, speed, probe in points:
         axes.plot(user, speed, "o" if good(probe) else "X", color=BLUE if good(probe) else RED)
-        said = f"{number(speed)} tokens/s per {whose}, {number(user)} for one user"
-        tip(axes, user, speed, f"{load(probe)}: {said}, {verdict(probe)}")
     if kept := [(user, speed) for user, speed, probe in points if good(probe)]:
         user, speed = max(kept, key=lambda point: point[0] * point[1])
         axes.plot(user, speed, "o", markersize=14, markerfacecolor="none", color=ORANGE, label="knee")

@@ -1,22 +1,20 @@
 """What all pictures have in common: colours, style, numbers on axes, the footer, and how they are written."""
 
-import re
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.common.markdown import number
+from harness.pages.drawing import PALETTE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-BLUE, ORANGE, GREY, RED, GREEN, PURPLE = "#2f6db5", "#e07b39", "#8a8f98", "#c0392b", "#3a8f5c", "#8e5ea2"
+BLUE, ORANGE, GREY, RED, GREEN, PURPLE = PALETTE.values()
 TITLES = {"latency": "latency", "TTFT": "time to first token (TTFT)", "TPOT": "time per output token (TPOT)"}
 FAR_LIMIT = 3  # times the largest value: a limit beyond is named at the edge instead of squeezing the curve
-TIP = "tip:"  # how the name of what is pointed at begins
 COLUMNS, PANEL_INCHES, HEADING = 2, 7.0, 0.5  # of the overview
-UNSEEN_OPACITY = 0.01  # opacity of what is only there to be pointed at
 
 
 @cache
@@ -27,7 +25,7 @@ def pyplot() -> Any:
     matplotlib.use("Agg")
     matplotlib.rcParams.update(
         {"axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.25, "font.size": 10}
-        | {"svg.fonttype": "none", "svg.hashsalt": "pictures", "legend.framealpha": 0.9}
+        | {"svg.fonttype": "none", "svg.hashsalt": "pictures", "legend.framealpha": 0.9, "text.parse_math": False}
     )
     return matplotlib.pyplot
 
@@ -48,11 +46,6 @@ def logarithmic(axis: Any) -> None:
     thousands(axis)
 
 
-def tip(axes: Any, x: float, y: float, words: str) -> None:
-    """What a point says in a browser when it is pointed at."""
-    axes.plot(x, y, "o", markersize=14, color=GREY, alpha=UNSEEN_OPACITY, zorder=9, gid=f"{TIP}{words}")
-
-
 def legend_below(axes: Any, **how: Any) -> None:
     """The legend under the plot, where it hides nothing."""
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), frameon=False, **how)
@@ -66,15 +59,15 @@ def footer(figure: "Figure", words: str) -> None:
 
 
 def save(drawn: "dict[str, Figure]", folder: Path, words: str = "") -> dict[str, str]:
-    """Writes the figures as PNG files, with these words under each, and as SVG what has something to point at; name ->
-    path relative to the folder above."""
+    """Writes the figures as SVG files, and as PNG files with these words under each; name -> path of the PNG relative
+    to the folder above."""
     folder.mkdir(exist_ok=True)
     for name, figure in drawn.items():
+        nothing = {"Date": None, "Creator": None}
+        figure.savefig(folder / f"{name}.svg", bbox_inches="tight", dpi=110, metadata=nothing)
         if words:
             footer(figure, words)
         figure.savefig(folder / f"{name}.png", dpi=110, bbox_inches="tight")
-        if figure.findobj(lambda artist: str(artist.get_gid() or "").startswith(TIP)):
-            write_drawing(figure, folder / f"{name}.svg")
     pyplot().close("all")
     return {name: f"{folder.name}/{name}.png" for name in drawn}
 
@@ -97,10 +90,3 @@ def overview(pictures: Sequence[Path], target: Path, title: str) -> None:
     figure.suptitle(title, fontsize=14, y=1 - 0.15 / high)
     figure.savefig(target, dpi=110)
     pyplot().close(figure)
-
-
-def write_drawing(figure: "Figure", path: Path) -> None:
-    """The figure as SVG, each tip as the title of what is pointed at."""
-    figure.savefig(path, bbox_inches="tight", metadata={"Date": None, "Creator": None})
-    titled = re.sub(rf'<g id="{TIP}(.*?)">', r'<g class="tip"><title>\1</title>', path.read_text())
-    path.write_text(titled)

@@ -294,7 +294,7 @@ def performance(test: TestRun, facts: RunFacts) -> Performance:
 def impossible(test: Performance, longest_s: float | None) -> Iterator[str]:
     """Numbers that no test can have: negative ones, and latencies beyond `longest_s`, None where any can be."""
     for name, value in leaves(test.model_dump()):
-        if value < 0:
+        if isinstance(value, int | float) and value < 0:
             yield f"{name} is {value:g}"
     whole = 1001 * longest_s if longest_s else None  # ms, and what clocks differ by
     longest = test.latency_ms.max if test.latency_ms else None
@@ -307,13 +307,13 @@ def impossible(test: Performance, longest_s: float | None) -> Iterator[str]:
             yield f"{name} is {found:g} ms, beyond {most:g}"
 
 
-def leaves(data: Any, name: str = "") -> Iterator[tuple[str, float]]:
-    """Every number in nested data, with the path to it."""
-    if isinstance(data, Mapping):
-        for key, value in data.items():
-            yield from leaves(value, f"{name}.{key}".lstrip("."))
-    elif type(data) in (int, float):
+def leaves(data: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value in nested data, with the path to it."""
+    if not isinstance(data, Mapping | list):
         yield name, data
+        return
+    for key, value in data.items() if isinstance(data, Mapping) else enumerate(data):
+        yield from leaves(value, f"{name}.{key}".lstrip("."))
 
 
 def intervals(test: TestRun) -> dict[str, dict[str, tuple[float, float | None]]]:
@@ -339,9 +339,8 @@ def slo_attainment(test: TestRun, limits: mlperf.Limits | None) -> float | None:
     output token to keep. None where there are no limits, or the time of a first token is not known."""
     if limits is None or not test.requests or any(each.ttft_ms is None for each in test.answered):
         return None
-    kept = sum(
-        (each.ttft_ms or 0.0) <= limits.ttft_ms and (each.tpot_ms or 0.0) <= limits.tpot_ms for each in test.answered
-    )
+    times = [(each.ttft_ms or 0.0, each.tpot_ms or 0.0) for each in test.answered]
+    kept = sum(first <= limits.ttft_ms and token <= limits.tpot_ms for first, token in times)
     return 100 * kept / len(test.requests)
 
 

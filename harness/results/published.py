@@ -39,7 +39,7 @@ class Published:
 
     @property
     def is_vllm(self) -> bool:
-        return "vllm" in self.software.lower()
+        return "vllm" in self.software.lower() and not self.software.startswith("TensorRT")
 
 
 @cache

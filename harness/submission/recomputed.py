@@ -3,16 +3,12 @@
 A closed submission does not rest on what a run once wrote of itself.
 """
 
-import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-from harness.common import reading
 from harness.common.errors import BenchmarkError
 from harness.config.checkpoint import load_tokenizer
 from harness.evaluation import accuracy
-from harness.loadgen.log import TestResult
 from harness.submission.entries import Entry, SubmittedRun
 from harness.workloads import cnn_dailymail
 
@@ -48,20 +44,3 @@ def other_scores(run: SubmittedRun, tokenizer: Any) -> Iterator[str]:
         yield f"rouge.json says {check.name} {kept.scores.get(check.name)}, its log comes to {check.score:g}"
     if (verdict := accuracy.overall(checks)) != "PASS":
         yield f"the accuracy gate on its log says {verdict}"
-
-
-def summary_text(folder: Path, log: TestResult) -> Iterator[str]:
-    """Where LoadGen's summary for people is not that of the detail log beside it."""
-    path = folder / "mlperf_log_summary.txt"
-    text = reading.read_text(path, errors="replace") if path.is_file() else ""
-    if not text.strip():
-        yield f"{path.name} of {folder.name} is empty"
-    if log.valid is None:
-        return  # of an accuracy test it says that it has nothing to say
-    wanted = {"Scenario": log.scenario, "Mode": log.mode, "Result is": "VALID" if log.valid else "INVALID"}
-    for name, value in wanted.items():
-        found = re.search(rf"^{name}\s*:\s*(\S+)", text, re.M)
-        if found is None or found[1] != value:
-            said = f"says {name} {found[1]}" if found else f"has no line {name!r}"
-            yield f"{path.name} of {folder.name} {said}; the detail log says {value}"
-            return

@@ -11,6 +11,7 @@ from harness.common import reading
 from harness.common.markdown import number
 from harness.config import mlperf, models
 from harness.evaluation import compliance
+from harness.loadgen import agreement
 from harness.loadgen.log import TestResult
 from harness.submission import one_system, recomputed
 from harness.submission.entries import BENCHMARK, SCENARIO, Entry
@@ -141,7 +142,7 @@ def accuracy(entry: Entry) -> Iterator[str]:
 
 def accuracy_log(entry: Entry) -> Iterator[str]:
     yield from foreign_seeds(entry, entry.accuracy.log("accuracy"))
-    yield from recomputed.summary_text(entry.accuracy.folder("accuracy"), entry.accuracy.log("accuracy"))
+    yield from agreement.of_summary(entry.accuracy.folder("accuracy"), entry.accuracy.log("accuracy"))
 
 
 def performance(entry: Entry) -> Iterator[str]:
@@ -151,7 +152,7 @@ def performance(entry: Entry) -> Iterator[str]:
     if not result.valid:
         yield f"LoadGen calls the performance run INVALID: {'; '.join(result.invalid_reasons)}"
     yield from (f"LoadGen error: {error}" for error in result.errors)
-    yield from recomputed.summary_text(entry.performance.folder("performance"), result)
+    yield from agreement.of_summary(entry.performance.folder("performance"), result)
     if any(result.effective.get(f"performance_issue_{which}") is True for which in ("same", "unique")):
         yield "LoadGen issued one sample again and again (performance_issue_same or _unique)"
     if limits := entry.config.scenario_rules.limits:

@@ -1,8 +1,10 @@
 """A sweep's folder -> its table, findings in words, plots and report.md. Everything from sweep.json."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from harness.common import files
 from harness.common.coerce import as_flag
@@ -10,6 +12,8 @@ from harness.common.errors import UsageError
 from harness.common.files import write_text
 from harness.common.markdown import Column, Finished, Table, cell, code, escape, number, render
 from harness.config import mlperf
+from harness.pages.page import of_screen
+from harness.reporting.answer import NOT_COMPARABLE
 from harness.results import metrics
 from harness.results.metrics import Metric
 from harness.runs import folder as results
@@ -19,7 +23,9 @@ from harness.sweep.file import BASELINE
 from harness.sweep.findings import Report, last_screen, spread
 from harness.sweep.paired import Paired, pair_scores
 from harness.sweep.rows import SCORE, SPEED, WORDS, ExperimentResult, State, fixed_rate, rows
+from harness.terminal.last_screen import Line
 
+PICTURES = {"speedups": "Speed of each experiment", "pareto": "Speed against accuracy", "stack": "Changes together"}
 VERDICTS = {None: "–", True: "VALID", False: "INVALID"}
 
 
@@ -40,19 +46,27 @@ def build(folder: Path, state: State | None = None) -> Report:
     found = tuple(rows(state))
     report = Report(state, found, tuple(rows(state, final=True)), pair_scores(folder, found))
     pictures = draw_sweep(report, folder / "plots")
-    page = render(
-        "sweep.md.j2",
+    screen = last_screen(report)
+    ended, unlike = results.ended_early(folder, reported=True), deviations(folder, state.records)
+    values = dict(
         sweep=state.sweep,
         state=state,
         tables={"All experiments": table(report.rows, report.paired)}
         | ({"At full length": table(report.finals, {})} if report.finals else {}),
-        screen=last_screen(report),
+        screen=screen,
         rounds=max((record.round + 1 for record in state.records), default=0),
         plots=pictures,
-        ended=results.ended_early(folder, reported=True),
-        **deviations(folder, state.records),
+        ended=ended,
+        **unlike,
     )
-    write_text(folder / "report.md", page)
+    write_text(folder / "report.md", render("sweep.md.j2", sent=False, **values))
+    more = [Line("did not run to its end", ended or "", "bad")]
+    more += [Line(NOT_COMPARABLE, "; ".join(unlike["shared"]), "careful")]
+    shown = {title: pictures[name] for name, title in PICTURES.items() if name in pictures}
+    page = of_screen(
+        replace(screen, lines=[*screen.lines, *more]), folder, render("sweep.md.j2", sent=True, **values), shown
+    )
+    write_text(folder / "report.html", page)
     return report
 
 
@@ -117,7 +131,7 @@ def cells(label: str, record: ExperimentRecord) -> list[str]:
     return [*map(number, figures), f"{label}: {said}"]
 
 
-def deviations(folder: Path, records: Sequence[ExperimentRecord]) -> dict[str, object]:
+def deviations(folder: Path, records: Sequence[ExperimentRecord]) -> dict[str, Any]:
     """Why the numbers are not MLPerf's: `shared` by all runs, and each run's `own`."""
     runs = [record.run for record in records if record.run and record.status == "complete"]
     paths = {run: folder / run / "config.json" for run in runs}

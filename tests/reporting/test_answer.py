@@ -1,7 +1,6 @@
 """The first screen of a report, its HTML page, and what its pictures say."""
 
 import json
-import re
 import xml.etree.ElementTree as ElementTree
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -13,7 +12,9 @@ from rich.console import Console
 from docs import pictures
 from harness.common import files
 from harness.monitoring.recorder import Recording
-from harness.reporting import answer, html, timelines
+from harness.pages.drawing import drawing
+from harness.pages.folds import to_html, without_places
+from harness.reporting import answer, timelines
 from harness.reporting import report as rendering
 from harness.results.advice import findings
 from harness.results.summary import Summary
@@ -191,39 +192,42 @@ def test_how_near_a_rate_came_to_its_limits(tmp_path: Path, limits: dict[str, in
     assert tells(found[-1], *said)
 
 
-def test_the_html_page_holds_all_it_shows(tmp_path: Path) -> None:
-    folder = made.run(tmp_path / "run", scenario="server", server_target_qps="4,8.5", label="<script>alert(1)</script>")
-    probes = [Probe(qps, True, 10 * qps, qps, 5 * qps, qps / 2, 128 * qps, qps) for qps in (4.0, 8.5)]
-    made.note(RunFolder(tmp_path, "run"), probes=[asdict(probe) for probe in probes])
-    (folder / "Performance" / "machine.csv").write_text("seconds,cpu_percent\n1,5\n2,6\n")
-    rendering.build(folder)
-    page = (folder / "report.html").read_text()
-    assert page.startswith("<!doctype html>") and "<title>7.875 samples/s" in page
-    assert not re.search(r"<(script|link|iframe|object)\b", page)
-    assert not re.findall(r"""(?:src|url)\s*[=(]\s*["']?(?!data:|#)[^"')>\s]""", page.partition("<body>")[2])
-    assert "@import" not in page and 'src="data:image/png;base64,' in page
-    assert "prefers-color-scheme: dark" in page and "@media print" in page
-    assert "<td>VALID</td>" in page
-
-
-def test_points_of_the_curves_say_what_they_are(tmp_path: Path) -> None:
+def test_a_drawing_takes_the_page_s_colours_and_keeps_no_style(tmp_path: Path) -> None:
     folder = made.run(tmp_path / "run", scenario="server", server_target_qps="4,8.5")
     probes = [Probe(qps, True, 10 * qps, qps, 5 * qps, qps / 2, 128 * qps, qps) for qps in (4.0, 8.5)]
     made.note(RunFolder(tmp_path, "run"), probes=[asdict(probe) for probe in probes])
     rendering.build(folder)
-    drawing = html.drawing(folder / "plots" / "search.svg")
-    ElementTree.fromstring(drawing.replace("xlink:href", "href"))
-    told = re.findall(r'<g class="tip"><title>(.*?)</title>', drawing)
-    assert "4: ttft p99 40 ms" in told and "8.5: tpot p50 4.25 ms" in told
-    assert any(tells(line, "8.5/s: 1,088 tokens/s ", "235.3 ", "VALID") for line in told)
-    assert "#000000" not in drawing and "#ffffff" not in drawing
+    text = drawing(folder / "plots" / "search.svg", "a <picture>")
+    root = ElementTree.fromstring(text)
+    assert root.get("aria-label") == "a <picture>" and "var(--blue)" in text
+    assert "style" not in text and "#000000" not in text and "#ffffff" not in text
+    ids = [each.get("id") for each in root.iter() if each.get("id")]
+    assert ids and len(ids) == len(set(ids)) and all(str(name).startswith("search-") for name in ids)
+    assert min(float((each.get("font-size") or "9px")[:-2]) for each in root.iter("text")) >= 9
 
 
 def test_a_picture_outside_the_folder_is_not_taken_in(tmp_path: Path) -> None:
-    (tmp_path / "secret.png").write_bytes(b"secret")
+    (tmp_path / "secret.svg").write_text("<svg/>")
     (tmp_path / "run" / "plots").mkdir(parents=True)
-    page = html.page("# a\n\n![a plot](../secret.png) ![gone](plots/none.png)", tmp_path / "run")
-    assert "base64" not in page and "<em>a plot</em> <em>gone</em>" in page
+    page = to_html("![a plot](../secret.png) ![gone](plots/none.png)", tmp_path / "run")
+    assert "<svg" not in page and "<em>a plot</em> <em>gone</em>" in page
+
+
+@pytest.mark.parametrize(
+    ("text", "sent"),
+    [
+        ("--model /home/me/models/llama --mode both", "--model llama --mode both"),
+        ("--dataset-path ~/data/cnn.json '../x/y z'", "--dataset-path cnn.json 'y z'"),
+        ("http://me:word@host:8000/v1?key=1#a and more", "http://host:8000/v1 and more"),
+        (
+            "1,024 tokens/s, TTFT/TPOT, 24/7, meta-llama/Llama-3.1-8B",
+            "1,024 tokens/s, TTFT/TPOT, 24/7, meta-llama/Llama-3.1-8B",
+        ),
+        ("[logs](Performance/requests.csv) in `Probes/`", "[logs](Performance/requests.csv) in `Probes/`"),
+    ],
+)
+def test_a_page_says_neither_where_nor_who(text: str, sent: str) -> None:
+    assert without_places(text) == (sent or text)
 
 
 def test_a_running_mean_takes_what_is_there() -> None:

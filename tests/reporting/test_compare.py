@@ -103,7 +103,7 @@ def test_many_runs_are_one_table_and_a_csv_file(tmp_path: Path) -> None:
         (["--compare", "{a}", "{a}/nothing"], "nothing: no config.json in it"),
         (["--last", "1"], "--last 1: a comparison takes two"),
         (["--last", "2", "--results-dir", "{a}/nothing"], "nothing: no such folder"),
-        (["{a}", "--csv", "x.csv"], "--csv and --plot go with"),
+        (["{a}", "--csv", "x.csv"], "--csv, --page and --plot go with"),
         (["--last", "2", "--plot", "x.gif"], "--plot x.gif: "),
         (["{a}", "--last", "2"], "name one RUN_DIR, or"),
         ([], "name one RUN_DIR, or"),

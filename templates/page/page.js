@@ -1,0 +1,144 @@
+"use strict";
+// The page is whole without this. It moves marks that Python placed, compares stored latencies with two typed limits, and
+// divides a price and watts by measured tokens/s; it computes no latency and no verdict of LoadGen.
+(() => {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const kinds = Object.keys(data.axes);
+  const find = (id) => document.getElementById(id);
+  const every = (css) => [...document.querySelectorAll(css)];
+  const marks = every("svg.mark");
+  const fields = [...kinds.map((kind) => `my-${kind}`), "price", "watts"].map(find).filter(Boolean);
+  const lowest = data.tests.reduce((low, test) => (test.load < low.load ? test : low));
+  const columns = [["test", "name"], [data.unit, "load"], ["outcome", "outcome"], ["seconds", "seconds"], ["samples/s", "samples_per_sec"],
+    ["output tokens/s", "tokens_per_sec"], ["J per output token", "joules_per_token"], ["GPU idle, %", "idle"], ["clock held down, %", "clock"],
+    ...kinds.flatMap((kind) => ["p50", "p90", "p99"].map((p) => [`${kind.toUpperCase()} ${p}, ms`, `${kind}_${p}`]))];
+  let point = "p99", pinned = null;
+  document.documentElement.classList.add("js");
+
+  // Four significant digits, whole from 1,000 on; a dash for what is not known.
+  const number = (x) => x == null || !Number.isFinite(x) ? "–"
+    : x.toLocaleString("en-US", Math.abs(x) >= 1000 ? { maximumFractionDigits: 0 } : { maximumSignificantDigits: 4 });
+  const positive = (id) => { const value = parseFloat(find(id)?.value); return value > 0 ? value : null; };
+  const limit = (kind) => positive(`my-${kind}`);
+
+  // The kinds of latency that a test does not keep; one that is not known is not kept. (null <= 2000 would be true.)
+  const broken = (test) => kinds.filter((kind) => limit(kind) != null)
+    .filter((kind) => test[`${kind}_${point}`] == null || test[`${kind}_${point}`] > limit(kind));
+  const unknown = (test, over) => over.some((kind) => test[`${kind}_${point}`] == null);
+
+  // Of the measured loads that may be an answer and keep the limits, the one with the most gain.
+  function answer() {
+    const kept = data.tests.filter((test) => test.stands && !broken(test).length);
+    const best = kept.reduce((most, test) => (most && most.gain >= test.gain ? most : test), null);
+    const typed = kinds.filter((kind) => limit(kind) != null).map((kind) => `${kind.toUpperCase()} ${number(limit(kind))}`);
+    const under = typed.length ? `${point} within ${typed.join(" and ")} ms` : "without a limit";
+    const word = document.createElement("span");
+    word.className = `word ${!best ? "bad" : best.is_full ? "good" : "care"}`;
+    word.textContent = !best ? "No test that counts is within these limits" : !typed.length ? "Highest measured:"
+      : best.is_full ? "Within these limits:" : "Within these limits, by a probe alone:";
+    find("answer").replaceChildren(word, best ? ` ${best.speed}, ${best.name} (${under}).`
+      : ` (${under}); the lowest load that was measured is ${lowest.name}.`);
+    data.tests.forEach((test, i) => {
+      const over = broken(test), cell = find(`kept-${i}`), unsure = unknown(test, over);
+      marks.filter((mark) => +mark.dataset.i === i).forEach((mark) => {
+        mark.classList.toggle("out", mark.classList.contains("held") && over.length > 0);
+        mark.querySelector(".name").style.display = test === best ? "inline" : "none";
+      });
+      if (!cell) return;
+      cell.className = `word ${!typed.length || unsure ? "none" : over.length ? "bad" : "good"}`;
+      cell.textContent = !typed.length ? "no limits" : unsure ? "not recorded"
+        : over.length ? `over ${over.join(", ").toUpperCase()}` : "within";
+    });
+  }
+
+  function draw() {
+    marks.forEach((mark) => {
+      const { kind, i } = mark.dataset, test = data.tests[i], y = mark.dataset[point];
+      mark.style.display = y === undefined ? "none" : "";
+      if (y === undefined) return;
+      const words = `${test.name}: ${kind.toUpperCase()} ${point} ${number(test[`${kind}_${point}`])} ms, ${test.outcome}`;
+      mark.setAttribute("y", y);
+      mark.setAttribute("aria-label", words);
+      mark.querySelector("title").textContent = words;
+      mark.querySelector(".name").textContent = number(test[`${kind}_${point}`]);
+    });
+    kinds.forEach((kind) => {
+      const axis = data.axes[kind], mine = limit(kind), group = find(`mine-${kind}`);
+      const share = axis.log ? Math.log(mine / axis.low) / Math.log(axis.high / axis.low) : (mine - axis.low) / (axis.high - axis.low);
+      const shown = mine != null && mine !== axis.limit && share > 0 && share < 1;
+      group.style.display = shown ? "inline" : "none";
+      if (!shown) return;
+      const y = data.height * (1 - share), [line, text] = group.children;
+      line.setAttribute("y1", y);
+      line.setAttribute("y2", y);
+      text.setAttribute("y", y - 5);
+      text.textContent = `yours ${number(mine)} ms`;
+    });
+  }
+
+  const money = (test) => positive("price") && test.tokens_per_sec ? (1e6 * positive("price")) / 3600 / test.tokens_per_sec : null;
+  function energy(test) { // as counted, while nobody typed other watts
+    const watts = positive("watts");
+    if (watts && watts !== parseFloat(find("watts").defaultValue)) return test.tokens_per_sec ? (1e6 * watts) / test.tokens_per_sec : null;
+    return test.joules_per_token == null ? null : 1e6 * test.joules_per_token;
+  }
+
+  function show() {
+    const own = data.tests[data.own], other = pinned == null ? null : data.tests[pinned];
+    const put = (id, value) => { if (find(id)) find(id).textContent = value; };
+    put("money", number(money(own)));
+    put("energy", number(energy(own)));
+    put("kwh", number(energy(own) == null ? null : energy(own) / 3.6e6));
+    find("pin").hidden = !other;
+    find("hint").hidden = Boolean(other);
+    marks.forEach((mark) => mark.classList.toggle("pinned", pinned === +mark.dataset.i));
+    if (!other) return;
+    put("pin-name", other.name);
+    for (const [side, test] of [["own", own], ["pin", other]]) {
+      put(`${side}-outcome`, test.outcome);
+      ["load", "seconds", "samples_per_sec", "tokens_per_sec", "idle", "clock"].forEach((key) => put(`${side}-${key}`, number(test[key])));
+      put(`${side}-money`, number(money(test)));
+      put(`${side}-energy`, number(energy(test)));
+      kinds.forEach((kind) => ["p50", "p90", "p99"].forEach((p) => put(`${side}-${kind}-${p}`, number(test[`${kind}_${p}`]))));
+    }
+  }
+
+  function pin(which) { pinned = which; show(); }
+  function update() { draw(); answer(); show(); }
+
+  every("[name=point]").forEach((radio) => radio.addEventListener("change", () => { point = radio.value; update(); }));
+  fields.forEach((field) => field.addEventListener("input", update));
+  find("unpin").addEventListener("click", () => pin(null));
+  find("reset").addEventListener("click", () => {
+    fields.forEach((field) => { field.value = field.defaultValue; });
+    every("[name=point]").forEach((radio) => { radio.checked = radio.defaultChecked; });
+    point = "p99";
+    pinned = null;
+    update();
+  });
+  every("svg.load").forEach((svg) => svg.addEventListener("click", (event) => { // the nearest mark: small ones are easy to hit
+    const away = (mark) => {
+      const box = mark.querySelector(".hit").getBoundingClientRect();
+      return Math.hypot(event.clientX - box.x - box.width / 2, event.clientY - box.y - box.height / 2);
+    };
+    const near = [...svg.querySelectorAll(".mark")].filter((mark) => mark.style.display !== "none").sort((a, b) => away(a) - away(b))[0];
+    pin(near && away(near) < 40 ? +near.dataset.i : null);
+  }));
+  marks.forEach((mark) => mark.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" && event.key !== " ") return;
+    event.preventDefault();
+    pin(+mark.dataset.i);
+  }));
+
+  find("csv").addEventListener("click", () => {
+    const cell = (value) => /[",\n]/.test(value ?? "") ? `"${String(value).replaceAll('"', '""')}"` : String(value ?? "");
+    const rows = [columns.map(([title]) => title), ...data.tests.map((test) => columns.map(([, key]) => test[key]))];
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([rows.map((row) => row.map(cell).join(",")).join("\n") + "\n"], { type: "text/csv" }));
+    link.download = data.file;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  });
+
+  update();
+})();
