@@ -90,8 +90,8 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
     concurrency: int | Literal["auto", "max"] | tuple[int, ...] | None = flag(None, RATE, "speed", takes="at once")
     """Requests in flight; the next is sent as soon as one is answered. Implies --scenario concurrency. 1,4,16: a test
     at each; auto: powers of 4 up to what the engine computes at once; max: the highest that keeps both limits."""
-    stagger: float | None = flag(None, RATE, "speed", takes="seconds")
-    """Seconds over which the first requests begin. Of --concurrency. Unset: all at once."""
+    stagger: float = flag(0.0, RATE, "speed", takes="a while")
+    """Seconds over which the first requests begin. Of --concurrency; 0: all at once."""
     ttft_limit: int | None = flag(None, RATE, "speed", takes="ms")
     """Limit on TTFT p99 (time to first token), ms. Of server, interactive, concurrency, arrivals. Unset: MLPerf's."""
     tpot_limit: int | None = flag(None, RATE, "speed", takes="ms")
