@@ -1,17 +1,44 @@
 # GPU image: docker build -t mlperf-llama31 .
 # CPU image: docker build --build-arg REQUIREMENTS=requirements-cpu.txt -t mlperf-llama31:cpu .
+# For servers behind an endpoint, without vLLM: docker build --target client -t mlperf-llama31:client .
 ARG BASE=python:3.12-slim-bookworm
-FROM ${BASE}
+FROM ${BASE} AS base
 
-# Triton and torch.compile build small C and C++ modules at run time; vLLM on the CPU is linked with libnuma.
 # Debian keeps only the newest version of a package: a pinned one would soon be gone.
 # hadolint ignore=DL3008
 RUN apt-get update \
- && apt-get install -y --no-install-recommends g++ libnuma1 tini \
+ && apt-get install -y --no-install-recommends tini \
  && rm -rf /var/lib/apt/lists/*
-
 WORKDIR /app
-ENV PATH=/opt/venv/bin:$PATH
+ENV PATH=/opt/venv/bin:$PATH HOME=/tmp USER=bench XDG_CACHE_HOME=/cache
+ENTRYPOINT ["tini", "--"]
+CMD ["python", "run.py", "--help"]
+
+FROM base AS client
+
+COPY requirements-client.txt ./
+RUN python3 -m venv /opt/venv \
+ && pip install --no-cache-dir --no-deps -r requirements-client.txt \
+ && find /opt/venv -type d -name tests -prune -exec rm -rf {} + \
+ && { timeout 60 python -m nltk.downloader -q -d /opt/venv/nltk_data punkt_tab \
+      && test -d /opt/venv/nltk_data/tokenizers/punkt_tab \
+      || echo "NLTK's punkt_tab could not be fetched: ROUGE-Lsum will be marked approximate"; }
+
+COPY . .
+# With a read-only root: results, /tmp and /cache are volumes.
+RUN chmod -R a+rX . && mkdir -m 1777 results /cache
+ARG REVISION=
+ENV GIT_REVISION=${REVISION} PYTHONDONTWRITEBYTECODE=1 MPLCONFIGDIR=/tmp
+VOLUME /app/results
+USER 1000:1000
+
+FROM base AS engine
+
+# Triton and torch.compile build small C and C++ modules at run time; vLLM on the CPU is linked with libnuma.
+# hadolint ignore=DL3008
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends g++ libnuma1 \
+ && rm -rf /var/lib/apt/lists/*
 ARG REQUIREMENTS=requirements.txt
 ARG TORCH_CPU_INDEX=https://download.pytorch.org/whl/cpu
 COPY ${REQUIREMENTS} constraints-gpu.txt ./
@@ -34,10 +61,8 @@ RUN python3 -m venv /opt/venv \
 COPY . .
 # Any user may run this image (docker run --user): what is written lies where everyone may write.
 RUN chmod -R a+rX . && mkdir -m 1777 results /cache
-ENV HOME=/tmp USER=bench XDG_CACHE_HOME=/cache NVIDIA_DRIVER_CAPABILITIES=compute,utility
+ENV NVIDIA_DRIVER_CAPABILITIES=compute,utility
 ARG REVISION=
 ENV GIT_REVISION=${REVISION}
 VOLUME /app/results
 USER 1000:1000
-ENTRYPOINT ["tini", "--"]
-CMD ["python", "run.py", "--help"]

@@ -6,7 +6,7 @@ REQUIREMENTS ?= $(shell nvidia-smi -L >/dev/null 2>&1 && echo requirements.txt |
 TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
 READY := $(VENV)/.ready-$(REQUIREMENTS)
 
-.PHONY: demo sweep-demo model data test test-fast lint types bench pictures docker-check check-submission clean
+.PHONY: demo sweep-demo model data test test-fast lint types bench pictures docker-check slurm-check check-submission clean
 
 demo: $(READY)            ## run the embedded demo: datacenter, offline, accuracy then performance
 	$(PY) run.py --model demo --category datacenter --scenario offline --mode both
@@ -47,6 +47,9 @@ pictures: $(READY)        ## docs' pictures, from the runs kept in docs/runs
 
 docker-check:             ## build the CPU image and run the demo in it: root, buildah, debootstrap
 	tests/docker_check.sh
+
+slurm-check: $(READY)     ## deploy/slurm on a real Slurm of two nodes on this machine: root, slurm-wlm, munge; 10 minutes
+	tests/slurm_check.sh
 
 SUBMISSION ?= submission
 check-submission: $(READY)  ## MLPerf's submission checker on SUBMISSION=DIR, built first if RUNS, SUBMITTER, SYSTEM are given

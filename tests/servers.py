@@ -45,6 +45,7 @@ class Fake:
     busy_for: int = 0  # completions that it answers with `busy_status` at first
     busy_status: int = 429
     only_text: int = 0  # the status with which it refuses token ids
+    no_chat: str = ""  # why it takes no chats
     challenge: str = ""  # WWW-Authenticate of every completion
     counters: str = ""  # what /metrics says beside the rest; {n} is the number of completions
     by_usage: int = 0  # output tokens of each answer as `usage` has them; 0: as many as there are
@@ -105,6 +106,8 @@ class Fake:
         self.headers.append(dict(request.headers))
         if ("messages" in body) != request.path.endswith("/chat/completions"):
             return web.json_response({"detail": "prompt or messages"}, status=400)
+        if self.no_chat and "messages" in body:
+            return web.json_response({"error": {"message": self.no_chat}}, status=400)
         if self.challenge:
             return web.json_response({}, status=401, headers={"WWW-Authenticate": self.challenge})
         if self.busy_for:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from harness import engines
-from harness.benchmark import outlook
+from harness.benchmark import doctor, outlook
 from harness.benchmark.rate import find_rate
 from harness.benchmark.state import BenchmarkRun
 from harness.common import system
@@ -15,7 +15,7 @@ from harness.common.markdown import number
 from harness.config import checkpoint
 from harness.config.plan import Plan, resolve
 from harness.config.run import RunConfig
-from harness.engines import cuda_home, shared_memory, vllm_args
+from harness.engines import cuda_home, discovery
 from harness.evaluation import accuracy, compliance
 from harness.loadgen.session import LoadGenSession, Tested
 from harness.monitoring import background_load
@@ -40,7 +40,7 @@ from harness.workloads import cnn_dailymail, custom
 def run_benchmark(config: RunConfig, folder: RunFolder, display: Display) -> int:
     """One run of the benchmark in its folder; returns the exit code. Raises BenchmarkError."""
     display.stage("loading model, tokenizer and data")
-    checkpoint.weight_bytes(config)  # a model that cannot be had is found first
+    doctor.require(config)  # what a run could not do without is found first
     tokenizer = checkpoint.load_tokenizer(config)
     run, library = plan_run(config, tokenizer, folder, display)
     session = start_session(run, library)
@@ -57,8 +57,9 @@ def dry_run(config: RunConfig, say: Callable[[str], None]) -> int:
 
     Raises BenchmarkError where the run would, before its engine starts.
     """
+    config = discovery.with_served_model(config)
     say(config.headline)
-    results.check_writable(config.results_dir)
+    doctor.require(config)
     tokenizer = checkpoint.load_tokenizer(config)
     plan, library = prepare_plan(config, tokenizer)
     library = library or official_samples(plan, tokenizer)
@@ -74,11 +75,6 @@ def prepare_plan(config: RunConfig, tokenizer: Any) -> tuple[Plan, cnn_dailymail
     plan = resolve(
         config, system.gpus(), checkpoint.weight_bytes(config), checkpoint.is_reference(config), request_set, random
     )
-    checkpoints.title(config)  # a damaged one ends the run here
-    if config.computes:
-        checkpoint.check_architecture(config)
-        vllm_args.extra_args(config)
-        shared_memory.check(plan.data_parallel_size, plan.tensor_parallel_size, bool(system.gpus()))
     return plan, workload
 
 

@@ -3,7 +3,6 @@
 from dataclasses import replace
 from typing import NoReturn
 
-from harness.commands.run import with_served_model
 from harness.config.cli import config_command
 from harness.mmlu.config import MMLUConfig
 
@@ -13,6 +12,7 @@ DESCRIPTION = "Evaluate a model on MMLU: 57 subjects, answers by the likelihood 
 def evaluation_run(config: MMLUConfig) -> NoReturn:
     """Runs the evaluation in its own folder; ends the process with the exit code."""
     from harness.common import processes, secrets
+    from harness.engines.discovery import with_served_model
     from harness.mmlu import evaluation
     from harness.runs import ending
     from harness.runs import folder as results

@@ -101,7 +101,7 @@ def page(curve: list[CurvePoint], fleet: Fleet) -> str:
         f"Replicas at most: {fleet.most}; {fleet.replica_hours} replica-hours"
         + (f"; {number(fleet.month)} a month of 730 hours." if fleet.month is not None else "."),
         f"In the busiest minute: {latency(fleet.at_peak)}.",
-        f"With one replica lost in it: {latency(fleet.without_one)}.",
+        f"With one replica down in that minute: {latency(fleet.without_one)}.",
         "",
         "Latencies are measured ones, of the next load above; nothing is interpolated. Replicas are taken to share the "
         "load evenly.",

@@ -5,15 +5,18 @@
 
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
+from harness.benchmark import verdict
 from harness.common.coerce import did_you_mean
 from harness.common.errors import DONE, NOT_ACCEPTED, UsageError
 from harness.common.markdown import render
 from harness.reporting import compare as comparison
 from harness.reporting import compare_page, compare_plot, regression
 from harness.reporting import report as rendering
+from harness.results import matrix as results_matrix
 from harness.runs import names
 from harness.sweep import report as sweep_report
 from harness.terminal import last_screen
@@ -43,6 +46,10 @@ def report(
             "answers.",
         ),
     ] = None,
+    matrix: Annotated[
+        str | None,
+        option("AXES", "The RUNs as one table, as in gpu,workload or gpu,batch: speed, waiting, KV cache, cost."),
+    ] = None,
     last: Annotated[int | None, option("N", "As --compare, of the last N finished runs.")] = None,
     check: Annotated[
         bool, option("", "Whether RUN's summary, report and history line are what its logs give; exit code 1 if not.")
@@ -70,10 +77,12 @@ def report(
         raise UsageError("--baseline takes a RUN before it, and --fail-if after it.")
     if (fail_if or may_differ) and not baseline:
         raise UsageError("--fail-if and --may-differ go with --baseline.")
-    if check and (baseline or not run):
+    if check and (baseline or matrix or not run):
         raise UsageError("--check takes one RUN.")
     if (csv or plot or page) and run:
         raise UsageError("--csv, --page and --plot go with --compare or --last.")
+    if matrix and not run:
+        raise UsageError("--matrix takes RUNs: report.py --matrix gpu,workload RUN RUN ...")
     if plot and plot.suffix != ".png":
         raise UsageError(f"--plot {plot}: a name that ends with .png.")
     if run and baseline:
@@ -81,6 +90,9 @@ def report(
         return gate(before, after, fail_if or [], may_differ or [])
     if run and check:
         return check_run(one(run, results_dir))
+    if run and matrix:
+        print(matrix_page(names.folders(run, results_dir), matrix.replace("-", "_").split(",")))
+        return DONE
     if run:
         print(render_folder(one(run, results_dir)))
     else:
@@ -102,7 +114,8 @@ def one(words: list[str], results_dir: Path) -> Path:
 
 def render_folder(folder: Path) -> Path:
     """Renders a run or a sweep; returns the path of the report."""
-    (sweep_report.build if (folder / "sweep.json").exists() else rendering.build)(folder)
+    kinds: dict[str, Callable[[Path], object]] = {"sweep.json": sweep_report.build, verdict.FILE: verdict.build}
+    next((build for name, build in kinds.items() if (folder / name).exists()), rendering.build)(folder)
     return folder / "report.md"
 
 
@@ -127,6 +140,13 @@ def compare_runs(folders: list[Path], csv: Path | None, plot: Path | None, page:
         compare_page.write_html(page, runs, pair)
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     show(compare_page.last_screen(runs, pair), compare_page.tables(runs, pair, width))
+
+
+def matrix_page(folders: list[Path], axes: list[str]) -> str:
+    """The runs as one table, and what they differ in beside its axes."""
+    runs = [comparison.read(folder.resolve()) for folder in folders]
+    differs = compare_page.difference([run.flags for run in runs], [run.versions for run in runs])
+    return f"{results_matrix.matrix([run.summary for run in runs], axes)}\n\nThese runs differ in: {differs}."
 
 
 def show(screen: LastScreen, rest: str = "") -> None:

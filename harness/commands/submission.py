@@ -55,7 +55,10 @@ def build_tree(
         print(f"not one system: {reason}")
     for reason in refusals.checker_refusals(found):
         print(f"the official checker will refuse: {reason}")
-    print("keep the runs: MLPerf may ask for the whole accuracy logs, of which the submission has both ends and a hash")
+    print(
+        "keep the run folders: the submission holds the accuracy logs truncated, with a SHA-256; MLPerf may request "
+        "them whole"
+    )
     return DONE
 
 

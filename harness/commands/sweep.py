@@ -16,6 +16,12 @@ def sweep(
     path: Annotated[Path, argument("FILE", "The sweep: sweeps/*.yaml, or your own.")],
     only: Annotated[list[str] | None, option("EXP", "Run just this experiment (repeatable).")] = None,
     first: Annotated[str | None, option("EXP", "Run this one and those after it.", flag="--from")] = None,
+    list_names: Annotated[
+        bool, option("", "Print the experiments, one a line, each a task for a cluster.", flag="--list")
+    ] = False,
+    gather: Annotated[
+        Path | None, option("DIR", "One report of tasks that ran with --results-dir DIR/EXP --only EXP.")
+    ] = None,
     resume: Annotated[bool, option("", "Go on with the last sweep of this file where it stopped.")] = False,
     dry_run: Annotated[bool, option("", "Show what would run, and run nothing.")] = False,
     repeat: Annotated[int, option("N", "Run everything N times, round by round.", min=1, max=1000)] = 1,
@@ -38,6 +44,14 @@ def sweep(
 ) -> int:
     """Run a list of experiments, each in its own process, and put speed and accuracy side by side."""
     whole = file.load(path)
+    if list_names:
+        print("\n".join(item.name for item in whole.experiments if item.name != file.BASELINE))
+        return DONE
+    if gather:
+        from harness.sweep.gather import gather as gathered
+
+        print(gathered(whole, gather).path / "report.md")
+        return DONE
     chosen, reasons = choice.pick(whole, only or (), first), choice.reasons_to_skip(whole, only or ())
     places = lanes(gpus == "side-by-side")  # too few GPUs are found before anything is made
     if dry_run:

@@ -2,7 +2,18 @@
 
 from pathlib import Path
 
+from harness.common.errors import UsageError
+
 PACKAGE = Path(__file__).resolve().parents[1]
 CHECKOUT = PACKAGE.parent
 # An installed package holds them as data; `pip install` puts them there.
 ROOT = CHECKOUT if (CHECKOUT / "templates").is_dir() else PACKAGE / "data"
+INFERENCE = ROOT / "third_party" / "inference"  # MLPerf's own repository, the submodule
+
+
+def in_submodule(path: Path, otherwise: str = "") -> Path:
+    """A path in it. Raises UsageError where the submodule is empty; `otherwise` is another way out."""
+    if not path.exists():
+        shown = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
+        raise UsageError(f"{shown} is missing: `git submodule update --init third_party/inference`{otherwise}.")
+    return path

@@ -18,8 +18,9 @@ RULE_OF_THREE = 3.0  # what was seen in none of n samples is in at most 3/n of a
 
 
 @cache
-def student(freedom: float) -> float:
-    """Half the width of an interval in standard errors: Student's t, 97.5 %, by degrees of freedom, also fractional.
+def student(freedom: float, share: float = 0.95) -> float:
+    """Half the width of an interval of that share in standard errors: Student's t, by degrees of freedom, also
+    fractional.
 
     The distribution is summed up over t = sinh(x), which reaches far enough for one degree of freedom.
     """
@@ -28,8 +29,8 @@ def student(freedom: float) -> float:
     edges = np.linspace(0, 60, 20_001)
     middles = (edges[1:] + edges[:-1]) / 2
     density = np.exp(-(freedom + 1) / 2 * np.log1p(np.sinh(middles) ** 2 / freedom)) * np.cosh(middles)
-    share = np.concatenate(([0.0], np.cumsum(density)))
-    return math.sinh(np.interp(0.95 * share[-1], share, edges))
+    mass = np.concatenate(([0.0], np.cumsum(density)))
+    return math.sinh(np.interp(share * mass[-1], mass, edges))
 
 
 def welch(before: Sequence[float], after: Sequence[float]) -> tuple[float, float]:
@@ -45,6 +46,13 @@ def welch(before: Sequence[float], after: Sequence[float]) -> tuple[float, float
     shares = [term**2 / (len(side) - 1) for term, side in zip(terms, sides, strict=True) if len(side) > 1]
     freedom = total**2 / sum(shares) if len(shares) > 1 else max(map(len, sides)) - 1
     return fmean(after) - fmean(before), student(freedom) * math.sqrt(total)
+
+
+def ratio_interval(ratios: Sequence[float], share: float = 0.95) -> tuple[float, float, float]:
+    """The geometric mean of ratios, and its interval by Student's t of their logarithms."""
+    logs = [log(ratio) for ratio in ratios]
+    half = student(len(logs) - 1, share) * math.sqrt(variance(logs) / len(logs))
+    return exp(fmean(logs)), exp(fmean(logs) - half), exp(fmean(logs) + half)
 
 
 def wilson(hits: int, n: int) -> tuple[float, float]:

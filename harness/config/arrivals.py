@@ -167,7 +167,7 @@ class ArrivalFlags:
     """The flags of `run.py` that say when requests come."""
 
     arrivals: str | None = flag(None, RATE, "speed", metavar=FORMS)
-    """When requests come, at times of your own instead of LoadGen's: a shape, or a trace's file. Implies --scenario
+    """Arrival process instead of LoadGen's: a shape, or a trace file. Implies --scenario
     arrivals. poisson, constant and gamma:CV (bursts with this coefficient of variation) take their rate from
     --server-target-qps; ramp:A-B goes from A to B requests/s; a trace of Mooncake (JSONL), BurstGPT or Azure (CSV) is
     replayed, with requests of its lengths unless --workload gives others. --server-target-qps scales ramps and traces

@@ -20,12 +20,13 @@ MOST_LAYERS = 10_000  # each is a separate module, however few weights it has
 def weight_bytes(config: EngineConfig) -> int:
     """About how much memory the model's weights take, from the shape its config gives (a Llama-like decoder).
 
-    Quantized weights take a byte at most, embeddings what they took. Raises UsageError when the model cannot be found.
+    Quantized weights take a byte where their config does not have the bits, embeddings what they took. Raises
+    UsageError when the model cannot be found.
     """
     shape = load_shape(config)
     width = BYTES_PER_WEIGHT[config.precision]
     quantized = config.quantization != "none" or getattr(shape, "quantization_config", None) is not None
-    inner = 1 if quantized else width
+    inner = stored_bits(shape) / 8 if quantized else width
     hidden, layers = shape.hidden_size, shape.num_hidden_layers
     if not 0 < layers <= MOST_LAYERS:
         raise UsageError(f"--model {config.model}: its config asks for {layers:,} layers; is it damaged?")
@@ -41,20 +42,39 @@ def weight_bytes(config: EngineConfig) -> int:
     return size
 
 
+def cache_bytes(config: EngineConfig, tokens: int) -> int:
+    """Memory of the attention cache of so many tokens: a key and a value of each key-value head in each layer."""
+    shape = load_shape(config)
+    head = getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads
+    width = 1 if config.kv_cache_dtype == "fp8" else BYTES_PER_WEIGHT[config.precision]
+    return int(2 * shape.num_hidden_layers * shape.num_key_value_heads * head * width * tokens)
+
+
 def format_of(config: EngineConfig) -> str:
     """The number format of the weights in words, as in bf16 and fp8 (static, compressed-tensors)."""
-    stored: dict[str, Any] = getattr(load_shape(config), "quantization_config", None) or {}
+    stored, group = stored_format(load_shape(config))
     if not stored:
         loading = "" if config.quantization == "none" else f"{config.quantization} (made on loading), "
         return f"{loading}{config.precision}"
     method = str(stored.get("quant_method", "unknown method"))
-    group: dict[str, Any] = next(iter((stored.get("config_groups") or {}).values()), {})
     inputs, weights = group.get("input_activations") or {}, group.get("weights") or {}
     is_dynamic = inputs["dynamic"] if "dynamic" in inputs else stored.get("activation_scheme") != "static"
     kind = "fp" if weights.get("type", "float") == "float" else "int"
     bits = f"{kind}{weights['num_bits']}" if "num_bits" in weights else method
     scales = ["dynamic" if is_dynamic else "static"] if inputs or "activation_scheme" in stored else ["weights alone"]
     return f"{bits} ({', '.join(scales + [method] * (method != bits))})"
+
+
+def stored_bits(shape: Any) -> float:
+    """Of a quantized weight, by the names that its makers have for them; 8 where they do not say."""
+    stored, group = stored_format(shape)
+    return min(float(stored.get("bits") or (group.get("weights") or {}).get("num_bits") or 8), 16.0)
+
+
+def stored_format(shape: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A checkpoint's quantization, and that of its first group of layers."""
+    stored: dict[str, Any] = getattr(shape, "quantization_config", None) or {}
+    return stored, next(iter((stored.get("config_groups") or {}).values()), {})
 
 
 def is_reference(config: EngineConfig) -> bool:

@@ -4,7 +4,7 @@ from harness.config import endpoint, mlperf
 from harness.config.flags import Rules
 from harness.config.workload import OFFICIAL
 
-OTHER_MODEL = "another model than Llama-3.1-8B"
+OTHER_MODEL = "not Llama-3.1-8B"
 CACHE_UNSEEN = "the server's caching cannot be seen from here"
 
 DEVIATIONS: Rules = {
@@ -23,7 +23,7 @@ DEVIATIONS: Rules = {
     "--max-failed {run.config.max_failed}: requests that fail do not end the run": lambda run: endpoint.may_fail(
         run.config.max_failed, 10**9
     ),
-    "its own data: not MLPerf's {run.official_samples:,} prompts": lambda run: not run.official_data,
+    "custom data: not MLPerf's {run.official_samples:,} prompts": lambda run: not run.official_data,
     f"the workload {{run.request_set.name}} instead of MLPerf's {OFFICIAL}": lambda run: run.request_set,
     "{run.samples:,} of {run.official_samples:,} samples": lambda run: (
         not run.request_set and run.samples < run.official_samples
@@ -37,13 +37,13 @@ DEVIATIONS: Rules = {
     "custom latency limits (TTFT {run.limits.ttft_ms:g} ms, TPOT {run.limits.tpot_ms:g} ms)": lambda run: (
         run.limits and run.limits != run.config.scenario_rules.limits
     ),
-    "its own seeds": lambda run: run.config.seed is not None,
+    "custom seeds": lambda run: run.config.seed is not None,
     "speculative decoding": lambda run: run.engine_state.speculation,
     "prefix caching: LoadGen repeats its samples, and would measure the cache": lambda run: (
         run.engine_state.prefix_caching
     ),
     CACHE_UNSEEN: lambda run: run.engine_state.prefix_caching is None and not run.engine_state.cache_counted,
-    "{run.engine_state.kv_connector}: answers may rest on what was not computed in the test": lambda run: (
+    "KV connector {run.engine_state.kv_connector}: answers may reuse cache from outside the test": lambda run: (
         run.engine_state.kv_connector
     ),
     "the accuracy gate is switched off": lambda run: run.config.disable_accuracy_gate,

@@ -21,7 +21,7 @@ IN_PROCESS = (
 MOST_CLIENTS = 8  # a client asks some 1,000 requests a second or more (docs/serving.md)
 ENDPOINT_ONLY = (
     *("endpoint_api", "request_timeout", "wait_ready", "max_in_flight", "client_processes", "max_failed"),
-    "metrics_url",
+    *("metrics_url", "telemetry_url"),
 )
 
 
@@ -80,6 +80,9 @@ class EndpointFlags(ServerFlags):
     metrics_url: tuple[str, ...] = flag((), SERVER, "nothing", metavar="URL")
     """Address of a server's Prometheus metrics, as in http://host:9090/metrics (repeatable). Unset: /metrics beside
     each --endpoint."""
+    telemetry_url: tuple[str, ...] = flag((), SERVER, "nothing", metavar="URL")
+    """Page of a DCGM exporter with the server's GPUs on it, as in http://host:9400/metrics?gpu=0,1 or ?host=NAME
+    (repeatable): power, energy and the other GPU columns. Implies --extra-metrics."""
     client_processes: int | Auto = flag("auto", SERVER, "speed", takes=1024)
     """Client processes, one core each. auto: half of the cores, at most 8; with one, this process itself."""
 
@@ -116,6 +119,17 @@ def check_addresses(addresses: Sequence[str], name: str = "--endpoint") -> tuple
         if cleaned.count(address) > 1:
             raise UsageError(f"{name} {address}: given twice.")
     return cleaned
+
+
+def exporter(url: str) -> tuple[str, list[str], str]:
+    """The page of a GPU exporter, the GPUs on it that are the server's, and their host. Raises UsageError where neither
+    is named: others' GPUs may be on it."""
+    page, _, query = url.partition("?")
+    labels = dict(parse_qsl(query))
+    (address,) = check_addresses([page], "--telemetry-url")
+    if not labels or set(labels) - {"gpu", "host"}:
+        raise UsageError(f"--telemetry-url {address}: which GPUs are the server's? ?gpu=0,1 or ?host=NAME at its end.")
+    return address, list(filter(None, labels.get("gpu", "").split(","))), labels.get("host", "")
 
 
 def below(address: str, path: str, outside: bool = False) -> str:

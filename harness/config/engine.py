@@ -67,7 +67,8 @@ class EngineConfig:
     """Any other argument of vLLM's engine (repeatable), as in enable_prefix_caching=false."""
 
     stall_timeout: float = flag(300.0, ENGINE, "nothing", takes="seconds")
-    """Seconds without any answer after which a run ends. 20 times the longest wait so far if that is longer."""
+    """End the run after this many seconds without a response, or after 20 times the longest wait so far if that is
+    longer."""
 
     mlflow: bool = flag(False, OUTPUT, "nothing")
     """Log the result to MLflow: to MLFLOW_TRACKING_URI, or else to mlflow.db in the results folder."""
@@ -134,6 +135,11 @@ class EngineConfig:
         """Whether vLLM takes GPUs of other hosts, by Ray or by its own means: those seen here are a part of them."""
         ray = "ray" in map(self.engine_args.get, ("data_parallel_backend", "distributed_executor_backend"))
         return ray or not {"data_parallel_size_local", "nnodes"}.isdisjoint(self.engine_args)
+
+    @property
+    def least_context(self) -> int:
+        """The longest prompt plus answer, in tokens, as far as it is known before a workload is read."""
+        return self.model_spec.context if self.max_model_len == "auto" else self.max_model_len
 
     @property
     def dummy_weights(self) -> bool:

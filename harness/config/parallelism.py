@@ -34,7 +34,7 @@ def parallelism(config: EngineConfig, gpus: Sequence[GPU], weight_bytes: int) ->
             raise UsageError(
                 f"{config.model} needs {weight_bytes / 2**30:.0f} GiB for its weights; {available} GPU(s) with "
                 f"{min(gpu.memory for gpu in gpus) / 2**30:.0f} GiB each do not hold it. Use more GPUs or "
-                "--quantization fp8; --tensor-parallel-size 1 attempts it anyway."
+                "--quantization fp8."
             )
         tensor = fitting[0]
     tensor = int(tensor)

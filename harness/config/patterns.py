@@ -34,6 +34,7 @@ class Load:
     expected_latency_ms: float | None = None  # of a query
     samples_per_query: int = 1
     concurrency: int | None = None
+    fewest: int = 0  # queries of a closed loop, where not its time ends it
     scheduled: int = 0  # queries of a schedule of the user's own
     own_requests: bool = False  # the user's in place of MLPerf's samples
     own_duration: bool = False  # a minimum duration that the user gave
@@ -287,6 +288,10 @@ class ClosedLoop(OwnClock):
     rate_flag = "concurrency"
     defaults: ClassVar[dict[str, str]] = {"concurrency": "auto"}
 
+    @property
+    def flags(self) -> tuple[str, ...]:
+        return (self.rate_flag, "stagger")
+
     def need(self, given: object, accuracy_only: bool) -> Need:
         return "nothing" if accuracy_only else "most" if given == "max" else "levels"
 
@@ -294,7 +299,7 @@ class ClosedLoop(OwnClock):
         return load.concurrency
 
     def min_queries(self, load: Load) -> int:
-        return max(WAVES * (load.concurrency or 1), SURE_P90_QUERIES)
+        return max(WAVES * (load.concurrency or 1), SURE_P90_QUERIES, load.fewest)
 
     def queries(self, load: Load) -> int | None:
         if load.rate is None:

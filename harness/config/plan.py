@@ -42,6 +42,7 @@ class Plan:
     expected_latency_ms: float | None = None  # of a query: SingleStream, MultiStream
     samples_per_query: int = 1
     concurrency: int | None = None  # requests in flight at most; None: no such limit, or not known yet
+    fewest_queries: int = 0  # of a closed loop, where not its time ends it
     request_set: Annotated[RequestSet | None, stored_as("asked", "request_set")] = (
         None  # where it is not MLPerf's samples
     )
@@ -68,7 +69,7 @@ class Plan:
     def watched_gpus(self) -> int | None:
         """How many of this machine's visible GPUs the engine uses, the first ones; None: perhaps all."""
         if self.config.endpoint:
-            return None if endpoint.here(self.config.endpoint) else 0
+            return None if endpoint.here(self.config.endpoint) and not self.config.telemetry_url else 0
         return None if self.config.spans_hosts else self.tensor_parallel_size * self.data_parallel_size
 
     @property
@@ -133,6 +134,7 @@ class Plan:
             expected_latency_ms=self.expected_latency_ms,
             samples_per_query=self.samples_per_query,
             concurrency=self.concurrency,
+            fewest=self.fewest_queries,
             scheduled=self.scheduled,
             own_requests=self.request_set is not None,
             own_duration=self.config.min_duration != "auto",

@@ -38,6 +38,7 @@ NEEDS = (  # the first of them that is given chooses
     Need("offline_expected_qps", "offline"),
     Need("batch_size", "offline"),
     Need("sort_by_length", "offline"),
+    Need("stagger"),
     Need("ttft_limit"),
     Need("tpot_limit"),
 )
@@ -67,7 +68,7 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
     mode: Literal["accuracy", "performance", "both"] = flag("both", BENCHMARK, "nothing")
     """Check the answers, measure the speed, or one after the other on one engine."""
     compliance: Literal["none", "test04", "test06"] = flag("none", BENCHMARK, "nothing")
-    """One of MLPerf's compliance tests after the others. test06: logged outputs match what was reported to LoadGen;
+    """Also run an MLPerf compliance test. test06: logged outputs match what was reported to LoadGen;
     test04: a repeated sample is not answered from a cache."""
     max_new_tokens: int = flag(mlperf.MAX_NEW_TOKENS, BENCHMARK, "work", takes=10**6)
     """Longest answer, in tokens. MLPerf: 128."""
@@ -89,6 +90,8 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
     concurrency: int | Literal["auto", "max"] | tuple[int, ...] | None = flag(None, RATE, "speed", takes="at once")
     """Requests in flight; the next is sent as soon as one is answered. Implies --scenario concurrency. 1,4,16: a test
     at each; auto: powers of 4 up to what the engine computes at once; max: the highest that keeps both limits."""
+    stagger: float = flag(0.0, RATE, "speed", takes="a while")
+    """Seconds over which the first requests begin. Of --concurrency; 0: all at once."""
     ttft_limit: int | None = flag(None, RATE, "speed", takes="ms")
     """Limit on TTFT p99 (time to first token), ms. Of server, interactive, concurrency, arrivals. Unset: MLPerf's."""
     tpot_limit: int | None = flag(None, RATE, "speed", takes="ms")
@@ -179,6 +182,7 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
         rules = mlperf.SCENARIO[scenario]
         return super().implications(given) | {
             "metrics_url": endpoints.check_addresses(self.metrics_url, "--metrics-url"),
+            "extra_metrics": self.extra_metrics or any(map(endpoints.exporter, self.telemetry_url)),
             "scenario": scenario,
             "chosen_by": chosen.flag if chosen and "scenario" not in given else f"--scenario {self.scenario}",
             "category": rules.categories[0] if self.category == "auto" else self.category,
@@ -211,6 +215,11 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
     def keeps_order(self) -> bool:
         """Whether requests are sent in an order of this program's, so that turns follow one another."""
         return self.scenario_rules.pattern.is_own_clock
+
+    @property
+    def sees_gpus(self) -> bool:
+        """Whether what is told of GPUs is of those that compute."""
+        return endpoints.here(self.endpoint) or bool(self.telemetry_url)
 
     @property
     def highest_level(self) -> int:

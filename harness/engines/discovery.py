@@ -5,12 +5,15 @@ import contextlib
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import aiohttp
 
+from harness.common.coerce import did_you_mean
 from harness.common.errors import EndpointError, UsageError
+from harness.config import checkpoint
 from harness.config.endpoint import below
+from harness.config.models import DEFAULT_MODEL, MODELS
 from harness.config.run import RunConfig
 from harness.engines.client import connect, key_hint, refusal, whole, why_unreached
 from harness.engines.completions import NAMES, VERSIONS, RequestFormat, error_message
@@ -145,3 +148,30 @@ def list_models(config: RunConfig) -> list[str]:
             return found
 
     return asyncio.run(ask())
+
+
+def with_served_model(config: RunConfig) -> RunConfig:
+    """The configuration with the model that the endpoints serve, where --model names none. Raises UsageError.
+
+    Where the server goes by an alias, the default has to do: its tokenizer is what counts.
+    """
+    if not config.endpoint:
+        return config
+    names = list_models(config)
+    if {config.model, config.model_path} & set(names):
+        return config
+    if len(names) > 1:
+        suggestion = did_you_mean(config.model, names)
+        raise UsageError(f"--model {config.model}: the server has {', '.join(names)}{suggestion}.")
+    if config.model != DEFAULT_MODEL or not names:
+        return config
+    is_name = "/" in names[0] or names[0] in MODELS
+    served = replace(config, model=names[0]) if is_name else config
+    try:
+        checkpoint.load_tokenizer(served)
+    except UsageError:
+        raise UsageError(
+            f"the server serves {names[0]}, and its tokenizer is not here: name a folder or a hub name that has it "
+            "with --model."
+        ) from None
+    return served

@@ -16,15 +16,16 @@ def bytes_needed(engines: int, workers: int, on_gpus: bool) -> int:
     return 0 if on_gpus and workers == 1 else engines * CHUNKS * chunk * MIB
 
 
-def check(engines: int, workers: int, on_gpus: bool) -> None:
-    """Raises UsageError where less is free than those engines take."""
+def check(engines: int, workers: int, on_gpus: bool) -> str:
+    """What is free, in words. Raises UsageError where it is less than those engines take."""
     try:
         place = os.statvfs(SHM)
     except OSError:  # no such place on this system
-        return
+        return f"no {SHM} on this system"
     free, need = place.f_bavail * place.f_frsize, bytes_needed(engines, workers, on_gpus)
     if free < need:
         raise UsageError(
             f"{SHM} has {free / MIB:,.0f} MiB free, and vLLM's processes need {need / MIB:,.0f}: in a container, "
             "start it with --shm-size=8g."
         )
+    return f"{free / MIB:,.0f} MiB free, {need / MIB:,.0f} needed"

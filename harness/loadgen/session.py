@@ -19,7 +19,7 @@ from harness.loadgen import driver
 from harness.loadgen.requests import take_times, write_requests
 from harness.loadgen.sut import SUT, make_sut
 from harness.loadgen.test_run import MACHINE, SERVER
-from harness.monitoring import background_load, recorder
+from harness.monitoring import background_load, exporter, recorder
 from harness.monitoring.watchdog import Watchdog
 from harness.runs import folder as results
 from harness.runs.records import MachineUse
@@ -99,7 +99,11 @@ class LoadGenSession:
     def measuring(self, folder: Path, plan: Plan, tested: SUT) -> Iterator[None]:
         """Records what a test takes of the machine, and of a server, while the block runs."""
         config, gpus, engine = plan.config, plan.watched_gpus, self.engine
-        recorded = recorder.recording(folder / recorder.FILE, config.extra_metrics, engine.prometheus_metrics, gpus)
+        urls, path = config.telemetry_url, folder / recorder.FILE
+        models = exporter.read(urls)[1] if urls else []  # what is not there now is said, later a gap
+        recorded = recorder.recording(
+            path, config.extra_metrics, engine.prometheus_metrics, gpus, partial(exporter.told, urls)
+        )
         before, exposed = recorder.joules(gpus), engine.prometheus_metrics()
         taken, here = (self.busy_gpus, bool(system.gpus())) if config.computes else ([], False)
         with recorded, background_load.watch_others(taken, here, config.endpoint) as load:
@@ -108,10 +112,14 @@ class LoadGenSession:
         for warning in load.warnings:
             self.display.say(f"{warning}{slower}", style="yellow")
         after = recorder.joules(gpus)
+        used = None if before is None or after is None else after - before
+        if urls:
+            used = exporter.joules(recorder.Recording.read(path))
         use = MachineUse(
             others_cpu_cores=load.cpu_cores,
             background_load=load.warnings,
-            gpu_joules=None if before is None or after is None else round(after - before, 1),
+            gpu_joules=None if used is None else round(used, 1),
+            server_gpus=models,
         )
         files.write_json(folder / MACHINE, use.model_dump())
         if config.endpoint:

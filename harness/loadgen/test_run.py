@@ -6,7 +6,8 @@ Requests that failed under --max-failed were reported to it as answers of `PLACE
 loop did not send before its time was over were reported in the same way.
 """
 
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -42,7 +43,8 @@ class TestRun:
     machine: MachineUse
     server: ServerUse | None
     client_delay: Latency | None = None
-    """Milliseconds until each request was sent, from its scheduled time, where it had one: a part of each TTFT."""
+    """Milliseconds until each request was sent: from its scheduled time, where it had one, a part of each TTFT; in a
+    closed loop from the end of the answer whose place it took."""
 
     @classmethod
     def read(cls, folder: Path, plan: Plan) -> Self:
@@ -62,7 +64,7 @@ class TestRun:
             tuple(requests),
             files.read(machine, MachineUse) if machine.exists() else MachineUse(),
             files.read(server, ServerUse) if server.exists() else None,
-            spread(each.sent_ms for each in requests) if plan.config.scenario_rules.pattern.is_rated else None,
+            client_delay(requests, plan),
         )
 
     @cached_property
@@ -91,6 +93,27 @@ class TestRun:
     def is_timed(self) -> bool:
         """Whether the times of each request are known."""
         return any(request.latency_ms is not None for request in self.requests)
+
+
+def client_delay(requests: Sequence[Request], plan: Plan) -> Latency | None:
+    """How long requests waited for this client; None where LoadGen sends each when the one before is answered, and of
+    all at once."""
+    if plan.config.scenario_rules.pattern.is_rated:
+        return spread(each.sent_ms for each in requests)
+    return spread(gaps_ms(requests)) if plan.concurrency else None
+
+
+def gaps_ms(requests: Iterable[Request]) -> Iterator[float]:
+    """Milliseconds from the end of an answer until the next request was sent in its place, in a closed loop: the place
+    that has been free for longest is taken next."""
+    timed = [each for each in requests if each.issued_s is not None and each.done_s is not None]
+    free: deque[float] = deque()
+    ends = deque(sorted(each.done_s or 0.0 for each in timed))
+    for each in sorted(timed, key=lambda each: each.issued_s or 0.0):
+        while ends and ends[0] <= (each.issued_s or 0.0):
+            free.append(ends.popleft())
+        if free:
+            yield 1e3 * ((each.issued_s or 0.0) - free.popleft()) + (each.sent_ms or 0.0)
 
 
 def mend(result: TestResult, requests: Sequence[Request], limits: Limits | None, expected: bool) -> TestResult:

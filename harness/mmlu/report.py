@@ -217,7 +217,7 @@ def calibration(rows: Sequence[Scored]) -> Any:
     figure, (top, bottom) = figures.pyplot().subplots(
         2, 1, figsize=(6, 6), sharex=True, height_ratios=(3, 1), gridspec_kw={"hspace": 0.08}
     )
-    top.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1, label="as sure as right")
+    top.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1, label="perfect calibration")
     heights = [part.accuracy for part in scores]
     ends = [[part.accuracy - part.low for part in scores], [part.high - part.accuracy for part in scores]]
     top.errorbar(sure, heights, yerr=ends, fmt="o", color=BLUE, capsize=2, label="answers, by tenths; 95 % intervals")

@@ -20,6 +20,7 @@ from harness.engines import prometheus
 POWER_CAPPED = 0x4 | 0x80  # the power limit in software, a power brake
 TOO_HOT = 0x8 | 0x20 | 0x40  # hardware slowdown, thermal slowdown by software and by hardware
 FILE = "machine.csv"
+Remote = Callable[[], dict[str, dict[str, float]]]
 SM_CLOCK, MEMORY_CLOCK, GPU_SENSOR = 1, 2, 0
 MEMORY_SENSOR = 82  # NVML_FI_DEV_MEMORY_TEMP, a field
 
@@ -100,18 +101,24 @@ class Recording:
 
 @contextlib.contextmanager
 def recording(
-    path: Path, wanted: bool, prometheus_metrics: Callable[[], list[str]], gpus: int | None = None
+    path: Path,
+    wanted: bool,
+    prometheus_metrics: Callable[[], list[str]],
+    gpus: int | None = None,
+    remote: Remote = dict,
 ) -> Iterator[None]:
     """Writes one line a second to the CSV file `path` while the block runs, if `wanted`.
 
     `prometheus_metrics` gives the engine's own metrics, in Prometheus' text format; of the visible GPUs the first count
-    (None: all).
+    (None: all). `remote` gives what is told of GPUs elsewhere, by GPU and column.
     """
     if not wanted:
         yield
         return
     stop = threading.Event()
-    recorder = threading.Thread(target=record_telemetry, args=(path, stop, prometheus_metrics, gpus), daemon=True)
+    recorder = threading.Thread(
+        target=record_telemetry, args=(path, stop, prometheus_metrics, gpus, remote), daemon=True
+    )
     recorder.start()
     try:
         yield
@@ -121,15 +128,19 @@ def recording(
 
 
 def record_telemetry(
-    path: Path, stop: threading.Event, prometheus_metrics: Callable[[], list[str]] = list, gpus: int | None = None
+    path: Path,
+    stop: threading.Event,
+    prometheus_metrics: Callable[[], list[str]] = list,
+    gpus: int | None = None,
+    remote: Remote = dict,
 ) -> None:
     """Samples machine and engine until `stop` is set; what one does not tell is left empty."""
     import psutil
 
     begin, engine = time.monotonic(), prometheus.Reader()
     with path.open("w", newline="") as file, nvml_gpus() as (nvml, handles):
-        table, handles = csv.writer(file), handles[:gpus]
-        names = [f"gpu{index}_{column}" for index in range(len(handles)) for column in GPU_COLUMNS]
+        table, handles, far = csv.writer(file), handles[:gpus], sorted(remote())
+        names = [f"gpu{index}_{column}" for index in range(len(handles) + len(far)) for column in GPU_COLUMNS]
         columns = [column.name for column in prometheus.COLUMNS]
         table.writerow(["seconds", "cpu_percent", "memory_gib", *names, *columns])
         psutil.cpu_percent()  # which tells of the time since it was last called
@@ -138,5 +149,7 @@ def record_telemetry(
             seconds = time.monotonic() - begin
             machine = [round(seconds, 1), psutil.cpu_percent(), round(psutil.virtual_memory().used / 2**30, 2)]
             told = [query_or_none(partial(read, nvml), handle) for handle in handles for read in GPU_COLUMNS.values()]
+            now = remote()
+            told += [now.get(gpu, {}).get(column) for gpu in far for column in GPU_COLUMNS]
             table.writerow([*machine, *told, *engine.values(seconds, prometheus_metrics())])
             file.flush()

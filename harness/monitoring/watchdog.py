@@ -50,8 +50,8 @@ class Watchdog:
             self._since = max(self._since, last_response_at)
         if (silent_s := self.silent_s) > self.limit_s:
             raise EngineError(
-                f"{self.engine.name} is alive but has answered nothing for {silent_s:.0f} s, longer than any wait so "
-                f"far allows: it hangs; a slower one needs a higher --stall-timeout (now {self.timeout_s:g})"
+                f"no response from {self.engine.name} for {silent_s:.0f} s: assuming it hangs. If it is only slow, "
+                f"raise --stall-timeout (now {self.timeout_s:g})"
             )
 
 
@@ -74,4 +74,6 @@ class StartWatch:
         if size != self._size:
             self._size, self._since = size, time.monotonic()
         elif time.monotonic() - self._since > self.timeout_s:
-            raise EngineError(f"the engine has printed nothing for {self.timeout_s:.0f} s while starting: it hangs")
+            raise EngineError(
+                f"the engine has printed nothing for {self.timeout_s:.0f} s while starting: assuming it hangs"
+            )

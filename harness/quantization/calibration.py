@@ -7,24 +7,20 @@ from typing import Any
 
 from harness.common.coerce import read_given
 from harness.common.errors import UsageError
-from harness.common.paths import ROOT
+from harness.common.paths import INFERENCE, in_submodule
 from harness.workloads import cnn_dailymail
 from harness.workloads.cnn_dailymail import Article, Library
 
 # 1,000 ids of CNN/DailyMail 3.0.0's training split, one a line; in the submodule.
-LIST = ROOT / "third_party" / "inference" / "calibration" / "CNNDailyMail" / "calibration-list.txt"
+LIST = INFERENCE / "calibration" / "CNNDailyMail" / "calibration-list.txt"
 SPLIT = "train"
 
 
 def find(data: Path | None) -> Path:
     """The file or folder that calibration begins with. Raises UsageError where it is missing."""
-    if data is None and not LIST.is_file():
-        raise UsageError(
-            f"{LIST.relative_to(ROOT)} is missing: `git submodule update --init third_party/inference`, or --data FILE."
-        )
     if data is not None and not data.exists():
         raise UsageError(f"--data {data}: no such file or folder.")
-    return data or LIST
+    return data or in_submodule(LIST, ", or --data FILE")
 
 
 def load(path: Path, tokenizer: Any, count: int | None) -> Library:

@@ -89,7 +89,7 @@ def scores(accuracy: Accuracy) -> Any:
     axes.set_yticks(range(len(checks)), [check.name for check in checks])
     axes.set_ylim(len(checks) - 0.4, -0.7)
     lines = "; lines: 95 % intervals" if any(check.interval for check in checks) else ""
-    axes.set_xlabel(f"% of the reference score; red bars: what must be kept to{lines}")
+    axes.set_xlabel(f"% of the reference score; red bars: thresholds{lines}")
     axes.set_title(f"Accuracy against its thresholds: {accuracy.verdict}")
     return figure
 

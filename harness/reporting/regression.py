@@ -8,7 +8,7 @@ logarithms.
 import math
 import re
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Literal
 
@@ -158,18 +158,21 @@ def judgement_of(sides: Sides, one: Condition) -> Judgement:
     if why := sides.refusal_of_speed(one.metric):
         return Judgement(one.text, "NOT JUDGED", why=why)
     values = [[float(one.metric.of(run.summary) or 0) for run in side] for side in (sides.baseline, sides.runs)]
-    before, after = ([one.metric.text(value) for value in side] for side in values)
-    if min(map(min, values)) <= 0:
-        return Judgement(one.text, "NOT JUDGED", ", ".join(before), ", ".join(after), why="a value of 0 has no change")
+    found = judge_values(one, values, None if min(map(min, values)) <= 0 else change_of(*values))
+    return replace(found, why=false_alarm(one)) if one.change and len(sides.everyone) == 2 else found
+
+
+def judge_values(one: Condition, values: Sequence[Sequence[float]], change: AnswerChange | None) -> Judgement:
+    """A metric of both sides, and its change; None where it has none."""
+    before, after = (", ".join(one.metric.text(value) if one.metric else "" for value in side) for side in values)
+    if change is None:
+        return Judgement(one.text, "NOT JUDGED", before, after, why="a value of 0 has no change")
     if not one.change:
         found = max(values[1]) if one.above else min(values[1])
         worse = found > one.bound if one.above else found < one.bound
-        return Judgement(one.text, "FAIL" if worse else "PASS", ", ".join(before), ", ".join(after))
-    change = change_of(*values)
+        return Judgement(one.text, "FAIL" if worse else "PASS", before, after)
     verdict, why = verdict_of(one, change)
-    if len(sides.everyone) == 2:
-        why = false_alarm(one)
-    return Judgement(one.text, verdict, ", ".join(before), ", ".join(after), change.words, why)
+    return Judgement(one.text, verdict, before, after, change.words, why)
 
 
 def change_of(before: Sequence[float], after: Sequence[float]) -> AnswerChange:

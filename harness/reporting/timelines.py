@@ -159,7 +159,7 @@ def stages(recordings: Mapping[Test, Recording], times: Sequence[Stage]) -> Any:
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)
     axes.set_xlim(0, 1.07 * ends[-1] or 1)
-    axes.set_title("Where the time went: the engine answers (blue), or does not (grey)")
+    axes.set_title("Where the time went: engine busy (blue), idle (grey)")
     for start, recording in loads:
         columns = recording.columns
         cards = [name for name in columns if telemetry.BY_NAME["gpu_load_percent"].mine(name)]

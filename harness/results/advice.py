@@ -10,6 +10,7 @@ from harness.results.summary import Summary
 from harness.results.telemetry import WAITING_REQUESTS
 
 DRIFT = 0.1  # of the speed, between the halves of a test
+IDLE_SHARE = 0.02  # of a place's time in a closed loop: beyond, the client's own time lowers the speed
 DELAY_SHARE = 0.05  # of TTFT p99: a client's delay beyond it is a part of the result worth a warning
 NEAR_LIMIT_SHARE = 0.9  # of a limit: beyond, a higher rate will hardly keep it
 
@@ -29,8 +30,17 @@ def findings(summary: Summary, searched: bool = False) -> list[str]:
 
 
 def client(test: Performance | None) -> str:
-    """That the client's own delay shows in TTFT, where it does; else empty."""
+    """That the client's own delay shows in TTFT, or in the speed of a closed loop, where it does; else empty."""
     delay, first = (test.client_delay_ms, test.ttft_ms) if test else (None, None)
+    if test and delay and test.latency_ms and test.concurrency:
+        idle = delay.mean / (delay.mean + test.latency_ms.mean)
+        if idle <= IDLE_SHARE:
+            return ""
+        return (
+            f"the client was late: p99 {number(delay.p99, 3)} ms from an answer's end until the next request, "
+            f"{number(100 * idle, 2)} % of the time of each of {number(test.concurrency)} places (a warning above "
+            f"{100 * IDLE_SHARE:g} %): the server had less to do than was asked for"
+        )
     if not (delay and first and delay.p99 > DELAY_SHARE * first.p99):
         return ""
     return (

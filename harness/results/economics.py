@@ -4,7 +4,7 @@ from typing import Self
 
 from pydantic import AliasChoices, Field
 
-from harness.config import endpoint, mlperf, models
+from harness.config import mlperf, models
 from harness.config.plan import Plan
 from harness.loadgen.test_run import TestRun
 from harness.results import roofline
@@ -27,7 +27,7 @@ class Economics(Part):
     @classmethod
     def of(cls, test: TestRun, facts: RunFacts) -> Self:
         plan, log, tokens = facts.plan, test.result, sum(each.output_tokens for each in test.answered)
-        here = endpoint.here(plan.config.endpoint) and not plan.config.spans_hosts
+        here = plan.config.sees_gpus and not plan.config.spans_hosts
         joules, shares = test.machine.gpu_joules if here else None, near_peak(test, facts)
         counts = log.valid or not plan.config.scenario_rules.pattern.is_rated
         return cls(

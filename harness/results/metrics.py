@@ -109,7 +109,6 @@ METRICS: tuple[Metric, ...] = (
             "lower",
             DELAYS,
             f"client_delay_ms.{at}",
-            rate_flag="server_target_qps",
         )
         for at in ("p50", "p99")
     ),

@@ -131,8 +131,8 @@ class Latencies(Part):
     """95 % intervals of p50, p90 and p99 of latency, TTFT and TPOT, from this test's requests by order statistics and
     blocks of time; the upper end is null where there are too few requests for it."""
     client_delay_ms: Latency | None = None
-    """Server, Interactive, arrivals: from the time for which a query was scheduled until this client handed it to the
-    engine, or wrote it to a connection. A part of each latency and TTFT, which count from the scheduled time."""
+    """Server, Interactive, arrivals: from a query's scheduled time until this client sent it, in each latency and
+    TTFT. Fixed concurrency: from an answer's end until the next request was sent in its place, a part of none."""
     single_token: Count = 0
     """Answers of one token, which have no time per output token; `tpot_ms` is that of the others."""
     tpot_judged: bool = True
@@ -229,12 +229,14 @@ class Machine(Part):
     background_load: Annotated[list[str], stored_as("others", "background_load")] = []
     """What other programs took of the machine, in words, where it may have cost speed."""
     gpu_joules: float | None = None
-    """Energy that the GPUs took during the test, by their own counters."""
+    """Energy of the GPUs during the test, by their counters; with --telemetry-url by their power, null over a gap."""
+    server_gpus: list[str] = []
+    """The models of a server's GPUs, by --telemetry-url."""
 
     @classmethod
     def of(cls, test: TestRun, facts: RunFacts) -> Self:
         addresses, used = facts.plan.config.endpoint, telemetry.usage_of(test.recording)
-        peak = used.get("gpu_memory_gib") if endpoint.here(addresses) else None
+        peak = used.get("gpu_memory_gib") if facts.plan.config.sees_gpus else None
         times = gpu_times(test, facts)
         return cls(
             peak_memory_gib=peak.max if peak else None,
@@ -337,9 +339,8 @@ def slo_attainment(test: TestRun, limits: mlperf.Limits | None) -> float | None:
     output token to keep. None where there are no limits, or the time of a first token is not known."""
     if limits is None or not test.requests or any(each.ttft_ms is None for each in test.answered):
         return None
-    kept = sum(
-        (each.ttft_ms or 0.0) <= limits.ttft_ms and (each.tpot_ms or 0.0) <= limits.tpot_ms for each in test.answered
-    )
+    times = [(each.ttft_ms or 0.0, each.tpot_ms or 0.0) for each in test.answered]
+    kept = sum(first <= limits.ttft_ms and token <= limits.tpot_ms for first, token in times)
     return 100 * kept / len(test.requests)
 
 

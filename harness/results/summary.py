@@ -150,8 +150,9 @@ class Summary(File):
 
     @property
     def gpu_models(self) -> list[str] | None:
-        """The GPUs of the machine that computed; None behind an endpoint, where they are not known."""
-        return None if self.meta.endpoints else self.system.gpus
+        """The GPUs of the machine that computed; None behind an endpoint that no telemetry tells of."""
+        told = self.run.performance.server_gpus if self.run.performance else []
+        return (told or None) if self.meta.endpoints else self.system.gpus
 
     @property
     def accepted(self) -> bool:

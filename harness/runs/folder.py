@@ -152,7 +152,7 @@ def facts_of(folder: Path) -> RunFacts:
     facts = read_json(path)
     plan = facts.get("plan", {}) if isinstance(facts, dict) else None
     if plan == {}:
-        raise UsageError(f"{folder}: not a folder of run.py, but of mmlu.py or another.")
+        raise UsageError(f"{folder}: not a run.py results folder (from mmlu.py?).")
     if isinstance(plan, dict) and "running" not in plan:
         raise UsageError(f"{folder}: written in an older format; use the version that wrote it.")
     return parse_as(path, facts, RunFacts)

@@ -62,7 +62,7 @@ class Probe:
     ttft_min: float | None = None
     sent: float | None = None  # queries/s that were scheduled in fact: random gaps add up to their own rate
     seconds: float | None = None  # of issue
-    client_delay_p99: float | None = None  # from LoadGen's schedule until a request was sent
+    client_delay_p99: float | None = None  # until a request was sent: from its schedule, or from an answer's end
     more: int | None = None  # queries that early stopping alone wants beyond those of the probe
     queue: Queue | None = None
     buffered: bool = False  # its TTFT and TPOT are those of a buffer, not the engine's

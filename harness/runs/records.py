@@ -88,6 +88,7 @@ class MachineUse(Model):
     others_cpu_cores: float | None = None
     background_load: Annotated[list[str], stored_as("others", "background_load")] = []
     gpu_joules: float | None = None
+    server_gpus: list[str] = []
 
 
 class Usage(Model):

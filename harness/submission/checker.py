@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 
 from harness.common.errors import UsageError
-from harness.common.paths import ROOT
+from harness.common.paths import INFERENCE, in_submodule
 from harness.config import mlperf
 from harness.loadgen import log as loadgen_log
 
-TOOLS = ROOT / "third_party" / "inference" / "tools" / "submission"
+TOOLS = INFERENCE / "tools" / "submission"
 SUMMARY = "summary.csv"
 
 
@@ -20,8 +20,7 @@ def check(tree: Path, version: str) -> tuple[str, str]:
     It says nothing of folders that it does not look into, so each result in the tree must be among those it checked.
     Raises UsageError where the submodule is not there.
     """
-    if not (TOOLS / "submission_checker" / "main.py").exists():
-        raise UsageError("third_party/inference is empty: `git submodule update --init third_party/inference` first.")
+    in_submodule(TOOLS / "submission_checker" / "main.py")
     command = [sys.executable, "-m", "submission_checker.main"]
     command += ["--input", str(tree.resolve()), "--version", f"v{version}", "--csv", str(tree.resolve() / SUMMARY)]
     ended = subprocess.run(command, cwd=TOOLS, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

@@ -47,8 +47,7 @@ def repetitions(experiments: Sequence[Experiment]) -> Iterator[tuple[str, str]]:
 def effective_settings(item: Experiment) -> dict[str, object]:
     """The settings of an experiment without those of its output, with the values that `auto` stands for."""
     config = RunConfig(**item.settings)
-    length = config.model_spec.context if config.max_model_len == "auto" else config.max_model_len
-    config = replace(config, max_model_len=length, gpu_memory_utilization=config.memory_share)
+    config = replace(config, max_model_len=config.least_context, gpu_memory_utilization=config.memory_share)
     output = {setting.name for setting in fields(config) if setting.metadata["panel"] == OUTPUT}
     settings = {name: value for name, value in asdict(config).items() if name not in output | {"engine_arg"}}
     return settings | {"engine": config.engine_args, "env": dict(item.env)}

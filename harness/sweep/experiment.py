@@ -64,6 +64,12 @@ class ExperimentRecord:
     outcome: ExperimentOutcome = ExperimentOutcome()
     gpu: str = ""
     final: bool = False
+    node: str = ""  # of a cluster, by its scheduler's name for it
+
+    @property
+    def place(self) -> str:
+        """Where it ran: only a baseline that ran there is its own."""
+        return " ".join(filter(None, (self.node, self.gpu)))
 
     @property
     def turn(self) -> int:
@@ -72,15 +78,15 @@ class ExperimentRecord:
 
     @property
     def key(self) -> "RunKey":
-        return run_key(self.experiment, self.round, self.final, self.gpu)
+        return run_key(self.experiment, self.round, self.final, self.place)
 
 
 RunKey = tuple[str, int, bool, str]
 
 
-def run_key(experiment: str, turn: int, final: bool, gpu: str) -> RunKey:
-    """One run of a sweep. The baseline runs on each GPU, any other experiment on one."""
-    return experiment, turn, final, gpu if experiment == BASELINE else ""
+def run_key(experiment: str, turn: int, final: bool, place: str) -> RunKey:
+    """One run of a sweep. The baseline runs on each node and GPU, any other experiment on one."""
+    return experiment, turn, final, place if experiment == BASELINE else ""
 
 
 @dataclass(frozen=True)
@@ -93,7 +99,7 @@ class Job:
 
     def key(self, lane: Lane) -> RunKey:
         """The key of its record."""
-        return run_key(self.item.name, self.turn, self.final, lane.gpu)
+        return run_key(self.item.name, self.turn, self.final, " ".join(filter(None, (lane.node, lane.gpu))))
 
     def label(self, rounds: int) -> str:
         part = " at full length" if self.final else f" ({self.turn + 1} of {rounds})" if rounds > 1 else ""
@@ -110,7 +116,7 @@ def run_experiment(job: Job, lane: Lane, watch: Watch, place: Path, timeout: flo
     An interruption ends the experiment's processes too and comes back as its status. The process inherits the file
     descriptor `lock`, so that a sweep's lock is held as long as one of its runs lives.
     """
-    record = partial(ExperimentRecord, job.item.name, job.turn, gpu=lane.gpu, final=job.final)
+    record = partial(ExperimentRecord, job.item.name, job.turn, gpu=lane.gpu, final=job.final, node=lane.node)
     folder = place / "@".join([job.item.name, *(["full"] if job.final else []), *([lane.gpu] if lane.gpu else [])])
     folder.mkdir(exist_ok=True)
     before, begin = set(folder.iterdir()), time.monotonic()

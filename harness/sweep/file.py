@@ -241,7 +241,7 @@ def parse(path: Path, where: str) -> Source:
         raise UsageError(f"{path}: not text.") from None
     except (RecursionError, TypeError):
         raise UsageError(
-            f"{path}:1: only plain values, please: a key that is no text, or an anchor within itself."
+            f"{path}:1: unsupported YAML: keys must be strings and anchors must not be recursive."
         ) from None
     except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that is none, say
         mark = getattr(error, "problem_mark", None)

@@ -90,8 +90,12 @@ def no_baseline(report: Report) -> str:
     """Why nothing can be compared; empty where the baseline has a speed that counts, or none was to be measured."""
     base = report.baseline
     if base is None or not base.complete:
-        return "no baseline: nothing to compare with"
-    return "the baseline has no valid speed: nothing to compare with" if report.is_timed and not base.usable else ""
+        return "the baseline did not complete, so no speedup can be given"
+    return (
+        "the baseline has no valid throughput, so no speedup can be given"
+        if report.is_timed and not base.usable
+        else ""
+    )
 
 
 def subject(report: Report) -> str:
@@ -132,7 +136,7 @@ def lines(report: Report) -> Iterator[Line]:
             status, _, reason = result.trouble.partition(": ")
             yield Line(status, f"{result.name}: {reason}", "bad" if status == "failed" else "unknown")
     if report.state.note:
-        yield Line("not run", f"{report.state.note}; --resume runs the rest", "careful")
+        yield Line("careful", report.state.note, "careful")
 
 
 def effects(report: Report) -> Iterator[Line]:

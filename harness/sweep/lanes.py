@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from harness.common import system
@@ -20,6 +20,7 @@ class Lane:
     """One place where one experiment runs at a time. Without a `gpu` it has the machine for itself."""
 
     gpu: str = ""  # as CUDA_VISIBLE_DEVICES names it
+    node: str = field(default_factory=lambda: os.environ.get("SLURMD_NODENAME", ""))
     number: int | None = None  # its place among the visible GPUs
     cores: frozenset[int] = frozenset()
 
@@ -61,4 +62,7 @@ def divide_lanes(gpus: Sequence[str], cores: Iterable[int]) -> list[Lane]:
     order = sorted(cores)
     edges = [number * len(order) // len(gpus) for number in range(len(gpus) + 1)]
     blocks = [order[low:high] or [order[low % len(order)]] for low, high in pairwise(edges)]
-    return [Lane(gpu, number, frozenset(block)) for number, (gpu, block) in enumerate(zip(gpus, blocks, strict=True))]
+    return [
+        Lane(gpu, number=number, cores=frozenset(block))
+        for number, (gpu, block) in enumerate(zip(gpus, blocks, strict=True))
+    ]

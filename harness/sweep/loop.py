@@ -57,7 +57,9 @@ def rounds(state: SweepState, crew: Crew, places: Sequence[Lane]) -> bool:
         interrupted = crew.work(places)
     if state.out_of_time:
         minutes = (state.options.limit or 0) / 60
-        state.keep(note=f"the time limit of {minutes:g} min left no time for {', '.join(state.left())}")
+        state.keep(
+            note=f"the time limit of {minutes:g} min left no time for {', '.join(state.left())}: --resume goes on"
+        )
     return interrupted
 
 

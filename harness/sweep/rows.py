@@ -1,13 +1,12 @@
 """What came of each experiment over all its rounds, held against the baseline: numbers, change, verdict."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from statistics import mean, stdev
+from statistics import mean
 from typing import Literal
 
 from harness.common.schema import SCHEMA
-from harness.common.statistics import student
+from harness.common.statistics import ratio_interval
 from harness.common.system import System
 from harness.config import mlperf
 from harness.config.comparability import CONFIGURED, NOT_COUNTED, Comparable, Difference, differences
@@ -87,7 +86,7 @@ class ExperimentResult:
     def speeds(self) -> dict[tuple[int, str], float]:
         """Output tokens per second by round and GPU."""
         done = [record for record in self.records if record.status == "complete"]
-        return {(record.round, record.gpu): speed for record in done if (speed := record.outcome.get(SPEED))}
+        return {(record.round, record.place): speed for record in done if (speed := record.outcome.get(SPEED))}
 
     @property
     def bound(self) -> str:
@@ -249,9 +248,8 @@ def interval(ratios: Sequence[float]) -> tuple[float, float] | None:
     """The 95 % interval of the mean of ratios, by Student's t of their logarithms; None of too few."""
     if len(ratios) < FEWEST_ROUNDS:
         return None
-    logs = [math.log(ratio) for ratio in ratios]
-    half = student(len(logs) - 1) * stdev(logs) / math.sqrt(len(logs))
-    return math.exp(mean(logs) - half), math.exp(mean(logs) + half)
+    _, low, high = ratio_interval(ratios)
+    return low, high
 
 
 def average(values: Sequence[float | None]) -> float | None:

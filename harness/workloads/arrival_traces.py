@@ -157,7 +157,7 @@ def block_size(path: Path, found: Sequence[Recorded], usual: int) -> int:
 def check_trace(trace: Trace, form: Format | None) -> Trace:
     """The trace. Raises UsageError where there is nothing to replay, or the unit of its times cannot be right."""
     if form is None or len(trace.requests) < 2 or not trace.span_s:
-        raise UsageError(f"{trace.path}: not two requests at different times are in it: no arrivals to replay.")
+        raise UsageError(f"{trace.path}: needs at least two requests at different times.")
     if (rate := (len(trace.requests) - 1) / trace.span_s) > MOST_RATE:
         raise UsageError(
             f"{trace.path}: {rate:,.0f} requests/s over {number(trace.span_s, 3)} s: are its times in another unit? "

@@ -1,7 +1,9 @@
 """The sample library: CNN/DailyMail articles as prompts (token ids) with their reference summaries."""
 
+import errno
 import hashlib
 import json
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -9,10 +11,13 @@ from itertools import repeat
 from pathlib import Path, PurePath
 from typing import Any, Self
 
+from huggingface_hub import constants
+
 from harness.common.coerce import read_given
 from harness.common.errors import UsageError
 from harness.common.reading import read_text
 from harness.config import mlperf
+from harness.config.checkpoint import is_hub_reachable
 from harness.config.run import RunConfig
 from harness.config.workload import RequestSet
 from harness.workloads.salt import Salt, drawn_anew
@@ -81,7 +86,6 @@ def load(config: RunConfig, tokenizer: Any, count: int) -> Library:
     if path is None:
         records, source = from_columns(from_hub(SPLIT), HUB_DATASET[0]), "/".join((*HUB_DATASET, SPLIT))
     else:
-        check_sum(path)
         records, source = read_articles(path, "--dataset-path"), str(path)
     whole = config.task.samples
     if config.category == "edge" and len(records) > whole:
@@ -90,6 +94,21 @@ def load(config: RunConfig, tokenizer: Any, count: int) -> Library:
         raise UsageError(f"{source} has {len(records):,} samples; this run needs {count:,}: use --total-sample-count.")
     library = encode_articles(records[:count], tokenizer, source)
     return replace(library, official=config.dataset_path is None or is_official(library, len(records), config.category))
+
+
+def find(config: RunConfig) -> str:
+    """Where the articles are, which are not read. Raises UsageError for a damaged file, none, and no way to the hub."""
+    path = config.dataset_path or config.model_spec.data
+    if path is not None:
+        check_sum(path)
+        if not path.exists():
+            raise UsageError(f"--dataset-path {path}: {os.strerror(errno.ENOENT)}.")
+        return str(path)
+    name, version = HUB_DATASET
+    kept = Path(constants.HF_HOME) / "datasets" / name.replace("/", "___") / version
+    if not kept.exists() and not is_hub_reachable():
+        raise UsageError(f"{name} is not here, and the hub not to be reached: `make data`, or --dataset-path FILE.")
+    return str(kept) if kept.exists() else f"{name}, to be downloaded"
 
 
 def check_sum(path: Path) -> None:

@@ -17,7 +17,16 @@ from tests.hostile import command_words, commands, end
 NUMBERS = re.compile(r"^(N|X|SECONDS|MINUTES|SHARE)\b|\bN\[")
 WRONG = ["nan", "inf", "-inf", "-1", "0", "1e400", "9" * 400, "1 %", "true", "", "0x10", "1,", "\u0663", "1_000", "--"]
 MAY_BE = {
-    "0": {"--seed", "--finalists", "--keep-all", "--price-per-hour", "--max-failed", "--headroom", "--wait-ready"}
+    "0": {
+        "--seed",
+        "--finalists",
+        "--keep-all",
+        "--price-per-hour",
+        "--max-failed",
+        "--headroom",
+        "--wait-ready",
+        "--stagger",
+    }
 }
 MAY_BE |= {"1_000": {"*"}, "\u0663": {"*"}, "1,": set()}  # which Python reads as numbers
 

@@ -110,13 +110,13 @@ def test_what_the_engine_makes_of_its_arguments_counts():
     assert [line.partition(":")[0] for line in caching.deviations] == ["prefix caching"]
     assert replace(plan(), engine_state=EngineState(speculation="ngram")).deviations == ["speculative decoding"]
     elsewhere = replace(plan(), engine_state=EngineState(kv_connector="OffloadingConnector"))
-    assert [line.partition(":")[0] for line in elsewhere.deviations] == ["OffloadingConnector"]
+    assert [line.partition(":")[0] for line in elsewhere.deviations] == ["KV connector OffloadingConnector"]
 
 
 def test_only_llamas_shape_counts_as_the_reference_model():
     demo = RunConfig(model=str(DEMO / "model"))
     assert not model.is_reference(demo)
-    assert plan(model=str(DEMO / "model"), reference=False).deviations == ["another model than Llama-3.1-8B"]
+    assert plan(model=str(DEMO / "model"), reference=False).deviations == ["not Llama-3.1-8B"]
 
 
 def test_a_short_accuracy_run_may_be_brief():

@@ -89,7 +89,7 @@ def of(**flags: Any) -> Plan:
 
 UNLIKE: tuple[tuple[Plan, str], ...] = (
     (of(model="demo", total_sample_count=4), "the demo model"),
-    (replace(PLAN, reference_model=False), "another model than Llama-3.1-8B"),
+    (replace(PLAN, reference_model=False), "not Llama-3.1-8B"),
     (of(load_format="dummy"), "dummy weights, "),
     (replace(PLAN, random_weights=True), "random weights, "),
     (of(engine_arg=("revision=b", "hf_overrides={}")), "--engine-arg hf_overrides, revision: "),
@@ -97,17 +97,17 @@ UNLIKE: tuple[tuple[Plan, str], ...] = (
     (of(endpoint=URL, endpoint_api="chat"), "prompts as chat messages: "),
     (of(backend="echo"), "the echo engine "),
     (of(endpoint=URL, max_failed="1%"), "--max-failed 1%: "),
-    (replace(PLAN, official_data=False), "its own data: not MLPerf's 13,368 prompts"),
+    (replace(PLAN, official_data=False), "custom data: not MLPerf's 13,368 prompts"),
     (replace(PLAN, request_set=REQUESTS), "the workload chat "),
     (of(total_sample_count=100), "100 of 13,368 samples"),
     (of(min_duration=599.5), "at least 599.5 s instead of 600 s"),
     (of(max_new_tokens=64), "64 new tokens instead of 128"),
     (of(scenario="server", ttft_limit=900), "custom latency limits (TTFT 900 ms, TPOT 100 ms)"),
-    (of(seed=0), "its own seeds"),
+    (of(seed=0), "custom seeds"),
     (replace(PLAN, engine_state=EngineState(speculation="ngram")), "speculative decoding"),
     (replace(PLAN, engine_state=EngineState(prefix_caching=True)), "prefix caching: "),
     (replace(PLAN, engine_state=EngineState(prefix_caching=None)), "the server's caching "),
-    (replace(PLAN, engine_state=EngineState(kv_connector="Offloading")), "Offloading: "),
+    (replace(PLAN, engine_state=EngineState(kv_connector="Offloading")), "KV connector Offloading: "),
     (of(disable_accuracy_gate=True), "the accuracy gate "),
 )
 

@@ -23,7 +23,6 @@ import psutil
 import pytest
 from aiohttp import web
 
-from harness.commands.run import with_served_model
 from harness.common.errors import BenchmarkError, EndpointError, EngineError, UsageError
 from harness.common.secrets import hide_known
 from harness.config import checkpoint
@@ -34,6 +33,7 @@ from harness.config.plan import resolve
 from harness.config.run import RunConfig
 from harness.engines import discovery
 from harness.engines.completions import EventReader
+from harness.engines.discovery import with_served_model
 from harness.engines.openai import OpenAI
 from harness.engines.protocol import Sampling
 from harness.loadgen.session import LoadGenSession

@@ -5,6 +5,7 @@ import gzip
 import json
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,15 @@ from harness.engines.echo import Echo
 from harness.engines.openai import OpenAI
 from harness.engines.protocol import Sampling
 from harness.loadgen.log import LogError
+from harness.loadgen.patterns import InFlight
 from harness.loadgen.requests import Request, take_times
 from harness.loadgen.sut import SUT, Query
+from harness.loadgen.test_run import gaps_ms
 from harness.loadgen.trace import TRACE
 from harness.reporting import report as rendering
 from harness.runs.delivery import Exchange
+from harness.runs.folder import RunFolder
+from harness.runs.probe import Probe
 from harness.workloads.cnn_dailymail import Library
 from tests import made
 from tests.conftest import run
@@ -134,6 +139,60 @@ def test_a_report_warns_where_it_shows_in_ttft(late_s: float, tmp_path: Path) ->
     assert test.client_delay_ms.p99 == pytest.approx(1000 * late_s)
     said = "the client was late: p99 40 ms from its schedule until a request was sent, 200 % of TTFT p99"
     assert (said in page) == (late_s > 0.001) == ("the client was late" in page)
+
+
+def in_places(delay_s: float, rounds: int = 20, places: int = 4, stagger_s: float = 0.0) -> list[Request]:
+    """A closed loop of answers of 20 ms, the next sent `delay_s` after each."""
+    return [
+        made.timed(
+            place + places * turn,
+            5.0,
+            20.0,
+            output_tokens=128,
+            issued_s=stagger_s * place / places + turn * (0.02 + delay_s / 2),
+            sent_ms=1e3 * delay_s / 2,
+            clock="client",
+        )
+        for turn in range(rounds)
+        for place in range(places)
+    ]
+
+
+@pytest.mark.parametrize("stagger_s", [0.0, 0.015])
+def test_in_a_closed_loop_it_is_from_an_answers_end_to_the_next_request(stagger_s: float) -> None:
+    found = list(gaps_ms(in_places(0.002, stagger_s=stagger_s)))
+    assert len(found) == 4 * 19 and found == pytest.approx([2.0] * len(found))
+
+
+@pytest.mark.parametrize("delay_s", [0.0001, 0.004])
+def test_a_report_warns_where_places_stand_empty(delay_s: float, tmp_path: Path) -> None:
+    """2 % of a place's time are 0.4 ms."""
+    folder = made.run(tmp_path / "run", concurrency=4)
+    made.note(
+        RunFolder(tmp_path, "run"), probes=[asdict(Probe(None, True, 5.0, 1.0, tokens_per_sec=9.0, concurrency=4))]
+    )
+    made.requests(folder / "Performance", *in_places(delay_s))
+    test, page = rendering.build(folder).run.performance, (folder / "report.md").read_text()
+    assert test is not None and test.client_delay_ms is not None
+    assert test.client_delay_ms.p99 == pytest.approx(1000 * delay_s)
+    assert ("the client was late: p99 4 ms from an answer's end" in page) == (delay_s > 0.001)
+    assert "| client delay p50, ms |" in page
+
+
+def test_the_first_requests_of_a_closed_loop_begin_over_a_while() -> None:
+    async def sent(stagger: float) -> list[float]:
+        begin, times = time.perf_counter(), list[float]()
+
+        async def answer(item: int) -> None:
+            times.append(time.perf_counter() - begin)
+            await asyncio.sleep(0.5)
+
+        await InFlight(4, least=4, stagger=stagger).send(range(4), answer)
+        return times
+
+    at_once, after_another = asyncio.run(sent(0.0)), asyncio.run(sent(0.4))
+    assert at_once[-1] < 0.1
+    assert after_another == pytest.approx([0.0, 0.1, 0.2, 0.3], abs=0.05)
 
 
 @pytest.mark.slow

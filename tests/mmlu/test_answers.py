@@ -31,7 +31,7 @@ def test_an_engine_that_answers_nothing_ends_it(tmp_path: Path) -> None:
     watchdog, display = Watchdog(engine, 0.1), Display(Console(quiet=True))
     prompt = Prompt(None, [1, 2, 3], 0)  # type: ignore[arg-type, call-arg]
     begin = time.monotonic()
-    with pytest.raises(EngineError, match="has answered nothing"):
+    with pytest.raises(EngineError, match="no response from"):
         answers.Asker(engine, [1, 2], display, tmp_path, watchdog).ask([prompt])
     assert time.monotonic() - begin < 5
     engine.stop_loop()

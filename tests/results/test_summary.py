@@ -147,7 +147,7 @@ def test_a_new_metric_is_one_declaration(tmp_path: Path, monkeypatch: pytest.Mon
         ("config.json", "[" * 100_000, "config.json: not JSON: "),
         ("config.json", '{"a": ' + "1" * 5000 + "}", "config.json: not JSON: "),
         ("config.json", '{"plan": {"config": {}}}', "written in an older format"),
-        ("config.json", '{"config": {}}', "not a folder of run.py"),
+        ("config.json", '{"config": {}}', "not a run.py results folder"),
         ("Performance/requests.csv", '{"a": 1}', "requests.csv:1: not the columns"),
         ("Performance/requests.csv", f"{','.join(COLUMNS)}\n1,x\n", "requests.csv:2: not a request"),
         ("Performance/requests.csv", f"{','.join(COLUMNS)}\n", "of another test: 0 requests"),

@@ -142,7 +142,7 @@ def test_an_engine_that_hangs(tmp_path: Path) -> None:
 
     flags = ("--mode", "accuracy", "--stall-timeout", "2")
     done = run(tmp_path, *flags, when="accuracy test", then=stop)
-    check(done, 3, "failed", "alive but has answered nothing for 8 s", "--stall-timeout (now 2)", soon=8 + SOON_S)
+    check(done, 3, "failed", "no response from vLLM for 8 s", "--stall-timeout (now 2)", soon=8 + SOON_S)
     assert not engines()
 
 

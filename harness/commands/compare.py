@@ -1,0 +1,115 @@
+"""Servers under the same requests, or finished runs side by side: `python -m harness compare --help` has the flags."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from harness.common.coerce import as_flag
+from harness.common.errors import DONE, UsageError
+from harness.config import endpoint
+from harness.config.cli import config_command
+from harness.config.flags import OUTPUT, SERVER, Rules, flag
+from harness.config.run import NEEDS, RunConfig
+
+ABOUT = """Servers under the same requests, in rounds A B B A, until their difference is known; or finished runs, as
+`report.py --compare` has them. The further flags are run.py's; unset they make a short test. Settings of an engine in
+this process are compared by a sweep: `python sweep.py FILE --repeat 3`."""
+EXAMPLES = (
+    "python -m harness compare http://a:8000/v1 http://b:8000/v1 --concurrency 16",
+    "python -m harness compare http://a:8000/v1 http://b:8000/v1 --fail-if 'output_tokens_per_s<-3%'",
+    "python -m harness compare before after",
+)
+SAMPLES = 256
+IN_PROCESS = {as_flag(name): name for name in endpoint.IN_PROCESS}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareConfig(RunConfig):
+    """What each server is asked, and when enough is known."""
+
+    side: tuple[str, ...] = flag((), OUTPUT, "nothing", metavar="RUN")
+    within: float = flag(2.0, SERVER, "nothing", takes=100)
+    """Percent between the ends of the first metric's interval, where it is enough."""
+    rounds: int = flag(8, SERVER, "nothing", takes=1000)
+    """Rounds A B B A at most; two at least."""
+    minutes: float = flag(60.0, SERVER, "nothing", takes=10**5)
+    """Minutes for all rounds at most."""
+    fail_if: tuple[str, ...] = flag((), OUTPUT, "nothing", metavar="CONDITION")
+    """What is a regression of B against A, as report.py has it: 'output_tokens_per_s<-3%' (repeatable)."""
+
+    RULES: ClassVar[Rules] = {
+        "compare takes two servers or more, or two finished runs or more.": lambda run: (
+            len(run.side or run.endpoint) < 2 or (run.side and run.endpoint)
+        ),
+        "{run.given_in_vain}: for servers. Settings in this process: `sweep.py FILE --repeat 3`; a gate of finished "
+        "runs: `report.py RUN --baseline RUN --fail-if ...`.": lambda run: run.side and run.given_in_vain,
+        "compare holds servers against each other at one load: give one number.": lambda run: (
+            run.tries_rates or run.batches or len(run.levels) > 1 or run.concurrency in ("max", "auto")
+        ),
+        "--rounds takes a number from 2 on.": lambda run: run.rounds < 2,
+        "compare has no --dry-run and no --json: comparison.json is in its folder.": lambda run: (
+            run.dry_run or run.json
+        ),
+    }
+
+    def implications(self, given: frozenset[str]) -> dict[str, object]:
+        """A short test at a load that most servers take, where no other is given."""
+        found: dict[str, object] = {"min_duration": 10.0, "mode": "both" if self.official_workload else "performance"}
+        if self.official_workload:
+            found["total_sample_count"] = min(SAMPLES, self.model_spec.task("datacenter", "concurrency").samples)
+        if not given & {"scenario", *(need.name for need in NEEDS if need.implies)}:
+            found["concurrency"] = 16
+        left = {name: value for name, value in found.items() if name not in given}
+        return super().implications(given | frozenset(left)) | left
+
+    @property
+    def given_in_vain(self) -> str:
+        names = [name for name in vars(self)["given"] if name not in ("side", "results_dir")]
+        return as_flag(min(names)) if names else ""
+
+
+def with_sides(words: Sequence[str]) -> Iterator[str]:
+    """The servers and runs, which come first, as flags."""
+    is_first = True
+    for word in words:
+        is_first &= not word.startswith("-")
+        if inner := [flag for flag in IN_PROCESS if word.partition("=")[0] == flag]:
+            raise UsageError(f"{inner[0]}: of an engine in this process: `sweep.py FILE --repeat 3` compares those.")
+        yield f"--{'endpoint' if '://' in word else 'side'}={word}" if is_first else word
+
+
+def compare(config: CompareConfig) -> int:
+    if config.side:
+        from harness.commands.report import compare_runs
+        from harness.runs import names
+
+        compare_runs(names.folders(config.side, config.results_dir), None, None, None)
+        return DONE
+    from harness.common import processes
+    from harness.reporting import regression
+    from harness.runs import ending
+    from harness.runs import folder as results
+    from harness.terminal import last_screen, progress
+
+    conditions = [regression.condition(text) for text in config.fail_if]
+    processes.install_signal_handlers()
+    folder = results.open_run(config.results_dir, "compare")
+    log = folder.path / "engine.log"
+    with progress.screen(log) as (console, errors):
+        try:
+            from harness.benchmark import rounds, verdict
+
+            with progress.Display(console) as display:
+                display.say(f"results: {folder.path}")
+                found = rounds.compare_servers(config, conditions, folder, display)
+            folder.set_status("complete")
+            last_screen.show(console, verdict.last_screen(found), folder.path / verdict.REPORT)
+            code = found.code
+        except (Exception, KeyboardInterrupt) as error:
+            code = ending.fail(error, folder, errors)
+        ending.exit(code, log)
+
+
+command = config_command(CompareConfig, compare, ABOUT, EXAMPLES)
+named = command.rewrite
+command.rewrite = lambda words: named([*with_sides(words)])  # type: ignore[method-assign]

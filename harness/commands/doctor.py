@@ -1,0 +1,57 @@
+"""What a run with these flags needs, and what of it is not there: `python -m harness doctor --help` lists the flags."""
+
+import importlib
+import json
+import os
+import sys
+from dataclasses import asdict
+
+from harness.common.errors import UsageError
+from harness.common.secrets import hide_text
+from harness.config.cli import config_command
+from harness.config.run import RunConfig
+
+DESCRIPTION = "Check what a run with these flags needs: packages, GPU, memory, model, data, server. Nothing is run."
+EXAMPLES = (
+    "python -m harness doctor --model demo",
+    "python -m harness doctor --endpoint http://localhost:8000/v1 --json",
+)
+STYLES = {"ok": "green", "failed": "red", "unknown": "yellow"}
+
+
+def doctor(config: RunConfig) -> None:
+    """Prints a line for each thing that a run needs. Raises UsageError where one that applies is not there."""
+    without_torch()
+    from rich.console import Console
+    from rich.table import Table
+
+    from harness.benchmark.doctor import findings
+    from harness.terminal.progress import as_said
+
+    found = []
+    console, table = Console(highlight=False), Table(box=None, show_header=False, pad_edge=False)
+    for each in findings(config):
+        found.append(each)
+        if each.status != "not needed":
+            table.add_row(f"[{STYLES[each.status]}]{each.status}[/]", each.name, as_said(hide_text(each.text)))
+    if config.json:
+        print(json.dumps([asdict(each) for each in found], indent=2))
+    else:
+        console.print(table)
+        console.print(
+            f"not needed: {', '.join(each.name for each in found if each.status == 'not needed')}", style="dim"
+        )
+    if failed := [each.name for each in found if each.status == "failed"]:
+        raise UsageError(f"not as it should be: {', '.join(failed)}.")
+
+
+def without_torch() -> None:
+    """Lets transformers do without torch, which takes up to 20 s to import, in this process."""
+    os.environ["TRANSFORMERS_NO_ADVISORY_WARNINGS"] = "1"
+    if "torch" not in sys.modules:
+        sys.modules["torch"] = None  # type: ignore[assignment]
+        importlib.import_module("transformers").AutoTokenizer  # noqa: B018  # it looks for torch once
+        del sys.modules["torch"]
+
+
+command = config_command(RunConfig, doctor, DESCRIPTION, EXAMPLES)

@@ -1,0 +1,91 @@
+"""Finished runs in one table by what tells them apart, such as the kind of GPU and the workload, or the batch."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from harness.common.errors import UsageError
+from harness.common.markdown import Table
+from harness.common.schema import gpu_names
+from harness.results import advice, metrics
+from harness.results.summary import Summary
+from harness.runs.probe import Probe
+
+BATCH = "batch"  # an axis of the levels within a run
+AXES: dict[str, Callable[[Summary], object]] = {
+    "gpu": lambda run: run.system.cpu if run.gpu_models == [] else gpu_names(run.gpu_models),
+    "driver": lambda run: run.system.driver,
+    "workload": lambda run: run.meta.workload,
+    "label": lambda run: run.meta.label,
+    BATCH: lambda run: "",
+}
+HARDWARE = ("gpu", "driver")  # axes that the cheapest is chosen over
+COST = "cost_per_million_output_tokens"
+LEVEL = {"tokens_per_sec": "tokens_per_sec"} | {
+    f"{name}_ms": name for name in ("latency_p50", "latency_p99", "ttft_p99", "tpot_p99")
+}  # metrics of a level, and where it has them
+SHOWN = (*LEVEL, "requests_waiting_mean", "kv_cache_percent_mean", "prefix_hit_percent_mean", COST)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A run, or a level of it, where it stands on each axis: its metrics, and why its cost does not count, in words."""
+
+    axes: tuple[str, ...]
+    run: str
+    values: dict[str, float | None]
+    flaw: str
+
+
+def matrix(summaries: Sequence[Summary], axes: Sequence[str]) -> Table:
+    """The table, a line for each run, or for each level where one axis is the batch. For each place beside the hardware
+    the cheapest within the limits is marked. Raises UsageError for an axis that a run does not have."""
+    cells = sorted((cell for one in summaries for cell in cells_of(one, axes)), key=lambda cell: cell.axes[::-1])
+    if not cells:
+        raise UsageError(f"--matrix {','.join(axes)}: no run has a speed, or a level where {BATCH} is an axis.")
+    counted = [cell for cell in cells if cell.values[COST] and not cell.flaw]
+    cheapest = {
+        rivals_of(cell, axes): cell for cell in sorted(counted, key=lambda cell: -(cell.values[COST] or math.inf))
+    }
+    shown = [name for name in SHOWN if any(cell.values[name] is not None for cell in cells)]
+    rows = [
+        [*cell.axes, cell.run, *(metrics.BY_NAME[name].text(cell.values[name]) for name in shown), said]
+        for cell in cells
+        for said in [cell.flaw or "cheapest within the limits" * (cheapest.get(rivals_of(cell, axes)) is cell)]
+    ]
+    return Table([*axes, "run", *(metrics.BY_NAME[name].label for name in shown), ""], rows)
+
+
+def rivals_of(cell: Cell, axes: Sequence[str]) -> tuple[str, ...]:
+    return tuple(place for place, axis in zip(cell.axes, axes, strict=True) if axis not in HARDWARE)
+
+
+def cells_of(summary: Summary, axes: Sequence[str]) -> Iterator[Cell]:
+    """The line of a run, or those of its levels."""
+    test, score = summary.run.performance, summary.run.accuracy
+    gate = "the accuracy gate failed" if score and score.verdict == "FAIL" else ""
+    price = test.cost.price_per_hour if test and test.cost else None
+    if BATCH in axes:
+        for probe in summary.run.search or []:
+            values = dict.fromkeys(SHOWN) | {name: getattr(probe, field) for name, field in LEVEL.items()}
+            values[COST] = probe.cost(price) if price else None
+            flaw = "; ".join(filter(None, (gate, probe.busy, probe.why)))
+            yield Cell(places(summary, axes, probe), summary.meta.run, values, flaw)
+    elif test and test.tokens_per_sec:
+        limits, tails = test.limits_ms, advice.tails(test)
+        is_over = limits and any(
+            tail and tail.p99 > most for tail, most in zip(tails, (limits.ttft, limits.tpot), strict=True)
+        )
+        flaws = [gate, *test.background_load, "" if test.valid else "INVALID", "over the limits" if is_over else ""]
+        values = {name: metrics.BY_NAME[name].of(summary) for name in SHOWN}
+        yield Cell(places(summary, axes), summary.meta.run, values, "; ".join(filter(None, flaws)))
+
+
+def places(summary: Summary, axes: Sequence[str], probe: Probe | None = None) -> tuple[str, ...]:
+    """Where a run stands on each axis: a column of AXES, or a setting. Raises UsageError for any other."""
+    settings = dict(summary.meta) | summary.meta.work | summary.meta.setup
+    if unknown := [axis for axis in axes if axis not in (*AXES, *settings)]:
+        raise UsageError(f"--matrix {unknown[0]}: {', '.join(AXES)}, or a setting such as max_num_seqs.")
+    found = {axis: AXES[axis](summary) if axis in AXES else settings[axis] for axis in axes}
+    found |= {BATCH: f"{probe.load:g}"} if probe else {}
+    return tuple(str(value or "unknown") for value in found.values())

@@ -1,0 +1,145 @@
+"""What a run needs, row by row: each failure is one line with what mends it, and a run ends there before it begins."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.benchmark import doctor, servers
+from harness.common import paths, system, vllm_source
+from harness.common.errors import UsageError
+from harness.config import checkpoint
+from harness.config.run import RunConfig
+from tests.conftest import ROOT, ended
+from tests.servers import Fake, serving
+
+DEMO = RunConfig(model="demo")
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "WATCHED_S", 0.0)
+
+
+def look(config: RunConfig) -> dict[str, doctor.Finding]:
+    servers.tried.cache_clear()
+    return {each.name: each for each in doctor.findings(config)}
+
+
+def test_the_demo_needs_no_server_and_no_gpu() -> None:
+    found = look(DEMO)
+    assert {
+        name: found[name].status for name in ("Python", "packages", "vLLM", "memory", "model", "data")
+    } == dict.fromkeys(("Python", "packages", "vLLM", "memory", "model", "data"), "ok")
+    assert found["server"].status == found["submodule"].status == found["chat template"].status == "not needed"
+    doctor.require(DEMO)
+
+
+def test_no_vllm_entry_point(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(vllm_source, "folder", lambda: tmp_path)  # as a checkout of vLLM beside run.py is found
+    found = look(DEMO)["vLLM"]
+    assert found.status == "failed" and sys.executable in found.found and "make demo" in found.mend
+    with pytest.raises(UsageError, match="make demo"):
+        doctor.require(DEMO)
+
+
+def test_no_vllm_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor.metadata, "entry_points", lambda group: [])
+    found = look(RunConfig(endpoint=("http://127.0.0.1:9/v1",)))
+    assert found["server"].status == "failed"
+    assert "python -m vllm.entrypoints.openai.api_server --model meta-llama" in found["server"].mend
+    assert {found[name].status for name in ("tokenizer", "API", "delivery", "chat template")} == {"unknown"}
+
+
+def test_other_packages_than_the_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = system.installed_packages() | {"typer": "0.1"}
+    monkeypatch.setattr(system, "installed_packages", lambda: found)
+    row = look(DEMO)["packages"]
+    assert row.status == "failed" and "typer 0.1 for 0." in row.found and "requirements-cpu.txt" in row.found
+
+
+def test_the_tokenizer_of_the_servers_model_is_not_here() -> None:
+    with serving(Fake(models=("nobody/no-model",))) as fake:
+        found = look(RunConfig(endpoint=(fake.address,)))
+    assert found["tokenizer"].status == "failed" and "--model" in found["tokenizer"].found
+    assert found["server"].status == "ok" and found["model"].status == found["API"].status == "unknown"
+
+
+def test_no_chat_template() -> None:
+    with serving(Fake(no_chat="you must provide a chat template")) as fake:
+        found = look(RunConfig(endpoint=(fake.address,)))["chat template"]
+        assert found.status == "ok" and found.found.startswith("none") and "provide a chat template" in found.found
+        found = look(RunConfig(endpoint=(fake.address,), endpoint_api="chat"))["chat template"]
+    assert found.status == "failed" and "--chat-template" in found.mend
+
+
+def test_a_server_that_streams() -> None:
+    told = 'vllm:cache_config_info{{block_size="16",enable_prefix_caching="True"}} 1\n'
+    with serving(Fake(pause_s=0.05, counters=told)) as fake:
+        found = look(RunConfig(endpoint=(fake.address,)))
+    assert found["server"].status == found["API"].status == "ok"
+    assert "vLLM 9.9.9" in found["API"].found and found["prefix cache"].found.startswith("on")
+    assert "in 2 messages" in found["delivery"].found
+    assert found["vLLM"].status == found["memory"].status == "not needed"
+
+
+def test_a_server_whose_answers_come_at_once() -> None:
+    whole = json.dumps({"choices": [{"index": 0, "text": " a b", "token_ids": [3, 4], "finish_reason": "length"}]})
+    with serving(Fake(frames=(f"data: {whole}\n\n", "data: [DONE]\n\n"))) as fake:
+        found = look(RunConfig(endpoint=(fake.address,)))["delivery"]
+    assert found.status == "failed" and "--stream-interval" in found.mend
+
+
+def test_no_punkt_tab(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "sentence_splitter", lambda: ("built-in", str.split))
+    assert look(DEMO)["sentences"].mend == "`make punkt`"
+    monkeypatch.setattr(doctor, "sentence_splitter", lambda: ("nltk punkt_tab", str.split))
+    assert look(DEMO)["sentences"].status == "ok"
+    assert look(RunConfig(model="demo", mode="performance"))["sentences"].status == "not needed"
+
+
+def test_an_empty_submodule(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(paths, "ROOT", tmp_path)
+    monkeypatch.setattr(doctor, "INFERENCE", tmp_path / "third_party" / "inference")
+    with pytest.raises(UsageError, match="git submodule update --init third_party/inference"):
+        doctor.submodule(DEMO)
+    (tmp_path / "third_party" / "inference" / "tools").mkdir(parents=True)
+    monkeypatch.setattr(doctor, "ROOT", tmp_path)
+    assert doctor.submodule(DEMO) == "third_party/inference/tools"
+
+
+def test_weights_and_one_sequence_against_the_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(system, "gpus", lambda: [system.GPU("a card", 17 * system.GIB)])
+    monkeypatch.setattr(checkpoint, "weight_bytes", lambda config: 15 * system.GIB)
+    asked = RunConfig(model="demo", tensor_parallel_size=1)
+    doctor.memory(asked)  # 15.3 GiB are vLLM's
+    monkeypatch.setattr(checkpoint, "cache_bytes", lambda config, tokens: system.GIB)
+    with pytest.raises(UsageError, match=r"15 GiB of weights and 1 for 1,024 tokens do not fit: 15\.3 GiB"):
+        doctor.memory(asked)
+    with pytest.raises(UsageError, match="--max-model-len"):
+        doctor.require(asked)
+
+
+def test_the_cache_of_a_sequence() -> None:
+    assert checkpoint.cache_bytes(DEMO, 1024) == 2 * 5 * 2 * 64 * 2 * 1024
+    assert checkpoint.cache_bytes(RunConfig(model="demo", kv_cache_dtype="fp8"), 1024) == 5 * 2 * 64 * 2 * 1024
+
+
+def test_the_exit_code_and_the_json() -> None:
+    found = ended("-m", "harness", "doctor", "--endpoint", "http://127.0.0.1:9/v1", "--json")
+    rows = json.loads(found.stdout)
+    assert found.returncode == 2 and {"name": "server", "status": "failed"}.items() <= rows[2].items()
+    assert "torch" not in found.stderr.lower()
+
+
+def test_nothing_imports_torch_or_vllm() -> None:
+    code = (
+        "import sys; sys.argv = ['doctor', '--model', 'demo']\n"
+        "from harness.__main__ import main\n"
+        "try: main('doctor')\n"
+        "except SystemExit: print(sorted({'torch', 'vllm'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.stdout.endswith("[]\n"), done.stdout + done.stderr

@@ -1,0 +1,1 @@
+"""What runs on clusters: the manifest, the job scripts, the client image."""

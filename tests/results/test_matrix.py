@@ -1,0 +1,82 @@
+"""Runs of several kinds of GPU and workloads in one table, the cheapest within the limits marked."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.common.errors import UsageError
+from harness.reporting import report as rendering
+from harness.results.matrix import matrix
+from harness.results.summary import Summary
+from harness.runs.folder import RunFolder
+from harness.runs.probe import Probe
+from tests import made
+from tests.conftest import called
+
+
+def run(place: Path, name: str, gpu: str, price: float, **flags: Any) -> Path:
+    system = made.SYSTEM | {"gpus": [gpu], "driver": "550"}
+    folder = made.run(
+        place / name, system=system, price_per_hour=price, scenario="server", server_target_qps=8.0, **flags
+    )
+    rendering.build(folder)
+    return folder
+
+
+def read(*folders: Path) -> list[Summary]:
+    return [Summary.model_validate_json((folder / "summary.json").read_text()) for folder in folders]
+
+
+def test_the_cheapest_of_each_workload_is_marked(tmp_path: Path) -> None:
+    folders = [
+        run(tmp_path, f"{gpu}-{workload}", f"NVIDIA {gpu}", price, **flags)
+        for gpu, price in (("H200", 4.0), ("L40S", 1.0))
+        for workload, flags in (("chat", {"workload": "chat"}), ("summary", {}))
+    ]
+    table = matrix(read(*folders), ["gpu", "workload"])
+    assert list(table.columns[:3]) == ["gpu", "workload", "run"]
+    assert [(row[0], row[1], row[-1]) for row in table.rows] == [
+        ("NVIDIA H200", "chat", ""),
+        ("NVIDIA L40S", "chat", "cheapest within the limits"),
+        ("NVIDIA H200", "summarization", ""),
+        ("NVIDIA L40S", "summarization", "cheapest within the limits"),
+    ]
+    done = called("report", "report.py", "--matrix", "gpu,workload", *map(str, folders))
+    assert done.returncode == 0 and "cheapest within the limits" in done.stdout and "differ in" in done.stdout
+
+
+def test_what_does_not_count_is_not_the_cheapest(tmp_path: Path) -> None:
+    folders = [run(tmp_path, gpu, gpu, price) for gpu, price in (("dear", 4.0), ("cheap", 1.0))]
+    logs = folders[1] / "Performance"
+    (logs / "machine.json").write_text('{"others": ["other programs used 2 of 2 CPU cores"]}')
+    rendering.build(folders[1])
+    rows = {row[0]: row[-1] for row in matrix(read(*folders), ["gpu"]).rows}
+    assert rows == {"dear": "cheapest within the limits", "cheap": "other programs used 2 of 2 CPU cores"}
+
+
+def test_levels_are_lines_where_the_batch_is_an_axis(tmp_path: Path) -> None:
+    folder = made.run(tmp_path / "run", concurrency="1,4", price_per_hour=1.0)
+    probes = [
+        Probe(None, True, 10.0, 5.0, tokens_per_sec=100.0, concurrency=1, latency_p50=70.0),
+        Probe(None, True, 20.0, 6.0, tokens_per_sec=300.0, concurrency=4, latency_p50=90.0, why="TTFT p99 20 of 5 ms"),
+    ]
+    made.note(RunFolder(tmp_path, "run"), probes=[asdict(probe) for probe in probes])
+    rendering.build(folder)
+    table = matrix(read(folder), ["gpu", "batch"])
+    assert [(row[1], row[3], row[-1]) for row in table.rows] == [
+        ("1", "100", "cheapest within the limits"),
+        ("4", "300", "TTFT p99 20 of 5 ms"),
+    ]
+
+
+def test_a_setting_is_an_axis_and_any_other_word_is_refused(tmp_path: Path) -> None:
+    folder = run(tmp_path, "run", "NVIDIA H200", 4.0)
+    assert matrix(read(folder), ["max_num_seqs"]).rows[0][0] == "unknown"
+    with pytest.raises(UsageError, match="--matrix colour"):
+        matrix(read(folder), ["colour"])
+    with pytest.raises(UsageError, match="no run has"):
+        matrix(read(folder), ["batch"])
+    done = called("report", "report.py", "--matrix", "gpu")
+    assert done.returncode == 2
