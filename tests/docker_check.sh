@@ -8,6 +8,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 IMAGE=localhost/mlperf-llama31:check
+CLIENT=localhost/mlperf-llama31-client:check
 MADE_BASE=localhost/mlperf-llama31-base:check
 NOBODY=12345 # a user that neither this machine nor the image knows
 PLANTED=hf_planted_where_no_image_may_have_it
@@ -31,7 +32,7 @@ place=$(mktemp -d)
 clean() {
   [ -z "$container" ] || with_buildah rm "$container" >/dev/null 2>&1 || true
   rm -rf "$place"
-  [ -n "${KEEP:-}" ] || with_buildah rmi -f "$IMAGE" "$MADE_BASE" >/dev/null 2>&1 || true
+  [ -n "${KEEP:-}" ] || with_buildah rmi -f "$IMAGE" "$CLIENT" "$MADE_BASE" >/dev/null 2>&1 || true
 }
 trap clean EXIT
 
@@ -80,3 +81,22 @@ grep -q "\"$REVISION\"" "$place/results/latest/config.json" || stop "the run doe
 others=$(find "$place/results" ! -user "$NOBODY")
 [ -z "$others" ] || stop "these results do not belong to the caller: $others"
 passed "the demo, offline; its $(find "$place/results" -type f | wc -l) files belong to the caller"
+
+# The client: as a user that nobody knows, with a read-only root and no capabilities, as deploy/k8s/job.yaml runs it.
+# shellcheck disable=SC2086 # options are words
+with_buildah build --isolation chroot --no-cache --force-rm --target client --build-arg BASE="$BASE" ${BUILD_OPTIONS:-} \
+  -t "$CLIENT" "$place/context"
+with_buildah rm "$container" >/dev/null
+container=$(with_buildah from --pull-never "$CLIENT")
+root=$(with_buildah mount "$container")
+passed "the client image is built: $(du -sm "$root" | cut -f1) MB"
+unshare --mount bash -c "
+  mount --bind '$root' '$root' && mount -o remount,ro,bind '$root'
+  for volume in tmp cache app/results; do mount -t tmpfs -o mode=1777 tmpfs '$root'/\$volume; done
+  mount -t proc proc '$root/proc' && mount --rbind /dev '$root/dev'
+  chroot '$root' setpriv --reuid $NOBODY --regid $NOBODY --clear-groups --bounding-set=-all --inh-caps=-all --no-new-privs \
+    env -i PATH=/opt/venv/bin:/usr/bin:/bin HOME=/tmp XDG_CACHE_HOME=/cache MPLCONFIGDIR=/tmp sh -c '
+      cd /app && ! touch /app/written 2>/dev/null \
+        && python run.py --model demo --backend echo --mode performance --min-duration 2 && grep -q complete results/latest/status.json'
+" || stop "the client does not run with a read-only root"
+passed "the client as user $NOBODY, with a read-only root and no capabilities"
