@@ -14,7 +14,7 @@ from harness.common.coerce import as_flag, did_you_mean, read_given
 from harness.common.errors import UsageError, ends_in_one_line
 from harness.common.reading import load_yaml
 from harness.config.engine import EngineConfig
-from harness.config.flags import OUTPUT, PANELS, RENAMED, helps, setting
+from harness.config.flags import OUTPUT, PANELS, UNRANKED, helps, setting
 from harness.terminal.command import Command, make_command
 
 Config = TypeVar("Config", bound=EngineConfig)
@@ -38,9 +38,15 @@ def config_command(
     function.__signature__ = inspect.Signature([context, *parameters(kind)])  # type: ignore[attr-defined]
     function.__annotations__ = {p.name: p.annotation for p in function.__signature__.parameters.values()}  # type: ignore[attr-defined]
     on_off = switches(kind)
+    basic = [as_flag(item.name) for item in by_rank(kind) if item.metadata["rank"] < UNRANKED] + ["--config"]
     return make_command(
-        function, about, examples=examples, panels=PANELS, rewrite=lambda words: with_values(words, on_off)
+        function, about, examples=examples, panels=PANELS, rewrite=lambda words: with_values(words, on_off), basic=basic
     )
+
+
+def by_rank(kind: type[Config]) -> "list[Field[Any]]":
+    """The settings of a config class, by their rank."""
+    return sorted(fields(kind), key=lambda item: item.metadata["rank"])
 
 
 def switches(kind: type[EngineConfig]) -> set[str]:
@@ -54,18 +60,11 @@ def is_switch(hint: Any) -> bool:
 
 
 def with_values(words: Sequence[str], switches: set[str]) -> list[str]:
-    """The command line by today's names, with the 1 that a switch alone stands for."""
-    words = [by_new_name(word) for word in words]
+    """The command line with the 1 that a switch alone stands for."""
     return [
         f"{word}=1" if word in switches and after not in ON_OFF else word
         for word, after in zip_longest(words, words[1:])
     ]
-
-
-def by_new_name(word: str) -> str:
-    """A flag that was renamed, by its new name; any other word as it is."""
-    name, equals, value = word.partition("=")
-    return next((f"{as_flag(new)}{equals}{value}" for old, new in RENAMED.items() if name == as_flag(old)), word)
 
 
 def parameters(kind: type[EngineConfig]) -> list[inspect.Parameter]:
@@ -76,7 +75,7 @@ def parameters(kind: type[EngineConfig]) -> list[inspect.Parameter]:
         typer.Option(help="YAML file with any of these settings; flags win.", rich_help_panel=OUTPUT, metavar="FILE"),
     ]
     return [
-        *(parameter(item, hints[item.name], texts.get(item.name, "")) for item in fields(kind)),
+        *(parameter(item, hints[item.name], texts.get(item.name, "")) for item in by_rank(kind)),
         inspect.Parameter("config", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=path),
     ]
 
@@ -100,6 +99,7 @@ def parameter(item: "Field[Any]", hint: Any, text: str) -> inspect.Parameter:
         hint, default = str, str(default)
         words = [str(word) for arg in members if get_origin(arg) is Literal for word in get_args(arg)]
         number = ["N"] if int in members else ["X"] if float in members else []
+        number = [f"{one}[,{one}...]" if any(get_origin(arg) is tuple for arg in members) else one for one in number]
         option["metavar"] = "|".join([*number, *words]) if words else metadata["metavar"]
     option.setdefault(
         "metavar",

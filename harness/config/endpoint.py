@@ -29,7 +29,7 @@ ENDPOINT_ONLY = (
 class ServerFlags(EngineConfig):
     """The model, and the engine that serves it: in this process, or a server that already runs."""
 
-    endpoint: tuple[str, ...] = flag((), SERVER, "answers", metavar="URL")
+    endpoint: tuple[str, ...] = flag((), SERVER, "answers", metavar="URL", rank=14)
     """Address of a running server, as in http://host:8000/v1 (repeatable: they share the load). Its key, if any, is
     OPENAI_API_KEY in the environment."""
     request_timeout: float = flag(600.0, SERVER, "nothing", takes="seconds")

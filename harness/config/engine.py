@@ -34,23 +34,23 @@ class EngineState:
 class EngineConfig:
     """The model and how vLLM runs it: the flags that `run.py` and `mmlu.py` share."""
 
-    model: str = flag(models.DEFAULT_MODEL, MODEL, "answers")
+    model: str = flag(models.DEFAULT_MODEL, MODEL, "answers", rank=4)
     """Hugging Face repository, local folder, llama3.1-8b-instruct, or demo (tiny; no GPU, token or download)."""
     backend: Literal["auto", "vllm", "openai", "echo"] = flag("auto", MODEL, "answers")
     """vllm: in this process; openai: a running server with an OpenAI API; echo: computes nothing and answers at once,
     to try the harness. auto: openai with --endpoint, else vllm."""
     precision: Literal["fp16", "bf16", "fp32"] = flag("bf16", MODEL, "answers")
     """Number format of weights and activations."""
-    quantization: str = flag("none", MODEL, "answers")
+    quantization: str = flag("none", MODEL, "answers", rank=12)
     """none; fp8 (half the weights' memory, and the GPU's faster 8-bit arithmetic); or another of vLLM's methods."""
-    kv_cache_dtype: Literal["auto", "fp8"] = flag("auto", MODEL, "answers")
+    kv_cache_dtype: Literal["auto", "fp8"] = flag("auto", MODEL, "answers", rank=13)
     """fp8 halves the memory of each request's attention cache, so that more fit at once."""
     load_format: str = flag("auto", MODEL, "answers")
     """How vLLM loads weights. dummy: near-zero weights, which overstate the speed."""
     trust_remote_code: bool = flag(False, MODEL, "answers")
     """Run Python code that comes with the model. Off unless given."""
 
-    tensor_parallel_size: int | Auto = flag("auto", ENGINE, "speed", takes=10**4)
+    tensor_parallel_size: int | Auto = flag("auto", ENGINE, "speed", takes=10**4, rank=15)
     """GPUs one copy of the model is split over. auto: as few as hold the model."""
     data_parallel_size: int | Auto = flag("auto", ENGINE, "speed", takes=10**4)
     """Copies of the model that share the load. auto: as many as the visible GPUs hold."""
@@ -59,11 +59,11 @@ class EngineConfig:
     """Longest prompt plus answer, in tokens. auto: 2668 (every sample fits); demo: 1024."""
     gpu_memory_utilization: float | Auto = flag("auto", ENGINE, "speed", takes="share")
     """Share of each GPU's memory that vLLM may take. auto: 0.9; on a CPU a quarter of what is free."""
-    max_num_seqs: int | None = flag(None, ENGINE, "speed", takes=10**6)
+    max_num_seqs: int | None = flag(None, ENGINE, "speed", takes=10**6, rank=16)
     """Maximum requests computed at once. Unset: vLLM decides."""
-    max_num_batched_tokens: int | None = flag(None, ENGINE, "speed", takes=10**8)
+    max_num_batched_tokens: int | None = flag(None, ENGINE, "speed", takes=10**8, rank=17)
     """Maximum tokens in one engine step. Unset: vLLM decides."""
-    engine_arg: tuple[str, ...] = flag((), ENGINE, "answers", metavar="KEY=VALUE")
+    engine_arg: tuple[str, ...] = flag((), ENGINE, "answers", metavar="KEY=VALUE", rank=18)
     """Any other argument of vLLM's engine (repeatable), as in enable_prefix_caching=false."""
 
     stall_timeout: float = flag(300.0, ENGINE, "nothing", takes="seconds")

@@ -22,6 +22,7 @@ PANELS = (BENCHMARK, RATE, MODEL, SERVER, ENGINE, DATA, ACCURACY, OUTPUT)  # in 
 # What LoadGen can plan for, beyond which its counters overflow without a word; and requests at once, a connection each,
 # of which a client has the ports for about 60,000.
 MOST_S, MOST_MS, MOST_AT_ONCE = 30 * 24 * 3600, 10**6, 50_000
+UNRANKED = 99  # of flags that -h leaves to --help-all
 Bounds = tuple[Callable[[Any], bool], str]  # of a number, also in words
 
 
@@ -39,7 +40,8 @@ BOUNDS: dict[str, Bounds] = {
     "price": (lambda price: 0 <= price < math.inf, "a number of 0 or more"),
 }
 
-RENAMED = {"version": "round"}  # older names of settings, which are still taken
+# Older names of settings, which are still taken.
+RENAMED = {"version": "round", "total_limit": "total_sample_count", "data": "dataset_path"}
 
 
 def setting(key: str) -> str:
@@ -48,16 +50,17 @@ def setting(key: str) -> str:
     return RENAMED.get(name, name)
 
 
-def flag(default: Any, panel: str, affects: Affects, metavar: str = "", takes: str | int = "") -> Any:
+def flag(default: Any, panel: str, affects: Affects, metavar: str = "", takes: str | int = "", rank: int = 0) -> Any:
     """A setting that is a command-line flag, a key of `--config` files and a field of `config.json` at once. The text
     below it is its help; without one it is not shown. Its numbers are within the BOUNDS of a name, or above 0 and at
-    most what it `takes`.
+    most what it `takes`. -h has those with a `rank`, in its order; --help-all has the rest.
 
     `work` is the work of the engine; speeds at other work are not compared. A flag that affects answers may affect
     speed, too. What two runs must share to be compared, or for one's rate to serve the other, follows from this.
     """
     bounds = above_0(takes) if isinstance(takes, int) else BOUNDS[takes] if takes else None
-    return field(default=default, metadata={"panel": panel, "affects": affects, "metavar": metavar, "bounds": bounds})
+    metadata = {"panel": panel, "affects": affects, "metavar": metavar, "bounds": bounds, "rank": rank or UNRANKED}
+    return field(default=default, metadata=metadata)
 
 
 def helps(kind: type) -> dict[str, str]:

@@ -59,49 +59,53 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
 
     round: Literal["5.1", "6.0", "6.1"] = flag("5.1", BENCHMARK, "answers")
     """MLPerf Inference round: its seeds and rules."""
-    category: Literal["auto", "datacenter", "edge"] = flag("auto", BENCHMARK, "work")
+    category: Literal["auto", "datacenter", "edge"] = flag("auto", BENCHMARK, "work", rank=1)
     """Which sample set and scenarios. auto: datacenter, or edge for singlestream, which it alone has."""
-    scenario: ScenarioName = flag("offline", BENCHMARK, "work")
+    scenario: ScenarioName = flag("offline", BENCHMARK, "work", rank=2)
     """offline: all at once; server: random arrivals within latency limits; interactive: the same, tighter;
     singlestream: one at a time; multistream, concurrency: N at a time; arrivals: at times of your own. datacenter takes
     all but singlestream; edge takes all but server and interactive."""
-    mode: Literal["accuracy", "performance", "both"] = flag("both", BENCHMARK, "nothing")
+    mode: Literal["accuracy", "performance", "both"] = flag("both", BENCHMARK, "nothing", rank=3)
     """Check the answers, measure the speed, or one after the other on one engine."""
     compliance: Literal["none", "test04", "test06"] = flag("none", BENCHMARK, "nothing")
     """Also run an MLPerf compliance test. test06: logged outputs match what was reported to LoadGen;
     test04: a repeated sample is not answered from a cache."""
     max_new_tokens: int = flag(mlperf.MAX_NEW_TOKENS, BENCHMARK, "work", takes=10**6)
     """Longest answer, in tokens. MLPerf: 128."""
-    total_sample_count: int | Auto = flag("auto", BENCHMARK, "work", takes=2**40)
+    total_sample_count: int | Auto = flag("auto", BENCHMARK, "work", takes=2**40, rank=6)
     """Samples to use. auto: all of them. Fewer make a short run, not comparable with MLPerf."""
     seed: int | None = flag(None, BENCHMARK, "answers", takes="seed")
     """Replaces LoadGen's seeds and sets vLLM's. Unset: the round's official seeds."""
 
     dataset: Literal["cnndm"] = flag("cnndm", DATA, "work")  # no choice, so not shown; taken from older commands
-    dataset_path: Path | None = flag(None, DATA, "work")
+    dataset_path: Path | None = flag(None, DATA, "work", rank=19)
     """The MLCommons JSON (cnn_eval.json), or a folder saved by `datasets`. Unset: downloaded."""
 
-    server_target_qps: float | Literal["auto", "max"] | tuple[float, ...] = flag("auto", RATE, "speed", takes=10**6)
+    server_target_qps: float | Literal["auto", "max"] | tuple[float, ...] = flag(
+        "auto", RATE, "speed", takes=10**6, rank=7
+    )
     """Queries/s (server, interactive, arrivals). auto: 0.8 (server) or 0.6 (interactive) of the Offline rate; max:
     search for the highest rate that is VALID, then run at it; 5,10,20: test each rate, then run at the highest that is
     VALID."""
     samples_per_query: int | tuple[int, ...] = flag(8, RATE, "work", metavar="N[,N...]", takes=10**6)
     """MultiStream: samples sent at once, the next when all are answered. 1,2,4,8: test each, then run with the most."""
-    concurrency: int | Literal["auto", "max"] | tuple[int, ...] | None = flag(None, RATE, "speed", takes="at once")
+    concurrency: int | Literal["auto", "max"] | tuple[int, ...] | None = flag(
+        None, RATE, "speed", takes="at once", rank=8
+    )
     """Requests in flight; the next is sent as soon as one is answered. Implies --scenario concurrency. 1,4,16: a test
     at each; auto: powers of 4 up to what the engine computes at once; max: the highest that keeps both limits."""
     stagger: float = flag(0.0, RATE, "speed", takes="a while")
     """Seconds over which the first requests begin. Of --concurrency; 0: all at once."""
-    ttft_limit: int | None = flag(None, RATE, "speed", takes="ms")
+    ttft_limit: int | None = flag(None, RATE, "speed", takes="ms", rank=9)
     """Limit on TTFT p99 (time to first token), ms. Of server, interactive, concurrency, arrivals. Unset: MLPerf's."""
-    tpot_limit: int | None = flag(None, RATE, "speed", takes="ms")
+    tpot_limit: int | None = flag(None, RATE, "speed", takes="ms", rank=10)
     """Limit on TPOT p99 (time per output token), ms. As --ttft-limit. Unset: MLPerf's."""
     offline_expected_qps: float | Auto = flag("auto", RATE, "speed", takes=10**6)
     """Samples per second that LoadGen plans for. auto: measured on the loaded engine first."""
     probe_queries: int | None = flag(None, RATE, "nothing", takes=10**6)
     """Queries of the test of each of several rates. Unset: 600, enough for LoadGen to judge a p99. 60: a look at p50
     and p90."""
-    min_duration: float | Auto = flag("auto", RATE, "speed", takes="seconds")
+    min_duration: float | Auto = flag("auto", RATE, "speed", takes="seconds", rank=11)
     """Minimum seconds of a performance run. auto: MLPerf's 600, less for a short run."""
     batch_size: int | None = flag(None, RATE, "speed", takes=10**7)
     """Offline in fixed batches of N, one after the other. Unset: continuous batching."""
@@ -119,17 +123,17 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
 
     profile: bool = flag(False, OUTPUT, "nothing")
     """After the tests, a short load under vLLM's profiler: where the engine's time goes."""
-    price_per_hour: float | None = flag(None, OUTPUT, "nothing", takes="price")
+    price_per_hour: float | None = flag(None, OUTPUT, "nothing", takes="price", rank=20)
     """The machine's price per hour, in any currency. The report gives the cost of tokens."""
-    label: str = flag("", OUTPUT, "nothing")
+    label: str = flag("", OUTPUT, "nothing", rank=21)
     """A name for this run, in reports. report.py takes it instead of a path."""
-    dry_run: bool = flag(False, OUTPUT, "nothing")
+    dry_run: bool = flag(False, OUTPUT, "nothing", rank=22)
     """Print what would be run, on what and for how long, and run nothing; exit code 2 if it could not begin."""
     json: bool = flag(False, OUTPUT, "nothing")
     """Print summary.json alone on standard output; all else on standard error."""
     verbose: bool = flag(False, OUTPUT, "nothing")
     """Print the table of all numbers before the answer."""
-    results_dir: Path = flag(Path("results"), OUTPUT, "nothing")
+    results_dir: Path = flag(Path("results"), OUTPUT, "nothing", rank=23)
     """Where run folders go."""
     keep_all: Literal[0, 1] = flag(1, OUTPUT, "nothing")
     """0: delete older run folders at the end."""

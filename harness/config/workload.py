@@ -181,7 +181,7 @@ class RequestSet:
 class WorkloadFlags(ArrivalFlags):
     """The flags of `run.py` that say which requests are sent."""
 
-    workload: str = flag(OFFICIAL, BENCHMARK, "work")
+    workload: str = flag(OFFICIAL, BENCHMARK, "work", rank=5)
     """summarization, chat, classification, code, long-chat, long-classification; or a file of requests, a profile
     (YAML) or hf:NAME of the hub. Files are JSON lines, each with prompt, messages or prompt_token_ids, and max_tokens,
     or ShareGPT's. All but summarization: --mode performance, never comparable with MLPerf."""

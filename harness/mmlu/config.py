@@ -19,23 +19,23 @@ class MMLUConfig(ServerFlags):
     max_model_len: int | Auto = flag("auto", ENGINE, "answers", takes=10**8)
     """Longest prompt plus answer, in tokens. auto: 4096; demo: 1024."""
 
-    num_fewshot: Literal[0, 1, 2, 3, 4, 5] = flag(5, BENCHMARK, "answers")
+    num_fewshot: Literal[0, 1, 2, 3, 4, 5] = flag(5, BENCHMARK, "answers", rank=2)
     """Examples before each question, from the dev split."""
-    total_limit: int | None = flag(None, BENCHMARK, "answers", takes=10**6)
+    total_sample_count: int | None = flag(None, BENCHMARK, "answers", takes=10**6, rank=6)
     """Ask N questions, drawn with the seed from all subjects in proportion. Unset: every question."""
-    subjects: str = flag("all", BENCHMARK, "answers")
+    subjects: str = flag("all", BENCHMARK, "answers", rank=3)
     """Subjects with commas between them; or domains: stem, humanities, social_sciences, other."""
     seed: int = flag(0, BENCHMARK, "answers", takes="seed")
-    """Draws the sample of --total-limit, and is vLLM's."""
+    """Draws the sample of --total-sample-count, and is vLLM's."""
 
-    data: Path | None = flag(None, DATA, "answers")
+    dataset_path: Path | None = flag(None, DATA, "answers", rank=19)
     """Folder with the original CSVs, or parquet or `datasets` folders as in cais/mmlu. Unset: downloaded."""
 
-    results_dir: Path = flag(Path("results"), OUTPUT, "nothing")
+    results_dir: Path = flag(Path("results"), OUTPUT, "nothing", rank=23)
     """Where run folders go, below mmlu/."""
-    details: Literal[0, 1] = flag(0, OUTPUT, "nothing")
+    details: Literal[0, 1] = flag(0, OUTPUT, "nothing", rank=22)
     """1: print every subject's score, and keep the text of each question beside its answer."""
-    compare: Path | None = flag(None, OUTPUT, "nothing")
+    compare: Path | None = flag(None, OUTPUT, "nothing", rank=21)
     """An earlier evaluation (folder, its name, or latest): differences by domain, McNemar's test."""
 
     def implications(self, given: frozenset[str]) -> dict[str, object]:
@@ -57,7 +57,7 @@ class MMLUConfig(ServerFlags):
     @property
     def folder(self) -> Path | None:
         """Where the questions are; None for the hub."""
-        return self.data or self.model_spec.mmlu
+        return self.dataset_path or self.model_spec.mmlu
 
     @property
     def runs(self) -> Path:

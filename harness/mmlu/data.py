@@ -155,7 +155,7 @@ def rows(path: Path | None, split: str, subjects: Sequence[str]) -> Iterator[Que
         yield from from_hub(split)
         return
     if not path.is_dir():
-        raise UsageError(f"--data {path}: no such folder.")
+        raise UsageError(f"--dataset-path {path}: no such folder.")
     for root in (path, path / "data"):
         if (root / "dataset_dict.json").exists():
             yield from from_saved(root, split)
@@ -170,8 +170,8 @@ def rows(path: Path | None, split: str, subjects: Sequence[str]) -> Iterator[Que
             continue
         return
     raise UsageError(
-        f"--data {path}: no {split} questions in it: expected {split}/SUBJECT_{split}.csv, all/{split}-*.parquet, "
-        f"SUBJECT/{split}-*.parquet, or folders saved by `datasets`."
+        f"--dataset-path {path}: no {split} questions in it: expected {split}/SUBJECT_{split}.csv, "
+        f"all/{split}-*.parquet, SUBJECT/{split}-*.parquet, or folders saved by `datasets`."
     )
 
 
@@ -218,9 +218,9 @@ def from_saved(folder: Path, split: str) -> Iterator[QuestionRow]:
     try:
         data = load_from_disk(str(folder))
     except Exception as error:
-        raise UsageError(f"--data {folder}: not a folder saved by `datasets`: {error}") from None
+        raise UsageError(f"--dataset-path {folder}: not a folder saved by `datasets`: {error}") from None
     if split not in data:
-        raise UsageError(f"--data {folder}: no {split} split; it has {', '.join(data)}.")
+        raise UsageError(f"--dataset-path {folder}: no {split} split; it has {', '.join(data)}.")
     yield from from_records(data[split].to_list(), f"{folder}/{split}", folder.name)
 
 
@@ -232,7 +232,7 @@ def from_hub(split: str) -> Iterator[QuestionRow]:
         data = load_dataset(*HUB_DATASET, split=split)
     except Exception as error:
         raise UsageError(
-            f"cannot download {HUB_DATASET[0]} ({type(error).__name__}): check the network, or pass --data."
+            f"cannot download {HUB_DATASET[0]} ({type(error).__name__}): check the network, or pass --dataset-path."
         ) from None
     yield from from_records(data.to_list(), "/".join(HUB_DATASET), "")
 

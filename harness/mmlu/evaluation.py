@@ -34,7 +34,7 @@ def evaluate(config: MMLUConfig, run: RunFolder, before: Path | None, display: D
     display.say(f"MMLU, {config.model}, {config.num_fewshot}-shot")
 
     subjects = questions.chosen_subjects(config.subjects)
-    data = questions.load(config.folder, subjects, config.num_fewshot, config.total_limit, config.seed)
+    data = questions.load(config.folder, subjects, config.num_fewshot, config.total_sample_count, config.seed)
     rows_before = scores.from_csv(before) if before else []
     if before:
         scores.check_comparable(rows_before, data.test)
@@ -84,7 +84,9 @@ def earlier(config: MMLUConfig) -> Path | None:
 def settings(config: MMLUConfig) -> dict[str, JsonValue]:
     """Every setting as config.json holds it, `auto` resolved."""
     found = asdict(config) | {"engine_arg": [hide_word(pair) for pair in config.engine_arg]}
-    kept: dict[str, JsonValue] = as_json(found | {"max_model_len": config.context, "data": config.folder or "hub"})
+    kept: dict[str, JsonValue] = as_json(
+        found | {"max_model_len": config.context, "dataset_path": config.folder or "hub"}
+    )
     return kept
 
 

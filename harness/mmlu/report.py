@@ -97,7 +97,7 @@ def deviations(config: MMLUConfig, data: Data, rows: Sequence[Scored]) -> list[s
     why = []
     if config.model_spec.deviation:
         why.append(config.model_spec.deviation)
-    if config.model_spec.mmlu and config.data is None:
+    if config.model_spec.mmlu and config.dataset_path is None:
         why.append("the demo's own questions")
     if config.dummy_weights:
         why.append("dummy weights")

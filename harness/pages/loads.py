@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 from harness.common.markdown import number
+from harness.config import mlperf
 from harness.results.gpu_time import GpuTime
 from harness.results.performance import Performance
 from harness.runs.probe import Probe
@@ -181,12 +182,12 @@ class LoadPicture:
     points: dict[str, bool]
 
     @classmethod
-    def of(cls, probes: Sequence[Probe], test: Performance | None) -> Self | None:
-        """None of a test that has no load to vary, or no latency."""
+    def of(cls, probes: Sequence[Probe], test: Performance | None, most: mlperf.Limits | None) -> Self | None:
+        """`most`: the limits of the run. None of a test that has no load to vary, or no latency."""
         loads = loads_of(probes, test)
         unit = loads[0].probe.unit if loads else ""
         kinds = ("latency", "tpot") if unit == "samples per query" else ("ttft", "tpot")
-        limits = {kind: getattr(test.limits_ms, kind, None) if test else None for kind in kinds}
+        limits = {kind: getattr(most, f"{kind}_ms", None) for kind in kinds}
         values = {kind: [v for one in loads for p in POINTS if (v := one.at(kind, p))] for kind in kinds}
         axes = {kind: Axis.of(found, limits[kind]) for kind, found in values.items() if found}
         if not axes:

@@ -19,17 +19,17 @@ SPLIT = "train"
 def find(data: Path | None) -> Path:
     """The file or folder that calibration begins with. Raises UsageError where it is missing."""
     if data is not None and not data.exists():
-        raise UsageError(f"--data {data}: no such file or folder.")
-    return data or in_submodule(LIST, ", or --data FILE")
+        raise UsageError(f"--dataset-path {data}: no such file or folder.")
+    return data or in_submodule(LIST, ", or --dataset-path FILE")
 
 
 def load(path: Path, tokenizer: Any, count: int | None) -> Library:
     """The first `count` prompts, all without. Raises UsageError where the data cannot serve."""
     records, source = (
-        from_list(path) if path == LIST else (cnn_dailymail.read_articles(path, "--data"), near_path(path))
+        from_list(path) if path == LIST else (cnn_dailymail.read_articles(path, "--dataset-path"), near_path(path))
     )
     if count is not None and count > len(records):
-        raise UsageError(f"--samples {count}: {source} has {len(records):,}.")
+        raise UsageError(f"--total-sample-count {count}: {source} has {len(records):,}.")
     return cnn_dailymail.encode_articles(records[:count], tokenizer, source)
 
 
@@ -41,8 +41,8 @@ def near_path(path: Path) -> str:
 
 def from_list(path: Path) -> tuple[list[Article], str]:
     """The articles of MLPerf's list, in its order, from the Hugging Face hub (or its local cache)."""
-    ids = read_given("--data", path, "a list of ids", ids_in)
-    articles = pick_articles(cnn_dailymail.from_hub(SPLIT, "--data"), ids)
+    ids = read_given("--dataset-path", path, "a list of ids", ids_in)
+    articles = pick_articles(cnn_dailymail.from_hub(SPLIT, "--dataset-path"), ids)
     return articles, f"MLPerf's calibration list ({SPLIT} split of CNN/DailyMail)"
 
 

@@ -59,7 +59,7 @@ def build(folder: Path) -> Summary:
     values = template_values(facts, summary)
     write_json(folder / "summary.json", summary.model_dump(mode="json"))
     write_text(folder / "report.md", render("report.md.j2", sent=False, **values))
-    page = run_page.html(folder, summary, test, render("report.md.j2", sent=True, **values))
+    page = run_page.html(folder, summary, test, facts.plan.limits, render("report.md.j2", sent=True, **values))
     write_text(folder / "report.html", page)
     return summary
 

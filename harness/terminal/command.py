@@ -23,6 +23,12 @@ HELP: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
 PASSING = {"ignore_unknown_options": True, "allow_extra_args": True}
 
 
+HELP_ALL = "--help-all"
+# Names that flags had in some command, and the one that they have in all.
+RENAMED_FLAGS = {
+    **{"--version": "--round", "--data": "--dataset-path", "--total-limit": "--total-sample-count"},
+    **{"--samples": "--total-sample-count", "--requests": "--total-sample-count"},
+}
 MANY_LINES = ("--engine-arg", "--serve")  # flags whose values may have line ends
 
 
@@ -44,9 +50,13 @@ class Command(TyperCommand):
     panels: Sequence[str] = ()  # of the help, in order
     rewrite: Callable[[Sequence[str]], Iterable[str]] = staticmethod(lambda words: words)
     prints: bool = False  # it reads files and prints; nothing is begun that must be ended in order
+    basic: Sequence[str] = ()  # the flags of -h, where --help-all has more
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        words = [*self.rewrite(args)]
+        if HELP_ALL in args and self.basic:
+            print(help.page(*self.heading(ctx), self.params, self.panels, self.examples), end="")
+            ctx.exit()
+        words = [*self.rewrite([*self.by_new_name(args)])]
         self.check_values(words)  # a switch alone is "--dry-run=1" by now
         left = super().parse_args(ctx, words)
         for each in self.params:
@@ -54,6 +64,28 @@ class Command(TyperCommand):
             if isinstance(value, float) and not math.isfinite(value):
                 raise UsageError(f"{each.opts[0]} takes a number; got {value:g}.")
         return left
+
+    def by_new_name(self, words: Sequence[str]) -> Iterator[str]:
+        """The words with today's names of flags, and without the 0 or 1 of a switch that takes none."""
+        options = [each for each in self.params if each.param_type_name == "option"]
+        flags = {name for each in options for name in each.opts}
+        switches = {name for each in options if getattr(each, "is_flag", False) for name in each.opts}
+        left = iter(pairwise([*words, ""]))
+        for word, after in left:
+            name, equals, value = word.partition("=")
+            if name not in flags and RENAMED_FLAGS.get(name) in flags:
+                name = RENAMED_FLAGS[name]
+            if name in switches and (value or after) in ("0", "1"):
+                if not equals:
+                    next(left, None)
+                if (value or after) == "1":
+                    yield name
+            else:
+                yield f"{name}{equals}{value}"
+
+    def heading(self, ctx: Any) -> tuple[str, str]:
+        """How it is called, and what it is for."""
+        return help.usage(ctx.command_path, self.params), self.help or ""
 
     def check_values(self, words: Sequence[str]) -> None:
         """Raises UsageError for a flag of an earlier version, or without its value, where the next flag would be taken
@@ -86,8 +118,13 @@ class Command(TyperCommand):
                 raise UsageError(str(error)) from None
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        usage = help.usage(ctx.command_path, self.params)
-        formatter.write(help.page(usage, self.help or "", self.params, self.panels, self.examples))
+        shown = [each for each in self.params if not self.basic or self.is_basic(each)]
+        more = len([each for each in self.params if not getattr(each, "hidden", False)]) - len(shown)
+        text = help.page(*self.heading(ctx), shown, self.panels, self.examples)
+        formatter.write(f"{text}{HELP_ALL} shows {more} more flags.\n" if self.basic else text)
+
+    def is_basic(self, parameter: Any) -> bool:
+        return parameter.param_type_name == "argument" or bool({*self.basic} & {*parameter.opts})
 
 
 class Group(TyperGroup):
@@ -120,6 +157,7 @@ def make_command(
     rewrite: Callable[[Sequence[str]], Iterable[str]] = lambda words: words,
     prints: bool = False,
     hands_on: bool = False,
+    basic: Sequence[str] = (),
 ) -> Command:
     """A function as a command: a flag for each parameter, its docstring or `about` as the help's first paragraph.
 
@@ -131,7 +169,7 @@ def make_command(
     made: Any = typer.main.get_command(app)
     for each in made.params:
         each.secondary_opts = []  # a switch has no --no-switch
-    made.examples, made.panels, made.rewrite, made.prints = examples, panels, rewrite, prints
+    made.examples, made.panels, made.rewrite, made.prints, made.basic = examples, panels, rewrite, prints, basic
     return made  # type: ignore[no-any-return]
 
 

@@ -58,6 +58,8 @@ def entry(parameter: Any, width: int) -> list[str]:
     name = f"  {', '.join(sorted(parameter.opts, key=len))}" if parameter.param_type_name == "option" else "  "
     name = f"{name} {value(parameter)}".rstrip() if parameter.param_type_name == "option" else f"  {value(parameter)}"
     said = SENTENCE.split(getattr(parameter, "help", None) or "", 1)[0].rstrip(".")
+    if parameter.param_type_name == "option" and getattr(parameter, "required", False):
+        said += " (required)"
     if default := shown_default(parameter):
         said += f" [{default}]"
     text = textwrap.wrap(said, width - FLAG_COLUMNS, break_on_hyphens=False, break_long_words=False)

@@ -144,7 +144,7 @@ def test_an_engine_that_dies_leaves_nothing_half_written(tmp_path: Path) -> None
         pytest.param(["--max-model-len", "64"], "do not fit --max-model-len 64", marks=pytest.mark.slow),
         (["--compare", "never"], "--compare never: no finished evaluation"),
         (["--num-fewshot", "6"], "--num-fewshot"),
-        (["--total-limit", "0"], "--total-limit takes a number above 0"),
+        (["--total-limit", "0"], "--total-sample-count takes a number above 0"),
     ],
 )
 def test_bad_input_ends_at_once(flags: list[str], words: str, tmp_path: Path) -> None:
@@ -158,5 +158,5 @@ def test_help_is_quick() -> None:
     begin = time.monotonic()
     shown = subprocess.run([sys.executable, "mmlu.py", "--help"], cwd=ROOT, capture_output=True, text=True, check=True)
     assert time.monotonic() - begin < 5
-    for flag in ("--num-fewshot", "--total-limit", "--details", "--quantization", "--engine-arg", "--compare"):
+    for flag in ("--num-fewshot", "--total-sample-count", "--details", "--quantization", "--engine-arg", "--compare"):
         assert flag in shown.stdout

@@ -91,4 +91,4 @@ def test_runs_with_other_data_are_not_compared() -> None:
 def test_plots_of_a_single_question(tmp_path: Path) -> None:
     rows = [row(0, "A", "A", sure=1 - 1e-9)]
     mmlu_report.draw_plots(tmp_path / "plots", rows, mmlu_scores.group_scores(rows, "subject"))
-    assert len(list((tmp_path / "plots").iterdir())) == 2
+    assert len(list((tmp_path / "plots").glob("*.png"))) == 2

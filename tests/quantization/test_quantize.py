@@ -81,9 +81,9 @@ def test_wrong_arguments_end_in_one_line(refusal: Any, installed: None, tmp_path
     assert "not empty; choose another folder" in refusal("--model", "demo", "--out", tmp_path)
     assert "file: not a folder" in refusal("--model", "demo", "--out", tmp_path / "file")
     assert "cannot write there" in refusal("--model", "demo", "--out", tmp_path / "file" / "out")
-    assert "--samples" in refusal("--model", "demo", "--samples", 0, *out)
-    assert "--samples 999: demo/cnn_eval.json has 256" in refusal("--model", "demo", "--samples", 999, *out)
-    assert "--data nothing.json: no such" in refusal("--model", "demo", "--data", "nothing.json", *out)
+    assert "--total-sample-count" in refusal("--model", "demo", "--samples", 0, *out)  # by an older name
+    assert "--total-sample-count 999: demo/cnn_eval.json has 256" in refusal("--model", "demo", "--samples", 999, *out)
+    assert "--dataset-path nothing.json: no such" in refusal("--model", "demo", "--data", "nothing.json", *out)
     assert "not JSON" in refusal("--model", "demo", "--data", tmp_path / "file", *out)
     quantized = demo_copy(tmp_path / "quantized", quantization_config=QUANTIZED)
     assert "already quantized" in refusal("--model", quantized, "--data", "demo/cnn_eval.json", *out)

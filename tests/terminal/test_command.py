@@ -10,7 +10,7 @@ import typer
 from harness import __main__
 from harness.commands import COMMANDS
 from harness.common.errors import BAD_INPUT, NOT_ACCEPTED, EngineError, UsageError
-from harness.terminal.command import each, make_command, make_group, start
+from harness.terminal.command import each, make_command, make_group, option, start
 from tests.conftest import called, tells
 
 
@@ -115,3 +115,25 @@ def test_a_command_that_only_prints_ends_by_sigpipe() -> None:
         signal.signal(signal.SIGPIPE, before)
     assert seen == [signal.SIG_DFL]
     assert (done.returncode, done.stderr) == (UsageError.exit_code, f"error: summary.json: {os.strerror(2)}.\n")
+
+
+def test_switches_take_0_or_1_and_old_names_are_taken() -> None:
+    seen: dict[str, object] = {}
+
+    def measure(
+        dry_run: Annotated[bool, option("", "Nothing runs.")] = False,
+        total_sample_count: Annotated[int, option("N", "Samples.")] = 1,
+    ) -> int:
+        seen.update(dry_run=dry_run, samples=total_sample_count)
+        return 0
+
+    command = make_command(measure, "Measures.")
+    for words, dry, samples in (
+        (["--dry-run"], True, 1),
+        (["--dry-run", "1"], True, 1),
+        (["--dry-run=0"], False, 1),
+        (["--dry-run", "0", "--samples", "7"], False, 7),
+        (["--requests=8", "--dry-run=1"], True, 8),
+    ):
+        command.main([*words], standalone_mode=False)
+        assert seen == {"dry_run": dry, "samples": samples}
