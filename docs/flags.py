@@ -1,4 +1,4 @@
-"""Writes docs/flags.md: every command's flags, as they are declared.
+"""Writes docs/reference/flags.md: every command's flags, as they are declared.
 
 python -m docs.flags
 """
@@ -15,7 +15,7 @@ from harness.common.markdown import Table
 from harness.terminal.command import Group
 from harness.terminal.help import shown_default, value
 
-PAGE = Path(__file__).with_suffix(".md")
+PAGE = Path(__file__).parent / "reference" / Path(__file__).with_suffix(".md").name
 HEAD = """# Flags
 
 What you get: every flag of every command. One command prints the same on the screen: `python run.py --help-all`. This page is made
@@ -64,9 +64,9 @@ def page() -> str:
     """The page."""
     parts = [HEAD + TAIL]
     loaded = {name: import_module(f"harness.commands.{name}").command for name in COMMANDS}
-    known = set(rows(loaded["run"].params))
+    shared = set(rows(loaded["run"].params))
     for name, command in leaves(loaded):
-        if found := [row for row in rows(command.params) if name == "run" or row not in known]:
+        if found := [row for row in rows(command.params) if name == "run" or row not in shared]:
             parts.append(f"## {name}\n\n{Table(['flag', 'default', 'meaning'], found)}\n")
     return "\n".join(parts)
 
