@@ -1,4 +1,5 @@
-"""Writes a section of docs/evidence/regression.md: what each comparison of runs asks them to share, as its own code says it.
+"""Writes a section of docs/evidence/regression.md: what each comparison of runs asks them to share, as its own code
+says it.
 
 python -m docs.comparability
 """
