@@ -63,11 +63,8 @@ def prefix_cache(config: RunConfig) -> str:
     found = re.search(r'enable_prefix_caching="(\w+)"', tried(config).metrics)
     if found is None:
         return "its metrics do not tell; each run reports what came from a cache"
-    return (
-        "on: --no-enable-prefix-caching at the server, or --salt start, where prompts are repeated"
-        if found[1] == "True"
-        else "off"
-    )
+    hint = ": --no-enable-prefix-caching at the server, or --salt start, where prompts are repeated"
+    return f"on{hint}" if found[1] == "True" else "off"
 
 
 def delivery(config: RunConfig) -> str:

@@ -100,10 +100,8 @@ class LoadGenSession:
         """Records what a test takes of the machine, and of a server, while the block runs."""
         config, gpus, engine = plan.config, plan.watched_gpus, self.engine
         urls, path = config.telemetry_url, folder / recorder.FILE
-        models = exporter.read(urls)[1] if urls else []  # what is not there now is said, later a gap
-        recorded = recorder.recording(
-            path, config.extra_metrics, engine.prometheus_metrics, gpus, partial(exporter.told, urls)
-        )
+        wanted, models = config.extra_metrics, exporter.told(urls)[1]
+        recorded = recorder.recording(path, wanted, engine.prometheus_metrics, gpus, lambda: exporter.told(urls)[0])
         before, exposed = recorder.joules(gpus), engine.prometheus_metrics()
         taken, here = (self.busy_gpus, bool(system.gpus())) if config.computes else ([], False)
         with recorded, background_load.watch_others(taken, here, config.endpoint) as load:

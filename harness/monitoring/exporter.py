@@ -38,7 +38,7 @@ def read(urls: Sequence[str]) -> tuple[GPUs, list[str]]:
             if gpu in (gpus or [gpu]) and at == (host or at):
                 name = f"{address} {at} {gpu}"
                 found.setdefault(name, {})[column] = value
-                models[name] = labels.get("modelName", "unknown")
+                models[name] = labels.get("modelName", "unreadings")
                 seen.add(gpu)
         if missing := (set(gpus) or {"any"}) - seen - ({"any"} if seen else set()):
             wanted = f"GPU {', '.join(sorted(missing))}" if gpus else f"GPU of host {host}"
@@ -46,12 +46,12 @@ def read(urls: Sequence[str]) -> tuple[GPUs, list[str]]:
     return found, [models[name] for name in sorted(found)]
 
 
-def told(urls: Sequence[str]) -> GPUs:
-    """The same during a test: nothing where it fails."""
+def told(urls: Sequence[str]) -> tuple[GPUs, list[str]]:
+    """The same during a test: nothing where it fails, which is a gap."""
     try:
-        return read(urls)[0]
+        return read(urls)
     except UsageError:
-        return {}
+        return {}, []
 
 
 def samples(address: str) -> Iterator[tuple[dict[str, str], str, float]]:
@@ -73,13 +73,12 @@ def joules(recording: Recording) -> float | None:
     """The energy of all GPUs by their power at each reading; None where one of them told nothing for a while."""
     total = 0.0
     for gpu in recording.gpus:
-        told = [
-            (t, p) for t, p in zip(recording.seconds, recording.column(f"{gpu}_power_w"), strict=True) if p is not None
-        ]
-        if not told or told[0][0] > LONGEST_GAP_S or recording.seconds[-1] - told[-1][0] > LONGEST_GAP_S:
+        powers = zip(recording.seconds, recording.column(f"{gpu}_power_w"), strict=True)
+        readings = [(second, power) for second, power in powers if power is not None]
+        if not readings:
             return None
-        told = [(0.0, told[0][1]), *told]
-        if any(after[0] - before[0] > LONGEST_GAP_S for before, after in pairwise(told)):
+        readings = [(0.0, readings[0][1]), *readings, (recording.seconds[-1], readings[-1][1])]
+        if any(now - then > LONGEST_GAP_S for (then, _), (now, _) in pairwise(readings)):
             return None
-        total += sum((now - then) * (power + before) / 2 for (then, before), (now, power) in pairwise(told))
+        total += sum((now - then) * (power + before) / 2 for (then, before), (now, power) in pairwise(readings))
     return total if recording.gpus else None

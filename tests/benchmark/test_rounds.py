@@ -11,7 +11,9 @@ from harness.benchmark.verdict import ServerComparison, SideTest, compared, find
 from harness.commands import compare
 from harness.common.schema import SCHEMA
 from harness.reporting import regression
+from harness.reporting import report as rendering
 from harness.reporting.regression import AnswerChange
+from tests import made as folders
 from tests.conftest import called, ended
 from tests.servers import Fake, serving
 
@@ -200,3 +202,11 @@ def test_a_server_that_fails_ends_it_and_keeps_what_was_measured(tmp_path: Path)
     (folder,) = tmp_path.glob("*compare")
     assert json.loads((folder / "status.json").read_text())["status"] == "failed"
     assert list(folder.glob("A/Rounds/1/mlperf_log_detail.txt"))
+
+
+def test_finished_runs_are_compared_as_report_does(tmp_path: Path) -> None:
+    runs = [str(folders.run(tmp_path / name)) for name in ("before", "after")]
+    for run in runs:
+        rendering.build(Path(run))
+    done, same = called("compare", "compare", *runs), called("report", "report.py", "--compare", *runs)
+    assert done.returncode == 0 and "before" in done.stdout and done.stdout == same.stdout
