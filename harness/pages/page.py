@@ -73,12 +73,7 @@ def json_text(data: dict[str, Any]) -> str:
 
 @cache
 def glossary() -> dict[str, str]:
-<<<<<<< HEAD
-    """Meanings by term, in small letters with dashes, from docs/reference/glossary.md; empty where the docs are not
-    installed."""
-=======
     """Meanings by term, in small letters with dashes, from GLOSSARY; empty where the docs are not installed."""
->>>>>>> page
     if not GLOSSARY.is_file():
         return {}
     rows = re.findall(r"^\| (.+?) \| (.+) \|$", reading.read_text(GLOSSARY), re.M)
