@@ -1,14 +1,30 @@
 """The Korean guide says what the English pages say: the same commands, flags, files, messages and bounds."""
 
 import re
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from docs import flags
+from harness.commands.run import command as run
 from tests.conftest import ROOT
-from tests.docs.test_readme import ENGLISH, blocks, prose, targets
+from tests.docs.test_readme import ENGLISH, PAGES, blocks, named, prose, targets
 
-KOREAN = (ROOT / "README.ko.md").read_text()
+README = ROOT / "README.ko.md"
+GUIDE = sorted((ROOT / "docs" / "ko").glob("*.md"))
+WORDS = 900  # of a page, as of an English one
+ORIGINALS = {  # what README.ko.md links: what README.md links in its place
+    "docs/ko/accuracy.md": "docs/accuracy.md",
+    "docs/ko/docker.md": "docs/clusters.md#docker",
+    "docs/ko/flags.md": "docs/reference/flags.md",
+    "docs/ko/mmlu.md": "docs/mmlu.md",
+    "docs/ko/results.md": "docs/results.md",
+}
+ALONE = "docs/ko/start.md"  # the way in, which README.md has no page for
 COMMENT = re.compile(r"(?:^| +)# (.*)$", re.M)  # in a block of code
+PROGRAMS = ("python", "python3", "pip", "make", "docker", "llama31-mlperf", "export", "bench")
+HANGUL = re.compile("[가-힣]")
 
 
 def code(text: str) -> list[str]:
@@ -27,15 +43,69 @@ def shape(text: str) -> list[str]:
     return [kind.strip() for kind in kinds]
 
 
+def programs(text: str) -> Iterator[str]:
+    """What the commands in blocks of code call, as in `python -m harness doctor`, `pip install` and `make punkt`."""
+    for block in code(text):
+        for line in re.sub(r"\\\n\s*", "", block).splitlines():
+            words = line.removeprefix("$ ").split()
+            if words[:1] and words[0] in PROGRAMS:
+                yield " ".join(words[: 4 if "-m" in words[:2] else 2])
+
+
+ORIGINAL = "\n".join(page.read_text() for page in PAGES if page not in (README, *GUIDE))
+
+
 @pytest.mark.parametrize("aspect", [code, spans, shape])
 def test_the_readmes_keep_step(aspect: object) -> None:
-    assert aspect(KOREAN) == aspect(ENGLISH)  # type: ignore[operator]
+    assert aspect(README.read_text()) == aspect(ENGLISH)  # type: ignore[operator]
 
 
-def test_the_readmes_links_are_the_same() -> None:
-    assert sorted(targets(KOREAN)) == sorted(targets(ENGLISH))
+def test_the_readmes_links_are_the_same_and_lead_to_every_korean_page() -> None:
+    links = targets(README.read_text())
+    assert sorted({*ORIGINALS, ALONE} & {*links}) == [str(page.relative_to(ROOT)) for page in GUIDE]
+    assert sorted(ORIGINALS.get(link, link) for link in links if link != ALONE) == sorted(targets(ENGLISH))
+
+
+@pytest.mark.parametrize("page", GUIDE, ids=lambda page: page.name)
+def test_what_a_korean_page_names_stands_in_an_english_one(page: Path) -> None:
+    text = page.read_text()
+    said = {*spans(text), *programs(text), *re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)}
+    assert len(said) > 10
+    whole = " ".join(ORIGINAL.split())
+    assert [each for each in sorted(said) if " ".join(each.split()) not in whole] == []
+    assert named(text) <= named(ORIGINAL)
+
+
+@pytest.mark.parametrize("page", [README, *GUIDE], ids=lambda page: page.name)
+def test_comments_in_code_are_korean(page: Path) -> None:
+    found = [comment for block in blocks(page.read_text()) for comment in COMMENT.findall(block)]
+    assert [comment for comment in found if not HANGUL.search(comment)] == []
+
+
+@pytest.mark.parametrize("page", GUIDE, ids=lambda page: page.name)
+def test_a_korean_page_is_short_begins_with_a_command_and_links_the_english_page(page: Path) -> None:
+    text = page.read_text()
+    assert len(text.split()) < WORDS
+    assert "```" in text.partition("\n## ")[0] and "\n영어 문서: [" in text
+
+
+def test_the_page_of_flags_has_those_of_the_help() -> None:
+    declared = [each for each in run.params if each.param_type_name == "option" and run.is_basic(each)]
+    wanted = {(name.replace("|", r"\|"), default) for name, default, _ in flags.rows(declared)}
+    text = (ROOT / "docs" / "ko" / "flags.md").read_text()
+    found = [(name, default.strip()) for name, default in re.findall(r"^\| (`--.*?`) \| (.*?)\| ", text, re.M)]
+    assert len(found) == len(wanted) and {*found} == wanted
+
+
+def test_the_exit_codes_are_the_same() -> None:
+    codes = [
+        re.findall(r"^\| (\d+) \|", (ROOT / name).read_text(), re.M)
+        for name in ("docs/ko/results.md", "docs/results.md")
+    ]
+    assert codes[0] == codes[1] != []
 
 
 def test_a_comment_is_found_and_no_code_with_it() -> None:
-    text = "```\n# on a line\nmake punkt   # after code\npython run.py --label a#1\n```\n"
-    assert code(text) == ["\nmake punkt\npython run.py --label a#1\n"]
+    text = "```\n# on a line\nmake punkt   # after code\npython run.py --label a#1 \\\n  --dry-run\n```\n"
+    assert code(text) == ["\nmake punkt\npython run.py --label a#1 \\\n  --dry-run\n"]
+    assert [*programs(text)] == ["make punkt", "python run.py"]

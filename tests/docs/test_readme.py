@@ -98,8 +98,9 @@ def test_the_readme_names_two_commands_that_set_a_machine_up() -> None:
     assert re.search(r"(?:`|^)make demo\b", ENGLISH, re.M) and re.search(r"(?:`|^)make test(?:`|$)", ENGLISH, re.M)
 
 
-def test_the_scores_and_limits_are_those_of_the_rules() -> None:
-    text = (ROOT / "docs" / "accuracy.md").read_text()
+@pytest.mark.parametrize("page", ["docs/accuracy.md", "docs/ko/accuracy.md"])
+def test_the_scores_and_limits_are_those_of_the_rules(page: str) -> None:
+    text = (ROOT / page).read_text()
     for category in ("datacenter", "edge"):
         task = mlperf.OFFICIAL[category]
         bounds = mlperf.bounds(task.reference)
