@@ -1,4 +1,5 @@
-"""Writes a section of docs/regression.md: what each comparison of runs asks them to share, as its own code says it.
+"""Writes a section of docs/evidence/regression.md: what each comparison of runs asks them to share, as its own code
+says it.
 
 python -m docs.comparability
 """
@@ -19,7 +20,7 @@ from harness.reporting import compare_page, regression
 from harness.submission import entries, one_system
 from harness.sweep import loop, rows
 
-PAGE = Path(__file__).with_name("regression.md")
+PAGE = Path(__file__).parent / "evidence" / "regression.md"
 SECTION = re.compile(r"(?<=<!-- made by `python -m docs.comparability` -->\n).*?(?=<!-- end -->)", re.S)
 MEANING = {
     "work": "what is asked of the engine",

@@ -1,4 +1,5 @@
-"""Writes docs/metrics.md: every metric as `METRICS` declares it, with what its field in the summary says of it.
+"""Writes docs/reference/metrics.md: every metric as `METRICS` declares it, with what its field in the summary says
+of it.
 
 python -m docs.metrics
 """
@@ -14,12 +15,13 @@ from harness.common.files import write_text
 from harness.results.metrics import METRICS, Metric
 from harness.results.summary import Summary
 
-PAGE = Path(__file__).with_suffix(".md")
+PAGE = Path(__file__).parent / "reference" / Path(__file__).with_suffix(".md").name
 HEAD = """# Metrics
 
 Made by `python -m docs.metrics` from `METRICS` in `harness/results/metrics.py` and the fields' own descriptions in
 `harness/results/summary.py`; not written by hand. *Name* is the column of `--csv`, the key in MLflow and the metric of
-[`--fail-if`](regression.md); *in summary.json* is the path to the value, absent or null where a run has none. Terms are
+[`--fail-if`](../regression.md); *in summary.json* is the path to the value, absent or null where a run has none.
+Terms are
 in the [glossary](glossary.md).
 
 **Whose count of tokens is the result.** Where a server gives token ids, those that came are counted. Where it gives
@@ -40,7 +42,8 @@ TELEMETRY = ".usage."
 TELEMETRY_HEAD = """
 ## Telemetry
 
-Recorded once a second with `--extra-metrics` ([how to read it](telemetry.md)), as mean and maximum over the performance
+Recorded once a second with `--extra-metrics` ([how to read it](../telemetry.md)), as mean and maximum over the
+performance
 test. Neither direction is better by itself.
 
 | name | label | in summary.json |

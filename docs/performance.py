@@ -1,4 +1,4 @@
-"""Writes docs/performance.md: every figure from the runs kept in docs/runs.
+"""Writes docs/evidence/performance.md: every figure from the runs kept in docs/runs.
 
 python -m docs.performance
 """
@@ -24,7 +24,7 @@ from harness.sweep.experiment import from_summary
 from harness.sweep.rows import rows
 
 HERE = Path(__file__).parent
-PAGE, RUNS = HERE / "performance.md", HERE / "runs"
+PAGE, RUNS = HERE / "evidence" / "performance.md", HERE / "runs"
 RECORDINGS = HERE.parent / "tests" / "results" / "h200_recordings.json.gz"
 SWEEP, CARD = "sweep-single-vllm032", "NVIDIA H100 80GB HBM3"
 OTHER, TWO = "another run on the second card", "the two at once, a card each"

@@ -1,6 +1,7 @@
 """The harness behind the commands, a package for each idea. Imports run downward only: FLOORS, which a test holds.
 
-What each package is for stands in its __init__; docs/architecture.md has the way of one run, and where to change what.
+What each package is for stands in its __init__; docs/reference/architecture.md has the way of one run, and where to
+change what.
 """
 
 import sys

@@ -57,7 +57,7 @@ def test_an_import_upward_is_found(tmp_path: Path) -> None:
 def test_a_package_says_what_it_is_for(name: str) -> None:
     said = ast.get_docstring(ast.parse((HARNESS / name / "__init__.py").read_text())) or ""
     assert said.split("\n")[0].endswith(".") and "mport" in said.split("\n\n")[0]
-    page = (ROOT / "docs" / "architecture.md").read_text()
+    page = (ROOT / "docs" / "reference" / "architecture.md").read_text()
     assert f"| `{name}` | {said.splitlines()[0]} |" in page
     assert len([path for path in (HARNESS / name).glob("*.py") if path.name != "__init__.py"]) <= MOST_MODULES
 

@@ -1,6 +1,7 @@
 """What two runs must share for their numbers to be held against each other, compared in one way for all.
 
-Each comparison says which aspects, or which names within them, it ignores; docs/regression.md has them as one table.
+Each comparison says which aspects, or which names within them, it ignores; docs/evidence/regression.md has them as
+one table.
 """
 
 from collections.abc import Collection, Mapping, Sequence

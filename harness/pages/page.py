@@ -21,7 +21,7 @@ from harness.pages.folds import sections, to_html, without_places
 from harness.terminal.last_screen import LastScreen
 
 FOLDER = ROOT / "templates" / "page"
-GLOSSARY = ROOT / "docs" / "glossary.md"
+GLOSSARY = ROOT / "docs" / "reference" / "glossary.md"
 
 
 def of_screen(screen: LastScreen, folder: Path, markdown: str, pictures: Mapping[str, str]) -> str:
@@ -73,7 +73,7 @@ def json_text(data: dict[str, Any]) -> str:
 
 @cache
 def glossary() -> dict[str, str]:
-    """Meanings by term, in small letters with dashes, from docs/glossary.md; empty where the docs are not installed."""
+    """Meanings by term, in small letters with dashes, from GLOSSARY; empty where the docs are not installed."""
     if not GLOSSARY.is_file():
         return {}
     rows = re.findall(r"^\| (.+?) \| (.+) \|$", reading.read_text(GLOSSARY), re.M)

@@ -9,7 +9,7 @@ from harness.config.plan import Plan
 
 @dataclass(frozen=True)
 class SearchRules:
-    """The constants of the search in the words of docs/rates.md, chosen while watching `benchmarks.search`."""
+    """The constants of the search in the words of docs/evidence/rates.md, chosen while watching `benchmarks.search`."""
 
     probe_s: float = 30.0  # seconds of a probe, at least
     probe_queries: int = 600  # queries of a probe, at least

@@ -198,7 +198,7 @@ def lines(summary: Summary, whole: bool) -> Iterator[Line]:
         held = (f"{name} {number(found)} of {number(limit)} ms" for name, found, limit in tails(test))
         yield Line("limits", "" if test.concurrency else ", ".join(held))
         yield Line("bounded by", test.ran_out[0] if test.ran_out else without_bound(test))
-        yield Line("cost, energy", "; ".join(expenses(test)))
+        yield Line("cost, energy", "; ".join(expenses(summary, test)))
         yield from (Line("careful", said, "careful") for said in cautions(summary, test))
     if meta.deviations:
         shown = meta.deviations if whole else meta.deviations[:MOST_REASONS]
@@ -250,13 +250,16 @@ def without_bound(test: Performance) -> str:
     return "no resource was used up" if test.usage else "not recorded: add --extra-metrics"
 
 
-def expenses(test: Performance) -> Iterator[str]:
-    """Money and energy, where they are known."""
+def expenses(summary: Summary, test: Performance) -> Iterator[str]:
+    """Money and energy, where they are known; of a curve, at its best level."""
+    best = tables.best(curve(summary)) if test.concurrency else None
+    joules = best.joules_per_token if best else test.joules_per_output_token
     if test.cost and test.cost.per_million_output_tokens:
-        price = number(test.cost.price_per_hour)
-        yield f"{number(test.cost.per_million_output_tokens)} per million output tokens at {price} an hour"
-    if test.joules_per_output_token:
-        yield f"{number(test.joules_per_output_token)} J per output token"
+        price, whole = test.cost.price_per_hour, test.cost.per_million_output_tokens
+        cost = best.cost(price) if best else whole
+        yield f"{number(cost)} per million output tokens at {number(price)} an hour"
+    if joules:
+        yield f"{number(joules)} J per output token"
 
 
 def cautions(summary: Summary, test: Performance) -> Iterator[str]:

@@ -36,7 +36,7 @@ NAMES = {"output_tokens_per_sec": "tokens_per_sec"}  # other names of metrics
 IGNORED = ("software", "driver", GATE_FAILED, OVER_LIMIT)
 OF_LATENCIES = (*IGNORED, CONFIGURED)
 OF_ANSWERS = (*IGNORED, "busyness", "validity", "rate")
-SCATTER = 0.02  # of runs with the same settings, about, as seen of an H200 (docs/performance.md)
+SCATTER = 0.02  # of runs with the same settings, about, as seen of an H200 (docs/evidence/performance.md)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,8 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """How an answer came over the wire: its output tokens, by whose count is the result (docs/metrics.md), and by this
+    """How an answer came over the wire: its output tokens, by whose count is the result (docs/reference/metrics.md),
+    and by this
     client's; those of the first message, and the messages that held any, as they were read from the connection, where
     was streamed; the server's own counts, None where it gave none."""
 

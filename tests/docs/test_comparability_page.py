@@ -1,4 +1,4 @@
-"""docs/regression.md has what each comparison asks two runs to share, as the code of each says it."""
+"""docs/evidence/regression.md has what each comparison asks two runs to share, as the code of each says it."""
 
 from dataclasses import fields
 

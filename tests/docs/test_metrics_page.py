@@ -1,4 +1,4 @@
-"""docs/metrics.md is what `python -m docs.metrics` writes, and its paths lead to values."""
+"""docs/reference/metrics.md is what `python -m docs.metrics` writes, and its paths lead to values."""
 
 import pytest
 

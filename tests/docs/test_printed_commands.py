@@ -81,7 +81,7 @@ def accepted(program: str, words: list[str], monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(sys, "argv", [program, *words])
     with pytest.raises(SystemExit):
         command.start(config_command(CONFIGS[program], lambda config: made.append("made"), ""))
-    return made or ["help"] * (words in (["--help"], ["--version"]))
+    return made or ["help"] * (words in (["--help"], ["--help-all"], ["--version"]))
 
 
 @cache

@@ -148,4 +148,4 @@ def test_the_probes_of_another_load(folder: Path, capsys: pytest.CaptureFixture[
     one.rename(folder / "kept")
     other.rename(one)
     (folder / "kept").rename(other)
-    assert f"config.json: ttft_p99 of Probes/{one.name}" in found(folder, capsys)
+    assert f"config.json of Probes/{one.name}: ttft_p99 is" in found(folder, capsys)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.commands import report
 from harness.loadgen.requests import Request
 from harness.monitoring.recorder import FILE
 from harness.reporting import report as rendering
@@ -197,6 +198,18 @@ def test_the_data_are_saved_as_csv(run: Path, tab: Tab) -> None:
     assert [row["queries/s"] for row in rows] == ["4", "7", "9", "12", "8.5"]
     assert rows[0]["TTFT p99, ms"] == "400" and rows[0]["J per output token"] == ""
     assert tab.console == []
+
+
+def test_a_comparison_is_a_page_of_the_same_kind(run: Path, tab: Tab, tmp_path: Path) -> None:
+    other, page = made.run(tmp_path / "other", scenario="server", server_target_qps=8.5), tmp_path / "both.html"
+    rendering.build(other)
+    report.compare_runs([run, other], None, None, page)
+    tab.open(page, 360)
+    tab.run("document.querySelectorAll('details').forEach(one => one.open = true)")
+    assert tab.console == [] and tab.requests == [page.resolve().as_uri()]
+    assert tab.run("document.querySelectorAll('img, script').length") == 0
+    assert tab.run("document.documentElement.scrollWidth") <= 360
+    assert HOSTILE in tab.run("document.body.textContent")
 
 
 @pytest.mark.slow

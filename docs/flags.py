@@ -1,0 +1,81 @@
+"""Writes docs/reference/flags.md: every command's flags, as they are declared.
+
+python -m docs.flags
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from harness.commands import COMMANDS
+from harness.common.files import write_text
+from harness.common.markdown import Table
+from harness.terminal.command import Group
+from harness.terminal.help import shown_default, value
+
+PAGE = Path(__file__).parent / "reference" / Path(__file__).with_suffix(".md").name
+HEAD = """# Flags
+
+What you get: every flag of every command. One command prints the same on the screen: `python run.py --help-all`.
+This page is made
+by `python -m docs.flags` from the flags' own declarations.
+
+The flags of `run.py` and `mmlu.py` are also keys of a `--config FILE.yaml`; a flag on the command line wins over the
+file. A switch takes an optional 0 or 1: `--mlflow` and `--mlflow 1` turn it on, `--mlflow 0` turns it off. A choice
+or a default
+stands in the second column; (required) marks what a command cannot do without. `mmlu` and `compare`
+take flags of `run` as well: their tables have those that are theirs alone.
+
+`python run.py` is the form from a checkout; after `pip install .` the same command is `llama31-mlperf run`, and
+every other one
+is `llama31-mlperf NAME`, from a checkout `python -m harness NAME`.
+"""
+
+
+TAIL = """
+Prefix caching is off by default (`--engine-arg enable_prefix_caching=true` turns it on): LoadGen repeats its
+samples, so a
+cache would raise the throughput above that of new requests. The report says when it was on.
+
+A `.env` file in the checkout is read, one NAME=VALUE a line without quotes; variables that are set win. Completion
+in bash (or
+zsh, fish): `eval "$(_LLAMA31_MLPERF_COMPLETE=bash_source llama31-mlperf)"`.
+"""
+
+
+def leaves(commands: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """Every command with its name, those of a group included."""
+    for name, command in commands.items():
+        if isinstance(command, Group):
+            yield from leaves(command.commands, f"{before}{name} ")
+        else:
+            yield f"{before}{name}", command
+
+
+def rows(parameters: Iterable[Any]) -> Iterator[tuple[str, str, str]]:
+    """A row for each flag: its name and what it takes, its default, its help."""
+    for each in parameters:
+        if getattr(each, "hidden", False) or "--help" in each.opts:
+            continue
+        is_option = each.param_type_name == "option"
+        name = f"{each.opts[0]} {value(each)}".strip() if is_option else value(each)
+        default = "(required)" if is_option and each.required else shown_default(each)
+        yield f"`{name}`", default, re.sub(r"\s+", " ", getattr(each, "help", "") or "")
+
+
+def page() -> str:
+    """The page."""
+    parts = [HEAD + TAIL]
+    loaded = {name: import_module(f"harness.commands.{name}").command for name in COMMANDS}
+    shared = set(rows(loaded["run"].params))
+    for name, command in leaves(loaded):
+        if found := [line for line in rows(command.params) if name == "run" or line not in shared]:
+            parts.append(f"## {name}\n\n{Table(['flag', 'default', 'meaning'], found)}\n")
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    write_text(PAGE, page())
+    print(PAGE)
