@@ -126,3 +126,10 @@ def test_the_flags_exist() -> None:
 
 def test_the_page_of_flags_is_current() -> None:
     assert flags.PAGE.read_text() == flags.page(), "run python -m docs.flags"
+
+
+def test_pages_for_use_are_few_and_short() -> None:
+    pages = sorted((ROOT / "docs").glob("*.md"))
+    assert len(pages) <= 14
+    assert {page.name: count for page in pages if (count := len(page.read_text().split())) >= 900} == {}
+    assert [page.name for page in pages if "What you get: " not in page.read_text()[:400]] == []

@@ -96,11 +96,11 @@ def test_the_shipped_workloads_differ_from_line_to_line(tokenizer: Any) -> None:
 
 
 def test_the_documented_statistics_are_those_of_the_files() -> None:
-    assert workload_samples.table(SHIPPED, "demo") in (ROOT / "docs" / "workloads.md").read_text()
+    assert workload_samples.table(SHIPPED, "demo") in (ROOT / "docs" / "evidence" / "workloads.md").read_text()
 
 
 def test_the_documentation_says_what_each_imitates() -> None:
-    page = (ROOT / "docs" / "workloads.md").read_text()
+    page = (ROOT / "docs" / "evidence" / "workloads.md").read_text()
     for row in WORKLOADS.values():
         assert f"`{row.name}`" in page and row.imitates in page
 
