@@ -1,5 +1,6 @@
 """The way of one run: plan, data, engine, rate, tests, report."""
 
+import contextlib
 import gc
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,7 +11,7 @@ from harness.benchmark import doctor, outlook
 from harness.benchmark.rate import find_rate
 from harness.benchmark.state import BenchmarkRun
 from harness.common import system
-from harness.common.errors import DONE, NOT_ACCEPTED
+from harness.common.errors import DONE, NOT_ACCEPTED, BenchmarkError
 from harness.common.markdown import number
 from harness.config import checkpoint
 from harness.config.plan import Plan, resolve
@@ -179,6 +180,13 @@ def report(run: BenchmarkRun) -> Summary:
     screen = answer.last_screen(summary, verbose=bool(config.verbose), scatter=doubt)
     last_screen.show(display.console, screen, run.folder.shown / "report.html")
     return summary
+
+
+def report_partial(folder: RunFolder, console: Any) -> None:
+    """The report and the last screen of what was measured until a run ended; nothing where no test did."""
+    with contextlib.suppress(BenchmarkError, OSError):  # no test came to its end
+        summary = rendering.build(folder.path)
+        last_screen.show(console, answer.last_screen(summary), folder.path / "report.html")
 
 
 def gate_failed(config: RunConfig, evaluation: Accuracy | None) -> bool:

@@ -279,6 +279,9 @@ def next_command(summary: Summary) -> str:
     test, score, command = summary.run.performance, summary.run.accuracy, summary.meta.command
     if score and score.verdict == "FAIL":
         return f"python report.py --compare GOOD_RUN {summary.meta.run}"
+    held = [probe.load for probe in curve(summary) if probe.has_held]
+    if test is None and summary.meta.ended:
+        return with_flag(command, "--server-target-qps", f"{round(max(held), 2):g}") if held else command
     if test is None or (test.valid and not own_limits(summary)):
         return ""
     if test.concurrency and tables.best(curve(summary)) is None:
@@ -286,7 +289,7 @@ def next_command(summary: Summary) -> str:
         return with_flag(command, "--concurrency", str(lower)) if lower < test.concurrency else ""
     if test.valid or not test.limits_ms:
         return ""
-    held = [probe.load for probe in curve(summary) if probe.has_held and probe.load < (test.target_qps or 0.0)]
+    held = [load for load in held if load < (test.target_qps or 0.0)]
     if any(found > limit for _, found, limit in tails(test)):
         return with_flag(command, "--server-target-qps", f"{max(held):.2f}" if held else "max")
     return with_flag(command, "--min-duration", "auto")
