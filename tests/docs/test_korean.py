@@ -52,6 +52,17 @@ def programs(text: str) -> Iterator[str]:
                 yield " ".join(words[: 4 if "-m" in words[:2] else 2])
 
 
+def option_names(text: str) -> set[str]:
+    return set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text))
+
+
+def section(link: str) -> str:
+    """The page that a link leads to, or its section of that heading."""
+    name, _, heading = link.partition("#")
+    text = (ROOT / name).read_text()
+    return text.partition(f"\n## {heading.capitalize()}\n")[2].partition("\n## ")[0] if heading else text
+
+
 ORIGINAL = "\n".join(page.read_text() for page in PAGES if page not in (README, *GUIDE))
 
 
@@ -69,11 +80,19 @@ def test_the_readmes_links_are_the_same_and_lead_to_every_korean_page() -> None:
 @pytest.mark.parametrize("page", GUIDE, ids=lambda page: page.name)
 def test_what_a_korean_page_names_stands_in_an_english_one(page: Path) -> None:
     text = page.read_text()
-    said = {*spans(text), *programs(text), *re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)}
+    said = {*spans(text), *programs(text), *option_names(text)}
     assert len(said) > 10
     whole = " ".join(ORIGINAL.split())
     assert [each for each in sorted(said) if " ".join(each.split()) not in whole] == []
     assert named(text) <= named(ORIGINAL)
+
+
+@pytest.mark.parametrize(("page", "original"), [each for each in ORIGINALS.items() if "flags" not in each[0]])
+def test_what_an_english_page_names_stands_in_the_korean_one(page: str, original: str) -> None:
+    english, korean = section(original), (ROOT / page).read_text()
+    assert option_names(english)
+    assert option_names(english) <= option_names(korean)
+    assert {*programs(english)} <= {*programs(korean)}
 
 
 @pytest.mark.parametrize("page", [README, *GUIDE], ids=lambda page: page.name)
@@ -97,12 +116,13 @@ def test_the_page_of_flags_has_those_of_the_help() -> None:
     assert len(found) == len(wanted) and {*found} == wanted
 
 
-def test_the_exit_codes_are_the_same() -> None:
-    codes = [
-        re.findall(r"^\| (\d+) \|", (ROOT / name).read_text(), re.M)
-        for name in ("docs/ko/results.md", "docs/results.md")
+def test_exit_codes_and_messages_are_the_same() -> None:
+    cells = [
+        re.findall(r"^\| (\d+|[^|]*`[^|]*) \|", (ROOT / name).read_text(), re.M)
+        for name in ("docs/results.md", "docs/ko/results.md")
     ]
-    assert codes[0] == codes[1] != []
+    assert len(cells[0]) > 10
+    assert {*cells[0]} <= {*cells[1]}
 
 
 def test_a_comment_is_found_and_no_code_with_it() -> None:
