@@ -56,6 +56,12 @@ def option_names(text: str) -> set[str]:
     return set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text))
 
 
+def file_names(text: str) -> set[str]:
+    """Without their folders, for a run's has its time for a name; without the links between pages."""
+    plain = re.sub(r"\]\([^)]*\)", "]", text)
+    return set(re.findall(r"(?<![\w.-])[\w-]+\.(?:csv|html|jsonl?|log|md|png|py|txt|yaml)\b", plain))
+
+
 def section(link: str) -> str:
     """The page that a link leads to, or its section of that heading."""
     name, _, heading = link.partition("#")
@@ -80,7 +86,7 @@ def test_the_readmes_links_are_the_same_and_lead_to_every_korean_page() -> None:
 @pytest.mark.parametrize("page", GUIDE, ids=lambda page: page.name)
 def test_what_a_korean_page_names_stands_in_an_english_one(page: Path) -> None:
     text = page.read_text()
-    said = {*spans(text), *programs(text), *option_names(text)}
+    said = {*spans(text), *programs(text), *option_names(text), *file_names(text)}
     assert len(said) > 10
     whole = " ".join(ORIGINAL.split())
     assert [each for each in sorted(said) if " ".join(each.split()) not in whole] == []
