@@ -21,6 +21,7 @@ from harness.benchmark import servers
 from harness.benchmark.outlook import free_gib
 from harness.common import system, vllm_source
 from harness.common.errors import BenchmarkError, UsageError, first_line
+from harness.common.markdown import number
 from harness.common.paths import INFERENCE, ROOT, in_submodule
 from harness.common.schema import gpu_names
 from harness.common.system import GIB
@@ -190,7 +191,7 @@ def model(config: RunConfig) -> str:
     if config.computes:
         checkpoint.check_architecture(config)
     token = "" if Path(config.model_path).is_dir() else f", HF_TOKEN {'' if os.environ.get('HF_TOKEN') else 'not '}set"
-    return f"{config.model_path}: {size / GIB:.3g} GiB of weights, {checkpoint.format_of(config)}{token}"
+    return f"{config.model_path}: {number(size / GIB, 3)} GiB of weights, {checkpoint.format_of(config)}{token}"
 
 
 def model_disk(config: RunConfig) -> str:
@@ -215,10 +216,10 @@ def memory(config: RunConfig) -> str:
     free, where = psutil.virtual_memory().available, "of main memory are free"
     if gpus:
         free, where = int(config.memory_share * min(gpu.memory for gpu in gpus)), "of each GPU are vLLM's"
-    need = f"{weights / tensor / GIB:.3g} GiB of weights and {sequence / tensor / GIB:.3g} for {tokens:,} tokens"
+    need = f"{number(weights / tensor / GIB, 3)} GiB of weights and {number(sequence / tensor / GIB, 3)} for {tokens:,} tokens"
     if (weights + sequence) / tensor > free:
-        raise UsageError(f"{need} do not fit: {free / GIB:.3g} GiB {where}")
-    return f"{need}; {free / GIB:.3g} GiB {where}"
+        raise UsageError(f"{need} do not fit: {number(free / GIB, 3)} GiB {where}")
+    return f"{need}; {number(free / GIB, 3)} GiB {where}"
 
 
 def tokenizer(config: RunConfig) -> str:
