@@ -216,7 +216,8 @@ def memory(config: RunConfig) -> str:
     free, where = psutil.virtual_memory().available, "of main memory are free"
     if gpus:
         free, where = int(config.memory_share * min(gpu.memory for gpu in gpus)), "of each GPU are vLLM's"
-    need = f"{number(weights / tensor / GIB, 3)} GiB of weights and {number(sequence / tensor / GIB, 3)} for {tokens:,} tokens"
+    parts = [number(each / tensor / GIB, 3) for each in (weights, sequence)]
+    need = f"{parts[0]} GiB of weights and {parts[1]} for {tokens:,} tokens"
     if (weights + sequence) / tensor > free:
         raise UsageError(f"{need} do not fit: {number(free / GIB, 3)} GiB {where}")
     return f"{need}; {number(free / GIB, 3)} GiB {where}"
