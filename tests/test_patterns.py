@@ -19,7 +19,7 @@ READS = {
     ("sweep/file.py", "is_rated"): "a sweep of rates has to name one",
     ("loadgen/test_run.py", "is_rated"): "a delay from the schedule",
     ("rates/probing.py", "is_rated"): "a queue grows at a rate alone",
-    ("reporting/answer.py", "is_rated"): "the title of a rate is the rate",
+    ("benchmark/rounds.py", "is_rated"): "two servers at one rate are compared by latency",
     ("reporting/compare.py", "is_rated"): "speeds at a configured rate are not compared",
     ("results/economics.py", "is_rated"): "an INVALID rate is no capacity",
     ("results/metrics.py", "is_streamed"): "metrics of tokens",

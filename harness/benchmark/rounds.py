@@ -126,7 +126,7 @@ def compare_servers(
 def of_the_same_length(plan: Plan, first: Plan) -> Plan:
     """The plan with the queries of the first server's: in a closed loop a number of them, whole rounds of its places,
     since a test that ends by time ends with some places empty."""
-    if plan.config.scenario_rules.pattern.is_rated or first.target_qps is None:
+    if first.target_qps is None:
         return plan
     if first.fewest_queries or not plan.concurrency:
         lasting = {"fewest_queries": first.fewest_queries, "min_duration_s": first.min_duration_s}

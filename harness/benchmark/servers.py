@@ -34,8 +34,8 @@ class Tried:
 def tried(config: RunConfig) -> Tried:
     """The servers, asked as a run asks. Raises UsageError, EndpointError."""
     served = discovery.with_served_model(config)
-    if not served.scenario_rules.pattern.is_streamed:
-        served = replace(served, scenario="concurrency", concurrency=1)
+    one = {"scenario": "concurrency", "concurrency": 1, "arrivals": None, "server_target_qps": "auto"}
+    served = replace(served, **one, given=frozenset())  # type: ignore[arg-type]  # one streamed answer shows them
     engine, exchange = OpenAI(served, served.least_context, checkpoint.load_tokenizer(served)), Exchange(0.0)
 
     async def ask() -> None:

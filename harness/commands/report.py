@@ -165,7 +165,8 @@ def gate(baseline: list[Path], runs: list[Path], fail_if: list[str], may_differ:
     if both := {folder.resolve() for folder in baseline} & {folder.resolve() for folder in runs}:
         raise UsageError(f"--baseline {min(both)}: a run is not judged against itself; name another one.")
     before, after = ([comparison.read(folder.resolve()) for folder in folders] for folders in (baseline, runs))
-    allowed = [name.removeprefix("--").replace("-", "_") for name in may_differ]
+    named = [name for words in may_differ for name in words.split(",")]
+    allowed = [name.strip().removeprefix("--").replace("-", "_") for name in named]
     settings = sorted({name for run in (*before, *after) for name in run.flags})
     for name in allowed:
         if name not in settings:

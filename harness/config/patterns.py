@@ -307,7 +307,7 @@ class ClosedLoop(OwnClock):
         return max(self.min_queries(load), math.ceil(RESERVE * load.min_duration_s * load.rate))
 
     def shown_queries(self, load: Load) -> int | None:
-        return None
+        return self.min_queries(load) if self.min_queries(load) > 1 else None
 
     def least_seconds(self, load: Load, total: int | None) -> float:
         return load.min_duration_s

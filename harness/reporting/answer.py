@@ -75,7 +75,7 @@ def result(summary: Summary, test: Performance) -> str:
     speed = f"{number(test.tokens_per_sec)} output tokens/s"
     if own_limits(summary):
         return of_levels(summary)
-    if summary.scenario.pattern.is_rated:
+    if metrics.BY_NAME["target_qps"].of(summary) is not None:
         kept = " within both limits" if test.limits_ms and not test.buffered else ""
         return f"{number(test.achieved_qps)} samples/s{kept} ({speed})"
     if summary.scenario.headline == "latency_p90_ms" and test.latency_ms:
@@ -264,6 +264,8 @@ def expenses(summary: Summary, test: Performance) -> Iterator[str]:
 
 def cautions(summary: Summary, test: Performance) -> Iterator[str]:
     """What to be careful of."""
+    if summary.meta.model == "demo":
+        yield "the demo model shows that the set-up works, not how fast a model of 8B is"
     yield from test.background_load
     if not test.background_load and test.others_cpu_cores is None:
         yield "whether other programs ran was not measured"

@@ -124,7 +124,8 @@ class Sides:
     def difference(self, ignore: Collection[str]) -> str:
         """What keeps the first of the runs from being held against another, in words; empty where nothing does."""
         first, *rest = self.everyone
-        allowed = set(self.may_differ) - set(first.comparable.work)
+        derived = [name for name in first.flags if name.startswith("effective_")] if self.may_differ else []
+        allowed = {*self.may_differ, *derived} - set(first.comparable.work)  # an engine derives some from others
         for run in rest:
             found = differences(first.comparable, run.comparable, {*ignore, *allowed})
             if why := reason(found, (first.folder.name, run.folder.name)):
@@ -186,7 +187,9 @@ def false_alarm(one: Condition) -> str:
     bound = math.log1p(one.bound / 100) if one.bound > -100 else -math.inf
     below = NormalDist(sigma=SCATTER * math.sqrt(2)).cdf(bound)
     chance = 100 * (1 - below if one.above else below)
-    return f"One run of each: if runs scatter by {100 * SCATTER:g} %, {chance:.0f} % of those alike are beyond it"
+    return (
+        f"one run of each: if runs scatter by {100 * SCATTER:g} %, chance alone goes beyond the bound in {chance:.0f} %"
+    )
 
 
 def verdict_of(one: Condition, change: AnswerChange) -> tuple[Verdict, str]:

