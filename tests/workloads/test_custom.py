@@ -100,7 +100,7 @@ def test_the_documented_statistics_are_those_of_the_files() -> None:
 
 
 def test_the_documentation_says_what_each_imitates() -> None:
-    page = (ROOT / "docs" / "evidence" / "workloads.md").read_text()
+    page = (ROOT / "docs" / "workloads.md").read_text()
     for row in WORKLOADS.values():
         assert f"`{row.name}`" in page and row.imitates in page
 
