@@ -26,7 +26,7 @@ def evaluation_run(config: MMLUConfig) -> NoReturn:
     with progress.screen(log) as (console, errors):
         try:
             with progress.Display(console) as display:
-                config = replace(config, model=with_served_model(config.run).model)
+                config = replace(config, model=with_served_model(config.run, display.say).model)
                 code = evaluation.evaluate(config, run, before, display)
                 launch.after(run.path, config.mlflow, config.results_dir, display.done)
         except (Exception, KeyboardInterrupt) as error:

@@ -34,7 +34,7 @@ def benchmark_run(config: RunConfig) -> NoReturn:
     with progress.screen(log) as (console, errors):
         try:
             with progress.Display(errors if config.json else console) as display:
-                config = with_served_model(config)  # a server that is not there is found first
+                config = with_served_model(config, display.say)  # a server that is not there is found first
                 display.say(config.headline)
                 display.say(f"results: {run.path}")
                 from harness.benchmark import steps

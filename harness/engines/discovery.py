@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import aiohttp
@@ -45,18 +45,23 @@ class Server:
         return self.in_flight + UNSTARTED_WEIGHT * self.unstarted
 
 
+Say = Callable[[str], object]  # shows a line
+
+
 @dataclass(frozen=True)
 class Discovery:
     """Asks the servers of a run, over its session."""
 
     config: RunConfig
     session: aiohttp.ClientSession
+    say: Say = print
 
     async def ready(self, address: str, until: float) -> None:
         """Waits, until then at most, for a server that loads: it refuses connections, answers 503 or lists no model.
 
-        Each try is a line in the run's engine.log. What is wrong after that, `discover` says.
+        What it waits for is said at once, and again where it changes. What is wrong after that, `discover` says.
         """
+        before = ""
         while time.monotonic() < until:
             try:
                 status, listed, _ = await self.get(address, "/models")
@@ -66,7 +71,9 @@ class Discovery:
             except UsageError as error:
                 said = str(error)
             left = f"up to {until - time.monotonic():.0f} s"
-            print(f"waiting for {address} ({left}): {said}", flush=True)
+            if said != before:
+                self.say(f"waiting for {address} ({left}): {said}")
+            before = said
             await asyncio.sleep(READY_S)
 
     async def discover(self, address: str, max_model_len: int) -> Server:
@@ -130,7 +137,7 @@ class Discovery:
             raise UsageError(f"--endpoint {address}: {why_unreached(error, address)}.") from None
 
 
-def list_models(config: RunConfig) -> list[str]:
+def list_models(config: RunConfig, say: Say = print) -> list[str]:
     """The models that all servers of a run serve, asked before anything is loaded. Raises UsageError.
 
     A server that loads is waited for, as --wait-ready says; one that is not there ends the run here.
@@ -138,7 +145,7 @@ def list_models(config: RunConfig) -> list[str]:
 
     async def ask() -> list[str]:
         async with connect(config.request_timeout) as session:
-            discovery = Discovery(config, session)
+            discovery = Discovery(config, session, say)
             until = time.monotonic() + (config.wait_ready or 0.0)
             found: list[str] = []
             for number, address in enumerate(config.endpoint):
@@ -150,14 +157,14 @@ def list_models(config: RunConfig) -> list[str]:
     return asyncio.run(ask())
 
 
-def with_served_model(config: RunConfig) -> RunConfig:
+def with_served_model(config: RunConfig, say: Say = print) -> RunConfig:
     """The configuration with the model that the endpoints serve, where --model names none. Raises UsageError.
 
     Where the server goes by an alias, the default has to do: its tokenizer is what counts.
     """
     if not config.endpoint:
         return config
-    names = list_models(config)
+    names = list_models(config, say)
     if {config.model, config.model_path} & set(names):
         return config
     if len(names) > 1:
