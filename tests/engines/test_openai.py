@@ -521,7 +521,14 @@ def test_what_is_no_header_is_refused(given: str, monkeypatch: pytest.MonkeyPatc
 def test_a_server_that_loads_is_waited_for(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(discovery, "READY_S", 0.05)
     fake = Fake(models=())
-    threading.Timer(3.0, lambda: setattr(fake, "models", ("demo",))).start()
+    shown = discovery.Discovery.get
+
+    async def get(self: Any, *where: Any) -> Any:
+        found = await shown(self, *where)
+        fake.models = ("demo",)  # the second time
+        return found
+
+    monkeypatch.setattr(discovery.Discovery, "get", get)
     with client(fake, wait_ready=60.0) as engine:
         assert engine.servers[0].model == "demo"
     assert "status 200, no model listed" in capsys.readouterr().out
