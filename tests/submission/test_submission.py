@@ -1,6 +1,7 @@
 """From runs to a submission: layout, what is refused, and the official checker where the submodule is there."""
 
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -22,8 +23,8 @@ from harness.common.system import facts as detect
 from harness.config import mlperf, models
 from harness.config.checkpoint import load_shape
 from harness.config.models import DEFAULT_MODEL
+from harness.loadgen import agreement, validity
 from harness.loadgen import log as loadgen_log
-from harness.loadgen import validity
 from harness.submission import checker, description, entries, one_system, refusals, tree
 from tests import made
 from tests.conftest import ROOT, Finished, called, tells
@@ -218,6 +219,23 @@ def rewrite(folder: Path, **values: Any) -> None:
     path.write_text("".join(lines))
 
 
+def retell(folder: Path) -> None:
+    """Lets LoadGen's summary say what its detail log, which was rewritten, says."""
+    logged = {agreement.words(key): entry for key, entry, _ in loadgen_log.records(folder / loadgen_log.DETAIL)}
+
+    def line(found: re.Match[str]) -> str:
+        check = agreement.CHECKS.get(found[1].removesuffix("satisfied").strip())
+        names = (validity.ENTRY.get(check, ""), *(f"{kind} {found[1]}" for kind in agreement.KINDS))
+        entry = next((logged[agreement.words(name)] for name in names if agreement.words(name) in logged), None)
+        if not isinstance(entry, bool | int | float) or agreement.is_same(found[2], entry):
+            return found[0]
+        said = ("Yes" if entry else "NO") if isinstance(entry, bool) else str(entry)
+        return said.join(found[0].rsplit(found[2], 1))
+
+    path = folder / agreement.SUMMARY
+    path.write_text(agreement.LINE.sub(line, path.read_text()))
+
+
 OFFICIAL = mlperf.OFFICIAL["datacenter"].samples
 VALID = {"result_validity": "VALID", **dict.fromkeys(validity.ENTRY.values(), True)}
 FAST = {
@@ -254,6 +272,7 @@ def acceptable(
         rewrite(run / "Performance", **VALID, **counts)
         query = {"effective_samples_per_query": OFFICIAL} if done is offline else FAST
         rewrite(run / "Performance", **query)
+        retell(run / "Performance")
         runs.append(run)
     yield runs
     models.model.cache_clear()

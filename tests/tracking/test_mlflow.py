@@ -104,7 +104,7 @@ def test_an_mmlu_evaluation(tmp_path: Path) -> None:
     assert run.data.tags["kind"] == "mmlu"
     assert run.data.metrics["overall_accuracy"] == overall["overall_accuracy"]
     assert run.data.metrics["n"] == 8
-    assert run.data.params["total_limit"] == "8"
+    assert run.data.params["total_sample_count"] == "8"
     assert "report.md" in {item.path for item in client.list_artifacts(run.info.run_id)}
 
 
