@@ -451,6 +451,7 @@ def test_interactive_is_held_against_its_own_limits_in_closed(acceptable: list[P
     of_config(scenario="interactive")(acceptable[1])
     assert refusals.closed_division_refusals(entries.collect(acceptable)) == []
     rewrite(acceptable[1] / "Performance", **{"result_time_per_output_token_99.00_percentile_ns": 40_000_000})
+    retell(acceptable[1] / "Performance")
     found = entries.collect(acceptable)
     assert refusals.checker_refusals(found) == []
     (said,) = refusals.closed_division_refusals(found)
@@ -485,6 +486,8 @@ def test_what_may_not_go_into_a_closed_submission(
 ) -> None:
     assert refusals.closed_division_refusals(entries.collect(acceptable)) == []
     spoil(acceptable[0])
+    if reason.startswith(("seeds other than", "a query of 256", "one sample again")):
+        retell(acceptable[0] / "Performance")
     reasons = refusals.closed_division_refusals(entries.collect(acceptable))
     assert reasons
     assert all(reason in line and line.startswith("llama3.1-8b Offline: ") for line in reasons)
