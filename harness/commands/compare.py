@@ -110,6 +110,4 @@ def compare(config: CompareConfig) -> int:
         ending.exit(code, log)
 
 
-command = config_command(CompareConfig, compare, ABOUT, EXAMPLES)
-named = command.rewrite
-command.rewrite = lambda words: named([*with_sides(words)])  # type: ignore[method-assign]
+command = config_command(CompareConfig, compare, ABOUT, EXAMPLES, with_sides)

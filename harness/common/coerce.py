@@ -15,6 +15,8 @@ from harness.common.reading import TooLargeError, load_yaml, read_text
 # Control characters but the tab, which no value has, and bytes of the command line that are not UTF-8.
 UNPRINTABLE = re.compile("[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
 NUMBERS = ((int,), (float,))  # what lists with commas may hold
+# Older names of settings, which are still taken.
+RENAMED = {"version": "round", "total_limit": "total_sample_count", "data": "dataset_path"}
 
 
 def coerce(value: Any, hint: Any) -> Any:

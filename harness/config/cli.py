@@ -1,7 +1,7 @@
 """A config class as a command line: one flag a field, grouped by topic; `--config` files."""
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import Field, fields
 from itertools import zip_longest
 from pathlib import Path
@@ -24,9 +24,14 @@ PLACEHOLDERS = {int: "N", float: "X", Path: "PATH"}  # what a flag of this type 
 
 
 def config_command(
-    kind: type[Config], main: Callable[[Config], object], about: str, examples: Sequence[str] = ()
+    kind: type[Config],
+    main: Callable[[Config], object],
+    about: str,
+    examples: Sequence[str] = (),
+    rewrite: Callable[[Sequence[str]], Iterable[str]] = lambda words: words,
 ) -> Command:
-    """A command that reads the command line into a `kind` and runs `main` with it."""
+    """A command that reads the command line into a `kind` and runs `main` with it; `rewrite` turns its words into
+    flags."""
 
     def function(context: typer.Context, **flags: Any) -> object:
         path = context.params.get("config")
@@ -40,7 +45,12 @@ def config_command(
     on_off = switches(kind)
     basic = [as_flag(item.name) for item in by_rank(kind) if item.metadata["rank"] < UNRANKED] + ["--config"]
     return make_command(
-        function, about, examples=examples, panels=PANELS, rewrite=lambda words: with_values(words, on_off), basic=basic
+        function,
+        about,
+        examples=examples,
+        panels=PANELS,
+        rewrite=lambda words: with_values([*rewrite(words)], on_off),
+        basic=basic,
     )
 
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 from textwrap import dedent
 from typing import Any, Literal
 
-from harness.common.coerce import as_flag, require
+from harness.common.coerce import RENAMED, as_flag, require
 from harness.common.errors import UsageError
 
 Auto = Literal["auto"]
@@ -39,9 +39,6 @@ BOUNDS: dict[str, Bounds] = {
     "seed": (lambda seed: 0 <= seed < 2**32, "a whole number from 0 to 4294967295"),
     "price": (lambda price: 0 <= price < math.inf, "a number of 0 or more"),
 }
-
-# Older names of settings, which are still taken.
-RENAMED = {"version": "round", "total_limit": "total_sample_count", "data": "dataset_path"}
 
 
 def setting(key: str) -> str:

@@ -1,6 +1,7 @@
 """The table of what was tested at several loads: each column by its head, and by what it tells."""
 
 from collections.abc import Mapping, Sequence
+from operator import methodcaller
 
 from harness.common.markdown import Column, Table, number
 from harness.loadgen.log import Latency
@@ -9,14 +10,10 @@ from harness.results.performance import Performance
 from harness.runs.probe import Probe
 
 
-def p99(kind: str) -> Column:
-    return lambda probe: probe.tails[("ttft", "tpot").index(kind)]
-
-
 def at(**points: str) -> dict[str, Column]:
     """Columns of latencies, ms, at these points."""
     return {
-        f"{kind.upper()} {point}, ms": p99(kind) if point == "p99" else f"{kind}_{point}"
+        f"{kind.upper()} {point}, ms": methodcaller("shown", f"{kind}_{point}")
         for kind, each in points.items()
         for point in each.split()
     }

@@ -67,7 +67,7 @@ def cells_of(summary: Summary, axes: Sequence[str]) -> Iterator[Cell]:
     price = test.cost.price_per_hour if test and test.cost else None
     if BATCH in axes:
         for probe in summary.run.search or []:
-            values = dict.fromkeys(SHOWN) | {name: getattr(probe, field) for name, field in LEVEL.items()}
+            values = dict.fromkeys(SHOWN) | {name: probe.shown(field) for name, field in LEVEL.items()}
             values[COST] = probe.cost(price) if price else None
             flaw = "; ".join(filter(None, (gate, probe.busy, probe.why)))
             yield Cell(places(summary, axes, probe), summary.meta.run, values, flaw)

@@ -72,11 +72,11 @@ class Probe:
     tpot_mean: float | None = None
     queries: int | None = None
 
-    @property
-    def tails(self) -> tuple[float | None, float | None]:
-        """TTFT and TPOT at p99; None of fewer than FEWEST_P99 queries, whose p99 is their slowest."""
+    def shown(self, name: str) -> float | None:
+        """A figure by its name; None of a p99 of fewer than FEWEST_P99 queries, which is their slowest."""
         few = self.queries is not None and self.queries < FEWEST_P99
-        return (None, None) if few else (self.ttft_p99, self.tpot_p99)
+        value: float | None = getattr(self, name)
+        return None if few and name.endswith("_p99") else value
 
     @property
     def load(self) -> float:
@@ -159,8 +159,7 @@ class Probe:
     def cells(self) -> tuple[str, ...]:
         """Load, speed, latencies in milliseconds, and LoadGen's verdict, or that on the user's own limits."""
         verdict = "VALID" if self.valid else "INVALID"
-        first, each = self.tails
-        of_tokens = (self.ttft_p50, first, self.tpot_p50, each)
+        of_tokens = map(self.shown, ("ttft_p50", "ttft_p99", "tpot_p50", "tpot_p99"))
         times = (self.latency_p50, self.latency_p90) if self.unit == "samples per query" else of_tokens
         if self.concurrency is not None:
             names = " and ".join(name for name in ("TTFT", "TPOT") if f"{name} p99" in self.why)

@@ -12,7 +12,7 @@ import typer
 from typer._completion_classes import completion_init
 from typer.core import TyperCommand, TyperGroup
 
-from harness.common.coerce import UNPRINTABLE
+from harness.common.coerce import RENAMED, UNPRINTABLE, as_flag
 from harness.common.errors import DONE, LoadGenError, UsageError, ends_in_one_line
 from harness.common.moved import MOVED
 from harness.common.system import program
@@ -25,10 +25,8 @@ PASSING = {"ignore_unknown_options": True, "allow_extra_args": True}
 
 HELP_ALL = "--help-all"
 # Names that flags had in some command, and the one that they have in all.
-RENAMED_FLAGS = {
-    **{"--version": "--round", "--data": "--dataset-path", "--total-limit": "--total-sample-count"},
-    **{"--samples": "--total-sample-count", "--requests": "--total-sample-count"},
-}
+RENAMED_FLAGS = {as_flag(old): as_flag(new) for old, new in RENAMED.items()}
+RENAMED_FLAGS |= dict.fromkeys(("--samples", "--requests"), "--total-sample-count")
 MANY_LINES = ("--engine-arg", "--serve")  # flags whose values may have line ends
 
 
