@@ -38,7 +38,7 @@ def read(urls: Sequence[str]) -> tuple[GPUs, list[str]]:
             if gpu in (gpus or [gpu]) and at == (host or at):
                 name = f"{address} {at} {gpu}"
                 found.setdefault(name, {})[column] = value
-                models[name] = labels.get("modelName", "unreadings")
+                models[name] = labels.get("modelName", "unknown")
                 seen.add(gpu)
         if missing := (set(gpus) or {"any"}) - seen - ({"any"} if seen else set()):
             wanted = f"GPU {', '.join(sorted(missing))}" if gpus else f"GPU of host {host}"

@@ -1,6 +1,7 @@
 """GPUs behind an endpoint, by the page of a DCGM exporter."""
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -73,6 +74,11 @@ def test_the_servers_gpus_alone_are_read() -> None:
         "memory_load_percent": 54.0,
         "memory_gib": 73.0,
     }
+
+
+def test_a_gpu_without_a_model_is_unknown() -> None:
+    with page(re.sub(r'modelName="[^"]*",', "", PAGE)) as url:
+        assert exporter.read([f"{url}?gpu=0"])[1] == ["unknown"]
 
 
 @pytest.mark.parametrize(
