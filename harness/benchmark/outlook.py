@@ -2,8 +2,9 @@
 
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from harness.common.schema import gpu_names
 from harness.common.system import GPU, cores
@@ -45,11 +46,12 @@ def machine(plan: Plan, gpus: Sequence[GPU]) -> str:
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a run, in words, and about how many seconds it takes; None: as long as the answers do."""
+    """A part of a run, in words, and about how many seconds it takes, or `bound`; None: as long as the answers do."""
 
     name: str
     text: str
     seconds: float | None
+    bound: Literal["", "at least ", "at most "] = ""
 
 
 def parts(plan: Plan) -> list[Part]:
@@ -61,8 +63,8 @@ def parts(plan: Plan) -> list[Part]:
         if before := PREPARATIONS[rate_needed(plan.config)](plan):
             found.append(before)
         length = plan.config.scenario_rules.pattern.length(plan.load)
-        least = f"at least {minutes(plan.min_duration_s)}"
-        found.append(Part("performance test", plan.length or least, length[1] if length else plan.min_duration_s))
+        least = Part("performance test", f"at least {minutes(plan.min_duration_s)}", plan.min_duration_s, "at least ")
+        found.append(replace(least, text=plan.length or least.text, seconds=length[1], bound="") if length else least)
     return found
 
 
@@ -70,7 +72,7 @@ def total(plan: Plan) -> str:
     """What a run is going to do after its engine is up, in one line with the sum of its times."""
     found = parts(plan)
     timed = [part for part in found if part.seconds is not None]
-    said = [f"{part.name} {minutes(part.seconds or 0.0)}" for part in timed]
+    said = [f"{part.name} {part.bound}{minutes(part.seconds or 0.0)}" for part in timed]
     said += [f"{part.name} as long as it takes" for part in found if part.seconds is None]
     hint = " (--probe-queries 60: a look at p50 and p90)" if isinstance(plan.config.server_target_qps, tuple) else ""
     return f"about {minutes(sum(part.seconds or 0.0 for part in timed))} once the engine is up: {', '.join(said)}{hint}"
@@ -90,7 +92,7 @@ def lower_levels(plan: Plan) -> Part | None:
         return Part("a test at each power of four", text, None)
     count = len(plan.config.levels) - 1
     seconds = count * plan.min_duration_s
-    return Part(f"{count} lower levels", f"at least {minutes(seconds)}", seconds) if count else None
+    return Part(f"{count} lower levels", f"at least {minutes(seconds)}", seconds, "at least ") if count else None
 
 
 def probes(name: str, count: int) -> Callable[[Plan], Part]:
@@ -99,7 +101,7 @@ def probes(name: str, count: int) -> Callable[[Plan], Part]:
 
 
 def calibration(plan: Plan) -> Part:
-    return Part("calibration", f"at most {minutes(TRIAL_S)}", TRIAL_S)
+    return Part("calibration", f"at most {minutes(TRIAL_S)}", TRIAL_S, "at most ")
 
 
 def batches(plan: Plan) -> Part:

@@ -25,7 +25,8 @@ def scatter(summary: Summary, lines: Iterable[Mapping[str, object]]) -> str:
     if not values:
         return "one run: how far runs of these settings differ is not known"
     count = f"{len(values)} earlier run{'s' if len(values) > 1 else ''} of these settings"
-    return f"{count}: {number(min(values))} to {number(max(values))} ({name})"
+    ends = dict.fromkeys((number(min(values)), number(max(values))))
+    return f"{count}: {' to '.join(ends)} ({name})"
 
 
 class History(File):

@@ -222,21 +222,22 @@ def chain(path: Path, where: str = "", below: tuple[Path, ...] = ()) -> Iterator
     """The file and all it extends, the furthest first. `where` asks for it, and the files `below` extend it."""
     if path.resolve() in below:
         raise UsageError(f"{where}: {path} extends itself.")
-    source = parse(path, where or str(path))
+    source = parse(path, where)
     if source.content.extends is not None:
         yield from chain(path.parent / source.content.extends, source.at("extends"), (*below, path.resolve()))
     yield source
 
 
 def parse(path: Path, where: str) -> Source:
-    """One file. Raises UsageError; `where` is what asked for it."""
+    """One file. Raises UsageError; `where` is what asked for it, if a file did."""
     try:
         text = read_text(path, LARGEST_FILE)
         parsed = load_yaml(text)
         lines = dict(places(yaml.compose(text, Loader=yaml.SafeLoader)))
         data = json.loads(json.dumps(parsed, default=str))  # what sweep.json can hold: no dates
     except OSError as error:
-        raise UsageError(f"{where}: cannot read {path!s:.200}: {why(error)}.") from None
+        name = f"{path!s:.200}"
+        raise UsageError(f"{where}: cannot read {name}: {why(error)}." if where else f"{name}: {why(error)}.") from None
     except UnicodeDecodeError:
         raise UsageError(f"{path}: not text.") from None
     except (RecursionError, TypeError):

@@ -36,9 +36,13 @@ def said(**flags: Any) -> str:
         ),
         ({"scenario": "server", "server_target_qps": 8}, ["512 queries in about 1.1 min"]),
         ({"scenario": "server", "server_target_qps": "max"}, ["search for the highest rate"]),
-        ({"concurrency": "1,4,16"}, ["2 lower levels: at least 40 s", "lower levels 40 s, performance test 20 s"]),
+        (
+            {"concurrency": "1,4,16"},
+            ["2 lower levels: at least 40 s", "lower levels at least 40 s, performance test at least 20 s"],
+        ),
         ({"scenario": "multistream", "samples_per_query": "1,2", "mode": "performance"}, ["2 batches"]),
         ({"mode": "accuracy"}, ["accuracy test"]),
+        ({"mode": "performance"}, ["calibration at most 1.0 min, performance test at least 10 s"]),
     ],
     ids=str,
 )

@@ -22,6 +22,7 @@ def test_scatter_is_that_of_earlier_runs_of_the_same_settings(tmp_path: Path) ->
     ]
     found = history.scatter(summary, [*others, *unlike])
     assert found == "2 earlier runs of these settings: 900 to 1,100 (tokens_per_sec)"
+    assert history.scatter(summary, others[:1]) == "1 earlier run of these settings: 900 (tokens_per_sec)"
     broken = summary.run.performance.model_copy(update={"valid": False}) if summary.run.performance else None
     assert (
         history.scatter(summary.model_copy(update={"run": summary.run.model_copy(update={"performance": broken})}), [])
