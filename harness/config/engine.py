@@ -76,8 +76,8 @@ class EngineConfig:
     given: InitVar[frozenset[str]] = frozenset()  # settings that the user named, also at their default
 
     RULES: ClassVar[Rules] = {
-        "--engine-arg takes arguments that have no flag; {run.doubled[0]} has {run.doubled[1]}.": lambda run: (
-            run.doubled
+        "--engine-arg takes arguments that have no flag; {run.doublet[0]} has {run.doublet[1]}.": lambda run: (
+            run.doublet
         ),
     }
 
@@ -97,7 +97,7 @@ class EngineConfig:
         return {}
 
     @property
-    def doubled(self) -> tuple[str, str] | None:
+    def doublet(self) -> tuple[str, str] | None:
         """An engine argument that has a flag, and that flag."""
         flags = {item.name: item.name for item in fields(self)} | {"dtype": "precision"}
         return next(((name, as_flag(flags[name])) for name in self.engine_args if name in flags), None)

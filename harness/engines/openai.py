@@ -110,7 +110,7 @@ class OpenAI(Engine):
         refused: object = ""
         for form in (replace(each, switches=NO_CACHE.get(server.name, ())) for each in forms(self.config.endpoint_api)):
             try:
-                with_ids = await self._tried(server, form)
+                with_ids = await self._returns_ids(server, form)
             except Refused as error:
                 refused = error
                 continue
@@ -126,13 +126,13 @@ class OpenAI(Engine):
         taken: list[tuple[str, float]] = []
         for fields in (NEUTRAL, *((field,) for field in NEUTRAL)):
             with contextlib.suppress(Refused):
-                await self._tried(server, replace(form, neutral=fields))
+                await self._returns_ids(server, replace(form, neutral=fields))
                 taken += fields
             if len(taken) == len(NEUTRAL):
                 break
         return replace(form, neutral=tuple(taken))
 
-    async def _tried(self, server: Server, form: RequestFormat) -> bool:
+    async def _returns_ids(self, server: Server, form: RequestFormat) -> bool:
         """Whether a small answer, streamed as the run's are, comes with its token ids. Raises Refused, or UsageError
         where no other form helps."""
         stream = self.config.scenario_rules.pattern.is_streamed
@@ -243,10 +243,10 @@ class OpenAI(Engine):
     def prometheus_metrics(self) -> list[str]:
         """The servers' own metrics, of those that serve any."""
         with contextlib.suppress(TimeoutError):
-            return self.spawn(self._exposed()).result(timeout=2 * METRICS_S)
+            return self.spawn(self._read_metrics()).result(timeout=2 * METRICS_S)
         return []
 
-    async def _exposed(self) -> list[str]:
+    async def _read_metrics(self) -> list[str]:
         pages = [below(server.address, "/metrics", outside=True) for server in self.servers]
         return list(filter(None, await asyncio.gather(*map(self._metrics, self.config.metrics_url or pages))))
 

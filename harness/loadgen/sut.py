@@ -81,9 +81,9 @@ class SUT:
     def run(self, work: Any) -> None:
         task = self.engine.loop.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._finished)
+        task.add_done_callback(self._finish)
 
-    def _finished(self, task: "asyncio.Task[None]") -> None:
+    def _finish(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) and self.failure is None:
             self.failure = error

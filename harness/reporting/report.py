@@ -77,7 +77,7 @@ def template_values(facts: RunFacts, summary: Summary) -> dict[str, object]:
         headline=metrics.BY_NAME[summary.scenario.headline],
         quantities=telemetry.BY_NAME,
         **curve(summary.run),
-        unexposed=telemetry.unexposed(summary.run.performance.usage if summary.run.performance else {}),
+        unexposed=telemetry.missing_counters(summary.run.performance.usage if summary.run.performance else {}),
         screen=answer.last_screen(summary, whole=True),
         levels=tables.levels(answer.levels(summary)),
         setting=answer.setting(summary),

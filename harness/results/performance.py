@@ -267,7 +267,7 @@ class Performance(Economics, Machine, Latencies, Throughput, Outcome):
 
     @model_validator(mode="before")
     @classmethod
-    def renamed(cls, data: Any) -> Any:
+    def rename(cls, data: Any) -> Any:
         """Until format 4 the share of requests within the limits was called goodput."""
         if isinstance(data, dict) and "goodput" in data and "slo_attainment" not in data:
             return data | {"slo_attainment": data["goodput"], "goodput": None}

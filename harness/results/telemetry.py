@@ -87,7 +87,7 @@ def usage_of(recording: Recording) -> dict[str, Usage]:
     return found
 
 
-def unexposed(used: Mapping[str, Usage]) -> list[str]:
+def missing_counters(used: Mapping[str, Usage]) -> list[str]:
     """The quantities that an engine tells and this one did not."""
     return [item.label for item in QUANTITIES if item.name in ENGINES and item.name not in used]
 

@@ -124,6 +124,6 @@ class Compliance(Model):
 
     @field_validator("facts")
     @classmethod
-    def renamed(cls, facts: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    def rename(cls, facts: dict[str, JsonValue]) -> dict[str, JsonValue]:
         """Until format 3 the rates were called ..._per_s."""
         return {f"{name}ec" if name.endswith("_per_s") else name: value for name, value in facts.items()}

@@ -57,7 +57,7 @@ class RunFacts(Facts):
 
     @model_validator(mode="before")
     @classmethod
-    def renamed(cls, data: Any) -> Any:
+    def rename(cls, data: Any) -> Any:
         """The settings by today's names."""
         match data:
             case {"plan": {"config": {**config}} as plan}:
