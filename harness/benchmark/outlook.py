@@ -17,6 +17,7 @@ from harness.rates.trial import TRIAL_S
 from harness.workloads.cnn_dailymail import Library
 
 TYPICAL_PROBES = 4  # of a search for the highest rate: benchmarks.search
+LEVELS = 8  # of a search for the highest concurrency: a few to either side, then half of the gap each time
 
 
 def lines(plan: Plan, library: Library, gpus: Sequence[GPU]) -> list[str]:
@@ -100,6 +101,13 @@ def probes(name: str, count: int) -> Callable[[Plan], Part]:
     return lambda plan: Part(name, f"{count} probes or so of at least {minutes(RULES.probe_s)} each", seconds)
 
 
+def levels(plan: Plan) -> Part:
+    """Each with the trial that tells LoadGen its rate."""
+    trial = f"each after a trial of at most {minutes(TRIAL_S)}"
+    text = f"{LEVELS} levels or so of at least {minutes(RULES.probe_s)}, {trial}"
+    return Part("search for the highest concurrency", text, LEVELS * (RULES.probe_s + TRIAL_S))
+
+
 def calibration(plan: Plan) -> Part:
     return Part("calibration", f"at most {minutes(TRIAL_S)}", TRIAL_S, "at most ")
 
@@ -117,7 +125,7 @@ PREPARATIONS: dict[Need, Callable[[Plan], Part | None]] = {
     "curve": curve,
     "max": probes("search for the highest rate", TYPICAL_PROBES),
     "levels": lower_levels,
-    "most": probes("search for the highest concurrency", 2 * TYPICAL_PROBES),
+    "most": levels,
 }
 
 

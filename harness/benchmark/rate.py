@@ -112,7 +112,8 @@ def most_in_flight(run: BenchmarkRun, session: LoadGenSession) -> Plan:
     def probe(level: int) -> Probe:
         return run_probe(run, session, target_rate.as_probe(at_level(plan, session, level)))
 
-    found = levels.highest(probe, max(1, first), MOST_AT_ONCE)
+    assert plan.limits is not None
+    found = levels.highest(probe, plan.limits, max(1, first), MOST_AT_ONCE)
     if found is None:
         raise NotAcceptedError("a single request in flight does not keep the limits: see Probes/ in the run's folder.")
     return at_level(plan, session, found)

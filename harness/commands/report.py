@@ -57,7 +57,9 @@ def report(
     results_dir: Annotated[Path, option("PATH", "Where runs are looked for.")] = Path("results"),
     plot: Annotated[Path | None, option("FILE.png", "Also draw the comparison.")] = None,
     page: Annotated[Path | None, option("FILE.html", "Also write the comparison as a page to send.")] = None,
-    csv: Annotated[Path | None, option("FILE", "Also write the comparison's table to a CSV file.")] = None,
+    csv: Annotated[
+        Path | None, option("FILE", "Also write RUN's numbers, or the comparison's table, to a CSV file.")
+    ] = None,
     baseline: Annotated[list[str] | None, option("RUN ...", "What RUN must not be worse than; see --fail-if.")] = None,
     fail_if: Annotated[
         list[str] | None,
@@ -79,8 +81,10 @@ def report(
         raise UsageError("--fail-if and --may-differ go with --baseline.")
     if check and (baseline or matrix or not run):
         raise UsageError("--check takes one RUN.")
-    if (csv or plot or page) and run:
-        raise UsageError("--csv, --page and --plot go with --compare or --last.")
+    if (plot or page) and run:
+        raise UsageError("--page and --plot go with --compare or --last.")
+    if csv and (baseline or matrix or check):
+        raise UsageError("--csv goes with RUN alone, --compare or --last.")
     if matrix and not run:
         raise UsageError("--matrix takes RUNs: report.py --matrix gpu,workload RUN RUN ...")
     if plot and plot.suffix != ".png":
@@ -94,7 +98,9 @@ def report(
         print(matrix_page(names.folders(run, results_dir), matrix.replace("-", "_").split(",")))
         return DONE
     if run:
-        print(render_folder(one(run, results_dir)))
+        print(render_folder(folder := one(run, results_dir)))
+        if csv:
+            compare_page.write_csv(csv, [comparison.read(folder)])
     else:
         folders = names.folders(compare, results_dir) if compare else comparison.last(results_dir, last or 0)
         compare_runs(folders, csv, plot, page)

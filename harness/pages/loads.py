@@ -43,7 +43,7 @@ class Load:
 
     @property
     def speed(self) -> str:
-        rate = None if self.probe.concurrency else self.probe.samples_per_sec
+        rate = self.probe.samples_per_sec
         return f"{f'{number(rate)} samples/s, ' if rate else ''}{number(self.probe.tokens_per_sec)} output tokens/s"
 
     @property
@@ -72,8 +72,6 @@ class Load:
             lost["clock"] = spent.held_by_power + spent.held_by_heat
         names = ("name", "stands", "is_full", "gain", "speed", "outcome")
         changed = {"queue": None, "load": self.probe.load}
-        if self.probe.concurrency:
-            changed["samples_per_sec"] = None  # of the whole test, where the rest is of its steady part
         return vars(self.probe) | changed | lost | {n: getattr(self, n) for n in names}
 
 

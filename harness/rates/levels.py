@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from harness.common.markdown import number
+from harness.config.mlperf import Limits
 from harness.config.plan import Plan
 from harness.rates.target_rate import OFFLINE_MARGIN
 from harness.rates.trial import Trial
@@ -12,6 +13,7 @@ from harness.runs.probe import Probe
 LEVEL_RATIO = 4  # the ratio of one level to the next, of those that are chosen here
 FINAL_RATIO = 1.1  # the lowest level too high over the highest that held, where the search ends
 MOST_PROBES = 16  # probes of a search
+CLEAR = 1.5  # times a limit, or a limit over a latency: beyond, one probe tells
 
 
 def levels_of(given: Sequence[int], concurrency: int) -> list[int]:
@@ -29,22 +31,28 @@ def at_level(plan: Plan, level: int, found: Trial) -> Plan:
     return plan.noted(note, concurrency=level, target_qps=rate)
 
 
-def highest(probe: Callable[[int], Probe], first: int, most: int) -> int | None:
+def highest(probe: Callable[[int], Probe], limits: Limits, first: int, most: int) -> int | None:
     """The most in flight that keep the limits, by probes; None where a single one does not.
 
-    Latencies of a few hundred requests are noisy: a level holds, and one is too many, if a second probe of it says so
-    too. Levels double from `first` until one is too many, then halve the gap.
+    Latencies of a few hundred requests are noisy: near a limit a level holds, and one is too many, if a second probe of
+    it says so too; a probe that is far from it counts twice. Levels double from `first` until one is too many, then
+    halve the gap.
     """
     verdicts: dict[int, list[bool]] = {}
 
     def holds(level: int) -> bool:
         """Tests a level once, and again where the first time does not agree with a second; two of three decide."""
         said = verdicts.setdefault(level, [])
-        said.append(is_within_limits(probe(level)))
+
+        def test() -> None:
+            found = probe(level)
+            said.extend([not found.why] * (1 if is_near(found, limits) else 2))
+
+        test()
         if not said[0] and len(said) == 1:
-            said.append(is_within_limits(probe(level)))
+            test()
         if len(said) == 2 and said[0] != said[1]:
-            said.append(is_within_limits(probe(level)))
+            test()
         return 2 * sum(said) > len(said)
 
     low, high, level = 0, most + 1, min(first, most)
@@ -60,6 +68,7 @@ def highest(probe: Callable[[int], Probe], first: int, most: int) -> int | None:
     return low or None
 
 
-def is_within_limits(probe: Probe) -> bool:
-    """Whether a test kept both limits."""
-    return not probe.why
+def is_near(probe: Probe, limits: Limits) -> bool:
+    """Whether the latency that is nearest to its limit, or farthest beyond it, could be on its other side by chance."""
+    shares = ((probe.ttft_p99 or 0.0) / limits.ttft_ms, (probe.tpot_p99 or 0.0) / limits.tpot_ms)
+    return 1 / CLEAR < max(shares) < CLEAR

@@ -49,7 +49,8 @@ def probe_of(session: LoadGenSession, test: TestRun, plan: Plan) -> Probe:
     if plan.concurrency and (part := steady_part(test.requests, plan.concurrency)):
         trend = part.trend
         if part.requests:
-            result = replace(with_times(result, part.requests), tokens_per_sec=part.tokens_per_sec)
+            speeds = {"tokens_per_sec": part.tokens_per_sec, "samples_per_sec": part.samples_per_sec}
+            result = replace(with_times(result, part.requests), **speeds)  # type: ignore[arg-type]
     first, each, whole = result.ttft_ms, result.tpot_ms, result.latency_ms
     ends = [(one.issued_s or 0.0, one.done_s) for one in test.requests if one.done_s is not None]
     queue, sent = None, None

@@ -54,7 +54,9 @@ def draw_plots(folder: Path, summary: Summary, test: TestRun | None) -> dict[str
     if run.search:
         drawn["search"] = load_curves.draw_load_curves(run.search, run.performance, summary.gpus)
     if run.performance and test and test.recording:
-        drawn["machine"] = timelines.machine(test.recording, run.performance.ran_out, run.performance.gpu_time)
+        part = run.performance.steady
+        ends = (part.begin_s, part.begin_s + part.seconds) if part and part.begin_s is not None else None
+        drawn["machine"] = timelines.machine(test.recording, run.performance.ran_out, run.performance.gpu_time, ends)
     if run.profile and run.profile.kinds:
         drawn["profile"] = profiles.kinds(run.profile)
     if summary.meta.stages:

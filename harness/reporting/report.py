@@ -33,11 +33,6 @@ from harness.runs.folder import FOLDER
 from harness.runs.probe import Probe
 from harness.runs.records import RunFacts
 
-OF_WHOLE_TEST = (  # what a steady part has, too: at fixed concurrency that is the result
-    *("tokens_per_sec", "input_tokens_per_sec", "total_tokens_per_sec", "samples_per_sec"),
-    *("cost_per_million_output_tokens", "cost_per_million_tokens", "cost_per_thousand_requests"),
-)
-
 MADE = ("summary.json", "report.md", "report.html", "plots")  # of a run's logs
 
 
@@ -73,7 +68,6 @@ def template_values(facts: RunFacts, summary: Summary) -> dict[str, object]:
         summary=summary,
         scenario=summary.scenario,
         numbers=metrics.rows(summary, "report"),
-        of_whole_test=OF_WHOLE_TEST,
         headline=metrics.BY_NAME[summary.scenario.headline],
         quantities=telemetry.BY_NAME,
         **curve(summary.run),

@@ -43,10 +43,23 @@ COLORS = (BLUE, ORANGE, GREEN, RED, GREY)
 Drawn = tuple[str, list[str], float | None]  # label, columns, top of the axis
 
 
-def machine(recording: Recording, ran_out: Sequence[str] = (), times: Sequence[GpuTime] = ()) -> Any:
+def machine(
+    recording: Recording,
+    ran_out: Sequence[str] = (),
+    times: Sequence[GpuTime] = (),
+    steady: tuple[float, float] | None = None,
+) -> Any:
     """What engine and machine did, a panel for each kind of quantity that was recorded, below a bar for each test of
-    the run: where its GPUs' time went. `ran_out`: what bound the test, first; it is the title."""
+    the run: where its GPUs' time went. `ran_out`: what bound the test, first; it is the title. `steady`: begin and end
+    of the steady part in seconds; what lies before and after is shaded."""
     figure, panels = draw_panels(recording, panels_of(recording.columns, PANELS))
+    if steady:
+        ends = panels[0].get_xlim()
+        for axes in panels:
+            axes.axvspan(ends[0], steady[0], color=GREY, alpha=0.15, linewidth=0)
+            axes.axvspan(steady[1], max(ends[1], steady[1]), color=GREY, alpha=0.15, linewidth=0)
+        panels[0].set_xlim(*ends)
+        panels[-1].set_xlabel("seconds; shaded: ramps, which the steady part leaves out")
     said = ran_out[0].partition(": ")[0] if ran_out else "nothing ran out"
     title = "\n".join(wrap(f"Bound by: {said}" if ran_out else sentence(said), LONGEST_TITLE))
     (bars(figure, times) if times else panels[0]).set_title(title, fontsize=11)

@@ -30,16 +30,15 @@ class Economics(Part):
         plan, log, tokens = facts.plan, test.result, sum(each.output_tokens for each in test.answered)
         here = plan.config.sees_gpus and not plan.config.spans_hosts
         joules, shares = test.machine.gpu_joules if here else None, near_peak(test, facts)
-        speed = log.tokens_per_sec
-        if speed and plan.concurrency and (part := steady_part(test.requests, plan.concurrency)) and part.requests:
-            speed = part.tokens_per_sec  # the result of a fixed concurrency is without its ramps
-        share = speed / log.tokens_per_sec if speed and log.tokens_per_sec else 1.0
-        speeds = (speed, test.total_tokens_per_sec, log.samples_per_sec)
-        total, rate = (share * each if each else None for each in speeds[1:])
+        speeds = (log.tokens_per_sec, test.total_tokens_per_sec, log.samples_per_sec)
+        if plan.concurrency and (part := steady_part(test.requests, plan.concurrency)) and part.requests:
+            # The result of a fixed concurrency is without its ramps.
+            both = part.tokens_per_sec + part.input_tokens_per_sec
+            speeds = (part.tokens_per_sec, both, part.samples_per_sec)
         counts = log.valid or not plan.config.scenario_rules.pattern.is_rated
         return cls(
             joules_per_output_token=joules / tokens if joules and tokens else None,
-            cost=cost(plan.config.price_per_hour, speed, total, rate),
+            cost=cost(plan.config.price_per_hour, *speeds),
             capacity=capacity(plan, log.samples_per_sec) if counts else None,
             mfu_percent=shares[0] if shares else None,
             mbu_percent=shares[1] if shares else None,

@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 from harness.common.markdown import number
 from harness.common.statistics import FEWEST_P99
 from harness.config import mlperf
+from harness.results.steady import Steady
 from harness.results.summary import Summary
 from harness.results.telemetry import QUANTITIES
 
@@ -19,7 +20,7 @@ Places = tuple[Place, ...]
 Better = Literal["higher", "lower"] | None
 
 
-TEST, STEADY = "run.performance.", ("tokens_per_sec", "latency_ms", "ttft_ms", "tpot_ms")
+TEST = "run.performance."
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,9 @@ class Metric:
         if self.rate_flag and self.rate_flag != summary.scenario.pattern.rate_flag:
             return None
         path = self.path
-        if test and test.steady and test.steady.ttft_ms and path.removeprefix(TEST).partition(".")[0] in STEADY:
-            path = path.replace(TEST, f"{TEST}steady.", 1)  # at fixed concurrency, where the ramps are no result
+        of_window = test and test.steady and test.steady.ttft_ms  # fixed concurrency: the ramps are no result
+        if of_window and path.removeprefix(TEST).partition(".")[0] in Steady.model_fields:
+            path = path.replace(TEST, f"{TEST}steady.", 1)
         value: Any = summary
         for step in path.split("."):
             if value is None:

@@ -8,18 +8,17 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, JsonValue, model_validator
 
-from harness.common.schema import Model, stored_as
+from harness.common.schema import stored_as
 from harness.common.statistics import quantile_interval
-from harness.config import endpoint, mlperf
+from harness.config import endpoint
 from harness.config.arrivals import variation
 from harness.loadgen.log import Latency, LogError
-from harness.loadgen.requests import spread
-from harness.loadgen.steady import steady_part
 from harness.loadgen.test_run import TestRun
 from harness.results import telemetry
 from harness.results.economics import Economics
 from harness.results.gpu_time import GpuTime, gpu_times
 from harness.results.part import Part
+from harness.results.steady import Steady, slo_attainment
 from harness.results.verdicts import Count
 from harness.runs.delivery import ServerUse
 from harness.runs.records import LimitsMs, RunFacts, Spread, Usage
@@ -150,7 +149,7 @@ class Latencies(Part):
     def of(cls, test: TestRun, facts: RunFacts) -> Self:
         log, limits = test.result, facts.plan.limits
         mean, rate = log.mean_sample_latency_ms, log.samples_per_sec
-        kept = None if test.server and test.server.buffered else slo_attainment(test, limits)
+        kept = None if test.server and test.server.buffered else slo_attainment(test.requests, limits)
         sent = len(test.requests) / len(test.answered) if test.answered else 1.0  # for each that was answered
         return cls(
             latency_ms=log.latency_ms,
@@ -164,48 +163,6 @@ class Latencies(Part):
             slo_attainment=kept,
             goodput=rate * sent * kept / 100 if kept is not None and rate else None,
             requests_in_flight=rate * mean / 1000 if log.ttft_ms and rate and mean else None,
-        )
-
-
-class Steady(Model):
-    """A test without its ramps: from as many answers as are computed at once until as few are left."""
-
-    seconds: float
-    share_percent: float
-    """Of the test's duration."""
-    tokens_per_sec: float
-    """Output tokens per second of the answers that ended in the steady part."""
-    trend: float
-    """The rate of its second half over that of the first."""
-    latency_ms: Latency | None = None
-    """Of the requests that were sent and answered in it; at fixed concurrency alone, as the other two."""
-    ttft_ms: Latency | None = None
-    tpot_ms: Latency | None = None
-    tokens_per_sec_per_user: float | None = None
-    """1,000 / TPOT p90 in ms, over the steady part."""
-
-    @classmethod
-    def of(cls, test: TestRun, facts: RunFacts) -> Self | None:
-        """None of a scenario that sends by time, or one query after the other, and of a test too short for one."""
-        plan, seconds = facts.plan, test.result.duration_s
-        at_once = plan.config.scenario_rules.pattern.kept_in_flight(plan.load, facts.concurrency)
-        if plan.config.batch_size or not at_once or not seconds:
-            return None
-        part = steady_part(test.requests, at_once)
-        if part is None:
-            return None
-        times = part.requests if plan.concurrency else ()
-        each = spread(request.tpot_ms for request in times)
-        each_user = each is not None and each.p90 and not (test.server and test.server.buffered)
-        return cls(
-            seconds=part.seconds,
-            share_percent=100 * part.seconds / seconds,
-            tokens_per_sec=part.tokens_per_sec,
-            trend=part.trend,
-            latency_ms=spread(request.latency_ms for request in times),
-            ttft_ms=spread(request.ttft_ms for request in times),
-            tpot_ms=each,
-            tokens_per_sec_per_user=1000 / each.p90 if each and each_user else None,
         )
 
 
@@ -332,16 +289,6 @@ def intervals(test: TestRun) -> dict[str, dict[str, tuple[float, float | None]]]
             if interval := quantile_interval(timed, share):
                 found.setdefault(kind, {})[name] = interval
     return found
-
-
-def slo_attainment(test: TestRun, limits: mlperf.Limits | None) -> float | None:
-    """Percent of the requests that kept both limits, which failed ones did not; an answer of one token has no time per
-    output token to keep. None where there are no limits, or the time of a first token is not known."""
-    if limits is None or not test.requests or any(each.ttft_ms is None for each in test.answered):
-        return None
-    times = [(each.ttft_ms or 0.0, each.tpot_ms or 0.0) for each in test.answered]
-    kept = sum(first <= limits.ttft_ms and token <= limits.tpot_ms for first, token in times)
-    return 100 * kept / len(test.requests)
 
 
 def with_counts(texts: Sequence[str]) -> list[str]:

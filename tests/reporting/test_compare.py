@@ -1,5 +1,6 @@
 """Runs side by side: the page, the table of several, and what cannot be compared."""
 
+import csv
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,16 @@ def test_a_table_that_cannot_be_written_names_where(tmp_path: Path) -> None:
         assert done.stderr.rstrip().endswith(f"{why}.") and "/." not in done.stderr
 
 
+def test_the_numbers_of_one_run_as_a_csv_file(tmp_path: Path) -> None:
+    run, path = tmp_path / "one", tmp_path / "one.csv"
+    made.rendered(run)
+    assert report(run, "--csv", path).returncode == 0
+    with path.open() as file:
+        (line,) = csv.DictReader(file)
+    assert (line["run"], float(line["tokens_per_sec"])) == ("one", 1024.0)
+    assert report(run, "--csv", path, "--check").returncode == 2
+
+
 def test_many_runs_are_one_table_and_a_csv_file(tmp_path: Path) -> None:
     for name in ("20260131-a", "20260131-b", "20260131-c"):
         made.rendered(tmp_path / name, system=made.SYSTEM | {"gpus": ["NVIDIA H200"] * 2}, max_num_seqs=len(name))
@@ -103,7 +114,7 @@ def test_many_runs_are_one_table_and_a_csv_file(tmp_path: Path) -> None:
         (["--compare", "{a}", "{a}/nothing"], "nothing: no config.json in it"),
         (["--last", "1"], "--last 1: a comparison takes two"),
         (["--last", "2", "--results-dir", "{a}/nothing"], "nothing: no such folder"),
-        (["{a}", "--csv", "x.csv"], "--csv, --page and --plot go with"),
+        (["{a}", "--plot", "x.png"], "--page and --plot go with"),
         (["--last", "2", "--plot", "x.gif"], "--plot x.gif: "),
         (["{a}", "--last", "2"], "name one RUN_DIR, or"),
         ([], "name one RUN_DIR, or"),

@@ -1,41 +1,34 @@
 """The share of requests that keep both limits, and what tokens cost."""
 
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.config import mlperf
-from harness.loadgen import log as loadgen_log
 from harness.loadgen.requests import Request
-from harness.loadgen.test_run import TestRun
-from harness.results import performance
+from harness.results import steady
 from harness.results.economics import cost
-from harness.runs.records import MachineUse
 from tests import made
 
 LIMITS = mlperf.Limits(100, 10)
 
 
-def share(folder: Path, *requests: Request, limits: mlperf.Limits | None = LIMITS) -> float | None:
-    logs = made.run(folder, scenario="server", server_target_qps=8.0) / "Performance"
-    test = TestRun(logs, loadgen_log.read(logs), requests, MachineUse(), None)
-    return performance.slo_attainment(test, limits)
+def share(*requests: Request, limits: mlperf.Limits | None = LIMITS) -> float | None:
+    return steady.slo_attainment(requests, limits)
 
 
-def test_goodput_counts_requests_that_keep_both(tmp_path: Path) -> None:
+def test_goodput_counts_requests_that_keep_both() -> None:
     requests = (
         made.timed(0, 100.0, 200.0, output_tokens=11),  # 10 ms each, both kept to the edge
         made.timed(1, 101.0, 150.0, output_tokens=11),  # the first too late
         made.timed(2, 50.0, 161.0, output_tokens=11),  # 11.1 ms each
         made.timed(3, 50.0, 9000.0, output_tokens=1),  # one token alone
     )
-    assert share(tmp_path / "1", *requests) == 50.0
-    assert share(tmp_path / "2", *requests, made.timed(4, 1.0, 2.0, failure="429")) == 40.0
-    assert share(tmp_path / "3", *requests, made.timed(4, None, 2.0)) is None
-    assert share(tmp_path / "4", *requests, limits=None) is None
-    assert share(tmp_path / "5") is None
+    assert share(*requests) == 50.0
+    assert share(*requests, made.timed(4, 1.0, 2.0, failure="429")) == 40.0
+    assert share(*requests, made.timed(4, None, 2.0)) is None
+    assert share(*requests, limits=None) is None
+    assert share() is None
 
 
 @given(st.floats(0.01, 1000), st.floats(1, 1e6))
