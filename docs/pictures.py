@@ -23,10 +23,6 @@ RUNS, IMAGES = HERE / "runs", HERE / "img"
 Draw = Callable[[Path, Summary], Any]
 
 
-def generation(folder: Path, summary: Summary) -> Any:
-    return timelines.generation(Recording.read(folder / "Performance" / FILE))
-
-
 def machine(folder: Path, summary: Summary) -> Any:
     recording = Recording.read(folder / "Performance" / FILE)
     times = list(shares_of({"performance test": recording}))
@@ -44,9 +40,7 @@ def stages(folder: Path, summary: Summary) -> Any:
 
 
 PICTURES: dict[str, tuple[str, Draw]] = {  # name of the picture: the run that it is of, and how it is drawn
-    "demo-throughput": ("demo-offline", generation),
     "demo-timeline": ("demo-offline", stages),
-    "h200-offline": ("h200-offline", generation),
     "h200-machine": ("h200-offline", machine),
     "h200-rates": ("h200-server", curves),
 }

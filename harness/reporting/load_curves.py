@@ -1,5 +1,6 @@
 """How latency grows with load: one point a test, by rate, by samples per query or by requests in flight."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,13 +24,7 @@ from harness.runs.probe import Probe
 Point = tuple[float, float, Probe]  # tokens/s of one user, of all, and the test
 HEADROOM = 1.35  # times the largest value: room above it on a logarithmic axis, and below the smallest
 AXIS_MARGIN = 0.06  # of an axis of rates, beside the first and the last
-PLACES = (  # of a label, from its point: offset in points, and how it is aligned; the first that is free
-    ((0, 8), "center", "bottom"),
-    ((8, 0), "left", "center"),
-    ((0, -8), "center", "top"),
-    ((-8, 0), "right", "center"),
-)
-MARK = 4.0  # pixels from the middle of a point that its mark takes
+CLOSE = 0.06  # of the axes: a point as near to a labelled one has no label
 
 
 @dataclass(frozen=True)
@@ -88,8 +83,8 @@ def draw_load_curves(probes: Sequence[Probe], test: Performance | None, gpus: in
     cheapest(panels[2], probes, max(1, gpus), price)
     if panels[2].get_legend_handles_labels()[0]:
         legend_below(panels[2], fontsize=8)
+    label_loads(panels[2], probes, max(1, gpus))
     figure.tight_layout()
-    label_loads(panels[2], probes, max(1, gpus), price)
     return figure
 
 
@@ -122,8 +117,11 @@ def latency(axes: Any, panel: Panel, probes: Sequence[Probe]) -> None:
         tested = [probe for probe in probes if verdict(probe) == label]
         shown = [(p.load, value) for p in tested if (value := panel.of(p, panel.tail)) is not None]
         if shown:
-            color, mark = BLUE if good(tested[0]) else RED, "o" if tested[0].has_held else FAILURE_MARKS.get(label, "X")
-            fill = "white" if tested[0].busy else color
+            color, mark = (
+                BLUE if good(tested[0]) else RED,
+                "o" if tested[0].has_held else "D" if tested[0].valid else "X",
+            )
+            fill = "white" if one.busy else color
             axes.plot(*columns(shown), mark, color=color, markerfacecolor=fill, label=f"{panel.tail}, {label}")
 
 
@@ -153,24 +151,15 @@ def own_test(axes: Any, panel: Panel, test: Performance | None) -> None:
     axes.plot(test.target_qps, value, marker="*", label=f"{panel.tail} of the run{said}", zorder=5, **look)
 
 
-FAILURE_MARKS = {
-    "INVALID by TTFT": "v",
-    "INVALID by TPOT": "^",
-    "INVALID, too few queries": "s",
-    "VALID, queue grew": "D",
-}
-
-
 def verdict(probe: Probe) -> str:
-    """LoadGen's verdict on a probe, and in two words why it fell; at fixed concurrency, which has none, the limits'."""
+    """LoadGen's verdict on a probe; at fixed concurrency, which has none, the limits'."""
     if probe.busy:
         return "machine busy, not judged"
     if probe.concurrency is not None:
         return "over the limits" if probe.why else "within the limits"
-    if probe.valid:
-        return "VALID, queue grew" if probe.has_grown else "VALID"
-    limits = " and ".join(name for name in ("TTFT", "TPOT") if f"{name} p99" in probe.why)
-    return f"INVALID by {limits}" if limits else "INVALID, too few queries" if probe.more else "INVALID"
+    if not probe.valid:
+        return "INVALID"
+    return "VALID, queue grew" if probe.has_grown else "VALID"
 
 
 def good(probe: Probe) -> bool:
@@ -239,55 +228,20 @@ def cheapest(axes: Any, probes: Sequence[Probe], share: int, price: float | None
         axes.plot(user, speed, "D", markersize=16, markerfacecolor="none", color=GREY, label=said, linestyle="none")
 
 
-def label_loads(axes: Any, probes: Sequence[Probe], share: int, price: float | None) -> None:
-    """The load of each point that has room for it, with cost and energy: VALID ones first, and of those the best."""
-    points = sorted(speed_points(probes, share), key=worth)
-    label_points(axes, [(user, speed, point_text(probe, price)) for user, speed, probe in points])
-
-
-def point_text(probe: Probe, price: float | None) -> str:
-    """A point in words: its load; what a million tokens cost; joules per token."""
-    parts = [load(probe)]
-    parts += [f"{number(probe.cost(price), 3)}/M"] if price else []
-    parts += [f"{number(probe.joules_per_token, 3)} J"] if probe.joules_per_token else []
-    return ", ".join(parts)
-
-
-def load(probe: Probe) -> str:
-    return f"{number(probe.load, 3)}" + ("/s" if probe.qps is not None else "")
-
-
 def worth(point: Point) -> tuple[bool, float]:
     """The smaller, the sooner a point is labelled."""
     user, speed, probe = point
     return not good(probe), -user * speed
 
 
-def label_points(axes: Any, points: Sequence[tuple[float, float, str]]) -> list[str]:
-    """Labels the points (x, y, words) that have room for it, the first first; returns the words that were written.
-
-    The axes must have their final limits and place.
-    """
-    from matplotlib.transforms import Bbox
-
-    renderer = axes.figure.canvas.get_renderer()
-    middles = [axes.transData.transform((x, y)) for x, y, _ in points]
-    taken = [Bbox.from_bounds(x - MARK, y - MARK, 2 * MARK, 2 * MARK) for x, y in middles]
-    written = []
-    for x, y, words in points:
-        for offset, across, up in PLACES:
-            how = {"ha": across, "va": up, "fontsize": 8, "zorder": 8}
-            label = axes.annotate(words, (x, y), offset, textcoords="offset points", **how)
-            box = label.get_window_extent(renderer)
-            if not any(box.overlaps(other) for other in taken) and inside(axes, box):
-                taken.append(box)
-                written.append(words)
-                break
-            label.remove()
-    return written
-
-
-def inside(axes: Any, box: Any) -> bool:
-    """Whether a label is within the picture of its axes, and a little above."""
-    frame = axes.get_window_extent()
-    return bool(box.x0 >= frame.x0 and box.x1 <= frame.x1 + 20 and box.y0 >= frame.y0 and box.y1 <= frame.y1)
+def label_loads(axes: Any, probes: Sequence[Probe], share: int) -> None:
+    """The load of each point that is not close to a labelled one: those that keep the limits first, of those the best.
+    The axes must have their final limits."""
+    right, top = axes.get_xlim()[1], axes.get_ylim()[1]
+    labelled: list[tuple[float, float]] = []
+    for user, speed, probe in sorted(speed_points(probes, share), key=worth):
+        place = user / right, speed / top
+        if all(math.dist(place, other) > CLOSE for other in labelled):
+            labelled.append(place)
+            text = f"{number(probe.load, 3)}{'' if probe.qps is None else '/s'}"
+            axes.annotate(text, (user, speed), (0, 8), textcoords="offset points", ha="center", fontsize=8)

@@ -4,9 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.common.files import read_columns
 from harness.common.markdown import number
-from harness.config import mlperf
 from harness.loadgen.requests import Request
 from harness.loadgen.test_run import TestRun
 from harness.monitoring.recorder import FILE, Recording
@@ -19,7 +17,6 @@ from harness.reporting.style import (
     RED,
     TITLES,
     legend_below,
-    overview,
     pyplot,
     save,
     thousands,
@@ -41,15 +38,11 @@ def draw_plots(folder: Path, summary: Summary, test: TestRun | None) -> dict[str
     if run.accuracy:
         drawn["scores"] = scores(run.accuracy)
         recordings["accuracy"] = Recording.read(folder / FOLDER["accuracy"] / FILE)
-        if (table := folder / FOLDER["accuracy"] / "samples.csv").exists():
-            drawn["length"] = by_length(table)
     if run.performance and test:
         recordings["performance"] = test.recording
         if run.performance.ttft_ms and test.is_timed:
             drawn["latency_cdf"] = latencies(test.answered, run.performance, summary.scenario.headline)
-        elif not run.performance.ttft_ms and (
-            figure := timelines.generation(test.recording) or completions(test.answered)
-        ):
+        elif not run.performance.ttft_ms and (figure := completions(test.answered)):
             drawn["tokens_per_sec"] = figure
     if run.search:
         drawn["search"] = load_curves.draw_load_curves(run.search, run.performance, summary.gpus)
@@ -61,12 +54,7 @@ def draw_plots(folder: Path, summary: Summary, test: TestRun | None) -> dict[str
         drawn["profile"] = profiles.kinds(run.profile)
     if summary.meta.stages:
         drawn["timeline"] = timelines.stages(recordings, summary.meta.stages)
-    pictures = save(drawn, folder / "plots", answer.footer(summary))
-    if len(pictures) > 1:
-        overview(
-            [folder / path for path in pictures.values()], folder / "plots" / "overview.png", answer.title(summary)
-        )
-    return pictures
+    return save(drawn, folder / "plots", answer.footer(summary))
 
 
 def scores(accuracy: Accuracy) -> Any:
@@ -93,24 +81,6 @@ def scores(accuracy: Accuracy) -> Any:
     lines = "; lines: 95 % intervals" if any(check.interval for check in checks) else ""
     axes.set_xlabel(f"% of the reference score; red bars: thresholds{lines}")
     axes.set_title(f"Accuracy against its thresholds: {accuracy.verdict}")
-    return figure
-
-
-def by_length(path: Path) -> Any:
-    """Scores by length of the prompt."""
-    import numpy as np
-
-    score = mlperf.SHORT_SCORES[0]
-    columns = read_columns(path, ("prompt_tokens", score))
-    lengths, scores = np.array(columns["prompt_tokens"], dtype=float), np.array(columns[score], dtype=float)
-    figure, axes = pyplot().subplots(figsize=(8, 3.4))
-    axes.plot(lengths, scores, ".", color=BLUE, alpha=0.35, markersize=5)
-    groups = np.array_split(np.argsort(lengths, kind="stable"), min(10, len(scores)) or 1)
-    means = [(lengths[group].mean(), scores[group].mean()) for group in groups if len(group)]
-    axes.plot([x for x, _ in means], [y for _, y in means], "o-", color=ORANGE, label="mean of each tenth")
-    axes.set(xlabel="prompt tokens", ylabel=mlperf.SCORES[score], title="Score by prompt length", ylim=(-3, 103))
-    thousands(axes.xaxis)
-    legend_below(axes, ncols=2)
     return figure
 
 

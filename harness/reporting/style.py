@@ -1,6 +1,5 @@
 """What all pictures have in common: colours, style, numbers on axes, the footer, and how they are written."""
 
-from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,6 @@ if TYPE_CHECKING:
 BLUE, ORANGE, GREY, RED, GREEN, PURPLE = PALETTE.values()
 TITLES = {"latency": "latency", "TTFT": "time to first token (TTFT)", "TPOT": "time per output token (TPOT)"}
 FAR_LIMIT = 3  # times the largest value: a limit beyond is named at the edge instead of squeezing the curve
-COLUMNS, PANEL_INCHES, HEADING = 2, 7.0, 0.5  # of the overview
 
 
 @cache
@@ -70,23 +68,3 @@ def save(drawn: "dict[str, Figure]", folder: Path, words: str = "") -> dict[str,
         figure.savefig(folder / f"{name}.png", dpi=110, bbox_inches="tight")
     pyplot().close("all")
     return {name: f"{folder.name}/{name}.png" for name in drawn}
-
-
-def overview(pictures: Sequence[Path], target: Path, title: str) -> None:
-    """All pictures of a run in one, in columns, to be sent around."""
-    images = [pyplot().imread(path) for path in pictures]
-    tops, places = [HEADING] * COLUMNS, []  # inches from the top, a column each
-    for image in images:
-        column = tops.index(min(tops))
-        tall = PANEL_INCHES * len(image) / len(image[0])
-        places.append((column, tops[column], tall))
-        tops[column] += tall
-    wide, high = COLUMNS * PANEL_INCHES, max(tops)
-    figure = pyplot().figure(figsize=(wide, high))
-    for image, (column, top, tall) in zip(images, places, strict=True):
-        panel = figure.add_axes((column / COLUMNS, 1 - (top + tall) / high, 1 / COLUMNS, tall / high))
-        panel.imshow(image)
-        panel.set_axis_off()
-    figure.suptitle(title, fontsize=14, y=1 - 0.15 / high)
-    figure.savefig(target, dpi=110)
-    pyplot().close(figure)

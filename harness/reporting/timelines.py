@@ -26,8 +26,6 @@ PANELS: tuple[tuple[str, tuple[str, ...], float | None], ...] = (  # label, quan
     ("clock, MHz", ("gpu_clock_mhz",), None),
     ("temperature, \N{DEGREE SIGN}C", ("gpu_temperature_c",), None),
 )
-# Of a test in one glance.
-OVERVIEW_QUANTITIES = ("generation_tokens_per_sec", "gpu_load_percent", "gpu_power_w", "cpu_percent")
 SMOOTHED_QUANTITIES = (
     "requests_running",
     "requests_waiting",
@@ -82,19 +80,6 @@ def bars(figure: Any, times: Sequence[GpuTime]) -> Any:
     axes.set_xlabel("% of the GPU's time", fontsize=8)
     axes.legend(loc="center left", bbox_to_anchor=(1.02, 0.5), fontsize=8, frameon=False)
     return axes
-
-
-def generation(recording: Recording) -> Any | None:
-    """Generated tokens per second with the load and power beside them; None where the engine told nothing."""
-    panels = [
-        (label, tuple(name for name in names if name in OVERVIEW_QUANTITIES), top) for label, names, top in PANELS
-    ]
-    drawn = panels_of(recording.columns, panels)
-    if "generation_tokens_per_sec" not in {name for _, names, _ in drawn for name in names}:
-        return None
-    figure, axes = draw_panels(recording, drawn)
-    axes[0].set_title("Generated tokens per second, and what the machine did")
-    return figure
 
 
 def panels_of(columns: Mapping[str, Sequence[float | None]], panels: Sequence[Drawn | tuple[Any, ...]]) -> list[Drawn]:

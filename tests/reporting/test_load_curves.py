@@ -28,15 +28,12 @@ def test_several_rates_make_a_curve(tmp_path: Path) -> None:
     assert (folder / "plots" / "search.png").exists()
 
 
-def test_no_label_covers_another() -> None:
+def test_points_that_are_close_share_a_label() -> None:
     axes = pyplot().subplots(figsize=(4, 3))[1]
-    points = [(0.5 + n / 1000, 0.5, f"load {n}") for n in range(12)]
-    axes.plot([0, 1], [0, 1], ".")
-    written = curves.label_points(axes, [*points, (0.1, 0.9, "far off")])
-    renderer = axes.figure.canvas.get_renderer()
-    boxes = [text.get_window_extent(renderer) for text in axes.texts]
-    assert 1 <= len(written) < len(points) and written[-1] == "far off" and len(boxes) == len(written)
-    assert not [1 for n, box in enumerate(boxes) for other in boxes[:n] if box.overlaps(other)]
+    probes = [Probe(rate, True, None, None, tpot_p50=1000 / rate, tokens_per_sec=100.0) for rate in (50.0, 51.0, 99.0)]
+    axes.set(xlim=(0, 110), ylim=(0, 120))
+    curves.label_loads(axes, probes, 1)
+    assert [text.get_text() for text in axes.texts] == ["99/s", "51/s"]
     pyplot().close("all")
 
 
@@ -69,4 +66,4 @@ def test_each_point_has_its_cost_and_energy_and_the_cheapest_is_named() -> None:
     axes = curves.draw_load_curves(probes, test, 1).axes[2]
     said = {text.get_text() for text in axes.get_legend().get_texts()}
     assert {"cheapest: 0.4 per million tokens", "least energy: 0.09 J per token"} <= said
-    assert "16, 0.5/M, 0.09 J" in {text.get_text() for text in axes.texts}
+    assert "16" in {text.get_text() for text in axes.texts}
