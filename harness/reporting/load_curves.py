@@ -117,10 +117,9 @@ def latency(axes: Any, panel: Panel, probes: Sequence[Probe]) -> None:
         tested = [probe for probe in probes if verdict(probe) == label]
         shown = [(p.load, value) for p in tested if (value := panel.of(p, panel.tail)) is not None]
         if shown:
-            color, mark = (
-                BLUE if good(tested[0]) else RED,
-                "o" if tested[0].has_held else "D" if tested[0].valid else "X",
-            )
+            one = tested[0]
+            mark = "o" if one.has_held else "D" if one.valid else "X"
+            color = BLUE if good(one) else RED
             fill = "white" if one.busy else color
             axes.plot(*columns(shown), mark, color=color, markerfacecolor=fill, label=f"{panel.tail}, {label}")
 
