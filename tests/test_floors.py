@@ -1,7 +1,7 @@
 """The map of the house: imports run downward, each package says what it is for, and the page that shows it is right."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ HARNESS = ROOT / "harness"
 FLOOR = {name: floor for floor, names in enumerate(FLOORS) for name in names}
 DOORS = {"__init__", "__main__"}  # which import what they lead to
 LONGEST, MOST_MODULES = 350, 15
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 VAGUE = {"asked", "known", "others", "beside", "going", "row"}  # as names: each is a noun that says what it holds
 
 
@@ -134,3 +135,27 @@ def test_functions_are_not_named_by_a_participle() -> None:
         and node.name not in NO_PARTICIPLES
     }
     assert len(found) < MOST_PARTICIPLES, sorted(found)
+
+
+def can_fail(test: ast.AST, helpers: Collection[str]) -> bool:
+    """Whether a test asserts, expects an error, or hands something to a helper that does."""
+    for node in ast.walk(test):
+        match node:
+            case ast.Assert() | ast.Attribute(attr="raises" | "fail" | "warns"):
+                return True
+            case ast.Attribute(attr=name) if name.startswith("assert_"):
+                return True
+            case ast.Name(id=name) if name in helpers:
+                return True
+    return False
+
+
+def test_every_test_can_fail() -> None:
+    assert not can_fail(ast.parse("def test_x(): run(raises=1)"), {"check"}) and can_fail(
+        ast.parse("check()"), {"check"}
+    )
+    trees = {path: ast.parse(path.read_text()) for path in (ROOT / "tests").rglob("*.py")}
+    found = [(path, node) for path, tree in trees.items() for node in ast.walk(tree) if isinstance(node, FUNCTIONS)]
+    helpers = {node.name for _, node in found if not node.name.startswith("test_") and can_fail(node, ())}
+    tests = [(path, node) for path, node in found if node.name.startswith("test_")]
+    assert [f"{path}:{node.lineno} {node.name}" for path, node in tests if not can_fail(node, helpers)] == []

@@ -22,7 +22,7 @@ def pod() -> Any:
 @pytest.mark.parametrize("kind", MANIFESTS)
 @pytest.mark.parametrize("version", [OLDEST, kubernetes_validate.latest_version()])
 def test_each_manifest_is_by_the_schema(kind: str, version: str) -> None:
-    kubernetes_validate.validate(MANIFESTS[kind], version, strict=True)
+    assert kubernetes_validate.validate(MANIFESTS[kind], version, strict=True)
 
 
 def test_a_mistake_would_be_found() -> None:

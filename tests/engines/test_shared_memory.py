@@ -29,4 +29,4 @@ def test_too_little_is_one_line_with_the_flag_of_docker(monkeypatch: pytest.Monk
 
 def test_a_system_without_such_a_place_is_let_through(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(shared_memory, "SHM", tmp_path / "none")
-    shared_memory.check(8, 8, on_gpus=True)
+    assert shared_memory.check(8, 8, on_gpus=True) == f"no {tmp_path / 'none'} on this system"

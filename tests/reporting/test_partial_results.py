@@ -67,16 +67,6 @@ def test_a_test_that_was_cut_short_is_no_result(tmp_path: Path) -> None:
         rendering.build(folder)
 
 
-def test_scores_without_a_row(tmp_path: Path) -> None:
-    folder = made.run(tmp_path / "run")
-    scores = folder / "Accuracy"
-    scores.mkdir()
-    (scores / "samples.csv").write_text(
-        "index,prompt_tokens,new_tokens,stop,rouge1,rouge2,rougeL,rougeLsum,characters\n"
-    )
-    rendering.build(folder)
-
-
 @pytest.mark.parametrize("cut", [True, False])
 def test_a_run_interrupted_in_its_performance_test_has_an_accuracy_to_show(cut: bool, tmp_path: Path) -> None:
     folder = made.run(tmp_path / "run", mode="both")
