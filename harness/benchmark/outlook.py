@@ -112,8 +112,9 @@ def calibration(plan: Plan) -> Part:
     return Part("calibration", f"at most {minutes(TRIAL_S)}", TRIAL_S, "at most ")
 
 
-def batches(plan: Plan) -> Part:
-    return probes(f"{len(plan.config.batches)} batches", len(plan.config.batches))(plan)
+def batches(plan: Plan) -> Part | None:
+    count = len(set(plan.config.batches)) - 1
+    return probes(f"{count} smaller batch{'es' if count > 1 else ''}", count)(plan) if count else None
 
 
 PREPARATIONS: dict[Need, Callable[[Plan], Part | None]] = {

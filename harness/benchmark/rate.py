@@ -88,12 +88,13 @@ def try_rates(run: BenchmarkRun, session: LoadGenSession) -> Plan:
 
 
 def try_batches(run: BenchmarkRun, session: LoadGenSession) -> Plan:
-    """The plan with the most samples per query, after a short test with each number of them."""
-    for size in sorted(set(run.config.batches)):
+    """The plan with the most samples per query; the other numbers of them are short tests before it."""
+    *before, last = sorted(set(run.config.batches))
+    for size in before:
         short = target_rate.as_probe(replace(run.plan, samples_per_query=size))
-        found = target_rate.expected_latency(short, calibrate(short, session))
-        run_probe(run, session, found)
-    return run.plan.noted(found.notes[-1], expected_latency_ms=found.expected_latency_ms)
+        run_probe(run, session, target_rate.expected_latency(short, calibrate(short, session)))
+    whole = replace(run.plan, samples_per_query=last)
+    return target_rate.expected_latency(whole, calibrate(whole, session))
 
 
 def try_levels(run: BenchmarkRun, session: LoadGenSession) -> Plan:

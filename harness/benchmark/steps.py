@@ -156,7 +156,7 @@ def measure_performance(run: BenchmarkRun, session: LoadGenSession) -> Tested:
         attempts.append(probing.set_aside(session, attempt, len(attempts) + 1))
         run.display.done(better.notes[-1])
         run.adopt(better)
-    if run.plan.concurrency:  # a point of the curve as the others
+    if run.plan.concurrency or run.config.batches:  # a point of the curve as the others
         run.facts.probes.append(attempt)
         run.display.leave_row(attempt.head, attempt.cells, good=not attempt.why)
         return tested

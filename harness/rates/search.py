@@ -27,14 +27,19 @@ class Candidate(NamedTuple):
 
 
 def search(start: float, probe: Callable[[Candidate], Probe], goal: Goal) -> list[Probe]:
-    """Probes, until the best rate is known closely, or as long as a search may take; all of them, in order."""
+    """Probes, until the best rate is known closely, or as long as a search may take: a share of the full test, but
+    always as many short probes as it may have; all of them, in order."""
     done: list[Probe] = []
     following: Candidate | None = Candidate(start, "a share of the Offline rate", goal.probe_s(start))
-    while following and len(done) < goal.rules.most_probes:
+    rules = goal.rules
+    while following and len(done) < rules.most_probes:
         done.append(probe(following))
         following = next_probe(Evidence(goal, tuple(done)))
         spent = sum(one.seconds or 0.0 for one in done)
-        if following and spent + following.seconds > goal.rules.most_tests * goal.full_s(following.rate):
+        if following is None:
+            break
+        most_s = max(rules.most_tests * goal.full_s(following.rate), rules.most_probes * rules.probe_s)
+        if spent + following.seconds > most_s:
             break
     return done
 

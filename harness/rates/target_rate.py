@@ -116,11 +116,12 @@ def share_of_trial(plan: Plan, trial: Trial) -> Plan:
 def from_search(plan: Plan, tried: list[Probe]) -> Plan:
     """The plan with the highest rate that a full test is expected to keep. Raises NotAcceptedError where none held."""
     loads = [probe.load for probe in tried]
-    range_ = f"{len(tried)} probes from {number(min(loads))} to {number(max(loads))} queries/s"
+    ends = " to ".join(dict.fromkeys((number(min(loads)), number(max(loads)))))
+    range_ = f"{len(tried)} probe{'s' if len(tried) > 1 else ''} at {ends} queries/s"
     evidence = Evidence(Goal.of(plan), tried)
     rate, best = search.best_rate(evidence), evidence.low
     if rate is None or best is None:
-        raise NotAcceptedError(f"no rate is VALID: {range_}, in Probes/. Give one to run all the same.")
+        raise NotAcceptedError(f"no rate is VALID: {range_}, in Probes/; give one to run all the same.")
     most = f"; the engine completes {number(evidence.capacity.qps)} a second at most" if evidence.capacity else ""
     found = f"the highest that a full test should keep, by {range_}: {number(best.load)} held{most}"
     return plan.noted(f"server_target_qps = {number(rate)} queries/s ({found})", target_qps=rate)

@@ -114,7 +114,8 @@ def curve(summary: Summary) -> list[Probe]:
 def levels(summary: Summary) -> list[Cells]:
     """The levels of a curve as rows, the head first; none of a search, whose answer is a rate."""
     probes = curve(summary)
-    if len(probes) < 2 or (probes[0].unit == "queries/s" and summary.run.performance):
+    is_known = len(probes) < 2 or probes[0].unit == "queries/s"  # by the test that followed
+    if not probes or (is_known and summary.run.performance):
         return []
     return [probes[0].head, *(probe.cells for probe in probes)]
 
@@ -191,7 +192,7 @@ def lines(summary: Summary, whole: bool) -> Iterator[Line]:
     """What stands under the title, each with its label; empty ones are left out."""
     meta, test = summary.meta, summary.run.performance
     yield from (Line("disputed", said, "careful") for said in (test.disagreements if test else []))
-    if meta.ended:
+    if meta.ended and (test or summary.run.accuracy):
         yield Line("ended early", meta.ended, "bad")
     yield from verdicts(summary)
     if test:
@@ -280,10 +281,14 @@ def next_command(summary: Summary) -> str:
     """The command that goes on from a result that is none; empty where there is one."""
     test, score, command = summary.run.performance, summary.run.accuracy, summary.meta.command
     if score and score.verdict == "FAIL":
-        return f"python report.py --compare GOOD_RUN {summary.meta.run}"
+        words = shlex.split(command)
+        place = ["--results-dir", words[words.index("--results-dir") + 1]] if "--results-dir" in words[:-1] else []
+        return shlex.join(["python", "report.py", "--compare", "GOOD_RUN", summary.meta.run, *place])
     held = [probe.load for probe in curve(summary) if probe.has_held]
     if test is None and summary.meta.ended:
-        return with_flag(command, "--server-target-qps", f"{round(max(held), 2):g}") if held else command
+        rates = [probe.qps for probe in curve(summary) if probe.qps]
+        slower = max(held) if held else min(rates, default=0.0) / 2
+        return with_flag(command, "--server-target-qps", f"{slower:.3g}") if rates else command
     if test is None or (test.valid and not own_limits(summary)):
         return ""
     if test.concurrency and tables.best(curve(summary)) is None:

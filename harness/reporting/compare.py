@@ -1,6 +1,6 @@
 """Finished runs to be compared: which, what each was set to and came to, and why two speeds may not be compared."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -116,6 +116,14 @@ class ComparedRun:
         """What other programs took of the machine during its performance test; None where there were none."""
         test = self.summary.run.performance
         return "; ".join(test.background_load) or None if test else None
+
+
+def cautions(run: ComparedRun, name: str) -> Iterator[str]:
+    """What other programs took of its machine, and where that is not known; `name` is the run's."""
+    if run.busy:
+        yield f"the machine was busy in {name}: {run.busy}"
+    if run.busyness_unknown:
+        yield f"other programs were not measured in {name}"
 
 
 def is_over_limit(test: Performance) -> bool:

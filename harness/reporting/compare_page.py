@@ -15,7 +15,7 @@ from harness.common.schema import gpu_names
 from harness.config import mlperf
 from harness.config.comparability import differences, reason
 from harness.pages.page import of_screen
-from harness.reporting import answer, compare_plot, profiles, style
+from harness.reporting import answer, compare, compare_plot, profiles, style
 from harness.reporting.answer import NOT_COMPARABLE
 from harness.reporting.compare import ComparedRun
 from harness.reporting.paired import Pair
@@ -29,7 +29,7 @@ TELEMETRY = (  # which tell why speeds differ
 )
 IGNORED = ("settings", "machine", "software", "rate")  # which are what is compared, and stand in the page
 SMALLEST_CHANGE = 0.005  # of a speed, below which two are called equal within it
-CELL_PADDING = 3  # characters around a cell
+CELL_PADDING, SHORTEST_CELL = 3, 10  # characters around a cell, and of one at least
 Value = str | float | None
 ReadValue = Callable[[ComparedRun], Value]
 RUN_COLUMNS: tuple[tuple[str, str, ReadValue], ...] = (
@@ -208,9 +208,12 @@ def letters(count: int) -> list[str]:
 
 def blocks(lines: Sequence[Sequence[str]], width: int | None) -> list[Table]:
     """The table as tables that are no wider, each with the labels and the first run, and one run more at least; padded,
-    so that columns stand under each other. Without a width, as it is."""
+    so that columns stand under each other, with long cells cut off. Without a width, as it is."""
     if width is None:
         return [Table(lines[0], lines[1:])]
+    count = min(3, len(lines[0]) - 1)  # columns beside the labels, at least
+    room = (width - 1 - max(len(line[0]) for line in lines) - CELL_PADDING * (1 + count)) // count
+    lines = [[line[0], *(cut(cell, max(room, SHORTEST_CELL)) for cell in line[1:])] for line in lines]
     sizes = [max(len(line[n]) for line in lines) for n in range(len(lines[0]))]
     parts: list[list[int]] = []
     for n in range(2, len(sizes)):
@@ -222,14 +225,15 @@ def blocks(lines: Sequence[Sequence[str]], width: int | None) -> list[Table]:
     return [Table(head, rows) for head, *rows in found]
 
 
+def cut(cell: str, most: int) -> str:
+    return cell if len(cell) <= most else f"{cell[: most - 1]}\N{HORIZONTAL ELLIPSIS}"
+
+
 def cautions(named: Sequence[tuple[str, ComparedRun]]) -> Iterator[str]:
     """What a reader must know of the runs, by letter."""
     first = named[0][1]
     for letter, run in named:
-        if run.busy:
-            yield f"the machine was busy in {letter}: {run.busy}"
-        if run.busyness_unknown:
-            yield f"other programs were not measured in {letter}"
+        yield from compare.cautions(run, letter)
         if run.is_measured and first.is_measured and run.comparable.machine != first.comparable.machine:
             yield f"A and {letter} ran on other machines; their ratio is of the machines, too"
     if any(run.is_measured for _, run in named):

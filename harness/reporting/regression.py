@@ -18,7 +18,7 @@ from harness.common.markdown import number
 from harness.common.statistics import FEWEST_DIFFERING, welch
 from harness.config import mlperf
 from harness.config.comparability import CONFIGURED, GATE_FAILED, OVER_LIMIT, differences, reason
-from harness.reporting import answer
+from harness.reporting import answer, compare
 from harness.reporting.compare import ComparedRun
 from harness.reporting.compare_page import difference
 from harness.reporting.paired import Pair
@@ -254,11 +254,7 @@ def last_screen(sides: Sides, judgements: Sequence[Judgement]) -> LastScreen:
     lines = [
         *(Line(one.verdict, f"{one.condition}: {one.text}", TONES[one.verdict]) for one in judgements),
         Line("differs", difference(flags, versions)),
-        *(
-            Line("careful", f"other programs were not measured in {r.name}", "careful")
-            for r in everyone
-            if r.busyness_unknown
-        ),
+        *(Line("careful", said, "careful") for run in everyone for said in compare.cautions(run, run.name)),
         Line("baseline", ", ".join(str(run.folder) for run in sides.baseline)),
         Line("run", ", ".join(str(run.folder) for run in sides.runs)),
     ]

@@ -43,7 +43,7 @@ class Meta(Model):
     comparable: bool
     """Whether the result can stand beside MLPerf's; `deviations` says why not."""
     ended: str | None = None
-    """When and why the run ended before its end; null where it did not."""
+    """Why the run ended before its end; null where it did not."""
     deviations: Annotated[list[str], Field(validation_alias=AliasChoices("deviations", "shortcomings"))]
     notes: list[str]
     precision: str

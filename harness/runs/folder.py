@@ -134,14 +134,13 @@ def readable_status(folder: Path) -> RunStatus | None:
 
 
 def ended_early(folder: Path, reported: bool = False) -> str | None:
-    """When and why a run ended before its end, in words; None for one that is complete, or about to be (`reported`)."""
+    """Why a run ended before its end, in words; None for one that is complete, or about to be (`reported`)."""
     status = readable_status(folder)
     if status is None or status.status == "complete":
         return None
     if status.status == "running":
         return None if reported else "it was killed, or still runs"
-    why = f": {status.reason}" if status.reason not in ("", status.status) else ""
-    return f"{status.status}{f' at {status.time}' if status.time else ''}{why}"
+    return status.status if status.reason in ("", status.status) else f"{status.status}: {status.reason}"
 
 
 def facts_of(folder: Path) -> RunFacts:

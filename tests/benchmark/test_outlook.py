@@ -40,7 +40,7 @@ def said(**flags: Any) -> str:
             {"concurrency": "1,4,16"},
             ["2 lower levels: at least 40 s", "lower levels at least 40 s, performance test at least 20 s"],
         ),
-        ({"scenario": "multistream", "samples_per_query": "1,2", "mode": "performance"}, ["2 batches"]),
+        ({"scenario": "multistream", "samples_per_query": "1,2", "mode": "performance"}, ["1 smaller batch"]),
         ({"mode": "accuracy"}, ["accuracy test"]),
         ({"mode": "performance"}, ["calibration at most 1.0 min, performance test at least 10 s"]),
     ],

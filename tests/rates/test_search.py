@@ -136,13 +136,20 @@ def test_a_search_ends_in_time() -> None:
     assert len(made) < 5 and spent <= 1.4 * BLIND.full_s(0.4)
 
 
+def test_a_short_full_test_leaves_time_for_a_search() -> None:
+    """A full test of 10 s: 1.4 of it would be over after the first probe of 30 s."""
+    short = Goal(10.0, 100, 2000, 100)
+    tried = search.search(17.0, lambda one: Probe(one.rate, one.rate < 12, 10, 1, seconds=one.seconds), short)
+    assert search.highest_held(tried) is not None and len(tried) > 2
+
+
 def test_it_gives_up_where_nothing_holds() -> None:
     tried = search.search(10, lambda one: Probe(one.rate, False, None, None), GOAL)
     assert search.highest_held(tried) is None
     assert tried[-1].qps == 1
     assert len(tried) < RULES.most_probes
     plan = resolve(RunConfig(scenario="server", server_target_qps="max"), [], 0)
-    with pytest.raises(NotAcceptedError, match="6 probes from 1 to 10 queries/s"):
+    with pytest.raises(NotAcceptedError, match="6 probes at 1 to 10 queries/s"):
         rates.from_search(plan, tried)
 
 
@@ -343,7 +350,7 @@ def test_why_a_probe_fell() -> None:
     late.configure_mock(**{"ttft_ms.p99": 300.0}, failed=("early_stopping",), early_stopping=early)
     assert probing.reasons(late, plan, None) == ["336 more queries needed"]
     kinds = [busy(74, 60.8, 6000, why="TTFT p99 6,000 of 2,000 ms"), steady(58, 258), busy(61, 55.8, 300)]
-    assert [*map(curves.verdict, kinds)] == ["INVALID by TTFT", "VALID", "VALID, queue grew"]
+    assert [*map(curves.verdict, kinds)] == ["INVALID", "VALID", "VALID, queue grew"]
 
 
 def test_rates_that_agree_in_four_digits_have_folders_of_their_own(tmp_path: Path) -> None:

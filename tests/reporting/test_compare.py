@@ -144,4 +144,4 @@ def test_a_comparison_says_which_run_ended_early(tmp_path: Path) -> None:
     for name in ("a", "b"):
         rendering.build(tmp_path / name)
     page = compare_page.page(compare.load([tmp_path / "a", tmp_path / "b"])[0])
-    assert "| ended early | \u2013 | interrupted at 2" in page
+    assert "| ended early | \u2013 | interrupted |" in page
