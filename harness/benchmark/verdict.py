@@ -13,13 +13,14 @@ from harness.common.errors import BAD_INPUT, DONE
 from harness.common.markdown import Table, number, render
 from harness.common.schema import File, Model
 from harness.common.statistics import ratio_interval
+from harness.pages.page import of_screen
 from harness.reporting import regression
 from harness.reporting.paired import Pair
 from harness.reporting.regression import AnswerChange, Condition, Judgement
 from harness.results import metrics
 from harness.terminal.last_screen import LastScreen, Line, Tone
 
-FILE, REPORT = "comparison.json", "report.md"
+FILE, REPORT = "comparison.json", "report.html"
 FEWEST_PAIRS = 4
 # Of an interval at each look: the session ends at the first that is narrow enough. By benchmarks.rounds the last one
 # then covers 0.955 or more, where looks are taken after 4, 6, 8, ... pairs, whatever the scatter.
@@ -161,8 +162,10 @@ def write(folder: Path, found: ServerComparison) -> None:
 
 
 def build(folder: Path) -> ServerComparison:
-    """Writes report.md of a comparison's folder. Raises UsageError for a damaged file."""
+    """Writes report.md and report.html of a comparison's folder. Raises UsageError for a damaged file."""
     found = files.read(folder / FILE, ServerComparison)
-    page = [render("screen.md.j2", screen=last_screen(found)), *map(str, tables(found))]
-    files.write_text(folder / REPORT, "\n\n".join(page) + "\n")
+    screen, text = last_screen(found), "\n\n".join(map(str, tables(found)))
+    files.write_text(folder / "report.md", f"{render('screen.md.j2', screen=screen)}\n\n{text}\n")
+    pairs = len({test.pair for test in found.tests})
+    files.write_text(folder / REPORT, of_screen(screen, folder, f"## All tests :: {pairs} pairs\n\n{text}\n", {}))
     return found

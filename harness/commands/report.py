@@ -119,10 +119,10 @@ def one(words: list[str], results_dir: Path) -> Path:
 
 
 def render_folder(folder: Path) -> Path:
-    """Renders a run or a sweep; returns the path of the report."""
+    """Renders a run, a sweep or a comparison of servers; returns the path of the page."""
     kinds: dict[str, Callable[[Path], object]] = {"sweep.json": sweep_report.build, verdict.FILE: verdict.build}
     next((build for name, build in kinds.items() if (folder / name).exists()), rendering.build)(folder)
-    return folder / "report.md"
+    return folder / "report.html"
 
 
 def check_run(folder: Path) -> int:

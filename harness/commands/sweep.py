@@ -50,7 +50,7 @@ def sweep(
     if gather:
         from harness.sweep.gather import gather as gathered
 
-        print(gathered(whole, gather).path / "report.md")
+        print(gathered(whole, gather).path / "report.html")
         return DONE
     chosen, reasons = choice.pick(whole, only or (), first), choice.reasons_to_skip(whole, only or ())
     places = lanes(gpus == "side-by-side")  # too few GPUs are found before anything is made

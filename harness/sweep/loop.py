@@ -73,7 +73,7 @@ def finish(state: SweepState, interrupted: bool, display: Display) -> int:
     folder.set_status("interrupted" if interrupted else "complete")
     if not interrupted:
         results.point_latest(folder)
-    last_screen.show(display.console, findings.last_screen(made), folder.path / "report.md")
+    last_screen.show(display.console, findings.last_screen(made), folder.path / "report.html")
     if interrupted:
         return INTERRUPTED
     base = made.result(BASELINE)
