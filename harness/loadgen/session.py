@@ -54,6 +54,7 @@ class LoadGenSession:
     settings: driver.LoadGenSettings = field(default_factory=driver.LoadGenSettings, init=False)
     run: str = field(default_factory=lambda: secrets.token_hex(8), init=False)  # as no other is called
     tests: Iterator[int] = field(default_factory=itertools.count, init=False)
+    warned: bool = field(default=False, init=False)  # of other programs, which every test's record has
 
     def test(self, mode: results.Test, plan: Plan, audit: str = "") -> Tested:
         """Runs one test to its end. Raises EngineError, BenchmarkError.
@@ -107,8 +108,9 @@ class LoadGenSession:
         with recorded, background_load.watch_others(taken, here, config.endpoint) as load:
             yield
         slower = "" if config.endpoint else f": {background_load.SLOWER_WARNING}"
-        for warning in load.warnings:
+        for warning in [] if self.warned else load.warnings:
             self.display.say(f"{warning}{slower}", style="yellow")
+            self.warned = True
         after = recorder.joules(gpus)
         used = None if before is None or after is None else after - before
         if urls:

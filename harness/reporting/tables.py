@@ -65,8 +65,12 @@ def gpu_time(times: Sequence[GpuTime]) -> Table | None:
 
 
 def levels(cells: Sequence[Sequence[str]]) -> Table | None:
-    """Levels as the last screen shows them, the head first; None without any."""
-    return Table(cells[0], cells[1:]) if cells else None
+    """Levels as the last screen shows them, the head first, with the unit of each latency; None without any."""
+    if not cells:
+        return None
+    *names, last = cells[0]
+    heads = [f"{name}, ms" if last == "(ms)" and " p" in name else name for name in names]
+    return Table([*heads, "" if last == "(ms)" else last], cells[1:])
 
 
 def best(search: Sequence[Probe]) -> Probe | None:

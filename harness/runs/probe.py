@@ -153,7 +153,7 @@ class Probe:
         """What stands above `cells`."""
         if self.unit == "samples per query":
             return ("samples at once", "tokens/s", "query p50, ms", "query p90, ms", "LoadGen")
-        return (self.unit, "tokens/s", "TTFT p50", "TTFT p99", "TPOT p50", "TPOT p99, ms", "")
+        return (self.unit, "tokens/s", "TTFT p50", "TTFT p99", "TPOT p50", "TPOT p99", "(ms)")
 
     @property
     def cells(self) -> tuple[str, ...]:
