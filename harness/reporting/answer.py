@@ -268,6 +268,9 @@ def cautions(summary: Summary, test: Performance) -> Iterator[str]:
     if summary.meta.model == "demo":
         yield "the demo model shows that the set-up works, not how fast a model of 8B is"
     yield from test.background_load
+    busy = [number(probe.load) for probe in curve(summary) if probe.busy]
+    if test.concurrency and 0 < len(busy) < len(curve(summary)):
+        yield f"other programs ran during the tests with {', '.join(busy)} in flight, which are no answer"
     if not test.background_load and test.others_cpu_cores is None:
         yield "whether other programs ran was not measured"
     if test.failed_requests:

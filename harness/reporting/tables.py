@@ -70,7 +70,7 @@ def levels(cells: Sequence[Sequence[str]]) -> Table | None:
         return None
     *names, last = cells[0]
     heads = [f"{name}, ms" if last == "(ms)" and " p" in name else name for name in names]
-    return Table([*heads, "" if last == "(ms)" else last], cells[1:])
+    return Table([*heads, "limits" if last == "(ms)" else last], cells[1:])
 
 
 def best(search: Sequence[Probe]) -> Probe | None:

@@ -162,6 +162,6 @@ class Probe:
         of_tokens = map(self.shown, ("ttft_p50", "ttft_p99", "tpot_p50", "tpot_p99"))
         times = (self.latency_p50, self.latency_p90) if self.unit == "samples per query" else of_tokens
         if self.concurrency is not None:
-            names = " and ".join(name for name in ("TTFT", "TPOT") if f"{name} p99" in self.why)
-            verdict = f"over: {names}" if self.why else "within the limits"
+            over = [name for name in ("TTFT", "TPOT") if f"{name} p99" in self.why]
+            verdict = f"over: {over[0] if len(over) == 1 else 'both'}" if self.why else "within"
         return (number(self.load), number(self.tokens_per_sec), *map(number, times), verdict)
