@@ -15,7 +15,7 @@ from harness.common import files, processes
 from harness.common.errors import DONE, NOT_ACCEPTED, UsageError
 from harness.common.markdown import number
 from harness.common.paths import ROOT
-from harness.common.system import System, facts
+from harness.common.system import detect
 from harness.config import endpoint as addresses
 from harness.config.flags import MOST_AT_ONCE, MOST_S
 from harness.mlperf_endpoints import campaign, client, disclosure, official, rehearsal, server, tree
@@ -127,8 +127,7 @@ def describe(
     """A description of this machine for the submission, to be completed."""
     if out.exists():
         raise UsageError(f"--out {out} is already there, maybe completed by hand: choose another.")
-    machine = System.model_validate(facts())
-    files.write_text(out, disclosure.draft(machine, framework, official.seeds().cohorts[-1]))
+    files.write_text(out, disclosure.draft(detect(), framework, official.seeds().cohorts[-1]))
     print(f"{out}: complete what is empty in it.")
     return DONE
 

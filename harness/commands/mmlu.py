@@ -20,6 +20,7 @@ def evaluation_run(config: MMLUConfig) -> NoReturn:
     from harness.tracking import launch
 
     processes.install_signal_handlers()
+    secrets.noted.update(secrets.secrets_in(config.engine_args))
     before = evaluation.earlier(config)
     run = results.open_run(config.runs, label="")
     log = run.path / "engine.log"
@@ -31,7 +32,7 @@ def evaluation_run(config: MMLUConfig) -> NoReturn:
                 launch.after(run.path, config.mlflow, config.results_dir, display.done)
         except (Exception, KeyboardInterrupt) as error:
             code = ending.fail(error, run, errors)
-        ending.exit(code, log, secrets.values(config.engine_args))
+        ending.exit(code, log)
 
 
 command = config_command(MMLUConfig, evaluation_run, DESCRIPTION)

@@ -29,6 +29,7 @@ def benchmark_run(config: RunConfig) -> NoReturn:
 
         raise SystemExit(steps.dry_run(config, print))
     processes.install_signal_handlers()
+    secrets.noted.update(secrets.secrets_in(config.engine_args))
     run = results.open_run(config.results_dir, f"{config.category}-{config.scenario}")
     log = run.path / "engine.log"
     with progress.screen(log) as (console, errors):
@@ -54,7 +55,7 @@ def benchmark_run(config: RunConfig) -> NoReturn:
                 from harness.benchmark import steps
 
                 steps.report_partial(run, errors if config.json else console)
-        ending.exit(code, log, secrets.values(config.engine_args))
+        ending.exit(code, log)
 
 
 command = config_command(RunConfig, benchmark_run, DESCRIPTION, EXAMPLES)

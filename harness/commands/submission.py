@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from harness.common.errors import DONE, NOT_ACCEPTED, UsageError
 from harness.common.files import write_json
-from harness.common.system import System, facts
+from harness.common.system import detect
 from harness.config import mlperf
 from harness.submission import checker, description, entries, one_system, refusals, tree
 from harness.terminal.command import argument, each, make_command, make_group, option
@@ -19,7 +19,7 @@ def write_system(
     out: Annotated[Path, option("FILE", "Where it is written.")] = Path("system.json"),
 ) -> int:
     """Describe this machine, and say what only a person can fill in."""
-    machine = description.machine_of(run) if run else System.model_validate(facts())
+    machine = description.machine_of(run) if run else detect()
     written = description.describe(machine, here=run is None)
     if out.exists():
         raise UsageError(f"--out {out} is already there, maybe filled in by hand: choose another.")

@@ -15,7 +15,7 @@ from harness.common.coerce import from_yaml
 HIDDEN = "***"
 FOLDERS = ("PWD", "OLDPWD")  # a shell's, and no passwords
 HEADERS = "ENDPOINT_HEADERS"  # in the environment: what every request to an endpoint carries beside its own
-in_addresses: set[str] = set()  # parts of paths
+noted: set[str] = set()  # of addresses and engine arguments: hidden from now on
 PLAIN_PART = re.compile(r"[a-z][a-z-]{0,23}[0-9.]{0,4}")  # of a path, as in /openai/v1
 SHORTEST_SECRET = 8  # characters of a secret in the environment: shorter ones are words, such as EMPTY
 
@@ -89,16 +89,16 @@ def hide_text(text: str) -> str:
 
 
 def hide_known(text: str) -> str:
-    """A text without the secrets of this process's environment, such as a server's key that it echoes, and of the
-    addresses that it was given."""
-    for secret in in_environment() | in_addresses:
+    """A text without the secrets of this process's environment, such as a server's key that it echoes, and without
+    those that were noted."""
+    for secret in in_environment() | noted:
         text = text.replace(secret, HIDDEN)
     return text
 
 
 def note_address(address: str) -> None:
     """Notes what may be a key in the path of an endpoint's address, to be hidden from now on."""
-    in_addresses.update(part for part in urlsplit(address).path.split("/") if part and not PLAIN_PART.fullmatch(part))
+    noted.update(part for part in urlsplit(address).path.split("/") if part and not PLAIN_PART.fullmatch(part))
 
 
 def in_environment() -> set[str]:
@@ -110,74 +110,54 @@ def in_environment() -> set[str]:
 
 
 def hide_word(word: str) -> str:
-    """A command-line word without what it may hold of secrets: an engine argument (KEY=VALUE) as `hide_settings` has
-    it, else the value of anything named, or looking, like a secret."""
+    """A command-line word without what it may hold of secrets: an engine argument (KEY=VALUE) as another
+    program's setting, else the value of anything named, or looking, like a secret."""
     if pair := PAIR.fullmatch(word):
         value = from_yaml(pair[3])
-        hidden = hide_settings({pair[2]: value})[pair[2]]
+        hidden = hide({pair[2]: value}, foreign=True)[pair[2]]
         if hidden == value:
             return word
         return pair[1] + (hidden if isinstance(hidden, str) else json.dumps(hidden, default=str))
     return hide_text(ASSIGNED.sub(rf"\1{HIDDEN}", word))
 
 
-def hide_settings(settings: Any, harmless: bool = False) -> Any:
-    """Settings of another program as they may be written down: numbers, switches and enumerations; texts only under
-    names that are known to hold nothing secret, as those below `known` are; `***` for any other."""
+def hide(settings: Any, foreign: bool = False, harmless: bool = False) -> Any:
+    """Settings as they may be written down: `***` for what a name or a look says is secret, however deep.
+
+    Of `foreign` ones, another program's, also for every text but enumerations and those whose names are known to hold
+    nothing secret."""
     if isinstance(settings, str):
-        plain = harmless or not settings or PLAIN_VALUE.fullmatch(settings) or settings in vllm_source.enumerations()
-        return hide_text(settings) if plain else HIDDEN
+        plain = not foreign or harmless or not settings or PLAIN_VALUE.fullmatch(settings)
+        return hide_text(settings) if plain or settings in vllm_source.enumerations() else HIDDEN
     if isinstance(settings, list | tuple):
-        return [hide_settings(item, harmless) for item in settings]
+        return [hide(item, foreign, harmless) for item in settings]
     if isinstance(settings, Mapping):
         return {
             key: HIDDEN
             if value and is_secret(str(key)) and not isinstance(value, int | float)
-            else hide_settings(value, str(key).lower() in HARMLESS_NAMES)
+            else hide(value, foreign, str(key).lower() in HARMLESS_NAMES)
             for key, value in settings.items()
         }
     return settings
 
 
-def hide(settings: Any) -> Any:
-    """Settings as they may be written down: `***` for what a name or a look says is secret, however deep."""
-    if isinstance(settings, str):
-        return hide_text(settings)
-    if isinstance(settings, list | tuple):
-        return [hide(item) for item in settings]
-    if isinstance(settings, Mapping):
-        return {
-            key: HIDDEN if value and is_secret(str(key)) and not isinstance(value, int | float) else hide(value)
-            for key, value in settings.items()
-        }
-    return settings
-
-
-def values(settings: Any) -> set[str]:
-    """The texts that `hide` would leave out of `settings`, and those of this process's environment."""
-    return in_environment() | set(_values(settings))
-
-
-def _values(settings: Any, secret: bool = False) -> list[str]:
+def secrets_in(settings: Any, secret: bool = False) -> set[str]:
+    """The texts that `hide` would leave out of `settings`."""
     if isinstance(settings, Mapping):
         pairs = settings.items()
-        return [text for key, value in pairs for text in _values(value, secret or is_secret(str(key)))]
+        return {text for key, value in pairs for text in secrets_in(value, secret or is_secret(str(key)))}
     if isinstance(settings, list | tuple):
-        return [text for item in settings for text in _values(item, secret)]
-    if isinstance(settings, str) and (secret or hide_text(settings) != settings):
-        return [settings] if len(settings) >= 4 else []
-    return []
+        return {text for item in settings for text in secrets_in(item, secret)}
+    is_hidden = isinstance(settings, str) and len(settings) >= 4 and (secret or hide_text(settings) != settings)
+    return {settings} if is_hidden else set()
 
 
-def scrub(path: Path, secrets: set[str]) -> None:
-    """Hides the given texts, and whatever looks secret, in a log that other programs wrote."""
+def scrub(path: Path) -> None:
+    """Hides what is known, or looks, secret in a log that other programs wrote."""
     try:
         before = path.read_bytes()
     except OSError:
         return
-    text = hide_text(before.decode(errors="surrogateescape"))
-    for secret in secrets:
-        text = text.replace(secret, HIDDEN)
-    after = text.encode(errors="surrogateescape")
+    after = hide_text(before.decode(errors="surrogateescape")).encode(errors="surrogateescape")
     if after != before:
         path.write_bytes(after)

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, computed_field
 
 from harness.common.paths import ROOT
-from harness.common.secrets import hide_settings
+from harness.common.secrets import hide
 
 NAME, VERSION = "llama31-mlperf", "0.1.0"  # of this program, as in pyproject.toml
 ENGINE_VARIABLES = ("VLLM_", "PYTORCH_", "TORCH_", "NCCL_", "OMP_", "CUDA_")  # variables that change how an engine runs
@@ -181,10 +181,8 @@ def cores() -> set[int]:
 
 def variables() -> dict[str, str]:
     """Environment variables that change how vLLM, torch or their libraries run, secrets left out."""
-    found: dict[str, str] = hide_settings(
-        {name: os.environ[name] for name in sorted(os.environ) if name.startswith(ENGINE_VARIABLES)}
-    )
-    return found
+    found = {name: os.environ[name] for name in sorted(os.environ) if name.startswith(ENGINE_VARIABLES)}
+    return hide(found, foreign=True)  # type: ignore[no-any-return]
 
 
 def cpu_model() -> str:
@@ -249,11 +247,6 @@ def installed_packages() -> dict[str, str]:
     """Every package of this environment by its name, with its version, in alphabetical order."""
     found = ((str(each.metadata["Name"]), each.version) for each in metadata.distributions())
     return dict(sorted({name.lower(): version for name, version in found}.items()))
-
-
-def facts() -> dict[str, object]:
-    """This machine, ready for JSON."""
-    return detect().model_dump()
 
 
 def program() -> str:

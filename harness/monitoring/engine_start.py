@@ -1,7 +1,7 @@
 """An engine as it starts: what it is doing is shown, and a start that hangs is ended."""
 
 from harness.common.files import as_json
-from harness.common.secrets import hide_settings
+from harness.common.secrets import hide
 from harness.engines import protocol
 from harness.monitoring import startup_progress
 from harness.monitoring.watchdog import StartWatch
@@ -31,5 +31,5 @@ def start(engine: protocol.Engine, facts: Facts, folder: RunFolder, stall_timeou
     for caution in engine.cautions:
         display.say(caution, style="yellow")
     facts.engine = f"{engine.name} {engine.version}".strip()
-    facts.engine_start_s, facts.engine_args = round(engine.start_s, 1), as_json(hide_settings(engine.args))
+    facts.engine_start_s, facts.engine_args = round(engine.start_s, 1), as_json(hide(engine.args, foreign=True))
     facts.kernels = engine.kernels

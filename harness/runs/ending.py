@@ -60,16 +60,15 @@ def fail(error: BaseException, run: RunFolder, errors: "Console") -> int:
     return code
 
 
-def exit(code: int, log: Path | None = None, secrets: set[str] = frozenset()) -> NoReturn:  # type: ignore[assignment]
+def exit(code: int, log: Path) -> NoReturn:
     """Ends this process and all it started, at once: threads in C++ may still wait for answers that never come.
 
-    What engines wrote to `log` of the given secrets is hidden first. The engine's thread may be starting a process just
+    What engines wrote to `log` of secrets is hidden first. The engine's thread may be starting a process just
     now: what is forked from here on ends itself, what was begun otherwise is ended last.
     """
     os.register_at_fork(after_in_child=partial(os._exit, code))
     end_children()
-    if log:
-        scrub(log, secrets)
+    scrub(log)
     with contextlib.suppress(OSError):
         sys.stdout.flush()
         sys.stderr.flush()

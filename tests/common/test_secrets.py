@@ -78,7 +78,7 @@ def test_looks_of_secrets(text: str) -> None:
 def test_texts_under_names_that_nobody_knows_are_not_shown(name: str) -> None:
     given = {name: {"anything": "hunter2 of mine", "size": 3, "deep": [{"on": True, "y": "correct horse"}]}}
     hidden = {name: {"anything": "***", "size": 3, "deep": [{"on": True, "y": "***"}]}}
-    assert secrets.hide_settings(given) == hidden
+    assert secrets.hide(given, foreign=True) == hidden
     assert secrets.hide_word(f"{name}={json.dumps(given[name])}") == f"{name}={json.dumps(hidden[name])}"
     assert secrets.hide_word(f"--engine-arg={name}=hunter2") == f"--engine-arg={name}=***"
 
@@ -153,18 +153,19 @@ def test_numbers_stay(data: dict[str, Any]) -> None:
     assert secrets.hide(data) == data
 
 
-def test_a_log_is_scrubbed_of_what_was_given(tmp_path: Path) -> None:
+def test_a_log_is_scrubbed_of_what_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = tmp_path / "engine.log"
     log.write_bytes(f"args: {NESTED}\nneverwritethisdown2 again \xff".encode("latin-1"))
-    secrets.scrub(log, secrets.values(NESTED))
+    monkeypatch.setattr(secrets, "noted", secrets.secrets_in(NESTED))
+    secrets.scrub(log)
     assert b"neverwritethisdown" not in log.read_bytes()
-    secrets.scrub(tmp_path / "none.log", set())
+    secrets.scrub(tmp_path / "none.log")
 
 
 def test_a_clean_log_is_left_as_it_is(tmp_path: Path) -> None:
     log = tmp_path / "engine.log"
     log.write_bytes(b"tokens/s: 12 \xff")
-    secrets.scrub(log, {"longsecret"})
+    secrets.scrub(log)
     assert log.read_bytes() == b"tokens/s: 12 \xff"
 
 
