@@ -186,18 +186,18 @@ def variables() -> dict[str, str]:
 
 
 def cpu_model() -> str:
-    with contextlib.suppress(OSError):
-        if found := re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.M):
-            return found[1].strip()
-    return platform.processor() or platform.machine()
+    return cpu_line("model name") or platform.processor() or platform.machine()
 
 
 def cpu_flags() -> set[str]:
     """What the CPU can do, as Linux calls it."""
-    with contextlib.suppress(OSError):
-        if found := re.search(r"^(?:flags|Features)\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.M):
-            return set(found[1].split())
-    return set()
+    return set(cpu_line("flags|Features").split())
+
+
+def cpu_line(name: str) -> str:
+    """What Linux tells of the first CPU under a name; empty for nothing."""
+    found = re.search(rf"^(?:{name})\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.M)
+    return found[1].strip() if found else ""
 
 
 def has_amx() -> bool:

@@ -178,17 +178,12 @@ class OpenAI(Engine):
     async def generate(
         self, prompt: list[int], max_new_tokens: int | None = None, exchange: Exchange | None = None
     ) -> Sequence[int]:
-        """The answer's token ids. Raises EndpointError where any part of it does not come."""
         answer = self._answer(prompt, max_new_tokens, exchange, stream=False)
         return [token async for tokens in answer for token in tokens]
 
     async def stream(
         self, prompt: list[int], max_new_tokens: int | None = None, exchange: Exchange | None = None
     ) -> AsyncIterator[Sequence[int]]:
-        """The answer's token ids: those of the first message that holds any, at once; then the rest.
-
-        Raises EndpointError where any part of it does not come.
-        """
         async for tokens in self._answer(prompt, max_new_tokens, exchange, stream=True):
             yield tokens
 
@@ -215,8 +210,6 @@ class OpenAI(Engine):
                 client.in_flight -= 1
 
     async def score_choices(self, prompt: list[int], choices: list[int]) -> ChoiceLogprobs:
-        """The next token, restricted to the ids in `choices`. Raises EndpointError, and UsageError where a server does
-        not tell."""
         async with self._slots:
             server = min(self.servers, key=lambda server: server.load)
             server.in_flight += 1
@@ -228,7 +221,6 @@ class OpenAI(Engine):
 
     @property
     def engine_state(self) -> EngineState:
-        """What a client cannot see is unknown."""
         unknown = "unknown"
         return EngineState(unknown, unknown, kv_cache_dtype=unknown, prefix_caching=None, cache_counted=self._counted)
 
@@ -263,7 +255,6 @@ class OpenAI(Engine):
         return next((client.failure for client in self._clients if client.failure), None)
 
     def close(self) -> None:
-        """Ends the connections."""
         if self.servers:
             with contextlib.suppress(TimeoutError):
                 self.spawn(self._disconnect()).result(timeout=IDLE_S)

@@ -4,12 +4,15 @@ The names are those of vLLM (vllm/v1/metrics/loggers.py; Ray Serve writes `ray_v
 production metrics), llama.cpp's server and TensorRT-LLM's.
 """
 
+import contextlib
+import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,6 @@ COLUMNS = (
     ),
 )
 SOURCES = frozenset(source for column in COLUMNS for source in (*column.sources, *column.over))
-CACHE = next(column for column in COLUMNS if column.name == "prefix_hit_percent")
 
 
 class Reader:
@@ -120,13 +122,14 @@ def samples(expositions: Iterable[str]) -> dict[str, list[float]]:
     """The values of the metrics in SOURCES, one for each replica; a text that is no exposition counts as empty."""
     found: dict[str, list[float]] = defaultdict(list)
     for text in expositions:
-        lines = (line.replace("ray_vllm_", "vllm:", 1) for line in text.splitlines())
-        lines = (line for line in lines if line.partition("{")[0].partition(" ")[0] in SOURCES)
-        try:
-            for family in text_string_to_metric_families("\n".join(lines) + "\n"):
-                for sample in family.samples:
-                    if sample.value == sample.value:  # not NaN
-                        found[sample.name].append(sample.value)
-        except ValueError:
-            continue
+        with contextlib.suppress(ValueError):
+            for sample in parse(text.replace("ray_vllm_", "vllm:"), SOURCES):
+                found[sample.name].append(sample.value)
     return found
+
+
+def parse(text: str, names: Container[str]) -> Iterator[Sample]:
+    """The samples of some metrics in Prometheus' text format. Raises ValueError for what is none."""
+    lines = (line for line in text.splitlines() if line.partition("{")[0].partition(" ")[0] in names)
+    for family in text_string_to_metric_families("\n".join(lines) + "\n"):
+        yield from (sample for sample in family.samples if not math.isnan(sample.value))

@@ -61,7 +61,6 @@ class VLLM(Engine):
         self._links: RemoteEngineConnections | None = None
 
     def start(self, watch: Callable[[], None] = lambda: None) -> None:
-        """Loads the model; `watch` is called while waiting. Raises EngineError, or UsageError for bad arguments."""
         adopt_orphans()
         self.open_loop()
         begin = time.monotonic()
@@ -144,7 +143,6 @@ class VLLM(Engine):
     async def generate(
         self, prompt: list[int], max_new_tokens: int | None = None, exchange: Exchange | None = None
     ) -> Sequence[int]:
-        """The answer's token ids. Raises EngineError when the engine is dead."""
         tokens: Sequence[int] = ()
         async for output in self._outputs(prompt, self._final(max_new_tokens)):
             tokens = output.outputs[0].token_ids
@@ -153,12 +151,10 @@ class VLLM(Engine):
     async def stream(
         self, prompt: list[int], max_new_tokens: int | None = None, exchange: Exchange | None = None
     ) -> AsyncIterator[Sequence[int]]:
-        """The answer's token ids as they come: the first at once, then the rest. Raises EngineError."""
         async for output in self._outputs(prompt, self._delta(max_new_tokens)):
             yield output.outputs[0].token_ids
 
     async def score_choices(self, prompt: list[int], choices: list[int]) -> ChoiceLogprobs:
-        """The next token, restricted to the ids in `choices`, 20 at most. Raises EngineError of a dead engine."""
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
@@ -191,7 +187,6 @@ class VLLM(Engine):
 
     @property
     def engine_state(self) -> EngineState:
-        """What vLLM made of its arguments and the checkpoint."""
         setup = self._llm.vllm_config
         speculation = setup.speculative_config
         return EngineState(
@@ -223,7 +218,6 @@ class VLLM(Engine):
 
     @property
     def concurrency(self) -> int:
-        """Most requests the engine computes at once, over all its replicas."""
         setup = self._llm.vllm_config
         return int(setup.scheduler_config.max_num_seqs * setup.parallel_config.data_parallel_size)
 
@@ -250,7 +244,6 @@ class VLLM(Engine):
         return ""
 
     def close(self) -> None:
-        """Stops the engine and every process it started; returns within a few seconds even if it hangs."""
         if self._llm is not None:
             if handler := self._llm.output_handler:  # else it logs the engine's end as a failure
                 self.loop.call_soon_threadsafe(handler.cancel)

@@ -25,22 +25,7 @@ def args_for(plan: Plan, choosing: bool = False) -> dict[str, object]:
     A benchmark repeats its samples, and answers from the prefix cache would flatter every number: it is off unless
     asked for. Questions share their beginnings, so it is on; their log-probabilities are those after the restriction.
     """
-    args = base_args(plan.config, plan.max_model_len, plan.tensor_parallel_size, plan.data_parallel_size)
-    args |= {"enable_prefix_caching": choosing, "disable_log_stats": not plan.config.extra_metrics}
-    if choosing:
-        args["logprobs_mode"] = "processed_logprobs"
-        if not gpus():
-            args["block_size"] = CPU_BLOCK  # only whole blocks are shared, and vLLM's own choice on a CPU is 128 tokens
-    if (small := plan.config.model_spec.small) and not gpus():
-        args["enforce_eager"] = True  # compiling so small a model for a CPU takes longer than the run
-        args.setdefault("max_num_seqs", small.sequences)
-    if plan.config.seed is not None:
-        args["seed"] = plan.config.seed
-    return args | extra_args(plan.config)
-
-
-def base_args(config: EngineConfig, max_model_len: int, tensor_parallel: int, data_parallel: int) -> dict[str, object]:
-    """What every use of the engine sets."""
+    config = plan.config
     args: dict[str, object] = {
         "model": config.model_path,
         "dtype": DTYPES[config.precision],
@@ -48,21 +33,29 @@ def base_args(config: EngineConfig, max_model_len: int, tensor_parallel: int, da
         "kv_cache_dtype": config.kv_cache_dtype,
         "load_format": config.load_format,
         "trust_remote_code": config.trust_remote_code,
-        "tensor_parallel_size": tensor_parallel,
-        "data_parallel_size": data_parallel,
-        "max_model_len": max_model_len,
+        "tensor_parallel_size": plan.tensor_parallel_size,
+        "data_parallel_size": plan.data_parallel_size,
+        "max_model_len": plan.max_model_len,
         "gpu_memory_utilization": config.memory_share,
-        "disable_log_stats": True,
+        "enable_prefix_caching": choosing,
+        "disable_log_stats": not config.extra_metrics,
     }
-    if not gpus() and config.gpu_memory_utilization == "auto" and "VLLM_CPU_KVCACHE_SPACE" not in os.environ:
-        # vLLM would take this share of main memory, which other programs need too.
-        args["kv_cache_memory_bytes"] = (
-            small.cache_bytes if (small := config.model_spec.small) else psutil.virtual_memory().available // 4
-        )
-    for name in ("max_num_seqs", "max_num_batched_tokens"):
+    for name in ("max_num_seqs", "max_num_batched_tokens", "seed"):
         if (value := getattr(config, name)) is not None:
             args[name] = value
-    return args
+    if choosing:
+        args["logprobs_mode"] = "processed_logprobs"
+    if not gpus():
+        small = config.model_spec.small
+        if choosing:
+            args["block_size"] = CPU_BLOCK  # only whole blocks are shared, and vLLM's own choice on a CPU is 128 tokens
+        if config.gpu_memory_utilization == "auto" and "VLLM_CPU_KVCACHE_SPACE" not in os.environ:
+            # vLLM would take this share of main memory, which other programs need too.
+            args["kv_cache_memory_bytes"] = small.cache_bytes if small else psutil.virtual_memory().available // 4
+        if small:
+            args["enforce_eager"] = True  # compiling so small a model for a CPU takes longer than the run
+            args.setdefault("max_num_seqs", small.sequences)
+    return args | extra_args(config)
 
 
 def extra_args(config: EngineConfig) -> dict[str, object]:

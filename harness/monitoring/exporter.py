@@ -4,10 +4,9 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from prometheus_client.parser import text_string_to_metric_families
-
 from harness.common.errors import UsageError
 from harness.config.endpoint import exporter
+from harness.engines import prometheus
 from harness.monitoring.recorder import Recording
 
 PAGE_S, MOST_BYTES = 1.0, 2**24
@@ -59,12 +58,9 @@ def samples(address: str) -> Iterator[tuple[dict[str, str], str, float]]:
     try:
         with urllib.request.urlopen(address, timeout=PAGE_S) as page:
             text = page.read(MOST_BYTES).decode()
-        lines = [line for line in text.splitlines() if line.partition("{")[0] in COLUMNS]
-        for family in text_string_to_metric_families("\n".join(lines) + "\n"):
-            for sample in family.samples:
-                column, scale = COLUMNS[sample.name]
-                if sample.value == sample.value:  # not NaN
-                    yield sample.labels, column, scale * sample.value
+        for sample in prometheus.parse(text, COLUMNS):
+            column, scale = COLUMNS[sample.name]
+            yield sample.labels, column, scale * sample.value
     except (OSError, ValueError) as error:
         raise UsageError(f"--telemetry-url {address}: no page of an exporter: {error}.") from None
 
