@@ -3,7 +3,7 @@
     about: what this sweep is for
     extends: other.yaml               # its baseline and experiments, which this file adds to or replaces
     baseline: {set: ..., engine: ..., env: ...}
-    isolation: [{name, about, group, priority, set, engine, env}, ...]   # baseline plus this change
+    isolation: [{name, about, priority, set, engine, env}, ...]   # baseline plus this change
     stacked: [...]                                      # each adds to all before it
     grid: {set: {flag: [values]}, engine: ..., env: ...}  # every combination
     references: {name: output tokens/s}       # known from elsewhere, to hold the experiments against, or
@@ -41,8 +41,9 @@ Kind = Literal["baseline", "isolation", "stacked", "grid", "combined"]
 Part = Literal["set", "engine", "env"]
 PARTS: tuple[Part, ...] = ("set", "engine", "env")
 SWEEP_FLAGS = ("results_dir", "keep_all", "mlflow", "no_exit_on_accuracy_fail")  # the sweep's own business
+COMBINED = "best-combined"
 NAME, LONGEST_NAME = r"^[A-Za-z0-9][A-Za-z0-9.,=_+-]*$", 100
-RESERVED = {"best-combined", "plots", "report.md", "sweep.json", "status.json", "mlflow.json", BASELINE}
+RESERVED = {COMBINED, "plots", "report.md", "sweep.json", "status.json", "mlflow.json", BASELINE}
 FIXED_FLAGS: dict[str, bool] = {"no_exit_on_accuracy_fail": True, "extra_metrics": True}
 ValuesByName = dict[str, Any]
 Parts = dict[Part, ValuesByName]
@@ -64,7 +65,6 @@ class Experiment:
     env: dict[str, str]
     changes: tuple[str, ...] = ()
     priority: int = 0  # under a time limit the higher go first
-    group: str = ""  # a column of the table: the phase of the tuning, say
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,6 @@ class Settings(Strict):
 class Change(Settings):
     name: str = Field(pattern=NAME, max_length=LONGEST_NAME)
     priority: int = 0
-    group: Annotated[str, Field(max_length=LONGEST_NAME)] = ""
 
 
 class Grid(Strict):
@@ -334,8 +333,7 @@ def experiment(change: Change, kind: Kind, settings: Parts, baseline: Parts) -> 
         f"no {key}" if value is None else f"{key}={as_text(value)}"
         for (_, key), value in differences(settings, baseline).items()
     )
-    named = {"name": change.name, "about": change.about, "priority": change.priority, "group": change.group}
-    return Experiment(**named, kind=kind, settings=chosen, engine=settings["engine"], env=env, changes=changes)  # type: ignore[arg-type]
+    return Experiment(change.name, change.about, kind, chosen, settings["engine"], env, changes, change.priority)
 
 
 def as_text(value: Any) -> str:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from harness.common import files
-from harness.common.coerce import as_flag
 from harness.common.errors import UsageError
 from harness.common.files import write_text
 from harness.common.markdown import Column, Finished, Table, cell, code, escape, number, render
@@ -22,10 +21,10 @@ from harness.sweep.experiment import ExperimentRecord
 from harness.sweep.file import BASELINE
 from harness.sweep.findings import Report, last_screen, spread
 from harness.sweep.paired import Paired, pair_scores
-from harness.sweep.rows import SCORE, SPEED, WORDS, ExperimentResult, State, fixed_rate, rows
+from harness.sweep.rows import SCORE, SPEED, WORDS, ExperimentResult, State, rows
 from harness.terminal.last_screen import Line
 
-PICTURES = {"speedups": "Speed of each experiment", "pareto": "Speed against accuracy", "stack": "Changes together"}
+PICTURES = {"speedups": "Speed of each experiment", "pareto": "Speed against accuracy"}
 VERDICTS = {None: "–", True: "VALID", False: "INVALID"}
 
 
@@ -45,7 +44,7 @@ def build(folder: Path, state: State | None = None) -> Report:
     state = state or read(folder)
     found = tuple(rows(state))
     report = Report(state, found, tuple(rows(state, final=True)), pair_scores(folder, found))
-    pictures = draw_sweep(report, folder / "plots")
+    pictures = plots.draw(report, folder / "plots")
     screen = last_screen(report)
     ended, unlike = results.ended_early(folder, reported=True), deviations(folder, state.records)
     values = dict(
@@ -79,7 +78,6 @@ def table(found: Sequence[ExperimentResult], judged: Mapping[str, Paired]) -> Ta
     pairs = {name: f"({each.said})" for name, each in judged.items()}
     columns: dict[str, Column] = {
         "experiment": lambda result: result.name,
-        **({"group": lambda result: result.experiment.group or "–"} if any(r.experiment.group for r in found) else {}),
         "description": experiment_text,
         "change": change_text,
         **{m.label: partial(value, metric=m, base=base) for m in measured},
@@ -140,45 +138,3 @@ def deviations(folder: Path, records: Sequence[ExperimentRecord]) -> dict[str, A
     shared = [reason for reason in every if all(reason in reasons for reasons in found.values())]
     own = {run: [reason for reason in reasons if reason not in shared] for run, reasons in found.items()}
     return {"shared": shared, "own": own}
-
-
-def on_axis(rows: Sequence[ExperimentResult], turned: plots.Knob) -> list[plots.SweepPoint]:
-    """The rows of a sweep over one number, those that have it."""
-    axis = [(x, result) for result in rows if (x := turned.values.get(result.name)) is not None]
-    return [
-        plots.SweepPoint(
-            x, list(result.speeds.values()), result.usable, not result.background_load, plots.tails(result.numbers)
-        )
-        for x, result in axis
-    ]
-
-
-def draw_sweep(report: Report, folder: Path) -> dict[str, str]:
-    """Draws what there is data for; name -> path relative to the sweep's folder."""
-    from harness.reporting.style import save
-
-    folder.mkdir(exist_ok=True)
-    drawn = {}
-    bars = [
-        (result.name, result.ratio.mean, result.ratio.low, result.ratio.high, result.usable, result.tells)
-        for result in report.rows
-        if result.ratio
-    ]
-    turned, references = plots.knob(report.state.sweep), report.state.sweep.references
-    if turned and any(result.speed for result in report.rows):
-        drawn["speedups"] = plots.by_number(as_flag(turned.name), on_axis(report.rows, turned), references)
-    elif len(bars) > 1 and (base := report.result(BASELINE)) and base.speed:
-        drawn["speedups"] = plots.speedups(bars, references, base.speed)
-    free = [result for result in report.rows if not fixed_rate(result.experiment)]
-    points = [
-        (result.name, result.speed, result.score, result.usable, not result.background_load)
-        for result in free
-        if result.speed and result.score is not None
-    ]
-    if len(points) > 1:
-        drawn["pareto"] = plots.trade_off(points)
-    if report.stack:
-        drawn["stack"] = plots.path(
-            [(result.name, result.speed or 0, result.usable) for result in report.stack], references
-        )
-    return save(drawn, folder)

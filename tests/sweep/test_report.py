@@ -26,7 +26,7 @@ from harness.sweep.experiment import ExperimentRecord, from_summary
 from harness.sweep.file import BASELINE, Experiment, Sweep
 from harness.sweep.findings import Report, last_screen, references
 from harness.sweep.paired import Paired
-from harness.sweep.plots import Knob, knob
+from harness.sweep.plots import knob
 from harness.sweep.rows import interval, rows
 from tests import made
 from tests.conftest import ROOT, tells
@@ -71,27 +71,33 @@ def test_the_words_follow_from_the_numbers(tmp_path: Path) -> None:
     assert "peak memory" not in page  # no run measured it
     table = page.split("## All experiments")[1].split("## Runs")[0]
     assert len({line.count("|") for line in table.splitlines() if line.startswith("|")}) == 1
-    assert {path.name for path in (tmp_path / "plots").glob("*.png")} == {"speedups.png", "pareto.png", "stack.png"}
+    assert {path.name for path in (tmp_path / "plots").glob("*.png")} == {"speedups.png", "pareto.png"}
 
 
 def turned(*values: float | None, key: str = "max_num_seqs") -> Sweep:
     settings = [{"scenario": "offline"} | ({} if value is None else {key: value}) for value in values]
     names = [BASELINE, *(f"n{place}" for place in range(1, len(values)))]
     kinds = ["baseline", *["isolation"] * (len(values) - 1)]
+    start = settings[0]
+    changes = [
+        tuple(f"{name}={each.get(name)}" for name in {**start, **each} if each.get(name) != start.get(name))
+        for each in settings
+    ]
     items = [
-        Experiment(name, "", kind, given, {}, {}) for name, kind, given in zip(names, kinds, settings, strict=True)
-    ]  # type: ignore[arg-type]
+        Experiment(name, "", kind, given, {}, {}, changed)  # type: ignore[arg-type]
+        for name, kind, given, changed in zip(names, kinds, settings, changes, strict=True)
+    ]
     return Sweep("s", "", tuple(items))
 
 
 def test_a_sweep_over_one_number_is_told_from_others() -> None:
-    assert knob(turned(None, 16, 64)) == Knob("max_num_seqs", {"n1": 16, "n2": 64})
-    assert knob(turned(8, 16)) == Knob("max_num_seqs", {BASELINE: 8, "n1": 16})
+    assert knob(turned(None, 16, 64)) == ("max_num_seqs", {"n1": 16, "n2": 64})
+    assert knob(turned(8, 16)) == ("max_num_seqs", {BASELINE: 8, "n1": 16})
     assert knob(turned(None, 16)) is None  # one number alone is no axis
     assert knob(turned(8, None, 16)) is None
     assert knob(turned(False, True, True)) is None
     assert knob(turned(None)) is None
-    other = replace(turned(8, 16).experiments[1], env={"VLLM_X": "1"})
+    other = replace(turned(8, 16).experiments[1], changes=("max_num_seqs=16", "VLLM_X=1"))
     assert knob(Sweep("s", "", (turned(8).experiments[0], other))) is None
 
 
@@ -125,17 +131,10 @@ def test_speeds_known_from_elsewhere_are_drawn_and_told(tmp_path: Path) -> None:
     words = [line.text for line in references(Report(given, tuple(sweep_report.rows(given))))]
     for line, end in zip(words, ("1.250 times theirs", "0.500 times limit"), strict=True):
         assert tells(line, "fast (150 output tokens/s)", end)
-    bars = plots.speedups(
-        [(BASELINE, 1.0, 1.0, 1.0, True, True), ("fast", 1.5, 1.5, 1.5, True, False)], known, 100.0
-    ).axes[0]
+    bars = plots.speedups(sweep_report.rows(given)[:2], known, 100.0).axes[0]
     lines = {line.get_label(): line.get_xdata()[0] for line in bars.lines[1:]}
     assert lines == {"theirs: 120": 1.2, "limit: 300": 3.0}
     assert bars.get_xlim()[1] > 3.0
-    stack = plots.path([(BASELINE, 100, True), ("fast", 150, True)], known).axes[0]
-    assert {line.get_label(): line.get_ydata()[0] for line in stack.lines[-2:]} == {
-        "theirs: 120": 120,
-        "limit: 300": 300,
-    }
 
 
 def busy(record: ExperimentRecord) -> ExperimentRecord:
@@ -146,25 +145,10 @@ def test_on_an_axis_what_ran_on_a_busy_machine_is_hollow() -> None:
     given = replace(state(ran(BASELINE, 100), busy(ran("n1", 150)), ran("n2", 160)), sweep=turned(4, 16, 64))
     turn = knob(given.sweep)
     assert turn
-    figure = plots.by_number("--max-num-seqs", sweep_report.on_axis(sweep_report.rows(given), turn), {})
+    figure = plots.by_number(*turn, sweep_report.rows(given), {})
     points = [line for line in figure.axes[0].lines if line.get_marker() == "o"]
     assert [point.get_markerfacecolor() == "white" for point in points] == [False, True, False]
     assert figure.axes[0].get_ylabel() == "output tokens/s; hollow: machine busy"
-
-
-def test_a_group_is_a_column_where_the_file_names_one(tmp_path: Path) -> None:
-    loaded = sweep_file.load(
-        written(
-            tmp_path,
-            SHORT + "isolation:\n  - {name: a, group: memory, set: {seed: 1}}\n  - {name: b, set: {seed: 2}}\n",
-        )
-    )
-    assert [item.group for item in loaded.experiments] == ["", "memory", ""]
-    given = replace(state(ran(BASELINE, 100), ran("a", 120), ran("b", 90)), sweep=loaded)
-    table = str(sweep_report.table(sweep_report.rows(given), {}))
-    assert table.startswith("| experiment | group |") and "| a | memory |" in table and "| b | – |" in table
-    plain = state(ran(BASELINE, 100), ran("a", 120))
-    assert "group" not in str(sweep_report.table(sweep_report.rows(plain), {})).splitlines()[0]
 
 
 def test_a_busy_machine_gives_no_verdict() -> None:
@@ -280,9 +264,7 @@ def test_speeds_at_other_work_are_not_compared(other: dict[str, object]) -> None
 
 
 def test_what_a_busy_machine_slowed_down_is_on_no_front() -> None:
-    from harness.sweep.plots import trade_off
-
-    figure = trade_off([("a", 100.0, 50.0, True, True), ("b", 90.0, 60.0, True, False)])
+    figure = plots.trade_off(sweep_report.rows(state(ran("a", 100.0, rouge1=50.0), busy(ran("b", 90.0, rouge1=60.0)))))
     (front,) = (line for line in figure.axes[0].lines if line.get_label() == "Pareto front")
     assert list(front.get_xdata()) == [100.0]
     assert "hollow: machine busy" in figure.axes[0].get_title()
