@@ -42,14 +42,16 @@ def build_tree(
 ) -> int:
     """Collect finished runs into a submission."""
     found = entries.collect(runs)
-    filled = description.complete(description.read(system), submitter, division, (entry.category for entry in found))
+    categories = {entry.config.category for entry in found}
+    filled = description.complete(description.read(system), submitter, division, categories)
     if division == "closed" and (reasons := refusals.closed_division_refusals(found, filled)):
         print("error: these runs cannot go into a closed submission:", file=sys.stderr)
         for reason in reasons:
             print(f"  {reason}", file=sys.stderr)
         return NOT_ACCEPTED
     base = tree.build(found, filled, system.stem, out)
-    print(f"{base}: {', '.join(f'{entry.benchmark} {entry.scenario}' for entry in found)}, MLPerf v{found[0].round}")
+    names = ", ".join(f"{entry.benchmark} {entry.scenario}" for entry in found)
+    print(f"{base}: {names}, MLPerf v{found[0].config.round}")
     if any(entry.performance.facts.plan.engine_state.quantized_checkpoint for entry in found):
         print(f"to be filled in: {base / tree.NOTES}: how the checkpoint was quantized")
     for reason in refusals.system_differences(found, filled):

@@ -7,7 +7,7 @@ import contextlib
 import json
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -117,10 +117,10 @@ def plain_json(text: str) -> Any:
 
 
 def complete(
-    description: dict[str, object], submitter: str, division: str, categories: Iterable[str]
+    description: dict[str, object], submitter: str, division: str, categories: Collection[str]
 ) -> dict[str, object]:
     """The description with what `build` knows. Raises UsageError where its system_type leaves out a run's category."""
-    needed = sorted(set(categories))
+    needed = sorted(categories)
     declared = str(description.get("system_type") or ",".join(needed))
     if not set(needed) <= set(declared.split(",")):
         raise UsageError(f"--system: system_type is {declared}, but the runs are {' and '.join(needed)}.")

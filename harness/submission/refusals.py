@@ -53,7 +53,7 @@ def closed_division_refusals(entries: Sequence[Entry], description: Mapping[str,
         )
     ]
     for category, sets in REQUIRED_SCENARIOS.items():
-        run = {entry.config.scenario for entry in entries if entry.category == category}
+        run = {entry.config.scenario for entry in entries if entry.config.category == category}
         if run:
             reasons += [
                 f"{BENCHMARK[category]}: {' or '.join(SCENARIO[name] for name in sorted(choice))} is missing"
@@ -77,7 +77,7 @@ def entry_refusals(entry: Entry) -> Iterator[str]:
     """What the checker refuses in any division."""
     if entry.config.scenario_rules.unofficial:
         yield entry.config.scenario_rules.unofficial
-    official = mlperf.OFFICIAL[entry.category].samples
+    official = mlperf.OFFICIAL[entry.config.category].samples
     accuracy, performance = entry.accuracy.log("accuracy"), entry.performance.log("performance")
     if accuracy.errors:
         yield f"{len(accuracy.errors)} LoadGen errors in the accuracy test, the first: {accuracy.errors[0]}"
@@ -123,8 +123,8 @@ def over(result: TestResult, limits: mlperf.Limits) -> Iterator[str]:
 
 
 def foreign_seeds(entry: Entry, result: TestResult) -> Iterator[str]:
-    if result.seeds != vars(mlperf.SEEDS[entry.round]):
-        yield f"seeds other than those of v{entry.round}"
+    if result.seeds != vars(mlperf.SEEDS[entry.config.round]):
+        yield f"seeds other than those of v{entry.config.round}"
 
 
 def setting(result: TestResult, name: str) -> float:
@@ -154,7 +154,7 @@ def accuracy(entry: Entry) -> Iterator[str]:
 def performance(entry: Entry) -> Iterator[str]:
     """LoadGen's verdict, the limits of the scenario itself, and the size of an Offline query."""
     result = entry.performance.log("performance")
-    official = mlperf.OFFICIAL[entry.category].samples
+    official = mlperf.OFFICIAL[entry.config.category].samples
     if not result.valid:
         yield f"LoadGen calls the performance run INVALID: {'; '.join(result.invalid_reasons)}"
     yield from (f"LoadGen error: {error}" for error in result.errors)
@@ -169,7 +169,7 @@ def performance(entry: Entry) -> Iterator[str]:
 
 def test06(entry: Entry) -> Iterator[str]:
     """The official checker asks for TEST06 of the datacenter benchmark only."""
-    if entry.category != "datacenter":
+    if entry.config.category != "datacenter":
         return
     if entry.test06 is None:
         yield "no TEST06 (run it with --compliance test06)"

@@ -47,7 +47,7 @@ def place(base: Path, system: str, entry: Entry) -> Place:
     """`base` is division/submitter."""
     where = Path(system) / entry.benchmark / entry.scenario
     results = base / "results" / where
-    if entry.round == "5.1":
+    if entry.config.round == "5.1":
         name = f"{system}_{IMPLEMENTATION}_{entry.scenario}.json"
         return Place(
             results, base / "measurements" / where / name, base / "compliance" / where, base / "code" / entry.benchmark
