@@ -233,7 +233,7 @@ def build(
     out: Annotated[Path, option("DIR", "A new folder for the submission.")],
 ) -> int:
     """Build a submission from the measured points."""
-    found = campaign.read(folder)
+    found = files.read(folder / campaign.FILE, Campaign)
     about = disclosure.read(system)
     articles = read_stored(Path(found.dataset) if found.dataset else None)
     base = tree.build(folder, found, about, official.seeds(found.seed_set), articles, out)

@@ -136,7 +136,7 @@ def test_levels_lie_at_about_equal_ratios() -> None:
     assert max(after / before for before, after in pairwise(levels)) <= 4
 
 
-@pytest.mark.parametrize(("lowest", "highest", "count"), [(0, 64, 8), (33, 64, 8), (1, 32, 8), (1, 64, 6), (1, 64, 33)])
+@pytest.mark.parametrize(("lowest", "highest", "count"), [(0, 64, 8), (33, 64, 8), (1, 32, 8)])
 def test_a_curve_against_the_rules_is_refused(lowest: int, highest: int, count: int) -> None:
     with pytest.raises(UsageError):
         official.points(lowest, highest, count)
