@@ -44,9 +44,6 @@ class ExperimentOutcome:
     ran_out: tuple[str, ...] = ()  # what set its speed, in words, the first first
     answers: tuple[int, int] | None = None  # their number, and the tokens of each; None where these differ
 
-    def get(self, name: str) -> float | None:
-        return self.values.get(name)
-
 
 @dataclass(frozen=True)
 class ExperimentRecord:

@@ -13,8 +13,7 @@ from harness.config.models import DEFAULT_MODEL
 from harness.reporting import answer
 from harness.sweep.file import BASELINE
 from harness.sweep.lanes import SHARING_NOTE
-from harness.sweep.paired import Paired
-from harness.sweep.rows import BRIEF_S, SCORE, Effect, ExperimentResult, State, fixed_rate, gain, unlike
+from harness.sweep.rows import BRIEF_S, SCORE, Effect, ExperimentResult, Paired, State, fixed_rate, gain, unlike
 from harness.terminal.last_screen import LastScreen, Line, Tone
 from harness.terminal.progress import clock
 

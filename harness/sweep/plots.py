@@ -1,7 +1,6 @@
 """The pictures of a sweep: speed against the baseline or over the number that was turned, speed against accuracy."""
 
-from collections.abc import Callable, Mapping, Sequence
-from itertools import cycle
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -20,12 +19,12 @@ MOST_LABELLED = 10  # points that can all have their names beside them
 
 def draw(report: Report, folder: Path) -> dict[str, str]:
     """Draws what there is data for; name -> path relative to the sweep's folder."""
-    drawn, references = {}, report.state.sweep.references
-    turned, bars, base = knob(report.state.sweep), [result for result in report.rows if result.ratio], report.baseline
+    drawn = {}
+    turned, bars = knob(report.state.sweep), [result for result in report.rows if result.ratio]
     if turned and any(result.speed for result in report.rows):
-        drawn["speedups"] = by_number(*turned, report.rows, references)
-    elif len(bars) > 1 and base and base.speed:
-        drawn["speedups"] = speedups(bars, references, base.speed)
+        drawn["speedups"] = by_number(*turned, report.rows)
+    elif len(bars) > 1:
+        drawn["speedups"] = speedups(bars)
     free = [result for result in report.rows if not fixed_rate(result.experiment)]
     points = [result for result in free if result.speed and result.score is not None]
     if len(points) > 1:
@@ -50,17 +49,7 @@ def knob(sweep: Sweep) -> tuple[str, dict[str, float]] | None:
     return (name, numbers) if len(numbers) > 1 and all(item.name in numbers for item in items) else None
 
 
-def mark(axes: Any, line: Callable[..., Any], references: Mapping[str, float], share: float = 1.0) -> None:
-    """Draws speeds known from elsewhere with `line`, on an axis in units of `share` output tokens/s; named above it."""
-    for (name, speed), dashes in zip(references.items(), cycle(("--", ":", "-."))):
-        line(speed / share, color=ORANGE, linestyle=dashes, label=f"{name}: {speed:,.0f}")
-    if references:
-        axes.legend(fontsize=8, frameon=False, loc="lower right", bbox_to_anchor=(1, 1))
-
-
-def by_number(
-    name: str, values: Mapping[str, float], rows: Sequence[ExperimentResult], references: Mapping[str, float]
-) -> Any:
+def by_number(name: str, values: Mapping[str, float], rows: Sequence[ExperimentResult]) -> Any:
     """Speed, and the tail of each latency, by the number that a sweep turned."""
     points = [(values[result.name], result) for result in rows if result.name in values and result.speeds]
     points.sort(key=lambda point: point[0])
@@ -78,7 +67,6 @@ def by_number(
     notes = ["; red: not usable"] * any(not result.usable for _, result in points)
     notes += ["; hollow: machine busy"] * any(result.background_load for _, result in points)
     axes.set(ylabel="".join(["output tokens/s", *notes]), ylim=(0, None))
-    mark(axes, axes.axhline, references)
     for kind, color in zip(kinds, (BLUE, ORANGE, GREY), strict=False):
         panels[0, 1].plot(*zip(*shown[kind], strict=True), "o-", color=color, label=TAILS[kind])
     if kinds:
@@ -93,7 +81,7 @@ def by_number(
     return figure
 
 
-def speedups(rows: Sequence[ExperimentResult], references: Mapping[str, float], baseline: float) -> Any:
+def speedups(rows: Sequence[ExperimentResult]) -> Any:
     """Speed of each experiment relative to the baseline's, in output tokens/s; what tells nothing is hollow."""
     figure, axes = pyplot().subplots(figsize=(8, 0.38 * len(rows) + 1.2))
     for place, result in enumerate(rows):
@@ -109,9 +97,7 @@ def speedups(rows: Sequence[ExperimentResult], references: Mapping[str, float], 
     axes.axvline(1, color=GREY, linewidth=1)
     axes.set_yticks(range(len(rows)), [result.name for result in rows])
     axes.set_ylim(len(rows) - 0.4, -0.6)
-    mark(axes, axes.axvline, references, baseline)
-    most = [result.ratio.high for result in rows if result.ratio] + [speed / baseline for speed in references.values()]
-    axes.set_xlim(0, 1.1 * max(most))
+    axes.set_xlim(0, 1.1 * max(result.ratio.high for result in rows if result.ratio))
     notes = ["hatched: not usable"] * any(not result.usable for result in rows)
     notes += ["hollow: nothing can be said"] * any(result.usable and not result.tells for result in rows)
     axes.set_xlabel("; ".join(["output tokens/s, baseline = 1", *notes]))

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from harness.common import files
-from harness.common.errors import UsageError
 from harness.common.files import write_text
 from harness.common.markdown import Column, Finished, Table, cell, code, escape, number, render
 from harness.config import mlperf
@@ -20,8 +19,7 @@ from harness.sweep import plots
 from harness.sweep.experiment import ExperimentRecord
 from harness.sweep.file import BASELINE
 from harness.sweep.findings import Report, last_screen, spread
-from harness.sweep.paired import Paired, pair_scores
-from harness.sweep.rows import SCORE, SPEED, WORDS, ExperimentResult, State, rows
+from harness.sweep.rows import SCORE, SPEED, WORDS, ExperimentResult, Paired, State, pair_scores, rows
 from harness.terminal.last_screen import Line
 
 PICTURES = {"speedups": "Speed of each experiment", "pareto": "Speed against accuracy"}
@@ -30,13 +28,7 @@ VERDICTS = {None: "–", True: "VALID", False: "INVALID"}
 
 def read(folder: Path) -> State:
     """The state a sweep's folder holds. Raises UsageError."""
-    path = folder / "sweep.json"
-    if not path.exists():
-        raise UsageError(f"{folder}: no sweep.json in it; not a sweep's folder.")
-    data = files.read_json(path)
-    if isinstance(data, dict) and "schema_version" not in data:
-        raise UsageError(f"{folder}: written in an older format; use the version that wrote it.")
-    return files.parse_as(path, data, State)
+    return files.read(folder / "sweep.json", State)
 
 
 def build(folder: Path, state: State | None = None) -> Report:
@@ -123,9 +115,10 @@ def cells(label: str, record: ExperimentRecord) -> list[str]:
     if record.status != "complete":
         said = f"{record.status}: {record.reason}"
     else:
-        score = [f"{WORDS[run.verdict]}, {mlperf.SCORES[SCORE]} {number(run.get(SCORE))}"] if run.verdict else []
+        score = [f"{WORDS[run.verdict]}, {mlperf.SCORES[SCORE]} {number(run.values.get(SCORE))}"] if run.verdict else []
         said = "; ".join([*([VERDICTS[run.valid]] if run.valid is not None else []), *score])
-    figures = (run.get(SPEED), run.get("ttft_p99_ms"), run.get("tpot_p99_ms"), round(record.seconds) or None)
+    measured = (run.values.get(name) for name in (SPEED, "ttft_p99_ms", "tpot_p99_ms"))
+    figures = (*measured, round(record.seconds) or None)
     return [*map(number, figures), f"{label}: {said}"]
 
 

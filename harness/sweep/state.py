@@ -16,7 +16,7 @@ from harness.runs.folder import RunFolder
 from harness.sweep.experiment import ENDED, ExperimentRecord, Job, RunKey
 from harness.sweep.file import BASELINE, COMBINED, Change, Experiment, Part, Parts, differences, experiment, merge_parts
 from harness.sweep.lanes import Lane
-from harness.sweep.rows import ExperimentResult, State, finalists, gain, rows
+from harness.sweep.rows import SPEED, ExperimentResult, State, finalists, gain, rows
 
 SHORTENED_FLAGS = ("total_sample_count", "min_duration")  # what a finalist runs without: all samples, MLPerf's duration
 STATE = TypeAdapter(State)
@@ -113,7 +113,7 @@ class SweepState:
         changes = [item for item in self.chosen if item.name != BASELINE]
         if self.options.limit is None:
             return changes
-        speeds = {r.experiment: r.outcome.get("tokens_per_sec") or 0.0 for r in self.kept.records if r.round < turn}
+        speeds = {r.experiment: r.outcome.values.get(SPEED) or 0.0 for r in self.kept.records if r.round < turn}
         return sorted(changes, key=lambda item: (-item.priority, -speeds.get(item.name, 0.0)))
 
     def extend(self) -> bool:

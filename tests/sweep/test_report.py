@@ -25,9 +25,8 @@ from harness.sweep import report as sweep_report
 from harness.sweep.experiment import ExperimentRecord, from_summary
 from harness.sweep.file import BASELINE, Experiment, Sweep
 from harness.sweep.findings import Report, last_screen, references
-from harness.sweep.paired import Paired
 from harness.sweep.plots import knob
-from harness.sweep.rows import interval, rows
+from harness.sweep.rows import Paired, rows
 from tests import made
 from tests.conftest import ROOT, tells
 from tests.sweep.made import SHORT, kept, ran, state, written
@@ -118,7 +117,7 @@ def test_a_number_has_an_axis_instead_of_bars(tmp_path: Path) -> None:
     assert (tmp_path / "plots" / "speedups.png").exists()
 
 
-def test_speeds_known_from_elsewhere_are_drawn_and_told(tmp_path: Path) -> None:
+def test_speeds_known_from_elsewhere_are_told(tmp_path: Path) -> None:
     path = written(tmp_path, SHORT + "references: {theirs: 120}\nisolation:\n  - {name: a, set: {seed: 1}}\n")
     mine = written(tmp_path, "extends: mine.yaml\nreferences: {limit: 300.0}\n", "other.yaml")
     known = sweep_file.load(mine).references
@@ -131,10 +130,6 @@ def test_speeds_known_from_elsewhere_are_drawn_and_told(tmp_path: Path) -> None:
     words = [line.text for line in references(Report(given, tuple(sweep_report.rows(given))))]
     for line, end in zip(words, ("1.250 times theirs", "0.500 times limit"), strict=True):
         assert tells(line, "fast (150 output tokens/s)", end)
-    bars = plots.speedups(sweep_report.rows(given)[:2], known, 100.0).axes[0]
-    lines = {line.get_label(): line.get_xdata()[0] for line in bars.lines[1:]}
-    assert lines == {"theirs: 120": 1.2, "limit: 300": 3.0}
-    assert bars.get_xlim()[1] > 3.0
 
 
 def busy(record: ExperimentRecord) -> ExperimentRecord:
@@ -145,7 +140,7 @@ def test_on_an_axis_what_ran_on_a_busy_machine_is_hollow() -> None:
     given = replace(state(ran(BASELINE, 100), busy(ran("n1", 150)), ran("n2", 160)), sweep=turned(4, 16, 64))
     turn = knob(given.sweep)
     assert turn
-    figure = plots.by_number(*turn, sweep_report.rows(given), {})
+    figure = plots.by_number(*turn, sweep_report.rows(given))
     points = [line for line in figure.axes[0].lines if line.get_marker() == "o"]
     assert [point.get_markerfacecolor() == "white" for point in points] == [False, True, False]
     assert figure.axes[0].get_ylabel() == "output tokens/s; hollow: machine busy"
@@ -298,7 +293,6 @@ def test_only_what_all_runs_lack_stands_above_the_table(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"sweep": {}, "records": []}', ": written in an older format"),
         ("[]", "sweep.json: not an object"),
         ("{", "sweep.json: not JSON"),
         ('{"schema_version": 2}', "sweep.json: command: Field required"),
@@ -307,11 +301,6 @@ def test_only_what_all_runs_lack_stands_above_the_table(tmp_path: Path) -> None:
 def test_a_sweep_that_cannot_be_read_says_why(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "sweep.json").write_text(text)
     with pytest.raises(UsageError, match=message):
-        sweep_report.read(tmp_path)
-
-
-def test_a_folder_without_a_sweep_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"no sweep\.json in it"):
         sweep_report.read(tmp_path)
 
 
@@ -344,9 +333,15 @@ def test_the_verdict_of_several_rounds_is_their_interval(speeds: tuple[float, ..
 
 
 def test_the_interval_is_students() -> None:
-    low, high = interval([1.01, 1.03, 1.02]) or (0, 0)
-    assert (low, high) == pytest.approx((0.9953, 1.0453), abs=2e-4)  # 1.02 times exp(+-4.303 x 0.0098 / sqrt(3))
-    assert interval([1.0, 1.1]) is None
+    runs = [
+        record
+        for turn, speed in enumerate((101, 103, 102))
+        for record in (ran(BASELINE, 100, turn), ran("a", speed, turn))
+    ]
+    ratios = [next(row.ratio for row in rows(state(*runs[:count])) if row.name == "a") for count in (4, 6)]
+    two, three = (ratio.interval if ratio else None for ratio in ratios)
+    assert two is None
+    assert three == pytest.approx((0.9953, 1.0453), abs=2e-4)  # 1.02 times exp(+-4.303 x 0.0098 / sqrt(3))
 
 
 def test_a_sweep_of_before_is_still_read(tmp_path: Path) -> None:
