@@ -10,6 +10,7 @@ from typing import Any
 from harness.common.coerce import did_you_mean
 from harness.common.errors import UsageError
 from harness.common.reading import check_regular, open_regular
+from harness.workloads import hub
 
 LETTERS = "ABCD"
 LARGEST_FILE, MOST_ROWS = 2**30, 10**6
@@ -140,20 +141,20 @@ def check_question(where: str, record: Mapping[str, Any], number: int) -> Questi
 def rows(path: Path | None, split: str, subjects: Sequence[str]) -> Iterator[StoredQuestion]:
     """The rows of a split, from whichever form the folder `path` has, or from the hub where it is None."""
     if path is None:
-        yield from from_hub(split)
+        yield from from_records(hub.download(*HUB_DATASET, split).to_list(), "/".join(HUB_DATASET), "")
         return
     if not path.is_dir():
         raise UsageError(f"--dataset-path {path}: no such folder.")
     for root in (path, path / "data"):
         if (root / "dataset_dict.json").exists():
-            yield from from_saved(root, split)
+            yield from from_records(hub.read_saved(root, split).to_list(), f"{root}/{split}", root.name)
         elif tables := sorted(root.glob(f"{split}/*_{split}.csv")):
             yield from from_csv(tables, split)
         elif tables := parquet_files(root, split, subjects):
             yield from from_parquet(tables)
         elif folders := sorted(root.glob("*/dataset_dict.json")):
-            for folder in folders:
-                yield from from_saved(folder.parent, split)
+            for folder in (each.parent for each in folders):
+                yield from from_records(hub.read_saved(folder, split).to_list(), f"{folder}/{split}", folder.name)
         else:
             continue
         return
@@ -198,32 +199,6 @@ def from_parquet(tables: Sequence[Path]) -> Iterator[StoredQuestion]:
         except (OSError, ArrowException) as error:
             raise UsageError(f"{table}: cannot be read as parquet: {str(error).splitlines()[0]}") from None
         yield from from_records(records, str(table), table.parent.name)
-
-
-def from_saved(folder: Path, split: str) -> Iterator[StoredQuestion]:
-    """A dictionary of splits saved by `datasets`: of every subject, or of the one the folder is named after."""
-    from datasets import load_from_disk
-
-    try:
-        data = load_from_disk(str(folder))
-    except Exception as error:
-        raise UsageError(f"--dataset-path {folder}: not a folder saved by `datasets`: {error}") from None
-    if split not in data:
-        raise UsageError(f"--dataset-path {folder}: no {split} split; it has {', '.join(data)}.")
-    yield from from_records(data[split].to_list(), f"{folder}/{split}", folder.name)
-
-
-def from_hub(split: str) -> Iterator[StoredQuestion]:
-    """cais/mmlu from the Hugging Face hub (or its local cache)."""
-    from datasets import load_dataset
-
-    try:
-        data = load_dataset(*HUB_DATASET, split=split)
-    except Exception as error:
-        raise UsageError(
-            f"cannot download {HUB_DATASET[0]} ({type(error).__name__}): check the network, or pass --dataset-path."
-        ) from None
-    yield from from_records(data.to_list(), "/".join(HUB_DATASET), "")
 
 
 def from_records(records: Sequence[Mapping[str, Any]], source: str, folder: str) -> Iterator[StoredQuestion]:

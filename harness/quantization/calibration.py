@@ -7,7 +7,7 @@ from typing import Any
 from harness.common.coerce import read_given
 from harness.common.errors import UsageError
 from harness.common.paths import INFERENCE, in_submodule
-from harness.workloads import cnn_dailymail
+from harness.workloads import cnn_dailymail, hub
 from harness.workloads.cnn_dailymail import Article, Library
 
 # 1,000 ids of CNN/DailyMail 3.0.0's training split, one a line; in the submodule.
@@ -39,7 +39,7 @@ def from_list(path: Path) -> list[Article]:
     """The articles of MLPerf's list, in its order, from the Hugging Face hub (or its local cache). Raises UsageError
     where one is missing."""
     ids = read_given("--dataset-path", path, "a list of ids", ids_in)
-    data = cnn_dailymail.from_hub(SPLIT)
+    data = hub.download(*cnn_dailymail.HUB_DATASET, SPLIT)
     rows = {id: index for index, id in enumerate(data["id"])}
     if missing := [id for id in ids if id not in rows]:
         raise UsageError(f"{len(missing):,} articles of the calibration list are not in the data set: {missing[0]} ...")

@@ -1,4 +1,4 @@
-"""A data set of the Hugging Face hub, or of a folder that `datasets` reads, as requests: `hf:NAME@CONFIG:SPLIT`."""
+"""Data sets of the Hugging Face hub, or of a folder that `datasets` reads; as requests, `hf:NAME@CONFIG:SPLIT`."""
 
 from pathlib import Path
 from typing import Any
@@ -52,3 +52,27 @@ def load_rows(workload: str, name: str, settings: str | None, split: str | None)
             raise UsageError(f"--workload {workload}: which split? {', '.join(f'{workload}:{one}' for one in data)}.")
         (data,) = data.values()
     return data
+
+
+def download(name: str, version: str, split: str) -> Any:
+    """A split of a data set from the Hugging Face hub (or its local cache). Raises UsageError."""
+    from datasets import load_dataset
+
+    try:
+        return load_dataset(name, version, split=split)
+    except Exception as error:
+        reason = type(error).__name__
+        raise UsageError(f"cannot download {name} ({reason}): check the network, or pass --dataset-path.") from None
+
+
+def read_saved(folder: Path, split: str) -> Any:
+    """A split of what `datasets` saved in a folder, or the one that was saved alone. Raises UsageError."""
+    from datasets import DatasetDict, load_from_disk
+
+    try:
+        data = load_from_disk(str(folder))
+    except Exception as error:
+        raise UsageError(f"--dataset-path {folder}: not a folder saved by `datasets`: {error}") from None
+    if isinstance(data, DatasetDict) and split not in data:
+        raise UsageError(f"--dataset-path {folder}: no {split} split; it has {', '.join(data)}.")
+    return data[split] if isinstance(data, DatasetDict) else data

@@ -135,27 +135,21 @@ def conversations(
     return prompts, new, talks if sharing.turns > 1 else None
 
 
-def scale_arrivals(config: RunConfig, trace: Trace) -> list[float]:
+def replay_trace(config: RunConfig, trace: Trace, lengths: bool) -> tuple[Replay, list[float]]:
     """Seconds from the first request of a trace to each, at the rate that is asked for, as long as --min-duration says.
 
-    Raises UsageError where the trace is shorter than that.
+    Raises UsageError where the trace is shorter than that, or too little of it is left.
     """
     begin, rate = trace.requests[0].at_s, (len(trace.requests) - 1) / trace.span_s
-    rate_flag = config.server_target_qps
+    rate_flag, least = config.server_target_qps, config.min_duration
     faster = rate_flag / rate if isinstance(rate_flag, float) else 1.0
     due = [(one.at_s - begin) / faster for one in trace.requests]
-    if config.min_duration == "auto":
-        return due
-    if due[-1] < config.min_duration:
-        raise UsageError(
-            f"--min-duration {config.min_duration:g}: {trace.path} lasts {number(due[-1])} s: leave it out, or "
-            "lower the rate."
-        )
-    return due[: next(place for place, at in enumerate(due) if at >= config.min_duration) + 1]
-
-
-def replay_trace(config: RunConfig, trace: Trace, lengths: bool) -> tuple[Replay, list[float]]:
-    due = scale_arrivals(config, trace)
+    if least != "auto":
+        if due[-1] < least:
+            raise UsageError(
+                f"--min-duration {least:g}: {trace.path} lasts {number(due[-1])} s: leave it out, or lower the rate."
+            )
+        due = due[: next(place for place, at in enumerate(due) if at >= least) + 1]
     if len(due) < 2:
         raise UsageError(f"--arrivals {trace.path}: fewer than two requests within --min-duration.")
     return Replay(trace.format, len(due), due[-1], lengths), due

@@ -117,14 +117,14 @@ def test_the_list_is_read_in_its_order(tmp_path: Path, monkeypatch: pytest.Monke
     path = tmp_path / "calibration-list.txt"
     path.write_text("\n".join([IDS[3], IDS[1], IDS[4]]) + "\n")
     monkeypatch.setattr(calibration, "LIST", path)
-    monkeypatch.setattr(calibration.cnn_dailymail, "from_hub", lambda split: {"train": train(range(5))}[split])
+    monkeypatch.setattr(calibration.hub, "download", lambda *name: {"train": train(range(5))}[name[-1]])
     assert calibration.find(None) == path
     tokenizer = load_tokenizer(EngineConfig(model="demo"))
     library = calibration.load(path, tokenizer, 2)
     assert library.articles == ["article 3", "article 1"]
     assert library.prompts[0] == tokenizer.encode(mlperf.PROMPT.format(input="article 3"))
     assert tells(library.source, "MLPerf's calibration list", "train split")
-    monkeypatch.setattr(calibration.cnn_dailymail, "from_hub", lambda split: train([0, 1, 3]))
+    monkeypatch.setattr(calibration.hub, "download", lambda *name: train([0, 1, 3]))
     with pytest.raises(UsageError, match=f"1 articles of the calibration list .*{IDS[4]}"):
         calibration.load(path, tokenizer, None)
 
