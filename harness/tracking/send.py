@@ -1,9 +1,10 @@
 """Finished runs, evaluations and sweeps -> MLflow. As a command: send a folder (again).
 
 `python -m harness mlflow RUN_DIR` sends to MLFLOW_TRACKING_URI, or to results/mlflow.db where that is not set.
-What was sent is noted in the folder's mlflow.json, so that sending twice updates instead of doubling.
+Each run there has a tag that is its folder's own, so that sending twice updates instead of doubling.
 """
 
+import hashlib
 import json
 import os
 import subprocess
@@ -14,8 +15,7 @@ from datetime import datetime
 from pathlib import Path
 
 from harness.common import files
-from harness.common.errors import DONE, NOT_ACCEPTED, BenchmarkError, UsageError, first_line, why
-from harness.common.files import write_json
+from harness.common.errors import DONE, NOT_ACCEPTED, BenchmarkError, UsageError, first_line
 from harness.common.paths import ROOT
 from harness.common.schema import gpu_names
 from harness.common.secrets import hide_text
@@ -27,10 +27,10 @@ from harness.runs import folder as results
 from harness.runs.records import RunStatus
 
 NAME = "llama31-mlperf"  # of the experiment, unless MLFLOW_EXPERIMENT_NAME says otherwise
-LEDGER = "mlflow.json"
+IDENTITY = "llama31_mlperf_folder"  # the tag
 LIMIT_S = 90.0  # that a run waits for it
 LONGEST_PARAMETER = 6000  # characters of a parameter, MLflow's limit
-LEFT_OUT = {"mlperf_log_trace.json", LEDGER}  # the trace has a line for each token of each sample
+TRACE = "mlperf_log_trace.json"  # which is left out: a line for each token of each sample
 
 
 class TrackingError(BenchmarkError):
@@ -81,16 +81,12 @@ def send(folder: Path, results_dir: Path) -> str:
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "5")
     try:
-        write_json(folder / LEDGER, ledger_of(folder / LEDGER))
-    except OSError as error:
-        raise UsageError(f"{folder}: cannot note there what is sent: {why(error)}.") from None
-    try:
         from mlflow.exceptions import MlflowException
         from sqlalchemy.exc import SQLAlchemyError
     except ImportError:
         raise UsageError("MLflow is not installed: pip install --no-deps -r requirements-mlflow.txt") from None
     try:
-        return Store(results_dir).log(found, folder / LEDGER)
+        return Store(results_dir).log(found, f"{found.started} {found.name}")
     except (MlflowException, SQLAlchemyError, OSError, ImportError) as error:  # ImportError: of a store's driver
         raise TrackingError(hide_text(f"the tracking server did not take it: {first_line(error)}")) from None
 
@@ -112,13 +108,13 @@ class Store:
             experiment.experiment_id if experiment else self.client.create_experiment(name, artifact_location=files)
         )
 
-    def log(self, item: TrackedRun, ledger: Path, parent: str | None = None) -> str:
-        """Logs an entry and its children; run ids are noted before anything else is sent."""
+    def log(self, item: TrackedRun, identity: str, parent: str | None = None) -> str:
+        """Logs an entry and its children."""
         from mlflow.entities import Metric, Param, RunTag
 
         tags = {**item.tags, **({"mlflow.parentRunId": parent} if parent else {})}
         at = milliseconds(item.started)
-        run = self.run(item, ledger, at)
+        run = self.run(item, identity, at)
         self.client.log_batch(
             run,
             params=[Param(key, text(value)[:LONGEST_PARAMETER]) for key, value in item.params.items()],
@@ -130,38 +126,25 @@ class Store:
                 below = path.parent.relative_to(item.folder).as_posix()
                 self.client.log_artifact(run, str(path), None if below == "." else below)
         for child in item.children:
-            self.log(child, ledger, run)
+            self.log(child, f"{identity} {child.key}", run)
         status = item.status
         end = milliseconds(status.time) if status and status.time else at
         self.client.set_terminated(run, "FINISHED" if status and status.status == "complete" else "FAILED", end)
         return f"logged {item.name} to {self.place}"
 
-    def run(self, item: TrackedRun, ledger: Path, at: int) -> str:
+    def run(self, item: TrackedRun, identity: str, at: int) -> str:
         """The id of the entry's run: the one of an earlier try, if this store has it, or a new one."""
-        from mlflow.exceptions import MlflowException
-
-        stores = ledger_of(ledger)
-        runs = stores.get(self.place, {})
-        if item.key in runs:
-            try:
-                return str(self.client.get_run(runs[item.key]).info.run_id)
-            except MlflowException as error:
-                if error.error_code != "RESOURCE_DOES_NOT_EXIST":
-                    raise
-        new = self.client.create_run(self.experiment, start_time=at, run_name=item.name).info.run_id
-        write_json(ledger, stores | {self.place: runs | {item.key: new}})
-        return str(new)
-
-
-def ledger_of(path: Path) -> dict[str, dict[str, str]]:
-    """What was sent so far: by store, the run id of each entry. Raises UsageError."""
-    return files.read(path, dict[str, dict[str, str]]) if path.exists() else {}
+        tag = hashlib.sha256(identity.encode()).hexdigest()
+        if found := self.client.search_runs([self.experiment], f"tags.{IDENTITY} = '{tag}'", max_results=1):
+            return str(found[0].info.run_id)
+        made = self.client.create_run(self.experiment, start_time=at, run_name=item.name, tags={IDENTITY: tag})
+        return str(made.info.run_id)
 
 
 def kept_files(folder: Path) -> Iterator[Path]:
     """What is kept with a run: reports, plots, settings, LoadGen's logs."""
     for pattern in ("*.json", "*.md", "*.csv", "plots/*", "Accuracy/*", "Performance/*", "Compliance/**/*"):
-        yield from (path for path in sorted(folder.glob(pattern)) if path.is_file() and path.name not in LEFT_OUT)
+        yield from (path for path in sorted(folder.glob(pattern)) if path.is_file() and path.name != TRACE)
 
 
 def entry(folder: Path) -> TrackedRun:
