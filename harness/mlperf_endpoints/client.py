@@ -34,7 +34,6 @@ MOST_CONNECTIONS = 256  # that are opened before a point is measured
 class Measured(BaseModel):
     """result_summary.json, as far as it is judged here."""
 
-    n_samples_issued: int
     n_samples_completed: int
     n_samples_failed: int
     duration_ns: float | None
