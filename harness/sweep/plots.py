@@ -1,84 +1,29 @@
-"""The pictures of a sweep: speed against the baseline or over the number that was turned, speed against accuracy."""
+"""The pictures of a sweep: speed against the baseline, speed against accuracy."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from statistics import mean
 from typing import Any
 
-from harness.common.coerce import as_flag
 from harness.config import mlperf
 from harness.reporting.style import BLUE, GREY, ORANGE, RED, pyplot, save
-from harness.sweep.file import BASELINE, Sweep
+from harness.sweep.file import BASELINE
 from harness.sweep.findings import Report
 from harness.sweep.rows import SCORE, ExperimentResult, fixed_rate
 
-TAILS = {"latency": "latency", "ttft": "TTFT", "tpot": "TPOT"}
-LOG_AXIS_RATIO = 8  # times the smallest number, from which the axis is logarithmic
 MOST_LABELLED = 10  # points that can all have their names beside them
 
 
 def draw(report: Report, folder: Path) -> dict[str, str]:
     """Draws what there is data for; name -> path relative to the sweep's folder."""
     drawn = {}
-    turned, bars = knob(report.state.sweep), [result for result in report.rows if result.ratio]
-    if turned and any(result.speed for result in report.rows):
-        drawn["speedups"] = by_number(*turned, report.rows)
-    elif len(bars) > 1:
+    bars = [result for result in report.rows if result.ratio]
+    if len(bars) > 1:
         drawn["speedups"] = speedups(bars)
     free = [result for result in report.rows if not fixed_rate(result.experiment)]
     points = [result for result in free if result.speed and result.score is not None]
     if len(points) > 1:
         drawn["pareto"] = trade_off(points)
     return save(drawn, folder)
-
-
-def knob(sweep: Sweep) -> tuple[str, dict[str, float]] | None:
-    """The one setting that differs between the experiments, and its number in each that has one; None where more or
-    something else differs."""
-    _, *items = sweep.experiments
-    names = {change.partition("=")[0] for item in items for change in item.changes}
-    if len(names) != 1 or any(len(item.changes) != 1 for item in items):
-        return None
-    (name,) = names
-    values = {item.name: item.settings.get(name) for item in sweep.experiments}
-    numbers = {
-        item: float(value)
-        for item, value in values.items()
-        if isinstance(value, int | float) and type(value) is not bool
-    }
-    return (name, numbers) if len(numbers) > 1 and all(item.name in numbers for item in items) else None
-
-
-def by_number(name: str, values: Mapping[str, float], rows: Sequence[ExperimentResult]) -> Any:
-    """Speed, and the tail of each latency, by the number that a sweep turned."""
-    points = [(values[result.name], result) for result in rows if result.name in values and result.speeds]
-    points.sort(key=lambda point: point[0])
-    tails = {kind: [(x, result.numbers.get(f"{kind}_p99_ms")) for x, result in points] for kind in TAILS}
-    shown = {kind: [each for each in tail if each[1] is not None] for kind, tail in tails.items()}
-    kinds = [kind for kind in TAILS if len(shown[kind]) > 1]
-    figure, panels = pyplot().subplots(1, 1 + bool(kinds), figsize=(6 + 5 * bool(kinds), 3.8), squeeze=False)
-    axes = panels[0, 0]
-    axes.plot([x for x, _ in points], [result.speed for _, result in points], color=GREY, linewidth=1, zorder=1)
-    for x, result in points:
-        speeds = result.speeds.values()
-        axes.plot([x, x], [min(speeds), max(speeds)], color="black", linewidth=1.5)
-        color = BLUE if result.usable else RED
-        axes.plot(x, mean(speeds), "o", color=color, markerfacecolor="white" if result.background_load else color)
-    notes = ["; red: not usable"] * any(not result.usable for _, result in points)
-    notes += ["; hollow: machine busy"] * any(result.background_load for _, result in points)
-    axes.set(ylabel="".join(["output tokens/s", *notes]), ylim=(0, None))
-    for kind, color in zip(kinds, (BLUE, ORANGE, GREY), strict=False):
-        panels[0, 1].plot(*zip(*shown[kind], strict=True), "o-", color=color, label=TAILS[kind])
-    if kinds:
-        panels[0, 1].set(ylabel="p99, ms", yscale="log")
-        panels[0, 1].legend(fontsize=8, framealpha=0.9)
-    for axes in panels[0]:
-        axes.set_xlabel(as_flag(name))
-        if points and points[-1][0] >= LOG_AXIS_RATIO * points[0][0] > 0:
-            axes.set_xscale("log", base=2)
-            axes.set_xticks([x for x, _ in points], [f"{x:g}" for x, _ in points])
-    figure.tight_layout()
-    return figure
 
 
 def speedups(rows: Sequence[ExperimentResult]) -> Any:

@@ -23,9 +23,8 @@ from harness.sweep import file as sweep_file
 from harness.sweep import plots
 from harness.sweep import report as sweep_report
 from harness.sweep.experiment import ExperimentRecord, from_summary
-from harness.sweep.file import BASELINE, Experiment, Sweep
+from harness.sweep.file import BASELINE
 from harness.sweep.findings import Report, last_screen, references
-from harness.sweep.plots import knob
 from harness.sweep.rows import Paired, rows
 from tests import made
 from tests.conftest import ROOT, tells
@@ -73,50 +72,6 @@ def test_the_words_follow_from_the_numbers(tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "plots").glob("*.png")} == {"speedups.png", "pareto.png"}
 
 
-def turned(*values: float | None, key: str = "max_num_seqs") -> Sweep:
-    settings = [{"scenario": "offline"} | ({} if value is None else {key: value}) for value in values]
-    names = [BASELINE, *(f"n{place}" for place in range(1, len(values)))]
-    kinds = ["baseline", *["isolation"] * (len(values) - 1)]
-    start = settings[0]
-    changes = [
-        tuple(f"{name}={each.get(name)}" for name in {**start, **each} if each.get(name) != start.get(name))
-        for each in settings
-    ]
-    items = [
-        Experiment(name, "", kind, given, {}, {}, changed)  # type: ignore[arg-type]
-        for name, kind, given, changed in zip(names, kinds, settings, changes, strict=True)
-    ]
-    return Sweep("s", "", tuple(items))
-
-
-def test_a_sweep_over_one_number_is_told_from_others() -> None:
-    assert knob(turned(None, 16, 64)) == ("max_num_seqs", {"n1": 16, "n2": 64})
-    assert knob(turned(8, 16)) == ("max_num_seqs", {BASELINE: 8, "n1": 16})
-    assert knob(turned(None, 16)) is None  # one number alone is no axis
-    assert knob(turned(8, None, 16)) is None
-    assert knob(turned(False, True, True)) is None
-    assert knob(turned(None)) is None
-    other = replace(turned(8, 16).experiments[1], changes=("max_num_seqs=16", "VLLM_X=1"))
-    assert knob(Sweep("s", "", (turned(8).experiments[0], other))) is None
-
-
-def test_a_number_has_an_axis_instead_of_bars(tmp_path: Path) -> None:
-    runs = ran(BASELINE, 100, tpot_p99_ms=9.0), ran("n1", 150, tpot_p99_ms=12.0), ran("n2", 160, tpot_p99_ms=30.0)
-    given = replace(state(*runs), sweep=turned(4, 16, 64))
-    (tmp_path / "sweep.json").write_text(json.dumps(kept(given)))
-    drawn: list[Any] = []
-    draw = plots.by_number
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plots, "by_number", lambda *asked: drawn.append(draw(*asked)) or drawn[-1])
-        sweep_report.build(tmp_path)
-    speed, tail = drawn[0].axes
-    assert speed.get_xlabel() == "--max-num-seqs"
-    assert [list(line) for line in speed.lines[0].get_xydata()] == [[4, 100], [16, 150], [64, 160]]
-    assert [list(line) for line in tail.lines[0].get_xydata()] == [[4, 9], [16, 12], [64, 30]]
-    assert speed.get_xscale() == "log"
-    assert (tmp_path / "plots" / "speedups.png").exists()
-
-
 def test_speeds_known_from_elsewhere_are_told(tmp_path: Path) -> None:
     path = written(tmp_path, SHORT + "references: {theirs: 120}\nisolation:\n  - {name: a, set: {seed: 1}}\n")
     mine = written(tmp_path, "extends: mine.yaml\nreferences: {limit: 300.0}\n", "other.yaml")
@@ -134,16 +89,6 @@ def test_speeds_known_from_elsewhere_are_told(tmp_path: Path) -> None:
 
 def busy(record: ExperimentRecord) -> ExperimentRecord:
     return replace(record, outcome=replace(record.outcome, background_load=("other programs used 1.9 of 2 CPU cores",)))
-
-
-def test_on_an_axis_what_ran_on_a_busy_machine_is_hollow() -> None:
-    given = replace(state(ran(BASELINE, 100), busy(ran("n1", 150)), ran("n2", 160)), sweep=turned(4, 16, 64))
-    turn = knob(given.sweep)
-    assert turn
-    figure = plots.by_number(*turn, sweep_report.rows(given))
-    points = [line for line in figure.axes[0].lines if line.get_marker() == "o"]
-    assert [point.get_markerfacecolor() == "white" for point in points] == [False, True, False]
-    assert figure.axes[0].get_ylabel() == "output tokens/s; hollow: machine busy"
 
 
 def test_a_busy_machine_gives_no_verdict() -> None:
