@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from pydantic import JsonValue
-
 from harness import engines
 from harness.common import system
 from harness.common.errors import DONE, EngineError, UsageError
@@ -36,8 +34,10 @@ QUEUE_FACTOR = 2  # requests handed to the engine for each one it can compute at
 
 def evaluate(config: MMLUConfig, run: RunFolder, before: Path | None, display: Display) -> int:
     """The way of one evaluation."""
-    facts = MMLUFacts(config=settings(config), **results.first_facts())
-    record(run, facts)
+    settings = asdict(config) | {"engine_arg": [hide_word(pair) for pair in config.engine_arg]}
+    settings |= {"max_model_len": config.context, "dataset_path": config.folder or "hub"}
+    facts = MMLUFacts(config=as_json(settings), **results.first_facts())
+    write_json(run.path / "config.json", facts.model_dump(mode="json"))
     display.say(f"MMLU, {config.model}, {config.num_fewshot}-shot")
 
     subjects = questions.chosen_subjects(config.subjects)
@@ -68,7 +68,7 @@ def evaluate(config: MMLUConfig, run: RunFolder, before: Path | None, display: D
     engine.close()
 
     display.stage("writing the report")
-    record(run, facts)
+    write_json(run.path / "config.json", facts.model_dump(mode="json"))
     changes = scores.compare(rows_before, rows)
     summary = report.write(run, config, facts, data, seconds, rows, changes, before)
     line = MMLUHistory.of(run.name, facts, summary).model_dump(mode="json", exclude={"run"})
@@ -122,16 +122,3 @@ def earlier(config: MMLUConfig) -> Path | None:
         if os.path.exists(folder / "samples.csv"):  # no OSError for a name that is too long
             return folder.resolve()
     raise UsageError(f"--compare {config.compare}: no finished evaluation there, nor under {config.runs}.")
-
-
-def settings(config: MMLUConfig) -> dict[str, JsonValue]:
-    """Every setting as config.json holds it, `auto` resolved."""
-    found = asdict(config) | {"engine_arg": [hide_word(pair) for pair in config.engine_arg]}
-    kept: dict[str, JsonValue] = as_json(
-        found | {"max_model_len": config.context, "dataset_path": config.folder or "hub"}
-    )
-    return kept
-
-
-def record(run: RunFolder, facts: MMLUFacts) -> None:
-    write_json(run.path / "config.json", facts.model_dump(mode="json"))

@@ -167,6 +167,10 @@ def library_of_trace(config: RunConfig, tokenizer: Any) -> Library:
     words, seed = words_of(tokenizer), config.seed or 0
     prompts = [prompt_of(one, words, seed) for one in requests]
     longest = max(requests, key=lambda one: one.prompt_tokens + one.output_tokens)
+    left_out = {
+        "requests without a prompt or an answer, which failed": trace.empty,
+        f"requests that are longer than {most or 0:,} tokens with their answer": trace.unfit,
+    }
     request_set = RequestSet(
         name=config.workload_name,
         about=f"random prompts of the lengths of {trace.format}'s trace, and answers of exact lengths",
@@ -176,22 +180,13 @@ def library_of_trace(config: RunConfig, tokenizer: Any) -> Library:
         max_new_tokens=max(one.output_tokens for one in requests),
         exact=True,
         digest=digest(requests, seed),
-        notes=tuple(left_out(trace, most)),
+        notes=tuple(f"left out {each:,} {what}" for what, each in left_out.items() if each),
         whole_rounds=True,
         replay=replay,
     )
     new = [one.output_tokens for one in requests]
     parents = [one.parent for one in requests]
     return Library(prompts, [], [], str(trace.path), new, request_set, arrivals=due, words=words, parents=parents)
-
-
-def left_out(trace: Trace, most: int | None) -> list[str]:
-    """What of a trace is left out, in words."""
-    counts = {
-        "requests without a prompt or an answer, which failed": trace.empty,
-        f"requests that are longer than {most or 0:,} tokens with their answer": trace.unfit,
-    }
-    return [f"left out {count:,} {what}" for what, count in counts.items() if count]
 
 
 def prompt_of(request: Recorded, words: Sequence[int], seed: int) -> list[int]:
