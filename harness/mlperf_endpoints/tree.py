@@ -66,6 +66,8 @@ def build(
     points = measured_points(root, campaign)
     most = max(each.tokens_per_sec for each in points)
     system = base / "results" / name
+    described = {name: value for name, value in about.system.items() if value != ""}
+    declared = {"max_supported_concurrency": campaign.c_max, "division": about.submission.division}
     for each in points:
         target = system / official.MODEL / f"r{each.point.concurrency}"
         target.mkdir(parents=True)
@@ -74,8 +76,8 @@ def build(
         files.write_text(
             target / "point.yaml", yaml.safe_dump(point_yaml(campaign, about, seeds, each), sort_keys=False)
         )
-        described = described_system(campaign, about, each.tokens_per_sec / most)
-        files.write_json(target / "system_desc.json", described)
+        share = {"tps_utilization": each.tokens_per_sec / most}  # of the highest of the curve
+        files.write_json(target / "system_desc.json", described | declared | share)
         if each.point.accuracy:
             scored = accuracy_results(each.folder, articles, campaign.dataset_name)
             files.write_json(target / "accuracy_results.json", scored)
@@ -83,12 +85,6 @@ def build(
         files.write_json(system / "system_power.json", about.power)
     write_notes(base, campaign)
     return base
-
-
-def described_system(campaign: Campaign, about: Disclosure, share: float) -> dict[str, Any]:
-    """system_desc.json of a point: the system, and its speed over the highest of the curve."""
-    declared = {"max_supported_concurrency": campaign.c_max, "division": about.submission.division}
-    return {name: value for name, value in about.system.items() if value != ""} | declared | {"tps_utilization": share}
 
 
 def point_yaml(campaign: Campaign, about: Disclosure, seeds: Any, each: Done) -> dict[str, Any]:

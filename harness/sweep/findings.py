@@ -110,7 +110,9 @@ def subject(report: Report) -> str:
 
 def lines(report: Report) -> Iterator[Line]:
     """What helped, what hurt, what is unsafe: sentences that follow from the numbers."""
-    yield from effects(report)
+    for effect, (label, said, tone) in EFFECTS.items():
+        if some := [f"{result.name} {spread(result)}" for result in report.judged if result.effect == effect]:
+            yield Line(label, f"{', '.join(some)}{said}", tone)
     yield from accuracy(report)
     base = report.baseline
     for result in report.rows:
@@ -136,13 +138,6 @@ def lines(report: Report) -> Iterator[Line]:
             yield Line(status, f"{result.name}: {reason}", "bad" if status == "failed" else "unknown")
     if report.state.note:
         yield Line("careful", report.state.note, "careful")
-
-
-def effects(report: Report) -> Iterator[Line]:
-    """The changes by what they did to the speed, the fastest first."""
-    for effect, (label, said, tone) in EFFECTS.items():
-        if some := [f"{result.name} {spread(result)}" for result in report.judged if result.effect == effect]:
-            yield Line(label, f"{', '.join(some)}{said}", tone)
 
 
 def accuracy(report: Report) -> Iterator[Line]:

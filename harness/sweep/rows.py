@@ -219,16 +219,15 @@ def is_rated(item: Experiment) -> bool:
     return mlperf.SCENARIO[str(item.settings.get("scenario", "offline"))].pattern.is_rated
 
 
-def comparable(item: Experiment) -> Comparable:
-    """An experiment by what its file says of it."""
-    settings = {each.name: each.default for each in fields(RunConfig)} | item.settings
-    work = {name: str(settings[name]) for name in affecting(RunConfig, "work")}
-    return Comparable(work, validity={CONFIGURED: True} if fixed_rate(item) else {})
-
-
 def unlike(item: Experiment, base: Experiment) -> list[Difference]:
-    """Why the speed of an experiment has no ratio to the baseline's."""
-    return differences(comparable(item), comparable(base), IGNORED)
+    """Why the speed of an experiment has no ratio to the baseline's, by what their file says of them."""
+    found = []
+    for each in (item, base):
+        settings = {setting.name: setting.default for setting in fields(RunConfig)} | each.settings
+        work = {name: str(settings[name]) for name in affecting(RunConfig, "work")}
+        found.append(Comparable(work, validity={CONFIGURED: True} if fixed_rate(each) else {}))
+    mine, theirs = found
+    return differences(mine, theirs, IGNORED)
 
 
 def fixed_rate(item: Experiment) -> bool:

@@ -9,7 +9,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -30,6 +30,7 @@ NAME = "llama31-mlperf"  # of the experiment, unless MLFLOW_EXPERIMENT_NAME says
 IDENTITY = "llama31_mlperf_folder"  # the tag
 LIMIT_S = 90.0  # that a run waits for it
 LONGEST_PARAMETER = 6000  # characters of a parameter, MLflow's limit
+KEPT = ("*.json", "*.md", "*.csv", "plots/*", "Accuracy/*", "Performance/*", "Compliance/**/*")  # with a run
 TRACE = "mlperf_log_trace.json"  # which is left out: a line for each token of each sample
 
 
@@ -122,7 +123,9 @@ class Store:
             metrics=[Metric(key, float(value), at, 0) for key, value in item.numbers.items() if value is not None],
         )
         if item.folder:
-            for path in kept_files(item.folder):
+            for path in (path for pattern in KEPT for path in sorted(item.folder.glob(pattern))):
+                if not path.is_file() or path.name == TRACE:
+                    continue
                 below = path.parent.relative_to(item.folder).as_posix()
                 self.client.log_artifact(run, str(path), None if below == "." else below)
         for child in item.children:
@@ -139,12 +142,6 @@ class Store:
             return str(found[0].info.run_id)
         made = self.client.create_run(self.experiment, start_time=at, run_name=item.name, tags={IDENTITY: tag})
         return str(made.info.run_id)
-
-
-def kept_files(folder: Path) -> Iterator[Path]:
-    """What is kept with a run: reports, plots, settings, LoadGen's logs."""
-    for pattern in ("*.json", "*.md", "*.csv", "plots/*", "Accuracy/*", "Performance/*", "Compliance/**/*"):
-        yield from (path for path in sorted(folder.glob(pattern)) if path.is_file() and path.name != TRACE)
 
 
 def entry(folder: Path) -> TrackedRun:

@@ -66,19 +66,15 @@ def read(path: Path, column: str = "") -> Requests:
     """The requests of --workload's file; `column` is the key of a line's prompt, where it is not one of `KINDS`. Raises
     UsageError in one line that names the file and the line."""
     text = read_given("--workload", path, "text", str, most=MOST_BYTES)
-    found = json_array(path, text, column) if text.lstrip().startswith("[") else json_lines(path, text, column)
+    if text.lstrip().startswith("["):
+        found = json_array(path, text, column)
+    else:
+        lines = parse_lines(path, text)
+        found = Requests(path, tuple(request(item, n, f"{path}: line {n}", column) for n, item in lines))
     if not found.requests:
         what = "conversation has a question with an answer" if found.sharegpt else "request is in it"
         raise UsageError(f"{path}: no {what}.")
     return found
-
-
-def json_lines(path: Path, text: str, column: str) -> Requests:
-    """One object a line."""
-    found = []
-    for number, item in parse_lines(path, text):
-        found.append(request(item, number, f"{path}: line {number}", column))
-    return Requests(path, tuple(found))
 
 
 def json_array(path: Path, text: str, column: str) -> Requests:
