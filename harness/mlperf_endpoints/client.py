@@ -37,11 +37,16 @@ class Measured(BaseModel):
     n_samples_completed: int
     n_samples_failed: int
     duration_ns: float | None
+    output_sequence_lengths: dict[str, Any] = {}
     complete: bool
 
     @property
     def seconds(self) -> float:
         return (self.duration_ns or 0.0) / 1e9
+
+    @property
+    def tokens_per_sec(self) -> float:
+        return float(self.output_sequence_lengths["total"]) / self.seconds
 
     @property
     def rate(self) -> float:

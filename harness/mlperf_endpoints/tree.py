@@ -33,15 +33,6 @@ class Done:
     folder: Path
     measured: Measured
 
-    @property
-    def tokens_per_sec(self) -> float:
-        lengths = summary(self.folder)["output_sequence_lengths"]
-        return float(lengths["total"]) / self.measured.seconds
-
-
-def summary(folder: Path) -> Any:
-    return json.loads(reading.read_text(folder / client.SUMMARY))
-
 
 def measured_points(root: Path, campaign: Campaign) -> list[Done]:
     """The measured points of a campaign. Raises UsageError with those that are missing."""
@@ -64,7 +55,7 @@ def build(
     if base.exists():
         raise UsageError(f"--out {out}: {base} is already there: take another folder or submission_id.")
     points = measured_points(root, campaign)
-    most = max(each.tokens_per_sec for each in points)
+    most = max(each.measured.tokens_per_sec for each in points)
     system = base / "results" / name
     described = {name: value for name, value in about.system.items() if value != ""}
     declared = {"max_supported_concurrency": campaign.c_max, "division": about.submission.division}
@@ -76,7 +67,7 @@ def build(
         files.write_text(
             target / "point.yaml", yaml.safe_dump(point_yaml(campaign, about, seeds, each), sort_keys=False)
         )
-        share = {"tps_utilization": each.tokens_per_sec / most}  # of the highest of the curve
+        share = {"tps_utilization": each.measured.tokens_per_sec / most}  # of the highest of the curve
         files.write_json(target / "system_desc.json", described | declared | share)
         if each.point.accuracy:
             scored = accuracy_results(each.folder, articles, campaign.dataset_name)

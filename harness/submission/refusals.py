@@ -45,24 +45,20 @@ def checker_refusals(entries: Sequence[Entry]) -> list[str]:
 
 def closed_division_refusals(entries: Sequence[Entry], description: Mapping[str, object] | None = None) -> list[str]:
     """Why these entries cannot go into a closed submission, with this system description; empty when they can."""
-    reasons = system_differences(entries, description) + [
-        reason
-        for entry in entries
-        for reason in label_reasons(
-            entry, *(part(entry) for part in (entry_refusals, settings, accuracy, performance, test06))
-        )
-    ]
+    reasons = system_differences(entries, description)
+    for entry in entries:
+        parts = (entry_refusals, settings, accuracy, performance, test06)
+        reasons += label_reasons(entry, *(part(entry) for part in parts))
     for category, sets in REQUIRED_SCENARIOS.items():
         run = {entry.config.scenario for entry in entries if entry.config.category == category}
-        if run:
-            reasons += [
-                f"{BENCHMARK[category]}: {' or '.join(SCENARIO[name] for name in sorted(choice))} is missing"
-                for choice in sets
-                if not run & choice
-            ]
-    if reasons:
-        return reasons
-    return [reason for entry in entries for reason in label_reasons(entry, score_differences(entry))]  # takes minutes
+        for choice in sets:
+            if run and not run & choice:
+                names = " or ".join(SCENARIO[name] for name in sorted(choice))
+                reasons.append(f"{BENCHMARK[category]}: {names} is missing")
+    if not reasons:
+        for entry in entries:
+            reasons += label_reasons(entry, score_differences(entry))  # takes minutes
+    return reasons
 
 
 def label_reasons(entry: Entry, *parts: Iterator[str]) -> list[str]:

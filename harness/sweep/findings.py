@@ -49,13 +49,6 @@ class Report:
         return any(result.speeds for result in self.rows)
 
     @property
-    def stack(self) -> list[ExperimentResult]:
-        """The baseline and every stacked experiment that has a speed, in order."""
-        rows = [result for result in self.rows if result.experiment.kind == "stacked" or result.name == BASELINE]
-        rows = [result for result in rows if result.ratio is not None]
-        return rows if len(rows) > 1 else []
-
-    @property
     def judged(self) -> list[ExperimentResult]:
         """The changes whose speed was held against the baseline's, the fastest first."""
         return sorted((r for r in self.rows if r.effect != "unknown" and r.usable), key=gain, reverse=True)
@@ -71,30 +64,20 @@ def last_screen(report: Report) -> LastScreen:
 def title(report: Report, found: Sequence[Line]) -> str:
     """The best change that helped, or why there is none."""
     base, best = report.baseline, next((r for r in report.judged if r.effect == "helped"), None)
-    if why := no_baseline(report):
-        return why
-    if base and report.is_timed and fixed_rate(base.experiment):
+    if base is None or not base.complete:
+        return "the baseline did not complete, so no speedup can be given"
+    if report.is_timed and not base.usable:
+        return "the baseline has no valid throughput, so no speedup can be given"
+    if report.is_timed and fixed_rate(base.experiment):
         return "every experiment was sent the same rate: compare TTFT and TPOT, not speeds"
     if not report.is_timed:
         lost = [result.name for result in report.rows if result.accuracy == "UNSAFE"]
         return f"{' and '.join(lost)} lost accuracy" if lost else "accuracy is all that was measured"
-    if base and best:
+    if best:
         percent = number(100 * (gain(best) - 1), 3)
         return f"{best.name} helped: {percent} % faster ({speed(best)}; baseline {number(base.speed)})"
     labels = dict.fromkeys(line.label for line in found if line.label in {label for label, *_ in EFFECTS.values()})
     return f"no change helped: {', '.join(labels)}" if labels else "no change was measured"
-
-
-def no_baseline(report: Report) -> str:
-    """Why nothing can be compared; empty where the baseline has a speed that counts, or none was to be measured."""
-    base = report.baseline
-    if base is None or not base.complete:
-        return "the baseline did not complete, so no speedup can be given"
-    return (
-        "the baseline has no valid throughput, so no speedup can be given"
-        if report.is_timed and not base.usable
-        else ""
-    )
 
 
 def subject(report: Report) -> str:
@@ -123,8 +106,9 @@ def lines(report: Report) -> Iterator[Line]:
             yield Line("not compared", f"{result.name}: its work is not the baseline's ({', '.join(other)})", "careful")
     if invalid := [result.name for result in report.rows if result.valid is False]:
         yield Line("INVALID", f"{', '.join(invalid)}, by LoadGen: no valid speed", "bad")
-    if report.stack:
-        steps = (f"{r.name} {number(r.speed)}{'' if r.usable else ' (not usable)'}" for r in report.stack)
+    stack = [r for r in report.rows if r.ratio and (r.experiment.kind == "stacked" or r.name == BASELINE)]
+    if len(stack) > 1:
+        steps = (f"{r.name} {number(r.speed)}{'' if r.usable else ' (not usable)'}" for r in stack)
         yield Line("stacked", f"{' → '.join(steps)} output tokens/s")
     yield from references(report)
     if full := [result for result in report.finals if result.usable and result.speed]:
