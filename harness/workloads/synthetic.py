@@ -26,7 +26,7 @@ from harness.config.workload import (
 from harness.workloads import arrival_traces
 from harness.workloads.arrival_traces import Recorded, Trace
 from harness.workloads.cnn_dailymail import Library
-from harness.workloads.salt import NewHead, Salt
+from harness.workloads.salt import Salt
 
 MOST_SYNTHETIC = 10**8  # tokens of all prompts: about a GiB
 LARGEST_PROFILE = 2**16  # bytes of a profile's file
@@ -107,7 +107,7 @@ def draw_library(config: RunConfig, tokenizer: Any, profile: LengthProfile) -> L
         digest=digest(profile.read, profile.write, sharing, config.seed or 0),
         whole_rounds=talks is not None,
     )
-    salt = Salt.of(sharing, words) or NewHead(words, sharing.prefix_len, start=False)
+    salt = Salt.of(sharing, words)
     return Library(prompts, [], [], "random token ids", new, request_set, conversations=talks, salt=salt, words=words)
 
 
