@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated, Any
 
 import typer
@@ -23,7 +24,7 @@ from harness.config.run import RunConfig
 from harness.engines import discovery
 from harness.mlperf_endpoints import client
 from harness.mlperf_endpoints.campaign import Campaign
-from harness.mlperf_endpoints.official import Point, SeedSet
+from harness.mlperf_endpoints.official import Point
 from harness.results.summary import Summary
 from harness.terminal.command import make_command, start
 from harness.workloads import cnn_dailymail
@@ -155,7 +156,8 @@ def reference_client(load: CrosscheckLoad) -> list[str]:
     )
     point, place = Point(load.concurrency, "", 1.0), load.folder / "reference"
     place.mkdir()
-    settings = client.config(campaign, point, SeedSet("", 1, 1, 1, ()), load.requests, place, load.prompts)
+    seeds = SimpleNamespace(scheduler_rng_seed=1, sample_index_rng_seed=1, model_seed=1)
+    settings = client.config(campaign, point, seeds, load.requests, place, load.prompts)
     settings["model_params"]["max_new_tokens"] = load.tokens
     files.write_text(place / "given.yaml", yaml.safe_dump(settings, sort_keys=False))
     return ["inference-endpoint", "benchmark", "from-config", "-c", str(place / "given.yaml")]

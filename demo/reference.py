@@ -48,7 +48,7 @@ def generate(model, prompts: Sequence[list[int]], **settings: object) -> list[li
 
 def measured(tokenizer, answers: Sequence[list[int]], references: Sequence[str]) -> dict[str, float]:
     """The scores as the runner's own accuracy check makes them, and how the answers ended."""
-    texts = accuracy.to_text([accuracy.Answer(index, tokens) for index, tokens in enumerate(answers)], tokenizer)
+    texts = accuracy.to_text(answers, tokenizer)
     scores = accuracy.totals(accuracy.score(texts, references))
     return asdict(scores) | {
         "samples": len(texts),

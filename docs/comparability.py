@@ -17,7 +17,7 @@ from harness.config.engine import affecting
 from harness.config.run import RunConfig
 from harness.rates import target_rate
 from harness.reporting import compare_page, regression
-from harness.submission import entries, one_system
+from harness.submission import entries, refusals
 from harness.sweep import loop, rows
 
 PAGE = Path(__file__).parent / "evidence" / "regression.md"
@@ -40,7 +40,7 @@ COMPARISONS: Mapping[str, Collection[str]] = {
     "`--fail-if`: answers": regression.OF_ANSWERS,
     "Offline run of the history, for `auto`": target_rate.IGNORED,
     "runs of one entry of a submission": entries.IGNORED,
-    "entries of one submission": one_system.IGNORED,
+    "entries of one submission": refusals.IGNORED,
 }
 FLAGS = {"work": affecting(RunConfig, "work"), "settings": affecting(RunConfig, "answers", "speed")}
 NAMES = FLAGS | {

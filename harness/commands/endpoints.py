@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -79,25 +79,23 @@ def rehearse(
     run = run or curve_of_ours(official.points(c_min, c_max, points), seconds, results_dir, context.args)
     (folder, *_) = names.find_runs(run, results_dir)
     summary = files.read(folder / "summary.json", Summary)
-    levels = rehearsal.levels_of(summary)
+    levels = rehearsal.levels_of(folder, summary, facts_of(folder).plan.samples)
     print(
         f"{folder}: MLPerf Endpoints takes the official client's measurements alone. Of this curve its rules would say:"
     )
-    placed = rehearsal.points_of(levels)
-    tests = rehearsal.read_levels(folder, levels, placed, facts_of(folder).plan.samples)
-    found = list(rehearsal.breaches(summary, levels, placed, tests))
+    found = list(rehearsal.breaches(summary, levels))
     print("\n".join(f"  {line}" for line in found) or "  nothing")
-    for probe, test in zip(levels, tests, strict=True):
+    for level in levels:
+        probe, steady = level.probe, level.steady
         user = number(probe.tokens_per_sec_per_user) if probe.tokens_per_sec_per_user else "unknown"
         print(
             f"  r{probe.concurrency}: system_tps {number(probe.tokens_per_sec or 0.0)}, tps_per_user {user}, "
             f"TTFT p90 {number(probe.ttft_p90 or 0.0)} ms"
         )
-        if test.steady.tokens_per_sec and test.steady.tpot_p90:
+        if steady.tokens_per_sec and steady.tpot_p90:
             print(
-                f"    steady: system_tps {number(test.steady.tokens_per_sec)}, tps_per_user "
-                f"{number(1000 / test.steady.tpot_p90)}, TTFT p90 {number(test.steady.ttft_p90 or 0.0)} ms "
-                f"({test.steady.words})"
+                f"    steady: system_tps {number(steady.tokens_per_sec)}, tps_per_user "
+                f"{number(1000 / steady.tpot_p90)}, TTFT p90 {number(steady.ttft_p90 or 0.0)} ms ({steady.words})"
             )
     return DONE
 
@@ -169,7 +167,7 @@ def measure(
         c_max=c_max,
         points=points,
         seconds=seconds,
-        seed_set=seeds.name,
+        seed_set=seeds.id,
     )
     campaign.open_campaign(folder, given)
     with files.lock_folder(folder, "this campaign"):
@@ -177,7 +175,7 @@ def measure(
     return DONE
 
 
-def measure_levels(folder: Path, given: Campaign, seeds: official.SeedSet, articles: list[Article], port: int) -> None:
+def measure_levels(folder: Path, given: Campaign, seeds: Any, articles: list[Article], port: int) -> None:
     """Measures what is not measured yet, level by level."""
     levels = given.levels
     prompts = prompts_in(folder, articles)
@@ -225,7 +223,7 @@ def prompts_in(folder: Path, articles: Sequence[Article]) -> Path | None:
 
 
 def read_stored(path: Path | None) -> list[Article]:
-    return cnn_dailymail.read_articles(path, "--dataset-path") if path else []
+    return cnn_dailymail.read_articles(path) if path else []
 
 
 def build(
@@ -234,7 +232,7 @@ def build(
     out: Annotated[Path, option("DIR", "A new folder for the submission.")],
 ) -> int:
     """Build a submission from the measured points."""
-    found = campaign.read(folder)
+    found = files.read(folder / campaign.FILE, Campaign)
     about = disclosure.read(system)
     articles = read_stored(Path(found.dataset) if found.dataset else None)
     base = tree.build(folder, found, about, official.seeds(found.seed_set), articles, out)
@@ -249,7 +247,7 @@ def check(folder: Annotated[Path, argument("DIR", "The submission.")]) -> int:
     found = official.check(folder)
     shown = [each for each in found if each.severity != "info"]
     for each in sorted(shown, key=lambda each: each.severity):
-        print(f"{each.severity}: {each.rule}: {each.text}")
+        print(f"{each.severity.value}: {each.rule}: {each.message}")
     errors = sum(each.severity == "error" for each in found)
     passed = len(found) - len(shown)
     verdict = f"not accepted: {errors} errors" if errors else "accepted, no error"

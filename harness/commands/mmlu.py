@@ -17,7 +17,7 @@ def evaluation_run(config: MMLUConfig) -> NoReturn:
     from harness.runs import ending
     from harness.runs import folder as results
     from harness.terminal import progress
-    from harness.tracking import launch
+    from harness.tracking import send
 
     processes.install_signal_handlers()
     secrets.noted.update(secrets.secrets_in(config.engine_args))
@@ -29,7 +29,7 @@ def evaluation_run(config: MMLUConfig) -> NoReturn:
             with progress.Display(console) as display:
                 config = replace(config, model=with_served_model(config.run, display.say).model)
                 code = evaluation.evaluate(config, run, before, display)
-                launch.after(run.path, config.mlflow, config.results_dir, display.done)
+                send.after(run.path, config.mlflow, config.results_dir, display.done)
         except (Exception, KeyboardInterrupt) as error:
             code = ending.fail(error, run, errors)
         ending.exit(code, log)

@@ -39,10 +39,10 @@ def benchmark_run(config: RunConfig) -> NoReturn:
                 display.say(config.headline)
                 display.say(f"results: {run.path}")
                 from harness.benchmark import steps
-                from harness.tracking import launch
+                from harness.tracking import send
 
                 code = steps.run_benchmark(config, run, display)
-                launch.after(run.path, config.mlflow, config.results_dir, display.done)
+                send.after(run.path, config.mlflow, config.results_dir, display.done)
             if config.json:
                 console.file.write((run.path / "summary.json").read_text())
                 console.file.flush()

@@ -8,7 +8,8 @@ from harness.common.errors import DONE, NOT_ACCEPTED, UsageError
 from harness.common.files import write_json
 from harness.common.system import detect
 from harness.config import mlperf
-from harness.submission import checker, description, entries, one_system, refusals, tree
+from harness.runs.folder import facts_of
+from harness.submission import checker, description, entries, refusals, tree
 from harness.terminal.command import argument, each, make_command, make_group, option
 
 ROUNDS = sorted(mlperf.SEEDS)
@@ -19,7 +20,7 @@ def write_system(
     out: Annotated[Path, option("FILE", "Where it is written.")] = Path("system.json"),
 ) -> int:
     """Describe this machine, and say what only a person can fill in."""
-    machine = description.machine_of(run) if run else detect()
+    machine = facts_of(run).system if run else detect()
     written = description.describe(machine, here=run is None)
     if out.exists():
         raise UsageError(f"--out {out} is already there, maybe filled in by hand: choose another.")
@@ -41,17 +42,19 @@ def build_tree(
 ) -> int:
     """Collect finished runs into a submission."""
     found = entries.collect(runs)
-    filled = description.complete(description.read(system), submitter, division, (entry.category for entry in found))
+    categories = {entry.config.category for entry in found}
+    filled = description.complete(description.read(system), submitter, division, categories)
     if division == "closed" and (reasons := refusals.closed_division_refusals(found, filled)):
         print("error: these runs cannot go into a closed submission:", file=sys.stderr)
         for reason in reasons:
             print(f"  {reason}", file=sys.stderr)
         return NOT_ACCEPTED
     base = tree.build(found, filled, system.stem, out)
-    print(f"{base}: {', '.join(f'{entry.benchmark} {entry.scenario}' for entry in found)}, MLPerf v{found[0].round}")
+    names = ", ".join(f"{entry.benchmark} {entry.scenario}" for entry in found)
+    print(f"{base}: {names}, MLPerf v{found[0].config.round}")
     if any(entry.performance.facts.plan.engine_state.quantized_checkpoint for entry in found):
         print(f"to be filled in: {base / tree.NOTES}: how the checkpoint was quantized")
-    for reason in one_system.differences(found, filled):
+    for reason in refusals.system_differences(found, filled):
         print(f"not one system: {reason}")
     for reason in refusals.checker_refusals(found):
         print(f"the official checker will refuse: {reason}")

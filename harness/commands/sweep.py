@@ -62,7 +62,7 @@ def sweep(
     from harness.sweep import loop
     from harness.sweep.state import SweepOptions, SweepState
     from harness.terminal import progress
-    from harness.tracking import launch
+    from harness.tracking import send
 
     processes.install_signal_handlers()
     limit = None if time_limit is None else 60 * time_limit
@@ -72,7 +72,7 @@ def sweep(
     with progress.Display(progress.lasting_console(sys.stdout.fileno())) as display:
         code = loop.run(state, places, display)
         if (state.folder.path / "report.md").exists():
-            launch.after(state.folder.path, mlflow, results_dir, display.done)
+            send.after(state.folder.path, mlflow, results_dir, display.done)
         return code
 
 

@@ -10,7 +10,6 @@ import zlib
 from array import array
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib import metadata
 from multiprocessing import get_context
@@ -36,16 +35,8 @@ LARGEST_LOG = 2**32  # bytes of an accuracy log
 Splitter = Literal["nltk punkt_tab", "built-in"]
 
 
-@dataclass(frozen=True)
-class Answer:
-    """What the engine answered to one sample."""
-
-    index: int
-    tokens: list[int]
-
-
-def read_log(path: Path, samples: int, width: int = 4) -> list[Answer]:
-    """The answers in a LoadGen accuracy log, by sample index; the first of each index counts, as officially.
+def read_log(path: Path, samples: int, width: int = 4) -> list[list[int]]:
+    """The token ids of each sample's answer in a LoadGen accuracy log; the first of each index counts, as officially.
 
     `width` is the size of a token id in bytes: 4 for int32, 8 for int64. Raises LoadGenError, naming the entry, on
     anything but one whole answer for each of `samples` samples.
@@ -58,7 +49,7 @@ def read_log(path: Path, samples: int, width: int = 4) -> list[Answer]:
         raise LoadGenError(f"{path}: not a whole JSON file ({error}); did the run end early?") from None
     if not isinstance(entries, list) or not entries:
         raise LoadGenError(f"{path}: no answers in it.")
-    answers: dict[int, Answer] = {}
+    answers: dict[int, list[int]] = {}
     for number, entry in enumerate(entries):
         where = f"{path}: entry {number}"
         try:
@@ -68,7 +59,7 @@ def read_log(path: Path, samples: int, width: int = 4) -> list[Answer]:
         if type(index) is not int or not 0 <= index < samples:
             raise LoadGenError(f"{where}: sample index {index!r:.40} is not one of 0..{samples - 1}.")
         if index not in answers:
-            answers[index] = Answer(index, decode_hex(data, width, where))
+            answers[index] = decode_hex(data, width, where)
     if missing := [index for index in range(samples) if index not in answers]:
         raise LoadGenError(f"{path}: no answer for {len(missing):,} of {samples:,} samples, the first {missing[0]}.")
     return [answers[index] for index in range(samples)]
@@ -84,19 +75,19 @@ def decode_hex(data: Any, width: int, where: str) -> list[int]:
     return tokens.tolist()
 
 
-def to_text(answers: Sequence[Answer], tokenizer: Any) -> list[str]:
+def to_text(answers: Sequence[list[int]], tokenizer: Any) -> list[str]:
     """The answers as text, special tokens left out. Raises LoadGenError on ids outside the vocabulary.
 
     Spaces before punctuation go where the tokenizer's config asks for it, as Llama-3.1's does: the reference's
     transformers 4.46.2 honours that, later ones ignore it for byte-pair encodings.
     """
     size = len(tokenizer)
-    for answer in answers:
-        if bad := [token for token in answer.tokens if not 0 <= token < size]:
-            raise LoadGenError(f"the answer to sample {answer.index} has token id {bad[0]}, outside the vocabulary.")
+    for index, answer in enumerate(answers):
+        if bad := [token for token in answer if not 0 <= token < size]:
+            raise LoadGenError(f"the answer to sample {index} has token id {bad[0]}, outside the vocabulary.")
     clean = tokenizer.clean_up_tokenization if tokenizer.clean_up_tokenization_spaces else str
     as_they_are = {"skip_special_tokens": True, "clean_up_tokenization_spaces": False}
-    return [clean(text).strip() for text in tokenizer.batch_decode([a.tokens for a in answers], **as_they_are)]
+    return [clean(text).strip() for text in tokenizer.batch_decode(answers, **as_they_are)]
 
 
 # What NLTK raises for data that are not there, half unpacked, or in a zip that was cut.
@@ -200,9 +191,7 @@ def evaluate(folder: Path, plan: Plan, library: Library, tokenizer: Any) -> Accu
     checks = judge(rows, plan.task, plan.config.high_accuracy)
     limit = plan.config.max_new_tokens
     special = set(tokenizer.all_special_ids)
-    stops = [
-        "eos" if a.tokens and a.tokens[-1] in special else "length" if len(a.tokens) >= limit else "" for a in answers
-    ]
+    stops = ["eos" if a and a[-1] in special else "length" if len(a) >= limit else "" for a in answers]
     note = ""
     if plan.config.disable_accuracy_gate:
         note = "the gate is switched off"
@@ -217,7 +206,7 @@ def evaluate(folder: Path, plan: Plan, library: Library, tokenizer: Any) -> Accu
         samples=len(answers),
         full_set=plan.full,
         high_accuracy=plan.config.high_accuracy,
-        generated_tokens=sum(len(answer.tokens) for answer in answers),
+        generated_tokens=sum(map(len, answers)),
         characters=int(totals(rows).gen_len),
         at_token_limit=stops.count("length"),
         splitter=splitter,
@@ -231,16 +220,16 @@ def evaluate(folder: Path, plan: Plan, library: Library, tokenizer: Any) -> Accu
     with (folder / "samples.csv").open("w", newline="") as file:
         table = csv.writer(file)
         table.writerow(["index", "prompt_tokens", "new_tokens", "stop", *mlperf.ROUGE, "characters"])
-        for answer, length, stop, (*shares, characters) in zip(answers, lengths, stops, rows, strict=True):
+        for index, (*shares, characters) in enumerate(rows):
             scores = [f"{value:.4f}" for value in shares]
-            table.writerow([answer.index, length, len(answer.tokens), stop, *scores, characters])
+            table.writerow([index, lengths[index], len(answers[index]), stops[index], *scores, characters])
     worst = sorted(range(len(rows)), key=lambda index: rows[index][mlperf.ROUGE.index("rougeL")])[:WORST]
     cases = [
         {
             "index": index,
             "scores": rows[index],
             "prompt_tokens": lengths[index],
-            "new_tokens": len(answers[index].tokens),
+            "new_tokens": len(answers[index]),
             "answer": texts[index],
             "reference": library.references[index],
             "article": library.articles[index],

@@ -30,7 +30,13 @@ if TYPE_CHECKING:
 
 LOGGED_SAMPLES = 100  # samples of a TEST06 run, all of them logged
 PERFORMANCE_MODE = 2
-AUDIT_SEED = 720381539243781796
+CONSISTENCY = {  # of TEST06: so many samples, each logged, whatever time they take, and no whole permutations
+    "accuracy_log_rng_seed": 720381539243781796,
+    "accuracy_log_sampling_target": LOGGED_SAMPLES,
+    "min_query_count": LOGGED_SAMPLES,
+    "min_duration": 0,
+    "sample_concatenate_permutation": 0,
+}
 NOISE = 0.1  # TEST04: how much faster than ordinary samples the repeated one may be
 LATENCY_NOISE = 0.2  # the same of latencies
 ESTIMATES = {"SingleStream": "early_stopping_latency_ss", "MultiStream": "early_stopping_latency_ms"}  # nanoseconds
@@ -44,13 +50,14 @@ def run_compliance(session: "LoadGenSession", plan: Plan, test: Audit, eos: int,
     the verification's text beside the logs.
     """
     if test == "test06":
-        folder = session.test(test, plan, consistency_audit()).folder
+        folder = session.test(test, plan, audit(CONSISTENCY)).folder
         outcome, text = judge_test06(folder, eos, plan.config)
         name = "verify_accuracy.txt"
     else:
         reference = session.folder.path / FOLDER["performance"]
         sample = typical_sample(reference, [len(prompt) for prompt in session.library.prompts])
-        folder = session.test(test, plan, caching_audit(loaded.index(sample))).folder
+        repeated = {"performance_issue_same": 1, "performance_issue_same_index": loaded.index(sample)}
+        folder = session.test(test, plan, audit({"performance_issue_unique": 0} | repeated)).folder
         outcome, text = judge_test04(folder, reference, sample)
         name = "verify_performance.txt"
     folder = session.folder.path / FOLDER[test]
@@ -61,33 +68,8 @@ def run_compliance(session: "LoadGenSession", plan: Plan, test: Audit, eos: int,
 
 def audit(settings: dict[str, int]) -> str:
     """The text of an audit.config, which LoadGen reads over all other settings, for any model and scenario."""
+    settings = {"mode": PERFORMANCE_MODE} | settings
     return "".join(f"*.*.{key} = {value}\n" for key, value in settings.items())
-
-
-def consistency_audit() -> str:
-    """TEST06: so many samples, each logged, whatever time they take, and no whole permutations."""
-    return audit(
-        {
-            "mode": PERFORMANCE_MODE,
-            "accuracy_log_rng_seed": AUDIT_SEED,
-            "accuracy_log_sampling_target": LOGGED_SAMPLES,
-            "min_query_count": LOGGED_SAMPLES,
-            "min_duration": 0,
-            "sample_concatenate_permutation": 0,
-        }
-    )
-
-
-def caching_audit(index: int) -> str:
-    """TEST04: the sample at `index` of those that LoadGen loaded, again and again."""
-    return audit(
-        {
-            "mode": PERFORMANCE_MODE,
-            "performance_issue_unique": 0,
-            "performance_issue_same": 1,
-            "performance_issue_same_index": index,
-        }
-    )
 
 
 def judge_test06(folder: Path, eos: int, config: RunConfig) -> tuple[Compliance, str]:
@@ -108,7 +90,7 @@ def judge_test06(folder: Path, eos: int, config: RunConfig) -> tuple[Compliance,
         "first token": all(map(starts_as_reported, entries, answers))
         if config.scenario_rules.pattern.is_streamed
         else None,
-        "end of text at most once": all(trailing(answer, eos) <= 1 for answer in answers),
+        "end of text at most once": all(answer[-2:] != [eos, eos] for answer in answers),
         "token count": [len(answer) for answer in answers] == counts,
     }
     passed = False not in checks.values()
@@ -127,11 +109,6 @@ def starts_as_reported(entry: Mapping[str, object], answer: Sequence[int]) -> bo
     except LoadGenError:
         return False
     return bool(reported) and answer[: len(reported)] == reported
-
-
-def trailing(answer: Sequence[int], token: int) -> int:
-    """How often `token` stands at the end of an answer."""
-    return next((n for n, other in enumerate(reversed(answer)) if other != token), len(answer))
 
 
 def typical_sample(folder: Path, prompts: Sequence[int]) -> int:

@@ -51,21 +51,11 @@ def folder_of(root: Path, point: Point) -> Path:
     return root / "points" / f"r{point.concurrency}"
 
 
-def open_campaign(root: Path, campaign: Campaign) -> Campaign:
-    """The campaign of a folder, made if there is none. Raises UsageError where another one is in it."""
+def open_campaign(root: Path, campaign: Campaign) -> None:
+    """Keeps a campaign in a folder. Raises UsageError where another one is in it."""
     path = root / FILE
-    if path.exists():
-        if (there := read(root)) != campaign:
-            differs = [name for name in Campaign.model_fields if getattr(there, name) != getattr(campaign, name)]
-            raise UsageError(f"{root} holds a campaign with another {', '.join(differs)}: take another folder.")
-        return campaign
+    if path.exists() and (there := files.read(path, Campaign)) != campaign:
+        differs = [name for name in Campaign.model_fields if getattr(there, name) != getattr(campaign, name)]
+        raise UsageError(f"{root} holds a campaign with another {', '.join(differs)}: take another folder.")
     root.mkdir(parents=True, exist_ok=True)
     files.write_json(path, campaign.model_dump(mode="json"))
-    return campaign
-
-
-def read(root: Path) -> Campaign:
-    """Raises UsageError where the folder holds no campaign."""
-    if not (root / FILE).exists():
-        raise UsageError(f"{root}: no {FILE} in it; `endpoints run` makes one.")
-    return files.read(root / FILE, Campaign)

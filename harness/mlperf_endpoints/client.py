@@ -16,7 +16,7 @@ from harness.common import files, processes, reading
 from harness.common.errors import EndpointError, UsageError
 from harness.config import mlperf
 from harness.mlperf_endpoints.campaign import Campaign
-from harness.mlperf_endpoints.official import Point, SeedSet
+from harness.mlperf_endpoints.official import Point
 from harness.workloads.cnn_dailymail import Article
 
 COMMIT = "ea332753"  # of mlcommons/endpoints: the one this was tried with
@@ -34,15 +34,19 @@ MOST_CONNECTIONS = 256  # that are opened before a point is measured
 class Measured(BaseModel):
     """result_summary.json, as far as it is judged here."""
 
-    n_samples_issued: int
     n_samples_completed: int
     n_samples_failed: int
     duration_ns: float | None
+    output_sequence_lengths: dict[str, Any] = {}
     complete: bool
 
     @property
     def seconds(self) -> float:
         return (self.duration_ns or 0.0) / 1e9
+
+    @property
+    def tokens_per_sec(self) -> float:
+        return float(self.output_sequence_lengths["total"]) / self.seconds
 
     @property
     def rate(self) -> float:
@@ -64,7 +68,7 @@ def write_prompts(path: Path, articles: Sequence[Article]) -> None:
     files.write_text(path, "".join(json.dumps(record) + "\n" for record in records))
 
 
-def config(campaign: Campaign, point: Point, seeds: SeedSet, samples: int, folder: Path, prompts: Path | None) -> Any:
+def config(campaign: Campaign, point: Point, seeds: Any, samples: int, folder: Path, prompts: Path | None) -> Any:
     """The client's configuration of a point, with so many samples to issue."""
     source: dict[str, Any] = {"path": str(prompts)} if prompts else {}
     data = "" if prompts else campaign.dataset_name + PRESET
@@ -147,7 +151,7 @@ def long_enough(campaign: Campaign, point: Point, measured: Measured) -> bool:
     return measured.seconds >= campaign.length(point)
 
 
-def measure(campaign: Campaign, point: Point, seeds: SeedSet, folder: Path, prompts: Path | None) -> Measured:
+def measure(campaign: Campaign, point: Point, seeds: Any, folder: Path, prompts: Path | None) -> Measured:
     """A point measured for as long as it has to be: the client is told how many samples, so a trial finds its speed."""
     short = Point(point.concurrency, point.region, point.seconds)
     trial = config(campaign, short, seeds, max(WAVES * point.concurrency, 16), folder, prompts)

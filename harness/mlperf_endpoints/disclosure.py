@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from harness.common.coerce import read_given
-from harness.common.errors import UsageError, plain
+from harness.common.errors import UsageError
+from harness.common.files import parse_as
 from harness.common.reading import load_yaml
 from harness.common.system import System
 from harness.submission import description
@@ -103,12 +104,7 @@ def draft(machine: System, framework: str, cohort: str) -> str:
 
 def read(path: Path) -> Disclosure:
     """A filled-in file. Raises UsageError with what is empty or wrong in it."""
-    data = read_given("--system", path, "YAML", load_yaml, yaml.YAMLError)
-    try:
-        found = Disclosure.model_validate(data)
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise UsageError(f"--system {path}: {'.'.join(map(str, first['loc']))}: {plain(first['msg'])}.") from None
+    found = parse_as(path, read_given("--system", path, "YAML", load_yaml, yaml.YAMLError), Disclosure)
     if missing := list(empty(found.model_dump(exclude={"power"}))):
         raise UsageError(f"--system {path}: still to be filled in: {', '.join(missing)}.")
     return found

@@ -14,70 +14,62 @@ from harness.results.summary import Summary
 from harness.runs.probe import Probe
 
 
-def levels_of(summary: Summary) -> list[Probe]:
-    """The levels of a run's curve. Raises UsageError where it has none."""
-    found = [probe for probe in summary.run.search or () if probe.concurrency is not None]
-    if not found:
-        raise UsageError(f"{summary.meta.run}: no curve over concurrency; take a run with --concurrency 1,4,16.")
-    return sorted(found, key=lambda probe: probe.concurrency or 0)
-
-
 @dataclass(frozen=True)
 class Level:
-    """How long a level was tested, and with how many requests, by LoadGen's log; its steady state by section 4.4."""
+    """A level of a curve and the point it would be; how long it was tested and with how many requests, by LoadGen's
+    log; its steady state by section 4.4."""
 
+    probe: Probe
+    point: Point
     seconds: float
     requests: int
     steady: SteadyState
 
 
-def points_of(levels: Sequence[Probe]) -> list[Point]:
-    """The points that the levels would be. Raises UsageError where they make no curve."""
-    tried = [probe.concurrency or 0 for probe in levels]
-    return [Point(level, *official.region_of(level, regions(tried))) for level in tried]
+def levels_of(run: Path, summary: Summary, data_set: int) -> list[Level]:
+    """The levels of a run's curve, from the logs in its folder; a super-pass is a pass of the data set.
+
+    Raises UsageError where it has none, or they make no curve, LogError where the logs are gone.
+    """
+    probes = {probe.concurrency: probe for probe in summary.run.search or () if probe.concurrency is not None}
+    if not probes:
+        raise UsageError(f"{summary.meta.run}: no curve over concurrency; take a run with --concurrency 1,4,16.")
+    found = []
+    for point in points_of(sorted(probes)):
+        probe = probes[point.concurrency]
+        log, requests = loadgen_log.read(run / probe.folder), read_requests(run / probe.folder)
+        steady = steady_state.find(requests, data_set, point.seconds)
+        found.append(Level(probe, point, log.duration_s or 0.0, log.samples or 0, steady))
+    return found
 
 
-def read_levels(run: Path, levels: Sequence[Probe], points: Sequence[Point], data_set: int) -> list[Level]:
-    """Each level, from the logs in the run's folder; a super-pass is a pass of the data set. Raises LogError where they
-    are gone."""
-    return [in_folder(run / probe.folder, data_set, point.seconds) for probe, point in zip(levels, points, strict=True)]
+def points_of(levels: Sequence[int]) -> list[Point]:
+    """The points that the levels would be; the lowest counts up to 32. Raises UsageError where they make no curve."""
+    try:
+        regions = official.package().models.compute_regions(levels[-1], min(levels[0], 32))
+    except ValueError as error:
+        raise UsageError(f"the levels make no curve: {error}") from None
+    return [Point(level, *official.region_of(level, regions)) for level in levels]
 
 
-def in_folder(folder: Path, data_set: int, least_s: float) -> Level:
-    """A level, from its own logs; its steady state has to last for so long."""
-    log, requests = loadgen_log.read(folder), read_requests(folder)
-    steady = steady_state.find(requests, data_set, least_s)
-    return Level(log.duration_s or 0.0, log.samples or 0, steady)
-
-
-def breaches(
-    summary: Summary, levels: Sequence[Probe], points: Sequence[Point], tests: Sequence[Level]
-) -> Iterator[str]:
+def breaches(summary: Summary, levels: Sequence[Level]) -> Iterator[str]:
     """What the rules would reject or warn of; the official client alone can submit, so this is a rehearsal."""
     if len(levels) < official.FEWEST:
         yield f"{len(levels)} levels; the rules ask for {official.FEWEST} with the highest elected as Offline"
-    for band in [band for band in BANDS if band not in {point.region for point in points}]:
+    for band in [band for band in BANDS if band not in {level.point.region for level in levels}]:
         yield f"no level in the region {band}"
-    for point, probe, test in zip(points, levels, tests, strict=True):
-        at = f"concurrency {point.concurrency}"
-        if test.seconds < point.seconds:
-            yield f"{at}: {test.seconds:,.0f} s measured; {point.seconds:,.0f} s are the least"
-        if not probe.tpot_p90:
+    for level in levels:
+        at, least = f"concurrency {level.point.concurrency}", level.point.seconds
+        if level.seconds < least:
+            yield f"{at}: {level.seconds:,.0f} s measured; {least:,.0f} s are the least"
+        if not level.probe.tpot_p90:
             yield f"{at}: no TPOT p90, so no tokens/s per user"
-        if test.requests < official.SAMPLES:
-            yield f"{at}: {test.requests:,} requests; {official.SAMPLES:,} are the least"
-        if not test.steady.official:
-            yield f"{at}: figures of the whole run, not of a steady state ({test.steady.words})"
+        if level.requests < official.SAMPLES:
+            yield f"{at}: {level.requests:,} requests; {official.SAMPLES:,} are the least"
+        if not level.steady.official:
+            yield f"{at}: figures of the whole run, not of a steady state ({level.steady.words})"
     gate = summary.run.accuracy
     if gate is None:
         yield "no accuracy test: one is needed in each region and at Offline"
     elif gate.verdict != "PASS":
         yield f"the accuracy gate says {gate.verdict}"
-
-
-def regions(levels: Sequence[int]) -> object:
-    """The regions of a curve, whose lowest level counts up to 32. Raises UsageError."""
-    try:
-        return official.package().models.compute_regions(levels[-1], min(levels[0], 32))
-    except ValueError as error:
-        raise UsageError(f"the levels make no curve: {error}") from None

@@ -49,16 +49,14 @@ def serving(words: Sequence[str], port: int, folder: Path) -> Iterator[None]:
             raise UsageError(f"--port {port} is taken: choose another, or give that server as --endpoint.")
     files.write_text(folder / TEMPLATE, PLAIN)
     with (folder / LOG).open("wb") as log:
-        process = subprocess.Popen(words, stdout=log, stderr=log, env=environment(), start_new_session=True)
+        process = subprocess.Popen(
+            words, stdout=log, stderr=log, env=os.environ | {"VLLM_NO_USAGE_STATS": "1"}, start_new_session=True
+        )
         try:
             wait(process, port, folder / LOG)
             yield
         finally:
             processes.end_group(process)
-
-
-def environment() -> dict[str, str]:
-    return os.environ | {"VLLM_NO_USAGE_STATS": "1"}
 
 
 def wait(process: "subprocess.Popen[bytes]", port: int, log: Path) -> None:

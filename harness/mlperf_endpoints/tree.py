@@ -4,22 +4,25 @@ import json
 import shlex
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from harness.common import files, reading
-from harness.common.errors import UsageError
-from harness.mlperf_endpoints import client, official, scores, server
+from harness.common.errors import EndpointError, UsageError
+from harness.evaluation import accuracy
+from harness.mlperf_endpoints import client, official, server
 from harness.mlperf_endpoints.campaign import Campaign, folder_of
-from harness.mlperf_endpoints.client import CONFIG, EVENTS, Measured
+from harness.mlperf_endpoints.client import CONFIG, EVENTS, INDEX, SCORED, Measured
 from harness.mlperf_endpoints.disclosure import Disclosure
-from harness.mlperf_endpoints.official import Point, SeedSet
+from harness.mlperf_endpoints.official import Point
 from harness.workloads.cnn_dailymail import Article
 
 IMPLEMENTATION = "llama31-mlperf"
+OWN = Path("accuracy") / "accuracy_results.json"
+SCORER = "llama31-mlperf: rouge-score on the client's answers, since the client's own scorer left no result"
 
 
 @dataclass(frozen=True)
@@ -29,15 +32,6 @@ class Done:
     point: Point
     folder: Path
     measured: Measured
-
-    @property
-    def tokens_per_sec(self) -> float:
-        lengths = summary(self.folder)["output_sequence_lengths"]
-        return float(lengths["total"]) / self.measured.seconds
-
-
-def summary(folder: Path) -> Any:
-    return json.loads(reading.read_text(folder / client.SUMMARY))
 
 
 def measured_points(root: Path, campaign: Campaign) -> list[Done]:
@@ -50,7 +44,7 @@ def measured_points(root: Path, campaign: Campaign) -> list[Done]:
 
 
 def build(
-    root: Path, campaign: Campaign, about: Disclosure, seeds: SeedSet, articles: Sequence[Article], out: Path
+    root: Path, campaign: Campaign, about: Disclosure, seeds: Any, articles: Sequence[Article], out: Path
 ) -> Path:
     """Writes the submission below `out`; its folder. Raises UsageError where that is there already."""
     name = str(about.system.get("shortened_system_name", "")).strip().replace(" ", "_")
@@ -61,8 +55,10 @@ def build(
     if base.exists():
         raise UsageError(f"--out {out}: {base} is already there: take another folder or submission_id.")
     points = measured_points(root, campaign)
-    most = max(each.tokens_per_sec for each in points)
+    most = max(each.measured.tokens_per_sec for each in points)
     system = base / "results" / name
+    described = {name: value for name, value in about.system.items() if value != ""}
+    declared = {"max_supported_concurrency": campaign.c_max, "division": about.submission.division}
     for each in points:
         target = system / official.MODEL / f"r{each.point.concurrency}"
         target.mkdir(parents=True)
@@ -71,10 +67,10 @@ def build(
         files.write_text(
             target / "point.yaml", yaml.safe_dump(point_yaml(campaign, about, seeds, each), sort_keys=False)
         )
-        described = described_system(campaign, about, each.tokens_per_sec / most)
-        files.write_json(target / "system_desc.json", described)
+        share = {"tps_utilization": each.measured.tokens_per_sec / most}  # of the highest of the curve
+        files.write_json(target / "system_desc.json", described | declared | share)
         if each.point.accuracy:
-            scored = scores.results(each.folder, articles, campaign.dataset_name)
+            scored = accuracy_results(each.folder, articles, campaign.dataset_name)
             files.write_json(target / "accuracy_results.json", scored)
     if about.power:
         files.write_json(system / "system_power.json", about.power)
@@ -82,13 +78,7 @@ def build(
     return base
 
 
-def described_system(campaign: Campaign, about: Disclosure, share: float) -> dict[str, Any]:
-    """system_desc.json of a point: the system, and its speed over the highest of the curve."""
-    declared = {"max_supported_concurrency": campaign.c_max, "division": about.submission.division}
-    return {name: value for name, value in about.system.items() if value != ""} | declared | {"tps_utilization": share}
-
-
-def point_yaml(campaign: Campaign, about: Disclosure, seeds: SeedSet, each: Done) -> dict[str, Any]:
+def point_yaml(campaign: Campaign, about: Disclosure, seeds: Any, each: Done) -> dict[str, Any]:
     """point.yaml of a point."""
     point, told = each.point, about.submission
     return {
@@ -106,21 +96,50 @@ def point_yaml(campaign: Campaign, about: Disclosure, seeds: SeedSet, each: Done
         "dataset_link": told.dataset_link,
         "shared_src": f"src/{IMPLEMENTATION}",
         "shared_docs": "docs",
-        "seed_set": seeds.name,
+        "seed_set": seeds.id,
         "target_cohort": told.target_cohort,
         "warmup": warm_up(each.folder, point.concurrency),
         "runtime_settings": {
             "load_pattern": "concurrency",
             "min_duration_ms": round(1000 * campaign.length(point)),
             "stream_all_chunks": True,
-            "runtime": {
-                "scheduler_rng_seed": seeds.scheduler_rng_seed,
-                "sample_index_rng_seed": seeds.sample_index_rng_seed,
-                "model_seed": seeds.model_seed,
-            },
+            "runtime": seeds.seeds,
             "warmup": {"salt": True},
         },
     }
+
+
+def accuracy_results(folder: Path, articles: Sequence[Article], dataset: str) -> Any:
+    """The content of accuracy_results.json. Raises EndpointError where an answer is missing."""
+    if (folder / OWN).exists():
+        return json.loads(reading.read_text(folder / OWN))
+    answers = texts(folder, len(articles))
+    rows = accuracy.score(answers, [article.reference for article in articles])
+    named = {name.lower(): value for name, value in asdict(accuracy.totals(rows)).items()}
+    entry = {"dataset_name": dataset, "score": named, "num_samples": len(answers), "n_repeats": 1, "scored_by": SCORER}
+    return {"accuracy_scores": [entry]}
+
+
+def texts(folder: Path, samples: int) -> list[str]:
+    """The answers to the scored set, by sample."""
+    index: dict[str, int] = json.loads(reading.read_text(folder / INDEX))[SCORED]
+    found: dict[int, str] = {}
+    with reading.open_regular(folder / EVENTS) as lines:
+        for line in lines:
+            event = json.loads(line)
+            if event["event_type"] == "sample.complete" and event["sample_uuid"] in index:
+                found[index[event["sample_uuid"]]] = answer_text(event["data"])
+    if missing := [sample for sample in range(samples) if sample not in found]:
+        raise EndpointError(
+            f"{folder / EVENTS}: no answer to {len(missing)} of {samples} samples, the first {missing[0]}."
+        )
+    return [found[sample] for sample in range(samples)]
+
+
+def answer_text(output: Any) -> str:
+    """The text of an answer: the client writes its kind first, then the text or its pieces."""
+    pieces = output[1] if len(output) > 1 else ""
+    return "".join(pieces).strip() if isinstance(pieces, list) else str(pieces).strip()
 
 
 def warm_up(folder: Path, concurrency: int) -> dict[str, Any]:

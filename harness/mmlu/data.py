@@ -10,6 +10,7 @@ from typing import Any
 from harness.common.coerce import did_you_mean
 from harness.common.errors import UsageError
 from harness.common.reading import check_regular, open_regular
+from harness.workloads import hub
 
 LETTERS = "ABCD"
 LARGEST_FILE, MOST_ROWS = 2**30, 10**6
@@ -34,6 +35,7 @@ MAP = {
 DOMAINS = {domain: names.split() for domain, names in MAP.items()}
 DOMAIN_OF = {subject: domain for domain, subjects in DOMAINS.items() for subject in subjects}
 SUBJECTS = sorted(DOMAIN_OF)
+StoredQuestion = tuple[str, Mapping[str, Any]]  # its place, for an error message, and its columns
 
 
 @dataclass(frozen=True)
@@ -59,17 +61,6 @@ class Data:
     examples: dict[str, list[Question]]
     whole: int  # test questions there were, of the subjects asked for
     source: str
-
-
-@dataclass(frozen=True)
-class QuestionRow:
-    """A question as it is stored, not looked at yet; `where` names its place in an error message."""
-
-    where: str
-    subject: str
-    text: Any
-    choices: Sequence[Any]
-    answer: Any
 
 
 def chosen_subjects(text: str) -> list[str]:
@@ -122,50 +113,48 @@ def spread(test: dict[str, list[Question]], limit: int, seed: int) -> list[Quest
     return sorted((question for _, question in places[:limit]), key=lambda q: (q.subject, q.number))
 
 
-def by_subject(found: Iterable[QuestionRow], subjects: Sequence[str]) -> dict[str, list[Question]]:
+def by_subject(found: Iterable[StoredQuestion], subjects: Sequence[str]) -> dict[str, list[Question]]:
     """Checked questions of each subject, in the order they are stored."""
     questions: dict[str, list[Question]] = {subject: [] for subject in subjects}
-    for record in found:
-        if isinstance(record.subject, str) and record.subject in questions:
-            questions[record.subject].append(check_question(record, len(questions[record.subject])))
+    for where, record in found:
+        if (subject := record["subject"]) in subjects:
+            questions[subject].append(check_question(where, record, len(questions[subject])))
     return questions
 
 
-def check_question(record: QuestionRow, number: int) -> Question:
-    """Raises UsageError, naming the row, unless it has a question, four choices and one of them as the answer."""
-    if not isinstance(record.text, str) or not record.text.strip():
-        raise UsageError(f"{record.where} has no question.")
-    if (
-        not isinstance(record.choices, list | tuple)
-        or len(record.choices) != 4
-        or not all(isinstance(choice, str) for choice in record.choices)
-    ):
-        raise UsageError(f"{record.where} does not have four choices.")
-    answer = (
-        LETTERS.find(record.answer) if isinstance(record.answer, str) and len(record.answer) == 1 else record.answer
-    )
-    if type(answer) is not int or not 0 <= answer < 4:
-        raise UsageError(f"{record.where}: the answer is {record.answer!r}, not one of A, B, C, D (or 0 to 3).")
-    return Question(record.subject, number, record.text, tuple(record.choices), answer)
+def check_question(where: str, record: Mapping[str, Any], number: int) -> Question:
+    """Raises UsageError, naming the place, unless it has a question, four choices and one of them as the answer."""
+    for column in ("question", "choices", "answer"):
+        if column not in record:
+            raise UsageError(f"{where} has no column {column!r}; it has {', '.join(record)}.")
+    text, choices, answer = record["question"], record["choices"], record["answer"]
+    if not isinstance(text, str) or not text.strip():
+        raise UsageError(f"{where} has no question.")
+    if not (isinstance(choices, list) and len(choices) == 4 and all(isinstance(choice, str) for choice in choices)):
+        raise UsageError(f"{where} does not have four choices.")
+    place = LETTERS.find(answer) if isinstance(answer, str) and len(answer) == 1 else answer
+    if type(place) is not int or not 0 <= place < 4:
+        raise UsageError(f"{where}: the answer is {answer!r}, not one of A, B, C, D (or 0 to 3).")
+    return Question(record["subject"], number, text, tuple(choices), place)
 
 
-def rows(path: Path | None, split: str, subjects: Sequence[str]) -> Iterator[QuestionRow]:
+def rows(path: Path | None, split: str, subjects: Sequence[str]) -> Iterator[StoredQuestion]:
     """The rows of a split, from whichever form the folder `path` has, or from the hub where it is None."""
     if path is None:
-        yield from from_hub(split)
+        yield from from_records(hub.download(*HUB_DATASET, split).to_list(), "/".join(HUB_DATASET), "")
         return
     if not path.is_dir():
         raise UsageError(f"--dataset-path {path}: no such folder.")
     for root in (path, path / "data"):
         if (root / "dataset_dict.json").exists():
-            yield from from_saved(root, split)
+            yield from from_records(hub.read_saved(root, split).to_list(), f"{root}/{split}", root.name)
         elif tables := sorted(root.glob(f"{split}/*_{split}.csv")):
             yield from from_csv(tables, split)
         elif tables := parquet_files(root, split, subjects):
             yield from from_parquet(tables)
         elif folders := sorted(root.glob("*/dataset_dict.json")):
-            for folder in folders:
-                yield from from_saved(folder.parent, split)
+            for folder in (each.parent for each in folders):
+                yield from from_records(hub.read_saved(folder, split).to_list(), f"{folder}/{split}", folder.name)
         else:
             continue
         return
@@ -175,7 +164,7 @@ def rows(path: Path | None, split: str, subjects: Sequence[str]) -> Iterator[Que
     )
 
 
-def from_csv(tables: Sequence[Path], split: str) -> Iterator[QuestionRow]:
+def from_csv(tables: Sequence[Path], split: str) -> Iterator[StoredQuestion]:
     """The original files: no header; question, four choices, letter."""
     for table in tables:
         subject = table.name.removesuffix(f"_{split}.csv")
@@ -185,7 +174,8 @@ def from_csv(tables: Sequence[Path], split: str) -> Iterator[QuestionRow]:
                     where = f"{table}: row {number}"
                     if len(cells) != 6:
                         raise UsageError(f"{where} has {len(cells)} columns, not 6.")
-                    yield QuestionRow(where, subject, cells[0], cells[1:5], cells[5].strip())
+                    columns = {"question": cells[0], "choices": cells[1:5], "answer": cells[5].strip()}
+                    yield where, {"subject": subject, **columns}
         except (OSError, UnicodeDecodeError, csv.Error) as error:
             raise UsageError(f"{table}: cannot be read as CSV: {error}.") from None
 
@@ -196,7 +186,7 @@ def parquet_files(root: Path, split: str, subjects: Sequence[str]) -> list[Path]
     return together or [table for subject in subjects for table in sorted(root.glob(f"{subject}/{split}-*.parquet"))]
 
 
-def from_parquet(tables: Sequence[Path]) -> Iterator[QuestionRow]:
+def from_parquet(tables: Sequence[Path]) -> Iterator[StoredQuestion]:
     from pyarrow import ArrowException, parquet  # type: ignore[import-untyped]
 
     for table in tables:
@@ -211,38 +201,7 @@ def from_parquet(tables: Sequence[Path]) -> Iterator[QuestionRow]:
         yield from from_records(records, str(table), table.parent.name)
 
 
-def from_saved(folder: Path, split: str) -> Iterator[QuestionRow]:
-    """A dictionary of splits saved by `datasets`: of every subject, or of the one the folder is named after."""
-    from datasets import load_from_disk
-
-    try:
-        data = load_from_disk(str(folder))
-    except Exception as error:
-        raise UsageError(f"--dataset-path {folder}: not a folder saved by `datasets`: {error}") from None
-    if split not in data:
-        raise UsageError(f"--dataset-path {folder}: no {split} split; it has {', '.join(data)}.")
-    yield from from_records(data[split].to_list(), f"{folder}/{split}", folder.name)
-
-
-def from_hub(split: str) -> Iterator[QuestionRow]:
-    """cais/mmlu from the Hugging Face hub (or its local cache)."""
-    from datasets import load_dataset
-
-    try:
-        data = load_dataset(*HUB_DATASET, split=split)
-    except Exception as error:
-        raise UsageError(
-            f"cannot download {HUB_DATASET[0]} ({type(error).__name__}): check the network, or pass --dataset-path."
-        ) from None
-    yield from from_records(data.to_list(), "/".join(HUB_DATASET), "")
-
-
-def from_records(records: Sequence[Mapping[str, Any]], source: str, folder: str) -> Iterator[QuestionRow]:
+def from_records(records: Sequence[Mapping[str, Any]], source: str, folder: str) -> Iterator[StoredQuestion]:
     """Rows with the columns `question`, `choices`, `answer`, and `subject` where one folder holds several."""
     for number, record in enumerate(records):
-        where = f"{source}: row {number}"
-        for column in ("question", "choices", "answer"):
-            if column not in record:
-                raise UsageError(f"{where} has no column {column!r}; it has {', '.join(record)}.")
-        subject = record.get("subject") or folder
-        yield QuestionRow(where, subject, record["question"], record["choices"] or (), record["answer"])
+        yield f"{source}: row {number}", {**record, "subject": record.get("subject") or folder}

@@ -1,41 +1,48 @@
 """The way of one MMLU evaluation: questions, prompts, engine, answers, report."""
 
+import asyncio
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from pydantic import JsonValue
-
 from harness import engines
 from harness.common import system
-from harness.common.errors import DONE, UsageError
-from harness.common.files import as_json, write_json
+from harness.common.errors import DONE, EngineError, UsageError
+from harness.common.files import as_json, check_space, write_json
 from harness.common.secrets import hide_word
 from harness.config import checkpoint
 from harness.config.plan import resolve
+from harness.engines.protocol import Engine
 from harness.mmlu import data as questions
 from harness.mmlu import prompts, report, scores
-from harness.mmlu.answers import Asker
 from harness.mmlu.config import MMLUConfig
-from harness.mmlu.summary import MMLUFacts
+from harness.mmlu.prompts import Prompt
+from harness.mmlu.scores import Answer
+from harness.mmlu.summary import MMLUFacts, MMLUHistory
 from harness.monitoring import engine_start
 from harness.monitoring.watchdog import Watchdog
+from harness.reporting import index
 from harness.runs import folder as results
 from harness.runs.folder import RunFolder
 from harness.terminal import last_screen
-from harness.terminal.progress import Display
+from harness.terminal.progress import Counters, Display
+
+QUEUE_FACTOR = 2  # requests handed to the engine for each one it can compute at once: enough to keep it busy
 
 
 def evaluate(config: MMLUConfig, run: RunFolder, before: Path | None, display: Display) -> int:
     """The way of one evaluation."""
-    facts = MMLUFacts(config=settings(config), **results.first_facts())
-    record(run, facts)
+    settings = asdict(config) | {"engine_arg": [hide_word(pair) for pair in config.engine_arg]}
+    settings |= {"max_model_len": config.context, "dataset_path": config.folder or "hub"}
+    facts = MMLUFacts(config=as_json(settings), **results.first_facts())
+    write_json(run.path / "config.json", facts.model_dump(mode="json"))
     display.say(f"MMLU, {config.model}, {config.num_fewshot}-shot")
 
     subjects = questions.chosen_subjects(config.subjects)
     data = questions.load(config.folder, subjects, config.num_fewshot, config.total_sample_count, config.seed)
-    rows_before = scores.from_csv(before) if before else []
+    rows_before = scores.from_csv(before) if before else {}
     if before:
         scores.check_comparable(rows_before, data.test)
     tokenizer = checkpoint.load_tokenizer(config)
@@ -48,27 +55,63 @@ def evaluate(config: MMLUConfig, run: RunFolder, before: Path | None, display: D
     plan = resolve(config.run, system.gpus(), checkpoint.weight_bytes(config))
     engine = engines.create(plan, run.path, choosing=True)
     engine_start.start(engine, facts, run, config.stall_timeout, display)
-    asker = Asker(engine, letters, display, run.path, Watchdog(engine, config.stall_timeout))
+    watchdog = Watchdog(engine, config.stall_timeout)
     display.stage("warming up", "load")
-    asker.ask([replace(built[0], tokens=letters)])  # vLLM compiles what ranks log-probabilities only at the first
+    # vLLM compiles what ranks log-probabilities only at the first
+    ask([replace(built[0], tokens=letters)], letters, engine, watchdog, display, run.path)
     display.stage("asking", "load")
     begin = time.perf_counter()
-    answers = asker.ask(built)
+    rows = ask(built, letters, engine, watchdog, display, run.path)
     seconds = time.perf_counter() - begin
     display.done(f"{len(built):,} questions in {seconds:.1f} s")
     display.stage(f"stopping {engine.name}")
     engine.close()
 
     display.stage("writing the report")
-    record(run, facts)
-    rows = [scores.score_answer(answer, config.num_fewshot) for answer in answers]
-    changes = scores.compare(rows_before, rows) if before else []
+    write_json(run.path / "config.json", facts.model_dump(mode="json"))
+    changes = scores.compare(rows_before, rows)
     summary = report.write(run, config, facts, data, seconds, rows, changes, before)
-    results.finish(run, report.history_line(run, facts, summary), say=display.done)
+    line = MMLUHistory.of(run.name, facts, summary).model_dump(mode="json", exclude={"run"})
+    results.finish(run, line, say=display.done)
     with results.or_say(display.done, f"{config.runs / 'index.md'} could not be written"):
-        report.write_index(config.runs)
+        index.write_index(config.runs, "mmlu_index.md.j2", MMLUHistory)
     last_screen.show(display.console, report.last_screen(config, facts, summary, rows, changes), run.path / "report.md")
     return DONE
+
+
+def ask(
+    prompts: Sequence[Prompt],
+    letters: list[int],
+    engine: Engine,
+    watchdog: Watchdog,
+    display: Display,
+    folder: Path,
+) -> list[Answer]:
+    """The engine's answers, in order. Raises EngineError, or BenchmarkError when the disk is full."""
+    counters = Counters(issued=len(prompts))
+
+    def watch() -> None:
+        display.tick(counters, len(prompts))
+        if engine.failure:
+            raise EngineError(engine.failure)
+        watchdog.check()
+        check_space(folder)
+
+    async def answer_all() -> list[Answer]:
+        gate = asyncio.Semaphore(QUEUE_FACTOR * engine.concurrency)
+
+        async def answer(prompt: Prompt) -> Answer:
+            async with gate:
+                begin = time.perf_counter()
+                choice = await engine.score_choices(prompt.tokens, letters)
+                counters.completed += 1
+                counters.tokens += len(prompt.tokens)
+                return Answer(prompt, choice, time.perf_counter() - begin)
+
+        return await asyncio.gather(*map(answer, prompts))
+
+    watchdog.reset()
+    return engine.wait(engine.spawn(answer_all()), watch)
 
 
 def earlier(config: MMLUConfig) -> Path | None:
@@ -79,16 +122,3 @@ def earlier(config: MMLUConfig) -> Path | None:
         if os.path.exists(folder / "samples.csv"):  # no OSError for a name that is too long
             return folder.resolve()
     raise UsageError(f"--compare {config.compare}: no finished evaluation there, nor under {config.runs}.")
-
-
-def settings(config: MMLUConfig) -> dict[str, JsonValue]:
-    """Every setting as config.json holds it, `auto` resolved."""
-    found = asdict(config) | {"engine_arg": [hide_word(pair) for pair in config.engine_arg]}
-    kept: dict[str, JsonValue] = as_json(
-        found | {"max_model_len": config.context, "dataset_path": config.folder or "hub"}
-    )
-    return kept
-
-
-def record(run: RunFolder, facts: MMLUFacts) -> None:
-    write_json(run.path / "config.json", facts.model_dump(mode="json"))

@@ -10,11 +10,12 @@ from harness.mmlu.data import LETTERS, Data, Question
 
 @dataclass(frozen=True)
 class Prompt:
-    """A question as token ids, after the first `examples` of its subject's."""
+    """A question as token ids, after the first `examples` of its subject's; `dropped` more did not fit."""
 
     question: Question
     tokens: list[int]
     examples: int
+    dropped: int
 
 
 def stem(question: Question) -> str:
@@ -40,7 +41,7 @@ def build(data: Data, shots: int, tokenizer: Any, context: int) -> list[Prompt]:
     for count in range(shots, -1, -1):
         texts = [text(question, data.examples.get(question.subject, [])[:count]) for question in left]
         encoded = tokenizer(texts)["input_ids"] if texts else []
-        made = [Prompt(question, tokens, count) for question, tokens in zip(left, encoded, strict=True)]
+        made = [Prompt(question, tokens, count, shots - count) for question, tokens in zip(left, encoded, strict=True)]
         prompts |= {prompt.question: prompt for prompt in made if len(prompt.tokens) < context}
         left = [prompt.question for prompt in made if len(prompt.tokens) >= context]
     if left:

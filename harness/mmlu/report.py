@@ -6,17 +6,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from pydantic import JsonValue
-
 from harness.common import files
 from harness.common.markdown import number, percent, render
 from harness.common.schema import gpu_names
 from harness.mmlu.config import MMLUConfig
 from harness.mmlu.data import DOMAIN_OF, DOMAINS, LETTERS, Data
-from harness.mmlu.scores import BINS, Score, ScoreChange, Scored, bins, group_scores, overall, score, to_csv
-from harness.mmlu.summary import MMLUFacts, MMLUHistory, Overall
-from harness.reporting import answer, index
+from harness.mmlu.scores import BINS, Answer, Score, ScoreChange, bins, group_scores, overall, score, to_csv
+from harness.mmlu.summary import MMLUFacts, Overall
 from harness.reporting import style as figures
+from harness.reporting.answer import model_name
 from harness.reporting.style import BLUE, GREY, ORANGE
 from harness.runs import folder as results
 from harness.terminal.last_screen import LastScreen, Line
@@ -24,7 +22,6 @@ from harness.terminal.last_screen import LastScreen, Line
 COLORS = dict(zip(DOMAINS, (BLUE, ORANGE, "#4d9a57", "#8a63b0"), strict=True))
 GUESSING, WORSE, NO_BETTER = 1 / len(LETTERS), "worse", "no better"
 FEW = 30  # questions of a subject, below which its interval is wider than 30 points
-LISTED_QUESTIONS = 20  # of the questions whose examples did not fit; samples.csv has them all
 
 
 def write(
@@ -33,7 +30,7 @@ def write(
     facts: MMLUFacts,
     data: Data,
     seconds: float,
-    rows: Sequence[Scored],
+    rows: Sequence[Answer],
     changes: Sequence[ScoreChange],
     before: Path | None,
 ) -> Overall:
@@ -41,16 +38,8 @@ def write(
 
     `before` is the folder of the evaluation that `changes` are held against.
     """
-    summary = Overall(
-        **dict(overall(rows)),
-        questions_per_s=len(rows) / seconds,
-        seconds=seconds,
-        test_questions=data.whole,
-        num_fewshot=config.num_fewshot,
-        notes=deviations(config, data, rows),
-    )
+    summary = overall(rows, seconds, data.whole, config.num_fewshot, deviations(config, data, rows))
     domains, subjects = group_scores(rows, "domain"), group_scores(rows, "subject")
-    shortened = [question for question in rows if question.dropped]
     with files.whole_or_nothing(run.path) as place:
         files.write_json(place / "overall.json", summary.model_dump(mode="json"))
         files.write_json(place / "by_domain.json", {name: asdict(part) for name, part in domains.items()})
@@ -63,7 +52,7 @@ def write(
             files.write_text(place / "details.jsonl", details(data, rows))
         if changes:
             files.write_json(place / "comparison.json", [asdict(change) for change in changes])
-        draw_plots(place / "plots", rows, subjects)
+        figures.save({"score_by_subject": by_subject(subjects), "calibration": calibration(rows)}, place / "plots")
         page = render(
             "mmlu.md.j2",
             run=run.name,
@@ -74,25 +63,16 @@ def write(
             subjects=subjects,
             domain_of=DOMAIN_OF,
             letters=LETTERS,
-            shortened=len(shortened),
-            listed=shortened[:LISTED_QUESTIONS],
-            unlisted=len(shortened) - LISTED_QUESTIONS,
             changes=changes,
             before=before,
-            earlier=settings_of(before) if before else {},
+            earlier=files.read(kept, MMLUFacts).config if before and (kept := before / "config.json").exists() else {},
             facts=facts,
         )
         files.write_text(place / "report.md", page)
     return summary
 
 
-def settings_of(folder: Path) -> dict[str, JsonValue]:
-    """The settings of an earlier evaluation; none where only its samples.csv is left."""
-    path = folder / "config.json"
-    return files.read(path, MMLUFacts).config if path.exists() else {}
-
-
-def deviations(config: MMLUConfig, data: Data, rows: Sequence[Scored]) -> list[str]:
+def deviations(config: MMLUConfig, data: Data, rows: Sequence[Answer]) -> list[str]:
     """Why the number is not the model's MMLU score; empty where it is."""
     why = []
     if config.model_spec.deviation:
@@ -105,38 +85,32 @@ def deviations(config: MMLUConfig, data: Data, rows: Sequence[Scored]) -> list[s
         why.append(f"a sample of {len(data.test):,} of {data.whole:,} questions, seed {config.seed}")
     if (count := len({question.subject for question in data.test})) < len(DOMAIN_OF):
         why.append(f"{count} of {len(DOMAIN_OF)} subjects")
-    if cut := sum(bool(question.dropped) for question in rows):
+    if cut := sum(answer.prompt.dropped > 0 for answer in rows):
         why.append(f"{cut:,} of {len(rows):,} prompts with fewer than {config.num_fewshot} examples")
     return why
 
 
-def details(data: Data, rows: Sequence[Scored]) -> str:
+def details(data: Data, rows: Sequence[Answer]) -> str:
     """details.jsonl: each question with its text and its answer."""
     lines = (
         {
-            **{name: getattr(scored, name) for name in ("subject", "number", "answer", "prediction", "correct")},
+            "subject": question.subject,
+            "number": question.number,
+            "answer": answer.right,
+            "prediction": answer.prediction,
+            "correct": answer.correct,
             "question": question.text,
             "choices": question.choices,
-            "logprobs": dict(zip(LETTERS, scored.logprobs, strict=True)),
-            "examples": [example.text for example in data.examples.get(scored.subject, [])[: scored.examples]],
+            "logprobs": dict(zip(LETTERS, answer.choice.logprobs, strict=True)),
+            "examples": [each.text for each in data.examples.get(question.subject, [])[: answer.prompt.examples]],
         }
-        for question, scored in zip(data.test, rows, strict=True)
+        for question, answer in zip(data.test, rows, strict=True)
     )
     return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
 
 
-def history_line(run: results.RunFolder, facts: MMLUFacts, summary: Overall) -> dict[str, object]:
-    """What results/mmlu/history.jsonl keeps of a run."""
-    return MMLUHistory.of(run.name, facts, summary).model_dump(mode="json", exclude={"run"})
-
-
-def write_index(results_dir: Path) -> None:
-    """Renders results/mmlu/index.md from the history."""
-    index.write_index(results_dir, "mmlu_index.md.j2", MMLUHistory)
-
-
 def last_screen(
-    config: MMLUConfig, facts: MMLUFacts, summary: Overall, rows: Sequence[Scored], changes: Sequence[ScoreChange]
+    config: MMLUConfig, facts: MMLUFacts, summary: Overall, rows: Sequence[Answer], changes: Sequence[ScoreChange]
 ) -> LastScreen:
     """The accuracy with its meaning, by domain, and what must be known of it."""
     error = "" if summary.standard_error is None else f" (standard error {percent(summary.standard_error)})"
@@ -144,29 +118,22 @@ def last_screen(
     guessed = "" if low > GUESSING else f": {WORSE if high < GUESSING else NO_BETTER} than guessing, which gives 25 %"
     system, engine = facts.system, "" if config.endpoint else f", vLLM {facts.system.vllm_version or 'unknown'}"
     machine = gpu_names(system.gpus) if system.gpus else f"{system.cores} CPU cores"
-    size = f"{config.num_fewshot}-shot, {answer.model_name(config.model)}, {number(summary.n)} questions"
+    size = f"{config.num_fewshot}-shot, {model_name(config.model)}, {number(summary.n)} questions"
     domains = (f"{name} {percent(part.accuracy)} %" for name, part in group_scores(rows, "domain").items())
     few = summary.n // summary.subjects
+    rate = summary.cache_hit_rate
+    hits = "" if rate is None else f", {percent(rate, 1)} % prefix-cache hits"
     lines = [
         Line("by domain", ", ".join(domains)),
         Line("by subject", f"mean of the subjects {percent(summary.macro_average)} %"),
         *(Line("change", f"{each.name} {each.points} (p {number(each.p_value, 3)})") for each in changes),
-        Line("speed", f"{number(summary.questions_per_s)} questions/s{cache_hits(summary)}"),
+        Line("speed", f"{number(summary.questions_per_s)} questions/s{hits}"),
         *(Line("careful", note, "careful") for note in summary.notes),
         Line("careful", f"{few} questions a subject: too few to compare subjects" if few < FEW else "", "careful"),
     ]
     title = f"{percent(summary.overall_accuracy)} % right{error}{guessed}"
     subject = f"MMLU, {size} on {summary.subjects} subjects, {machine}{engine}"
     return LastScreen(title, subject, [line for line in lines if line.text])
-
-
-def cache_hits(summary: Overall) -> str:
-    """The share of the prompts that came from the prefix cache, where it is known."""
-    return "" if summary.cache_hit_rate is None else f", {percent(summary.cache_hit_rate, 1)} % prefix-cache hits"
-
-
-def draw_plots(folder: Path, rows: Sequence[Scored], subjects: dict[str, Score]) -> None:
-    figures.save({"score_by_subject": by_subject(subjects), "calibration": calibration(rows)}, folder)
 
 
 def by_subject(subjects: dict[str, Score]) -> Any:
@@ -209,11 +176,11 @@ def by_subject(subjects: dict[str, Score]) -> Any:
     return figure
 
 
-def calibration(rows: Sequence[Scored]) -> Any:
+def calibration(rows: Sequence[Answer]) -> Any:
     """Accuracy by confidence."""
     parts = [part for part in bins(rows) if part]
     scores = [score(part) for part in parts]
-    sure = [sum(question.confidence for question in part) / len(part) for part in parts]
+    sure = [sum(answer.confidence for answer in part) / len(part) for part in parts]
     figure, (top, bottom) = figures.pyplot().subplots(
         2, 1, figsize=(6, 6), sharex=True, height_ratios=(3, 1), gridspec_kw={"hspace": 0.08}
     )
@@ -223,7 +190,7 @@ def calibration(rows: Sequence[Scored]) -> Any:
     top.errorbar(sure, heights, yerr=ends, fmt="o", color=BLUE, capsize=2, label="answers, by tenths; 95 % intervals")
     top.set(ylabel="share right", ylim=(0, 1.02), title="Calibration")
     top.legend(loc="upper left", framealpha=0.9, fontsize=9)
-    bottom.hist([question.confidence for question in rows], bins=4 * BINS, range=(0, 1), color=BLUE, alpha=0.5)
+    bottom.hist([answer.confidence for answer in rows], bins=4 * BINS, range=(0, 1), color=BLUE, alpha=0.5)
     bottom.set(xlabel="confidence: probability of the chosen letter among the four", ylabel="answers", xlim=(0.2, 1.01))
     for axes in (top, bottom):
         axes.set_axisbelow(True)

@@ -3,58 +3,68 @@
 import csv
 import io
 import math
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from harness.common.errors import UsageError
 from harness.common.reading import open_regular
 from harness.common.schema import SCHEMA
 from harness.common.statistics import mcnemar, wilson
-from harness.mmlu.answers import Answer
+from harness.engines.protocol import ChoiceLogprobs
 from harness.mmlu.data import DOMAIN_OF, DOMAINS, LETTERS, Question
-from harness.mmlu.summary import Answered, Shortened
+from harness.mmlu.prompts import Prompt
+from harness.mmlu.summary import Overall
 
 BINS = 10
 
 
-@dataclass(frozen=True)
-class Scored:
-    """One question's outcome, as samples.csv keeps it; `dropped` are the examples left out, the first being 1."""
+Key = tuple[str, int]  # of a question: its subject, and its place there
 
-    subject: str
-    number: int
-    answer: str
-    prediction: str
-    logprobs: tuple[float, ...]
-    prompt_tokens: int
-    cached_tokens: int | None
-    latency_s: float
-    examples: int
-    dropped: tuple[int, ...]
+
+@dataclass(frozen=True)
+class Answer:
+    """What the model chose for a question: log-probabilities of the four letters, which sum to 1 as probabilities."""
+
+    prompt: Prompt
+    choice: ChoiceLogprobs
+    latency_s: float  # from when the engine was handed the question
+
+    @property
+    def subject(self) -> str:
+        return self.prompt.question.subject
 
     @property
     def domain(self) -> str:
         return DOMAIN_OF[self.subject]
 
     @property
+    def key(self) -> Key:
+        return self.subject, self.prompt.question.number
+
+    @property
+    def right(self) -> str:
+        """The letter of the right choice."""
+        return LETTERS[self.prompt.question.answer]
+
+    @property
+    def prediction(self) -> str:
+        """The likeliest letter; where several are, the first in the alphabet."""
+        return LETTERS[self.choice.logprobs.index(max(self.choice.logprobs))]
+
+    @property
     def correct(self) -> bool:
-        return self.prediction == self.answer
+        return self.prediction == self.right
 
     @property
     def confidence(self) -> float:
         """The probability of the letter chosen, among the four."""
-        return math.exp(max(self.logprobs))
+        return math.exp(max(self.choice.logprobs))
 
     @property
     def tied(self) -> bool:
-        """Whether two letters share the highest log-probability; the first in the alphabet counts."""
-        return self.logprobs.count(max(self.logprobs)) > 1
-
-    @property
-    def key(self) -> tuple[str, int]:
-        return self.subject, self.number
+        """Whether two letters share the highest log-probability."""
+        return self.choice.logprobs.count(max(self.choice.logprobs)) > 1
 
 
 @dataclass(frozen=True)
@@ -69,47 +79,31 @@ class Score:
     high: float
 
 
-def score_answer(answer: Answer, shots: int) -> Scored:
-    prompt, question, logprobs = answer.prompt, answer.prompt.question, answer.choice.logprobs
-    return Scored(
-        question.subject,
-        question.number,
-        LETTERS[question.answer],
-        LETTERS[logprobs.index(max(logprobs))],
-        logprobs,
-        len(prompt.tokens),
-        answer.choice.cached_tokens,
-        answer.latency_s,
-        prompt.examples,
-        tuple(range(prompt.examples + 1, shots + 1)),
-    )
-
-
-def score(rows: Iterable[Scored]) -> Score:
+def score(rows: Iterable[Answer]) -> Score:
     """The standard error is the sample standard deviation of right and wrong over sqrt(n): None for one question."""
-    hits = [question.correct for question in rows]
+    hits = [answer.correct for answer in rows]
     n, correct = len(hits), sum(hits)
     accuracy = correct / n
     error = math.sqrt(accuracy * (1 - accuracy) / (n - 1)) if n > 1 else None
     return Score(n, correct, accuracy, error, *wilson(correct, n))
 
 
-def group_scores(rows: Sequence[Scored], name: str) -> dict[str, Score]:
+def group_scores(rows: Sequence[Answer], name: str) -> dict[str, Score]:
     """Scores by `domain` or by `subject`, in the order of the domains, then of the alphabet."""
-    groups: dict[str, list[Scored]] = {}
-    for question in sorted(rows, key=lambda question: (list(DOMAINS).index(question.domain), question.subject)):
-        groups.setdefault(getattr(question, name), []).append(question)
+    groups: dict[str, list[Answer]] = {}
+    for answer in sorted(rows, key=lambda answer: (list(DOMAINS).index(answer.domain), answer.subject)):
+        groups.setdefault(getattr(answer, name), []).append(answer)
     return {key: score(group) for key, group in groups.items()}
 
 
-def overall(rows: Sequence[Scored]) -> Answered:
-    """The numbers of overall.json that the answers alone give."""
+def overall(rows: Sequence[Answer], seconds: float, test_questions: int, shots: int, notes: list[str]) -> Overall:
+    """What overall.json holds of the answers, which took so many seconds."""
     whole, subjects = score(rows), group_scores(rows, "subject")
-    cut = [question for question in rows if question.dropped]
-    prompt_tokens = sum(question.prompt_tokens for question in rows)
-    counts = [question.cached_tokens for question in rows if question.cached_tokens is not None]
+    dropped = [answer.prompt.dropped for answer in rows if answer.prompt.dropped]
+    prompt_tokens = sum(len(answer.prompt.tokens) for answer in rows)
+    counts = [answer.choice.cached_tokens for answer in rows if answer.choice.cached_tokens is not None]
     cached = sum(counts) if len(counts) == len(rows) else None
-    return Answered(
+    return Overall(
         schema_version=SCHEMA,
         overall_accuracy=whole.accuracy,
         n=whole.n,
@@ -118,42 +112,56 @@ def overall(rows: Sequence[Scored]) -> Answered:
         interval_95=(whole.low, whole.high),
         macro_average=sum(part.accuracy for part in subjects.values()) / len(subjects),
         subjects=len(subjects),
-        predictions={letter: Counter(question.prediction for question in rows)[letter] for letter in LETTERS},
-        answers={letter: Counter(question.answer for question in rows)[letter] for letter in LETTERS},
+        predictions={letter: sum(answer.prediction == letter for answer in rows) for letter in LETTERS},
+        answers={letter: sum(answer.right == letter for answer in rows) for letter in LETTERS},
         calibration_error=calibration_error(rows),
-        ties=sum(question.tied for question in rows),
-        shortened_prompts=Shortened(
-            questions=len(cut), examples_dropped=sum(len(question.dropped) for question in cut)
-        ),
+        ties=sum(answer.tied for answer in rows),
+        shortened_prompts={"questions": len(dropped), "examples_dropped": sum(dropped)},
         prompt_tokens=prompt_tokens,
         cached_tokens=cached,
         cache_hit_rate=None if cached is None else cached / prompt_tokens,
+        questions_per_s=whole.n / seconds,
+        seconds=seconds,
+        test_questions=test_questions,
+        num_fewshot=shots,
+        notes=notes,
     )
 
 
-def bins(rows: Sequence[Scored]) -> list[list[Scored]]:
+def bins(rows: Sequence[Answer]) -> list[list[Answer]]:
     """The answers by confidence, in ten equal steps from 0 to 1; none can be below 0.25."""
-    parts: list[list[Scored]] = [[] for _ in range(BINS)]
-    for question in rows:
-        parts[min(BINS - 1, int(question.confidence * BINS))].append(question)
+    parts: list[list[Answer]] = [[] for _ in range(BINS)]
+    for answer in rows:
+        parts[min(BINS - 1, int(answer.confidence * BINS))].append(answer)
     return parts
 
 
-def calibration_error(rows: Sequence[Scored]) -> float:
+def calibration_error(rows: Sequence[Answer]) -> float:
     """Expected calibration error: how far confidence and accuracy are apart, on average over the answers."""
-    gaps = (sum(question.confidence - question.correct for question in part) for part in bins(rows))
+    gaps = (sum(answer.confidence - answer.correct for answer in part) for part in bins(rows))
     return sum(map(abs, gaps)) / len(rows)
 
 
-def cells(question: Scored) -> dict[str, object]:
+def cells(answer: Answer) -> dict[str, object]:
     """A line of samples.csv, by column."""
-    found = asdict(question) | {"domain": question.domain, "correct": int(question.correct)}
-    found |= {f"logprob_{letter}": f"{value:.6f}" for letter, value in zip(LETTERS, question.logprobs, strict=True)}
-    found |= {"latency_s": f"{question.latency_s:.6f}", "dropped_examples": " ".join(map(str, question.dropped))}
-    return {name: value for name, value in found.items() if name not in ("logprobs", "dropped")}
+    prompt, choice = answer.prompt, answer.choice
+    return {
+        "subject": answer.subject,
+        "domain": answer.domain,
+        "number": prompt.question.number,
+        "answer": answer.right,
+        "prediction": answer.prediction,
+        "correct": int(answer.correct),
+        **{f"logprob_{letter}": f"{value:.6f}" for letter, value in zip(LETTERS, choice.logprobs, strict=True)},
+        "prompt_tokens": len(prompt.tokens),
+        "cached_tokens": choice.cached_tokens,
+        "latency_s": f"{answer.latency_s:.6f}",
+        "examples": prompt.examples,
+        "dropped_examples": prompt.dropped,
+    }
 
 
-def to_csv(rows: Sequence[Scored]) -> str:
+def to_csv(rows: Sequence[Answer]) -> str:
     """samples.csv"""
     text = io.StringIO()
     table = csv.DictWriter(text, list(cells(rows[0])), lineterminator="\n")
@@ -162,33 +170,19 @@ def to_csv(rows: Sequence[Scored]) -> str:
     return text.getvalue()
 
 
-def from_csv(folder: Path) -> list[Scored]:
-    """The answers of a finished run. Raises UsageError where there are none."""
+def from_csv(folder: Path) -> dict[Key, tuple[str, bool]]:
+    """The right letter of each question of a finished run, and whether it was chosen. Raises UsageError where there are
+    none."""
     try:
         with open_regular(folder / "samples.csv", 2**30) as file:
-            return [read(line) for line in csv.DictReader(file)]
+            lines = list(csv.DictReader(file))
+        return {(line["subject"], int(line["number"])): (line["answer"], bool(int(line["correct"]))) for line in lines}
     except OSError:
         raise UsageError(f"--compare {folder}: no samples.csv in it; it takes a finished evaluation.") from None
-    except (KeyError, ValueError, TypeError, AttributeError) as error:
+    except (KeyError, ValueError, TypeError) as error:
         raise UsageError(
             f"--compare {folder}: its samples.csv cannot be read: {type(error).__name__} {error}"
         ) from None
-
-
-def read(line: dict[str, str]) -> Scored:
-    """A line of samples.csv. Raises ValueError, KeyError, TypeError for a damaged one."""
-    return Scored(
-        line["subject"],
-        int(line["number"]),
-        line["answer"],
-        line["prediction"],
-        tuple(float(line[f"logprob_{letter}"]) for letter in LETTERS),
-        int(line["prompt_tokens"]),
-        int(line["cached_tokens"]) if line["cached_tokens"] else None,
-        float(line["latency_s"]),
-        int(line["examples"]),
-        tuple(map(int, line["dropped_examples"].split())),
-    )
 
 
 @dataclass(frozen=True)
@@ -211,31 +205,29 @@ class ScoreChange:
         return f"{100 * self.difference:+.2f}"
 
 
-def check_comparable(before: Sequence[Scored], questions: Sequence[Question]) -> None:
+def check_comparable(before: Mapping[Key, tuple[str, bool]], questions: Sequence[Question]) -> None:
     """Raises UsageError where an earlier run shares no question with these, or had other data."""
-    earlier = {question.key: question.answer for question in before}
-    common = [question for question in questions if (question.subject, question.number) in earlier]
+    common = [question for question in questions if (question.subject, question.number) in before]
     if not common:
         raise UsageError("--compare: that run has no question in common with this one.")
     for question in common:
-        if earlier[question.subject, question.number] != LETTERS[question.answer]:
+        if before[question.subject, question.number][0] != LETTERS[question.answer]:
             raise UsageError(
                 f"--compare: that run had other data: {question.subject} {question.number} has another answer there."
             )
 
 
-def compare(before: Sequence[Scored], after: Sequence[Scored]) -> list[ScoreChange]:
+def compare(before: Mapping[Key, tuple[str, bool]], after: Sequence[Answer]) -> list[ScoreChange]:
     """Overall and by domain, on the questions in both runs."""
-    earlier = {question.key: question for question in before}
-    pairs = [(earlier[question.key], question) for question in after if question.key in earlier]
+    pairs = [(before[answer.key][1], answer) for answer in after if answer.key in before]
     groups = {"overall": pairs} | {domain: [p for p in pairs if p[1].domain == domain] for domain in DOMAINS}
-    return [change(name, group) for name, group in groups.items() if group]
+    return [change(name, [(old, new.correct) for old, new in group]) for name, group in groups.items() if group]
 
 
-def change(name: str, pairs: Sequence[tuple[Scored, Scored]]) -> ScoreChange:
+def change(name: str, pairs: Sequence[tuple[bool, bool]]) -> ScoreChange:
     n = len(pairs)
-    before, after = (sum(pair[side].correct for pair in pairs) / n for side in (0, 1))
-    lost = sum(old.correct and not new.correct for old, new in pairs)
-    gained = sum(new.correct and not old.correct for old, new in pairs)
+    before, after = (sum(hits) / n for hits in zip(*pairs, strict=True))
+    lost = sum(old and not new for old, new in pairs)
+    gained = sum(new and not old for old, new in pairs)
     error = math.sqrt(lost + gained - (gained - lost) ** 2 / n) / n
     return ScoreChange(name, n, before, after, after - before, error, lost, gained, mcnemar(lost, gained))

@@ -1,10 +1,10 @@
 """What an MMLU evaluation leaves behind, typed: config.json, overall.json and the lines of its history."""
 
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import JsonValue
 
-from harness.common.schema import File, Model
+from harness.common.schema import File
 from harness.runs.records import Facts
 
 
@@ -16,15 +16,8 @@ class MMLUFacts(Facts):
     """Seconds in which the prompts were built."""
 
 
-class Shortened(Model):
-    """Prompts that did not fit with all their examples."""
-
-    questions: int
-    examples_dropped: int
-
-
-class Answered(File):
-    """What the answers alone give; accuracies are shares of 1."""
+class Overall(File):
+    """overall.json; accuracies are shares of 1."""
 
     overall_accuracy: float
     n: int
@@ -38,16 +31,12 @@ class Answered(File):
     answers: dict[str, int]
     calibration_error: float
     ties: int
-    shortened_prompts: Shortened
+    shortened_prompts: dict[Literal["questions", "examples_dropped"], int]
+    """Prompts that did not fit with all their examples."""
     prompt_tokens: int
     cached_tokens: int | None
     """Null where a server does not tell."""
     cache_hit_rate: float | None
-
-
-class Overall(Answered):
-    """overall.json."""
-
     questions_per_s: float
     seconds: float
     test_questions: int

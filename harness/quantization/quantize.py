@@ -1,4 +1,4 @@
-"""Makes an fp8 checkpoint with static activation scales and fp8 KV scales, with llm-compressor.
+"""Makes an fp8 checkpoint with static activation scales and fp8 KV scales, with llm-compressor; names quantized ones.
 
 `python -m harness quantize --model MODEL --out DIR`, in its own environment: requirements-quantize.txt.
 """
@@ -14,10 +14,9 @@ from typing import Any
 
 from harness.common import files, reading
 from harness.common.errors import UsageError, why
-from harness.common.schema import SCHEMA
+from harness.common.schema import SCHEMA, File
 from harness.config import models
 from harness.config.engine import EngineConfig
-from harness.quantization.checkpoints import Quantized
 from harness.runs import folder as results
 from harness.workloads.cnn_dailymail import Library
 
@@ -26,6 +25,17 @@ KV_CACHE = {"num_bits": 8, "type": "float", "strategy": "tensor", "dynamic": Fal
 PACKAGES = ("llmcompressor", "compressed-tensors", "transformers", "torch")
 # What a checkpoint holds beside weights and config.json; taken over as it is.
 TOKENIZER_FILES = ("tokenizer*", "special_tokens_map.json", "chat_template*", "generation_config.json")
+
+
+class Quantized(File):
+    """quantize.json: what `python -m harness quantize` made a checkpoint of."""
+
+    model: str
+    scheme: str
+    data: str
+    samples: int
+    versions: dict[str, str]
+    date: str
 
 
 def check_out(out: Path) -> None:
@@ -111,3 +121,17 @@ def finish(source: Path, out: Path) -> None:
     config, quantized = (json.loads(reading.read_text(folder / "config.json")) for folder in (source, out))
     whole = config | {"quantization_config": quantized["quantization_config"]}
     files.write_text(out / "config.json", json.dumps(whole, indent=2) + "\n")  # as it is: bos_token is no secret
+
+
+def title(config: EngineConfig) -> str:
+    """What a report calls a model whose engine says that it came quantized.
+
+    Raises UsageError for a damaged quantize.json.
+    """
+    name = f"quantized checkpoint {config.model}"
+    if config.model in models.QUANTIZED:
+        return f"{name} (of Llama-3.1-8B-Instruct, published)"
+    if (path := Path(config.model_path) / models.QUANTIZE_JSON).is_file():
+        made = files.read(path, Quantized)
+        return f"{name} (of {made.model}: {made.scheme}; calibrated on {made.samples:,} samples of {made.data})"
+    return name

@@ -65,11 +65,11 @@ def divergences(a: Path, b: Path, tables: Tables) -> list[Divergence]:
     logs = [read_log(run / "mlperf_log_accuracy.json", count) for run in (a, b)]
     found = []
     for n, (one, other) in enumerate(zip(*logs, strict=True)):
-        if one.tokens == other.tokens:
+        if one == other:
             continue
-        shorter = min(len(one.tokens), len(other.tokens))
-        at = next((n for n in range(shorter) if one.tokens[n] != other.tokens[n]), shorter)
-        there = [answer.tokens[at] if at < len(answer.tokens) else None for answer in (one, other)]
+        shorter = min(len(one), len(other))
+        at = next((n for n in range(shorter) if one[n] != other[n]), shorter)
+        there = [answer[at] if at < len(answer) else None for answer in (one, other)]
         prompt, (first, second) = tables[0]["prompt_tokens"][n], (table[score][n] for table in tables)
-        found.append(Divergence(one.index, prompt, at, there[0], there[1], first, second))
+        found.append(Divergence(n, prompt, at, there[0], there[1], first, second))
     return found

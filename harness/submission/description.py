@@ -7,15 +7,13 @@ import contextlib
 import json
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from harness.common.coerce import read_given
 from harness.common.errors import UsageError
-from harness.common.files import read as read_file
 from harness.common.system import System, nvml_gpus
-from harness.runs.records import Facts
 
 # Everything the checker wants to see, in the order it is written; an empty text is for a person to fill.
 FIELDS = (
@@ -119,19 +117,11 @@ def plain_json(text: str) -> Any:
 
 
 def complete(
-    description: dict[str, object], submitter: str, division: str, categories: Iterable[str]
+    description: dict[str, object], submitter: str, division: str, categories: Collection[str]
 ) -> dict[str, object]:
     """The description with what `build` knows. Raises UsageError where its system_type leaves out a run's category."""
-    needed = sorted(set(categories))
+    needed = sorted(categories)
     declared = str(description.get("system_type") or ",".join(needed))
     if not set(needed) <= set(declared.split(",")):
         raise UsageError(f"--system: system_type is {declared}, but the runs are {' and '.join(needed)}.")
     return description | {"submitter": submitter, "division": division, "system_type": declared}
-
-
-def machine_of(run: Path) -> System:
-    """The machine that a run was made on. Raises UsageError."""
-    path = run / "config.json"
-    if not path.exists():
-        raise UsageError(f"{run}: no config.json in it; not a run folder.")
-    return read_file(path, Facts).system

@@ -81,17 +81,9 @@ class Entry:
         return self.performance.config
 
     @property
-    def category(self) -> str:
-        return self.config.category
-
-    @property
-    def round(self) -> str:
-        return self.config.round
-
-    @property
     def benchmark(self) -> str:
         """The official name, as results are filed."""
-        return BENCHMARK[self.category]
+        return BENCHMARK[self.config.category]
 
     @property
     def scenario(self) -> str:
@@ -128,7 +120,7 @@ def collect(paths: Sequence[Path]) -> list[Entry]:
     for run in map(read_run, paths):
         groups.setdefault((run.config.category, run.config.scenario), []).append(run)
     entries = [join(runs, f"{category} {scenario}") for (category, scenario), runs in groups.items()]
-    versions = sorted({entry.round for entry in entries})
+    versions = sorted({entry.config.round for entry in entries})
     if len(versions) > 1:
         raise UsageError(f"these runs are of MLPerf v{' and v'.join(versions)}; a submission is of one round.")
     return entries

@@ -1,20 +1,27 @@
 """What speaks against an entry, judged from the logs it is built of: what the official checker refuses in any division,
-and what keeps it out of a closed submission.
+and what keeps it out of a closed submission. That rests on nothing a run once wrote of itself, so its logs are scored
+again, and is of one system, as MLPerf's inference_rules.adoc asks of all results that are reported together.
 
 Sources: the checks and constants of the official submission checker (tools/submission in mlcommons/inference).
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from harness.common import reading
+from harness.common.errors import BenchmarkError
 from harness.common.markdown import number
 from harness.config import mlperf, models
+from harness.config.checkpoint import load_tokenizer
+from harness.config.comparability import differences
+from harness.evaluation import accuracy as scoring
 from harness.evaluation import compliance
 from harness.loadgen import agreement
 from harness.loadgen.log import TestResult
-from harness.submission import one_system, recomputed
-from harness.submission.entries import BENCHMARK, SCENARIO, Entry
+from harness.submission.entries import BENCHMARK, SCENARIO, Entry, SubmittedRun
+from harness.workloads import cnn_dailymail
 
 # The scenarios a closed submission must cover: each of these sets needs one of its own.
 REQUIRED_SCENARIOS = {
@@ -25,6 +32,10 @@ REQUIRED_SCENARIOS = {
 CHECKED_LIMITS = mlperf.SERVER_LIMITS
 ONE_QUERY = {"offline"}  # scenarios that issue all their samples as one query
 TARGET_LATENCY_NS = 20e9  # at most, of the same scenarios
+# What the entries of one system may differ in: scenarios are other work with settings of their own; Python and the
+# environment are the harness's.
+IGNORED = ("work", "settings", "python", "variables", "busyness", "validity", "rate")
+SCORE_TOLERANCE = 1e-3  # by which scores may differ, which are rounded to four digits
 
 
 def checker_refusals(entries: Sequence[Entry]) -> list[str]:
@@ -34,26 +45,20 @@ def checker_refusals(entries: Sequence[Entry]) -> list[str]:
 
 def closed_division_refusals(entries: Sequence[Entry], description: Mapping[str, object] | None = None) -> list[str]:
     """Why these entries cannot go into a closed submission, with this system description; empty when they can."""
-    reasons = one_system.differences(entries, description) + [
-        reason
-        for entry in entries
-        for reason in label_reasons(
-            entry, *(part(entry) for part in (entry_refusals, settings, accuracy, accuracy_log, performance, test06))
-        )
-    ]
+    reasons = system_differences(entries, description)
+    for entry in entries:
+        parts = (entry_refusals, settings, accuracy, performance, test06)
+        reasons += label_reasons(entry, *(part(entry) for part in parts))
     for category, sets in REQUIRED_SCENARIOS.items():
-        run = {entry.config.scenario for entry in entries if entry.category == category}
-        if run:
-            reasons += [
-                f"{BENCHMARK[category]}: {' or '.join(SCENARIO[name] for name in sorted(choice))} is missing"
-                for choice in sets
-                if not run & choice
-            ]
-    if reasons:
-        return reasons
-    return [
-        reason for entry in entries for reason in label_reasons(entry, recomputed.differences(entry))
-    ]  # takes minutes
+        run = {entry.config.scenario for entry in entries if entry.config.category == category}
+        for choice in sets:
+            if run and not run & choice:
+                names = " or ".join(SCENARIO[name] for name in sorted(choice))
+                reasons.append(f"{BENCHMARK[category]}: {names} is missing")
+    if not reasons:
+        for entry in entries:
+            reasons += label_reasons(entry, score_differences(entry))  # takes minutes
+    return reasons
 
 
 def label_reasons(entry: Entry, *parts: Iterator[str]) -> list[str]:
@@ -68,7 +73,7 @@ def entry_refusals(entry: Entry) -> Iterator[str]:
     """What the checker refuses in any division."""
     if entry.config.scenario_rules.unofficial:
         yield entry.config.scenario_rules.unofficial
-    official = mlperf.OFFICIAL[entry.category].samples
+    official = mlperf.OFFICIAL[entry.config.category].samples
     accuracy, performance = entry.accuracy.log("accuracy"), entry.performance.log("performance")
     if accuracy.errors:
         yield f"{len(accuracy.errors)} LoadGen errors in the accuracy test, the first: {accuracy.errors[0]}"
@@ -114,8 +119,8 @@ def over(result: TestResult, limits: mlperf.Limits) -> Iterator[str]:
 
 
 def foreign_seeds(entry: Entry, result: TestResult) -> Iterator[str]:
-    if result.seeds != vars(mlperf.SEEDS[entry.round]):
-        yield f"seeds other than those of v{entry.round}"
+    if result.seeds != vars(mlperf.SEEDS[entry.config.round]):
+        yield f"seeds other than those of v{entry.config.round}"
 
 
 def setting(result: TestResult, name: str) -> float:
@@ -138,9 +143,6 @@ def accuracy(entry: Entry) -> Iterator[str]:
         yield f"the accuracy gate says {scores.verdict}"
     if scores.approximate:
         yield "ROUGE-Lsum and gen_len are approximate: NLTK's punkt_tab was missing (`make punkt`, then run again)"
-
-
-def accuracy_log(entry: Entry) -> Iterator[str]:
     yield from foreign_seeds(entry, entry.accuracy.log("accuracy"))
     yield from agreement.of_summary(entry.accuracy.folder("accuracy"), entry.accuracy.log("accuracy"))
 
@@ -148,7 +150,7 @@ def accuracy_log(entry: Entry) -> Iterator[str]:
 def performance(entry: Entry) -> Iterator[str]:
     """LoadGen's verdict, the limits of the scenario itself, and the size of an Offline query."""
     result = entry.performance.log("performance")
-    official = mlperf.OFFICIAL[entry.category].samples
+    official = mlperf.OFFICIAL[entry.config.category].samples
     if not result.valid:
         yield f"LoadGen calls the performance run INVALID: {'; '.join(result.invalid_reasons)}"
     yield from (f"LoadGen error: {error}" for error in result.errors)
@@ -163,7 +165,7 @@ def performance(entry: Entry) -> Iterator[str]:
 
 def test06(entry: Entry) -> Iterator[str]:
     """The official checker asks for TEST06 of the datacenter benchmark only."""
-    if entry.category != "datacenter":
+    if entry.config.category != "datacenter":
         return
     if entry.test06 is None:
         yield "no TEST06 (run it with --compliance test06)"
@@ -175,3 +177,69 @@ def test06(entry: Entry) -> Iterator[str]:
         yield "TEST06 failed"
     elif not verdict.exists() or reading.read_text(verdict) != text:
         yield "TEST06: verify_accuracy.txt is not what its log comes to"
+
+
+def system_differences(entries: Sequence[Entry], description: Mapping[str, object] | None) -> list[str]:
+    """What says that the entries are not of one system, the described one."""
+    found = []
+    runs = {f"{entry.benchmark} {entry.scenario}": entry.performance for entry in entries}
+    (first, theirs), *further = runs.items()
+    for name, mine in further:
+        unlike = differences(mine.facts.comparable, theirs.facts.comparable, IGNORED)
+        found += [f"{name}: {each.name} {each.a}, but {each.b} in {first}" for each in unlike]
+    for name, run in runs.items() if description else ():
+        found += [f"{name}: {said}" for said in contradictions(run, description or {})]
+    return found
+
+
+def contradictions(run: SubmittedRun, description: Mapping[str, object]) -> Iterator[str]:
+    """Where the description says something else than a run recorded; of a server's machine nothing is recorded."""
+    machine = run.facts.system
+    if run.config.endpoint:
+        yield f"the machine behind {', '.join(run.config.endpoint)} was not recorded"
+        return
+    if str(count := description["accelerators_per_node"]) != str(len(machine.gpus)):
+        yield f"ran with {len(machine.gpus)} accelerators; accelerators_per_node is {count}"
+    recorded = [("accelerator_model_name", gpu) for gpu in dict.fromkeys(machine.gpus)]
+    for field, what in [*recorded, ("host_processor_model_name", machine.cpu), ("framework", run.facts.engine or "")]:
+        if not is_named(what, str(description[field])):
+            yield f"ran with {what}; {field} is {description[field]}"
+
+
+def is_named(recorded: str, described: str) -> bool:
+    """Whether a description names what was recorded: the first word of it with a digit, which is the model of a
+    processor (H200, 9575F) or a version; without one, all of it."""
+    words, given = (re.findall(r"\w[\w.]*", text.casefold()) for text in (recorded, described))
+    model = next((word for word in words if re.search(r"\d", word)), None)
+    return model in given if model else " ".join(words) in " ".join(given)
+
+
+def score_differences(entry: Entry) -> Iterator[str]:
+    """Where scores, verdict or TEST06's end-of-text token are not what model, data and logs come to."""
+    try:
+        tokenizer = load_tokenizer(entry.config)
+        yield from other_scores(entry.accuracy, tokenizer)
+    except BenchmarkError as error:
+        yield f"its scores cannot be computed again: {str(error).rstrip('.')}"
+        return
+    if entry.test06 and entry.test06.test06[1] != tokenizer.eos_token_id:
+        yield f"TEST06 was judged with the end-of-text token {entry.test06.test06[1]}, not {tokenizer.eos_token_id}"
+
+
+def other_scores(run: SubmittedRun, tokenizer: Any) -> Iterator[str]:
+    """Where rouge.json says something else than the accuracy log, decoded and scored against the data set."""
+    kept = run.scores
+    splitter = scoring.sentence_splitter()[0]
+    if kept.splitter != splitter:
+        yield f"its scores were made with {kept.splitter} sentences, and here is {splitter}: `make punkt` on both"
+        return
+    library = cnn_dailymail.load(run.config, tokenizer, kept.samples)
+    answers = scoring.read_log(run.folder("accuracy") / "mlperf_log_accuracy.json", kept.samples)
+    rows = scoring.score(scoring.to_text(answers, tokenizer), library.references)
+    checks = scoring.judge(rows, run.config.task, run.config.high_accuracy)
+    for check in checks:
+        if abs(check.score - kept.scores.get(check.name, float("nan"))) <= SCORE_TOLERANCE:
+            continue
+        yield f"rouge.json says {check.name} {kept.scores.get(check.name)}, its log comes to {check.score:g}"
+    if (verdict := scoring.overall(checks)) != "PASS":
+        yield f"the accuracy gate on its log says {verdict}"

@@ -8,7 +8,6 @@ v5.1, for v6 the text still says so but the checker wants `src` - the checker is
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from harness.common import reading
@@ -33,28 +32,6 @@ CODE = (
 )
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where one entry's files go."""
-
-    results: Path
-    measurements: Path  # the JSON; README.md and user.conf lie beside it
-    compliance: Path
-    code: Path
-
-
-def place(base: Path, system: str, entry: Entry) -> Place:
-    """`base` is division/submitter."""
-    where = Path(system) / entry.benchmark / entry.scenario
-    results = base / "results" / where
-    if entry.round == "5.1":
-        name = f"{system}_{IMPLEMENTATION}_{entry.scenario}.json"
-        return Place(
-            results, base / "measurements" / where / name, base / "compliance" / where, base / "code" / entry.benchmark
-        )
-    return Place(results, results / "measurements.json", results, base / "src" / entry.benchmark)
-
-
 def build(entries: Sequence[Entry], description: Mapping[str, object], system: str, out: Path) -> Path:
     """Writes the submission of one system into `out` and returns division/submitter in it. Raises UsageError.
 
@@ -77,11 +54,18 @@ def build(entries: Sequence[Entry], description: Mapping[str, object], system: s
 def fill(entries: Sequence[Entry], description: Mapping[str, object], system: str, base: Path) -> None:
     """Everything of a submission below `base`, division/submitter."""
     for entry in entries:
-        where = place(base, system, entry)
-        put_results(entry, where.results)
-        put_measurements(entry, where.measurements)
-        put_test06(entry, where.compliance)
-        put_code(where.code)
+        where = Path(system) / entry.benchmark / entry.scenario
+        results = base / "results" / where
+        put_results(entry, results)
+        if entry.config.round == "5.1":
+            name = f"{system}_{IMPLEMENTATION}_{entry.scenario}.json"
+            put_measurements(entry, base / "measurements" / where / name)
+            put_test06(entry, base / "compliance" / where)
+            put_code(base / "code" / entry.benchmark)
+        else:
+            put_measurements(entry, results / "measurements.json")
+            put_test06(entry, results)
+            put_code(base / "src" / entry.benchmark)
     (base / "systems").mkdir(parents=True, exist_ok=True)
     write_json(base / "systems" / f"{system}.json", description)
     (base / NOTES).parent.mkdir(exist_ok=True)
@@ -132,7 +116,7 @@ def truncate(text: str) -> str:
 
 
 def put_measurements(entry: Entry, path: Path) -> None:
-    """How the result was made: the JSON the checker reads, a README, and LoadGen's user.conf."""
+    """How the result was made: the JSON that the checker reads; a README and LoadGen's user.conf lie beside it."""
     config = entry.config
     copy(entry.performance.folder("performance"), path.parent, ("user.conf",))
     engine_state = entry.performance.facts.plan.engine_state

@@ -31,7 +31,7 @@ class Crew:
         if len(places) == 1:
             return self.alone(places[0])
         with ThreadPoolExecutor(len(places)) as pool:
-            futures = [pool.submit(self.run_lane, lane) for lane in places]
+            futures = [pool.submit(self.alone, lane) for lane in places]
             try:
                 while wait(futures, 0.5, FIRST_EXCEPTION).not_done:
                     if any(future.done() and future.exception() for future in futures):
@@ -41,12 +41,9 @@ class Crew:
                 self.stop.set()
         return any([future.result() for future in futures]) or self.stop.is_set()
 
-    def run_lane(self, lane: Lane) -> bool:
-        lane.pin()
-        return self.alone(lane)
-
     def alone(self, lane: Lane) -> bool:
         """The jobs of one lane, one after the other; whether they were interrupted."""
+        lane.pin()
         while not self.stop.is_set():
             with self.turn:
                 job = self.state.next(lane)
@@ -54,7 +51,8 @@ class Crew:
                     self.doing.pop(lane.gpu, None)
                     return False
                 self.doing[lane.gpu] = label = job.label(self.state.options.repeat)
-                self.display.stage(self.now())
+                doing = (f"GPU {gpu}: {what}" if gpu else what for gpu, what in self.doing.items())
+                self.display.stage(", ".join(doing))
             record = self.once(job, lane)
             with self.turn:
                 name = f"{label}{f' on GPU {lane.gpu}' if lane.gpu else ''}"
@@ -62,10 +60,6 @@ class Crew:
             if record.status == "interrupted":
                 return not self.state.is_late
         return True
-
-    def now(self) -> str:
-        """What all lanes do, in words."""
-        return ", ".join(f"GPU {gpu}: {what}" if gpu else what for gpu, what in self.doing.items())
 
     def watch(self, said: str) -> bool:
         """Shows the last line of a run; whether it shall be ended."""

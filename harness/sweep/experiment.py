@@ -28,6 +28,7 @@ ENDED: tuple[Status, ...] = ("complete", "failed", "timeout", "skipped")
 CONFIG, SCREEN = "config.yaml", "screen.txt"
 MEMORY_WAIT_S = 60.0
 MEMORY_SLACK = 2**30
+RunKey = tuple[str, int, bool, str]
 
 
 @dataclass(frozen=True)
@@ -36,16 +37,12 @@ class ExperimentOutcome:
 
     values: dict[str, float | None] = field(default_factory=dict)
     valid: bool | None = None
-    invalid_reasons: tuple[str, ...] = ()
     verdict: str | None = None
     background_load: Annotated[
         tuple[str, ...], stored_as("others", "background_load")
     ] = ()  # what other programs took of the machine meanwhile
     ran_out: tuple[str, ...] = ()  # what set its speed, in words, the first first
     answers: tuple[int, int] | None = None  # their number, and the tokens of each; None where these differ
-
-    def get(self, name: str) -> float | None:
-        return self.values.get(name)
 
 
 @dataclass(frozen=True)
@@ -77,16 +74,9 @@ class ExperimentRecord:
         return self.round + 1
 
     @property
-    def key(self) -> "RunKey":
-        return run_key(self.experiment, self.round, self.final, self.place)
-
-
-RunKey = tuple[str, int, bool, str]
-
-
-def run_key(experiment: str, turn: int, final: bool, place: str) -> RunKey:
-    """One run of a sweep. The baseline runs on each node and GPU, any other experiment on one."""
-    return experiment, turn, final, place if experiment == BASELINE else ""
+    def key(self) -> RunKey:
+        """What it is a run of. The baseline runs on each node and GPU, any other experiment on one."""
+        return self.experiment, self.round, self.final, self.place if self.experiment == BASELINE else ""
 
 
 @dataclass(frozen=True)
@@ -99,7 +89,9 @@ class Job:
 
     def key(self, lane: Lane) -> RunKey:
         """The key of its record."""
-        return run_key(self.item.name, self.turn, self.final, " ".join(filter(None, (lane.node, lane.gpu))))
+        return ExperimentRecord(
+            self.item.name, self.turn, "skipped", gpu=lane.gpu, final=self.final, node=lane.node
+        ).key
 
     def label(self, rounds: int) -> str:
         part = " at full length" if self.final else f" ({self.turn + 1} of {rounds})" if rounds > 1 else ""
@@ -218,15 +210,10 @@ def outcome(folder: Path) -> ExperimentOutcome:
 
 def from_summary(summary: Summary) -> ExperimentOutcome:
     test, score = summary.run.performance, summary.run.accuracy
-    lengths = test.output_lengths if test else None
-    return ExperimentOutcome(
-        values=metrics.values(summary, "sweep"),
-        valid=test.valid if test else None,
-        invalid_reasons=tuple(test.invalid_reasons) if test else (),
-        verdict=score.verdict if score else None,
-        background_load=tuple(test.background_load) if test else (),
-        ran_out=tuple(test.ran_out) if test else (),
-        answers=(test.samples, int(lengths.max))
-        if test and test.samples and lengths and lengths.min == lengths.max
-        else None,
-    )
+    values, verdict = metrics.values(summary, "sweep"), score.verdict if score else None
+    if test is None:
+        return ExperimentOutcome(values, verdict=verdict)
+    lengths = test.output_lengths
+    answers = (test.samples, int(lengths.max)) if test.samples and lengths and lengths.min == lengths.max else None
+    load, bounds = tuple(test.background_load), tuple(test.ran_out)
+    return ExperimentOutcome(values, test.valid, verdict, load, bounds, answers)

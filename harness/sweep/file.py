@@ -41,8 +41,9 @@ Kind = Literal["baseline", "isolation", "stacked", "grid", "combined"]
 Part = Literal["set", "engine", "env"]
 PARTS: tuple[Part, ...] = ("set", "engine", "env")
 SWEEP_FLAGS = ("results_dir", "keep_all", "mlflow", "no_exit_on_accuracy_fail")  # the sweep's own business
+COMBINED = "best-combined"
 NAME, LONGEST_NAME = r"^[A-Za-z0-9][A-Za-z0-9.,=_+-]*$", 100
-RESERVED = {"best-combined", "plots", "report.md", "sweep.json", "status.json", "mlflow.json", BASELINE}
+RESERVED = {COMBINED, "plots", "report.md", "sweep.json", "status.json", BASELINE}
 FIXED_FLAGS: dict[str, bool] = {"no_exit_on_accuracy_fail": True, "extra_metrics": True}
 ValuesByName = dict[str, Any]
 Parts = dict[Part, ValuesByName]
@@ -238,13 +239,12 @@ def parse(path: Path, where: str) -> Source:
     except OSError as error:
         name = f"{path!s:.200}"
         raise UsageError(f"{where}: cannot read {name}: {why(error)}." if where else f"{name}: {why(error)}.") from None
-    except UnicodeDecodeError:
-        raise UsageError(f"{path}: not text.") from None
-    except (RecursionError, TypeError):
-        raise UsageError(
-            f"{path}:1: unsupported YAML: keys must be strings and anchors must not be recursive."
-        ) from None
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that is none, say
+    except (
+        yaml.YAMLError,
+        ValueError,
+        TypeError,
+        RecursionError,
+    ) as error:
         mark = getattr(error, "problem_mark", None)
         line = mark.line + 1 if mark else 1
         raise UsageError(f"{path}:{line}: not YAML: {getattr(error, 'problem', None) or error}") from None
@@ -334,8 +334,8 @@ def experiment(change: Change, kind: Kind, settings: Parts, baseline: Parts) -> 
         f"no {key}" if value is None else f"{key}={as_text(value)}"
         for (_, key), value in differences(settings, baseline).items()
     )
-    named = {"name": change.name, "about": change.about, "priority": change.priority, "group": change.group}
-    return Experiment(**named, kind=kind, settings=chosen, engine=settings["engine"], env=env, changes=changes)  # type: ignore[arg-type]
+    about = {"priority": change.priority, "group": change.group}
+    return Experiment(change.name, change.about, kind, chosen, settings["engine"], env, changes, **about)  # type: ignore[arg-type]
 
 
 def as_text(value: Any) -> str:

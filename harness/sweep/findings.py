@@ -13,8 +13,7 @@ from harness.config.models import DEFAULT_MODEL
 from harness.reporting import answer
 from harness.sweep.file import BASELINE
 from harness.sweep.lanes import SHARING_NOTE
-from harness.sweep.paired import Paired
-from harness.sweep.rows import BRIEF_S, SCORE, Effect, ExperimentResult, State, fixed_rate, gain, unlike
+from harness.sweep.rows import BRIEF_S, SCORE, Effect, ExperimentResult, Paired, State, fixed_rate, gain, unlike
 from harness.terminal.last_screen import LastScreen, Line, Tone
 from harness.terminal.progress import clock
 
@@ -50,13 +49,6 @@ class Report:
         return any(result.speeds for result in self.rows)
 
     @property
-    def stack(self) -> list[ExperimentResult]:
-        """The baseline and every stacked experiment that has a speed, in order."""
-        rows = [result for result in self.rows if result.experiment.kind == "stacked" or result.name == BASELINE]
-        rows = [result for result in rows if result.ratio is not None]
-        return rows if len(rows) > 1 else []
-
-    @property
     def judged(self) -> list[ExperimentResult]:
         """The changes whose speed was held against the baseline's, the fastest first."""
         return sorted((r for r in self.rows if r.effect != "unknown" and r.usable), key=gain, reverse=True)
@@ -72,30 +64,20 @@ def last_screen(report: Report) -> LastScreen:
 def title(report: Report, found: Sequence[Line]) -> str:
     """The best change that helped, or why there is none."""
     base, best = report.baseline, next((r for r in report.judged if r.effect == "helped"), None)
-    if why := no_baseline(report):
-        return why
-    if base and report.is_timed and fixed_rate(base.experiment):
+    if base is None or not base.complete:
+        return "the baseline did not complete, so no speedup can be given"
+    if report.is_timed and not base.usable:
+        return "the baseline has no valid throughput, so no speedup can be given"
+    if report.is_timed and fixed_rate(base.experiment):
         return "every experiment was sent the same rate: compare TTFT and TPOT, not speeds"
     if not report.is_timed:
         lost = [result.name for result in report.rows if result.accuracy == "UNSAFE"]
         return f"{' and '.join(lost)} lost accuracy" if lost else "accuracy is all that was measured"
-    if base and best:
+    if best:
         percent = number(100 * (gain(best) - 1), 3)
         return f"{best.name} helped: {percent} % faster ({speed(best)}; baseline {number(base.speed)})"
     labels = dict.fromkeys(line.label for line in found if line.label in {label for label, *_ in EFFECTS.values()})
     return f"no change helped: {', '.join(labels)}" if labels else "no change was measured"
-
-
-def no_baseline(report: Report) -> str:
-    """Why nothing can be compared; empty where the baseline has a speed that counts, or none was to be measured."""
-    base = report.baseline
-    if base is None or not base.complete:
-        return "the baseline did not complete, so no speedup can be given"
-    return (
-        "the baseline has no valid throughput, so no speedup can be given"
-        if report.is_timed and not base.usable
-        else ""
-    )
 
 
 def subject(report: Report) -> str:
@@ -111,7 +93,9 @@ def subject(report: Report) -> str:
 
 def lines(report: Report) -> Iterator[Line]:
     """What helped, what hurt, what is unsafe: sentences that follow from the numbers."""
-    yield from effects(report)
+    for effect, (label, said, tone) in EFFECTS.items():
+        if some := [f"{result.name} {spread(result)}" for result in report.judged if result.effect == effect]:
+            yield Line(label, f"{', '.join(some)}{said}", tone)
     yield from accuracy(report)
     base = report.baseline
     for result in report.rows:
@@ -122,8 +106,9 @@ def lines(report: Report) -> Iterator[Line]:
             yield Line("not compared", f"{result.name}: its work is not the baseline's ({', '.join(other)})", "careful")
     if invalid := [result.name for result in report.rows if result.valid is False]:
         yield Line("INVALID", f"{', '.join(invalid)}, by LoadGen: no valid speed", "bad")
-    if report.stack:
-        steps = (f"{r.name} {number(r.speed)}{'' if r.usable else ' (not usable)'}" for r in report.stack)
+    stack = [r for r in report.rows if r.ratio and (r.experiment.kind == "stacked" or r.name == BASELINE)]
+    if len(stack) > 1:
+        steps = (f"{r.name} {number(r.speed)}{'' if r.usable else ' (not usable)'}" for r in stack)
         yield Line("stacked", f"{' → '.join(steps)} output tokens/s")
     yield from references(report)
     if full := [result for result in report.finals if result.usable and result.speed]:
@@ -137,13 +122,6 @@ def lines(report: Report) -> Iterator[Line]:
             yield Line(status, f"{result.name}: {reason}", "bad" if status == "failed" else "unknown")
     if report.state.note:
         yield Line("careful", report.state.note, "careful")
-
-
-def effects(report: Report) -> Iterator[Line]:
-    """The changes by what they did to the speed, the fastest first."""
-    for effect, (label, said, tone) in EFFECTS.items():
-        if some := [f"{result.name} {spread(result)}" for result in report.judged if result.effect == effect]:
-            yield Line(label, f"{', '.join(some)}{said}", tone)
 
 
 def accuracy(report: Report) -> Iterator[Line]:

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from harness.common import files
-from harness.common.coerce import as_flag
-from harness.common.errors import UsageError
 from harness.common.files import write_text
 from harness.common.markdown import Column, Finished, Table, cell, code, escape, number, render
 from harness.config import mlperf
@@ -21,23 +19,16 @@ from harness.sweep import plots
 from harness.sweep.experiment import ExperimentRecord
 from harness.sweep.file import BASELINE
 from harness.sweep.findings import Report, last_screen, spread
-from harness.sweep.paired import Paired, pair_scores
-from harness.sweep.rows import SCORE, SPEED, WORDS, ExperimentResult, State, fixed_rate, rows
+from harness.sweep.rows import SCORE, SPEED, WORDS, ExperimentResult, Paired, State, pair_scores, rows
 from harness.terminal.last_screen import Line
 
-PICTURES = {"speedups": "Speed of each experiment", "pareto": "Speed against accuracy", "stack": "Changes together"}
+PICTURES = {"speedups": "Speed of each experiment", "pareto": "Speed against accuracy"}
 VERDICTS = {None: "–", True: "VALID", False: "INVALID"}
 
 
 def read(folder: Path) -> State:
     """The state a sweep's folder holds. Raises UsageError."""
-    path = folder / "sweep.json"
-    if not path.exists():
-        raise UsageError(f"{folder}: no sweep.json in it; not a sweep's folder.")
-    data = files.read_json(path)
-    if isinstance(data, dict) and "schema_version" not in data:
-        raise UsageError(f"{folder}: written in an older format; use the version that wrote it.")
-    return files.parse_as(path, data, State)
+    return files.read(folder / "sweep.json", State)
 
 
 def build(folder: Path, state: State | None = None) -> Report:
@@ -45,7 +36,7 @@ def build(folder: Path, state: State | None = None) -> Report:
     state = state or read(folder)
     found = tuple(rows(state))
     report = Report(state, found, tuple(rows(state, final=True)), pair_scores(folder, found))
-    pictures = draw_sweep(report, folder / "plots")
+    pictures = plots.draw(report, folder / "plots")
     screen = last_screen(report)
     ended, unlike = results.ended_early(folder, reported=True), deviations(folder, state.records)
     values = dict(
@@ -116,7 +107,7 @@ def value(result: ExperimentResult, metric: Metric, base: ExperimentResult | Non
     return number(found)
 
 
-HEAD = ("tokens/s", "TTFT p99", "TPOT p99", "seconds", "experiment")
+HEAD = ("tokens/s", "TTFT p99", "TPOT p99", mlperf.SCORES[SCORE], "seconds", "experiment")
 
 
 def cells(label: str, record: ExperimentRecord) -> list[str]:
@@ -125,10 +116,10 @@ def cells(label: str, record: ExperimentRecord) -> list[str]:
     if record.status != "complete":
         said = f"{record.status}: {record.reason}"
     else:
-        score = [f"{WORDS[run.verdict]}, {mlperf.SCORES[SCORE]} {number(run.get(SCORE))}"] if run.verdict else []
-        said = "; ".join([*([VERDICTS[run.valid]] if run.valid is not None else []), *score])
-    figures = (run.get(SPEED), run.get("ttft_p99_ms"), run.get("tpot_p99_ms"), round(record.seconds) or None)
-    return [*map(number, figures), f"{label}: {said}"]
+        said = ", ".join([*([WORDS[run.verdict]] if run.verdict else []), *(["INVALID"] if run.valid is False else [])])
+    measured = (run.values.get(name) for name in (SPEED, "ttft_p99_ms", "tpot_p99_ms", SCORE))
+    figures = (*measured, round(record.seconds) or None)
+    return [*map(number, figures), f"{label}: {said}" if said else label]
 
 
 def deviations(folder: Path, records: Sequence[ExperimentRecord]) -> dict[str, Any]:
@@ -140,45 +131,3 @@ def deviations(folder: Path, records: Sequence[ExperimentRecord]) -> dict[str, A
     shared = [reason for reason in every if all(reason in reasons for reasons in found.values())]
     own = {run: [reason for reason in reasons if reason not in shared] for run, reasons in found.items()}
     return {"shared": shared, "own": own}
-
-
-def on_axis(rows: Sequence[ExperimentResult], turned: plots.Knob) -> list[plots.SweepPoint]:
-    """The rows of a sweep over one number, those that have it."""
-    axis = [(x, result) for result in rows if (x := turned.values.get(result.name)) is not None]
-    return [
-        plots.SweepPoint(
-            x, list(result.speeds.values()), result.usable, not result.background_load, plots.tails(result.numbers)
-        )
-        for x, result in axis
-    ]
-
-
-def draw_sweep(report: Report, folder: Path) -> dict[str, str]:
-    """Draws what there is data for; name -> path relative to the sweep's folder."""
-    from harness.reporting.style import save
-
-    folder.mkdir(exist_ok=True)
-    drawn = {}
-    bars = [
-        (result.name, result.ratio.mean, result.ratio.low, result.ratio.high, result.usable, result.tells)
-        for result in report.rows
-        if result.ratio
-    ]
-    turned, references = plots.knob(report.state.sweep), report.state.sweep.references
-    if turned and any(result.speed for result in report.rows):
-        drawn["speedups"] = plots.by_number(as_flag(turned.name), on_axis(report.rows, turned), references)
-    elif len(bars) > 1 and (base := report.result(BASELINE)) and base.speed:
-        drawn["speedups"] = plots.speedups(bars, references, base.speed)
-    free = [result for result in report.rows if not fixed_rate(result.experiment)]
-    points = [
-        (result.name, result.speed, result.score, result.usable, not result.background_load)
-        for result in free
-        if result.speed and result.score is not None
-    ]
-    if len(points) > 1:
-        drawn["pareto"] = plots.trade_off(points)
-    if report.stack:
-        drawn["stack"] = plots.path(
-            [(result.name, result.speed or 0, result.usable) for result in report.stack], references
-        )
-    return save(drawn, folder)

@@ -2,17 +2,20 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from statistics import mean
 from typing import Literal
 
 from harness.common.schema import SCHEMA
-from harness.common.statistics import ratio_interval
+from harness.common.statistics import PairedChange, ratio_interval
 from harness.common.system import System
 from harness.config import mlperf
 from harness.config.comparability import CONFIGURED, NOT_COUNTED, Comparable, Difference, differences
 from harness.config.engine import affecting
 from harness.config.run import RunConfig
+from harness.reporting import paired as answers
 from harness.results import metrics
+from harness.runs.folder import FOLDER
 from harness.sweep.experiment import ExperimentOutcome, ExperimentRecord
 from harness.sweep.file import BASELINE, Experiment, Sweep
 
@@ -29,6 +32,7 @@ IGNORED = ("settings", "machine", "software", "busyness", "rate", *NOT_COUNTED)
 SMALLEST_EFFECT, FEWEST_ROUNDS = 0.005, 3
 WORDS = {"FAIL": "UNSAFE", "INCONCLUSIVE": "INCONCLUSIVE", "NOT JUDGED": "not judged", "PASS": "SAFE"}  # worst first
 SPEED, SCORE = "tokens_per_sec", mlperf.SHORT_SCORES[0]
+LOSS = 0.01  # of the baseline's score, that MLPerf's gate allows of the reference's
 Effect = Literal["helped", "hurt", "no difference", "unclear", "too short", "busy machine", "unknown"]
 
 
@@ -86,7 +90,7 @@ class ExperimentResult:
     def speeds(self) -> dict[tuple[int, str], float]:
         """Output tokens per second by round and GPU."""
         done = [record for record in self.records if record.status == "complete"]
-        return {(record.round, record.place): speed for record in done if (speed := record.outcome.get(SPEED))}
+        return {(record.round, record.place): speed for record in done if (speed := record.outcome.values.get(SPEED))}
 
     @property
     def bound(self) -> str:
@@ -215,16 +219,15 @@ def is_rated(item: Experiment) -> bool:
     return mlperf.SCENARIO[str(item.settings.get("scenario", "offline"))].pattern.is_rated
 
 
-def comparable(item: Experiment) -> Comparable:
-    """An experiment by what its file says of it."""
-    settings = {each.name: each.default for each in fields(RunConfig)} | item.settings
-    work = {name: str(settings[name]) for name in affecting(RunConfig, "work")}
-    return Comparable(work, validity={CONFIGURED: True} if fixed_rate(item) else {})
-
-
 def unlike(item: Experiment, base: Experiment) -> list[Difference]:
-    """Why the speed of an experiment has no ratio to the baseline's."""
-    return differences(comparable(item), comparable(base), IGNORED)
+    """Why the speed of an experiment has no ratio to the baseline's, by what their file says of them."""
+    found = []
+    for each in (item, base):
+        settings = {setting.name: setting.default for setting in fields(RunConfig)} | each.settings
+        work = {name: str(settings[name]) for name in affecting(RunConfig, "work")}
+        found.append(Comparable(work, validity={CONFIGURED: True} if fixed_rate(each) else {}))
+    mine, theirs = found
+    return differences(mine, theirs, IGNORED)
 
 
 def fixed_rate(item: Experiment) -> bool:
@@ -233,25 +236,50 @@ def fixed_rate(item: Experiment) -> bool:
 
 
 def means(records: Sequence[ExperimentRecord]) -> dict[str, float | None]:
-    done = [record.outcome for record in records if record.status == "complete"]
-    return {metric.name: average([run.get(metric.name) for run in done]) for metric in metrics.metrics_of("sweep")}
+    found: dict[str, float | None] = {}
+    for metric in metrics.metrics_of("sweep"):
+        values = [record.outcome.values.get(metric.name) for record in records if record.status == "complete"]
+        measured = [value for value in values if value is not None]
+        found[metric.name] = mean(measured) if measured else None
+    return found
 
 
 def against(result: ExperimentResult, base: ExperimentResult) -> Ratio | None:
     if unlike(result.experiment, base.experiment):
         return None
     ratios = [speed / base.speeds[turn] for turn, speed in result.speeds.items() if turn in base.speeds]
-    return Ratio(mean(ratios), min(ratios), max(ratios), len(ratios), interval(ratios)) if ratios else None
-
-
-def interval(ratios: Sequence[float]) -> tuple[float, float] | None:
-    """The 95 % interval of the mean of ratios, by Student's t of their logarithms; None of too few."""
-    if len(ratios) < FEWEST_ROUNDS:
+    if not ratios:
         return None
-    _, low, high = ratio_interval(ratios)
-    return low, high
+    interval = ratio_interval(ratios)[1:] if len(ratios) >= FEWEST_ROUNDS else None
+    return Ratio(mean(ratios), min(ratios), max(ratios), len(ratios), interval)
 
 
-def average(values: Sequence[float | None]) -> float | None:
-    measured = [value for value in values if value is not None]
-    return mean(measured) if measured else None
+class Paired(PairedChange):
+    """The change of a score against the baseline's on the same samples."""
+
+    @property
+    def verdict(self) -> Literal["holds", "lost", "not clear"]:
+        """Whether at most LOSS is lost, by the whole interval."""
+        most = -LOSS * self.before
+        return "holds" if self.low >= most else "lost" if self.high < most and not self.few else "not clear"
+
+    @property
+    def said(self) -> str:
+        between = f"{self.low:+.2f} to {self.high:+.2f}"
+        return f"{mlperf.SCORES[SCORE]} {self.change:+.2f} against the baseline, {between}: {self.verdict}"
+
+
+def pair_scores(folder: Path, rows: Sequence[ExperimentResult]) -> dict[str, Paired]:
+    """By experiment, where the gate is inconclusive and the baseline answered the same samples. Raises UsageError for a
+    damaged file."""
+    base = next((accuracy_test(folder, result) for result in rows if result.name == BASELINE), None)
+    unsure = [result for result in rows if result.name != BASELINE and result.accuracy == "INCONCLUSIVE"]
+    tests = {result.name: mine for result in unsure if (mine := accuracy_test(folder, result))}
+    both = {name: tables for name, mine in tests.items() if base and (tables := answers.read_tables(base, mine))}
+    return {name: Paired(**vars(answers.score_changes(tables)[SCORE])) for name, tables in both.items()}
+
+
+def accuracy_test(folder: Path, result: ExperimentResult) -> Path | None:
+    """That of the first run that kept its samples."""
+    tests = [folder / record.run / FOLDER["accuracy"] for record in result.records if record.run]
+    return next((path for path in tests if (path / answers.SAMPLES).exists()), None)

@@ -4,19 +4,19 @@ What has ended is kept in sweep.json at once, so that a sweep can be resumed. No
 """
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import mean
+from typing import Any
 
 from pydantic import TypeAdapter
 
 from harness.common import files
 from harness.runs.folder import RunFolder
-from harness.sweep import combine
 from harness.sweep.experiment import ENDED, ExperimentRecord, Job, RunKey
-from harness.sweep.file import BASELINE, Experiment
+from harness.sweep.file import BASELINE, COMBINED, Change, Experiment, Part, Parts, differences, experiment, merge_parts
 from harness.sweep.lanes import Lane
-from harness.sweep.rows import State, finalists, rows
+from harness.sweep.rows import SPEED, ExperimentResult, State, finalists, gain, rows
 
 SHORTENED_FLAGS = ("total_sample_count", "min_duration")  # what a finalist runs without: all samples, MLPerf's duration
 STATE = TypeAdapter(State)
@@ -113,13 +113,13 @@ class SweepState:
         changes = [item for item in self.chosen if item.name != BASELINE]
         if self.options.limit is None:
             return changes
-        speeds = {r.experiment: r.outcome.get("tokens_per_sec") or 0.0 for r in self.kept.records if r.round < turn}
+        speeds = {r.experiment: r.outcome.values.get(SPEED) or 0.0 for r in self.kept.records if r.round < turn}
         return sorted(changes, key=lambda item: (-item.priority, -speeds.get(item.name, 0.0)))
 
     def extend(self) -> bool:
         """Whether more is to be run once all is done: the changes that helped together, and then the finalists."""
         wanted = self.options.combine and self.chosen[-1].kind != "combined"
-        if wanted and (made := self.kept.combined or combine.best(rows(self.kept))):
+        if wanted and (made := self.kept.combined or best(rows(self.kept))):
             self.keep(combined=made)
             self.chosen = [*self.chosen, made]
             return True
@@ -138,3 +138,31 @@ class SweepState:
 def full(item: Experiment) -> Experiment:
     """An experiment at full official length."""
     return replace(item, settings={key: value for key, value in item.settings.items() if key not in SHORTENED_FLAGS})
+
+
+def best(found: Sequence[ExperimentResult]) -> Experiment | None:
+    """The baseline with the changes of all isolated experiments that helped and count; None with fewer than two.
+
+    Of changes to the same setting, that of the faster experiment is taken whole.
+    """
+    base = next((parts(result.experiment) for result in found if result.name == BASELINE), None)
+    helped = [result for result in found if result.effect == "helped" and result.usable]
+    if base is None:
+        return None
+    taken: dict[tuple[Part, str], Any] = {}
+    names: list[str] = []
+    for result in sorted(helped, key=gain, reverse=True):
+        change = differences(parts(result.experiment), base)
+        if result.experiment.kind == "isolation" and not change.keys() & taken.keys():
+            taken |= change
+            names.append(result.name)
+    together = Change(name=COMBINED, about=f"all that helped together: {', '.join(names)}")
+    for (part, key), value in taken.items():
+        getattr(together, part)[key] = value
+    return experiment(together, "combined", merge_parts(base, together), base) if len(names) > 1 else None
+
+
+def parts(item: Experiment) -> Parts:
+    """Its settings as a sweep file has them."""
+    given = {key: value for key, value in item.settings.items() if key != "engine_arg"}
+    return {"set": given, "engine": dict(item.engine), "env": dict(item.env)}

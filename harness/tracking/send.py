@@ -1,21 +1,22 @@
 """Finished runs, evaluations and sweeps -> MLflow. As a command: send a folder (again).
 
 `python -m harness mlflow RUN_DIR` sends to MLFLOW_TRACKING_URI, or to results/mlflow.db where that is not set.
-What was sent is noted in the folder's mlflow.json, so that sending twice updates instead of doubling.
+Each run there has a tag that is its folder's own, so that sending twice updates instead of doubling.
 """
 
+import hashlib
 import json
 import os
-import time
-from collections.abc import Iterator, Mapping
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from harness.common import files
-from harness.common.errors import NOT_ACCEPTED, BenchmarkError, UsageError, first_line, why
-from harness.common.files import write_json
+from harness.common.errors import DONE, NOT_ACCEPTED, BenchmarkError, UsageError, first_line
+from harness.common.paths import ROOT
 from harness.common.schema import gpu_names
 from harness.common.secrets import hide_text
 from harness.common.system import System
@@ -23,12 +24,14 @@ from harness.mmlu.summary import MMLUFacts, Overall
 from harness.results import metrics
 from harness.results.summary import Summary
 from harness.runs import folder as results
+from harness.runs.records import RunStatus
 
 NAME = "llama31-mlperf"  # of the experiment, unless MLFLOW_EXPERIMENT_NAME says otherwise
-LEDGER = "mlflow.json"
-MAX_ATTEMPTS, WAIT_S = 3, 2.0
+IDENTITY = "llama31_mlperf_folder"  # the tag
+LIMIT_S = 90.0  # that a run waits for it
 LONGEST_PARAMETER = 6000  # characters of a parameter, MLflow's limit
-LEFT_OUT = {"mlperf_log_trace.json", LEDGER}  # the trace has a line for each token of each sample
+KEPT = ("*.json", "*.md", "*.csv", "plots/*", "Accuracy/*", "Performance/*", "Compliance/**/*")  # with a run
+TRACE = "mlperf_log_trace.json"  # which is left out: a line for each token of each sample
 
 
 class TrackingError(BenchmarkError):
@@ -41,39 +44,52 @@ class TrackingError(BenchmarkError):
 class TrackedRun:
     """One MLflow run: what is logged, and where its files lie. `key` tells it from others of the same folder."""
 
-    key: str
-    name: str
-    started: str | None
-    ended: str | None = None
-    params: dict[str, str] = field(default_factory=dict)
-    metrics: dict[str, float] = field(default_factory=dict)
-    tags: dict[str, str] = field(default_factory=dict)
-    folder: Path | None = None
-    finished: bool = True
+    folder: Path | None
+    started: str
+    status: RunStatus | None
+    params: Mapping[str, object] = field(default_factory=dict)
+    numbers: Mapping[str, float | None] = field(default_factory=dict)
+    tags: Mapping[str, object] = field(default_factory=dict)
     children: tuple["TrackedRun", ...] = ()
+    key: str = "run"
+
+    @property
+    def name(self) -> str:
+        return self.folder.resolve().name if self.folder and self.key == "run" else self.key
+
+
+def after(folder: Path, wanted: bool, results_dir: Path, say: Callable[[str], None]) -> None:
+    """Sends a finished folder if MLflow is asked for; in its own process, so that nothing here can fail a run."""
+    if not wanted and not os.environ.get("MLFLOW_TRACKING_URI"):
+        return
+    places = [str(folder.resolve()), "--results-dir", str(results_dir.resolve())]
+    command = [sys.executable, "-m", "harness", "mlflow", *places]
+    elsewhere = "" if results_dir == Path("results") else f" --results-dir {results_dir}"
+    again = f"`python -m harness mlflow {folder}{elsewhere}` sends it later"
+    try:
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    except subprocess.TimeoutExpired:
+        say(f"MLflow: not sent, no end after {LIMIT_S:g} s; {again}")
+        return
+    last = (done.stdout if done.returncode == DONE else done.stderr).strip().splitlines()[-1:]
+    said = hide_text(last[0]).removeprefix("error: ") if last else f"exit code {done.returncode}"
+    say(f"MLflow: {said}" if done.returncode == DONE else f"MLflow: not sent: {said}; {again}")
 
 
 def send(folder: Path, results_dir: Path) -> str:
-    """Logs a folder, with retries; returns where to. Raises UsageError, TrackingError."""
+    """Logs a folder; returns where to. Raises UsageError, TrackingError."""
     found = entry(folder)
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "5")
-    try:
-        write_json(folder / LEDGER, ledger_of(folder / LEDGER))
-    except OSError as error:
-        raise UsageError(f"{folder}: cannot note there what is sent: {why(error)}.") from None
     try:
         from mlflow.exceptions import MlflowException
         from sqlalchemy.exc import SQLAlchemyError
     except ImportError:
         raise UsageError("MLflow is not installed: pip install --no-deps -r requirements-mlflow.txt") from None
-    for turn in range(MAX_ATTEMPTS):
-        try:
-            return Store(results_dir).log(found, folder / LEDGER)
-        except (MlflowException, SQLAlchemyError, OSError, ImportError) as error:  # ImportError: of a store's driver
-            reason = first_line(error)
-            time.sleep(WAIT_S * 2**turn if turn + 1 < MAX_ATTEMPTS else 0)
-    raise TrackingError(hide_text(f"the tracking server did not take it: {reason}"))
+    try:
+        return Store(results_dir).log(found, f"{found.started} {found.name}")
+    except (MlflowException, SQLAlchemyError, OSError, ImportError) as error:  # ImportError: of a store's driver
+        raise TrackingError(hide_text(f"the tracking server did not take it: {first_line(error)}")) from None
 
 
 class Store:
@@ -93,55 +109,39 @@ class Store:
             experiment.experiment_id if experiment else self.client.create_experiment(name, artifact_location=files)
         )
 
-    def log(self, item: TrackedRun, ledger: Path, parent: str | None = None) -> str:
-        """Logs an entry and its children; run ids are noted before anything else is sent."""
+    def log(self, item: TrackedRun, identity: str, parent: str | None = None) -> str:
+        """Logs an entry and its children."""
         from mlflow.entities import Metric, Param, RunTag
 
-        tags = item.tags | ({"mlflow.parentRunId": parent} if parent else {})
+        tags = {**item.tags, **({"mlflow.parentRunId": parent} if parent else {})}
         at = milliseconds(item.started)
-        run = self.run(item, ledger, at)
+        run = self.run(item, identity, at)
         self.client.log_batch(
             run,
-            params=[Param(key, value[:LONGEST_PARAMETER]) for key, value in item.params.items()],
-            tags=[RunTag(key, value) for key, value in tags.items()],
-            metrics=[Metric(key, value, at, 0) for key, value in item.metrics.items()],
+            params=[Param(key, text(value)[:LONGEST_PARAMETER]) for key, value in item.params.items()],
+            tags=[RunTag(key, str(value)) for key, value in tags.items()],
+            metrics=[Metric(key, float(value), at, 0) for key, value in item.numbers.items() if value is not None],
         )
         if item.folder:
-            for path in kept_files(item.folder):
+            for path in (path for pattern in KEPT for path in sorted(item.folder.glob(pattern))):
+                if not path.is_file() or path.name == TRACE:
+                    continue
                 below = path.parent.relative_to(item.folder).as_posix()
                 self.client.log_artifact(run, str(path), None if below == "." else below)
         for child in item.children:
-            self.log(child, ledger, run)
-        end = milliseconds(item.ended) if item.ended else at
-        self.client.set_terminated(run, "FINISHED" if item.finished else "FAILED", end)
+            self.log(child, f"{identity} {child.key}", run)
+        status = item.status
+        end = milliseconds(status.time) if status and status.time else at
+        self.client.set_terminated(run, "FINISHED" if status and status.status == "complete" else "FAILED", end)
         return f"logged {item.name} to {self.place}"
 
-    def run(self, item: TrackedRun, ledger: Path, at: int) -> str:
+    def run(self, item: TrackedRun, identity: str, at: int) -> str:
         """The id of the entry's run: the one of an earlier try, if this store has it, or a new one."""
-        from mlflow.exceptions import MlflowException
-
-        stores = ledger_of(ledger)
-        runs = stores.get(self.place, {})
-        if item.key in runs:
-            try:
-                return str(self.client.get_run(runs[item.key]).info.run_id)
-            except MlflowException as error:
-                if error.error_code != "RESOURCE_DOES_NOT_EXIST":
-                    raise
-        new = self.client.create_run(self.experiment, start_time=at, run_name=item.name).info.run_id
-        write_json(ledger, stores | {self.place: runs | {item.key: new}})
-        return str(new)
-
-
-def ledger_of(path: Path) -> dict[str, dict[str, str]]:
-    """What was sent so far: by store, the run id of each entry. Raises UsageError."""
-    return files.read(path, dict[str, dict[str, str]]) if path.exists() else {}
-
-
-def kept_files(folder: Path) -> Iterator[Path]:
-    """What is kept with a run: reports, plots, settings, LoadGen's logs."""
-    for pattern in ("*.json", "*.md", "*.csv", "plots/*", "Accuracy/*", "Performance/*", "Compliance/**/*"):
-        yield from (path for path in sorted(folder.glob(pattern)) if path.is_file() and path.name not in LEFT_OUT)
+        tag = hashlib.sha256(identity.encode()).hexdigest()
+        if found := self.client.search_runs([self.experiment], f"tags.{IDENTITY} = '{tag}'", max_results=1):
+            return str(found[0].info.run_id)
+        made = self.client.create_run(self.experiment, start_time=at, run_name=item.name, tags={IDENTITY: tag})
+        return str(made.info.run_id)
 
 
 def entry(folder: Path) -> TrackedRun:
@@ -151,20 +151,17 @@ def entry(folder: Path) -> TrackedRun:
     if (folder / "sweep.json").exists():
         if status == "running":
             raise UsageError(f"{folder}: this sweep is still running, or was killed: end it with --resume first.")
-        return sweep(folder)
+        return sweep(folder, run_status)
     if status != "complete":
         raise UsageError(f"{folder}: this is {status}; only complete ones are logged.")
-    return mmlu(folder) if (folder / "overall.json").exists() else benchmark(folder)
+    return (mmlu if (folder / "overall.json").exists() else benchmark)(folder, run_status)
 
 
-def benchmark(folder: Path) -> TrackedRun:
+def benchmark(folder: Path, status: RunStatus | None) -> TrackedRun:
     facts, summary = results.facts_of(folder), files.read(folder / "summary.json", Summary)
     meta, test, score = summary.meta, summary.run.performance, summary.run.accuracy
     numbers: dict[str, float | None] = metrics.values(summary, "mlflow")
-    numbers |= {
-        "valid": test.valid if test else None,
-        "gate": score.passed if score else None,
-    }
+    numbers |= {"valid": test.valid if test else None, "gate": score.passed if score else None}
     for name in ("latency_ms", "ttft_ms", "tpot_ms"):
         found = getattr(test, name, None)
         numbers |= {f"{name}/{point}": value for point, value in asdict(found).items()} if found else {}
@@ -177,20 +174,19 @@ def benchmark(folder: Path) -> TrackedRun:
         "accuracy": score.verdict if score else "not run",
         "loadgen": ("VALID" if test.valid else "INVALID") if test else "not run",
     }
-    params = flat(facts.settings) | flat(facts.engine_args, "engine.")
-    return make_tracked_run(folder, meta.started, params, numbers, tags | machine(summary.system, summary.gpu_models))
+    params = facts.settings | {f"engine.{name}": value for name, value in facts.engine_args.items()}
+    return TrackedRun(folder, meta.started, status, params, numbers, tags | machine(summary.system, summary.gpu_models))
 
 
-def mmlu(folder: Path) -> TrackedRun:
+def mmlu(folder: Path, status: RunStatus | None) -> TrackedRun:
     facts, summary = files.read(folder / "config.json", MMLUFacts), files.read(folder / "overall.json", Overall)
     numbers = {key: value for key, value in summary if isinstance(value, int | float) and key != "schema_version"}
-    params = flat(facts.config) | flat(facts.engine_args, "engine.")
-    return make_tracked_run(
-        folder, facts.started, params, numbers, {"kind": "mmlu"} | machine(facts.system, facts.system.gpus)
-    )
+    params = facts.config | {f"engine.{name}": value for name, value in facts.engine_args.items()}
+    tags = {"kind": "mmlu"} | machine(facts.system, facts.system.gpus)
+    return TrackedRun(folder, facts.started, status, params, numbers, tags)
 
 
-def sweep(folder: Path) -> TrackedRun:
+def sweep(folder: Path, status: RunStatus | None) -> TrackedRun:
     """A sweep: one entry for the whole, a child for every experiment that was run."""
     from harness.sweep import report as sweep_report
     from harness.sweep.rows import rows
@@ -198,38 +194,19 @@ def sweep(folder: Path) -> TrackedRun:
     state = sweep_report.read(folder)
     children = []
     for record in state.records:
-        key = f"{record.experiment}#{record.round + 1}"
+        key = f"{record.experiment}#{record.turn}"
         tags = {"experiment": record.experiment, "status": record.status, "reason": record.reason}
         if record.status == "complete" and record.run:
             child = entry(folder / record.run)
-            child = replace(child, key=key, name=key, tags=child.tags | tags)
-        else:
-            child = TrackedRun(key, key, state.started, tags=tags, finished=False)
-        if record.status != "skipped":
-            children.append(child)
-    params = {"sweep": state.sweep.name, "experiments": str(len(state.sweep.experiments))}
+            children.append(replace(child, key=key, tags={**child.tags, **tags}))
+        elif record.status != "skipped":
+            children.append(TrackedRun(None, state.started, None, tags=tags, key=key))
+    params = {"sweep": state.sweep.name, "experiments": len(state.sweep.experiments)}
     speedups = {result.name: result.ratio.mean for result in rows(state) if result.ratio and result.usable}
-    numbers = {"best_speedup": max(speedups.values())} if speedups else {}
+    numbers = {"best_speedup": max(speedups.values(), default=None)}
     tags = {"kind": "sweep", "best": max(speedups, key=lambda name: speedups[name], default="")}
-    whole = make_tracked_run(folder, state.started, params, numbers, tags | machine(state.system, state.system.gpus))
-    return replace(whole, children=tuple(children))
-
-
-def make_tracked_run(
-    folder: Path,
-    started: str,
-    params: dict[str, str],
-    numbers: Mapping[str, float | None],
-    tags: Mapping[str, object],
-) -> TrackedRun:
-    kept = {key: float(value) for key, value in numbers.items() if value is not None}
-    words = {key: str(value) for key, value in tags.items()}
-    run_status = results.status_of(folder)
-    finished, ended = (
-        run_status is not None and run_status.status == "complete",
-        run_status.time if run_status else None,
-    )
-    return TrackedRun("run", folder.resolve().name, started, ended, params, kept, words, folder, finished)
+    tags |= machine(state.system, state.system.gpus)
+    return TrackedRun(folder, state.started, status, params, numbers, tags, tuple(children))
 
 
 def machine(system: System, gpus: list[str] | None) -> dict[str, str]:
@@ -238,12 +215,9 @@ def machine(system: System, gpus: list[str] | None) -> dict[str, str]:
     return {"git_revision": system.git_revision or "unknown", "gpu": gpu_names(gpus), "cpu": system.cpu, **versions}
 
 
-def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Settings as MLflow's parameters: one text each."""
-    return {
-        prefix + key: value if isinstance(value, str) else json.dumps(value, default=str)
-        for key, value in settings.items()
-    }
+def text(value: object) -> str:
+    """A setting as MLflow's parameters have it."""
+    return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
 def milliseconds(started: str | None) -> int:

@@ -5,11 +5,11 @@ alibaba-edu/qwen-bailian-usagetraces-anon.
 """
 
 import csv
-import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from harness.common.errors import UsageError
 from harness.common.markdown import number
 from harness.config.arrivals import SHAPES
 from harness.config.workload import MOST_TOKENS
+from harness.workloads.requests_file import parse_lines
 
 FLAG = "--arrivals"
 MOST_BYTES = 2**30
@@ -108,11 +109,11 @@ def read(path: Path, most: int | None = None, context: int | None = None) -> Tra
         raise no_such_file(FLAG, str(path), list(SHAPES))
     text = read_given(FLAG, path, "text", str, most=MOST_BYTES)
     rows = json_rows(path, text) if text.lstrip().startswith("{") else csv_rows(path, text)
-    form: Format | None = None
-    kept: list[Recorded] = []
-    empty = unfit = 0
-    for line, cells in rows:
-        form = form or format_of(path, cells)
+    first = next(rows, None)
+    if first is None:
+        raise UsageError(f"{path}: needs at least two requests at different times.")
+    form, kept, empty, unfit = format_of(path, first[1]), list[Recorded](), 0, 0
+    for line, cells in chain([first], rows):
         try:
             found = form.read(cells, line)
         except (ValueError, TypeError, KeyError, OverflowError) as error:
@@ -129,13 +130,21 @@ def read(path: Path, most: int | None = None, context: int | None = None) -> Tra
             break
     if unfit and len(kept) < 2:
         raise UsageError(f"{path}: {len(kept)} of its {len(kept) + unfit:,} requests fit {context:,} tokens.")
-    return check_trace(Trace(path, form.name if form else "", in_order(path, kept, form), empty, unfit), form)
+    trace = Trace(path, form.name, in_order(path, kept, form), empty, unfit)
+    if len(kept) < 2 or not trace.span_s:
+        raise UsageError(f"{path}: needs at least two requests at different times.")
+    if (rate := (len(kept) - 1) / trace.span_s) > MOST_RATE:
+        raise UsageError(
+            f"{path}: {rate:,.0f} requests/s over {number(trace.span_s, 3)} s: are its times in another unit? Those of "
+            f"{form.name}'s format are in {form.unit}."
+        )
+    return trace
 
 
-def in_order(path: Path, found: Sequence[Recorded], form: Format | None) -> tuple[Recorded, ...]:
+def in_order(path: Path, found: Sequence[Recorded], form: Format) -> tuple[Recorded, ...]:
     """Requests by their times, each with the size of its blocks and the place of its parent."""
     ordered = sorted(found, key=lambda one: one.at_s)
-    block = block_size(path, ordered, form.block if form else 0)
+    block = block_size(path, ordered, form.block)
     places = {one.chat[0]: place for place, one in enumerate(ordered)}
     return tuple(
         replace(one, block=block, parent=parent if (parent := places.get(one.chat[1], place)) < place else None)
@@ -154,18 +163,6 @@ def block_size(path: Path, found: Sequence[Recorded], usual: int) -> int:
     raise UsageError(f"{path}: no size of blocks, in tokens, makes as many of input_length as there are hash_ids.")
 
 
-def check_trace(trace: Trace, form: Format | None) -> Trace:
-    """The trace. Raises UsageError where there is nothing to replay, or the unit of its times cannot be right."""
-    if form is None or len(trace.requests) < 2 or not trace.span_s:
-        raise UsageError(f"{trace.path}: needs at least two requests at different times.")
-    if (rate := (len(trace.requests) - 1) / trace.span_s) > MOST_RATE:
-        raise UsageError(
-            f"{trace.path}: {rate:,.0f} requests/s over {number(trace.span_s, 3)} s: are its times in another unit? "
-            f"Those of {form.name}'s format are in {form.unit}."
-        )
-    return trace
-
-
 def format_of(path: Path, cells: Mapping[str, Any]) -> Format:
     form = next((form for form in FORMATS if set(form.columns) <= set(cells)), None)
     if form is None:
@@ -175,16 +172,10 @@ def format_of(path: Path, cells: Mapping[str, Any]) -> Format:
 
 
 def json_rows(path: Path, text: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    for at, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            cells = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise UsageError(f"{path}: line {at}: not JSON: {' '.join(str(error).split())}.") from None
+    for line, cells in parse_lines(path, text):
         if not isinstance(cells, dict):
-            raise UsageError(f"{path}: line {at}: not an object.")
-        yield at, cells
+            raise UsageError(f"{path}: line {line}: not an object.")
+        yield line, cells
 
 
 def csv_rows(path: Path, text: str) -> Iterator[tuple[int, Mapping[str, Any]]]:

@@ -20,6 +20,7 @@ from harness.config import mlperf
 from harness.config.checkpoint import is_hub_reachable
 from harness.config.run import RunConfig
 from harness.config.workload import RequestSet
+from harness.workloads import hub
 from harness.workloads.salt import Salt, drawn_anew
 
 HUB_DATASET, SPLIT = ("abisee/cnn_dailymail", "3.0.0"), "validation"
@@ -84,9 +85,10 @@ def load(config: RunConfig, tokenizer: Any, count: int) -> Library:
     """The first `count` samples of the run's category. Raises UsageError where the data cannot serve."""
     path = config.dataset_path or config.model_spec.data
     if path is None:
-        records, source = from_columns(from_hub(SPLIT), HUB_DATASET[0]), "/".join((*HUB_DATASET, SPLIT))
+        source = "/".join((*HUB_DATASET, SPLIT))
+        records = from_columns(hub.download(*HUB_DATASET, SPLIT), HUB_DATASET[0])
     else:
-        records, source = read_articles(path, "--dataset-path"), str(path)
+        records, source = read_articles(path), str(path)
     whole = config.task.samples
     if config.category == "edge" and len(records) > whole:
         records = shuffle_articles(records)[:whole]
@@ -142,9 +144,9 @@ def is_official(library: Library, stored: int, category: str) -> bool:
     )
 
 
-def read_articles(path: Path, flag: str) -> list[Article]:
-    """The records of a file or folder that the user named with `flag`. Raises UsageError where it cannot be read."""
-    return from_folder(path, flag) if path.is_dir() else from_json(path, flag)
+def read_articles(path: Path) -> list[Article]:
+    """The records of --dataset-path, a file or a folder. Raises UsageError where it cannot be read."""
+    return from_columns(hub.read_saved(path, SPLIT), str(path)) if path.is_dir() else from_json(path)
 
 
 def encode_articles(records: Sequence[Article], tokenizer: Any, source: str) -> Library:
@@ -177,11 +179,11 @@ def shuffle_articles(records: Sequence[Article]) -> list[Article]:
     return [records[index] for index in order["index"]]
 
 
-def from_json(path: Path, flag: str = "--dataset-path") -> list[Article]:
+def from_json(path: Path) -> list[Article]:
     """The MLCommons file: a JSON array of records with `input`, `tok_input` and `output`."""
-    data = read_given(flag, path, "JSON", json.loads)
+    data = read_given("--dataset-path", path, "JSON", json.loads)
     if not isinstance(data, list) or not data:
-        raise UsageError(f"{flag} {path}: expected a JSON array of records, as in MLCommons' cnn_eval.json.")
+        raise UsageError(f"--dataset-path {path}: expected a JSON array of records, as in MLCommons' cnn_eval.json.")
     return [checked_article(item, f"{path}: record {number}") for number, item in enumerate(data)]
 
 
@@ -197,34 +199,6 @@ def checked_article(item: Any, where: str) -> Article:
     if tokens is not None and not (isinstance(tokens, list) and tokens and all(type(t) is int for t in tokens)):
         raise UsageError(f"{where}: 'tok_input' is not a list of token ids.")
     return Article(item["input"], item["output"], tokens)
-
-
-def from_folder(path: Path, flag: str = "--dataset-path") -> list[Article]:
-    """A folder written by `datasets`' save_to_disk: one split, or a dictionary with a validation split."""
-    from datasets import DatasetDict, load_from_disk
-
-    try:
-        data = load_from_disk(str(path))
-    except Exception as error:
-        raise UsageError(f"{flag} {path}: not a folder saved by `datasets`: {error}") from None
-    if isinstance(data, DatasetDict):
-        if "validation" not in data:
-            raise UsageError(f"{flag} {path}: no validation split; it has {', '.join(data)}.")
-        data = data["validation"]
-    return from_columns(data, str(path))
-
-
-def from_hub(split: str, flag: str = "--dataset-path") -> Any:
-    """A split of CNN/DailyMail 3.0.0 from the Hugging Face hub (or its local cache). Raises UsageError."""
-    from datasets import load_dataset
-
-    name, version = HUB_DATASET
-    try:
-        return load_dataset(name, version, split=split)
-    except Exception as error:
-        raise UsageError(
-            f"cannot download {name} ({type(error).__name__}): check the network, or pass {flag}."
-        ) from None
 
 
 def from_columns(data: Any, source: str) -> list[Article]:

@@ -59,7 +59,7 @@ def load_requests(config: RunConfig, tokenizer: Any) -> Library:
     workload = named_workload(config.workload)
     if is_profile(config.workload):
         return synthetic.draw_library(config, tokenizer, synthetic.of_file(config, workload))
-    found = requests_file.read("--workload", workload.path or Path(), config.prompt_column or "")
+    found = requests_file.read(workload.path or Path(), config.prompt_column or "")
     return from_requests(config, tokenizer, workload, found)
 
 
@@ -73,26 +73,64 @@ def named_workload(name: str) -> Workload:
 
 
 def from_requests(config: RunConfig, tokenizer: Any, workload: Workload, found: Requests) -> Library:
-    """The requests of a workload's file, or of a data set."""
-    requests = found.requests if config.total_sample_count == "auto" else found.requests[: config.total_sample_count]
+    """The requests of a workload's file, or of a data set; of ShareGPT's the first of a usual length."""
+    most = len(found.requests) if config.total_sample_count == "auto" else config.total_sample_count
     if config.max_new_tokens != mlperf.MAX_NEW_TOKENS and (
-        found.sharegpt or all(each.max_tokens or each.answer for each in requests)
+        found.sharegpt or all(each.max_tokens or each.answer for each in found.requests[:most])
     ):
         raise UsageError(
             f"--max-new-tokens: every {found.unit} of {found.path} says how long its answer is: leave it out."
         )
+    context = config.model_spec.context if config.max_model_len == "auto" else config.max_model_len
+    whole = min(SHAREGPT_WHOLE, context)
+    chosen: list[Request] = []
+    prompts: list[list[int]] = []
+    new: list[int] = []
+    unfit = 0
+    for request in found.requests:
+        if len(prompts) == most:
+            break
+        prompt = encode(request, tokenizer, found.where(request))
+        answer = longest(request, config, tokenizer)
+        if found.sharegpt and not is_usual(len(prompt), answer, whole):
+            unfit += 1
+            continue
+        chosen.append(request)
+        prompts.append(prompt)
+        new.append(answer)
+    if not prompts:
+        raise UsageError(f"{found.path}: no conversation fits {whole:,} tokens.")
+    notes = []
     if found.sharegpt:
-        return sharegpt(config, tokenizer, found, workload)
-    prompts = [encode(request, tokenizer, found.where(request)) for request in requests]
-    new = [longest(request, config, tokenizer) for request in requests]
-    plain = not tokenizer.chat_template and any(request.kind == "messages" for request in requests)
-    notes = (NO_TEMPLATE,) if plain else ()
-    places = [found.where(request) for request in requests]
-    made = library(prompts, new, places, workload, found, config, notes)
-    if found.turns and config.keeps_order:  # else LoadGen's random order is the order
-        made = replace(made, conversations=[each.number for each in requests])
-        made = replace(made, request_set=replace(made.request_set, whole_rounds=True))  # type: ignore[type-var]
+        notes.append(
+            f"ShareGPT: left out {found.passed_over:,} conversations without a question and its answer, and {unfit:,} "
+            f"that are not of {SHAREGPT_LEAST} to {SHAREGPT_PROMPT:,} tokens, {whole:,} with the answer"
+        )
+    if not tokenizer.chat_template and any(request.kind == "messages" for request in chosen):
+        notes.append(NO_TEMPLATE)
+    kept = found.requests[: len(found.requests) - unfit]
+    at = max(range(len(prompts)), key=lambda index: len(prompts[index]) + new[index])
+    keeps_turns = found.turns and config.keeps_order  # else LoadGen's random order is the order
+    request_set = RequestSet(
+        name=workload.name,
+        about=workload.imitates,
+        samples=len(kept),
+        longest=len(prompts[at]) + new[at],
+        longest_at=found.where(chosen[at]),
+        max_new_tokens=max(new),
+        exact=False,
+        digest=synthetic.digest(kept, config.max_new_tokens),
+        notes=tuple(notes),
+        whole_rounds=keeps_turns,
+    )
+    talks = [request.number for request in chosen] if keeps_turns else None
+    made = Library(prompts, [], [], str(found.path), new, request_set, conversations=talks)
     return add_salt(made, config, tokenizer)
+
+
+def is_usual(prompt: int, answer: int, whole: int) -> bool:
+    """Whether a conversation of ShareGPT's counts, by its tokens."""
+    return min(prompt, answer) >= SHAREGPT_LEAST and prompt <= SHAREGPT_PROMPT and prompt + answer <= whole
 
 
 def longest(request: Request, config: RunConfig, tokenizer: Any) -> int:
@@ -100,36 +138,6 @@ def longest(request: Request, config: RunConfig, tokenizer: Any) -> int:
     if request.max_tokens or not request.answer:
         return request.max_tokens or config.max_new_tokens
     return max(1, len(tokenizer.encode(request.answer, add_special_tokens=False)))
-
-
-def sharegpt(config: RunConfig, tokenizer: Any, found: Requests, workload: Workload) -> Library:
-    """The first conversations of a usual length; an answer is as long as the published one at most."""
-    context = config.model_spec.context if config.max_model_len == "auto" else config.max_model_len
-    whole = min(SHAREGPT_WHOLE, context)
-    most = len(found.requests) if config.total_sample_count == "auto" else config.total_sample_count
-    prompts: list[list[int]] = []
-    new: list[int] = []
-    places: list[str] = []
-    unfit = 0
-    for request in found.requests:
-        if len(prompts) == most:
-            break
-        prompt = encode(request, tokenizer, found.where(request))
-        answer = len(tokenizer.encode(request.answer, add_special_tokens=False))
-        if min(len(prompt), answer) < SHAREGPT_LEAST or len(prompt) > SHAREGPT_PROMPT or len(prompt) + answer > whole:
-            unfit += 1
-            continue
-        prompts.append(prompt)
-        new.append(answer)
-        places.append(found.where(request))
-    if not prompts:
-        raise UsageError(f"{found.path}: no conversation fits {whole:,} tokens.")
-    note = (
-        f"ShareGPT: left out {found.passed_over:,} conversations without a question and its answer, and {unfit:,} that "
-        f"are not of {SHAREGPT_LEAST} to {SHAREGPT_PROMPT:,} tokens, {whole:,} with the answer"
-    )
-    fitting = replace(found, requests=found.requests[: len(found.requests) - unfit])
-    return add_salt(library(prompts, new, places, workload, fitting, config, (note,)), config, tokenizer)
 
 
 def add_salt(found: Library, config: RunConfig, tokenizer: Any) -> Library:
@@ -146,31 +154,6 @@ def add_salt(found: Library, config: RunConfig, tokenizer: Any) -> Library:
         notes=(*found.request_set.notes, sharing.said.removeprefix("; ")),
     )
     return replace(found, request_set=longer, salt=salt)
-
-
-def library(
-    prompts: list[list[int]],
-    new: list[int],
-    places: Sequence[str],
-    workload: Workload,
-    found: Requests,
-    config: RunConfig,
-    notes: tuple[str, ...],
-) -> Library:
-    """The samples of a file; `new` holds the most tokens of each answer, `places` where each request stands."""
-    longest = max(range(len(prompts)), key=lambda index: len(prompts[index]) + new[index])
-    request_set = RequestSet(
-        name=workload.name,
-        about=workload.imitates,
-        samples=len(found.requests),
-        longest=len(prompts[longest]) + new[longest],
-        longest_at=places[longest],
-        max_new_tokens=max(new),
-        exact=False,
-        digest=synthetic.digest(found.requests, config.max_new_tokens),
-        notes=notes,
-    )
-    return Library(prompts, [], [], str(found.path), new, request_set)
 
 
 def encode(request: Request, tokenizer: Any, where: str) -> list[int]:

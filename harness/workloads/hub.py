@@ -1,4 +1,4 @@
-"""A data set of the Hugging Face hub, or of a folder that `datasets` reads, as requests: `hf:NAME@CONFIG:SPLIT`."""
+"""Data sets of the Hugging Face hub, or of a folder that `datasets` reads; as requests, `hf:NAME@CONFIG:SPLIT`."""
 
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,7 @@ DESCRIPTION = "a data set, as `datasets` loads it"
 
 def read(config: RunConfig) -> Requests:
     """The requests of a data set: one a row, or one a turn of a conversation. Raises UsageError in one line."""
-    name, settings, split = parts(config.workload)
-    data = load_rows(config.workload, name, settings, split)
+    data = load_rows(config.workload)
     if config.total_sample_count != "auto":
         data = data.select(range(min(config.total_sample_count, len(data))))
     column = config.prompt_column or ""
@@ -27,24 +26,20 @@ def read(config: RunConfig) -> Requests:
     return requests_file.of_items(Path(config.workload), list(data), "row", column)
 
 
-def parts(workload: str) -> tuple[str, str | None, str | None]:
-    """hf:NAME, hf:NAME@CONFIG, hf:NAME:SPLIT or hf:NAME@CONFIG:SPLIT."""
-    name, _, split = workload.removeprefix(MARK).partition(":")
-    name, _, settings = name.partition("@")
-    if not name:
-        raise UsageError(f"--workload {workload}: it is hf:NAME, hf:NAME:SPLIT or hf:NAME@CONFIG:SPLIT.")
-    return name, settings or None, split or None
-
-
-def load_rows(workload: str, name: str, settings: str | None, split: str | None) -> Any:
-    """The rows of one split. Raises UsageError where it cannot be had, or is one of several and none is named."""
+def load_rows(workload: str) -> Any:
+    """The rows of hf:NAME, hf:NAME@CONFIG, hf:NAME:SPLIT or hf:NAME@CONFIG:SPLIT. Raises UsageError where they cannot
+    be had, or the split is one of several and none is named."""
     from datasets import DatasetDict, load_dataset
     from datasets.packaged_modules import _PACKAGED_DATASETS_MODULES as FORMATS
 
+    place, _, split = workload.removeprefix(MARK).partition(":")
+    name, _, settings = place.partition("@")
+    if not name:
+        raise UsageError(f"--workload {workload}: it is hf:NAME, hf:NAME:SPLIT or hf:NAME@CONFIG:SPLIT.")
     if name in FORMATS:
         raise UsageError(f"--workload {workload}: {name} is a format of files, not a data set; name the file itself.")
     try:
-        data = load_dataset(name, settings, split=split)
+        data = load_dataset(name, settings or None, split=split or None)
     except Exception as error:  # whatever the library raises of a network, a name, a file
         raise UsageError(f"--workload {workload}: `datasets` cannot load it: {first_line(error)}.") from None
     if isinstance(data, DatasetDict):
@@ -52,3 +47,27 @@ def load_rows(workload: str, name: str, settings: str | None, split: str | None)
             raise UsageError(f"--workload {workload}: which split? {', '.join(f'{workload}:{one}' for one in data)}.")
         (data,) = data.values()
     return data
+
+
+def download(name: str, version: str, split: str) -> Any:
+    """A split of a data set from the Hugging Face hub (or its local cache). Raises UsageError."""
+    from datasets import load_dataset
+
+    try:
+        return load_dataset(name, version, split=split)
+    except Exception as error:
+        reason = type(error).__name__
+        raise UsageError(f"cannot download {name} ({reason}): check the network, or pass --dataset-path.") from None
+
+
+def read_saved(folder: Path, split: str) -> Any:
+    """A split of what `datasets` saved in a folder, or the one that was saved alone. Raises UsageError."""
+    from datasets import DatasetDict, load_from_disk
+
+    try:
+        data = load_from_disk(str(folder))
+    except Exception as error:
+        raise UsageError(f"--dataset-path {folder}: not a folder saved by `datasets`: {error}") from None
+    if isinstance(data, DatasetDict) and split not in data:
+        raise UsageError(f"--dataset-path {folder}: no {split} split; it has {', '.join(data)}.")
+    return data[split] if isinstance(data, DatasetDict) else data

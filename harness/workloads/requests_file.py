@@ -62,24 +62,19 @@ class Requests:
         return self.unit == "conversation" and not self.turns
 
 
-def read(flag: str, path: Path, column: str = "") -> Requests:
-    """The requests of a file; `column` is the key of a line's prompt, where it is not one of `KINDS`. Raises
+def read(path: Path, column: str = "") -> Requests:
+    """The requests of --workload's file; `column` is the key of a line's prompt, where it is not one of `KINDS`. Raises
     UsageError in one line that names the file and the line."""
-    text = read_given(flag, path, "text", str, most=MOST_BYTES)
-    found = json_array(path, text, column) if text.lstrip().startswith("[") else json_lines(path, text, column)
+    text = read_given("--workload", path, "text", str, most=MOST_BYTES)
+    if text.lstrip().startswith("["):
+        found = json_array(path, text, column)
+    else:
+        lines = parse_lines(path, text)
+        found = Requests(path, tuple(request(item, n, f"{path}: line {n}", column) for n, item in lines))
     if not found.requests:
         what = "conversation has a question with an answer" if found.sharegpt else "request is in it"
         raise UsageError(f"{path}: no {what}.")
     return found
-
-
-def json_lines(path: Path, text: str, column: str = "") -> Requests:
-    """One object a line; empty lines are passed over."""
-    lines = ((number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip())
-    places = ((number, line, f"{path}: line {number}") for number, line in lines)
-    return Requests(
-        path, tuple(request(parse_text(line, where), number, where, column) for number, line, where in places)
-    )
 
 
 def json_array(path: Path, text: str, column: str) -> Requests:
@@ -90,7 +85,7 @@ def json_array(path: Path, text: str, column: str) -> Requests:
     return sharegpt(path, data)
 
 
-def of_items(path: Path, items: list[Any], unit: str, column: str = "") -> Requests:
+def of_items(path: Path, items: list[Any], unit: str, column: str) -> Requests:
     """Requests of objects that came parsed: one each, or one for each turn of a conversation."""
     found: list[Request] = []
     turned = False
@@ -119,8 +114,6 @@ def conversation(item: Any) -> list[Any] | None:
 def chat_turns(said: list[Any], number: int, where: str) -> Iterator[Request]:
     """A request for each of the user's messages, with all before it; the answer that follows says how long it is."""
     for place, message in enumerate(said):
-        if message.get("role") not in ROLES:
-            raise UsageError(f"{where}: role {short(message.get('role'))}; known are {', '.join(ROLES)}.")
         if message["role"] == "user":
             after = said[place + 1] if place + 1 < len(said) else {}
             answer = after.get("content") if after.get("role") == "assistant" else None
@@ -143,6 +136,13 @@ def request(item: Any, number: int, where: str, column: str = "") -> Request:
     return Request(number, kind, READERS[kind](item[kind], where), longest(item, where))
 
 
+def parse_lines(path: Path, text: str) -> Iterator[tuple[int, Any]]:
+    """What each line holds as JSON, by its number; empty lines are passed over."""
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            yield number, parse_text(line, f"{path}: line {number}")
+
+
 def parse_text(text: str, where: str) -> Any:
     try:
         return json.loads(text)
@@ -155,7 +155,7 @@ def longest(item: Mapping[str, Any], where: str) -> int | None:
     found = {name: item[name] for name in LENGTH_KEYS if item.get(name) is not None}
     for name, value in found.items():
         if not (type(value) is int and 0 < value <= MOST_TOKENS):
-            raise UsageError(f"{where}: {name} must be a whole number from 1 to {MOST_TOKENS:,}; it is {short(value)}.")
+            raise UsageError(f"{where}: {name} must be a whole number from 1 to {MOST_TOKENS:,}; it is {value!r:.40}.")
     if len(set(found.values())) > 1:
         raise UsageError(f"{where}: {' and '.join(f'{name} {value:,}' for name, value in found.items())}: which one?")
     return next(iter(found.values()), None)
@@ -178,7 +178,7 @@ def messages(value: Any, where: str) -> list[dict[str, str]]:
         raise UsageError(f"{where}: messages is not a list of objects with role and content.")
     for message in value:
         if message.get("role") not in ROLES:
-            raise UsageError(f"{where}: role {short(message.get('role'))}; known are {', '.join(ROLES)}.")
+            raise UsageError(f"{where}: role {message.get('role')!r:.40}; known are {', '.join(ROLES)}.")
     if not value or value[-1]["role"] != "user":
         raise UsageError(f"{where}: the last of messages must be the user's.")
     return [{"role": item["role"], "content": words(item.get("content"), where, "content")} for item in value]
@@ -224,9 +224,3 @@ def turns(conversation: list[Any]) -> Iterator[tuple[str, str]]:
 
 def usable(text: Any) -> TypeGuard[str]:
     return isinstance(text, str) and bool(text.strip()) and not SURROGATES.search(text)
-
-
-def short(value: Any) -> str:
-    """A value in a message, cut where it is long."""
-    text = repr(value)
-    return text if len(text) <= 40 else f"{text[:40]}..."

@@ -11,37 +11,33 @@ from harness.config.workload import SALT_TOKENS, Shared
 @dataclass(frozen=True)
 class Salt:
     """Random tokens of `words`, put in after the first `after` tokens of a prompt; the same for the turns of a
-    conversation where that is not the start. `test` tells the tests of all runs apart."""
+    conversation where that is not the start. `test` tells the tests of all runs apart.
+
+    Of random prompts without salt, which LoadGen asks again, it `replaces` as many of their own tokens, from the second
+    round on, so that nothing but the prefix is shared with the rounds before.
+    """
 
     words: Sequence[int]
     after: int
     start: bool
+    replaces: bool = False
     test: str = ""
 
     @classmethod
-    def of(cls, sharing: Shared, words: Sequence[int]) -> Self | None:
-        if sharing.salt == "none":
-            return None
+    def of(cls, sharing: Shared, words: Sequence[int]) -> Self:
+        """That of random prompts."""
         start = sharing.salt == "start"
-        return cls(words, 0 if start else sharing.prefix_len, start)
+        return cls(words, 0 if start else sharing.prefix_len, start, replaces=sharing.salt == "none")
 
     def add_to(self, prompt: Sequence[int], order: int, conversation: int, round: int) -> list[int]:
         """A prompt with its salt: `order` tells requests apart, `conversation` and `round` what belongs together."""
+        if self.replaces and not round:
+            return [*prompt]
         key = f"request {order}" if self.start else f"conversation {conversation}, round {round}"
         tokens = random.Random(f"{self.test} {key}").choices(self.words, k=SALT_TOKENS)
+        if self.replaces:
+            return [*prompt[: self.after], *tokens, *prompt[self.after + SALT_TOKENS :]][: len(prompt)]
         return [*prompt[: self.after], *tokens, *prompt[self.after :]]
-
-
-@dataclass(frozen=True)
-class NewHead(Salt):
-    """Of random prompts that LoadGen asks again: other tokens in place of as many of their own, from the second round
-    on, so that nothing but the prefix is shared with the rounds before."""
-
-    def add_to(self, prompt: Sequence[int], order: int, conversation: int, round: int) -> list[int]:
-        if not round:
-            return [*prompt]
-        longer, head = super().add_to(prompt, order, conversation, round), self.after + SALT_TOKENS
-        return [*longer[:head], *longer[head + SALT_TOKENS :]][: len(prompt)]
 
 
 def drawn_anew(prompts: Sequence[Sequence[int]], words: Sequence[int], test: str) -> list[list[int]]:

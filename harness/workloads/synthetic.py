@@ -26,7 +26,7 @@ from harness.config.workload import (
 from harness.workloads import arrival_traces
 from harness.workloads.arrival_traces import Recorded, Trace
 from harness.workloads.cnn_dailymail import Library
-from harness.workloads.salt import NewHead, Salt
+from harness.workloads.salt import Salt
 
 MOST_SYNTHETIC = 10**8  # tokens of all prompts: about a GiB
 LARGEST_PROFILE = 2**16  # bytes of a profile's file
@@ -107,7 +107,7 @@ def draw_library(config: RunConfig, tokenizer: Any, profile: LengthProfile) -> L
         digest=digest(profile.read, profile.write, sharing, config.seed or 0),
         whole_rounds=talks is not None,
     )
-    salt = Salt.of(sharing, words) or NewHead(words, sharing.prefix_len, start=False)
+    salt = Salt.of(sharing, words)
     return Library(prompts, [], [], "random token ids", new, request_set, conversations=talks, salt=salt, words=words)
 
 
@@ -135,27 +135,21 @@ def conversations(
     return prompts, new, talks if sharing.turns > 1 else None
 
 
-def scale_arrivals(config: RunConfig, trace: Trace) -> list[float]:
+def replay_trace(config: RunConfig, trace: Trace, lengths: bool) -> tuple[Replay, list[float]]:
     """Seconds from the first request of a trace to each, at the rate that is asked for, as long as --min-duration says.
 
-    Raises UsageError where the trace is shorter than that.
+    Raises UsageError where the trace is shorter than that, or too little of it is left.
     """
     begin, rate = trace.requests[0].at_s, (len(trace.requests) - 1) / trace.span_s
-    rate_flag = config.server_target_qps
+    rate_flag, least = config.server_target_qps, config.min_duration
     faster = rate_flag / rate if isinstance(rate_flag, float) else 1.0
     due = [(one.at_s - begin) / faster for one in trace.requests]
-    if config.min_duration == "auto":
-        return due
-    if due[-1] < config.min_duration:
-        raise UsageError(
-            f"--min-duration {config.min_duration:g}: {trace.path} lasts {number(due[-1])} s: leave it out, or "
-            "lower the rate."
-        )
-    return due[: next(place for place, at in enumerate(due) if at >= config.min_duration) + 1]
-
-
-def replay_trace(config: RunConfig, trace: Trace, lengths: bool) -> tuple[Replay, list[float]]:
-    due = scale_arrivals(config, trace)
+    if least != "auto":
+        if due[-1] < least:
+            raise UsageError(
+                f"--min-duration {least:g}: {trace.path} lasts {number(due[-1])} s: leave it out, or lower the rate."
+            )
+        due = due[: next(place for place, at in enumerate(due) if at >= least) + 1]
     if len(due) < 2:
         raise UsageError(f"--arrivals {trace.path}: fewer than two requests within --min-duration.")
     return Replay(trace.format, len(due), due[-1], lengths), due
@@ -173,6 +167,10 @@ def library_of_trace(config: RunConfig, tokenizer: Any) -> Library:
     words, seed = words_of(tokenizer), config.seed or 0
     prompts = [prompt_of(one, words, seed) for one in requests]
     longest = max(requests, key=lambda one: one.prompt_tokens + one.output_tokens)
+    left_out = {
+        "requests without a prompt or an answer, which failed": trace.empty,
+        f"requests that are longer than {most or 0:,} tokens with their answer": trace.unfit,
+    }
     request_set = RequestSet(
         name=config.workload_name,
         about=f"random prompts of the lengths of {trace.format}'s trace, and answers of exact lengths",
@@ -182,22 +180,13 @@ def library_of_trace(config: RunConfig, tokenizer: Any) -> Library:
         max_new_tokens=max(one.output_tokens for one in requests),
         exact=True,
         digest=digest(requests, seed),
-        notes=tuple(left_out(trace, most)),
+        notes=tuple(f"left out {each:,} {what}" for what, each in left_out.items() if each),
         whole_rounds=True,
         replay=replay,
     )
     new = [one.output_tokens for one in requests]
     parents = [one.parent for one in requests]
     return Library(prompts, [], [], str(trace.path), new, request_set, arrivals=due, words=words, parents=parents)
-
-
-def left_out(trace: Trace, most: int | None) -> list[str]:
-    """What of a trace is left out, in words."""
-    counts = {
-        "requests without a prompt or an answer, which failed": trace.empty,
-        f"requests that are longer than {most or 0:,} tokens with their answer": trace.unfit,
-    }
-    return [f"left out {count:,} {what}" for what, count in counts.items() if count]
 
 
 def prompt_of(request: Recorded, words: Sequence[int], seed: int) -> list[int]:

@@ -81,7 +81,7 @@ def test_a_full_run_takes_the_best_setting_without_what_shortens_it(tmp_path: Pa
         "model": str(programme.model),
     }
     assert env == {}  # no GPU here
-    with pytest.raises(UsageError, match=r"no sweep\.json"):
+    with pytest.raises(UsageError, match=r"sweep\.json: No such file"):
         programme.full(Step("server-1", "full", 30, "server"))
 
 

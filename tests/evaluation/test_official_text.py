@@ -11,7 +11,7 @@ import pytest
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from transformers.convert_slow_tokenizer import TikTokenConverter
 
-from harness.evaluation.accuracy import Answer, to_text
+from harness.evaluation.accuracy import to_text
 from tests.conftest import ROOT
 
 REFERENCE = ("transformers==4.46.2", "tokenizers==0.20.3", "huggingface-hub==0.26.2")
@@ -35,7 +35,7 @@ def test_spaces_before_punctuation_go_where_the_tokenizer_asks_for_it(tmp_path: 
     for asks in (True, False):
         config.write_text(json.dumps(json.loads(config.read_text()) | {"clean_up_tokenization_spaces": asks}))
         tokenizer = AutoTokenizer.from_pretrained(tmp_path / "model")
-        found += to_text([Answer(0, tokenizer.encode(text, add_special_tokens=False))], tokenizer)
+        found += to_text([tokenizer.encode(text, add_special_tokens=False)], tokenizer)
     assert found == ["A dog, a cat. They're here!", text]
 
 
@@ -81,7 +81,7 @@ def test_llama_3s_answers_are_the_text_of_the_reference(llama_3: Path, tmp_path:
     files = [str(llama_3), str(tmp_path / "answers.json"), str(tmp_path / "texts.json")]
     subprocess.run([sys.executable, "-c", DECODE, *files], env={"PYTHONPATH": str(library)}, check=True)
     theirs = json.loads((tmp_path / "texts.json").read_text())
-    ours = to_text([Answer(index, each) for index, each in enumerate(tokens)], tokenizer)
+    ours = to_text(tokens, tokenizer)
     unclean = [text.strip() for text in tokenizer.batch_decode(tokens, skip_special_tokens=True)]
     assert ours == theirs
     assert sum(text != other for text, other in zip(unclean, theirs, strict=True)) > len(theirs) / 100

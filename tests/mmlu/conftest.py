@@ -1,5 +1,7 @@
 """The demo's questions and tokenizer."""
 
+import csv
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,3 +21,10 @@ def tokenizer() -> Any:
     from transformers import AutoTokenizer
 
     return AutoTokenizer.from_pretrained(DEMO / "model")
+
+
+def samples_of(folder: Path) -> list[dict[str, Any]]:
+    """The lines of samples.csv, their numbers as numbers."""
+    with (folder / "samples.csv").open() as file:
+        lines = list(csv.DictReader(file))
+    return [{name: float(text) if text[-1:].isdigit() else text for name, text in line.items()} for line in lines]

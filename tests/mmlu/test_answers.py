@@ -10,7 +10,7 @@ from rich.console import Console
 
 from harness.common.errors import EngineError
 from harness.engines.protocol import Engine
-from harness.mmlu import answers
+from harness.mmlu.evaluation import ask
 from harness.mmlu.prompts import Prompt
 from harness.monitoring.watchdog import Watchdog
 from harness.terminal.progress import Display
@@ -29,9 +29,9 @@ def test_an_engine_that_answers_nothing_ends_it(tmp_path: Path) -> None:
     engine: Any = Silent()
     engine.open_loop()
     watchdog, display = Watchdog(engine, 0.1), Display(Console(quiet=True))
-    prompt = Prompt(None, [1, 2, 3], 0)  # type: ignore[arg-type, call-arg]
+    prompt = Prompt(None, [1, 2, 3], 0, 0)  # type: ignore[arg-type]
     begin = time.monotonic()
     with pytest.raises(EngineError, match="no response from"):
-        answers.Asker(engine, [1, 2], display, tmp_path, watchdog).ask([prompt])
+        ask([prompt], [1, 2], engine, watchdog, display, tmp_path)
     assert time.monotonic() - begin < 5
     engine.stop_loop()

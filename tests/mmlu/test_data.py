@@ -121,7 +121,9 @@ def test_what_is_wrong_with_the_data_is_said_in_one_line(demo: Data, tmp_path: P
     assert mmlu_data.load(tmp_path, ["anatomy"], 3, None, 0) == found
     for choices in ("abcd", 4, [1, 2, 3, 4]):
         with pytest.raises(UsageError, match=r"row 1 .*four choices"):
-            mmlu_data.check_question(mmlu_data.QuestionRow("row 1", "anatomy", "What?", choices, 0), 0)  # type: ignore[arg-type]
+            mmlu_data.check_question("row 1", {"question": "What?", "choices": choices, "answer": 0}, 0)
+    with pytest.raises(UsageError, match=r"row 1 .*'answer'; it has question, choices"):
+        mmlu_data.check_question("row 1", {"question": "What?", "choices": list("abcd")}, 0)
 
 
 def test_subjects_and_domains_by_name() -> None:

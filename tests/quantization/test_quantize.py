@@ -20,7 +20,7 @@ from harness.config.checkpoint import is_reference, load_shape, load_tokenizer
 from harness.config.engine import EngineConfig
 from harness.config.plan import resolve
 from harness.config.run import RunConfig
-from harness.quantization import calibration, checkpoints, quantize
+from harness.quantization import calibration, quantize
 from harness.reporting import report as rendering
 from harness.workloads.cnn_dailymail import Library
 from tests import made
@@ -117,14 +117,14 @@ def test_the_list_is_read_in_its_order(tmp_path: Path, monkeypatch: pytest.Monke
     path = tmp_path / "calibration-list.txt"
     path.write_text("\n".join([IDS[3], IDS[1], IDS[4]]) + "\n")
     monkeypatch.setattr(calibration, "LIST", path)
-    monkeypatch.setattr(calibration.cnn_dailymail, "from_hub", lambda split, flag: {"train": train(range(5))}[split])
+    monkeypatch.setattr(calibration.hub, "download", lambda *name: {"train": train(range(5))}[name[-1]])
     assert calibration.find(None) == path
     tokenizer = load_tokenizer(EngineConfig(model="demo"))
     library = calibration.load(path, tokenizer, 2)
     assert library.articles == ["article 3", "article 1"]
     assert library.prompts[0] == tokenizer.encode(mlperf.PROMPT.format(input="article 3"))
     assert tells(library.source, "MLPerf's calibration list", "train split")
-    monkeypatch.setattr(calibration.cnn_dailymail, "from_hub", lambda split, flag: train([0, 1, 3]))
+    monkeypatch.setattr(calibration.hub, "download", lambda *name: train([0, 1, 3]))
     with pytest.raises(UsageError, match=f"1 articles of the calibration list .*{IDS[4]}"):
         calibration.load(path, tokenizer, None)
 
@@ -162,7 +162,7 @@ def test_the_folder_holds_all_that_an_engine_needs(folder: Path) -> None:
         "quantization_config": QUANTIZED,
     }
     assert all(path.stat().st_mode & 0o777 == 0o644 for path in folder.iterdir())
-    told = files.read(folder / models.QUANTIZE_JSON, checkpoints.Quantized)
+    told = files.read(folder / models.QUANTIZE_JSON, quantize.Quantized)
     assert (told.model, told.samples, told.data) == ("demo", 16, "demo/cnn_eval.json")
     assert set(told.versions) == set(quantize.PACKAGES)
     assert list(folder.parent.glob(".fp8-*")) == []
@@ -195,7 +195,7 @@ def test_any_other_folder_is_a_model_of_its_own(tmp_path: Path, text: str) -> No
 
 @pytest.mark.parametrize("name", models.QUANTIZED)
 def test_published_checkpoints_are_named_as_what_they_are(name: str) -> None:
-    assert checkpoints.title(EngineConfig(model=name)) == (
+    assert quantize.title(EngineConfig(model=name)) == (
         f"quantized checkpoint {name} (of Llama-3.1-8B-Instruct, published)"
     )
 
@@ -203,13 +203,13 @@ def test_published_checkpoints_are_named_as_what_they_are(name: str) -> None:
 def test_a_checkpoint_with_the_references_shape_is_the_reference_model(tmp_path: Path) -> None:
     config = EngineConfig(model=str(demo_copy(tmp_path / "model", quantization_config=QUANTIZED, **models.SHAPE)))
     assert is_reference(config)
-    assert checkpoints.title(config) == f"quantized checkpoint {tmp_path}/model"
+    assert quantize.title(config) == f"quantized checkpoint {tmp_path}/model"
     plan = resolve(RunConfig(model=config.model), [], 0, is_reference(config))
     assert plan.deviations == []
 
 
 def test_the_report_names_the_checkpoint(folder: Path, tmp_path: Path) -> None:
-    title = checkpoints.title(EngineConfig(model=str(folder)))
+    title = quantize.title(EngineConfig(model=str(folder)))
     assert tells(
         title, f"quantized checkpoint {folder} (of demo: {quantize.SCHEME}; ", "16 samples of demo/cnn_eval.json)"
     )
@@ -229,7 +229,7 @@ def made_report(folder: Path) -> str:
 def test_a_damaged_quantize_json_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / models.QUANTIZE_JSON).write_text(json.dumps(MADE | {"samples": "many"}))
     with pytest.raises(UsageError, match=r"quantize\.json: samples"):
-        checkpoints.title(EngineConfig(model=str(tmp_path)))
+        quantize.title(EngineConfig(model=str(tmp_path)))
 
 
 def test_special_tokens_of_the_model_stay_in_its_config(tmp_path: Path) -> None:

@@ -131,7 +131,7 @@ def test_a_new_metric_is_one_declaration(tmp_path: Path, monkeypatch: pytest.Mon
     assert "a new one" in console.export_text()
     assert "a new one" in (tmp_path / "index.md").read_text()
     assert json.loads((tmp_path / "history.jsonl").read_text())["samples_twice"] == 64
-    assert tracking.entry(run).metrics["samples_twice"] == 64
+    assert tracking.entry(run).numbers["samples_twice"] == 64
     made.rendered(tmp_path / "20260131-b")
     runs, _ = compare.load([run, tmp_path / "20260131-b"])
     assert "| a new one | 64 | 64 | 1.000 |" in compare_page.page(runs)

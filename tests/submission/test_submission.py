@@ -25,7 +25,7 @@ from harness.config.checkpoint import load_shape
 from harness.config.models import DEFAULT_MODEL
 from harness.loadgen import agreement, validity
 from harness.loadgen import log as loadgen_log
-from harness.submission import checker, description, entries, one_system, refusals, tree
+from harness.submission import checker, description, entries, refusals, tree
 from tests import made
 from tests.conftest import ROOT, Finished, called, tells
 
@@ -556,7 +556,7 @@ def test_results_of_unlike_systems_are_refused_in_closed_and_named_in_open(
     ],
 )
 def test_a_description_names_a_model_in_its_own_words(recorded: str, described: str, named: bool) -> None:
-    assert one_system.is_named(recorded, described) is named
+    assert refusals.is_named(recorded, described) is named
 
 
 def without(folder: str, key: str) -> Callable[[Path], None]:

@@ -63,7 +63,7 @@ def test_a_sweep_goes_on_after_failures_and_resumes(tmp_path: Path) -> None:
     found = {record.experiment: record for record in sweep_report.read(folder).records}
     assert list(found) == [BASELINE, "refused", "gone", "unheard"]
     assert found[BASELINE].status == "complete"
-    assert found[BASELINE].outcome.get("tokens_per_sec")
+    assert found[BASELINE].outcome.values["tokens_per_sec"]
     assert found["refused"].status == "failed"
     assert "--max-model-len" in found["refused"].reason
     assert found["gone"].status == found["unheard"].status == "skipped"

@@ -12,15 +12,15 @@ from rich.console import Console
 
 from harness.common import files, system
 from harness.common.errors import UsageError
-from harness.sweep import choice, combine, experiment, lanes, loop
+from harness.sweep import choice, experiment, lanes, loop
 from harness.sweep import report as sweep_report
 from harness.sweep.crew import Crew, Runner
 from harness.sweep.experiment import ExperimentOutcome, ExperimentRecord, Job, Watch
-from harness.sweep.file import BASELINE, Sweep
+from harness.sweep.file import BASELINE, COMBINED, Sweep
 from harness.sweep.findings import Report, last_screen
 from harness.sweep.lanes import Lane
 from harness.sweep.rows import rows
-from harness.sweep.state import SweepOptions, SweepState
+from harness.sweep.state import SweepOptions, SweepState, best
 from harness.terminal.progress import Display
 from tests.conftest import tells
 from tests.sweep.made import loaded, ran, state
@@ -178,7 +178,7 @@ def test_finalists_run_without_what_shortens_them(tmp_path: Path) -> None:
 
 def test_what_helped_is_combined_once_and_goes_on_to_the_finals(tmp_path: Path) -> None:
     asked: list[tuple[str, dict[str, object]]] = []
-    speeds = {BASELINE: 100.0, "seqs-4": 120.0, "seqs-8": 130.0, "block": 110.0, "slow": 50.0, combine.NAME: 150.0}
+    speeds = {BASELINE: 100.0, "seqs-4": 120.0, "seqs-8": 130.0, "block": 110.0, "slow": 50.0, COMBINED: 150.0}
 
     def run(job: Job, lane: Lane, watch: Watch) -> ExperimentRecord:
         asked.append((job.item.name, job.item.settings | {"engine": job.item.engine}))
@@ -192,12 +192,12 @@ def test_what_helped_is_combined_once_and_goes_on_to_the_finals(tmp_path: Path) 
     options = SweepOptions(combine=True, finalists=1)
     work(found, tmp_path, options, run)
     names = [name for name, _ in asked]
-    assert names == [BASELINE, "seqs-4", "seqs-8", "block", "slow", combine.NAME, BASELINE, combine.NAME]
-    settings = dict(asked)[combine.NAME]
+    assert names == [BASELINE, "seqs-4", "seqs-8", "block", "slow", COMBINED, BASELINE, COMBINED]
+    settings = dict(asked)[COMBINED]
     assert (settings["max_num_seqs"], settings["engine"]) == (8, {"block_size": 32})
     (folder,) = (tmp_path / "sweeps").glob("2*")
     assert "together: seqs-8, block" in str(files.read_json(folder / "sweep.json"))
-    assert sweep_report.build(folder).result(combine.NAME) is not None
+    assert sweep_report.build(folder).result(COMBINED) is not None
     work(found, tmp_path, options, run, resume=True)
     assert len(asked) == 8  # nothing was left to do
 
@@ -206,4 +206,4 @@ def test_one_change_that_helped_is_nothing_to_combine(tmp_path: Path) -> None:
     found = loaded(tmp_path, "  - {name: seqs-4, set: {max_num_seqs: 4}}\n  - {name: slow, set: {seed: 3}}\n")
     speeds = {BASELINE: 100.0, "seqs-4": 120.0, "slow": 90.0}
     made = replace(state(*(ran(name, speed) for name, speed in speeds.items())), sweep=found)
-    assert combine.best(rows(made)) is None
+    assert best(rows(made)) is None

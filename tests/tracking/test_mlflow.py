@@ -21,7 +21,6 @@ from harness.common.paths import ROOT
 from harness.sweep.experiment import ExperimentRecord, outcome
 from harness.sweep.file import BASELINE, Experiment, Sweep
 from harness.sweep.report import State
-from harness.tracking import launch as launching
 from harness.tracking import send as tracking
 from tests.conftest import Finished, launch
 
@@ -175,7 +174,7 @@ def test_a_server_that_is_away(
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://someone:hush@127.0.0.1:9")
     begin = time.monotonic()
-    launching.after(folder, False, folder.parent, print)
+    tracking.after(folder, False, folder.parent, print)
     assert time.monotonic() - begin < 60
     said = capsys.readouterr().out
     assert "not sent" in said

@@ -223,11 +223,13 @@ def test_the_demo_fits_its_own_model(tokenizer: Any):
 OFFLINE = """
 from functools import partial
 from harness.config import checkpoint as model
-from harness.workloads import cnn_dailymail as samples
+from harness.workloads.cnn_dailymail import HUB_DATASET
+from harness.workloads.hub import download
 from harness.config.run import RunConfig
 from harness.common.errors import UsageError
 configs = (RunConfig(), RunConfig(model="no/such"))
-for get in (partial(samples.from_hub, "validation"), *(partial(model.load_tokenizer, config) for config in configs)):
+tokenizers = (partial(model.load_tokenizer, config) for config in configs)
+for get in (partial(download, *HUB_DATASET, "validation"), *tokenizers):
     try:
         print("got", get())
     except UsageError as error:

@@ -16,7 +16,7 @@ from harness.config.plan import resolve
 from harness.config.run import RunConfig
 from harness.config.workload import SALT_TOKENS, Shared, lengths
 from harness.workloads import custom
-from harness.workloads.salt import NewHead, Salt
+from harness.workloads.salt import Salt
 from tests.conftest import ended
 
 
@@ -68,7 +68,6 @@ def test_a_turn_begins_with_the_turns_before_it(tokenizer: Any, tmp_path: Path) 
 def test_salt_at_the_start_makes_every_prompt_another(order: int, talk: int, round: int) -> None:
     words, prompt = list(range(1000, 1400)), list(range(64))
     start, after = (Salt.of(Shared(prefix_len=16, salt=at), words) for at in ("start", "after-prefix"))
-    assert start and after
     salted, same = start.add_to(prompt, order, talk, round), after.add_to(prompt, order, talk, round)
     assert salted[SALT_TOKENS:] == prompt and len(same) == len(prompt) + SALT_TOKENS
     assert same[:16] == prompt[:16] and same[16 + SALT_TOKENS :] == prompt[16:]
@@ -108,7 +107,7 @@ def common(a: list[int], b: list[int]) -> int:
 
 @given(st.integers(1, 40), st.integers(0, 12), st.integers(0, 3))
 def test_a_random_prompt_that_is_asked_again_begins_with_other_tokens(length: int, after: int, talk: int) -> None:
-    prompt, head = list(range(length)), NewHead(list(range(1000, 1400)), after, False, "a test")
+    prompt, head = list(range(length)), Salt(list(range(1000, 1400)), after, False, True, "a test")
     assert head.add_to(prompt, 5, talk, 0) == prompt
     again, later = head.add_to(prompt, 5, talk, 1), head.add_to(prompt, 9, talk, 2)
     assert len(again) == length and again[:after] == prompt[:after]
