@@ -291,7 +291,7 @@ def next_command(summary: Summary) -> str:
     if test is None and summary.meta.ended:
         rates = [probe.qps for probe in curve(summary) if probe.qps]
         slower = max(held) if held else min(rates, default=0.0) / 2
-        return with_flag(command, "--server-target-qps", f"{slower:.3g}") if rates else command
+        return with_flag(command, "--server-target-qps", f"{round(slower, 3):g}") if rates else command
     if test is None or (test.valid and not own_limits(summary)):
         return ""
     if test.concurrency and tables.best(curve(summary)) is None:

@@ -18,8 +18,7 @@ import pytest
 from harness import __main__
 from harness.commands import submission as command_line
 from harness.common.errors import UsageError
-from harness.common.system import System
-from harness.common.system import facts as detect
+from harness.common.system import detect
 from harness.config import mlperf, models
 from harness.config.checkpoint import load_shape
 from harness.config.models import DEFAULT_MODEL
@@ -68,7 +67,7 @@ OVER = "Failed extra check for TTFT and TPOT"
 def system(tmp_path: Path) -> Path:
     """A filled-in description."""
     path = tmp_path / "two-cores.json"
-    written = description.describe(System.model_validate(detect()), here=True)
+    written = description.describe(detect(), here=True)
     written |= {name: "as found" for name in description.missing(written)} | {"status": "available"}
     path.write_text(json.dumps(written))
     return path
