@@ -75,7 +75,9 @@ def evaluate(config: MMLUConfig, run: RunFolder, before: Path | None, display: D
     results.finish(run, line, say=display.done)
     with results.or_say(display.done, f"{config.runs / 'index.md'} could not be written"):
         index.write_index(config.runs, "mmlu_index.md.j2", MMLUHistory)
-    last_screen.show(display.console, report.last_screen(config, facts, summary, rows, changes), run.path / "report.md")
+    last_screen.show(
+        display.console, report.last_screen(config, facts, summary, rows, changes), run.path / "report.html"
+    )
     return DONE
 
 

@@ -13,13 +13,14 @@ from harness.mmlu.config import MMLUConfig
 from harness.mmlu.data import DOMAIN_OF, DOMAINS, LETTERS, Data
 from harness.mmlu.scores import BINS, Answer, Score, ScoreChange, bins, group_scores, overall, score, to_csv
 from harness.mmlu.summary import MMLUFacts, Overall
+from harness.pages.page import of_screen
 from harness.reporting import style as figures
 from harness.reporting.answer import model_name
-from harness.reporting.style import BLUE, GREY, ORANGE
+from harness.reporting.style import BLUE, GREEN, GREY, ORANGE, PURPLE
 from harness.runs import folder as results
 from harness.terminal.last_screen import LastScreen, Line
 
-COLORS = dict(zip(DOMAINS, (BLUE, ORANGE, "#4d9a57", "#8a63b0"), strict=True))
+COLORS = dict(zip(DOMAINS, (BLUE, ORANGE, GREEN, PURPLE), strict=True))
 GUESSING, WORSE, NO_BETTER = 1 / len(LETTERS), "worse", "no better"
 FEW = 30  # questions of a subject, below which its interval is wider than 30 points
 
@@ -52,9 +53,9 @@ def write(
             files.write_text(place / "details.jsonl", details(data, rows))
         if changes:
             files.write_json(place / "comparison.json", [asdict(change) for change in changes])
-        figures.save({"score_by_subject": by_subject(subjects), "calibration": calibration(rows)}, place / "plots")
-        page = render(
-            "mmlu.md.j2",
+        drawn = {"score_by_subject": by_subject(subjects), "calibration": calibration(rows)}
+        shown = {"Accuracy of each subject": figures.save(drawn, place / "plots")["score_by_subject"]}
+        values = dict(
             run=run.name,
             config=config,
             source=data.source,
@@ -68,7 +69,10 @@ def write(
             earlier=files.read(kept, MMLUFacts).config if before and (kept := before / "config.json").exists() else {},
             facts=facts,
         )
-        files.write_text(place / "report.md", page)
+        screen = last_screen(config, facts, summary, rows, changes)
+        files.write_text(place / "report.md", render("mmlu.md.j2", sent=False, **values))
+        page = of_screen(screen, place, render("mmlu.md.j2", sent=True, **values), shown)
+        files.write_text(place / "report.html", page)
     return summary
 
 

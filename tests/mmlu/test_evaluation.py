@@ -60,6 +60,7 @@ def part(whole: Finished) -> Finished:
 
 
 def test_a_whole_evaluation(whole: Finished) -> None:
+    assert "<svg" in (whole.folder / "report.html").read_text()
     assert whole.code == 0, whole.output
     assert re.fullmatch(r"\d{8}-\d{6}", whole.folder.name)
     assert (whole.folder.parent / "latest").resolve() == whole.folder.resolve()
