@@ -16,7 +16,9 @@ def accuracy(
     log: Annotated[Path, argument("LOG", "mlperf_log_accuracy.json.")],
     dataset: Annotated[Path, argument("DATASET", "The MLCommons JSON with the references.")],
     model: Annotated[str, option("MODEL", "Whose tokenizer decodes the answers.")] = DEFAULT_MODEL,
-    dtype: Annotated[Literal["int32", "int64"], option("int32|int64", "Of the token ids in the log.")] = "int32",
+    dtype: Annotated[
+        Literal["int32", "int64"], option("int32|int64", "The number format of the token ids in the log.")
+    ] = "int32",
 ) -> int:
     """Score a foreign accuracy log against a data set, and write accuracy.txt beside the log."""
     text = score_log(log, dataset, model, TOKEN_BYTES[dtype])

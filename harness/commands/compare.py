@@ -28,14 +28,15 @@ class CompareConfig(RunConfig):
     """What each server is asked, and when enough is known."""
 
     side: tuple[str, ...] = flag((), OUTPUT, "nothing", metavar="RUN")
-    within: float = flag(2.0, SERVER, "nothing", takes=100)
+    within: float = flag(2.0, SERVER, "nothing", takes=100, rank=1)
     """Percent between the ends of the first metric's interval, where it is enough."""
-    rounds: int = flag(8, SERVER, "nothing", takes=1000)
+    rounds: int = flag(8, SERVER, "nothing", takes=1000, rank=1)
     """Rounds A B B A at most; two at least."""
-    minutes: float = flag(60.0, SERVER, "nothing", takes=10**5)
+    minutes: float = flag(60.0, SERVER, "nothing", takes=10**5, rank=1)
     """Minutes for all rounds at most."""
-    fail_if: tuple[str, ...] = flag((), OUTPUT, "nothing", metavar="CONDITION")
+    fail_if: tuple[str, ...] = flag((), OUTPUT, "nothing", metavar="CONDITION", rank=1)
     """What is a regression of B against A, as report.py has it: 'output_tokens_per_s<-3%' (repeatable)."""
+    dry_run: bool = flag(False, OUTPUT, "nothing")
 
     RULES: ClassVar[Rules] = {
         "compare takes two servers or more, or two finished runs or more.": lambda run: (
@@ -110,4 +111,4 @@ def compare(config: CompareConfig) -> int:
         ending.exit(code, log)
 
 
-command = config_command(CompareConfig, compare, ABOUT, EXAMPLES, with_sides)
+command = config_command(CompareConfig, compare, ABOUT, EXAMPLES, with_sides, operands="A B [C ...]")

@@ -31,10 +31,10 @@ from harness.workloads.cnn_dailymail import Article
 HIGHEST, PORT = 1024, 8000
 
 # The points of a curve.
-Lowest = Annotated[int, option("N", "Lowest concurrency, 1 to 32.", flag="--c-min", min=1, max=32)]
-Highest = Annotated[int, option("N", "Highest, above 32.", flag="--c-max", min=33, max=MOST_AT_ONCE)]
-Points = Annotated[int, option("N", "7 to 32.", flag="--points", min=7, max=32)]
-Folder = Annotated[Path, argument("DIR", "Of what is measured.")]
+Lowest = Annotated[int, option("N", "The lowest concurrency, 1 to 32.", flag="--c-min", min=1, max=32)]
+Highest = Annotated[int, option("N", "The highest concurrency, above 32.", flag="--c-max", min=33, max=MOST_AT_ONCE)]
+Points = Annotated[int, option("N", "The number of points, 7 to 32.", flag="--points", min=7, max=32)]
+Folder = Annotated[Path, argument("DIR", "The folder of the measured points.")]
 
 
 def plan(c_min: Lowest = 1, c_max: Highest = HIGHEST, points: Points = official.FEWEST + 1) -> int:
@@ -69,9 +69,10 @@ def rehearse(
         str | None, option("RUN", "Judge this finished run instead: a path, latest, an id or a label.")
     ] = None,
     seconds: Annotated[
-        float | None, option("SECONDS", "Of each level; unset: what the rules ask for.", min=0.001, max=MOST_S)
+        float | None,
+        option("SECONDS", "The length of each level; unset: what the rules ask for.", min=0.001, max=MOST_S),
     ] = None,
-    results_dir: Annotated[Path, option("PATH", "Where runs are.")] = Path("results"),
+    results_dir: Annotated[Path, option("PATH", "Where runs are looked for.")] = Path("results"),
 ) -> int:
     """This runner's curve, and the rules it would break; other flags go to run.py."""
     if run and context.args:
@@ -136,17 +137,24 @@ def measure(
     c_min: Lowest = 1,
     c_max: Highest = HIGHEST,
     points: Points = official.FEWEST + 1,
-    endpoint: Annotated[list[str] | None, option("URL", "Of a running server [vLLM's, started here].")] = None,
-    port: Annotated[int, option("N", "Of the server started here.", min=1, max=65535)] = PORT,
+    endpoint: Annotated[
+        list[str] | None, option("URL", "The address of a running server [vLLM's, started here].")
+    ] = None,
+    port: Annotated[int, option("N", "The port of the server that is started here.", min=1, max=65535)] = PORT,
     serve: Annotated[str, option("FLAGS", "Further flags of that server, as one word.")] = "",
     tokenizer: Annotated[str | None, option("MODEL", "A folder or a name, for token counts [--model].")] = None,
     dataset_path: Annotated[Path | None, option("FILE", "MLPerf's cnn_eval.json [the client's own].")] = None,
     program: Annotated[str, option("PROGRAM", client.INSTALL, flag="--client")] = "inference-endpoint",
     seconds: Annotated[
         float | None,
-        option("SECONDS", "Of each point, for a rehearsal; unset: what the rules ask for.", min=0.001, max=MOST_S),
+        option(
+            "SECONDS",
+            "The length of each point, for a rehearsal; unset: what the rules ask for.",
+            min=0.001,
+            max=MOST_S,
+        ),
     ] = None,
-    seed_set: Annotated[str | None, option("ID", "A published one [the last].")] = None,
+    seed_set: Annotated[str | None, option("ID", "A published set of seeds [the last].")] = None,
 ) -> int:
     """Run the official client at each point; what is measured already stays."""
     processes.install_signal_handlers()  # the client does not outlive this command

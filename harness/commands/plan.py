@@ -26,8 +26,8 @@ def plan(
     traffic: Annotated[
         Path | None, option("FILE.csv", "A line a minute, its last column the requests in it; or --peak.")
     ] = None,
-    headroom: Annotated[float, option("SHARE", "Of a replica's rate, kept free.")] = 0.1,
-    price_per_hour: Annotated[float | None, option("X", "Of one replica, in any currency.")] = None,
+    headroom: Annotated[float, option("SHARE", "The share of a replica's rate that is kept free.")] = 0.1,
+    price_per_hour: Annotated[float | None, option("X", "The price of one replica per hour, in any currency.")] = None,
     results_dir: Annotated[Path, option("PATH", "Where RUN is looked for.")] = Path("results"),
 ) -> int:
     """Machines for a day's traffic, from the measured curve of one."""

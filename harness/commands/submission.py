@@ -36,7 +36,9 @@ def write_system(
 def build_tree(
     runs: Annotated[list[Path], option("RUN ...", "Finished runs, one for each scenario.")],
     submitter: Annotated[str, option("NAME", "Who submits.")],
-    system: Annotated[Path, option("SYSTEM.json", "Its description; the file names the system.")],
+    system: Annotated[
+        Path, option("SYSTEM.json", "The description of its machine, whose file name is the system's name.")
+    ],
     division: Annotated[Literal["open", "closed"], option("open|closed", "MLPerf's division.")],
     out: Annotated[Path, option("DIR", "A new folder for the submission.")],
 ) -> int:
@@ -67,7 +69,9 @@ def build_tree(
 
 def run_checker(
     folder: Annotated[Path, argument("DIR", "The submission.")],
-    version: Annotated[str | None, option("|".join(ROUNDS), "Unset: the round whose seeds the logs have.")] = None,
+    version: Annotated[
+        str | None, option("|".join(ROUNDS), "MLPerf's round; unset: the one whose seeds the logs have.")
+    ] = None,
 ) -> int:
     """Run MLPerf's submission checker on a submission."""
     if version not in (None, *ROUNDS):

@@ -25,7 +25,9 @@ def sweep(
     resume: Annotated[bool, option("", "Go on with the last sweep of this file where it stopped.")] = False,
     dry_run: Annotated[bool, option("", "Show what would run, and run nothing.")] = False,
     repeat: Annotated[int, option("N", "Run everything N times, round by round.", min=1, max=1000)] = 1,
-    timeout: Annotated[float, option("SECONDS", "Most seconds one experiment may take.", min=1, max=MOST_S)] = 7200.0,
+    timeout: Annotated[
+        float, option("SECONDS", "The longest that one experiment may take.", min=1, max=MOST_S)
+    ] = 7200.0,
     gpus: Annotated[
         Literal["together", "side-by-side"],
         option(
@@ -35,7 +37,7 @@ def sweep(
     ] = "together",
     time_limit: Annotated[
         float | None,
-        option("MINUTES", "Begin, and run, nothing beyond it; --resume goes on later.", min=0.1, max=MOST_S / 60),
+        option("MINUTES", "Stop after so many minutes; --resume continues later.", min=0.1, max=MOST_S / 60),
     ] = None,
     finalists: Annotated[int, option("N", "Run the N fastest once more at full length.", min=0, max=1000)] = 0,
     combine: Annotated[bool, option("", "Run, after all others, the changes that helped together.")] = False,

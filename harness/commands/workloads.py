@@ -10,7 +10,7 @@ from harness.workloads.custom import table
 
 def workloads(
     workload: Annotated[
-        list[str] | None, argument("[WORKLOAD ...]", "Names or files; unset: all that come along.")
+        list[str] | None, argument("[WORKLOAD ...]", "Names or files; unset: all that are shipped.")
     ] = None,
     model: Annotated[str, option("MODEL", "Whose tokenizer counts.")] = "demo",
 ) -> int:

@@ -29,9 +29,10 @@ def config_command(
     about: str,
     examples: Sequence[str] = (),
     rewrite: Callable[[Sequence[str]], Iterable[str]] = lambda words: words,
+    operands: str = "",
 ) -> Command:
-    """A command that reads the command line into a `kind` and runs `main` with it; `rewrite` turns its words into
-    flags."""
+    """A command that reads the command line into a `kind` and runs `main` with it; `rewrite` turns its words, which
+    the help calls `operands`, into flags."""
 
     def function(context: typer.Context, **flags: Any) -> object:
         path = context.params.get("config")
@@ -51,6 +52,7 @@ def config_command(
         panels=PANELS,
         rewrite=lambda words: with_values([*rewrite(words)], on_off),
         basic=basic,
+        operands=operands,
     )
 
 

@@ -60,7 +60,7 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
     round: Literal["5.1", "6.0", "6.1"] = flag("5.1", BENCHMARK, "answers")
     """MLPerf Inference round: its seeds and rules."""
     category: Literal["auto", "datacenter", "edge"] = flag("auto", BENCHMARK, "work", rank=1)
-    """Which sample set and scenarios. auto: datacenter, or edge for singlestream, which it alone has."""
+    """The set of samples and scenarios. auto: datacenter, or edge for singlestream, which it alone has."""
     scenario: ScenarioName = flag("offline", BENCHMARK, "work", rank=2)
     """offline: all at once; server: random arrivals within latency limits; interactive: the same, tighter;
     singlestream: one at a time; multistream, concurrency: N at a time; arrivals: at times of your own. datacenter takes
@@ -132,7 +132,7 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
     json: bool = flag(False, OUTPUT, "nothing")
     """Print summary.json alone on standard output; all else on standard error."""
     verbose: bool = flag(False, OUTPUT, "nothing")
-    """Print the table of all numbers before the answer."""
+    """Print all numbers under the answer."""
     results_dir: Path = flag(Path("results"), OUTPUT, "nothing", rank=23)
     """Where run folders go."""
     keep_all: Literal[0, 1] = flag(1, OUTPUT, "nothing")

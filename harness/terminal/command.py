@@ -49,6 +49,7 @@ class Command(TyperCommand):
     rewrite: Callable[[Sequence[str]], Iterable[str]] = staticmethod(lambda words: words)
     prints: bool = False  # it reads files and prints; nothing is begun that must be ended in order
     basic: Sequence[str] = ()  # the flags of -h, where --help-all has more
+    operands: str = ""  # words that are rewritten to flags, as the help calls them
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if HELP_ALL in args and self.basic:
@@ -83,7 +84,7 @@ class Command(TyperCommand):
 
     def heading(self, ctx: Any) -> tuple[str, str]:
         """How it is called, and what it is for."""
-        return help.usage(ctx.command_path, self.params), self.help or ""
+        return help.usage(f"{ctx.command_path} {self.operands}".rstrip(), self.params), self.help or ""
 
     def check_values(self, words: Sequence[str]) -> None:
         """Raises UsageError for a flag of an earlier version, or without its value, where the next flag would be taken
@@ -156,6 +157,7 @@ def make_command(
     prints: bool = False,
     hands_on: bool = False,
     basic: Sequence[str] = (),
+    operands: str = "",
 ) -> Command:
     """A function as a command: a flag for each parameter, its docstring or `about` as the help's first paragraph.
 
@@ -168,6 +170,7 @@ def make_command(
     for each in made.params:
         each.secondary_opts = []  # a switch has no --no-switch
     made.examples, made.panels, made.rewrite, made.prints, made.basic = examples, panels, rewrite, prints, basic
+    made.operands = operands
     return made  # type: ignore[no-any-return]
 
 
