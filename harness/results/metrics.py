@@ -80,7 +80,7 @@ def latency(kind: str, label: str, point: str, *more: Place) -> Metric:
 
 def score(name: str, label: str) -> Metric:
     shown: Places = ("compare", "mlflow", "sweep") if name in mlperf.SHORT_SCORES else ("compare", "mlflow")
-    return Metric(name, label, f"run.accuracy.scores.{name}", "higher", shown, digits=6)
+    return Metric(name, label, f"run.accuracy.scores.{name}", "higher", shown)
 
 
 IN_SWEEPS = {("gpu_clock_mhz", "mean"), ("gpu_power_w", "mean")}  # of what engine and machine did
@@ -89,18 +89,17 @@ INDEXED: Places = (*PLACES, "index")
 SWEPT: Places = (*PLACES, "sweep")
 DELAYS: Places = ("report", "compare", "mlflow")
 METRICS: tuple[Metric, ...] = (
-    test("tokens_per_sec", "output tokens/s", "higher", get_args(Place), digits=6),
-    test("input_tokens_per_sec", "input tokens/s", "higher", PLACES, digits=6),
-    test("total_tokens_per_sec", "input + output tokens/s", "higher", PLACES, digits=6),
-    test("samples_per_sec", "samples/s", "higher", INDEXED, digits=6),
-    test("target_qps", "target, queries/s", None, INDEXED, digits=6, rate_flag="server_target_qps"),
+    test("tokens_per_sec", "output tokens/s", "higher", get_args(Place)),
+    test("input_tokens_per_sec", "input tokens/s", "higher", PLACES),
+    test("total_tokens_per_sec", "input + output tokens/s", "higher", PLACES),
+    test("samples_per_sec", "samples/s", "higher", INDEXED),
+    test("target_qps", "target, queries/s", None, INDEXED, rate_flag="server_target_qps"),
     test(
         *("expected_samples_per_sec", "expected samples/s", None, PLACES, "target_qps"),
-        digits=6,
         rate_flag="offline_expected_qps",
     ),
     test("concurrency", "requests in flight at most", None, PLACES),
-    test("steady_tokens_per_sec", "steady output tokens/s", "higher", PLACES, "steady.tokens_per_sec", digits=6),
+    test("steady_tokens_per_sec", "steady output tokens/s", "higher", PLACES, "steady.tokens_per_sec"),
     test("tokens_per_sec_per_user", "tokens/s per user", "higher", PLACES, "steady.tokens_per_sec_per_user"),
     latency("latency", "latency", "mean"),
     latency("latency", "latency", "p50", "sweep"),
