@@ -69,7 +69,7 @@ class Discovery:
                     return
                 said = f"status {status}, no model listed"
             except UsageError as error:
-                said = str(error)
+                said = str(error).removeprefix(f"--endpoint {address}: ")
             left = f"up to {until - time.monotonic():.0f} s"
             if said != before:
                 self.say(f"waiting for {address} ({left}): {said}")
