@@ -77,6 +77,8 @@ def title(report: Report, found: Sequence[Line]) -> str:
         percent = number(100 * (gain(best) - 1), 3)
         return f"{best.name} helped: {percent} % faster ({speed(best)}; baseline {number(base.speed)})"
     labels = dict.fromkeys(line.label for line in found if line.label in {label for label, *_ in EFFECTS.values()})
+    if [*labels] == ["careful"]:
+        return "nothing can be said: other programs used the machine"
     return f"no change helped: {', '.join(labels)}" if labels else "no change was measured"
 
 

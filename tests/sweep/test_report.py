@@ -117,6 +117,9 @@ def test_a_busy_machine_gives_no_verdict() -> None:
     assert tells(words, "careful: a -50.0 %: other programs ")
     start = state(busy(ran(BASELINE, 100)), ran("b", 50))
     assert [row.effect for row in sweep_report.rows(start)] == ["unknown", "busy machine"]
+    assert said(Report(start, tuple(sweep_report.rows(start))))[0] == (
+        "nothing can be said: other programs used the machine"
+    )
 
 
 def test_rounds_are_held_against_their_own_baseline() -> None:
