@@ -93,7 +93,8 @@ def lower_levels(plan: Plan) -> Part | None:
         return Part("a test at each power of four", text, None)
     count = len(plan.config.levels) - 1
     seconds = count * plan.min_duration_s
-    return Part(f"{count} lower levels", f"at least {minutes(seconds)}", seconds, "at least ") if count else None
+    text = f"at least {minutes(seconds)}, each after a trial of at most {minutes(TRIAL_S)}"
+    return Part(f"{count} lower levels", text, seconds, "at least ") if count else None
 
 
 def probes(name: str, count: int) -> Callable[[Plan], Part]:

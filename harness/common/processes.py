@@ -101,3 +101,16 @@ def end_group(process: "subprocess.Popen[bytes]", grace: float = GROUP_GRACE_S) 
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+
+
+def with_flag(command: str, flag: str, value: str) -> str:
+    """A command with another value of a flag."""
+    words = shlex.split(command)
+    joined = next((n for n, word in enumerate(words) if word.startswith(f"{flag}=")), None)
+    if joined is not None:
+        words[joined] = f"{flag}={value}"
+    elif flag in words[:-1]:
+        words[words.index(flag) + 1] = value
+    else:
+        words += [flag, value]
+    return shlex.join(words)

@@ -58,6 +58,10 @@ class Load:
         value: float | None = getattr(self.probe, f"{kind}_{point}", None)
         return value
 
+    def shown(self, kind: str, point: str) -> float | None:
+        """The same in a table, which has no p99 of few requests."""
+        return self.probe.shown(f"{kind}_{point}")
+
     def over(self, limits: Limits) -> list[str]:
         """The kinds of latency that break these limits at p99, or are not known."""
         found = [(kind, self.at(kind, "p99"), most) for kind, most in limits.items() if most is not None]

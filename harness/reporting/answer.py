@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import PurePath
 
 from harness.common.markdown import code, number
+from harness.common.processes import with_flag
 from harness.config import models
 from harness.config.deviations import OTHER_MODEL
 from harness.config.workload import OFFICIAL
@@ -53,7 +54,9 @@ def without_speed(summary: Summary) -> str:
     """The title of a run that measured no speed."""
     score, meta = summary.run.accuracy, summary.meta
     if score is None:
-        return f"No result{f': {meta.ended}' if meta.ended else ''}"
+        kept = [probe.text for probe in curve(summary) if not probe.why]
+        held = f"; {kept[-1]} held until then" if kept else ""
+        return f"No result{f': {meta.ended}' if meta.ended else ''}{held}"
     if score.verdict == "FAIL":
         stopped = "; no speed was measured" if meta.mode == "both" else ""
         return f"accuracy FAIL: the answers differ from the reference{stopped}"
@@ -197,7 +200,7 @@ def lines(summary: Summary, whole: bool) -> Iterator[Line]:
     yield from verdicts(summary)
     if test:
         held = (f"{name} {number(found)} of {number(limit)} ms" for name, found, limit in tails(test))
-        yield Line("limits", "" if test.concurrency else ", ".join(held))
+        yield Line("limits", of_curve(summary, test) if test.concurrency else ", ".join(held))
         yield Line("bounded by", test.ran_out[0] if test.ran_out else without_bound(test))
         yield Line("cost, energy", "; ".join(expenses(summary, test)))
         yield from (Line("careful", said, "careful") for said in cautions(summary, test))
@@ -207,6 +210,13 @@ def lines(summary: Summary, whole: bool) -> Iterator[Line]:
         more = f"; {left} more in the report" if left else ""
         yield Line(NOT_COMPARABLE, f"{'; '.join(shown)}{more}", "careful")
     yield Line("next", next_command(summary), is_command=True)
+
+
+def of_curve(summary: Summary, test: Performance) -> str:
+    """What levels are held to, and that the highest of them is within it: a higher one may be, too."""
+    probes, limits = curve(summary), test.limits_ms
+    top = f"; {probes[-1].text} is the most that was tested" if probes and not probes[-1].why else ""
+    return f"TTFT p99 {number(limits.ttft)} ms, TPOT p99 {number(limits.tpot)} ms{top}" if limits else ""
 
 
 def verdicts(summary: Summary) -> Iterator[Line]:
@@ -267,7 +277,7 @@ def cautions(summary: Summary, test: Performance) -> Iterator[str]:
     """What to be careful of."""
     if summary.meta.model == "demo":
         yield "the demo model shows that the set-up works, not how fast a model of 8B is"
-    yield from test.background_load
+    yield from (f"{said}: no gate judges this run" for said in test.background_load)
     busy = [number(probe.load) for probe in curve(summary) if probe.busy]
     if test.concurrency and 0 < len(busy) < len(curve(summary)):
         yield f"other programs ran during the tests with {', '.join(busy)} in flight, which are no answer"
@@ -297,25 +307,14 @@ def next_command(summary: Summary) -> str:
     if test.concurrency and tables.best(curve(summary)) is None:
         lower = max(1, int(curve(summary)[0].load) // 4) if curve(summary) else 1
         return with_flag(command, "--concurrency", str(lower)) if lower < test.concurrency else ""
+    if test.concurrency and test.limits_ms and curve(summary) and not curve(summary)[-1].why:
+        return with_flag(command, "--concurrency", "max")
     if test.valid or not test.limits_ms:
         return ""
     held = [load for load in held if load < (test.target_qps or 0.0)]
     if any(found > limit for _, found, limit in tails(test)):
         return with_flag(command, "--server-target-qps", f"{max(held):.2f}" if held else "max")
     return with_flag(command, "--min-duration", "auto")
-
-
-def with_flag(command: str, flag: str, value: str) -> str:
-    """A command with another value of a flag."""
-    words = shlex.split(command)
-    joined = next((n for n, word in enumerate(words) if word.startswith(f"{flag}=")), None)
-    if joined is not None:
-        words[joined] = f"{flag}={value}"
-    elif flag in words[:-1]:
-        words[words.index(flag) + 1] = value
-    else:
-        words += [flag, value]
-    return shlex.join(words)
 
 
 def setting(summary: Summary) -> list[tuple[str, str]]:
@@ -341,8 +340,3 @@ def footer(summary: Summary) -> str:
     comparable = NOT_COMPARABLE if meta.deviations else "comparable with MLPerf"
     label = [meta.label] if meta.label else []
     return " \N{MIDDLE DOT} ".join([*label, subject(summary), meta.started[:10], comparable])
-
-
-def name_of(summary: Summary) -> str:
-    """A run as a name in tables and pictures: its label, else its folder's."""
-    return summary.meta.label or summary.meta.run

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import mean
 
 from harness.common.files import write_text
 from harness.common.markdown import Table, number, render
@@ -16,7 +17,6 @@ from harness.config import mlperf
 from harness.config.comparability import differences, reason
 from harness.pages.page import of_screen
 from harness.reporting import answer, compare, compare_plot, profiles, style
-from harness.reporting.answer import NOT_COMPARABLE
 from harness.reporting.compare import ComparedRun
 from harness.reporting.paired import Pair
 from harness.results import metrics
@@ -136,7 +136,7 @@ def last_screen(runs: Sequence[ComparedRun], pair: Pair | None) -> LastScreen:
     title = f"NOT COMPARABLE: {'; '.join(dict.fromkeys(refused.values()))}" if alone else found
     lines = [
         Line("measured", f"{found}: not to be relied on" if found and alone else "", "careful"),
-        *(Line(NOT_COMPARABLE, f"A and {letter}: {why}", "careful") for letter, why in refused.items() if not alone),
+        *(Line("not comparable", f"A and {letter}: {why}", "careful") for letter, why in refused.items() if not alone),
         *(Line("answers", said, tone) for said, tone in answers(runs, pair)),
         Line("differs", difference([run.flags for run in runs], [run.versions for run in runs])),
         *(Line("careful", said, "careful") for said in cautions(named)),
@@ -162,16 +162,25 @@ def finding(runs: Sequence[ComparedRun]) -> str:
     values = [(headline.of(run.summary) or 0.0, run) for run in runs]
     if len(runs) < 2 or not all(value for value, _ in values):
         return ""
+    if 1 < len(by_name := grouped(values)) < len(values):  # several runs of a label: their means
+        values = [(mean(value for value, _ in same), same[0][1]) for same in by_name]
     higher, (start, first) = headline.better == "higher", values[0]
-    value, run = values[1] if len(runs) == 2 else (max if higher else min)(values, key=lambda each: each[0])
+    value, run = values[1] if len(values) == 2 else (max if higher else min)(values, key=lambda each: each[0])
     if run is first:
-        return f"{first.name} is the fastest of {len(runs)} runs ({headline.text(start)} {headline.label})"
-    text = f"{headline.text(value)} {headline.label}; {first.name} {headline.text(start)}"
+        return f"{first.name} is the fastest of {len(values)} runs ({headline.text(start)} {headline.label})"
+    means = ", means" if len(values) < len(runs) else ""
+    text = f"{headline.text(value)} {headline.label}; {first.name} {headline.text(start)}{means}"
     change = value / start - 1
     if abs(change) < SMALLEST_CHANGE:
         return f"{run.name} and {first.name} are equal within {100 * SMALLEST_CHANGE:g} % ({text})"
     word = "faster" if (change > 0) == higher else "slower"
     return f"{run.name} is {number(100 * abs(change), 3)} % {word} ({text})"
+
+
+def grouped(values: Sequence[tuple[float, ComparedRun]]) -> list[list[tuple[float, ComparedRun]]]:
+    """The values of runs of one name together."""
+    names = dict.fromkeys(run.name for _, run in values)
+    return [[each for each in values if each[1].name == name] for name in names]
 
 
 def answers(runs: Sequence[ComparedRun], pair: Pair | None) -> Iterator[tuple[str, Tone]]:
@@ -237,7 +246,9 @@ def cautions(named: Sequence[tuple[str, ComparedRun]]) -> Iterator[str]:
         if run.is_measured and first.is_measured and run.comparable.machine != first.comparable.machine:
             yield f"A and {letter} ran on other machines; their ratio is of the machines, too"
     if any(run.is_measured for _, run in named):
-        yield "one run of each: no interval (`--baseline` judges several of each)"
+        names = [run.name for _, run in named]
+        count = "one run of each" if len(set(names)) == len(names) else "several runs of a label"
+        yield f"{count}: no interval here; `report.py RUN ... --baseline RUN ... --fail-if` has one of several runs"
 
 
 def difference(flags: Sequence[dict[str, str]], versions: Sequence[dict[str, str]]) -> str:

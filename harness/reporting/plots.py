@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.common.markdown import number
 from harness.loadgen.requests import Request
+from harness.loadgen.steady import steady_part
 from harness.loadgen.test_run import TestRun
 from harness.monitoring.recorder import FILE, Recording
 from harness.reporting import answer, load_curves, profiles, timelines
@@ -41,7 +42,9 @@ def draw_plots(folder: Path, summary: Summary, test: TestRun | None) -> dict[str
     if run.performance and test:
         recordings["performance"] = test.recording
         if run.performance.ttft_ms and test.is_timed:
-            drawn["latency_cdf"] = latencies(test.answered, run.performance, summary.scenario.headline)
+            window = steady_part(test.requests, run.performance.concurrency) if run.performance.concurrency else None
+            requests = window.requests if window and run.performance.steady else test.answered
+            drawn["latency_cdf"] = latencies(requests, run.performance, summary.scenario.headline)
         elif not run.performance.ttft_ms and (figure := completions(test.answered)):
             drawn["tokens_per_sec"] = figure
     if run.search:
@@ -121,7 +124,7 @@ def latencies(requests: Sequence[Request], test: Performance, headline: str) -> 
         most = max(values, default=0.0)
         if values:
             axes.plot(np.sort(values), np.arange(1, len(values) + 1) / len(values), color=BLUE)
-        if logged := getattr(test, f"{kind}_ms"):
+        if logged := getattr(test.steady, f"{kind}_ms", None) or getattr(test, f"{kind}_ms"):
             point = "p90" if headline == f"{kind}_p90_ms" else "p99"
             value = getattr(logged, point)
             label = f"{point} {number(value)} ms"

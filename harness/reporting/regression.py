@@ -7,6 +7,7 @@ logarithms.
 
 import math
 import re
+import shlex
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
@@ -188,7 +189,8 @@ def false_alarm(one: Condition) -> str:
     below = NormalDist(sigma=SCATTER * math.sqrt(2)).cdf(bound)
     chance = 100 * (1 - below if one.above else below)
     return (
-        f"one run of each: if runs scatter by {100 * SCATTER:g} %, chance alone goes beyond the bound in {chance:.0f} %"
+        f"one run of each: of equal runs that scatter by {100 * SCATTER:g} %, {chance:.0f} % of the pairs are beyond "
+        f"{one.bound:+g} % by chance"
     )
 
 
@@ -196,7 +198,7 @@ def verdict_of(one: Condition, change: AnswerChange) -> tuple[Verdict, str]:
     """FAIL where the whole interval is beyond the bound, PASS where it is wholly within."""
     beyond = [end > one.bound if one.above else end < one.bound for end in (change.low, change.high)]
     if beyond[0] != beyond[1]:
-        return "NOT JUDGED", f"the runs differ too much among themselves to tell {one.bound:+g} %: more of them"
+        return "NOT JUDGED", f"the runs scatter too much to say whether it is beyond {one.bound:+g} %: add runs"
     return ("FAIL" if beyond[0] else "PASS"), ""
 
 
@@ -206,6 +208,8 @@ def with_answers(sides: Sides, one: Condition, verdict: Callable[[Condition, Pai
     for run in sides.runs:
         if (pair := run.paired_answers(sides.baseline[0])) is None:
             why = f"{run.folder.name} and {sides.baseline[0].folder.name} have no answers to the same samples"
+            if mute := [each.folder.name for each in (run, sides.baseline[0]) if each.verdict is None]:
+                why = f"{mute[0]} has no accuracy test: run it with --mode both"
             return Judgement(one.text, "NOT JUDGED", why=why)
         found.append(verdict(one, pair))
     return next(item for kind in CODES for item in found if item.verdict == kind)
@@ -253,12 +257,26 @@ def last_screen(sides: Sides, judgements: Sequence[Judgement]) -> LastScreen:
     flags, versions = [run.flags for run in everyone], [run.versions for run in everyone]
     lines = [
         *(Line(one.verdict, f"{one.condition}: {one.text}", TONES[one.verdict]) for one in judgements),
+        Line("interval", "95 %, by Welch's t of the logarithms" if len(everyone) > 2 else ""),
         Line("differs", difference(flags, versions)),
         *(Line("careful", said, "careful") for run in everyone for said in compare.cautions(run, run.name)),
         Line("baseline", ", ".join(str(run.folder) for run in sides.baseline)),
         Line("run", ", ".join(str(run.folder) for run in sides.runs)),
     ]
     if code != DONE:
-        pair = f"{sides.baseline[0].folder} {sides.runs[0].folder}"
-        lines.append(Line("next", f"python report.py --compare {pair}", is_command=True))
+        lines.append(Line("next", next_command(sides, judgements), is_command=True))
+    lines = [line for line in lines if line.text]
     return LastScreen(title, answer.subject(*(run.summary for run in everyone)), lines, tone=TONES[first.verdict])
+
+
+def next_command(sides: Sides, judgements: Sequence[Judgement]) -> str:
+    """What goes on from a judgement that is no PASS: the gate without the runs on a busy machine, or such a run again;
+    else the two side by side."""
+    busy = [run for run in sides.everyone if run.busy]
+    alone = [[str(run.folder) for run in side if not run.busy] for side in (sides.runs, sides.baseline)]
+    if busy and all(alone):
+        conditions = [word for one in judgements for word in ("--fail-if", one.condition)]
+        return shlex.join(["python", "report.py", *alone[0], "--baseline", *alone[1], *conditions])
+    if busy:
+        return busy[0].summary.meta.command
+    return f"python report.py --compare {sides.baseline[0].folder} {sides.runs[0].folder}"

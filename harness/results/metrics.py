@@ -174,7 +174,10 @@ def values(summary: Summary, place: Place) -> dict[str, float | None]:
 def rows(summary: Summary, place: Place) -> list[tuple[Metric, float]]:
     """The metrics that a run has, for a table with one a line; what a buffer delayed is called that."""
     found = [(metric, value) for metric in metrics_of(place) if (value := metric.of(summary)) is not None]
-    if not (summary.run.performance and summary.run.performance.buffered):
+    test = summary.run.performance
+    if test and test.steady and test.steady.ttft_ms:  # the same as the output tokens/s above it
+        found = [(metric, value) for metric, value in found if metric.name != "steady_tokens_per_sec"]
+    if not (test and test.buffered):
         return found
     late = {metric.name: replace(metric, label=f"{metric.label}, of the buffering") for metric, _ in found}
     return [(late[m.name] if m.name.startswith(("ttft_", "tpot_")) else m, value) for m, value in found]
