@@ -27,6 +27,7 @@ from harness.results import metrics
 from harness.terminal.last_screen import LastScreen, Line, Tone
 
 Verdict = Literal["PASS", "FAIL", "NOT JUDGED"]
+GATE = "accuracy gate"  # a condition that nobody writes
 CODES = {"FAIL": NOT_ACCEPTED, "NOT JUDGED": BAD_INPUT, "PASS": DONE}  # the first that is among the verdicts counts
 CONDITION = re.compile(r"\s*(\w+)\s*([<>])\s*([+-]?)(\d+(?:\.\d+)?)\s*(%?)\s*")
 ANSWERS_CONDITION = re.compile(r"\s*answers\s+changed\s*(?:>\s*(\d+(?:\.\d+)?)\s*%)?\s*")
@@ -148,7 +149,7 @@ def judge(sides: Sides, conditions: Sequence[Condition]) -> list[Judgement]:
     if why := sides.difference(OF_ANSWERS):
         return [Judgement(one.text, "NOT JUDGED", why=why) for one in conditions]
     failed = [run.folder.name for run in sides.runs if run.verdict == "FAIL"]
-    gate = [Judgement("accuracy gate", "FAIL", why=f"failed by {', '.join(failed)}")] if failed else []
+    gate = [Judgement(GATE, "FAIL", why=f"failed by {', '.join(failed)}")] if failed else []
     return [*gate, *(judgement_of(sides, one) for one in conditions)]
 
 
@@ -275,8 +276,9 @@ def next_command(sides: Sides, judgements: Sequence[Judgement]) -> str:
     busy = [run for run in sides.everyone if run.busy]
     alone = [[str(run.folder) for run in side if not run.busy] for side in (sides.runs, sides.baseline)]
     if busy and all(alone):
-        conditions = [word for one in judgements for word in ("--fail-if", one.condition)]
-        return shlex.join(["python", "report.py", *alone[0], "--baseline", *alone[1], *conditions])
+        words = [word for one in judgements if one.condition != GATE for word in ("--fail-if", one.condition)]
+        words += [word for name in sides.may_differ for word in ("--may-differ", name)]
+        return shlex.join(["python", "report.py", *alone[0], "--baseline", *alone[1], *words])
     if busy:
         return busy[0].summary.meta.command
     return f"python report.py --compare {sides.baseline[0].folder} {sides.runs[0].folder}"

@@ -1,6 +1,7 @@
 """A run against a baseline: what is a regression, what must not be judged, and how runs are named."""
 
 import json
+import shlex
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -321,3 +322,23 @@ def test_curves_of_several_runs_are_one_picture(tmp_path: Path) -> None:
     assert [axes.get_yscale() for axes in curves] == ["log", "log", "linear"]
     assert "per machine" in curves[2].get_ylabel()
     assert "not comparable" in compare_plot.foot(runs)
+
+
+def test_a_busy_run_is_left_out_by_the_next_command(tmp_path: Path) -> None:
+    sides = regression.Sides(
+        [run(tmp_path / "a"), run(tmp_path / "b")],
+        [run(tmp_path / "c"), run(tmp_path / "d", 512.0, ["others at work"])],
+    )
+    found = regression.judge(sides, [regression.condition("tokens_per_sec<-3%")])
+    assert found[0].verdict == "NOT JUDGED"
+    a, b, c = (str(tmp_path / name) for name in "abc")
+    wanted = ["python", "report.py", c, "--baseline", a, b, "--fail-if", "tokens_per_sec<-3%"]
+    assert shlex.split(regression.next_command(sides, found)) == wanted
+    alone = regression.Sides(sides.baseline, sides.runs[1:])
+    assert regression.next_command(alone, found) == sides.runs[1].summary.meta.command
+
+
+def test_runs_of_a_label_are_compared_by_their_means(tmp_path: Path) -> None:
+    speeds = {"a": ("before", 1000.0), "b": ("before", 1048.0), "c": ("after", 512.0), "d": ("after", 512.0)}
+    runs = [run(tmp_path / name, speed, label=label) for name, (label, speed) in speeds.items()]
+    assert compare_page.finding(runs) == "after is 50 % slower (512 output tokens/s; before 1,024, means)"
