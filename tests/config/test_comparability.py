@@ -26,7 +26,7 @@ ONE = Comparable(work=WORK, settings={"precision": "bf16"}, machine={"gpus": "no
         ({"settings": {"precision": "fp16"}}, ""),
         ({"machine": {"gpus": "card"}}, ""),
         ({"rate": {"target_qps": 9.0}}, ""),
-        ({"busyness": {"others at work": True}}, "C: others at work"),
+        ({"busyness": {"others at work": True}}, "the machine was busy in C"),
         ({"validity": {INVALID: True, GATE_FAILED: True}}, f"C: {INVALID}; C: {GATE_FAILED}"),
         ({"validity": {CONFIGURED: True}}, f"C: {CONFIGURED}"),
     ],
