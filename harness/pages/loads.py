@@ -12,6 +12,7 @@ from harness.common.markdown import number
 from harness.config import mlperf
 from harness.results.gpu_time import GpuTime
 from harness.results.performance import Performance
+from harness.runs.folder import FOLDER
 from harness.runs.probe import Probe
 
 HEIGHT = 250  # pixels of a plot
@@ -80,9 +81,10 @@ class Load:
 
 
 def loads_of(probes: Sequence[Probe], test: Performance | None) -> list[Load]:
-    """The tests in the order of their loads; last the run's own, where it is no level of a fixed concurrency."""
+    """The tests in the order of their loads; last the run's own, where it is none of them."""
     spent = {time.test: time for time in (test.gpu_time if test else [])}
-    is_own = test is not None and test.ttft_ms and not test.concurrency and (probes or test.target_qps)
+    is_among = any(probe.folder == FOLDER["performance"] for probe in probes) or (test is not None and test.concurrency)
+    is_own = test is not None and test.ttft_ms and not is_among and (probes or test.target_qps)
     own = full_test(test) if test and is_own else None
     is_any_alone, found = any(not probe.busy for probe in probes), []
     for probe in sorted(probes, key=lambda probe: probe.load):

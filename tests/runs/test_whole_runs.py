@@ -59,7 +59,7 @@ def test_offline(offline: Finished) -> None:
     test = offline.summary["run"]["performance"]
     assert test["valid"], test["invalid_reasons"]
     assert test["ttft_ms"] is None
-    drawn = {"scores", "length", "tokens_per_sec", "latency_cdf", "machine", "timeline"}
+    drawn = {"scores", "tokens_per_sec", "latency_cdf", "machine", "timeline"}
     assert set(offline.summary["plots"]) == drawn
     assert offline.summary["plots"]["latency_cdf"] is None
     # LoadGen's rate and the tokens that were handed to it must tell the same story.
