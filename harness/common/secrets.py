@@ -33,7 +33,11 @@ SECRET_ENDINGS = names_in("token auth pass pin sig pat dsn")
 KEYS = names_in("api private access account session encryption ssh signing")
 PAIRS = frozenset({("connection", "string"), ("basic", "auth"), *((word, "key") for word in KEYS)})
 PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
-ASSIGNED = re.compile(r"([\w-]+)[\"']?\s*[:=]\s*")
+WORDS = (
+    r"token(?![\w])|secret|passw(?:or)?d|passphrase|\bpwd\b|api[_-]?key|authorization|bearer|credential|creds\b"
+    r"|private[_-]?key|access[_-]?key|account[_-]?key|cookie|signature"
+)
+ASSIGNED = re.compile(rf"(?is)((?:{WORDS})[\w-]*[\"']?\s*[:=]\s*).*")
 SECRET_FORMS = (
     (re.compile(r"-----BEGIN [A-Z ]+-----.*?(?:-----END [A-Z ]+-----|\Z)", re.S), HIDDEN),
     (re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{8,}"), rf"\1 {HIDDEN}"),
@@ -114,8 +118,7 @@ def hide_word(word: str) -> str:
         if hidden == value:
             return word
         return pair[1] + (hidden if isinstance(hidden, str) else json.dumps(hidden, default=str))
-    secret = next((name for name in ASSIGNED.finditer(word) if is_secret(name[1])), None)
-    return hide_text(word[: secret.end()] + HIDDEN if secret else word)
+    return hide_text(ASSIGNED.sub(rf"\1{HIDDEN}", word))
 
 
 def hide(settings: Any, foreign: bool = False, harmless: bool = False) -> Any:

@@ -196,8 +196,10 @@ def cpu_flags() -> set[str]:
 
 def cpu_line(name: str) -> str:
     """What Linux tells of the first CPU under a name; empty for nothing."""
-    found = re.search(rf"^(?:{name})\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.M)
-    return found[1].strip() if found else ""
+    with contextlib.suppress(OSError):
+        if found := re.search(rf"^(?:{name})\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.M):
+            return found[1].strip()
+    return ""
 
 
 def has_amx() -> bool:

@@ -210,3 +210,8 @@ def test_secrets_are_hidden(word: str, shown: str):
 )
 def test_what_is_no_secret_stays(word: str):
     assert hide_word(word) == word
+
+
+@pytest.mark.parametrize("word", ["--x=mypassword=hunter22", "dbpasswd: hunter22", "token-of-mine=hunter22"])
+def test_a_secret_within_a_longer_name_is_hidden(word: str) -> None:
+    assert secrets.hide_word(word).endswith("***") and "hunter22" not in secrets.hide_word(word)
