@@ -114,6 +114,8 @@ def conversation(item: Any) -> list[Any] | None:
 def chat_turns(said: list[Any], number: int, where: str) -> Iterator[Request]:
     """A request for each of the user's messages, with all before it; the answer that follows says how long it is."""
     for place, message in enumerate(said):
+        if message["role"] not in ROLES:
+            raise UsageError(f"{where}: role {message['role']!r:.40}; known are {', '.join(ROLES)}.")
         if message["role"] == "user":
             after = said[place + 1] if place + 1 < len(said) else {}
             answer = after.get("content") if after.get("role") == "assistant" else None

@@ -467,3 +467,9 @@ def test_a_large_workload_is_asked_no_longer_than_its_duration(tmp_path: Path) -
         library = workload_samples.load(config, load_tokenizer(config))
         assert library is not None
         assert resolve(config, [], 0, request_set=library.request_set).queries == queries
+
+
+def test_a_role_that_nobody_knows_is_named_wherever_it_stands(tmp_path: Path, tokenizer: Any) -> None:
+    path = tmp_path / "talk.json"
+    path.write_text(json.dumps([[{"role": "user", "content": "a"}, {"role": "tool", "content": "b"}]]))
+    assert tells(refusal(config(path), tokenizer), "conversation 1: role 'tool'; known are system, user")
