@@ -22,6 +22,7 @@ from harness.config.plan import Plan
 from harness.loadgen import log as loadgen_log
 from harness.loadgen.log import Latency, LogError, TestResult
 from harness.loadgen.requests import FILE, Request, read_requests, spread, without_failures
+from harness.loadgen.steady import SteadyPart, steady_part
 from harness.monitoring import recorder
 from harness.runs.delivery import ServerUse
 from harness.runs.records import MachineUse
@@ -45,6 +46,8 @@ class TestRun:
     client_delay: Latency | None = None
     """Milliseconds until each request was sent: from its scheduled time, where it had one, a part of each TTFT; in a
     closed loop from the end of the answer whose place it took."""
+    concurrency: int | None = None
+    """Requests in flight, where it was fixed."""
 
     @classmethod
     def read(cls, folder: Path, plan: Plan) -> Self:
@@ -65,12 +68,18 @@ class TestRun:
             files.read(machine, MachineUse) if machine.exists() else MachineUse(),
             files.read(server, ServerUse) if server.exists() else None,
             client_delay(requests, plan),
+            plan.concurrency,
         )
 
     @cached_property
     def answered(self) -> list[Request]:
         """The requests that did not fail."""
         return without_failures(self.requests)
+
+    @cached_property
+    def window(self) -> SteadyPart | None:
+        """A test at fixed concurrency without its ramps; None of any other, and of one too short for that."""
+        return steady_part(self.requests, self.concurrency) if self.concurrency else None
 
     @cached_property
     def recording(self) -> recorder.Recording:

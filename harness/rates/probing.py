@@ -9,7 +9,6 @@ from harness.common.markdown import number
 from harness.config.plan import Plan
 from harness.loadgen.log import TestResult
 from harness.loadgen.session import LoadGenSession, Tested
-from harness.loadgen.steady import steady_part
 from harness.loadgen.test_run import TestRun, with_times
 from harness.rates.queueing import queue_of
 from harness.runs.probe import Probe, Queue
@@ -46,7 +45,7 @@ def run_probe(session: LoadGenSession, short: Plan, reason: str = "") -> Probe:
 def probe_of(session: LoadGenSession, test: TestRun, plan: Plan) -> Probe:
     """A test as a point of a curve; at fixed concurrency without its ramps, where it is long enough."""
     result, trend = test.result, None
-    if plan.concurrency and (part := steady_part(test.requests, plan.concurrency)):
+    if part := test.window:
         trend = part.trend
         if part.requests:
             speeds = {"tokens_per_sec": part.tokens_per_sec, "samples_per_sec": part.samples_per_sec}

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import PurePath
 
 from harness.common.markdown import code, number
-from harness.common.processes import with_flag
+from harness.common.processes import flag_value, with_flag
 from harness.config import models
 from harness.config.deviations import OTHER_MODEL
 from harness.config.workload import OFFICIAL
@@ -294,9 +294,9 @@ def next_command(summary: Summary) -> str:
     """The command that goes on from a result that is none; empty where there is one."""
     test, score, command = summary.run.performance, summary.run.accuracy, summary.meta.command
     if score and score.verdict == "FAIL":
-        words = shlex.split(command)
-        place = ["--results-dir", words[words.index("--results-dir") + 1]] if "--results-dir" in words[:-1] else []
-        return shlex.join(["python", "report.py", "--compare", "GOOD_RUN", summary.meta.run, *place])
+        place = flag_value(command, "--results-dir")
+        words = ["python", "report.py", "--compare", "GOOD_RUN", summary.meta.run]
+        return shlex.join([*words, *(["--results-dir", place] if place else [])])
     held = [probe.load for probe in curve(summary) if probe.has_held]
     if test is None and summary.meta.ended:
         rates = [probe.qps for probe in curve(summary) if probe.qps]

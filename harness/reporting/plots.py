@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from harness.common.markdown import number
 from harness.loadgen.requests import Request
-from harness.loadgen.steady import steady_part
 from harness.loadgen.test_run import TestRun
 from harness.monitoring.recorder import FILE, Recording
 from harness.reporting import answer, load_curves, profiles, timelines
@@ -42,8 +41,7 @@ def draw_plots(folder: Path, summary: Summary, test: TestRun | None) -> dict[str
     if run.performance and test:
         recordings["performance"] = test.recording
         if run.performance.ttft_ms and test.is_timed:
-            window = steady_part(test.requests, run.performance.concurrency) if run.performance.concurrency else None
-            requests = window.requests if window and run.performance.steady else test.answered
+            requests = (test.window.requests if test.window else []) or test.answered
             drawn["latency_cdf"] = latencies(requests, run.performance, summary.scenario.headline)
         elif not run.performance.ttft_ms and (figure := completions(test.answered)):
             drawn["tokens_per_sec"] = figure

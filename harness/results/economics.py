@@ -6,7 +6,6 @@ from pydantic import AliasChoices, Field
 
 from harness.config import mlperf, models
 from harness.config.plan import Plan
-from harness.loadgen.steady import steady_part
 from harness.loadgen.test_run import TestRun
 from harness.results import roofline
 from harness.results.part import Part
@@ -31,8 +30,7 @@ class Economics(Part):
         here = plan.config.sees_gpus and not plan.config.spans_hosts
         joules, shares = test.machine.gpu_joules if here else None, near_peak(test, facts)
         speeds = (log.tokens_per_sec, test.total_tokens_per_sec, log.samples_per_sec)
-        if plan.concurrency and (part := steady_part(test.requests, plan.concurrency)) and part.requests:
-            # The result of a fixed concurrency is without its ramps.
+        if (part := test.window) and part.requests:  # the result of a fixed concurrency is without its ramps
             both = part.tokens_per_sec + part.input_tokens_per_sec
             speeds = (part.tokens_per_sec, both, part.samples_per_sec)
         counts = log.valid or not plan.config.scenario_rules.pattern.is_rated

@@ -44,7 +44,7 @@ class Steady(Model):
         at_once = plan.config.scenario_rules.pattern.kept_in_flight(plan.load, facts.concurrency)
         if plan.config.batch_size or not at_once or not seconds:
             return None
-        part = steady_part(test.requests, at_once)
+        part = test.window if plan.concurrency else steady_part(test.requests, at_once)
         if part is None:
             return None
         of_window = window(test, part, plan.limits) if plan.concurrency and part.requests else {}

@@ -122,6 +122,7 @@ def test_no_line_is_wider_than_a_terminal_but_a_command(tmp_path: Path) -> None:
 )
 def test_a_command_with_another_value(command: str, wanted: str) -> None:
     assert answer.with_flag(command, "--concurrency", "4") == wanted
+    assert answer.flag_value(wanted, "--concurrency") == "4" and answer.flag_value(wanted, "--model") == ""
 
 
 def test_the_first_screen_has_what_a_number_needs(tmp_path: Path) -> None:
