@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from harness.common.errors import plain
 from harness.common.paths import ROOT
+from harness.common.statistics import tail_name
 
 
 def render(template: str, **values: Any) -> str:
@@ -24,7 +25,7 @@ def render(template: str, **values: Any) -> str:
         keep_trailing_newline=True,  # of the sections that a page is made of
         finalize=harmless,
     )
-    filters = (number, percent, cell, code, quoted, sentence, together)
+    filters = (number, percent, cell, code, quoted, sentence, together, tail_name)
     environment.filters.update({each.__name__: each for each in filters} | {"gpus": gpu_names})
     return environment.get_template(template).render(**values).removesuffix("\n")
 

@@ -17,6 +17,11 @@ FEWEST_P99 = 100  # requests: the p99 of fewer is the slowest of them
 RULE_OF_THREE = 3.0  # what was seen in none of n samples is in at most 3/n of all (Hanley and Lippman-Hand 1983)
 
 
+def tail_name(kind: str, is_few: bool) -> str:
+    """What the 99th percentile of a latency is called."""
+    return f"slowest {kind}" if is_few else f"{kind} p99"
+
+
 @cache
 def student(freedom: float, share: float = 0.95) -> float:
     """Half the width of an interval of that share in standard errors: Student's t, by degrees of freedom, also

@@ -70,7 +70,12 @@ COLUMNS = (
         "vllm:generation_tokens_total sglang:generation_tokens_total llamacpp:tokens_predicted_total",
     ),
 )
-SOURCES = frozenset(source for column in COLUMNS for source in (*column.sources, *column.over))
+# What a request waits for before its first token, on average: its turn, and its own prompt. Histograms, in ms.
+WAITS = tuple(
+    Column(name, "ratio", f"vllm:request_{name}_time_seconds_sum", 1000, f"vllm:request_{name}_time_seconds_count")
+    for name in ("queue", "prefill")
+)
+SOURCES = frozenset(source for column in (*COLUMNS, *WAITS) for source in (*column.sources, *column.over))
 
 
 class Reader:
@@ -107,15 +112,26 @@ class Reader:
         return max(0.0, sum(sum(now[source]) - sum(self._before[source]) for source in common))
 
 
-def cached_percent(before: Sequence[str], after: Sequence[str]) -> float | None:
-    """Of the prompt tokens between two readings of all servers, the percentage that came from their prefix caches;
-    None where a reading lacks a server, or the counters."""
-    reader = Reader()
+def increases(column: Column, before: Sequence[str], after: Sequence[str]) -> tuple[float, float] | None:
+    """Of the counters of a ratio between two readings of all servers; None where a reading lacks a server, or them."""
+    reader, now = Reader(), samples(after)
     reader.values(0.0, before)
-    hits, asked_for = (reader.increase(samples(after), names) for names in (CACHE.sources, CACHE.over))
-    if len(before) != len(after) or hits is None or asked_for is None:
-        return None
-    return 100 * hits / max(1.0, asked_for)
+    part, whole = reader.increase(now, column.sources), reader.increase(now, column.over)
+    return None if len(before) != len(after) or part is None or whole is None else (part, whole)
+
+
+def cached_percent(before: Sequence[str], after: Sequence[str]) -> float | None:
+    """Of the prompt tokens between two readings, the percentage that came from the servers' prefix caches."""
+    found = increases(CACHE, before, after)
+    return None if found is None else CACHE.scale * found[0] / max(1.0, found[1])
+
+
+def mean_waits(before: Sequence[str], after: Sequence[str]) -> dict[str, float]:
+    """Milliseconds of each of WAITS, the mean of the requests that ended between two readings; none unless all are
+    told."""
+    found = {column: counts for column in WAITS if (counts := increases(column, before, after)) and counts[1]}
+    means = {column.name: round(column.scale * part / count, 3) for column, (part, count) in found.items()}
+    return means if len(means) == len(WAITS) else {}
 
 
 def samples(expositions: Iterable[str]) -> dict[str, list[float]]:

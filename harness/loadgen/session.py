@@ -115,16 +115,17 @@ class LoadGenSession:
         used = None if before is None or after is None else after - before
         if urls:
             used = exporter.joules(recorder.Recording.read(path))
+        told = engine.prometheus_metrics()
         use = MachineUse(
             others_cpu_cores=load.cpu_cores,
             background_load=load.warnings,
             gpu_joules=None if used is None else round(used, 1),
             server_gpus=models,
+            waits_ms=prometheus.mean_waits(exposed, told),
         )
         files.write_json(folder / MACHINE, use.model_dump())
         if config.endpoint:
-            cached = prometheus.cached_percent(exposed, engine.prometheus_metrics())
-            server = tested.server_use(cached)
+            server = tested.server_use(prometheus.cached_percent(exposed, told))
             files.write_json(folder / SERVER, server.model_dump())
             for disagreement in server.disagreements:
                 self.display.say(disagreement, style="yellow")

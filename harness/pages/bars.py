@@ -1,6 +1,6 @@
 """Requests of a test as bars: what is known of each, side by side in the order of issue."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.loadgen.requests import Request
@@ -42,6 +42,15 @@ def bars(requests: Sequence[Request]) -> Bars | None:
     times = [(100 * place / len(picked), picked[place].issued_s or 0.0) for place in places]
     names = list(dict.fromkeys(name for _, each in found for name, *_ in each if name != "slow"))
     return Bars(found, ticks, times, len(requests), names)
+
+
+def split(waits: Mapping[str, float]) -> list[Part]:
+    """The parts of a mean wait as one bar: name, ms, percent where each begins and percent of its length."""
+    scale, begin, found = 100 / (sum(waits.values()) or 1.0), 0.0, []
+    for name, ms in waits.items():
+        found.append((name, ms, round(scale * begin, 2), round(scale * ms, 2)))
+        begin += ms
+    return found
 
 
 def segments(request: Request) -> Iterator[tuple[str, float]]:

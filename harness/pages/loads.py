@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 from harness.common.markdown import number
+from harness.common.statistics import tail_name
 from harness.config import mlperf
 from harness.results.gpu_time import GpuTime
 from harness.results.performance import Performance
@@ -63,6 +64,10 @@ class Load:
         """The same in a table, which has no p99 of few requests."""
         return self.probe.shown(f"{kind}_{point}")
 
+    def named(self, kind: str, point: str) -> str:
+        """What it is called."""
+        return tail_name(kind.upper(), self.probe.is_few) if point == "p99" else f"{kind.upper()} {point}"
+
     def over(self, limits: Limits) -> list[str]:
         """The kinds of latency that break these limits at p99, or are not known."""
         found = [(kind, self.at(kind, "p99"), most) for kind, most in limits.items() if most is not None]
@@ -76,7 +81,7 @@ class Load:
             lost["idle"] = spent.idle + (spent.idle_while_waiting or 0.0)
             lost["clock"] = spent.held_by_power + spent.held_by_heat
         names = ("name", "stands", "is_full", "gain", "speed", "outcome")
-        changed = {"queue": None, "load": self.probe.load}
+        changed = {"queue": None, "load": self.probe.load, "few": self.probe.is_few}
         return vars(self.probe) | changed | lost | {n: getattr(self, n) for n in names}
 
 
@@ -113,6 +118,7 @@ def full_test(test: Performance) -> Probe:
         seconds=test.duration_s,
         joules_per_token=test.joules_per_output_token,
         buffered=test.buffered,
+        queries=(test.samples or 0) // test.samples_per_query,
         **times,  # type: ignore[arg-type]
     )
 

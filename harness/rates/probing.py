@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.common.markdown import number
+from harness.common.statistics import FEWEST_P99, tail_name
 from harness.config.plan import Plan
 from harness.loadgen.log import TestResult
 from harness.loadgen.session import LoadGenSession, Tested
@@ -55,6 +56,7 @@ def probe_of(session: LoadGenSession, test: TestRun, plan: Plan) -> Probe:
     queue, sent = None, None
     if plan.config.scenario_rules.pattern.is_rated:
         queue, sent = queue_of([at for at, _ in ends], [end for _, end in ends]), result.scheduled_qps
+    count = len(part.requests if part and part.requests else test.answered) // plan.samples_per_query
     tokens, joules = sum(one.output_tokens for one in test.requests), test.machine.gpu_joules
     return Probe(
         qps=None if plan.concurrency else plan.target_qps,
@@ -70,7 +72,7 @@ def probe_of(session: LoadGenSession, test: TestRun, plan: Plan) -> Probe:
         latency_p99=whole.p99 if whole else None,
         ttft_p50=first.p50 if first else None,
         tpot_p50=each.p50 if each else None,
-        queries=len(test.answered),
+        queries=count,
         tpot_mean=each.mean if each else None,
         ttft_min=first.min if first else None,
         tokens_per_sec=result.tokens_per_sec,
@@ -79,7 +81,7 @@ def probe_of(session: LoadGenSession, test: TestRun, plan: Plan) -> Probe:
         seconds=result.queries / sent if sent and result.queries else None,
         more=more_queries(result) if result.failed == ("early_stopping",) else None,
         queue=queue,
-        why="; ".join(reasons(result, plan, queue)),
+        why="; ".join(reasons(result, plan, queue, is_few=count < FEWEST_P99)),
         folder=str(test.folder.relative_to(session.folder.path)),
         busy="; ".join(test.machine.background_load),
         buffered=bool(test.server and test.server.buffered),
@@ -95,13 +97,15 @@ def more_queries(result: TestResult) -> int | None:
     return max((int(count) for count in MORE.findall(said)), default=None)
 
 
-def reasons(result: TestResult, plan: Plan, queue: Queue | None) -> list[str]:
+def reasons(result: TestResult, plan: Plan, queue: Queue | None, is_few: bool) -> list[str]:
     """Why a test is INVALID, or would be if it lasted, or why a level is over its limits: a few words each."""
     found, limits = [], plan.limits
     if limits:
         kinds = (("TTFT", result.ttft_ms, limits.ttft_ms), ("TPOT", result.tpot_ms, limits.tpot_ms))
         found += [
-            f"{name} p99 {number(ms.p99)} of {number(most)} ms" for name, ms, most in kinds if ms and ms.p99 > most
+            f"{tail_name(name, is_few)} {number(ms.p99)} of {number(most)} ms"
+            for name, ms, most in kinds
+            if ms and ms.p99 > most
         ]
     if plan.concurrency:  # LoadGen judges its length alone there
         return found

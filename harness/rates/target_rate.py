@@ -148,7 +148,7 @@ def best_given(plan: Plan, tried: Sequence[Probe], below: float = math.inf) -> f
     capacity = Capacity.of(tried)
     most = capacity.rate(Goal.of(plan)) if capacity else math.inf
     looked = plan.config.probe_queries is not None  # at too few queries for LoadGen to call them VALID
-    held = {probe.load for probe in tried if probe.has_held or (looked and " p99 " not in probe.why)}
+    held = {probe.load for probe in tried if probe.has_held or (looked and not probe.over)}
     rates = [rate for rate in (given if isinstance(given, tuple) else held) if rate in held and rate < below]
     return max((rate for rate in rates if rate <= most), default=None)
 

@@ -3,9 +3,11 @@
 import shlex
 from collections.abc import Iterator
 from pathlib import PurePath
+from typing import NamedTuple
 
 from harness.common.markdown import code, number
 from harness.common.processes import flag_value, with_flag
+from harness.common.statistics import tail_name
 from harness.config import models
 from harness.config.deviations import OTHER_MODEL
 from harness.config.workload import OFFICIAL
@@ -66,8 +68,7 @@ def without_speed(summary: Summary) -> str:
 def broken(test: Performance) -> str:
     """Why LoadGen calls a test INVALID: the limits that it broke, else its first reason."""
     rate = f" at {number(test.target_qps)} queries/s" if test.limits_ms and test.target_qps else ""
-    over = [f"{name} {number(found)} of {number(limit)} ms" for name, found, limit in tails(test) if found > limit]
-    if over:
+    if over := [tail.text for tail in tails(test) if tail.is_over]:
         return f"{', '.join(over)}{rate}"
     reasons = [reason.partition(": ")[0] for reason in test.invalid_reasons]  # without what to do about them
     return f"{'; '.join(reasons) or 'LoadGen gives no reason'}{rate}"
@@ -100,7 +101,7 @@ def of_levels(summary: Summary) -> str:
     test = summary.run.performance
     assert test is not None
     if not test.concurrency:
-        over = [name.split()[0] for name, found, limit in tails(test) if found > limit]
+        over = [tail.kind.upper() for tail in tails(test) if tail.is_over]
         kept = f"over the limits: {' and '.join(over)}" if over else "within both limits"
         return f"{number(test.samples_per_sec)} requests/s, {kept} ({number(test.tokens_per_sec)} output tokens/s)"
     best = tables.best(curve(summary))
@@ -199,8 +200,8 @@ def lines(summary: Summary, whole: bool) -> Iterator[Line]:
         yield Line("ended early", meta.ended, "bad")
     yield from verdicts(summary)
     if test:
-        held = (f"{name} {number(found)} of {number(limit)} ms" for name, found, limit in tails(test))
-        yield Line("limits", of_curve(summary, test) if test.concurrency else ", ".join(held))
+        held = ", ".join(tail.text for tail in tails(test))
+        yield Line("limits", of_curve(summary, test) if test.concurrency else held)
         yield Line("bounded by", test.ran_out[0] if test.ran_out else without_bound(test))
         yield Line("cost, energy", "; ".join(expenses(summary, test)))
         yield from (Line("careful", said, "careful") for said in cautions(summary, test))
@@ -247,14 +248,32 @@ def scores(summary: Summary) -> str:
     return f"{said}{approximate}; {'all ' if score.full_set else ''}{number(score.samples, 9)} samples"
 
 
-def tails(test: Performance) -> list[tuple[str, float, float]]:
+class Tail(NamedTuple):
+    """TTFT or TPOT of the slowest requests against its limit, both in milliseconds."""
+
+    kind: str
+    name: str
+    found: float
+    limit: float
+
+    @property
+    def is_over(self) -> bool:
+        return self.found > self.limit
+
+    @property
+    def text(self) -> str:
+        return f"{self.name} {number(self.found)} of {number(self.limit)} ms"
+
+
+def tails(test: Performance) -> list[Tail]:
     """TTFT and TPOT at p99 with their limits, the nearer to its limit first."""
     limits, first, each = test.limits_ms, *advice.tails(test)
     if limits is None or first is None or each is None:
         return []
     of = " of the buffering" if test.buffered else ""
-    found = [(f"TTFT p99{of}", first.p99, limits.ttft), (f"TPOT p99{of}", each.p99, limits.tpot)]
-    return sorted(found, key=lambda tail: tail[1] / tail[2], reverse=True)
+    pairs = (("ttft", first, limits.ttft), ("tpot", each, limits.tpot))
+    found = [Tail(kind, f"{tail_name(kind.upper(), test.is_few)}{of}", it.p99, most) for kind, it, most in pairs]
+    return sorted(found, key=lambda tail: tail.found / tail.limit, reverse=True)
 
 
 def without_bound(test: Performance) -> str:
@@ -312,7 +331,7 @@ def next_command(summary: Summary) -> str:
     if test.valid or not test.limits_ms:
         return ""
     held = [load for load in held if load < (test.target_qps or 0.0)]
-    if any(found > limit for _, found, limit in tails(test)):
+    if any(tail.is_over for tail in tails(test)):
         return with_flag(command, "--server-target-qps", f"{max(held):.2f}" if held else "max")
     return with_flag(command, "--min-duration", "auto")
 

@@ -125,8 +125,9 @@ def latencies(requests: Sequence[Request], test: Performance, headline: str) -> 
         if logged := getattr(test.steady, f"{kind}_ms", None) or getattr(test, f"{kind}_ms"):
             point = "p90" if headline == f"{kind}_p90_ms" else "p99"
             value = getattr(logged, point)
-            label = f"{point} {number(value)} ms"
-            axes.plot(value, int(point[1:]) / 100, "o", color=ORANGE, label=label, zorder=4)
+            is_slowest = point == "p99" and test.is_few
+            label = f"{'slowest' if is_slowest else point} {number(value)} ms"
+            axes.plot(value, 1 if is_slowest else int(point[1:]) / 100, "o", color=ORANGE, label=label, zorder=4)
         axes.set(title=TITLES[name], xlabel="ms", ylim=(0, 1.03))
         thousands(axes.xaxis)
         axes.set_xlim(0, 1.06 * axes.get_xlim()[1])

@@ -75,6 +75,7 @@ def template_values(facts: RunFacts, summary: Summary) -> dict[str, object]:
         screen=answer.last_screen(summary, whole=True),
         levels=tables.levels(answer.levels(summary)),
         setting=answer.setting(summary),
+        latencies=tables.latencies(summary.run.performance),
         intervals=tables.intervals(summary.run.performance),
         gpu_time=tables.gpu_time(summary.run.performance.gpu_time if summary.run.performance else []),
         findings=findings(summary, facts.plan.config.is_searched),

@@ -9,7 +9,7 @@ from harness.common.markdown import Column, Table
 from harness.config import mlperf
 from harness.loadgen.test_run import TestRun
 from harness.pages import folds, page
-from harness.pages.bars import bars
+from harness.pages.bars import bars, split
 from harness.pages.loads import Load, LoadPicture
 from harness.pages.strip import Strip, strip
 from harness.reporting import answer
@@ -58,6 +58,7 @@ def html(folder: Path, summary: Summary, test: TestRun | None, limits: mlperf.Li
         spent=found.gpu_time[-1] if found and found.gpu_time else None,
         shares=list(shares(found.gpu_time[-1])) if found and found.gpu_time else [],
         bars=bars(test.requests) if test else None,
+        split=split(found.waits_ms) if found else [],
         folds=parts,
         published=folds.to_html(str(Table.of(ranked.results, SOURCES)), folder) if ranked else "",
     )
@@ -76,8 +77,7 @@ def of_levels(picture: LoadPicture | None) -> Iterator[Line]:
 def tracks(summary: Summary, level: Load | None) -> Iterator[dict[str, Any]]:
     """Each latency against its limit, as a bar: its place and the limit's in percent."""
     test = summary.run.performance
-    for name, value, limit in answer.tails(test) if test else []:
-        kind = name[:4].lower()
+    for kind, name, value, limit in answer.tails(test) if test else []:
         shown = (level.at(kind, "p99") if level else None) or value
         full = max(100 * limit / TRACK, 1.05 * shown)
         places = {"fill": 100 * shown / full, "edge": 100 * limit / full, "share": 100 * shown / limit}

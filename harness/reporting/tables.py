@@ -1,6 +1,7 @@
 """The table of what was tested at several loads: each column by its head, and by what it tells."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from operator import methodcaller
 
 from harness.common.markdown import Column, Table, number
@@ -27,6 +28,7 @@ def why(probe: Probe) -> str:
     return f"{probe.why}{' machine busy: not judged' if probe.busy else ''}"
 
 
+POINTS = (*(field.name for field in fields(Latency) if field.name != "max"), "max")
 SPEED: Mapping[str, Column] = {"LoadGen": verdict, "output tokens/s": "tokens_per_sec"}
 CURVES: Mapping[str, Mapping[str, Column]] = {  # by the unit of the load
     "samples per query": {
@@ -78,6 +80,22 @@ def best(search: Sequence[Probe]) -> Probe | None:
     kept = [probe for probe in search if not probe.why and probe.tokens_per_sec]
     alone = [probe for probe in kept if not probe.busy]
     return max(alone or kept, key=lambda probe: probe.tokens_per_sec or 0.0, default=None)
+
+
+def latencies(test: Performance | None) -> Table | None:
+    """Each kind of latency with its percentiles, of the steady part at fixed concurrency; without those that are the
+    slowest of few requests."""
+    part = test.steady if test and test.concurrency and test.steady and test.steady.ttft_ms else test
+    if test is None or part is None:
+        return None
+    rows = []
+    for kind, limit in {"ttft": "ttft", "tpot": "tpot", "latency": ""}.items():
+        if found := getattr(part, f"{kind}_ms"):
+            name = kind if kind == "latency" else f"{kind.upper()}{' of the buffering' if test.buffered else ''}"
+            values = [None if test.is_few and point in ("p99", "p99_9") else getattr(found, point) for point in POINTS]
+            rows.append([name, *values, getattr(test.limits_ms, limit, None)])
+    heads = (point.replace("_", ".") for point in POINTS)
+    return Table(["ms" if part is test else "ms of the steady part", *heads, "limit at p99"], rows)
 
 
 def intervals(test: Performance | None) -> list[str]:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from harness.common.markdown import number, sentence
+from harness.common.statistics import tail_name
 from harness.loadgen.log import Latency
 from harness.results.performance import Performance
 from harness.results.roofline import CARDS
@@ -32,21 +33,22 @@ def findings(summary: Summary, searched: bool = False) -> list[str]:
 def client(test: Performance | None) -> str:
     """That the client's own delay shows in TTFT, or in the speed of a closed loop, where it does; else empty."""
     delay, first = (test.client_delay_ms, test.ttft_ms) if test else (None, None)
+    late = f"{tail_name('delay', test.is_few)} {number(delay.p99, 3)} ms" if test and delay else ""
     if test and delay and test.latency_ms and test.concurrency:
         idle = delay.mean / (delay.mean + test.latency_ms.mean)
         if idle <= IDLE_SHARE:
             return ""
         return (
-            f"the client was late: p99 {number(delay.p99, 3)} ms from an answer's end until the next request, "
+            f"the client was late: {late} from an answer's end until the next request, "
             f"{number(100 * idle, 2)} % of the time of each of {number(test.concurrency)} places (a warning above "
             f"{100 * IDLE_SHARE:g} %): the server had less to do than was asked for"
         )
-    if not (delay and first and delay.p99 > DELAY_SHARE * first.p99):
+    if not (test and delay and first and delay.p99 > DELAY_SHARE * first.p99):
         return ""
     return (
-        f"the client was late: p99 {number(delay.p99, 3)} ms from its schedule until a request was sent, "
-        f"{number(100 * delay.p99 / first.p99, 3)} % of TTFT p99 (a warning above {100 * DELAY_SHARE:g} %), which "
-        "counts as the engine's"
+        f"the client was late: {late} from its schedule until a request was sent, "
+        f"{number(100 * delay.p99 / first.p99, 3)} % of {tail_name('TTFT', test.is_few)} (a warning above "
+        f"{100 * DELAY_SHARE:g} %), which counts as the engine's"
     )
 
 
@@ -94,7 +96,7 @@ def room(test: Performance, searched: bool) -> list[str]:
     name, nearest = max(shares.items(), key=lambda item: item[1])
     if nearest > 1:  # at fixed concurrency, where LoadGen judges no limit: `advice` says what to try
         return []
-    said = f"{name} p99 is the nearer to its limit, at {number(100 * nearest, 3)} % of it"
+    said = f"{tail_name(name, test.is_few)} is the nearer to its limit, at {number(100 * nearest, 3)} % of it"
     load, flag = ("concurrency", "--concurrency") if test.concurrency else ("rate", "--server-target-qps")
     if nearest < NEAR_LIMIT_SHARE:
         if searched:

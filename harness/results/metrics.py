@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from harness.common.markdown import number
-from harness.common.statistics import FEWEST_P99
 from harness.config import mlperf
 from harness.results.steady import Steady
 from harness.results.summary import Summary
@@ -45,7 +44,7 @@ class Metric:
         if self.in_process and summary.meta.endpoints:
             return None
         test = summary.run.performance
-        if self.path.endswith(".p99") and test and (test.samples or 0) < FEWEST_P99:
+        if self.path.endswith(".p99") and test and test.is_few:
             return None
         if self.rate_flag and self.rate_flag != summary.scenario.pattern.rate_flag:
             return None

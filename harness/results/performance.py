@@ -9,7 +9,7 @@ from typing import Annotated, Any, Self
 from pydantic import Field, JsonValue, model_validator
 
 from harness.common.schema import stored_as
-from harness.common.statistics import quantile_interval
+from harness.common.statistics import FEWEST_P99, quantile_interval
 from harness.config import endpoint
 from harness.config.arrivals import variation
 from harness.loadgen.log import Latency, LogError
@@ -189,6 +189,9 @@ class Machine(Part):
     """Energy of the GPUs during the test, by their counters; with --telemetry-url by their power, null over a gap."""
     server_gpus: list[str] = []
     """The models of a server's GPUs, by --telemetry-url."""
+    waits_ms: dict[str, float] = {}
+    """Milliseconds before a first token in the engine's queue and in its prefill, each the mean of the test by the
+    engine's own histograms; empty where it has none, or statistics are off (no --extra-metrics)."""
 
     @classmethod
     def of(cls, test: TestRun, facts: RunFacts) -> Self:
@@ -216,6 +219,12 @@ class Performance(Economics, Machine, Latencies, Throughput, Outcome):
     def sent_requests(self) -> int:
         """All requests of the test, those that failed included."""
         return (self.samples or 0) + (self.failed_requests or 0)
+
+    @property
+    def is_few(self) -> bool:
+        """Whether the p99 of the requests that its latencies are of is the slowest of them."""
+        of_part = self.steady.requests if self.concurrency and self.steady else None
+        return (of_part or self.samples or 0) / self.samples_per_query < FEWEST_P99
 
     @property
     def buffered(self) -> bool:

@@ -66,8 +66,8 @@ def points(summary: Summary) -> list[CurvePoint]:
         CurvePoint(
             f"{probe.load:g} {probe.unit}",
             probe.samples_per_sec,
-            probe.ttft_p99,
-            probe.tpot_p99,
+            probe.shown("ttft_p99"),
+            probe.shown("tpot_p99"),
             within_limits(probe, fell) and not probe.busy,
             probe.busy,
         )
@@ -75,9 +75,10 @@ def points(summary: Summary) -> list[CurvePoint]:
         if probe.samples_per_sec
     ]
     if test and test.samples_per_sec and not test.concurrency:
-        tails = (test.ttft_ms.p99 if test.ttft_ms else None, test.tpot_ms.p99 if test.tpot_ms else None)
+        tails = [latency.p99 if latency and not test.is_few else None for latency in (test.ttft_ms, test.tpot_ms)]
         busy = "; ".join(test.background_load)
-        found.append(CurvePoint("the run's own test", test.samples_per_sec, *tails, test.valid and not busy, busy))
+        kept = test.valid and not busy
+        found.append(CurvePoint("the run's own test", test.samples_per_sec, tails[0], tails[1], kept, busy))
     if not found:
         raise UsageError(
             f"{summary.meta.run}: no load was tested; take a run with --server-target-qps 5,10,20 or --concurrency."

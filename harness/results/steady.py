@@ -28,8 +28,9 @@ class Steady(Model):
     samples_per_sec: float | None = None
     trend: float
     """The rate of its second half over that of the first."""
+    requests: int | None = None
+    """That were sent and answered in it, of which what follows is."""
     latency_ms: Latency | None = None
-    """Of the requests that were sent and answered in it, as what follows."""
     ttft_ms: Latency | None = None
     tpot_ms: Latency | None = None
     slo_attainment: float | None = None
@@ -66,6 +67,7 @@ def window(test: TestRun, part: SteadyPart, limits: Limits | None) -> dict[str, 
         "input_tokens_per_sec": part.input_tokens_per_sec or None,
         "total_tokens_per_sec": part.input_tokens_per_sec + part.tokens_per_sec,
         "samples_per_sec": part.samples_per_sec,
+        "requests": len(part.requests),
         "latency_ms": spread(request.latency_ms for request in part.requests),
         "ttft_ms": spread(request.ttft_ms for request in part.requests),
         "tpot_ms": each,

@@ -72,11 +72,15 @@ class Probe:
     tpot_mean: float | None = None
     queries: int | None = None
 
+    @property
+    def is_few(self) -> bool:
+        """Whether the p99 of its queries is the slowest of them."""
+        return self.queries is not None and self.queries < FEWEST_P99
+
     def shown(self, name: str) -> float | None:
-        """A figure by its name; None of a p99 of fewer than FEWEST_P99 queries, which is their slowest."""
-        few = self.queries is not None and self.queries < FEWEST_P99
+        """A figure by its name; None of a p99 of few queries."""
         value: float | None = getattr(self, name)
-        return None if few and name.endswith("_p99") else value
+        return None if self.is_few and name.endswith("_p99") else value
 
     @property
     def load(self) -> float:
@@ -142,6 +146,11 @@ class Probe:
         return self.valid and not self.has_grown
 
     @property
+    def over(self) -> list[str]:
+        """The latencies that were over their limits."""
+        return [name for name in ("TTFT", "TPOT") if name in self.why]
+
+    @property
     def text(self) -> str:
         """The load in words."""
         if self.concurrency is not None:
@@ -162,6 +171,5 @@ class Probe:
         of_tokens = map(self.shown, ("ttft_p50", "ttft_p99", "tpot_p50", "tpot_p99"))
         times = (self.latency_p50, self.latency_p90) if self.unit == "samples per query" else of_tokens
         if self.concurrency is not None:
-            over = [name for name in ("TTFT", "TPOT") if f"{name} p99" in self.why]
-            verdict = f"over: {over[0] if len(over) == 1 else 'both'}" if self.why else "within"
+            verdict = f"over: {self.over[0] if len(self.over) == 1 else 'both'}" if self.why else "within"
         return (number(self.load), number(self.tokens_per_sec), *map(number, times), verdict)

@@ -89,6 +89,7 @@ class MachineUse(Model):
     background_load: Annotated[list[str], stored_as("others", "background_load")] = []
     gpu_joules: float | None = None
     server_gpus: list[str] = []
+    waits_ms: dict[str, float] = {}
 
 
 class Usage(Model):

@@ -23,7 +23,7 @@ from harness.reporting import answer as answers
 from harness.reporting import compare
 from harness.reporting import report as rendering
 from harness.reporting.regression import Sides
-from harness.results import metrics
+from harness.results import metrics, performance
 from harness.runs.delivery import Delivery, ServerUse, Usage
 from tests import made
 from tests.conftest import run, tells
@@ -202,6 +202,19 @@ def test_the_cache_is_read_from_the_servers_own_counters(kind: str) -> None:
     assert prometheus.cached_percent([""], [after]) is prometheus.cached_percent([], []) is None
 
 
+def test_what_a_request_waits_for_is_a_mean_of_the_test() -> None:
+    def exposed(count: int, queue: float, prefill: float) -> str:
+        sums = {"queue": queue, "prefill": prefill}
+        found = ((f"vllm:request_{name}_time_seconds", total) for name, total in sums.items())
+        lines = (f"# TYPE {name} histogram\n{name}_sum {total}\n{name}_count {count}\n" for name, total in found)
+        return "".join(lines)
+
+    before, after = exposed(10, 1.0, 2.0), exposed(30, 1.5, 8.0)
+    assert prometheus.mean_waits([before], [after]) == {"queue": 25.0, "prefill": 300.0}
+    assert prometheus.mean_waits([before], [before]) == {}  # no request ended between the two
+    assert prometheus.mean_waits([before, before], [after]) == prometheus.mean_waits([], []) == {}
+
+
 def rendered(folder: Path, **found: Any) -> tuple[Any, str]:
     """A run behind an endpoint whose server.json holds what is given."""
     made.run(folder, endpoint="http://h/v1", scenario="server", server_target_qps=8.5)
@@ -216,7 +229,7 @@ BUFFERED = {"answers": 64, "tokens": 1024, "client_tokens": 1024, "messages": 64
 
 
 def test_a_disagreement_is_the_first_thing_that_a_person_sees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics, "FEWEST_P99", 64)
+    monkeypatch.setattr(performance, "FEWEST_P99", 64)
     summary, page = rendered(tmp_path / "a", **BUFFERED)
     (line,) = summary.run.performance.disagreements
     assert tells(line, "TTFT and TPOT", "buffering", "100 %", "16 tokens in 1 messages", "16 in the first message")
@@ -234,7 +247,7 @@ def test_a_disagreement_is_the_first_thing_that_a_person_sees(tmp_path: Path, mo
 
 
 def test_a_gate_does_not_judge_what_is_disputed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics, "FEWEST_P99", 64)
+    monkeypatch.setattr(performance, "FEWEST_P99", 64)
     for name, found in (("a", {}), ("b", {"answers": 64, "cache_hit_percent": 57.2})):
         rendered(tmp_path / name, **found)
     a, b = (compare.read(tmp_path / name) for name in "ab")

@@ -1,6 +1,7 @@
 """The first screen of a report, its HTML page, and what its pictures say."""
 
 import json
+import re
 import xml.etree.ElementTree as ElementTree
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -14,8 +15,9 @@ from harness.common import files
 from harness.monitoring.recorder import Recording
 from harness.pages.drawing import drawing
 from harness.pages.folds import to_html, without_places
-from harness.reporting import answer, timelines
+from harness.reporting import answer, compare, compare_page, timelines
 from harness.reporting import report as rendering
+from harness.results import performance
 from harness.results.advice import findings
 from harness.results.summary import Summary
 from harness.runs import folder as results
@@ -77,7 +79,7 @@ def test_a_test_that_is_invalid_has_its_reason_as_title_and_a_next_step(tmp_path
     log = folder / "Performance" / "mlperf_log_detail.txt"
     log.write_text(log.read_text().replace('"VALID"', '"INVALID"'))
     page = shown(rendering.build(folder))
-    assert page[1] == "INVALID: TTFT p99 20 of 15 ms at 8.5 queries/s"
+    assert page[1] == "INVALID: slowest TTFT 20 of 15 ms at 8.5 queries/s"
     assert "INVALID        64 queries in 8 s" in page
     (command,) = [line.split(maxsplit=1)[1] for line in page if line.startswith("next ")]
     assert command == "python run.py --server-target-qps max"
@@ -183,14 +185,42 @@ def test_a_valid_run_says_what_bounds_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("limits", "said"),
     [
-        ({}, ("TPOT p99", "20 % of it: ", "higher rate")),
-        ({"tpot_limit": 21}, ("TPOT p99", "95.2 % of it: ", "highest rate", "; a lower --max-num-b")),
-        ({"ttft_limit": 21, "tpot_limit": 90}, ("TTFT p99", "95.2 % of it: ", "highest rate")),
+        ({}, ("Slowest TPOT", "20 % of it: ", "higher rate")),
+        ({"tpot_limit": 21}, ("Slowest TPOT", "95.2 % of it: ", "highest rate", "; a lower --max-num-b")),
+        ({"ttft_limit": 21, "tpot_limit": 90}, ("Slowest TTFT", "95.2 % of it: ", "highest rate")),
     ],
 )
 def test_how_near_a_rate_came_to_its_limits(tmp_path: Path, limits: dict[str, int], said: tuple[str, ...]) -> None:
     found = findings(summary(tmp_path / "run", scenario="server", server_target_qps=8.5, **limits))
     assert tells(found[-1], *said)
+
+
+def figures_under_p99(page: str) -> list[str]:
+    """The cells of a page's tables that a head, or the first cell of their line, calls a p99; limits are none."""
+    found: list[str] = []
+    for block in re.findall(r"(?:^\|.*\n)+", page, re.M):
+        head, _, *lines = ([cell.strip() for cell in line.strip("| \n").split(" | ")] for line in block.splitlines())
+        for line in lines:
+            named = zip(head, line, strict=False)
+            found += [cell for name, cell in named if re.search(r"p99(?!.9)", f"{name} {line[0]}") and cell != line[0]]
+    return [cell for cell in found if cell[:1].isdigit()]
+
+
+@pytest.mark.parametrize("load", [{"server_target_qps": 8.5}, {"scenario": "singlestream"}, {"concurrency": "1,4"}])
+def test_no_table_has_a_p99_of_few_requests(
+    tmp_path: Path, load: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = [made.run(tmp_path / name, **load) for name in "ab"]
+    probes = [Probe(None, True, 9, 9, 5, 5, 90, 9, concurrency=n, queries=64) for n in (1, 4)]
+    for folder in folders:
+        made.note(RunFolder(tmp_path, folder.name), probes=[asdict(probe) for probe in probes])
+        rendering.build(folder)
+    runs = [compare.read(folder) for folder in folders]
+    pages = [(folders[0] / "report.md").read_text(), compare_page.page(runs)]
+    assert [figures_under_p99(re.sub("limit at p99", "limit", page)) for page in pages] == [[], []]
+    monkeypatch.setattr(performance, "FEWEST_P99", 32)
+    rendering.build(folders[0])
+    assert figures_under_p99((folders[0] / "report.md").read_text())
 
 
 def test_a_drawing_takes_the_page_s_colours_and_keeps_no_style(tmp_path: Path) -> None:

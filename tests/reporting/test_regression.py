@@ -15,7 +15,7 @@ from harness.common.statistics import PairedChange
 from harness.reporting import compare, compare_page, compare_plot, regression
 from harness.reporting import report as rendering
 from harness.reporting.paired import Divergence, Pair
-from harness.results import metrics
+from harness.results import performance
 from harness.runs import names
 from harness.runs.folder import RunFolder
 from harness.runs.probe import Probe
@@ -145,7 +145,7 @@ def test_a_speed_that_follows_from_the_rate_is_not_judged_its_latency_is(
     server: dict[str, Any] = {"scenario": "server", "server_target_qps": 8.5}
     few = [run(tmp_path / "few", **server)]
     assert judged("ttft_p99_ms>19", few, few).verdict == "NOT JUDGED"  # of 64 requests: the slowest of them
-    monkeypatch.setattr(metrics, "FEWEST_P99", 64)
+    monkeypatch.setattr(performance, "FEWEST_P99", 64)
     sides = [run(tmp_path / "a", **server)], [run(tmp_path / "b", 900.0, **server)]
     assert judged("tokens_per_sec<-3%", *sides).why.endswith("configured rate")
     assert judged("ttft_p99_ms>+10%", *sides).verdict == "PASS"
@@ -155,7 +155,7 @@ def test_a_speed_that_follows_from_the_rate_is_not_judged_its_latency_is(
 def test_a_run_that_is_invalid_is_judged_only_if_a_latency_made_it_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metrics, "FEWEST_P99", 64)
+    monkeypatch.setattr(performance, "FEWEST_P99", 64)
     found = []
     for name, value in (("limit", 3e9), ("short", 20e6)):
         server: dict[str, Any] = {"scenario": "server", "server_target_qps": 8.5}
