@@ -12,7 +12,7 @@ from typing import Any
 from benchmarks import h200_settings
 from harness.common import files
 from harness.monitoring.recorder import FILE, Recording
-from harness.reporting import answer, load_curves, style, timelines
+from harness.reporting import answer, curves, style, timelines
 from harness.results import telemetry
 from harness.results.gpu_time import shares_of
 from harness.results.summary import Summary
@@ -29,10 +29,6 @@ def machine(folder: Path, summary: Summary) -> Any:
     return timelines.machine(recording, list(telemetry.ran_out(telemetry.usage_of(recording), None, times)), times)
 
 
-def curves(folder: Path, summary: Summary) -> Any:
-    return load_curves.draw_load_curves(summary.run.search or [], summary.run.performance, summary.gpus)
-
-
 def stages(folder: Path, summary: Summary) -> Any:
     tests: tuple[Test, ...] = ("accuracy", "performance")
     recordings = {test: Recording.read(folder / FOLDER[test] / FILE) for test in tests}
@@ -42,7 +38,7 @@ def stages(folder: Path, summary: Summary) -> Any:
 PICTURES: dict[str, tuple[str, Draw]] = {  # name of the picture: the run that it is of, and how it is drawn
     "demo-timeline": ("demo-offline", stages),
     "h200-machine": ("h200-offline", machine),
-    "h200-rates": ("h200-server", curves),
+    "h200-rates": ("h200-server", lambda folder, summary: curves.draw_curves(summary)),
 }
 
 

@@ -158,6 +158,7 @@ def measure_performance(run: BenchmarkRun, session: LoadGenSession) -> Tested:
         run.adopt(better)
     if run.plan.concurrency or run.config.batches:  # a point of the curve as the others
         run.facts.probes.append(attempt)
+        run.save()
         run.display.leave_row(attempt.head, attempt.cells, good=not attempt.why)
         return tested
     result = test.result

@@ -54,6 +54,8 @@ class Load:
         verdict, grew = "VALID" if self.probe.valid else "INVALID", self.mark == "grew"
         if self.probe.concurrency:
             verdict = "over the limits" if self.probe.why else "within the limits"
+        if self.mark == "held" and not (self.stands or self.probe.busy or self.probe.buffered):
+            verdict += ", overruled by the full test"
         return f"{verdict}{', but the queue grew' if grew else ''}{'; machine busy' if self.probe.busy else ''}"
 
     def at(self, kind: str, point: str) -> float | None:

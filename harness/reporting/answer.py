@@ -100,7 +100,7 @@ def of_levels(summary: Summary) -> str:
     """The best of the levels that kept the limits; without levels, whether the test did."""
     test = summary.run.performance
     assert test is not None
-    if not test.concurrency:
+    if not (test.concurrency and curve(summary)):
         over = [tail.kind.upper() for tail in tails(test) if tail.is_over]
         kept = f"over the limits: {' and '.join(over)}" if over else "within both limits"
         return f"{number(test.samples_per_sec)} requests/s, {kept} ({number(test.tokens_per_sec)} output tokens/s)"

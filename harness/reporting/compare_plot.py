@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from io import BytesIO
-from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +9,11 @@ from harness.common.files import naming
 from harness.common.schema import gpu_names
 from harness.reporting import answer
 from harness.reporting.compare import ComparedRun
-from harness.reporting.load_curves import HEADROOM, speed_points
-from harness.reporting.style import BLUE, GREEN, GREY, ORANGE, RED, footer, logarithmic, pyplot, thousands
+from harness.reporting.curves import Curve, draw
+from harness.reporting.style import BLUE, RED, footer, pyplot, thousands
 from harness.results import metrics
 
 PANELS = ("tokens_per_sec", "latency_p99_ms", "ttft_p99_ms", "tpot_p99_ms", "cost_per_million_output_tokens")
-LINE_STYLES = tuple(
-    zip((BLUE, ORANGE, GREEN, RED, GREY), "os^Dv", strict=True)
-)  # of a run's curve: told apart without colour
-LATENCIES = (("ttft", "TTFT p99"), ("tpot", "TPOT p99"))
 LONGEST_NAME = 40  # characters of a run's name
 
 
@@ -50,7 +45,9 @@ def draw_comparison(runs: Sequence[ComparedRun]) -> Any:
     parts = figure.subfigures(2, 1, height_ratios=(high, curves)) if curves else [figure]
     bars(parts[0], runs, shown)
     if curves:
-        overlaid(parts[1], swept)
+        found = [Curve.of(run.summary, name) for run, name in zip(swept, names(swept), strict=True)]
+        whose = "GPU" if any(run.summary.gpus for run in swept) else "machine"
+        draw(parts[1].subplots(1, 3), [curve for curve in found if curve], whose)
     return figure
 
 
@@ -99,42 +96,3 @@ def short(name: str) -> str:
     head, _, rest = name.partition("-")
     clock, _, words = rest.partition("-")
     return words if head.isdigit() and clock.isdigit() and words else name
-
-
-def overlaid(part: Any, runs: Sequence[ComparedRun]) -> None:
-    """The tails of TTFT and TPOT by load, and throughput against interactivity, a line for each run: hollow where the
-    machine was busy."""
-    panels = part.subplots(1, 3)
-    for run, name, (color, mark) in zip(runs, names(runs), cycle(LINE_STYLES), strict=False):
-        probes = sorted(run.summary.run.search or [], key=lambda probe: probe.load)
-        look = {"color": color, "marker": mark, "linewidth": 1, "label": name}
-        look["markerfacecolor"] = "white" if run.busy else color
-        for axes, (kind, _) in zip(panels, LATENCIES, strict=False):
-            tail = [(probe.load, value) for probe in probes if (value := getattr(probe, f"{kind}_p99"))]
-            axes.plot([load for load, _ in tail], [value for _, value in tail], **look)
-        points = speed_points(probes, max(1, run.summary.gpus))
-        panels[2].plot([user for user, *_ in points], [speed for _, speed, _ in points], **look)
-    loads = [probe for run in runs for probe in run.summary.run.search or []]
-    units = sorted({probe.unit for probe in loads})
-    for axes, (kind, title) in zip(panels, LATENCIES, strict=False):
-        axes.set(title=f"{title} by load", xlabel=f"load: {', '.join(units)}", ylabel="ms (logarithmic)")
-        if axes.has_data():
-            for most in limits(runs, kind):
-                axes.axhline(most, color=RED, linestyle="--", linewidth=1)
-            logarithmic(axes.yaxis)
-            low, high = axes.get_ylim()
-            axes.set_ylim(low / HEADROOM, high * HEADROOM)
-    middle = "p90" if units == ["in flight"] else "median"
-    panels[2].set(
-        title="Throughput against interactivity", xlabel=f"interactivity: output tokens/s of a user, {middle}"
-    )
-    whose = "GPU" if any(run.summary.gpus for run in runs) else "machine"
-    panels[2].set(ylabel=f"throughput: output tokens/s per {whose}", xlim=(0, None), ylim=(0, None))
-    thousands(panels[2].xaxis, panels[2].yaxis)
-    panels[2].legend(fontsize=8)
-
-
-def limits(runs: Sequence[ComparedRun], kind: str) -> set[float]:
-    """The limits of a latency, ms, that these runs were held to."""
-    tests = [run.summary.run.performance for run in runs]
-    return {getattr(test.limits_ms, kind) for test in tests if test and test.limits_ms}

@@ -8,7 +8,7 @@ from harness.common.markdown import number
 from harness.loadgen.requests import Request
 from harness.loadgen.test_run import TestRun
 from harness.monitoring.recorder import FILE, Recording
-from harness.reporting import answer, load_curves, profiles, timelines
+from harness.reporting import answer, curves, profiles, timelines
 from harness.reporting.style import (
     BLUE,
     FAR_LIMIT,
@@ -46,7 +46,7 @@ def draw_plots(folder: Path, summary: Summary, test: TestRun | None) -> dict[str
         elif not run.performance.ttft_ms and (figure := completions(test.answered)):
             drawn["tokens_per_sec"] = figure
     if run.search:
-        drawn["search"] = load_curves.draw_load_curves(run.search, run.performance, summary.gpus)
+        drawn["search"] = curves.draw_curves(summary)
     if run.performance and test and test.recording:
         part = run.performance.steady
         ends = (part.begin_s, part.begin_s + part.seconds) if part and part.begin_s is not None else None

@@ -62,6 +62,7 @@ def test_offline(offline: Finished) -> None:
     drawn = {"scores", "tokens_per_sec", "latency_cdf", "machine", "timeline"}
     assert set(offline.summary["plots"]) == drawn
     assert offline.summary["plots"]["latency_cdf"] is None
+    assert set(test["waits_ms"]) == {"queue", "prefill"} and min(test["waits_ms"].values()) > 0
     # LoadGen's rate and the tokens that were handed to it must tell the same story.
     assert test["total_new_tokens"] / test["duration_s"] == pytest.approx(test["tokens_per_sec"], rel=1e-3)
     assert any("offline_expected_qps = " in note for note in offline.summary["meta"]["notes"])

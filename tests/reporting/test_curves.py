@@ -1,9 +1,11 @@
 """Curves over loads: each point as its row, its label and its cost."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
-from harness.reporting import load_curves as curves
+from harness.config import mlperf
+from harness.pages.loads import LoadPicture
+from harness.reporting import curves
 from harness.reporting import report as rendering
 from harness.reporting.style import pyplot
 from harness.results.summary import Performance
@@ -28,24 +30,47 @@ def test_several_rates_make_a_curve(tmp_path: Path) -> None:
     assert (folder / "plots" / "search.png").exists()
 
 
+def curve(*probes: Probe, price: float | None = None) -> curves.Curve:
+    picture = LoadPicture.of(probes, None, mlperf.Limits(2000, 100))
+    assert picture is not None
+    return curves.Curve("a run", picture, 1, price)
+
+
+def at(user: float, speed: float, valid: bool = True, load: float = 10.0) -> Probe:
+    return Probe(load, valid, 9.0, 9.0, tpot_p50=1000 / user, tokens_per_sec=speed)
+
+
 def test_points_that_are_close_share_a_label() -> None:
     axes = pyplot().subplots(figsize=(4, 3))[1]
-    probes = [Probe(rate, True, None, None, tpot_p50=1000 / rate, tokens_per_sec=100.0) for rate in (50.0, 51.0, 99.0)]
     axes.set(xlim=(0, 110), ylim=(0, 120))
-    curves.label_loads(axes, probes, 1)
+    curves.label_loads(axes, curve(*(at(rate, 100.0, load=rate) for rate in (50.0, 51.0, 99.0))))
     assert [text.get_text() for text in axes.texts] == ["99/s", "51/s"]
     pyplot().close("all")
 
 
 def test_a_valid_load_is_labelled_before_one_that_fell() -> None:
-    def at(user: float, speed: float, valid: bool = True) -> curves.Point:
-        return user, speed, Probe(10.0, valid, None, None)
+    axes = pyplot().subplots(figsize=(4, 3))[1]
+    axes.set(xlim=(0, 110), ylim=(0, 1200))
+    best, good, invalid = at(50, 60, load=5.0), at(20, 100, load=6.0), at(21, 101, valid=False, load=7.0)
+    curves.label_loads(axes, curve(invalid, good, best))
+    assert [text.get_text() for text in axes.texts] == ["5/s", "6/s"]
+    pyplot().close("all")
 
-    best, good, invalid = at(50, 60), at(20, 100), at(21, 201, valid=False)
-    assert sorted([invalid, good, best], key=curves.worth) == [best, good, invalid]
+
+def test_several_runs_have_a_mark_each_and_one_run_a_mark_an_outcome() -> None:
+    one = curve(at(50, 60, load=5.0), at(20, 100, valid=False, load=6.0))
+    panels = pyplot().subplots(1, 3)[1]
+    curves.draw(panels, [one], "GPU")
+    assert {text.get_text() for text in panels[0].get_legend().get_texts()} == {"VALID", "INVALID", "limit 2,000 ms"}
+    panels = pyplot().subplots(1, 3)[1]
+    curves.draw(panels, [one, replace(one, name="another")], "GPU")
+    assert {text.get_text() for text in panels[2].get_legend().get_texts()} == {"a run", "another"}
+    marks = {line.get_marker() for line in panels[2].lines}
+    assert marks == {"o", "s"}
+    pyplot().close("all")
 
 
-def test_each_point_has_its_cost_and_energy_and_the_cheapest_is_named() -> None:
+def test_each_point_has_its_cost_and_energy_and_the_cheapest_is_named(tmp_path: Path) -> None:
     levels = [(1, 200, 5.0, 0.5, ""), (16, 2000, 8.0, 0.09, ""), (64, 2500, 20.0, 0.1, ""), (256, 3000, 90, 0.08, "x")]
     probes = [
         Probe(
@@ -63,7 +88,10 @@ def test_each_point_has_its_cost_and_energy_and_the_cheapest_is_named() -> None:
         concurrency=256,
         cost=Cost(price_per_hour=3.6),
     )
-    axes = curves.draw_load_curves(probes, test, 1).axes[2]
+    folder = made.run(tmp_path / "run", concurrency="1,16,64,256")
+    summary = rendering.build(folder)
+    run = summary.run.model_copy(update={"search": probes, "performance": test})
+    axes = curves.draw_curves(summary.model_copy(update={"run": run})).axes[2]
     said = {text.get_text() for text in axes.get_legend().get_texts()}
     assert {"cheapest: 0.4 per million tokens", "least energy: 0.09 J per token"} <= said
     assert "16" in {text.get_text() for text in axes.texts}
