@@ -51,6 +51,12 @@ FULL = {  # the run, what was asked, what else the host did
     "full-interactive-max-4096-graphs2048-vllm032": ("Interactive, `max` of an older search", OTHER),
     "full-interactive-53-4096-graphs2048-vllm032": ("Interactive, 53 queries/s", OTHER),
 }
+ALONE = "its virtual machine had no other card; what the host's others did is not known"
+H100 = {  # the same of H100s
+    "h100-offline": ("Offline", ALONE),
+    "h100-server": ("Server, 50 queries/s", TWO),
+    "h100-interactive": ("Interactive, 40 queries/s", TWO),
+}
 
 
 @dataclass(frozen=True)
@@ -60,6 +66,13 @@ class Kept:
     name: str
     test: Performance
     time: GpuTime | None = None
+
+    @classmethod
+    def of(cls, name: str, folder: Path) -> "Kept":
+        """A run whose summary says where the GPU's time went."""
+        test = files.read(folder / "summary.json", Summary).run.performance
+        assert test is not None
+        return cls(name, test, test.gpu_time[-1] if test.gpu_time else None)
 
     @classmethod
     def read(cls, name: str, recordings: Mapping[str, Any]) -> "Kept":
@@ -135,7 +148,8 @@ def page() -> str:
         two=f"{number(two)} output tokens/s against {number(one)}",
         ratio=number(two / one / 2, 3),
         sweep=sweep(),
-        h100=h100(),
+        h100=h100()[0],
+        others=h100()[1],
         search=search(),
     )
 
@@ -168,21 +182,26 @@ def sweep() -> Any:
     return findings.last_screen(findings.Report(state, tuple(rows(state))))
 
 
-def h100() -> Table:
-    """One H100 beside what others published of one."""
-    test = files.read(RUNS / "h100-offline" / "summary.json", Summary).run.performance
-    assert test is not None
-    theirs = (point for name in SCENARIOS[:2] for point in published.points(name, CARD) if point.is_vllm)
-    ours = ["**Offline, this runner, VALID**", "random, static fp8", number(test.samples_per_sec)]
-    lines = [
-        [
-            f"{each.scenario}, {each.submitter}, MLPerf {each.round}, {each.software.partition(',')[0]}",
-            "real",
-            number(each.samples_per_sec),
-        ]
-        for each in theirs
-    ]
-    return Table(["one H100", "weights", "samples/s"], [ours, *lines])
+def h100() -> tuple[Table, Table]:
+    """The runs on H100s at full length; the best of them beside what others published of one with vLLM."""
+    kept = [Kept.of(name, RUNS / name) for name in H100]
+    columns: dict[str, Column] = {
+        "one H100": lambda each: H100[each.name][0],
+        "LoadGen": lambda each: "VALID" if each.test.valid else "INVALID",
+        **SPEEDS,
+        "TTFT p99, ms": of("ttft_ms.p99"),
+        "TPOT p99, ms": of("tpot_ms.p99"),
+        "idle, %": share("idle"),
+        "clock held down, %": share("held"),
+        "on the host": lambda each: H100[each.name][1],
+    }
+    theirs = [point for name in SCENARIOS for point in published.points(name, CARD) if point.is_vllm]
+    others: dict[str, Column] = {
+        "published of an H100 with vLLM": lambda each: f"{each.scenario}, {each.submitter}, MLPerf {each.round}",
+        "software": lambda each: each.software.partition(",")[0],
+        "samples/s of a card": "samples_per_sec",
+    }
+    return Table.of(kept, columns), Table.of(theirs, others)
 
 
 def search() -> Table:
