@@ -236,7 +236,7 @@ def evaluate(folder: Path, plan: Plan, library: Library, tokenizer: Any) -> Accu
         }
         for index in worst
     ]
-    write_text(folder / "worst.md", render("worst.md.j2", worst=cases))
+    write_text(folder / "worst.md", f"{render('worst.md.j2', worst=cases)}\n")
     return result
 
 

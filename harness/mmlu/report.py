@@ -70,7 +70,7 @@ def write(
             facts=facts,
         )
         screen = last_screen(config, facts, summary, rows, changes)
-        files.write_text(place / "report.md", render("mmlu.md.j2", sent=False, **values))
+        files.write_text(place / "report.md", f"{render('mmlu.md.j2', sent=False, **values)}\n")
         page = of_screen(screen, place, render("mmlu.md.j2", sent=True, **values), shown)
         files.write_text(place / "report.html", page)
     return summary

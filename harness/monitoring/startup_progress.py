@@ -18,6 +18,7 @@ STAGES = (
         r"Memory profiling|Available KV cache memory|KV cache size|[Ww]arming up",
         "measuring memory",
     ),
+    (r"flashinfer\.jit: Building JIT module", "compiling FlashInfer's kernels"),
     (r"Capturing CUDA graphs?[^\r\n]*?(\d+%)", "capturing CUDA graphs"),
     (r"Capturing CUDA graph|Graph capturing", "capturing CUDA graphs"),
     (r"init engine \(profile", "almost ready"),

@@ -19,4 +19,4 @@ def write_index(results_dir: Path, template: str, kind: type[File], **more: Any)
     for line in history(results_dir):
         with suppress(ValidationError):
             lines.append((kind.model_validate(line), os.path.isdir(results_dir / str(line["run"]))))
-    write_text(results_dir / "index.md", render(template, runs=lines[::-1], **more))
+    write_text(results_dir / "index.md", f"{render(template, runs=lines[::-1], **more)}\n")

@@ -53,7 +53,7 @@ def build(folder: Path) -> Summary:
     summary = summary.model_copy(update={"plots": summary.plots | plots.draw_plots(folder, summary, test)})
     values = template_values(facts, summary)
     write_json(folder / "summary.json", summary.model_dump(mode="json"))
-    write_text(folder / "report.md", render("report.md.j2", sent=False, **values))
+    write_text(folder / "report.md", f"{render('report.md.j2', sent=False, **values)}\n")
     page = run_page.html(folder, summary, test, facts.plan.limits, render("report.md.j2", sent=True, **values))
     write_text(folder / "report.html", page)
     return summary

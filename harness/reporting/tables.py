@@ -103,10 +103,10 @@ def intervals(test: Performance | None) -> list[str]:
     found = []
     for kind, points in (test.intervals if test else {}).items():
         latency: Latency | None = getattr(test, f"{kind}_ms")
-        each = [
-            f"{name} {number(getattr(latency, name))} ({number(low)} to {number(high) if high else 'more'})"
-            for name, (low, high) in points.items()
-            if latency
-        ]
+        ends = {
+            point: f"{number(low)} to {number(high)}" if high else f"at least {number(low)}"
+            for point, (low, high) in points.items()
+        }
+        each = [f"{point} {number(getattr(latency, point))} ({said})" for point, said in ends.items() if latency]
         found.append(f"{kind if kind == 'latency' else kind.upper()} {', '.join(each)}")
     return found

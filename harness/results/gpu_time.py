@@ -8,8 +8,8 @@ from harness.monitoring.recorder import FILE, Recording
 from harness.runs.records import RunFacts
 
 SHARES = {  # field: in words, the character of its bar
-    "idle": ("nothing ran, nothing waited", "."),
-    "idle_while_waiting": ("nothing ran while requests waited", "w"),
+    "idle": ("idle, nothing waited", "."),
+    "idle_while_waiting": ("idle while requests waited", "w"),
     "held_by_power": ("clock held down by power", "p"),
     "held_by_heat": ("clock held down by heat", "h"),
     "busy": ("busy as if at full clock", "█"),
@@ -23,9 +23,9 @@ class GpuTime(Model):
 
     test: str
     idle: float
-    """Nothing ran and nothing waited; or nothing ran, where the engine does not tell what waits."""
+    """No kernel ran and no request waited; or no kernel ran, where the engine does not tell what waits."""
     idle_while_waiting: float | None
-    """Nothing ran while requests waited; null where that is not known."""
+    """No kernel ran while requests waited; null where that is not known."""
     held_by_power: float
     held_by_heat: float
     busy: float

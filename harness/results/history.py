@@ -48,6 +48,7 @@ class History(File):
     precision: str | None = None
     quantization: str | None = None
     kv_cache_dtype: str | None = None
+    weights: str | None = None
     load_format: str | None = None
     batch_size: int | None = None
     tensor_parallel_size: int | None = None
@@ -83,9 +84,10 @@ class History(File):
         )
 
     @property
-    def settings(self) -> str:
-        """How the model ran, in a few words."""
-        return f"{self.precision}, quantization {self.quantization}, KV cache {self.kv_cache_dtype}"
+    def format(self) -> str:
+        """The number format of the weights, as far as it is known."""
+        method = self.quantization if self.quantization not in (None, "none", self.precision) else None
+        return self.weights or ", ".join(filter(None, (self.precision, method))) or "–"
 
     def metric(self, name: str) -> Any:
         """The value of a metric, null where the line has none."""

@@ -166,8 +166,15 @@ def losses(time: GpuTime, args: Mapping[str, object]) -> list[Bound]:
     }
     shares = {name: getattr(time, name) or 0.0 for name in SHARES if name != "busy"}
     found = sorted(((share, name) for name, share in shares.items() if share >= LOST_PERCENT), reverse=True)
+    words = {
+        "idle": "the GPU was idle {} % of its time, and nothing waited",
+        "idle_while_waiting": "the GPU was idle {} % of its time while requests waited",
+    }
     return [
-        Bound(f"{SHARES[name][0]}, {number(share, 3)} % of the GPU's time", remedies.get(name) or launch(args))
+        Bound(
+            words.get(name, f"{SHARES[name][0]}, {{}} % of the GPU's time").format(number(share, 3)),
+            remedies.get(name) or launch(args),
+        )
         for share, name in found
     ]
 

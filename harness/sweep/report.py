@@ -50,7 +50,7 @@ def build(folder: Path, state: State | None = None) -> Report:
         ended=ended,
         **unlike,
     )
-    write_text(folder / "report.md", render("sweep.md.j2", sent=False, **values))
+    write_text(folder / "report.md", f"{render('sweep.md.j2', sent=False, **values)}\n")
     more = [Line("did not run to its end", ended or "", "bad")]
     more += [Line(NOT_COMPARABLE, "; ".join(unlike["shared"]), "careful")]
     shown = {title: pictures[name] for name, title in PICTURES.items() if name in pictures}

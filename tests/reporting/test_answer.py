@@ -297,7 +297,7 @@ def test_a_label_is_kept_everywhere(tmp_path: Path) -> None:
     results.finish(RunFolder(tmp_path, "20260131-a"), rendering.history_line(found))
     rendering.write_index(tmp_path)
     assert found.meta.label == json.loads((tmp_path / "history.jsonl").read_text())["label"] == "night"
-    assert "report.md) night |" in (tmp_path / "index.md").read_text()
+    assert "report.html) night |" in (tmp_path / "index.md").read_text()
     assert answer.last_screen(found).subject.startswith("night: Offline, demo model")
 
 

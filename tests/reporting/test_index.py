@@ -40,13 +40,13 @@ def test_the_index_lists_runs_newest_first_and_tells_them_apart(tmp_path: Path):
     finish(second, LINE | {"comparable": False, **flawed})
     assert index(tmp_path) == [
         [
-            f"[{second.name}]({second.name}/report.md)",
-            *("demo", "datacenter server", "unknown", "bf16", "none", "FAIL", "INVALID"),
+            f"[{second.name}]({second.name}/report.html)",
+            *("demo", "datacenter server", "unknown", "bf16", "FAIL", "INVALID"),
             *("5,309", "41.5", "5.5", "3,200", "431", "31.5", "no"),
         ],
         [
-            f"[{first.name}]({first.name}/report.md)",
-            *("demo", "datacenter offline", "2x NVIDIA H200", "bf16", "fp8", "PASS", "VALID"),
+            f"[{first.name}]({first.name}/report.html)",
+            *("demo", "datacenter offline", "2x NVIDIA H200", "bf16, fp8", "PASS", "VALID"),
             *("5,309", "41.5", "–", "–", "–", "–", "yes"),
         ],
     ]
@@ -55,20 +55,20 @@ def test_the_index_lists_runs_newest_first_and_tells_them_apart(tmp_path: Path):
 def test_the_index_reads_lines_of_the_first_format(tmp_path: Path):
     old = {name.replace("_sec", "_s"): value for name, value in LINE.items()}
     finish(open_run(tmp_path, LABEL), old)
-    assert "tokens_per_s" in old and index(tmp_path)[0][8:10] == ["5,309", "41.5"]
+    assert "tokens_per_s" in old and index(tmp_path)[0][7:9] == ["5,309", "41.5"]
 
 
 def test_the_index_names_deleted_runs_without_a_link(tmp_path: Path):
     first, second = open_run(tmp_path, LABEL), open_run(tmp_path, LABEL)
     finish(first, LINE)
     finish(second, LINE, keep_all=False)
-    assert [row[0] for row in index(tmp_path)] == [f"[{second.name}]({second.name}/report.md)", first.name]
+    assert [row[0] for row in index(tmp_path)] == [f"[{second.name}]({second.name}/report.html)", first.name]
 
 
 def test_the_index_marks_what_a_run_does_not_have(tmp_path: Path):
     run = open_run(tmp_path, LABEL)
     finish(run, LINE | {"valid": None, "verdict": None, "tokens_per_sec": None, "samples_per_sec": None})
-    assert index(tmp_path)[0][6:10] == ["–"] * 4
+    assert index(tmp_path)[0][5:9] == ["–"] * 4
 
 
 def test_the_index_passes_over_lines_of_other_programs(tmp_path: Path):

@@ -179,7 +179,7 @@ def test_the_largest_loss_comes_first_with_its_remedy() -> None:
     lost = time(idle=4.7, idle_while_waiting=23.0, held_by_power=5.5)
     args = {"max_num_batched_tokens": 1536, "max_cudagraph_capture_size": 1024}
     first, second, third = usage.ran_out({}, None, [lost], args)
-    assert tells(first, "while requests waited", "23 %", "1,536", "1,024", "max_cudagraph_capture_size=1536")
+    assert tells(first, "23 %", "while requests waited", "1,536", "1,024", "max_cudagraph_capture_size=1536")
     assert tells(second, "power", "5.5 %") and tells(third, "4.7 %") and "1,536" not in third
     assert "--profile" in next(usage.ran_out({}, None, [lost], {**args, "max_num_batched_tokens": 512}))
     packed = {"max_num_batched_tokens": 1536, "compilation_config": {"max_cudagraph_capture_size": 1024}}
