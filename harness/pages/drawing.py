@@ -14,6 +14,7 @@ PALETTE = {  # of matplotlib's pictures, by what the page calls it
 COLORS = {color: f"var(--{name})" for name, color in PALETTE.items()}
 COLORS |= {"#000000": "currentColor", "#ffffff": "var(--paper)", "#b0b0b0": "var(--grey)"}
 SMALLEST_TEXT = 9.0  # points, 12 pixels
+MARGIN = 0.04  # of the picture's width, on each side: a browser's letters may be wider than matplotlib's
 LINK, NAMESPACE = "{http://www.w3.org/1999/xlink}href", re.compile(r"^\{.*\}")
 LEFT_OUT = ("metadata", "style")
 FRACTION = re.compile(r"(\d+\.\d)\d+")  # a tenth of a point is enough
@@ -23,7 +24,10 @@ def drawing(path: Path, words: str) -> str:
     """An SVG file that matplotlib wrote, as an element; `words` say what it shows."""
     svg = ElementTree.fromstring(reading.read_text(path))
     adapt(svg, path.stem)
-    svg.attrib |= {"role": "img", "aria-label": words, "overflow": "visible"}
+    _, _, width, height = map(float, svg.attrib["viewBox"].split())
+    wide = f"{width * (1 + 2 * MARGIN):g}"
+    svg.attrib |= {"width": f"{wide}pt", "viewBox": f"{-width * MARGIN:g} 0 {wide} {height:g}"}
+    svg.attrib |= {"role": "img", "aria-label": words}
     return ElementTree.tostring(svg, encoding="unicode")
 
 
