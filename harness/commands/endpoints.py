@@ -78,7 +78,7 @@ def rehearse(
     if run and context.args:
         raise UsageError(f"--run judges a finished run, which takes no {context.args[0]}.")
     run = run or curve_of_ours(official.points(c_min, c_max, points), seconds, results_dir, context.args)
-    (folder, *_) = names.find_runs(run, results_dir)
+    folder = names.find_run([run], results_dir, "one is judged at a time.")
     summary = files.read(folder / "summary.json", Summary)
     levels = rehearsal.levels_of(folder, summary, facts_of(folder).plan.samples)
     print(
@@ -88,15 +88,14 @@ def rehearse(
     print("\n".join(f"  {line}" for line in found) or "  nothing")
     for level in levels:
         probe, steady = level.probe, level.steady
-        user = number(probe.tokens_per_sec_per_user) if probe.tokens_per_sec_per_user else "unknown"
         print(
-            f"  r{probe.concurrency}: system_tps {number(probe.tokens_per_sec or 0.0)}, tps_per_user {user}, "
-            f"TTFT p90 {number(probe.ttft_p90 or 0.0)} ms"
+            f"  r{probe.concurrency}: system_tps {number(probe.tokens_per_sec)}, "
+            f"tps_per_user {number(probe.tokens_per_sec_per_user)}, TTFT p90 {number(probe.ttft_p90)} ms"
         )
         if steady.tokens_per_sec and steady.tpot_p90:
             print(
                 f"    steady: system_tps {number(steady.tokens_per_sec)}, tps_per_user "
-                f"{number(1000 / steady.tpot_p90)}, TTFT p90 {number(steady.ttft_p90 or 0.0)} ms ({steady.words})"
+                f"{number(1000 / steady.tpot_p90)}, TTFT p90 {number(steady.ttft_p90)} ms ({steady.words})"
             )
     return DONE
 

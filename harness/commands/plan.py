@@ -38,7 +38,7 @@ def plan(
     if price_per_hour is not None and not 0 <= price_per_hour < math.inf:
         raise UsageError("--price-per-hour takes a number of 0 or more.")
     minutes = by_minute(traffic) if traffic else [positive(peak or 0.0)]
-    (folder, *_) = names.find_runs(run, results_dir)
+    folder = names.find_run([run], results_dir, "a plan is made from one.")
     curve = replicas.points(files.read(folder / "summary.json", Summary))
     print(page(curve, replicas.fleet(curve, minutes, headroom, price_per_hour)))
     return DONE
@@ -110,10 +110,12 @@ def page(curve: list[CurvePoint], fleet: Fleet) -> str:
 
 
 def judgement(point: CurvePoint) -> str:
-    return "not judged: machine busy" if point.busy else "yes" if point.kept else "no"
+    return f"not judged: {point.unjudged}" if point.unjudged else "yes" if point.kept else "no"
 
 
 def latency(point: CurvePoint | None) -> str:
     if point is None:
         return "more than a replica answers within the limits"
+    if point.ttft_p99 is None or point.tpot_p99 is None:
+        return f"its p99 is not known ({point.load})"
     return f"TTFT p99 at most {number(point.ttft_p99)} ms, TPOT p99 {number(point.tpot_p99)} ms ({point.load})"

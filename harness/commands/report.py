@@ -13,6 +13,7 @@ from harness.benchmark import verdict
 from harness.common.coerce import did_you_mean
 from harness.common.errors import DONE, NOT_ACCEPTED, UsageError
 from harness.common.markdown import render
+from harness.reporting import check as checking
 from harness.reporting import compare as comparison
 from harness.reporting import compare_page, compare_plot, regression
 from harness.reporting import report as rendering
@@ -51,9 +52,7 @@ def report(
         option("AXES", "The RUNs as one table, as in gpu,workload or gpu,batch: speed, waiting, KV cache, cost."),
     ] = None,
     last: Annotated[int | None, option("N", "As --compare, of the last N finished runs.")] = None,
-    check: Annotated[
-        bool, option("", "Whether RUN's summary, report and history line are what its logs give; exit code 1 if not.")
-    ] = False,
+    check: Annotated[bool, option("", "Whether RUN's files are what its logs give; exit code 1 if not.")] = False,
     results_dir: Annotated[Path, option("PATH", "Where runs are looked for.")] = Path("results"),
     plot: Annotated[Path | None, option("FILE.png", "Also draw the comparison.")] = None,
     page: Annotated[Path | None, option("FILE.html", "Also write the comparison as a page to send.")] = None,
@@ -93,12 +92,13 @@ def report(
         before, after = (names.folders(words, results_dir) for words in (baseline, run))
         return gate(before, after, fail_if or [], may_differ or [])
     if run and check:
-        return check_run(one(run, results_dir))
+        return check_run(names.find_run(run, results_dir, "one is checked at a time."))
     if run and matrix:
         print(matrix_page(names.folders(run, results_dir), matrix.replace("-", "_").split(",")))
         return DONE
     if run:
-        print(render_folder(folder := one(run, results_dir)))
+        folder = names.find_run(run, results_dir, "one is rendered at a time, --compare takes several.")
+        print(render_folder(folder))
         if csv:
             compare_page.write_csv(csv, [comparison.read(folder)])
     else:
@@ -110,14 +110,6 @@ def report(
 command = make_command(report, ABOUT, examples=EXAMPLES, rewrite=each("--compare", "--baseline"), prints=True)
 
 
-def one(words: list[str], results_dir: Path) -> Path:
-    """The one folder that the words name."""
-    found = names.folders(words, results_dir)
-    if len(found) > 1:
-        raise UsageError(f"{' '.join(words)}: {len(found)} runs; one is rendered at a time, --compare takes several.")
-    return found[0]
-
-
 def render_folder(folder: Path) -> Path:
     """Renders a run, a sweep or a comparison of servers; returns the path of the page."""
     kinds: dict[str, Callable[[Path], object]] = {"sweep.json": sweep_report.build, verdict.FILE: verdict.build}
@@ -127,8 +119,10 @@ def render_folder(folder: Path) -> Path:
 
 def check_run(folder: Path) -> int:
     """Prints `consistent`, or each difference between a run's files; returns the exit code."""
-    found = list(rendering.differences(folder))
+    found, unmade = checking.check(folder)
     print("\n".join(found) or "consistent")
+    if unmade:
+        print(f"not made again: {unmade}", file=sys.stderr)
     return NOT_ACCEPTED if found else DONE
 
 

@@ -14,7 +14,7 @@ from harness.config import mlperf
 from harness.results.gpu_time import GpuTime
 from harness.results.performance import Performance
 from harness.runs.folder import FOLDER
-from harness.runs.probe import Probe
+from harness.runs.probe import Probe, deciding
 
 HEIGHT = 250  # pixels of a plot
 POINTS = ("p50", "p90", "p99")
@@ -29,7 +29,8 @@ Limits = Mapping[str, float | None]  # milliseconds at p99, by kind of latency; 
 @dataclass(frozen=True)
 class Load:
     """A test at one load. `mark`: its shape; `stands`: it may be an answer; `is_full`: it is no probe; `spent`: where
-    the GPU's time went in it."""
+    the GPU's time went in it; `overruled`: by which test of the same load, with another
+    outcome."""
 
     probe: Probe
     name: str
@@ -37,6 +38,7 @@ class Load:
     stands: bool
     is_full: bool
     spent: GpuTime | None
+    overruled: str = ""
 
     @property
     def gain(self) -> float:
@@ -54,8 +56,7 @@ class Load:
         verdict, grew = "VALID" if self.probe.valid else "INVALID", self.mark == "grew"
         if self.probe.concurrency:
             verdict = "over the limits" if self.probe.why else "within the limits"
-        if self.mark == "held" and not (self.stands or self.probe.busy or self.probe.buffered):
-            verdict += ", overruled by the full test"
+        verdict += f", overruled by {self.overruled}" if self.overruled else ""
         return f"{verdict}{', but the queue grew' if grew else ''}{'; machine busy' if self.probe.busy else ''}"
 
     def at(self, kind: str, point: str) -> float | None:
@@ -93,14 +94,16 @@ def loads_of(probes: Sequence[Probe], test: Performance | None) -> list[Load]:
     is_among = any(probe.folder == FOLDER["performance"] for probe in probes) or (test is not None and test.concurrency)
     is_own = test is not None and test.ttft_ms and not is_among and (probes or test.target_qps)
     own = full_test(test) if test and is_own else None
-    is_any_alone, found = any(not probe.busy for probe in probes), []
+    is_any_alone, last, found = any(not probe.busy for probe in probes), {one.load: one for one in deciding(probes)}, []
     for probe in sorted(probes, key=lambda probe: probe.load):
         held = probe.has_held or probe.concurrency is not None
-        overruled = own is not None and math.isclose(probe.load, own.load, rel_tol=1e-3)
-        stands = held and not (overruled or probe.buffered or (probe.busy and is_any_alone))
+        later = own if own and held and math.isclose(probe.load, own.load, rel_tol=1e-3) else last[probe.load]
+        overruled = "" if later.has_kept == probe.has_kept else "the full test" if later is own else "a later test"
+        stands = held and later is probe and not (probe.buffered or (probe.busy and is_any_alone))
         name, mark = f"the probe at {probe.text}", "held" if held else "grew" if probe.valid else "bad"
         is_level = probe.qps is None
-        found.append(Load(probe, probe.text if is_level else name, mark, stands, is_level, spent.get(name[4:])))
+        named = probe.text if is_level else name
+        found.append(Load(probe, named, mark, stands, is_level, spent.get(name[4:]), overruled))
     if own:
         stands, mark = own.valid and not own.buffered, "own" if own.valid else "bad"
         found.append(Load(own, f"the full test at {own.text}", mark, stands, True, spent.get("performance test")))

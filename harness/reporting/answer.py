@@ -15,7 +15,7 @@ from harness.reporting import tables
 from harness.results import advice, metrics
 from harness.results.performance import Performance
 from harness.results.summary import Summary
-from harness.runs.probe import Probe
+from harness.runs.probe import Probe, deciding
 from harness.terminal.last_screen import Cells, LastScreen, Line, Tone
 
 NAME = "Llama-3.1-8B"  # of the reference model, whatever its repository is called
@@ -111,8 +111,8 @@ def of_levels(summary: Summary) -> str:
 
 
 def curve(summary: Summary) -> list[Probe]:
-    """The loads that were tested, in order."""
-    return sorted(summary.run.search or [], key=lambda probe: probe.load)
+    """The loads that were tested, in order, each with the test that decides."""
+    return deciding(summary.run.search or [])
 
 
 def levels(summary: Summary) -> list[Cells]:
@@ -318,14 +318,15 @@ def next_command(summary: Summary) -> str:
         return shlex.join([*words, *(["--results-dir", place] if place else [])])
     held = [probe.load for probe in curve(summary) if probe.has_held]
     if test is None and summary.meta.ended:
+        held = held or [probe.load for probe in curve(summary) if probe.is_short]
         rates = [probe.qps for probe in curve(summary) if probe.qps]
         slower = max(held) if held else min(rates, default=0.0) / 2
         return with_flag(command, "--server-target-qps", f"{round(slower, 3):g}") if rates else command
     if test is None or (test.valid and not own_limits(summary)):
         return ""
     if test.concurrency and tables.best(curve(summary)) is None:
-        lower = max(1, int(curve(summary)[0].load) // 4) if curve(summary) else 1
-        return with_flag(command, "--concurrency", str(lower)) if lower < test.concurrency else ""
+        lowest = int(min((probe.load for probe in curve(summary)), default=test.concurrency))
+        return with_flag(command, "--concurrency", f"{max(1, lowest // 4)}") if lowest > 1 else ""
     if test.concurrency and test.limits_ms and curve(summary) and not curve(summary)[-1].why:
         return with_flag(command, "--concurrency", "max")
     if test.valid or not test.limits_ms:

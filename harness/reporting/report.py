@@ -3,13 +3,10 @@
 All of it follows from the folder: config.json, LoadGen's logs, the scores.
 """
 
-import tempfile
-from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
-from itertools import zip_longest
+from collections.abc import Iterator
 from pathlib import Path
 
-from harness.common import files, reading
+from harness.common import files
 from harness.common.errors import UsageError
 from harness.common.files import write_json, write_text
 from harness.common.markdown import number, render
@@ -17,7 +14,6 @@ from harness.common.schema import SCHEMA
 from harness.config import mlperf
 from harness.config.deviations import CACHE_UNSEEN
 from harness.evaluation.compliance import RESULT
-from harness.loadgen import agreement
 from harness.loadgen import log as loadgen_log
 from harness.loadgen.test_run import TestRun
 from harness.profiling import traces
@@ -25,12 +21,11 @@ from harness.reporting import answer, index, plots, run_page, tables
 from harness.results import metrics, telemetry
 from harness.results.advice import client, findings
 from harness.results.history import History
-from harness.results.performance import Performance, leaves, performance
+from harness.results.performance import Performance, performance
 from harness.results.summary import Logs, Meta, Run, Summary
 from harness.results.verdicts import SCORES_FILE, Audit, Compliance, ScoresFile
 from harness.runs import folder as results
 from harness.runs.folder import FOLDER
-from harness.runs.probe import Probe
 from harness.runs.records import RunFacts
 
 MADE = ("summary.json", "report.md", "report.html", "plots")  # of a run's logs
@@ -93,66 +88,6 @@ def curve(run: Run) -> dict[str, object]:
         "best": best,
         "best_cost": best.cost(price) if best and price else None,
     }
-
-
-def differences(folder: Path) -> Iterator[str]:
-    """What a run's files say that its logs do not: summary, report, page and history line are made again elsewhere.
-
-    Raises UsageError for a folder that is none, or of another format.
-    """
-    facts = results.facts_of(folder)
-    check_format(folder, facts)
-    probes = {probe.folder: probe for probe in (*facts.probes, *facts.attempts) if probe.folder}
-    tests_of: dict[str, Probe | None] = {FOLDER["accuracy"]: None, FOLDER["performance"]: None, **probes}
-    with tempfile.TemporaryDirectory() as place:
-        copy = Path(place) / folder.resolve().name
-        copy.mkdir()
-        for path in folder.resolve().iterdir():
-            if path.name not in MADE:
-                (copy / path.name).symlink_to(path)
-        try:
-            for name, probe in tests_of.items():
-                if (folder / name / loadgen_log.DETAIL).exists():
-                    yield from agreement.disagreements(folder / name, loadgen_log.read(folder / name))
-                    yield from of_test(folder, name, probe, facts)
-            summary = build(copy)
-        except (loadgen_log.LogError, UsageError) as error:
-            yield str(error)
-            return
-        yield from unlike_files(folder, copy, summary)
-
-
-def of_test(folder: Path, name: str, probe: Probe | None, facts: RunFacts) -> Iterator[str]:
-    """Where a test's log is of another time than the run, or of another load than config.json keeps of a probe."""
-    result, status = loadgen_log.read(folder / name), results.readable_status(folder)
-    times = [time for time in (facts.started, result.started, status.time if status else None) if time]
-    if times != sorted(times, key=datetime.fromisoformat):
-        yield f"{name}: a test of {result.started}, before or after this run, which began at {facts.started}"
-    if probe is None or probe.concurrency:
-        return
-    result = TestRun.read(folder / name, facts.plan).result
-    found: dict[str, object] = {"valid": result.valid, "tokens_per_sec": result.tokens_per_sec}
-    found |= {f"{kind}_p99": getattr(getattr(result, f"{kind}_ms"), "p99", None) for kind in ("ttft", "tpot")}
-    yield from unlike(f"config.json of {name}", vars(probe), found, found)
-
-
-def unlike_files(folder: Path, copy: Path, summary: Summary) -> Iterator[str]:
-    """Where summary.json, report.md, report.html and the history are not as they were made again."""
-    before, after = (dict(leaves(files.read_json(place / "summary.json"))) for place in (folder, copy))
-    yield from unlike("summary.json", before, after, before | after)
-    lines = [line for line in results.history(folder.resolve().parent) if line.pop("run") == copy.name]
-    for line in lines[-1:]:
-        yield from unlike("history.jsonl", line, now := history_line(summary), line | now)
-    for name in ("report.md", "report.html"):
-        pairs = zip_longest(*(reading.read_text(place / name).splitlines() for place in (folder, copy)))
-        if wrong := [number for number, (before, after) in enumerate(pairs, start=1) if before != after]:
-            yield f"{name}: {len(wrong):,} lines are not what the logs give, the first is line {wrong[0]:,}"
-
-
-def unlike(name: str, kept: Mapping[str, object], made: Mapping[str, object], keys: Iterable[str]) -> Iterator[str]:
-    for key in keys:
-        if kept.get(key) != made.get(key):
-            yield f"{name}: {key} is {kept.get(key)}; the logs give {made.get(key)}"
 
 
 def check_format(folder: Path, facts: RunFacts) -> None:

@@ -8,7 +8,7 @@ from harness.common.markdown import Column, Table, number
 from harness.loadgen.log import Latency
 from harness.results.gpu_time import SHARES, GpuTime
 from harness.results.performance import Performance
-from harness.runs.probe import Probe
+from harness.runs.probe import Probe, deciding
 
 
 def at(**points: str) -> dict[str, Column]:
@@ -76,8 +76,8 @@ def levels(cells: Sequence[Sequence[str]]) -> Table | None:
 
 
 def best(search: Sequence[Probe]) -> Probe | None:
-    """The test with the most output of those that keep the limits, on their own machine if any ran so."""
-    kept = [probe for probe in search if not probe.why and probe.tokens_per_sec]
+    """The load with the most output of those that keep the limits, on their own machine if any ran so."""
+    kept = [probe for probe in deciding(search) if not probe.why and probe.tokens_per_sec]
     alone = [probe for probe in kept if not probe.busy]
     return max(alone or kept, key=lambda probe: probe.tokens_per_sec or 0.0, default=None)
 

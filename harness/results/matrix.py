@@ -1,6 +1,7 @@
 """Finished runs in one table by what tells them apart, such as the kind of GPU and the workload, or the batch."""
 
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -9,7 +10,7 @@ from harness.common.markdown import Table
 from harness.common.schema import gpu_names
 from harness.results import advice, metrics
 from harness.results.summary import Summary
-from harness.runs.probe import Probe
+from harness.runs.probe import Probe, deciding
 
 BATCH = "batch"  # an axis of the levels within a run
 AXES: dict[str, Callable[[Summary], object]] = {
@@ -17,7 +18,7 @@ AXES: dict[str, Callable[[Summary], object]] = {
     "driver": lambda run: run.system.driver,
     "workload": lambda run: run.meta.workload,
     "label": lambda run: run.meta.label,
-    BATCH: lambda run: "",
+    BATCH: lambda run: "its own test",
 }
 HARDWARE = ("gpu", "driver")  # axes that the cheapest is chosen over
 COST = "cost_per_million_output_tokens"
@@ -40,9 +41,9 @@ class Cell:
 def matrix(summaries: Sequence[Summary], axes: Sequence[str]) -> Table:
     """The table, a line for each run, or for each level where one axis is the batch. For each place beside the hardware
     the cheapest within the limits is marked. Raises UsageError for an axis that a run does not have."""
-    cells = sorted((cell for one in summaries for cell in cells_of(one, axes)), key=lambda cell: cell.axes[::-1])
-    if not cells:
-        raise UsageError(f"--matrix {','.join(axes)}: no run has a speed, or a level where {BATCH} is an axis.")
+    if len(set(axes)) < len(axes):
+        raise UsageError(f"--matrix {','.join(axes)}: each axis once.")
+    cells = sorted((cell for one in summaries for cell in cells_of(one, axes)), key=in_order)
     counted = [cell for cell in cells if cell.values[COST] and not cell.flaw]
     cheapest = {
         rivals_of(cell, axes): cell for cell in sorted(counted, key=lambda cell: -(cell.values[COST] or math.inf))
@@ -56,22 +57,31 @@ def matrix(summaries: Sequence[Summary], axes: Sequence[str]) -> Table:
     return Table([*axes, "run", *(metrics.BY_NAME[name].label for name in shown), ""], rows)
 
 
+def in_order(cell: Cell) -> list[tuple[str, float]]:
+    """By the last axis first; what begins with a number by its unit, then by the number."""
+    parts = [(text, re.match(r"[\d.]+", text)) for text in reversed(cell.axes)]
+    return [(text[found.end() :], float(found[0])) if found else (text, 0.0) for text, found in parts]
+
+
 def rivals_of(cell: Cell, axes: Sequence[str]) -> tuple[str, ...]:
     return tuple(place for place, axis in zip(cell.axes, axes, strict=True) if axis not in HARDWARE)
 
 
 def cells_of(summary: Summary, axes: Sequence[str]) -> Iterator[Cell]:
-    """The line of a run, or those of its levels."""
+    """The line of a run, or those of its levels, where it has any."""
     test, score = summary.run.performance, summary.run.accuracy
     gate = "the accuracy gate failed" if score and score.verdict == "FAIL" else ""
     price = test.cost.price_per_hour if test and test.cost else None
-    if BATCH in axes:
-        for probe in summary.run.search or []:
+    if BATCH in axes and summary.run.search:
+        for probe in deciding(summary.run.search):
             values = dict.fromkeys(SHOWN) | {name: probe.shown(field) for name, field in LEVEL.items()}
             values[COST] = probe.cost(price) if price else None
             flaw = "; ".join(filter(None, (gate, probe.busy, probe.why)))
             yield Cell(places(summary, axes, probe), summary.meta.run, values, flaw)
-    elif test and test.tokens_per_sec:
+    elif test is None or not test.tokens_per_sec:
+        flaw = "; ".join(filter(None, (gate, "no speed was measured")))
+        yield Cell(places(summary, axes), summary.meta.run, dict.fromkeys(SHOWN), flaw)
+    else:
         limits, tails = test.limits_ms, advice.tails(test)
         is_over = limits and any(
             tail and tail.p99 > most for tail, most in zip(tails, (limits.ttft, limits.tpot), strict=True)
@@ -87,5 +97,5 @@ def places(summary: Summary, axes: Sequence[str], probe: Probe | None = None) ->
     if unknown := [axis for axis in axes if axis not in (*AXES, *settings)]:
         raise UsageError(f"--matrix {unknown[0]}: {', '.join(AXES)}, or a setting such as max_num_seqs.")
     found = {axis: AXES[axis](summary) if axis in AXES else settings[axis] for axis in axes}
-    found |= {BATCH: f"{probe.load:g}"} if probe else {}
-    return tuple(str(value or "unknown") for value in found.values())
+    found |= {BATCH: f"{probe.load:g} {probe.unit}"} if probe else {}
+    return tuple("unknown" if value in (None, "") else str(value) for value in found.values())

@@ -10,23 +10,24 @@ from dataclasses import dataclass
 
 from harness.common.errors import UsageError
 from harness.results.summary import Summary
-from harness.runs.probe import Probe
+from harness.runs.probe import Probe, deciding
 
 HOURS_A_MONTH = 730.0  # 365 x 24 / 12
+BUSY = "machine busy"
 ROUNDING_MARGIN = 1.0 + 1e-9
 
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """One load of a curve: requests/s that a replica answered, its p99 latencies in ms, and whether they kept the
-    limits with a steady queue."""
+    """One load of a curve: requests/s that a replica answered, its p99 latencies in ms, whether they kept the limits
+    with a steady queue, and why that was not judged."""
 
     load: str
     rate: float
     ttft_p99: float | None
     tpot_p99: float | None
     kept: bool
-    busy: str = ""  # what other programs took of the machine: then it is not judged
+    unjudged: str = ""
 
 
 @dataclass(frozen=True)
@@ -69,14 +70,14 @@ def points(summary: Summary) -> list[CurvePoint]:
             probe.shown("ttft_p99"),
             probe.shown("tpot_p99"),
             within_limits(probe, fell) and not probe.busy,
-            probe.busy,
+            BUSY if probe.busy else "too few queries" if probe.is_short and not fell_at(probe, fell) else "",
         )
-        for probe in summary.run.search or ()
+        for probe in deciding(summary.run.search or ())
         if probe.samples_per_sec
     ]
     if test and test.samples_per_sec and not test.concurrency:
         tails = [latency.p99 if latency and not test.is_few else None for latency in (test.ttft_ms, test.tpot_ms)]
-        busy = "; ".join(test.background_load)
+        busy = BUSY if test.background_load else ""
         kept = test.valid and not busy
         found.append(CurvePoint("the run's own test", test.samples_per_sec, tails[0], tails[1], kept, busy))
     if not found:
@@ -88,9 +89,11 @@ def points(summary: Summary) -> list[CurvePoint]:
 
 def within_limits(probe: Probe, fell: float | None) -> bool:
     """Whether a load kept the limits: not where a whole test `fell` at that rate or a lower one, in queries/s."""
-    if probe.qps is not None and fell is not None and probe.qps >= fell:
-        return False
-    return probe.has_held if probe.concurrency is None else not probe.why
+    return not fell_at(probe, fell) and (probe.has_held if probe.concurrency is None else not probe.why)
+
+
+def fell_at(probe: Probe, fell: float | None) -> bool:
+    return probe.qps is not None and fell is not None and probe.qps >= fell
 
 
 def fleet(curve: Sequence[CurvePoint], minutes: Sequence[float], headroom: float, price: float | None) -> Fleet:

@@ -6,25 +6,33 @@ from pathlib import Path
 
 from harness.common.errors import UsageError
 from harness.common.files import read_json
-from harness.runs.folder import readable_status
+from harness.runs.folder import ended_early, readable_status
 
 
 def folders(words: Sequence[str], results_dir: Path) -> list[Path]:
-    """The folders that the words name, in their order. Raises UsageError for a word that names none."""
-    return [folder for word in words for folder in find_runs(word, results_dir)]
+    """The folders that the words name, each once, in their order. Raises UsageError for a word that names none."""
+    return list({folder.resolve(): folder for word in words for folder in find_runs(word, results_dir)}.values())
+
+
+def find_run(words: Sequence[str], results_dir: Path, rule: str) -> Path:
+    """The one folder that the words name. Raises UsageError, with the `rule`, where they name several."""
+    (first, *more) = folders(words, results_dir)
+    if more:
+        raise UsageError(f"{' '.join(words)}: {1 + len(more)} runs; {rule}")
+    return first
 
 
 def find_runs(word: str, results_dir: Path) -> list[Path]:
     """The folder at a path; or in `results_dir` the run with this id, or `latest`; or all finished runs with this
-    label, oldest first. Raises UsageError where there is none."""
+    label, oldest first, and without any those that ended early. Raises UsageError where there is none."""
     for path in (Path(word), results_dir / word):
         if path.exists():
             return [path]
-    if "/" in word:
-        return [Path(word)]
     labels = runs_by_label(results_dir)
     if found := labels.get(word):
-        return found
+        return [folder for folder in found if ended_early(folder) is None] or found
+    if "/" in word:
+        return [Path(word)]
     words = ["latest", *labels, *(path.parent.name for path in results_dir.glob("*/config.json"))]
     near = difflib.get_close_matches(word, words, n=1)
     meant = f"; did you mean {near[0]}?" if near else "; --results-dir names the folder with the runs."
@@ -32,14 +40,11 @@ def find_runs(word: str, results_dir: Path) -> list[Path]:
 
 
 def runs_by_label(results_dir: Path) -> dict[str, list[Path]]:
-    """The finished runs by their label, oldest first; those that cannot be read are left out."""
+    """The runs with a summary by their label, oldest first; those that cannot be read are left out."""
     found: dict[str, list[Path]] = {}
-    for path in sorted(results_dir.glob("*/config.json")):
-        status = readable_status(path.parent)
-        if path.parent.is_symlink() or status is None or status.status != "complete":
-            continue
-        if label := label_of(path):
-            found.setdefault(label, []).append(path.parent)
+    for folder in sorted(path.parent for path in results_dir.glob("*/summary.json")):
+        if not folder.is_symlink() and readable_status(folder) and (label := label_of(folder / "config.json")):
+            found.setdefault(label, []).append(folder)
     return found
 
 

@@ -1,6 +1,7 @@
 """A short LoadGen test at one load, as config.json keeps it."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from harness.common.markdown import number
@@ -146,6 +147,16 @@ class Probe:
         return self.valid and not self.has_grown
 
     @property
+    def has_kept(self) -> bool:
+        """Whether nothing speaks against its load; LoadGen judges the length alone at fixed concurrency."""
+        return not self.why and (self.valid or self.concurrency is not None)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether it broke no limit, and LoadGen wants more queries to be sure."""
+        return self.more is not None and not self.over and not self.has_grown
+
+    @property
     def over(self) -> list[str]:
         """The latencies that were over their limits."""
         return [name for name in ("TTFT", "TPOT") if name in self.why]
@@ -173,3 +184,9 @@ class Probe:
         if self.concurrency is not None:
             verdict = f"over: {self.over[0] if len(self.over) == 1 else 'both'}" if self.why else "within"
         return (number(self.load), number(self.tokens_per_sec), *map(number, times), verdict)
+
+
+def deciding(probes: Iterable[Probe]) -> list[Probe]:
+    """One test for each load, by load: of several the last, which agrees with the first or decides between two in the
+    search, and is the run's own at its level."""
+    return sorted({probe.load: probe for probe in probes}.values(), key=lambda probe: probe.load)

@@ -23,7 +23,7 @@ from harness.config.plan import resolve
 from harness.config.run import RunConfig
 from harness.loadgen import log as loadgen_log
 from harness.loadgen.log import TestResult
-from harness.rates import probing, queueing, rules, search
+from harness.rates import points, probing, queueing, rules, search
 from harness.rates import target_rate as rates
 from harness.rates.estimators import TpotLine
 from harness.rates.probing import make_folder
@@ -343,11 +343,11 @@ def test_what_a_query_takes_alone_and_beside_others_is_found() -> None:
 def test_why_a_probe_fell() -> None:
     plan = replace(CURVE, target_qps=62.0)
     late = Mock(ttft_ms=Mock(p99=2310.0), tpot_ms=Mock(p99=59.0), failed=("latency", "early_stopping"), valid=False)
-    assert probing.reasons(late, plan, queue(60.8, 1.0), is_few=False) == ["TTFT p99 2,310 of 2,000 ms"]
-    assert probing.reasons(late, plan, queue(60.8, 5.2), is_few=True)[1:] == ["queue grew by 5.2 a second"]
+    assert points.reasons(late, plan, queue(60.8, 1.0), is_few=False) == ["TTFT p99 2,310 of 2,000 ms"]
+    assert points.reasons(late, plan, queue(60.8, 5.2), is_few=True)[1:] == ["queue grew by 5.2 a second"]
     early = {"early_stopping_ttft_result": "Run successful.", "early_stopping_tpot_result": "at least 336 more queries"}
     late.configure_mock(**{"ttft_ms.p99": 300.0}, failed=("early_stopping",), early_stopping=early)
-    assert probing.reasons(late, plan, None, is_few=False) == ["336 more queries needed"]
+    assert points.reasons(late, plan, None, is_few=False) == ["336 more queries needed"]
 
 
 def test_rates_that_agree_in_four_digits_have_folders_of_their_own(tmp_path: Path) -> None:

@@ -4,11 +4,15 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
 
 from harness.commands import report
+from harness.reporting import check as checking
+from harness.runs.folder import RunFolder, facts_of
+from harness.runs.probe import Probe
 from tests.conftest import run
 
 pytestmark = pytest.mark.slow
@@ -23,6 +27,23 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run(place, *FLAGS, "--server-target-qps", "40,60", "--probe-queries", "60")
     run(place, *FLAGS, "--server-target-qps", "60")
     return place
+
+
+@pytest.fixture(scope="module")
+def scored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with levels of concurrency and scores."""
+    place = tmp_path_factory.mktemp("scored")
+    flags = (*ECHO, "--mode", "both", "--no-exit-on-accuracy-fail", "--min-duration", "1", "--total-sample-count", "32")
+    run(place, *flags, "--concurrency", "1,4")
+    return min(place.glob("2*"))
+
+
+@pytest.fixture
+def levels(scored: Path, tmp_path: Path) -> Path:
+    """A copy of that run."""
+    shutil.copytree(scored, tmp_path / scored.name)
+    shutil.copy(scored.parent / "history.jsonl", tmp_path)
+    return tmp_path / scored.name
 
 
 @pytest.fixture
@@ -149,3 +170,87 @@ def test_the_probes_of_another_load(folder: Path, capsys: pytest.CaptureFixture[
     other.rename(one)
     (folder / "kept").rename(other)
     assert f"config.json of Probes/{one.name}: ttft_p99 is" in found(folder, capsys)
+
+
+def forge(folder: Path, name: str, value: object, number: int = 0) -> None:
+    """Changes a figure of a test in config.json, and makes the report of it."""
+    kept = json.loads((folder / "config.json").read_text())
+    assert kept["probes"][number][name] != value
+    kept["probes"][number][name] = value
+    (folder / "config.json").write_text(json.dumps(kept))
+    report.render_folder(folder)
+
+
+def test_levels_and_scores_as_they_ended_are_consistent(levels: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert report.check_run(levels) == 0
+    assert capsys.readouterr() == ("consistent\n", "")
+
+
+@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize(
+    "field", [field.name for field in fields(Probe) if field.name not in ("folder", "concurrency")]
+)
+def test_every_field_of_a_level(levels: Path, field: str, number: int) -> None:
+    facts = facts_of(levels)
+    assert list(checking.of_tests(levels, facts, is_partial=False)) == []
+    kept = getattr(facts.probes[number], field)
+    changed = not kept if isinstance(kept, bool) else f"{kept}x" if isinstance(kept, str) else (kept or 0) + 1
+    facts.probes[number] = replace(facts.probes[number], **{field: changed})
+    assert any(f": {field} is {changed}" in said for said in checking.of_tests(levels, facts, is_partial=False))
+
+
+def test_levels_without_their_logs(levels: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.rmtree(levels / "Probes" / "1")
+    assert "a test at 1 request in flight, whose logs are not there" in found(levels, capsys)
+    shutil.copytree(levels / "Performance", levels / "Probes" / "1")
+    assert "config.json of Probes/1: " in found(levels, capsys)
+    shutil.copytree(levels / "Performance", levels / "Probes" / "2")
+    assert "Probes/2: a test that config.json does not have" in found(levels, capsys)
+
+
+def test_one_log_of_two_levels(levels: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    forge(levels, "folder", "Performance")
+    said = found(levels, capsys)
+    assert "two tests with the logs in Performance" in said and "Probes/1: a test that config.json does not" in said
+
+
+@pytest.mark.parametrize("name", ["rouge.json", "samples.csv", "worst.md", "mlperf_log_accuracy.json"])
+def test_a_digit_of_what_was_scored(levels: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    pattern = r'"data" : "\w*?\d' if name == "mlperf_log_accuracy.json" else r"\d\.\d+"
+    change(levels / "Accuracy" / name, pattern, next_digit)
+    report.render_folder(levels)
+    assert found(levels, capsys)
+
+
+def test_a_verdict_of_the_gate(levels: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    scores = levels / "Accuracy" / "rouge.json"
+    scores.write_text(re.sub("FAIL|INCONCLUSIVE|NOT JUDGED", "PASS", scores.read_text()))
+    report.render_folder(levels)
+    assert "rouge.json: verdict is PASS" in found(levels, capsys)
+
+
+def test_scores_that_cannot_be_made_again_are_said(levels: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, other = levels / "Accuracy" / "rouge.json", {"built-in": "nltk punkt_tab", "nltk punkt_tab": "built-in"}
+    change(path, r"(?<=splitter\": \")[^\"]+", lambda made: other[made[0]])
+    report.check_run(levels)
+    assert "not made again: the scores: made with" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("lines", [0, 2])
+def test_a_history_without_the_run_or_with_it_twice(
+    folder: Path, capsys: pytest.CaptureFixture[str], lines: int
+) -> None:
+    path = folder.parent / "history.jsonl"
+    kept = [line for line in path.read_text().splitlines(keepends=True) if folder.name not in line]
+    mine = [line for line in path.read_text().splitlines(keepends=True) if folder.name in line]
+    path.write_text("".join([*kept, *(lines * mine)]))
+    assert f"history.jsonl: {lines} lines of this run, not 1" in found(folder, capsys)
+
+
+def test_an_interrupted_run_is_judged_by_what_ended(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    RunFolder(folder.parent, folder.name).set_status("interrupted")
+    log = folder / "Performance" / "mlperf_log_detail.txt"
+    log.write_text(log.read_text()[: len(log.read_text()) // 2])
+    (folder.parent / "history.jsonl").write_text("")
+    shutil.rmtree(folder / "Accuracy", ignore_errors=True)
+    assert report.check_run(folder) == 1 and "no test came to its end" not in capsys.readouterr().out
