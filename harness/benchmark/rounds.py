@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
-from harness.benchmark import doctor, steps, verdict
+from harness.benchmark import doctor, servers, steps, verdict
 from harness.benchmark.rate import find_rate
 from harness.benchmark.state import BenchmarkRun
 from harness.benchmark.verdict import ServerComparison, SideTest
@@ -90,8 +90,10 @@ def compare_servers(
     """The comparison that a CompareConfig asks for, kept in the folder after each round. Raises BenchmarkError."""
     sides: list[Side] = []
     flags = {item.name: getattr(config, item.name) for item in fields(RunConfig)}
-    for letter, address in zip(letters(len(config.endpoint)), config.endpoint, strict=True):
-        one = RunConfig(**flags | {"endpoint": (address,), "results_dir": folder.path})
+    configs = [RunConfig(**flags | {"endpoint": (one,), "results_dir": folder.path}) for one in config.endpoint]
+    for one in configs:  # what a server lacks is found before the first test
+        servers.models(one)
+    for letter, one in zip(letters(len(configs)), configs, strict=True):
         sides.append(Side.begin(letter, one, folder, sides, display))
     first, *challengers = sides
     pairs = {side.letter: side.paired_answers(first) for side in challengers}

@@ -47,6 +47,7 @@ class CompareConfig(RunConfig):
         "compare holds servers against each other at one load: give one number.": lambda run: (
             run.tries_rates or run.batches or len(run.levels) > 1 or run.concurrency in ("max", "auto")
         ),
+        "compare measures speed; with --mode both it compares answers as well.": lambda run: run.mode == "accuracy",
         "--rounds takes a number from 2 on.": lambda run: run.rounds < 2,
         "compare has no --dry-run and no --json: comparison.json is in its folder.": lambda run: (
             run.dry_run or run.json

@@ -98,6 +98,8 @@ def report(
         return DONE
     if run:
         folder = names.find_run(run, results_dir, "one is rendered at a time, --compare takes several.")
+        if csv and not (folder / "config.json").exists():
+            raise UsageError(f"--csv {csv}: numbers of a run; {folder} is none.")
         print(render_folder(folder))
         if csv:
             compare_page.write_csv(csv, [comparison.read(folder)])

@@ -46,15 +46,16 @@ def sweep(
 ) -> int:
     """Run a list of experiments, each in its own process, and put speed and accuracy side by side."""
     whole = file.load(path)
+    chosen = choice.pick(whole, only or (), first)
     if list_names:
-        print("\n".join(item.name for item in whole.experiments if item.name != file.BASELINE))
+        print("\n".join(item.name for item in chosen if item.name != file.BASELINE))
         return DONE
     if gather:
         from harness.sweep.gather import gather as gathered
 
         print(gathered(whole, gather).path / "report.html")
         return DONE
-    chosen, reasons = choice.pick(whole, only or (), first), choice.reasons_to_skip(whole, only or ())
+    reasons = choice.reasons_to_skip(whole, only or ())
     places = lanes(gpus == "side-by-side")  # too few GPUs are found before anything is made
     if dry_run:
         results.check_writable(results_dir)

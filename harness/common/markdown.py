@@ -50,6 +50,11 @@ def code(text: object) -> str:
     return Finished(plain(" ".join(str(text).splitlines())).replace("`", "'"))
 
 
+def literal(text: str) -> str:
+    """Text on one line that shows every mark as it is."""
+    return Finished(re.sub(r"([\\`*_~<>\[\]])", r"\\\1", plain(" ".join(text.splitlines()))))
+
+
 def quoted(text: str) -> str:
     """Lines of a quotation."""
     return Finished("\n> ".join(map(escape, text.splitlines())))
@@ -130,4 +135,5 @@ def sentence(text: str) -> str:
 
 def cell(text: str | None) -> str:
     """Text that may stand in a Markdown table; a dash for none."""
-    return " ".join((text or "–").split()).replace("|", "\\|")
+    found = " ".join((text or "–").split()).replace("|", "\\|")
+    return Finished(found) if isinstance(text, Finished) else found

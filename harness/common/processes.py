@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from functools import partial
-from itertools import pairwise
 
 import psutil
 
@@ -115,11 +114,3 @@ def with_flag(command: str, flag: str, value: str) -> str:
     else:
         words += [flag, value]
     return shlex.join(words)
-
-
-def flag_value(command: str, flag: str) -> str:
-    """The value that a command gives a flag; empty where it does not."""
-    for word, after in pairwise([*shlex.split(command), ""]):
-        if word.partition("=")[0] == flag:
-            return word.partition("=")[2] or after
-    return ""

@@ -39,15 +39,18 @@ class Sparing:
 
     engine: Engine
     most: int = 0
+    rule: str = ""  # which allows so many
 
     @classmethod
     def of(cls, engine: Engine, max_failed: str, requests: int) -> "Sparing":
-        return cls(engine, max(1, may_fail(max_failed, requests)) if may_fail(max_failed, 10**9) else 0)
+        most = max(1, may_fail(max_failed, requests)) if may_fail(max_failed, 10**9) else 0
+        rule = f"--max-failed {max_failed}: {most} of the {requests} requests of the trial before a test may fail"
+        return cls(engine, most, rule if most else "")
 
     def spare(self, error: EndpointError) -> None:
         self.most -= 1
         if self.most < 0:
-            raise error
+            raise EndpointError(f"{str(error).removesuffix('.')}; {self.rule}.") if self.rule else error
 
     async def generate(self, *request: Any) -> Sequence[int]:
         try:

@@ -1,12 +1,11 @@
 """A run's results, the answer first: the lines of the last screen, and of the first one of its report."""
 
-import shlex
 from collections.abc import Iterator
 from pathlib import PurePath
 from typing import NamedTuple
 
-from harness.common.markdown import code, number
-from harness.common.processes import flag_value, with_flag
+from harness.common.markdown import Finished, code, literal, number
+from harness.common.processes import with_flag
 from harness.common.statistics import tail_name
 from harness.config import models
 from harness.config.deviations import OTHER_MODEL
@@ -15,6 +14,7 @@ from harness.reporting import tables
 from harness.results import advice, metrics
 from harness.results.performance import Performance
 from harness.results.summary import Summary
+from harness.runs.folder import FOLDER
 from harness.runs.probe import Probe, deciding
 from harness.terminal.last_screen import Cells, LastScreen, Line, Tone
 
@@ -233,6 +233,8 @@ def verdicts(summary: Summary) -> Iterator[Line]:
         yield Line(f"accuracy {score.verdict}", f"{scores(summary)}{note}", TONES.get(score.verdict, "careful"))
     elif test:
         yield Line("accuracy", "not checked", "unknown")
+    if score and score.verdict == "FAIL":
+        yield Line("answers", f"the worst are in {FOLDER['accuracy']}/worst.md; report.py --compare has them by sample")
     for name, audit in (summary.run.compliance or {}).items():
         verdict = "PASS" if audit.passed else "FAIL"
         yield Line(name.upper(), verdict, TONES[verdict])
@@ -311,11 +313,7 @@ def cautions(summary: Summary, test: Performance) -> Iterator[str]:
 
 def next_command(summary: Summary) -> str:
     """The command that goes on from a result that is none; empty where there is one."""
-    test, score, command = summary.run.performance, summary.run.accuracy, summary.meta.command
-    if score and score.verdict == "FAIL":
-        place = flag_value(command, "--results-dir")
-        words = ["python", "report.py", "--compare", "GOOD_RUN", summary.meta.run]
-        return shlex.join([*words, *(["--results-dir", place] if place else [])])
+    test, command = summary.run.performance, summary.meta.command
     held = [probe.load for probe in curve(summary) if probe.has_held]
     if test is None and summary.meta.ended:
         held = held or [probe.load for probe in curve(summary) if probe.is_short]
@@ -341,7 +339,7 @@ def setting(summary: Summary) -> list[tuple[str, str]]:
     """What it was measured with."""
     meta, loadgen = summary.meta, summary.system.packages.get("mlcommons-loadgen")
     found = [
-        ("label", meta.label),
+        ("label", literal(meta.label)),
         ("model", f"{model(summary)}, {scenario(summary)} ({meta.category})"),
         ("GPU" if summary.gpus else "machine", machine(summary)),
         ("precision", meta.weights or f"{meta.precision}, quantization {meta.quantization}"),
@@ -349,7 +347,7 @@ def setting(summary: Summary) -> list[tuple[str, str]]:
         ("engine", f"{engine(summary)}{f', LoadGen {loadgen}' if loadgen else ''}"),
         ("kernels", ", ".join(f"{name} {kernel}" for name, kernel in meta.kernels.items())),
         ("date", meta.started[:10]),
-        ("command", f"`{code(meta.command)}`"),
+        ("command", Finished(f"`{code(meta.command)}`")),
     ]
     return [(label, text) for label, text in found if text]
 

@@ -159,7 +159,8 @@ def load(folders: Sequence[Path]) -> tuple[list[ComparedRun], list[str]]:
         except UsageError as error:
             reasons.append(str(error))
     if len(runs) < 2:
-        raise UsageError("; ".join([*reasons, f"--compare takes two runs or more, not {len(runs)}."]))
+        said = [reason.removesuffix(".") for reason in reasons]
+        raise UsageError("; ".join([*said, f"--compare takes two runs or more, not {len(runs)}."]))
     return runs, reasons
 
 

@@ -67,7 +67,7 @@ def html(folder: Path, summary: Summary, test: TestRun | None, limits: mlperf.Li
 def of_levels(picture: LoadPicture | None) -> Iterator[Line]:
     """Which levels keep one's own limits."""
     if picture and picture.unit == "in flight":
-        over = [one.name for one in picture.loads if one.probe.why and not one.overruled]
+        over = dict.fromkeys(one.name for one in picture.loads if one.probe.why and not one.overruled)
         if picture.best:
             yield Line("within the limits", f"with {picture.best.name}", "good")
         if over:

@@ -40,10 +40,13 @@ def find_runs(word: str, results_dir: Path) -> list[Path]:
 
 
 def runs_by_label(results_dir: Path) -> dict[str, list[Path]]:
-    """The runs with a summary by their label, oldest first; those that cannot be read are left out."""
+    """The runs that are complete or have a summary by their label, oldest first; those that cannot be read are left
+    out."""
     found: dict[str, list[Path]] = {}
-    for folder in sorted(path.parent for path in results_dir.glob("*/summary.json")):
-        if not folder.is_symlink() and readable_status(folder) and (label := label_of(folder / "config.json")):
+    for path in sorted(results_dir.glob("*/config.json")):
+        folder, status = path.parent, readable_status(path.parent)
+        is_made = status and (status.status == "complete" or (folder / "summary.json").exists())
+        if is_made and not folder.is_symlink() and (label := label_of(path)):
             found.setdefault(label, []).append(folder)
     return found
 

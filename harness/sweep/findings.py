@@ -90,7 +90,9 @@ def subject(report: Report) -> str:
     machine = gpu_names(state.system.gpus) if state.system.gpus else f"{state.system.cores} CPU cores"
     seconds = sum(record.seconds for record in state.records)
     size = f"{len(state.experiments)} experiments in {clock(seconds)}"
-    return f'Sweep "{state.sweep.name}", {size}, {model}, {machine}, vLLM {state.system.vllm_version or "unknown"}'
+    backend = str(settings.get("backend", "auto"))
+    engine = f"vLLM {state.system.vllm_version or 'unknown'}" if backend in ("auto", "vllm") else backend
+    return f'Sweep "{state.sweep.name}", {size}, {model}, {machine}, {engine}'
 
 
 def lines(report: Report) -> Iterator[Line]:
@@ -115,7 +117,8 @@ def lines(report: Report) -> Iterator[Line]:
     yield from references(report)
     if full := [result for result in report.finals if result.usable and result.speed]:
         best = max(full, key=lambda result: result.speed or 0)
-        yield Line("full length", f"{best.name} is the fastest: {speed(best)}", "good")
+        of = f" is the fastest of {len(full)}" if len(full) > 1 else ""
+        yield Line("full length", f"{best.name}{of}: {speed(best)}", "good")
     if base is not None and any(record.gpu for record in base.records):
         yield Line("careful", SHARING_NOTE + cards(base), "careful")
     for result in report.rows:

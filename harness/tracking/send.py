@@ -100,6 +100,8 @@ class Store:
 
         uri = os.environ.get("MLFLOW_TRACKING_URI")
         local = results_dir.resolve()
+        if not uri:
+            results.check_writable(local)
         self.place = hide_text(uri) if uri else str(local / "mlflow.db")
         self.client = MlflowClient(tracking_uri=uri or f"sqlite:///{local / 'mlflow.db'}")
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME", NAME)

@@ -30,6 +30,11 @@ from tests.conftest import tells
 HOPPER = made.SYSTEM | {"gpus": ["NVIDIA H200"]}
 
 
+def short(qps: float, **changed: Any) -> Probe:
+    """A test of too few queries for LoadGen."""
+    return replace(Probe(qps, False, 20.0, 2.0, more=300, why="300 more queries needed"), **changed)
+
+
 def first_screen(folder: Path) -> str:
     return (folder / "report.md").read_text().partition("## ")[0]
 
@@ -106,6 +111,49 @@ def test_a_curve_is_answered_by_its_best_level_within_the_limits(tmp_path: Path)
     assert page[1] == "no level is within the limits: the lowest, 1 request in flight, is over"
 
 
+def test_the_last_test_of_a_level_is_its_verdict(tmp_path: Path) -> None:
+    """The search's third test decides between two, and the run's own is the longest: no maximum over repeats."""
+    folder = made.run(tmp_path / "run", concurrency="4,8,16")
+    over, level = "TTFT p99 3,000 of 2,000 ms", Probe(None, True, 20.0, 6.0, tokens_per_sec=300.0, concurrency=16)
+    probes = [
+        Probe(None, True, 10.0, 5.0, tokens_per_sec=100.0, concurrency=4),
+        replace(level, tokens_per_sec=950.0),
+        replace(level, why=over),
+        replace(level, concurrency=8, why=over),
+        replace(level, concurrency=8, tokens_per_sec=200.0),
+        replace(level, why=over, folder="Performance"),
+    ]
+    made.note(RunFolder(tmp_path, "run"), probes=[asdict(probe) for probe in probes])
+    page, html = shown(rendering.build(folder)), (folder / "report.html").read_text()
+    assert page[1] == "200 output tokens/s within the limits, with 8 requests in flight"
+    assert [line.split()[0] for line in page[4:7]] == ["4", "8", "16"] and page[6].endswith("over: TTFT")
+    assert "within the limits, overruled by a later test" in html and "with 16 requests in flight" in html
+    assert "with 16 requests in flight, 16" not in html and "over the limits, overruled by a later test" in html
+
+
+@pytest.mark.parametrize(
+    ("command", "probes", "wanted"),
+    [
+        ("--server-target-qps 20,80", [short(20), short(80)], "--server-target-qps 80"),
+        ("--server-target-qps 20,80", [short(20, more=None, valid=True), short(80)], "--server-target-qps 20"),
+        ("--server-target-qps 20,80", [short(20, why="TPOT p99 9 of 5 ms")], "--server-target-qps 10"),
+    ],
+)
+def test_what_an_interrupted_run_goes_on_with(tmp_path: Path, command: str, probes: list[Probe], wanted: str) -> None:
+    summary = made.rendered(tmp_path / "run")
+    meta = summary.meta.model_copy(update={"command": f"python run.py {command}", "ended": "interrupted"})
+    run = summary.run.model_copy(update={"performance": None, "search": probes})
+    assert answer.next_command(summary.model_copy(update={"meta": meta, "run": run})) == f"python run.py {wanted}"
+
+
+def test_nothing_lower_than_one_request_in_flight_is_advised(tmp_path: Path) -> None:
+    folder = made.run(tmp_path / "run", concurrency="1,4")
+    probes = [Probe(None, True, 9.0, 9.0, tokens_per_sec=9.0, concurrency=level, why="TTFT") for level in (1, 4)]
+    for tested, said in ((probes, False), (probes[1:], True)):
+        made.note(RunFolder(tmp_path, "run"), probes=[asdict(probe) for probe in tested])
+        assert bool(answer.next_command(rendering.build(folder))) is said
+
+
 def test_no_line_is_wider_than_a_terminal_but_a_command(tmp_path: Path) -> None:
     folder = made.run(tmp_path / "run", label="x" * 200, scenario="server", server_target_qps=8.5, min_duration=1.0)
     page = shown(rendering.build(folder))
@@ -124,7 +172,6 @@ def test_no_line_is_wider_than_a_terminal_but_a_command(tmp_path: Path) -> None:
 )
 def test_a_command_with_another_value(command: str, wanted: str) -> None:
     assert answer.with_flag(command, "--concurrency", "4") == wanted
-    assert answer.flag_value(wanted, "--concurrency") == "4" and answer.flag_value(wanted, "--model") == ""
 
 
 def test_the_first_screen_has_what_a_number_needs(tmp_path: Path) -> None:

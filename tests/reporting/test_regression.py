@@ -262,6 +262,14 @@ def test_a_label_names_all_its_finished_runs(tmp_path: Path) -> None:
     (tmp_path / "damaged").mkdir()
     (tmp_path / "damaged" / "config.json").write_text("{")
     assert [path.name for path in names.folders(["night"], tmp_path)] == ["20260131-a", "20260131-b"]
+    assert names.folders(["night", "20260131-a"], tmp_path) == names.folders(["night"], tmp_path)  # each once
+    made.run(tmp_path / "branch", label="feature/x")
+    assert names.folders(["feature/x"], tmp_path) == [tmp_path / "branch"]
+    RunFolder(tmp_path, "branch").set_status("interrupted")
+    (tmp_path / "branch" / "summary.json").write_text("{}")
+    assert names.folders(["feature/x"], tmp_path) == [tmp_path / "branch"]  # it ended early, and there is none else
+    with pytest.raises(UsageError, match="night: 2 runs; one at a time"):
+        names.find_run(["night"], tmp_path, "one at a time.")
     assert names.folders(["20260131-c"], tmp_path) == [tmp_path / "20260131-c"]
     assert names.folders([str(tmp_path / "20260131-a")], Path("nowhere")) == [tmp_path / "20260131-a"]
     with pytest.raises(UsageError, match="did you mean night"):

@@ -66,9 +66,24 @@ def test_levels_are_lines_where_the_batch_is_an_axis(tmp_path: Path) -> None:
     rendering.build(folder)
     table = matrix(read(folder), ["gpu", "batch"])
     assert [(row[1], row[3], row[-1]) for row in table.rows] == [
-        ("1", "100", "cheapest within the limits"),
-        ("4", "300", "TTFT p99 20 of 5 ms"),
+        ("1 in flight", "100", "cheapest within the limits"),
+        ("4 in flight", "300", "TTFT p99 20 of 5 ms"),
     ]
+
+
+def test_loads_are_in_their_order_and_no_run_is_left_out(tmp_path: Path) -> None:
+    folders = [made.run(tmp_path / name, **flags) for name, flags in {"a": {"concurrency": "1,4"}, "b": {}}.items()]
+    probes = [Probe(None, True, 1.0, 1.0, tokens_per_sec=9.0, concurrency=level) for level in (16, 4, 1, 1)]
+    made.note(RunFolder(tmp_path, "a"), probes=[asdict(probe) for probe in probes])
+    for folder in folders:
+        rendering.build(folder)
+    silent = read(*folders)
+    silent.append(silent[1].model_copy(update={"run": silent[1].run.model_copy(update={"performance": None})}))
+    rows = matrix(silent, ["batch"]).rows
+    assert [row[0] for row in rows] == ["1 in flight", "4 in flight", "16 in flight", "its own test", "its own test"]
+    assert rows[-1][-1] == "no speed was measured" and rows[-2][-1] == ""
+    with pytest.raises(UsageError, match="each axis once"):
+        matrix(silent, ["gpu", "gpu"])
 
 
 def test_a_setting_is_an_axis_and_any_other_word_is_refused(tmp_path: Path) -> None:
@@ -76,7 +91,6 @@ def test_a_setting_is_an_axis_and_any_other_word_is_refused(tmp_path: Path) -> N
     assert matrix(read(folder), ["max_num_seqs"]).rows[0][0] == "unknown"
     with pytest.raises(UsageError, match="--matrix colour"):
         matrix(read(folder), ["colour"])
-    with pytest.raises(UsageError, match="no run has"):
-        matrix(read(folder), ["batch"])
+    assert matrix(read(folder), ["trust_remote_code"]).rows[0][0] == "False"
     done = called("report", "report.py", "--matrix", "gpu")
     assert done.returncode == 2

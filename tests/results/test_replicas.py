@@ -1,17 +1,21 @@
 """From a measured curve to machines: what is measured, counted up, and nothing in between."""
 
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.commands import plan as command
 from harness.common.errors import UsageError
+from harness.reporting import report as rendering
 from harness.results import replicas
 from harness.results.replicas import CurvePoint
+from harness.runs.folder import RunFolder
 from harness.runs.probe import Probe
+from tests import made
 from tests.conftest import ROOT, ended
 
 CURVE = [
@@ -44,6 +48,23 @@ def test_no_replica_gets_more_than_it_answers(peak: float, headroom: float) -> N
 def test_no_load_within_the_limits_is_said() -> None:
     with pytest.raises(UsageError, match=r"no load .*limits"):
         replicas.fleet(CURVE[2:], [1.0], 0.0, None)
+
+
+def test_what_lacks_queries_alone_is_not_called_too_slow(tmp_path: Path) -> None:
+    short = Probe(20.0, False, 20.0, 2.0, samples_per_sec=20.0, more=300, why="300 more queries needed")
+    folder = made.run(tmp_path / "run", scenario="server", server_target_qps=8.5)
+    probes = [short, replace(short, qps=40.0, samples_per_sec=40.0, why="TTFT p99 9 of 5 ms; 300 more queries needed")]
+    made.note(RunFolder(tmp_path, "run"), probes=[asdict(probe) for probe in probes])
+    curve = replicas.points(rendering.build(folder))
+    assert {point.load: command.judgement(point) for point in curve} == {
+        "the run's own test": "yes",
+        "20 queries/s": "not judged: too few queries",
+        "40 queries/s": "no",
+    }
+    few = replace(probes[0], queries=60, concurrency=20, qps=None, more=None, why="")
+    made.note(RunFolder(tmp_path, "run"), probes=[asdict(few)])
+    page = command.page(curve := replicas.points(rendering.build(folder)), replicas.fleet(curve, [15.0], 0.0, None))
+    assert "| 20 in flight | 20 | – | – | yes |" in page and "its p99 is not known (20 in flight)" in page
 
 
 def plan(*words: str) -> tuple[int, str, str]:
