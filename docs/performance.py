@@ -17,7 +17,8 @@ from harness.common.markdown import Column, Table, number, render
 from harness.monitoring.recorder import Recording
 from harness.results import published
 from harness.results.gpu_time import GpuTime, shares_of
-from harness.results.summary import Performance, Summary
+from harness.results.performance import Performance
+from harness.results.summary import Summary
 from harness.runs.probe import Probe
 from harness.sweep import findings, report
 from harness.sweep.experiment import from_summary
@@ -149,7 +150,7 @@ def page() -> str:
         ratio=number(two / one / 2, 3),
         sweep=sweep(),
         h100=h100()[0],
-        others=h100()[1],
+        submitted=h100()[1],
         search=search(),
     )
 
@@ -196,12 +197,12 @@ def h100() -> tuple[Table, Table]:
         "on the host": lambda each: H100[each.name][1],
     }
     theirs = [point for name in SCENARIOS for point in published.points(name, CARD) if point.is_vllm]
-    others: dict[str, Column] = {
+    of_theirs: dict[str, Column] = {
         "published of an H100 with vLLM": lambda each: f"{each.scenario}, {each.submitter}, MLPerf {each.round}",
         "software": lambda each: each.software.partition(",")[0],
         "samples/s of a card": "samples_per_sec",
     }
-    return Table.of(kept, columns), Table.of(theirs, others)
+    return Table.of(kept, columns), Table.of(theirs, of_theirs)
 
 
 def search() -> Table:

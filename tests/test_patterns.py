@@ -18,7 +18,7 @@ READS = {
     ("config/run.py", "is_own_clock"): "turns follow one another where the client sends",
     ("sweep/file.py", "is_rated"): "a sweep of rates has to name one",
     ("loadgen/test_run.py", "is_rated"): "a delay from the schedule",
-    ("rates/probing.py", "is_rated"): "a queue grows at a rate alone",
+    ("rates/points.py", "is_rated"): "a queue grows at a rate alone",
     ("benchmark/rounds.py", "is_rated"): "two servers at one rate are compared by latency",
     ("reporting/compare.py", "is_rated"): "speeds at a configured rate are not compared",
     ("results/economics.py", "is_rated"): "an INVALID rate is no capacity",

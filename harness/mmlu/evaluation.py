@@ -23,8 +23,8 @@ from harness.mmlu.scores import Answer
 from harness.mmlu.summary import MMLUFacts, MMLUHistory
 from harness.monitoring import engine_start
 from harness.monitoring.watchdog import Watchdog
-from harness.reporting import index
 from harness.runs import folder as results
+from harness.runs import index
 from harness.runs.folder import RunFolder
 from harness.terminal import last_screen
 from harness.terminal.progress import Counters, Display

@@ -22,7 +22,7 @@ WIDE = 20  # times the smallest: from here on an axis is logarithmic
 ROOM = 1.2  # times the largest: of an axis above its highest mark
 MOST_TICKS = 6
 MARGIN = 0.12  # of an axis of loads, beside the lowest and the highest
-CLOSE = 5.0  # percent between two ticks, at least
+CLOSE = 10.0  # percent between two ticks, at least: a number of four digits on a phone
 Limits = Mapping[str, float | None]  # milliseconds at p99, by kind of latency; None: no limit
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import PurePath
 from typing import NamedTuple
 
-from harness.common.markdown import Finished, code, literal, number
+from harness.common.markdown import number
 from harness.common.processes import with_flag
 from harness.common.statistics import tail_name
 from harness.config import models
@@ -333,23 +333,6 @@ def next_command(summary: Summary) -> str:
     if any(tail.is_over for tail in tails(test)):
         return with_flag(command, "--server-target-qps", f"{max(held):.2f}" if held else "max")
     return with_flag(command, "--min-duration", "auto")
-
-
-def setting(summary: Summary) -> list[tuple[str, str]]:
-    """What it was measured with."""
-    meta, loadgen = summary.meta, summary.system.packages.get("mlcommons-loadgen")
-    found = [
-        ("label", literal(meta.label)),
-        ("model", f"{model(summary)}, {scenario(summary)} ({meta.category})"),
-        ("GPU" if summary.gpus else "machine", machine(summary)),
-        ("precision", meta.weights or f"{meta.precision}, quantization {meta.quantization}"),
-        ("KV cache", "" if meta.endpoints else meta.kv_cache_dtype),
-        ("engine", f"{engine(summary)}{f', LoadGen {loadgen}' if loadgen else ''}"),
-        ("kernels", ", ".join(f"{name} {kernel}" for name, kernel in meta.kernels.items())),
-        ("date", meta.started[:10]),
-        ("command", Finished(f"`{code(meta.command)}`")),
-    ]
-    return [(label, text) for label, text in found if text]
 
 
 def footer(summary: Summary) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from harness.common import files
 from harness.common.errors import UsageError
 from harness.common.files import write_json, write_text
-from harness.common.markdown import number, render
+from harness.common.markdown import Finished, code, literal, number, render
 from harness.common.schema import SCHEMA
 from harness.config import mlperf
 from harness.config.deviations import CACHE_UNSEEN
@@ -17,7 +17,7 @@ from harness.evaluation.compliance import RESULT
 from harness.loadgen import log as loadgen_log
 from harness.loadgen.test_run import TestRun
 from harness.profiling import traces
-from harness.reporting import answer, index, plots, run_page, tables
+from harness.reporting import answer, plots, run_page, tables
 from harness.results import metrics, telemetry
 from harness.results.advice import client, findings
 from harness.results.history import History
@@ -25,6 +25,7 @@ from harness.results.performance import Performance, performance
 from harness.results.summary import Logs, Meta, Run, Summary
 from harness.results.verdicts import SCORES_FILE, Audit, Compliance, ScoresFile
 from harness.runs import folder as results
+from harness.runs import index
 from harness.runs.folder import FOLDER
 from harness.runs.records import RunFacts
 
@@ -69,7 +70,7 @@ def template_values(facts: RunFacts, summary: Summary) -> dict[str, object]:
         unexposed=telemetry.missing_counters(summary.run.performance.usage if summary.run.performance else {}),
         screen=answer.last_screen(summary, whole=True),
         levels=tables.levels(answer.levels(summary)),
-        setting=answer.setting(summary),
+        setting=setting(summary),
         latencies=tables.latencies(summary.run.performance),
         intervals=tables.intervals(summary.run.performance),
         gpu_time=tables.gpu_time(summary.run.performance.gpu_time if summary.run.performance else []),
@@ -77,6 +78,23 @@ def template_values(facts: RunFacts, summary: Summary) -> dict[str, object]:
         late=client(summary.run.performance),
         **dict(summary),
     )
+
+
+def setting(summary: Summary) -> list[tuple[str, str]]:
+    """What it was measured with."""
+    meta, loadgen = summary.meta, summary.system.packages.get("mlcommons-loadgen")
+    found = [
+        ("label", literal(meta.label)),
+        ("model", f"{answer.model(summary)}, {answer.scenario(summary)} ({meta.category})"),
+        ("GPU" if summary.gpus else "machine", answer.machine(summary)),
+        ("precision", meta.weights or f"{meta.precision}, quantization {meta.quantization}"),
+        ("KV cache", "" if meta.endpoints else meta.kv_cache_dtype),
+        ("engine", f"{answer.engine(summary)}{f', LoadGen {loadgen}' if loadgen else ''}"),
+        ("kernels", ", ".join(f"{name} {kernel}" for name, kernel in meta.kernels.items())),
+        ("date", meta.started[:10]),
+        ("command", Finished(f"`{code(meta.command)}`")),
+    ]
+    return [(label, text) for label, text in found if text]
 
 
 def curve(run: Run) -> dict[str, object]:

@@ -98,11 +98,12 @@ class Command(TyperCommand):
                 raise UsageError(
                     f"{name if name in flags else word!r:.60}: control characters, or no UTF-8, in a value."
                 )
-        valued = {name for each in options if not getattr(each, "is_flag", False) for name in each.opts}
-        paths = {name for each in options if getattr(each, "bare_type", str)() == "Path" for name in each.opts}
+        valued = {name: each for each in options if not getattr(each, "is_flag", False) for name in each.opts}
         for flag, after in pairwise([*words, ""]):
-            if (flag in paths and not after) or flag.removesuffix("=") in paths - {flag}:
-                raise UsageError(f"{flag.removesuffix('=')} takes a path, which is not empty.")
+            if (each := valued.get(flag.removesuffix("="))) and (flag not in valued or not after):
+                kind = "path" if getattr(each, "bare_type", str)() == "Path" else "value"
+                if kind == "path" or (each.default is None and (flag not in valued or "" in words)):
+                    raise UsageError(f"{flag.removesuffix('=')} takes a {kind}, which is not empty.")
             if flag in valued and (name := after.partition("=")[0]) in flags:
                 raise UsageError(f"{flag} takes a value; {name}, which follows, is another flag.")
 
@@ -115,6 +116,10 @@ class Command(TyperCommand):
                 return super().invoke(ctx)
             except LoadGenError as error:  # a log that the user named
                 raise UsageError(str(error)) from None
+            except UsageError as error:  # of a word that is a flag elsewhere
+                flag, _, rest = str(error).partition(" ")
+                is_own = not flag.startswith("--") or any(flag in each.opts for each in self.params)
+                raise error if is_own else UsageError(rest) from None
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         shown = [each for each in self.params if not self.basic or self.is_basic(each)]
