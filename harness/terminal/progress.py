@@ -174,7 +174,9 @@ def describe(
     total = max(total or 0, counters.issued)
     parts = []
     if counters.completed and elapsed and total:
-        left = 0.0 if by_time else (total - counters.completed) / (rate or counters.completed / elapsed)
+        rate = rate or counters.completed / elapsed  # queries of a schedule are issued at their own from the first on
+        left = (total - counters.issued) / max(rate, counters.issued / elapsed)
+        left = 0.0 if by_time else left + (counters.issued - counters.completed) / rate
         share = 1.0 if by_time else counters.completed / total
         share = min(1.0, share, elapsed / least_s) if least_s else share
         parts += [f"{bar(share, room)}{math.floor(100 * share)} %", f"{clock(max(left, least_s - elapsed))} left"]

@@ -87,6 +87,11 @@ def test_time_left_is_no_less_than_a_rate_needs() -> None:
     assert "1:10 left" in describe(counters, 8, 10.0, least_s=80.0)
 
 
+def test_time_left_of_a_schedule_goes_by_it_from_the_first_answers_on() -> None:
+    """50 a second are issued; those that run have hardly begun to be answered."""
+    assert "10:32 left" in describe(Counters(issued=200, completed=20), 30_000, 4.0)
+
+
 def test_time_left_goes_by_the_recent_rate() -> None:
     display = Display(Console(quiet=True))
     display.stage("performance test")
