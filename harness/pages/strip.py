@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from harness.pages.loads import steps
+from harness.pages.loads import ROOM, steps
 from harness.results.published import ACCELERATORS, Published, published
 
 ROW, MIDDLE = 24, 12  # pixels
@@ -30,8 +30,8 @@ def strip(scenario: str, accelerator: str, rate: float, is_ranked: bool) -> Stri
     results = sorted(every, key=lambda one: one.samples_per_sec, reverse=True)
     if not results:
         return None
-    ticks = steps(0.0, 1.2 * max(rate, results[0].samples_per_sec))
-    right = ticks[-1] / 100
+    right = ROOM * max(rate, results[0].samples_per_sec) / 100
+    ticks = steps(0.0, 100 * right)
     groups: dict[str, list[tuple[float, Published]]] = {}
     for one in results:
         groups.setdefault(LEFT_OUT.sub("", one.accelerator), []).append((one.samples_per_sec / right, one))

@@ -13,7 +13,9 @@ import pytest
 from harness.commands import report
 from harness.loadgen.requests import Request
 from harness.monitoring.recorder import FILE
+from harness.pages.strip import strip
 from harness.reporting import report as rendering
+from harness.results.published import published
 from harness.runs.folder import RunFolder
 from harness.runs.probe import Probe, Queue
 from tests import made
@@ -229,3 +231,16 @@ def test_a_run_of_full_length_stays_small(tmp_path: Path) -> None:
     rendering.build(folder)
     assert (folder / "report.html").stat().st_size < LARGEST_PAGE
     assert not re.search(r"data:image", (folder / "report.html").read_text())
+
+
+@pytest.mark.parametrize("scenario", sorted({one.scenario for one in published()}))
+@pytest.mark.parametrize("rate", [0.01, 57.8, 1000.0])
+def test_no_published_result_lies_outside_the_picture(scenario: str, rate: float) -> None:
+    found = strip(scenario, "NVIDIA H100 80GB HBM3", rate, is_ranked=False)
+    assert found is not None and sum(len(points) for _, _, points in found.lines) == len(found.results)
+    places = [
+        found.place,
+        *(place for place, _ in found.ticks),
+        *(p for _, _, points in found.lines for p, _ in points),
+    ]
+    assert min(places) >= 0 and max(places) <= 100 and len(found.ticks) > 1
