@@ -5,7 +5,7 @@ python -m docs.performance
 
 import gzip
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -125,23 +125,13 @@ def page() -> str:
     two, one = (kept[name].test.tokens_per_sec or 0.0 for name in ("off-two-gpus-13368-vllm032", "off-6684-vllm032"))
     single = kept["single-vllm024"].test.tpot_ms
     alone = single.p50 if single else 0.0
-    full: dict[str, Column] = {
-        "test": lambda each: FULL[each.name][0],
-        "LoadGen": lambda each: "VALID" if each.test.valid else "INVALID",
-        **SPEEDS,
-        "TTFT p99, ms": of("ttft_ms.p99"),
-        "TPOT p99, ms": of("tpot_ms.p99"),
-        "idle, %": share("idle"),
-        "clock held down, %": share("held"),
-        "on the host": lambda each: FULL[each.name][1],
-    }
     best = (f"{name} {number(published.fastest(name, 'NVIDIA H200').samples_per_sec)} samples/s" for name in SCENARIOS)
     return render(
         "performance.md.j2",
         alone=number(alone),
         capacities=" and ".join(number(capacity(kept[name].test, alone), 3) for name in FULL if "interactive" in name),
         speed={name: number(each.test.tokens_per_sec) for name, each in kept.items()},
-        full=Table.of([kept[name] for name in FULL], full),
+        full=at_full_length([kept[name] for name in FULL], "test", FULL),
         offline=Table.of(
             [kept[name] for name in OFFLINE], {"vLLM and setting": lambda each: OFFLINE[each.name], **SPEEDS}
         ),
@@ -149,8 +139,8 @@ def page() -> str:
         two=f"{number(two)} output tokens/s against {number(one)}",
         ratio=number(two / one / 2, 3),
         sweep=sweep(),
-        h100=h100()[0],
-        submitted=h100()[1],
+        h100=at_full_length([Kept.of(name, RUNS / name) for name in H100], "one H100", H100),
+        submitted=submitted(),
         search=search(),
     )
 
@@ -183,26 +173,30 @@ def sweep() -> Any:
     return findings.last_screen(findings.Report(state, tuple(rows(state))))
 
 
-def h100() -> tuple[Table, Table]:
-    """The runs on H100s at full length; the best of them beside what others published of one with vLLM."""
-    kept = [Kept.of(name, RUNS / name) for name in H100]
+def at_full_length(kept: Sequence[Kept], head: str, words: Mapping[str, tuple[str, str]]) -> Table:
+    """Runs at full length; `words` has what was asked of each, and what its host did."""
     columns: dict[str, Column] = {
-        "one H100": lambda each: H100[each.name][0],
+        head: lambda each: words[each.name][0],
         "LoadGen": lambda each: "VALID" if each.test.valid else "INVALID",
         **SPEEDS,
         "TTFT p99, ms": of("ttft_ms.p99"),
         "TPOT p99, ms": of("tpot_ms.p99"),
         "idle, %": share("idle"),
         "clock held down, %": share("held"),
-        "on the host": lambda each: H100[each.name][1],
+        "on the host": lambda each: words[each.name][1],
     }
+    return Table.of(kept, columns)
+
+
+def submitted() -> Table:
+    """What others published of an H100 with vLLM."""
     theirs = [point for name in SCENARIOS for point in published.points(name, CARD) if point.is_vllm]
-    of_theirs: dict[str, Column] = {
+    columns: dict[str, Column] = {
         "published of an H100 with vLLM": lambda each: f"{each.scenario}, {each.submitter}, MLPerf {each.round}",
         "software": lambda each: each.software.partition(",")[0],
         "samples/s of a card": "samples_per_sec",
     }
-    return Table.of(kept, columns), Table.of(theirs, of_theirs)
+    return Table.of(theirs, columns)
 
 
 def search() -> Table:

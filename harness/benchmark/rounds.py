@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
-from harness.benchmark import doctor, servers, steps, verdict
+from harness.benchmark import doctor, steps, verdict
 from harness.benchmark.rate import find_rate
 from harness.benchmark.state import BenchmarkRun
 from harness.benchmark.verdict import ServerComparison, SideTest
@@ -45,8 +45,6 @@ class Side:
     @classmethod
     def begin(cls, letter: str, config: RunConfig, folder: RunFolder, before: Sequence[Self], display: Display) -> Self:
         """A server with its requests, which are those of the sides `before`, and its answers."""
-        config = with_served_model(config)
-        doctor.require(config)
         tokenizer = checkpoint.load_tokenizer(config)
         run, library = steps.plan_run(config, tokenizer, RunFolder(folder.path, folder.sub(letter).name), display)
         session = steps.start_session(run, library)
@@ -90,9 +88,10 @@ def compare_servers(
     """The comparison that a CompareConfig asks for, kept in the folder after each round. Raises BenchmarkError."""
     sides: list[Side] = []
     flags = {item.name: getattr(config, item.name) for item in fields(RunConfig)}
-    configs = [RunConfig(**flags | {"endpoint": (one,), "results_dir": folder.path}) for one in config.endpoint]
-    for one in configs:  # what a server lacks is found before the first test
-        servers.models(one)
+    each = (RunConfig(**flags | {"endpoint": (one,), "results_dir": folder.path}) for one in config.endpoint)
+    configs = [with_served_model(one) for one in each]
+    for one in configs:  # what any of them lacks is found before the first test
+        doctor.require(one)
     for letter, one in zip(letters(len(configs)), configs, strict=True):
         sides.append(Side.begin(letter, one, folder, sides, display))
     first, *challengers = sides

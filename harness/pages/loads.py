@@ -29,8 +29,7 @@ Limits = Mapping[str, float | None]  # milliseconds at p99, by kind of latency; 
 @dataclass(frozen=True)
 class Load:
     """A test at one load. `mark`: its shape; `stands`: it may be an answer; `is_full`: it is no probe; `spent`: where
-    the GPU's time went in it; `overruled`: by which test of the same load, with another
-    outcome."""
+    the GPU's time went in it; `overruled`: by which test of the same load with another outcome."""
 
     probe: Probe
     name: str

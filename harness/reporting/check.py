@@ -83,7 +83,7 @@ def of_tests(folder: Path, facts: RunFacts, is_partial: bool) -> Iterator[str]:
         yield from agreement.disagreements(folder / name, result)
         yield from of_time(folder, name, result.started, facts)
         if name in probes:
-            yield from of_probe(folder, probes[name], facts)
+            yield from of_probe(folder, probes[name], facts, result)
 
 
 def of_time(folder: Path, name: str, started: str | None, facts: RunFacts) -> Iterator[str]:
@@ -94,9 +94,8 @@ def of_time(folder: Path, name: str, started: str | None, facts: RunFacts) -> It
         yield f"{name}: a test of {started}, before or after this run, which began at {facts.started}"
 
 
-def of_probe(folder: Path, kept: Probe, facts: RunFacts) -> Iterator[str]:
-    """Where config.json has another point of a curve than the test's logs give."""
-    logged = loadgen_log.read(folder / kept.folder)
+def of_probe(folder: Path, kept: Probe, facts: RunFacts, logged: loadgen_log.TestResult) -> Iterator[str]:
+    """Where config.json has another point of a curve than the test's logs give; `logged` is LoadGen's part of them."""
     rate = facts.plan.target_qps if kept.qps is None else kept.qps
     plan = replace(facts.plan, concurrency=kept.concurrency, target_qps=rate)
     if logged.scenario == "MultiStream":
@@ -128,12 +127,15 @@ def score_again(folder: Path, copy: Path, facts: RunFacts) -> str:
 
 def of_files(folder: Path, copy: Path) -> Iterator[str]:
     """Where a file that was made again is another."""
-    for name in ("summary.json", f"{ACCURACY}/{SCORES_FILE}"):
-        if (folder / name).exists():
+    for name in ("summary.json", "report.md", "report.html", *(f"{ACCURACY}/{scored}" for scored in SCORED)):
+        if not (copy / name).exists():  # no accuracy test
+            continue
+        if not (folder / name).exists():
+            yield f"{name} is not there"
+            continue
+        if name.endswith(".json"):
             before, after = (dict(leaves(files.read_json(place / name))) for place in (folder, copy))
             yield from unlike(name, before, after)
-    for name in ("report.md", "report.html", *(f"{ACCURACY}/{scored}" for scored in SCORED)):
-        if not (folder / name).exists() and name.startswith(ACCURACY):
             continue
         pairs = zip_longest(*(reading.read_text(place / name).splitlines() for place in (folder, copy)))
         if wrong := [number for number, (before, after) in enumerate(pairs, start=1) if before != after]:

@@ -51,9 +51,7 @@ class Curve:
 
     def kept(self, one: Load) -> bool:
         """Whether a test may be an answer, and kept the limits."""
-        is_over = (
-            one.probe.concurrency and one.probe.why
-        )  # by the limits of its own run, also where these are not known
+        is_over = one.probe.concurrency and one.probe.why  # by the limits of its run, also where these are not known
         return one.stands and not is_over and not one.over(self.picture.limits)
 
     @property

@@ -89,7 +89,7 @@ def points(summary: Summary) -> list[CurvePoint]:
 
 def within_limits(probe: Probe, fell: float | None) -> bool:
     """Whether a load kept the limits: not where a whole test `fell` at that rate or a lower one, in queries/s."""
-    return not fell_at(probe, fell) and (probe.has_held if probe.concurrency is None else not probe.why)
+    return not fell_at(probe, fell) and probe.has_kept
 
 
 def fell_at(probe: Probe, fell: float | None) -> bool:

@@ -33,12 +33,8 @@ def find_runs(word: str, results_dir: Path) -> list[Path]:
         return [folder for folder in found if ended_early(folder) is None] or found
     if "/" in word:
         return [Path(word)]
-    words = [
-        *(["latest"] if word != "latest" else []),
-        *labels,
-        *(path.parent.name for path in results_dir.glob("*/config.json")),
-    ]
-    near = difflib.get_close_matches(word, words, n=1)
+    words = {"latest", *labels, *(path.parent.name for path in results_dir.glob("*/config.json"))} - {word}
+    near = difflib.get_close_matches(word, sorted(words), n=1)
     meant = f"; did you mean {near[0]}?" if near else "; --results-dir names the folder with the runs."
     raise UsageError(f"{word}: no path, and no run or label in {results_dir}{meant}")
 

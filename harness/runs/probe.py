@@ -148,8 +148,8 @@ class Probe:
 
     @property
     def has_kept(self) -> bool:
-        """Whether nothing speaks against its load; LoadGen judges the length alone at fixed concurrency."""
-        return not self.why and (self.valid or self.concurrency is not None)
+        """Whether it kept the limits: by LoadGen's verdict and its queue, at fixed concurrency by the latencies."""
+        return self.has_held if self.concurrency is None else not self.why
 
     @property
     def is_short(self) -> bool:

@@ -222,6 +222,12 @@ def test_a_digit_of_what_was_scored(levels: Path, capsys: pytest.CaptureFixture[
     assert found(levels, capsys)
 
 
+@pytest.mark.parametrize("name", ["report.md", "Accuracy/samples.csv", "Accuracy/worst.md"])
+def test_a_file_that_is_gone(levels: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    (levels / name).unlink()
+    assert found(levels, capsys) == f"{name} is not there\n"
+
+
 def test_a_verdict_of_the_gate(levels: Path, capsys: pytest.CaptureFixture[str]) -> None:
     scores = levels / "Accuracy" / "rouge.json"
     scores.write_text(re.sub("FAIL|INCONCLUSIVE|NOT JUDGED", "PASS", scores.read_text()))
