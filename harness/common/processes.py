@@ -103,14 +103,11 @@ def end_group(process: "subprocess.Popen[bytes]", grace: float = GROUP_GRACE_S) 
     process.wait()
 
 
-def with_flag(command: str, flag: str, value: str) -> str:
-    """A command with another value of a flag."""
+def with_flag(command: str, flag: str, value: str | None) -> str:
+    """A command with another value of a flag, or without the flag."""
     words = shlex.split(command)
-    joined = next((n for n, word in enumerate(words) if word.startswith(f"{flag}=")), None)
-    if joined is not None:
-        words[joined] = f"{flag}={value}"
-    elif flag in words[:-1]:
-        words[words.index(flag) + 1] = value
-    else:
-        words += [flag, value]
+    at = next((n for n, word in enumerate(words) if word.partition("=")[0] == flag), len(words))
+    is_joined = words[at : at + 1] not in ([], [flag])
+    given = [] if value is None else [f"{flag}={value}"] if is_joined else [flag, value]
+    words[at : at + 2 - is_joined] = given
     return shlex.join(words)

@@ -319,7 +319,7 @@ def next_command(summary: Summary) -> str:
         held = held or [probe.load for probe in curve(summary) if probe.is_short]
         rates = [probe.qps for probe in curve(summary) if probe.qps]
         slower = max(held) if held else min(rates, default=0.0) / 2
-        return with_flag(command, "--server-target-qps", f"{round(slower, 3):g}") if rates else command
+        return at_rate(command, f"{round(slower, 3):g}") if rates else command
     if test is None or (test.valid and not own_limits(summary)):
         return ""
     if test.concurrency and tables.best(curve(summary)) is None:
@@ -331,8 +331,13 @@ def next_command(summary: Summary) -> str:
         return ""
     held = [load for load in held if load < (test.target_qps or 0.0)]
     if any(tail.is_over for tail in tails(test)):
-        return with_flag(command, "--server-target-qps", f"{max(held):.2f}" if held else "max")
+        return at_rate(command, f"{max(held):.2f}" if held else "max")
     return with_flag(command, "--min-duration", "auto")
+
+
+def at_rate(command: str, rate: str) -> str:
+    """A command at one rate, or max; --probe-queries goes with several alone."""
+    return with_flag(with_flag(command, "--probe-queries", None), "--server-target-qps", rate)
 
 
 def footer(summary: Summary) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import xml.etree.ElementTree as ElementTree
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -25,7 +26,7 @@ from harness.runs.folder import RunFolder
 from harness.runs.probe import Probe
 from harness.terminal import last_screen
 from tests import made
-from tests.conftest import tells
+from tests.conftest import called, tells
 
 HOPPER = made.SYSTEM | {"gpus": ["NVIDIA H200"]}
 
@@ -141,9 +142,25 @@ def test_the_last_test_of_a_level_is_its_verdict(tmp_path: Path) -> None:
 )
 def test_what_an_interrupted_run_goes_on_with(tmp_path: Path, command: str, probes: list[Probe], wanted: str) -> None:
     summary = made.rendered(tmp_path / "run")
-    meta = summary.meta.model_copy(update={"command": f"python run.py {command}", "ended": "interrupted"})
+    meta = summary.meta.model_copy(
+        update={"command": f"python run.py {command} --probe-queries 60", "ended": "interrupted"}
+    )
     run = summary.run.model_copy(update={"performance": None, "search": probes})
-    assert answer.next_command(summary.model_copy(update={"meta": meta, "run": run})) == f"python run.py {wanted}"
+    said = answer.next_command(summary.model_copy(update={"meta": meta, "run": run}))
+    assert said == f"python run.py {wanted}"
+    assert called("run", *shlex.split(said)[1:], "--model", "demo", "--scenario", "server", "--dry-run").returncode == 0
+
+
+def test_what_a_rate_over_its_limits_goes_on_with(tmp_path: Path) -> None:
+    summary = made.rendered(tmp_path / "run", scenario="server", server_target_qps=8.5)
+    test, flags = summary.run.performance, "--server-target-qps 5,8.5 --probe-queries 60"
+    assert test is not None and test.limits_ms is not None
+    over = test.model_copy(update={"valid": False, "limits_ms": test.limits_ms.model_copy(update={"ttft": 1})})
+    meta = summary.meta.model_copy(update={"command": f"python run.py {flags}"})
+    for probes, rate in (([short(5, valid=True)], "5.00"), ([], "max")):
+        run = summary.run.model_copy(update={"performance": over, "search": probes})
+        said = answer.next_command(summary.model_copy(update={"meta": meta, "run": run}))
+        assert said == f"python run.py --server-target-qps {rate}"
 
 
 def test_nothing_lower_than_one_request_in_flight_is_advised(tmp_path: Path) -> None:
@@ -172,6 +189,8 @@ def test_no_line_is_wider_than_a_terminal_but_a_command(tmp_path: Path) -> None:
 )
 def test_a_command_with_another_value(command: str, wanted: str) -> None:
     assert answer.with_flag(command, "--concurrency", "4") == wanted
+    assert "--concurrency" not in (without := answer.with_flag(wanted, "--concurrency", None))
+    assert "--label" not in command or "--label a" in without or "--label 'a b'" in without
 
 
 def test_the_first_screen_has_what_a_number_needs(tmp_path: Path) -> None:
