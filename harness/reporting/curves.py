@@ -116,7 +116,7 @@ def latency(axes: Any, kind: str, curves: Sequence[Curve]) -> None:
                 axes.plot([one.probe.load] * 2, [min(values), max(values)], color=look["color"], linewidth=1)
                 axes.plot(one.probe.load, max(values), **look)
                 every += values
-    for most in {limit for curve in curves if (limit := curve.picture.limits.get(kind))}:
+    for most in sorted({limit for curve in curves if (limit := curve.picture.limits.get(kind))}):
         axes.axhline(most, color=RED, linestyle="--", linewidth=1, label=f"limit {number(most)} ms")
         every.append(most)
     loads = sorted({one.probe.load for curve in curves for one in curve.picture.loads})
