@@ -58,13 +58,13 @@ def open_regular(
 
 
 def read_text(path: Path, most: int = LARGEST_FILE, encoding: str | None = "utf-8", errors: str = "strict") -> str:
-    """The text of a file, as `opened` has it. Raises OSError."""
+    """The text of a file, as `open_regular` has it. Raises OSError."""
     with open_regular(path, most, encoding, errors) as file:
         return file.read().replace("\r\n", "\n")
 
 
 def read_bytes(path: Path, most: int = LARGEST_FILE) -> bytes:
-    """The content of a file, as `opened` has it. Raises OSError."""
+    """The content of a file, as `open_regular` has it. Raises OSError."""
     with open_regular(path, most, encoding="latin-1") as file:
         return file.buffer.read()
 

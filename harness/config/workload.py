@@ -1,6 +1,6 @@
 """The requests to the engine: MLPerf's summarization, workloads of ours, files of the user's own, synthetic lengths.
 
-Rows, flags and what does not go with them. `requests_file` reads the files, `workload_samples` makes samples of them.
+Rows, flags and what does not go with them. `requests_file` reads the files, `custom` makes samples of them.
 """
 
 import math

@@ -153,7 +153,7 @@ class RemoteClient:
         self._channel.writer.close()
 
     def close(self) -> None:
-        """Ends the process, also where it did not `leave`."""
+        """Ends the process, also where it was not disconnected."""
         self._process.join(LAST_S)
         self._process.kill()
 

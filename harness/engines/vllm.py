@@ -227,7 +227,7 @@ class VLLM(Engine):
             return []
         from prometheus_client import REGISTRY, generate_latest
 
-        return [generate_latest(REGISTRY.restricted_registry(SOURCES)).decode()]  # type: ignore[arg-type]
+        return [generate_latest(REGISTRY.restricted_registry(SOURCES)).decode()]
 
     @property
     def failure(self) -> str | None:

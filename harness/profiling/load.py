@@ -22,7 +22,7 @@ from harness.profiling.traces import Profile
 from harness.runs import folder as results
 from harness.workloads.cnn_dailymail import Prompt
 
-SECONDS = 10.0  # of load under the profiler; it ends earlier after `engines.profiler.STEPS` steps
+SECONDS = 10.0  # of load under the profiler; it ends earlier after PROFILED_STEPS of `engines.vllm_args`
 LONGEST_RAMP_S = 30.0  # of load before it
 Load = Coroutine[Any, Any, object]
 

@@ -117,7 +117,7 @@ class Logs(Model):
             detail_txt=first(DETAIL, "performance", "accuracy"),
             accuracy_json=first("mlperf_log_accuracy.json", "accuracy"),
             rouge_json=first(SCORES_FILE, "accuracy"),
-            **files,  # type: ignore[arg-type]
+            **files,
         )
 
     @property

@@ -19,13 +19,13 @@ from harness.runs.folder import FOLDER
 from harness.sweep.experiment import ExperimentOutcome, ExperimentRecord
 from harness.sweep.file import BASELINE, Experiment, Sweep
 
-# From ENOUGH rounds on the verdict is that of a 95 % interval of the rounds' changes (Student's t of their logarithms):
-# a change within LEAST is none, and an interval that reaches beyond NOISE without leaving none out is unclear. With
-# fewer rounds, differences below NOISE are called none: 64 answers of one length, one after the other, scattered by 2 %
-# between H200s. Where more varies, below SHORT_NOISE: the number or lengths of the answers of tests that last less than
-# LONG_S (the demo's baselines, a few seconds long, were seen to differ by 4 %), or a rate that was searched for: a
-# search ends within 3 % of the limit and its run may be repeated 3 % lower. Tests of a second were seen to differ by a
-# fifth with settings that change nothing on a CPU: one shorter than BRIEF_S tells nothing.
+# From FEWEST_ROUNDS on the verdict is that of a 95 % interval of the rounds' changes (Student's t of their logarithms):
+# a change within SMALLEST_EFFECT is none, and an interval that reaches beyond NOISE without leaving none out is
+# unclear. With fewer rounds, differences below NOISE are called none: 64 answers of one length, one after the other,
+# scattered by 2 % between H200s. Where more varies, below SHORT_NOISE: the number or lengths of the answers of tests
+# that last less than LONG_S (the demo's baselines, a few seconds long, were seen to differ by 4 %), or a rate that was
+# searched for: a search ends within 3 % of the limit and its run may be repeated 3 % lower. Tests of a second were seen
+# to differ by a fifth with settings that change nothing on a CPU: one shorter than BRIEF_S tells nothing.
 NOISE, SHORT_NOISE, LONG_S, BRIEF_S = 0.02, 0.06, 60.0, 5.0
 # The settings are what a sweep changes; of a speed that does not count, the ratio is given and struck out.
 IGNORED = ("settings", "machine", "software", "busyness", "rate", *NOT_COUNTED)
@@ -58,7 +58,7 @@ class State:
 @dataclass(frozen=True)
 class Ratio:
     """Tokens per second against the baseline of the same round and GPU: mean, lowest and highest of so many rounds, and
-    from ENOUGH rounds on the 95 % interval of the mean."""
+    from FEWEST_ROUNDS on the 95 % interval of the mean."""
 
     mean: float
     low: float
