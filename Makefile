@@ -19,7 +19,7 @@ model: $(READY)           ## fetch the model with a progress bar, 16 GB; gated: 
 	$(VENV)/bin/hf download --exclude "original/*" -- $(MODEL)
 
 data: $(READY)            ## fetch CNN/DailyMail, the split that is measured
-	$(PY) -c "from harness.workloads.cnn_dailymail import from_hub; print(len(from_hub('validation')), 'articles')"
+	$(PY) -c "from harness.workloads import cnn_dailymail as data, hub; print(len(hub.download(*data.HUB_DATASET, data.SPLIT)), 'articles')"
 	@echo "MLCommons' own files, encoded and with checksums (then --dataset-path data/cnn_eval.json):"
 	@echo "  bash <(curl -s https://raw.githubusercontent.com/mlcommons/r2-downloader/refs/heads/main/mlc-r2-downloader.sh)" \
 	  "-d data https://inference.mlcommons-storage.org/metadata/llama3-1-8b-cnn-eval.uri"

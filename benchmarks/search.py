@@ -158,7 +158,7 @@ CASES = (
     ),
     *(
         Case(
-            f"shared{', by prompts' if prompts else ''}, {rate}/s, {limits.tpot_ms:g} ms",
+            f"shared{', by prompts' if prompts else ''}, {rate}/s, {limits.tpot:g} ms",
             shared(rate, prompts=prompts),
             limits=limits,
         )
@@ -180,7 +180,7 @@ class Bench:
 
     @property
     def goal(self) -> Goal:
-        return Goal(FULL_S, SURE, self.case.limits.ttft_ms, self.case.limits.tpot_ms)
+        return Goal(FULL_S, SURE, self.case.limits.ttft, self.case.limits.tpot)
 
     def trial(self) -> float:
         """Requests/s of a burst."""

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from functools import cache
 from math import exp, lgamma, log
 from statistics import NormalDist, fmean, variance
-from typing import Any
+from typing import Any, TypeVar
 
+Number = TypeVar("Number", int, float)
 NORMAL = NormalDist().inv_cdf(0.975)
 RESAMPLES = 1000  # of a bootstrap
 BLOCKS = 10  # of a test's time
@@ -68,6 +69,11 @@ def wilson(hits: int, n: int) -> tuple[float, float]:
     return max(0.0, (middle - reach) / (1 + spread)), min(1.0, (middle + reach) / (1 + spread))
 
 
+def percentile(ranked: Sequence[Number], share: float) -> Number:
+    """One of the ranked values, the one at its share of their number, as LoadGen counts (loadgen/results.cc)."""
+    return ranked[min(int(share * len(ranked)), len(ranked) - 1)]
+
+
 def quantile_interval(values: Sequence[float], share: float) -> tuple[float, float | None] | None:
     """The values of a test between which a quantile of such requests lies, by order statistics (David and Nagaraja,
     Order Statistics, 7.1); the upper one is None where the test is too short to have it.
@@ -81,7 +87,7 @@ def quantile_interval(values: Sequence[float], share: float) -> tuple[float, flo
     if count < 2 * BLOCKS:
         return None
     ranked = sorted(values)
-    middle = ranked[min(int(share * count), count - 1)]
+    middle = percentile(ranked, share)
     size = count // BLOCKS
     below = [sum(value <= middle for value in values[n * size : (n + 1) * size]) / size for n in range(BLOCKS)]
     inflation = max(1.0, variance(below) * size / (share * (1 - share)))

@@ -34,7 +34,7 @@ DEVIATIONS: Rules = {
     f"{{run.config.max_new_tokens}} new tokens instead of {mlperf.MAX_NEW_TOKENS}": lambda run: (
         not run.request_set and run.config.max_new_tokens != mlperf.MAX_NEW_TOKENS
     ),
-    "custom latency limits (TTFT {run.limits.ttft_ms:g} ms, TPOT {run.limits.tpot_ms:g} ms)": lambda run: (
+    "custom latency limits (TTFT {run.limits.ttft:g} ms, TPOT {run.limits.tpot:g} ms)": lambda run: (
         run.limits and run.limits != run.config.scenario_rules.limits
     ),
     "custom seeds": lambda run: run.config.seed is not None,

@@ -5,6 +5,7 @@ Sources: the constants of the official submission checker (tools/submission in m
 """
 
 from dataclasses import dataclass, fields
+from typing import NamedTuple, Protocol
 
 from harness.common.statistics import FEWEST_SAMPLES
 from harness.config.patterns import Burst, ClosedLoop, LoadPattern, Poisson, Schedule, Sequential
@@ -23,12 +24,41 @@ FEWEST_BOOTSTRAPPED = FEWEST_SAMPLES  # of a part, for its interval to decide
 MIN_DURATION_S = 600.0
 
 
+class Percentiles(Protocol):
+    """Latencies in milliseconds."""
+
+    @property
+    def p99(self) -> float: ...
+
+
+class Tail(NamedTuple):
+    """TTFT or TPOT at p99 against its limit, both in milliseconds."""
+
+    kind: str
+    p99: float
+    limit: float
+
+    @property
+    def is_over(self) -> bool:
+        return self.p99 > self.limit
+
+    @property
+    def share(self) -> float:
+        """Of the limit."""
+        return self.p99 / self.limit
+
+
 @dataclass(frozen=True)
 class Limits:
     """99th-percentile limits that make a run VALID, in milliseconds."""
 
-    ttft_ms: float
-    tpot_ms: float
+    ttft: float
+    tpot: float
+
+    def tails(self, ttft: Percentiles | None, tpot: Percentiles | None) -> list[Tail]:
+        """What is known of a test against them: the one judgement of all that is over a limit."""
+        pairs = (("TTFT", ttft, self.ttft), ("TPOT", tpot, self.tpot))
+        return [Tail(kind, found.p99, most) for kind, found, most in pairs if found]
 
 
 @dataclass(frozen=True)

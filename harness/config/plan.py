@@ -63,7 +63,7 @@ class Plan:
         official, config = self.config.scenario_rules.limits, self.config
         if official is None:
             return None
-        return mlperf.Limits(config.ttft_limit or official.ttft_ms, config.tpot_limit or official.tpot_ms)
+        return mlperf.Limits(config.ttft_limit or official.ttft, config.tpot_limit or official.tpot)
 
     @property
     def watched_gpus(self) -> int | None:
@@ -139,9 +139,7 @@ class Plan:
             own_requests=self.request_set is not None,
             own_duration=self.config.min_duration != "auto",
             whole_rounds=bool(self.request_set and self.request_set.whole_rounds),
-            own_limits=(limits.ttft_ms, limits.tpot_ms)
-            if limits and limits != self.config.scenario_rules.limits
-            else None,
+            own_limits=(limits.ttft, limits.tpot) if limits and limits != self.config.scenario_rules.limits else None,
         )
 
     @property

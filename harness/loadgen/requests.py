@@ -18,6 +18,7 @@ from typing import Literal
 from harness.common.errors import UsageError, why
 from harness.common.files import finite, write_text
 from harness.common.reading import open_regular
+from harness.common.statistics import percentile
 from harness.loadgen.log import PERCENTILES, Latency, LogError
 from harness.loadgen.trace import TRACE, read_trace
 
@@ -140,7 +141,7 @@ def spread(times: Iterable[float | None]) -> Latency | None:
     ranked = sorted(time for time in times if time is not None)
     if not ranked:
         return None
-    points = [ranked[min(int(len(ranked) * float(share) / 100), len(ranked) - 1)] for share in PERCENTILES]
+    points = [percentile(ranked, float(share) / 100) for share in PERCENTILES]
     return Latency(ranked[0], sum(ranked) / len(ranked), ranked[-1], *points)
 
 

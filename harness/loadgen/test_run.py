@@ -183,12 +183,11 @@ def without_placeholders(result: TestResult, requests: Iterable[Request], unansw
 
 def with_limit_verdict(result: TestResult, limits: Limits | None) -> TestResult:
     """The result, INVALID where its latencies without the failed requests break a limit that LoadGen saw kept."""
-    pairs = [("TTFT", result.ttft_ms, limits.ttft_ms), ("TPOT", result.tpot_ms, limits.tpot_ms)] if limits else []
     broken = [
-        f"{name} p99 without the failed requests was {number(found.p99, 3)} ms, over the limit of {most:g} ms: "
-        "lower the target rate"
-        for name, found, most in pairs
-        if found and found.p99 > most
+        f"{tail.kind} p99 without the failed requests was {number(tail.p99, 3)} ms, over the limit of {tail.limit:g} "
+        "ms: lower the target rate"
+        for tail in (limits.tails(result.ttft_ms, result.tpot_ms) if limits else ())
+        if tail.is_over
     ]
     if not broken or not result.valid:
         return result
@@ -200,12 +199,12 @@ def with_tpot_verdict(result: TestResult, times: Sequence[float], limits: Limits
     are too few to be sure that they keep it."""
     if limits is None or result.tpot_ms is None:
         return replace(result, tpot_judged=limits is None)
-    over = sum(time > limits.tpot_ms for time in times)
-    if result.tpot_ms.p99 <= limits.tpot_ms:
+    over = sum(time > limits.tpot for time in times)
+    if result.tpot_ms.p99 <= limits.tpot:
         return replace(result, tpot_judged=len(times) >= least_queries(LIMIT_PERCENTILE, over))
     reason = (
         f"TPOT p99 of the {len(times):,} answers of two tokens and more was {number(result.tpot_ms.p99, 3)} ms, "
-        f"over the limit of {limits.tpot_ms:g} ms: lower the target rate"
+        f"over the limit of {limits.tpot:g} ms: lower the target rate"
     )
     failed = tuple(dict.fromkeys((*result.failed, "latency")))
     return replace(result, valid=False, failed=failed, invalid_reasons=[*result.invalid_reasons, reason])

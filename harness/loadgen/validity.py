@@ -45,6 +45,7 @@ TOKEN_LIMITS = (
         "early_stopping_tpot_result",
     ),
 )
+MORE = re.compile(r"at least (\d+) more queries")  # in what early stopping says
 QUERY_LIMITS = (
     Limit("latency", "result_{}_percentile_latency_ns", "effective_target_latency_ns", "early_stopping_result"),
 )
@@ -141,7 +142,7 @@ def early_stopping(values: Values) -> Iterator[str]:
         if limit in exceeded:
             continue
         said = str(values.get(limit.early_stopping) or "")
-        if more := re.search(r"at least (\d+) more queries", said):
+        if more := MORE.search(said):
             found.append(f"{unsure.format(limit.name)}, {int(more[1]):,} more within the limit are needed")
         elif least := re.search(r"Need to process at least (\d+) queries", said):
             found.append(f"{unsure.format('latency')}, {int(least[1]):,} are needed")

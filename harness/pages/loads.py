@@ -201,7 +201,7 @@ class LoadPicture:
         loads = loads_of(probes, test)
         unit = loads[0].probe.unit if loads else ""
         kinds = ("latency", "tpot") if unit == "samples per query" else ("ttft", "tpot")
-        limits = {kind: getattr(most, f"{kind}_ms", None) for kind in kinds}
+        limits = {kind: getattr(most, kind, None) for kind in kinds}
         values = {kind: [v for one in loads for p in POINTS if (v := one.at(kind, p))] for kind in kinds}
         axes = {kind: Axis.of(found, limits[kind]) for kind, found in values.items() if found}
         if not axes:

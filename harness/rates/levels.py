@@ -70,5 +70,5 @@ def highest(probe: Callable[[int], Probe], limits: Limits, first: int, most: int
 
 def is_near(probe: Probe, limits: Limits) -> bool:
     """Whether the latency that is nearest to its limit, or farthest beyond it, could be on its other side by chance."""
-    shares = ((probe.ttft_p99 or 0.0) / limits.ttft_ms, (probe.tpot_p99 or 0.0) / limits.tpot_ms)
+    shares = ((probe.ttft_p99 or 0.0) / limits.ttft, (probe.tpot_p99 or 0.0) / limits.tpot)
     return 1 / CLEAR < max(shares) < CLEAR

@@ -1,6 +1,5 @@
 """What a test's logs say of its load, as a point of a curve."""
 
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,10 +8,10 @@ from harness.common.statistics import FEWEST_P99, tail_name
 from harness.config.plan import Plan
 from harness.loadgen.log import TestResult
 from harness.loadgen.test_run import TestRun, with_times
+from harness.loadgen.validity import MORE
 from harness.rates.queueing import queue_of
 from harness.runs.probe import Probe, Queue
 
-MORE = re.compile(r"at least (\d+) more queries")  # LoadGen's early stopping
 SHORT = {"min_duration": "shorter than the minimum duration", "min_queries": "fewer queries than the minimum"}
 
 
@@ -75,12 +74,8 @@ def reasons(result: TestResult, plan: Plan, queue: Queue | None, is_few: bool) -
     """Why a test is INVALID, or would be if it lasted, or why a level is over its limits: a few words each."""
     found, limits = [], plan.limits
     if limits:
-        kinds = (("TTFT", result.ttft_ms, limits.ttft_ms), ("TPOT", result.tpot_ms, limits.tpot_ms))
-        found += [
-            f"{tail_name(name, is_few)} {number(ms.p99)} of {number(most)} ms"
-            for name, ms, most in kinds
-            if ms and ms.p99 > most
-        ]
+        tails = (tail for tail in limits.tails(result.ttft_ms, result.tpot_ms) if tail.is_over)
+        found += [f"{tail_name(kind, is_few)} {number(p99)} of {number(most)} ms" for kind, p99, most in tails]
     if plan.concurrency:  # LoadGen judges its length alone there
         return found
     if result.failed == ("early_stopping",):

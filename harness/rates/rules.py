@@ -52,7 +52,7 @@ class Goal:
         rules, given = RULES, plan.config.probe_queries
         if given is not None:
             rules = replace(RULES, probe_queries=given, probe_s=0.0)
-        return cls(plan.min_duration_s, plan.min_queries, plan.limits.ttft_ms, plan.limits.tpot_ms, rules)
+        return cls(plan.min_duration_s, plan.min_queries, plan.limits.ttft, plan.limits.tpot, rules)
 
     def full_s(self, qps: float) -> float:
         """Seconds of the full test at this rate."""

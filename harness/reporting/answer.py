@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 from pathlib import PurePath
-from typing import NamedTuple
 
 from harness.common.markdown import number
 from harness.common.processes import with_flag
 from harness.common.statistics import tail_name
 from harness.config import models
 from harness.config.deviations import OTHER_MODEL
+from harness.config.mlperf import Tail
 from harness.config.workload import OFFICIAL
 from harness.reporting import tables
 from harness.results import advice, metrics
@@ -68,8 +68,8 @@ def without_speed(summary: Summary) -> str:
 def broken(test: Performance) -> str:
     """Why LoadGen calls a test INVALID: the limits that it broke, else its first reason."""
     rate = f" at {number(test.target_qps)} queries/s" if test.limits_ms and test.target_qps else ""
-    if over := [tail.text for tail in tails(test) if tail.is_over]:
-        return f"{', '.join(over)}{rate}"
+    if over := held(test, only_over=True):
+        return f"{over}{rate}"
     reasons = [reason.partition(": ")[0] for reason in test.invalid_reasons]  # without what to do about them
     return f"{'; '.join(reasons) or 'LoadGen gives no reason'}{rate}"
 
@@ -101,7 +101,7 @@ def of_levels(summary: Summary) -> str:
     test = summary.run.performance
     assert test is not None
     if not (test.concurrency and curve(summary)):
-        over = [tail.kind.upper() for tail in tails(test) if tail.is_over]
+        over = [tail.kind for tail in tails(test).values() if tail.is_over]
         kept = f"over the limits: {' and '.join(over)}" if over else "within both limits"
         return f"{number(test.samples_per_sec)} requests/s, {kept} ({number(test.tokens_per_sec)} output tokens/s)"
     best = tables.best(curve(summary))
@@ -200,9 +200,9 @@ def lines(summary: Summary, whole: bool) -> Iterator[Line]:
         yield Line("ended early", meta.ended, "bad")
     yield from verdicts(summary)
     if test:
-        held = ", ".join(tail.text for tail in tails(test))
-        yield Line("limits", of_curve(summary, test) if test.concurrency else held)
-        yield Line("bounded by", test.ran_out[0] if test.ran_out else without_bound(test))
+        yield Line("limits", of_curve(summary, test) if test.concurrency else held(test))
+        unbound = "no resource was used up" if test.usage else "not recorded: add --extra-metrics"
+        yield Line("bounded by", test.ran_out[0] if test.ran_out else unbound)
         yield Line("cost, energy", "; ".join(expenses(summary, test)))
         yield from (Line("careful", said, "careful") for said in cautions(summary, test))
     if meta.deviations:
@@ -250,36 +250,17 @@ def scores(summary: Summary) -> str:
     return f"{said}{approximate}; {'all ' if score.full_set else ''}{number(score.samples, 9)} samples"
 
 
-class Tail(NamedTuple):
-    """TTFT or TPOT of the slowest requests against its limit, both in milliseconds."""
-
-    kind: str
-    name: str
-    found: float
-    limit: float
-
-    @property
-    def is_over(self) -> bool:
-        return self.found > self.limit
-
-    @property
-    def text(self) -> str:
-        return f"{self.name} {number(self.found)} of {number(self.limit)} ms"
-
-
-def tails(test: Performance) -> list[Tail]:
-    """TTFT and TPOT at p99 with their limits, the nearer to its limit first."""
-    limits, first, each = test.limits_ms, *advice.tails(test)
-    if limits is None or first is None or each is None:
-        return []
+def tails(test: Performance) -> dict[str, Tail]:
+    """TTFT and TPOT at p99 with their limits by what they are called, the nearer to its limit first."""
     of = " of the buffering" if test.buffered else ""
-    pairs = (("ttft", first, limits.ttft), ("tpot", each, limits.tpot))
-    found = [Tail(kind, f"{tail_name(kind.upper(), test.is_few)}{of}", it.p99, most) for kind, it, most in pairs]
-    return sorted(found, key=lambda tail: tail.found / tail.limit, reverse=True)
+    found = sorted(test.tails, key=lambda tail: tail.share, reverse=True)
+    return {f"{tail_name(tail.kind, test.is_few)}{of}": tail for tail in found}
 
 
-def without_bound(test: Performance) -> str:
-    return "no resource was used up" if test.usage else "not recorded: add --extra-metrics"
+def held(test: Performance, only_over: bool = False) -> str:
+    """The same in words, or what of it is over its limit."""
+    found = {name: tail for name, tail in tails(test).items() if tail.is_over or not only_over}
+    return ", ".join(f"{name} {number(tail.p99)} of {number(tail.limit)} ms" for name, tail in found.items())
 
 
 def expenses(summary: Summary, test: Performance) -> Iterator[str]:
@@ -314,11 +295,11 @@ def cautions(summary: Summary, test: Performance) -> Iterator[str]:
 def next_command(summary: Summary) -> str:
     """The command that goes on from a result that is none; empty where there is one."""
     test, command = summary.run.performance, summary.meta.command
-    held = [probe.load for probe in curve(summary) if probe.has_held]
+    good = [probe.load for probe in curve(summary) if probe.has_held]
     if test is None and summary.meta.ended:
-        held = held or [probe.load for probe in curve(summary) if probe.is_short]
+        good = good or [probe.load for probe in curve(summary) if probe.is_short]
         rates = [probe.qps for probe in curve(summary) if probe.qps]
-        slower = max(held) if held else min(rates, default=0.0) / 2
+        slower = max(good) if good else min(rates, default=0.0) / 2
         return at_rate(command, f"{round(slower, 3):g}") if rates else command
     if test is None or (test.valid and not own_limits(summary)):
         return ""
@@ -329,9 +310,9 @@ def next_command(summary: Summary) -> str:
         return with_flag(command, "--concurrency", "max")
     if test.valid or not test.limits_ms:
         return ""
-    held = [load for load in held if load < (test.target_qps or 0.0)]
-    if any(tail.is_over for tail in tails(test)):
-        return at_rate(command, f"{max(held):.2f}" if held else "max")
+    good = [load for load in good if load < (test.target_qps or 0.0)]
+    if held(test, only_over=True):
+        return at_rate(command, f"{max(good):.2f}" if good else "max")
     return with_flag(command, "--min-duration", "auto")
 
 

@@ -11,7 +11,6 @@ from harness.config.comparability import CONFIGURED, GATE_FAILED, INVALID, OVER_
 from harness.config.flags import OUTPUT
 from harness.config.run import RunConfig
 from harness.reporting import paired
-from harness.results.performance import Performance
 from harness.results.summary import Summary
 from harness.runs import folder as results
 from harness.runs.folder import FOLDER, facts_of
@@ -43,9 +42,9 @@ class ComparedRun:
         test, score = self.summary.run.performance, self.summary.run.accuracy
         config, system = self.facts.plan.config, self.summary.system
         has_rate = test is not None and self.summary.scenario.pattern.is_rated
-        flaws = [
+        flaws = [  # a latency over its limit makes a test INVALID, and is a measurement all the same
             *([GATE_FAILED] if score and score.verdict == "FAIL" else []),
-            *([OVER_LIMIT if is_over_limit(test) else INVALID] if test and not test.valid else []),
+            *([OVER_LIMIT if any(tail.is_over for tail in test.tails) else INVALID] if test and not test.valid else []),
             *([CONFIGURED] if has_rate and config.server_target_qps != "max" else []),
             *(test.disagreements if test else []),
         ]
@@ -124,13 +123,6 @@ def cautions(run: ComparedRun, name: str) -> Iterator[str]:
         yield f"the machine was busy in {name}: {run.busy}"
     if run.busyness_unknown:
         yield f"other programs were not measured in {name}"
-
-
-def is_over_limit(test: Performance) -> bool:
-    """Whether a latency is over its limit, which makes a test INVALID and is a measurement all the same."""
-    if not (test.limits_ms and test.ttft_ms and test.tpot_ms):
-        return False
-    return test.ttft_ms.p99 > test.limits_ms.ttft or test.tpot_ms.p99 > test.limits_ms.tpot
 
 
 def words(value: Any) -> str:

@@ -7,7 +7,6 @@ from itertools import cycle, repeat
 from typing import Any, Self
 
 from harness.common.markdown import number
-from harness.config import mlperf
 from harness.pages.loads import Load, LoadPicture
 from harness.reporting.style import (
     BLUE,
@@ -44,8 +43,7 @@ class Curve:
     def of(cls, summary: Summary, name: str = "") -> Self | None:
         """None of a run without a load to vary."""
         test = summary.run.performance
-        limits = mlperf.Limits(test.limits_ms.ttft, test.limits_ms.tpot) if test and test.limits_ms else None
-        picture = LoadPicture.of(summary.run.search or [], test, limits)
+        picture = LoadPicture.of(summary.run.search or [], test, test.limits_ms if test else None)
         price = test.cost.price_per_hour if test and test.cost else None
         return cls(name, picture, max(1, summary.gpus), price) if picture else None
 

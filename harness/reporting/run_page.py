@@ -77,11 +77,11 @@ def of_levels(picture: LoadPicture | None) -> Iterator[Line]:
 def tracks(summary: Summary, level: Load | None) -> Iterator[dict[str, Any]]:
     """Each latency against its limit, as a bar: its place and the limit's in percent."""
     test = summary.run.performance
-    for kind, name, value, limit in answer.tails(test) if test else []:
-        shown = (level.at(kind, "p99") if level else None) or value
+    for name, (kind, value, limit) in (answer.tails(test) if test else {}).items():
+        shown = (level.at(kind.lower(), "p99") if level else None) or value
         full = max(100 * limit / TRACK, 1.05 * shown)
         places = {"fill": 100 * shown / full, "edge": 100 * limit / full, "share": 100 * shown / limit}
-        yield {"name": name, "kind": kind, "value": shown, "limit": limit, **places}
+        yield {"name": name, "kind": kind.lower(), "value": shown, "limit": limit, **places}
 
 
 def shares(spent: GpuTime) -> Iterator[dict[str, Any]]:

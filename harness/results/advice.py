@@ -1,10 +1,10 @@
 """What bounds a test, and what to try, from its numbers: in words."""
 
+import math
 from collections.abc import Mapping
 
 from harness.common.markdown import number, sentence
 from harness.common.statistics import tail_name
-from harness.loadgen.log import Latency
 from harness.results.performance import Performance
 from harness.results.roofline import CARDS
 from harness.results.summary import Summary
@@ -77,24 +77,15 @@ def unsteady(test: Performance) -> list[str]:
     ]
 
 
-def tails(test: Performance) -> tuple[Latency | None, Latency | None]:
-    """TTFT and TPOT as they are held against limits: at fixed concurrency without the ramps, if they are known so."""
-    part = test.steady
-    return (part.ttft_ms, part.tpot_ms) if part and part.ttft_ms else (test.ttft_ms, test.tpot_ms)
-
-
 def less(test: Performance) -> str:
     return "fewer in flight" if test.concurrency else "a lower rate"
 
 
 def room(test: Performance, searched: bool) -> list[str]:
     """How near a VALID test came to its limits; nothing where it has none."""
-    limits, first, each = test.limits_ms, *tails(test)
-    if not (limits and first and each):
-        return []
-    shares = {"TTFT": first.p99 / limits.ttft, "TPOT": each.p99 / limits.tpot}
-    name, nearest = max(shares.items(), key=lambda item: item[1])
-    if nearest > 1:  # at fixed concurrency, where LoadGen judges no limit: `advice` says what to try
+    shares = {tail.kind: tail.share for tail in test.tails}
+    name, nearest = max(shares.items(), key=lambda item: item[1], default=("", math.inf))
+    if nearest > 1:  # none, or at fixed concurrency, where LoadGen judges no limit: `advice` says what to try
         return []
     said = f"{tail_name(name, test.is_few)} is the nearer to its limit, at {number(100 * nearest, 3)} % of it"
     load, flag = ("concurrency", "--concurrency") if test.concurrency else ("rate", "--server-target-qps")
@@ -124,12 +115,14 @@ def formats(summary: Summary) -> list[str]:
 
 def advice(test: Performance) -> list[str]:
     """What to change, a sentence each; nothing for a test that kept its limits, or has none."""
-    limits, first, each = test.limits_ms, *tails(test)
-    late = bool(limits and first and first.p99 > limits.ttft)
-    slow = bool(limits and each and each.p99 > limits.tpot)
-    if late and slow:
-        return [both(test)]
-    return [slow_tokens(test)] if slow else [late_starts(test)] if late else []
+    match [tail.kind for tail in test.tails if tail.is_over]:
+        case [_, _]:
+            return [both(test)]
+        case ["TTFT"]:
+            return [late_starts(test)]
+        case ["TPOT"]:
+            return [slow_tokens(test)]
+    return []
 
 
 def flight(test: Performance) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from harness.common.errors import UsageError
 from harness.common.markdown import Table
 from harness.common.schema import gpu_names
-from harness.results import advice, metrics
+from harness.results import metrics
 from harness.results.summary import Summary
 from harness.runs.probe import Probe, deciding
 
@@ -82,11 +82,8 @@ def cells_of(summary: Summary, axes: Sequence[str]) -> Iterator[Cell]:
         flaw = "; ".join(filter(None, (gate, "no speed was measured")))
         yield Cell(places(summary, axes), summary.meta.run, dict.fromkeys(SHOWN), flaw)
     else:
-        limits, tails = test.limits_ms, advice.tails(test)
-        is_over = limits and any(
-            tail and tail.p99 > most for tail, most in zip(tails, (limits.ttft, limits.tpot), strict=True)
-        )
-        flaws = [gate, *test.background_load, "" if test.valid else "INVALID", "over the limits" if is_over else ""]
+        over = "over the limits" if any(tail.is_over for tail in test.tails) else ""
+        flaws = [gate, *test.background_load, "" if test.valid else "INVALID", over]
         values = {name: metrics.BY_NAME[name].of(summary) for name in SHOWN}
         yield Cell(places(summary, axes), summary.meta.run, values, "; ".join(filter(None, flaws)))
 

@@ -12,6 +12,7 @@ from harness.common.schema import stored_as
 from harness.common.statistics import FEWEST_P99, quantile_interval
 from harness.config import endpoint
 from harness.config.arrivals import variation
+from harness.config.mlperf import Limits, Tail
 from harness.loadgen.log import Latency, LogError
 from harness.loadgen.test_run import TestRun
 from harness.results import telemetry
@@ -21,7 +22,7 @@ from harness.results.part import Part
 from harness.results.steady import Steady, slo_attainment
 from harness.results.verdicts import Count
 from harness.runs.delivery import ServerUse
-from harness.runs.records import LimitsMs, RunFacts, Spread, Usage
+from harness.runs.records import RunFacts, Spread, Usage
 
 
 class Outcome(Part):
@@ -136,7 +137,7 @@ class Latencies(Part):
     """Answers of one token, which have no time per output token; `tpot_ms` is that of the others."""
     tpot_judged: bool = True
     """Whether the others are enough to be sure that their 99th percentile keeps its limit."""
-    limits_ms: LimitsMs | None = None
+    limits_ms: Limits | None = None
     slo_attainment: float | None = None
     """Percent of the requests that kept both limits; null where there are none, and where TTFT and TPOT are those of a
     buffer."""
@@ -159,7 +160,7 @@ class Latencies(Part):
             client_delay_ms=test.client_delay,
             single_token=log.single_token,
             tpot_judged=log.tpot_judged,
-            limits_ms=LimitsMs(ttft=limits.ttft_ms, tpot=limits.tpot_ms) if limits else None,
+            limits_ms=limits,
             slo_attainment=kept,
             goodput=rate * sent * kept / 100 if kept is not None and rate else None,
             requests_in_flight=rate * mean / 1000 if log.ttft_ms and rate and mean else None,
@@ -225,6 +226,13 @@ class Performance(Economics, Machine, Latencies, Throughput, Outcome):
         """Whether the p99 of the requests that its latencies are of is the slowest of them."""
         of_part = self.steady.requests if self.concurrency and self.steady else None
         return (of_part or self.samples or 0) / self.samples_per_query < FEWEST_P99
+
+    @property
+    def tails(self) -> list[Tail]:
+        """TTFT and TPOT as they are held against limits: at fixed concurrency without the ramps, if they are known
+        so."""
+        part = self.steady if self.steady and self.steady.ttft_ms else self
+        return self.limits_ms.tails(part.ttft_ms, part.tpot_ms) if self.limits_ms else []
 
     @property
     def buffered(self) -> bool:

@@ -84,5 +84,5 @@ def slo_attainment(requests: Sequence[Request], limits: Limits | None) -> float 
     if limits is None or not requests or any(each.ttft_ms is None for each in answered):
         return None
     times = [(each.ttft_ms or 0.0, each.tpot_ms or 0.0) for each in answered]
-    kept = sum(first <= limits.ttft_ms and token <= limits.tpot_ms for first, token in times)
+    kept = sum(first <= limits.ttft and token <= limits.tpot for first, token in times)
     return 100 * kept / len(requests)

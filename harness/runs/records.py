@@ -1,12 +1,12 @@
 """What a run knows of itself, typed: config.json and status.json; and what all files of a run folder have in common."""
 
-import math
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AliasChoices, ConfigDict, Field, JsonValue, model_validator
 
 from harness.common.schema import File, Model, stored_as
+from harness.common.statistics import percentile
 from harness.common.system import System
 from harness.config.comparability import Comparable
 from harness.config.flags import setting
@@ -123,15 +123,8 @@ class Spread(Model):
         if not lengths:
             return None
         ranked = sorted(lengths)
-        p50, p99 = (ranked[math.ceil(share * len(ranked)) - 1] for share in (0.5, 0.99))
-        return cls(min=ranked[0], mean=sum(ranked) / len(ranked), p50=p50, p99=p99, max=ranked[-1])
-
-
-class LimitsMs(Model):
-    """99th percentiles at most, in milliseconds."""
-
-    ttft: float
-    tpot: float
+        mean, p50, p99 = sum(ranked) / len(ranked), percentile(ranked, 0.5), percentile(ranked, 0.99)
+        return cls(min=ranked[0], mean=mean, p50=p50, p99=p99, max=ranked[-1])
 
 
 class Cost(Model):

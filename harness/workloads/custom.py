@@ -20,7 +20,7 @@ from harness.config.workload import WORKLOADS, RequestSet, Shared, Workload, is_
 from harness.runs.records import Spread
 from harness.workloads import arrival_traces, hub, requests_file, synthetic
 from harness.workloads.cnn_dailymail import Library
-from harness.workloads.requests_file import Request, Requests
+from harness.workloads.requests_file import StoredRequest, StoredRequests
 from harness.workloads.salt import Salt
 
 # Which of ShareGPT's conversations count, in tokens: as in the sampling of vLLM's own benchmark (vllm bench serve).
@@ -72,7 +72,7 @@ def named_workload(name: str) -> Workload:
     return Workload(name, Path(name), "requests of the user's own")
 
 
-def from_requests(config: RunConfig, tokenizer: Any, workload: Workload, found: Requests) -> Library:
+def from_requests(config: RunConfig, tokenizer: Any, workload: Workload, found: StoredRequests) -> Library:
     """The requests of a workload's file, or of a data set; of ShareGPT's the first of a usual length."""
     most = len(found.requests) if config.total_sample_count == "auto" else config.total_sample_count
     if config.max_new_tokens != mlperf.MAX_NEW_TOKENS and (
@@ -83,7 +83,7 @@ def from_requests(config: RunConfig, tokenizer: Any, workload: Workload, found: 
         )
     context = config.model_spec.context if config.max_model_len == "auto" else config.max_model_len
     whole = min(SHAREGPT_WHOLE, context)
-    chosen: list[Request] = []
+    chosen: list[StoredRequest] = []
     prompts: list[list[int]] = []
     new: list[int] = []
     unfit = 0
@@ -133,7 +133,7 @@ def is_usual(prompt: int, answer: int, whole: int) -> bool:
     return min(prompt, answer) >= SHAREGPT_LEAST and prompt <= SHAREGPT_PROMPT and prompt + answer <= whole
 
 
-def longest(request: Request, config: RunConfig, tokenizer: Any) -> int:
+def longest(request: StoredRequest, config: RunConfig, tokenizer: Any) -> int:
     """The most tokens of an answer: what the request says, the length of the one that it got, or --max-new-tokens."""
     if request.max_tokens or not request.answer:
         return request.max_tokens or config.max_new_tokens
@@ -156,7 +156,7 @@ def add_salt(found: Library, config: RunConfig, tokenizer: Any) -> Library:
     return replace(found, request_set=longer, salt=salt)
 
 
-def encode(request: Request, tokenizer: Any, where: str) -> list[int]:
+def encode(request: StoredRequest, tokenizer: Any, where: str) -> list[int]:
     """A request's prompt as token ids. Raises UsageError where the model has no such token, or refuses the chat."""
     if request.kind == "messages":
         return chat(request.prompt, tokenizer, where)

@@ -6,13 +6,13 @@ from typing import Any
 from harness.common.errors import UsageError, first_line
 from harness.config.run import RunConfig
 from harness.workloads import requests_file
-from harness.workloads.requests_file import KINDS, Requests
+from harness.workloads.requests_file import KINDS, StoredRequests
 
 MARK = "hf:"
 DESCRIPTION = "a data set, as `datasets` loads it"
 
 
-def read(config: RunConfig) -> Requests:
+def read(config: RunConfig) -> StoredRequests:
     """The requests of a data set: one a row, or one a turn of a conversation. Raises UsageError in one line."""
     data = load_rows(config.workload)
     if config.total_sample_count != "auto":

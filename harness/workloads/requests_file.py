@@ -29,7 +29,7 @@ SURROGATES = re.compile(r"[\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
-class Request:
+class StoredRequest:
     """One request; `number` is its line, counted from 1, of turns of one conversation the same. `kind` says what
     `prompt` holds: text, messages or token ids.
 
@@ -44,17 +44,17 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Requests:
+class StoredRequests:
     """A file's requests; `unit` is what they are called in messages. `passed_over` of a ShareGPT file hold no
     question with an answer."""
 
     path: Path
-    requests: tuple[Request, ...]
+    requests: tuple[StoredRequest, ...]
     unit: str = "line"
     passed_over: int = 0
     turns: bool = False  # whether several requests may be of one conversation
 
-    def where(self, request: Request) -> str:
+    def where(self, request: StoredRequest) -> str:
         return f"{self.path}: {self.unit} {request.number}"
 
     @property
@@ -62,7 +62,7 @@ class Requests:
         return self.unit == "conversation" and not self.turns
 
 
-def read(path: Path, column: str = "") -> Requests:
+def read(path: Path, column: str = "") -> StoredRequests:
     """The requests of --workload's file; `column` is the key of a line's prompt, where it is not one of `KINDS`. Raises
     UsageError in one line that names the file and the line."""
     text = read_given("--workload", path, "text", str, most=MOST_BYTES)
@@ -70,14 +70,14 @@ def read(path: Path, column: str = "") -> Requests:
         found = json_array(path, text, column)
     else:
         lines = parse_lines(path, text)
-        found = Requests(path, tuple(request(item, n, f"{path}: line {n}", column) for n, item in lines))
+        found = StoredRequests(path, tuple(stored_request(item, n, f"{path}: line {n}", column) for n, item in lines))
     if not found.requests:
         what = "conversation has a question with an answer" if found.sharegpt else "request is in it"
         raise UsageError(f"{path}: no {what}.")
     return found
 
 
-def json_array(path: Path, text: str, column: str) -> Requests:
+def json_array(path: Path, text: str, column: str) -> StoredRequests:
     """A list: of conversations of role and content, of objects with a prompt's column, or ShareGPT's."""
     data = parse_text(text, str(path))
     if column or any(conversation(item) is not None for item in data[:1]):
@@ -85,9 +85,9 @@ def json_array(path: Path, text: str, column: str) -> Requests:
     return sharegpt(path, data)
 
 
-def of_items(path: Path, items: list[Any], unit: str, column: str) -> Requests:
+def of_items(path: Path, items: list[Any], unit: str, column: str) -> StoredRequests:
     """Requests of objects that came parsed: one each, or one for each turn of a conversation."""
-    found: list[Request] = []
+    found: list[StoredRequest] = []
     turned = False
     for number, item in enumerate(items, start=1):
         where = f"{path}: {unit} {number}"
@@ -95,11 +95,11 @@ def of_items(path: Path, items: list[Any], unit: str, column: str) -> Requests:
         if said is None:
             if unit == "conversation":
                 raise UsageError(f"{where} has no list of role and content.")
-            found.append(request(item, number, where, column))
+            found.append(stored_request(item, number, where, column))
         else:
             turned = True
             found += chat_turns(said, number, where)
-    return Requests(path, tuple(found), unit, turns=turned)
+    return StoredRequests(path, tuple(found), unit, turns=turned)
 
 
 def conversation(item: Any) -> list[Any] | None:
@@ -111,7 +111,7 @@ def conversation(item: Any) -> list[Any] | None:
     return None
 
 
-def chat_turns(said: list[Any], number: int, where: str) -> Iterator[Request]:
+def chat_turns(said: list[Any], number: int, where: str) -> Iterator[StoredRequest]:
     """A request for each of the user's messages, with all before it; the answer that follows says how long it is."""
     for place, message in enumerate(said):
         if message["role"] not in ROLES:
@@ -120,22 +120,22 @@ def chat_turns(said: list[Any], number: int, where: str) -> Iterator[Request]:
             after = said[place + 1] if place + 1 < len(said) else {}
             answer = after.get("content") if after.get("role") == "assistant" else None
             history = messages(said[: place + 1], where)
-            yield Request(number, "messages", history, answer=answer if usable(answer) else None)
+            yield StoredRequest(number, "messages", history, answer=answer if usable(answer) else None)
 
 
-def request(item: Any, number: int, where: str, column: str = "") -> Request:
+def stored_request(item: Any, number: int, where: str, column: str = "") -> StoredRequest:
     """Raises UsageError for an object that is no request."""
     if not isinstance(item, dict):
         raise UsageError(f"{where}: not an object with a prompt.")
     if column:
         if column not in item:
             raise UsageError(f"{where}: no {column!r}; it has {', '.join(map(str, item))[:200]}.")
-        return Request(number, "prompt", words(item[column], where, column), longest(item, where))
+        return StoredRequest(number, "prompt", words(item[column], where, column), longest(item, where))
     kinds = [kind for kind in KINDS if item.get(kind) is not None]
     if len(kinds) != 1:
         raise UsageError(f"{where}: {'more than one' if kinds else 'none'} of {', '.join(KINDS)}; it takes one.")
     kind = kinds[0]
-    return Request(number, kind, READERS[kind](item[kind], where), longest(item, where))
+    return StoredRequest(number, kind, READERS[kind](item[kind], where), longest(item, where))
 
 
 def parse_lines(path: Path, text: str) -> Iterator[tuple[int, Any]]:
@@ -199,14 +199,14 @@ READERS: dict[Kind, Callable[[Any, str], Any]] = {
 }
 
 
-def sharegpt(path: Path, data: list[Any]) -> Requests:
+def sharegpt(path: Path, data: list[Any]) -> StoredRequests:
     """The first question with its answer of each conversation; those without are passed over."""
     for number, item in enumerate(data, start=1):
         if not (isinstance(item, dict) and isinstance(item.get("conversations"), list)):
             raise UsageError(f"{path}: conversation {number} has no list of 'conversations', as ShareGPT's JSON has.")
     pairs = [(number, pair) for number, item in enumerate(data, start=1) for pair in turns(item["conversations"])]
-    found = tuple(Request(number, "prompt", question, answer=answer) for number, (question, answer) in pairs)
-    return Requests(path, found, "conversation", len(data) - len(found))
+    found = tuple(StoredRequest(number, "prompt", question, answer=answer) for number, (question, answer) in pairs)
+    return StoredRequests(path, found, "conversation", len(data) - len(found))
 
 
 def turns(conversation: list[Any]) -> Iterator[tuple[str, str]]:

@@ -1,5 +1,6 @@
 """What the README and the pages name exists: links, files, targets, flags; and the page of flags is current."""
 
+import ast
 import re
 from pathlib import Path
 
@@ -87,6 +88,17 @@ def test_every_make_target_exists() -> None:
         assert set(wanted) <= makefile, page.name
 
 
+def test_what_make_hands_to_python_exists() -> None:
+    codes = re.findall(r'\(PY\) -c "(.+)"$', (ROOT / "Makefile").read_text(), re.M)
+    assert codes
+    for code in codes:
+        head, _, rest = code.partition(";")
+        names: dict[str, object] = {}
+        exec(head, names)
+        used = [node for node in ast.walk(ast.parse(rest.strip())) if isinstance(node, ast.Attribute)]
+        assert all(hasattr(names[node.value.id], node.attr) for node in used if isinstance(node.value, ast.Name))
+
+
 def test_the_readme_is_short_and_leads_to_every_page() -> None:
     assert len(ENGLISH.split()) < WORDS
     assert {f"docs/{page.name}" for page in PAGES if page.parent.name == "docs"} <= set(
@@ -111,7 +123,7 @@ def test_the_scores_and_limits_are_those_of_the_rules(page: str) -> None:
             assert f"{length:,.0f}" in text
     for row in mlperf.SCENARIO.values():
         if row.limits:
-            assert f"| TTFT {row.limits.ttft_ms:,} ms, TPOT {row.limits.tpot_ms:,} ms |" in text
+            assert f"| TTFT {row.limits.ttft:,} ms, TPOT {row.limits.tpot:,} ms |" in text
         if row.offline_share:
             assert str(row.offline_share) in FLAGS
 

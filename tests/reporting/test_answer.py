@@ -155,7 +155,7 @@ def test_what_a_rate_over_its_limits_goes_on_with(tmp_path: Path) -> None:
     summary = made.rendered(tmp_path / "run", scenario="server", server_target_qps=8.5)
     test, flags = summary.run.performance, "--server-target-qps 5,8.5 --probe-queries 60"
     assert test is not None and test.limits_ms is not None
-    over = test.model_copy(update={"valid": False, "limits_ms": test.limits_ms.model_copy(update={"ttft": 1})})
+    over = test.model_copy(update={"valid": False, "limits_ms": replace(test.limits_ms, ttft=1)})
     meta = summary.meta.model_copy(update={"command": f"python run.py {flags}"})
     for probes, rate in (([short(5, valid=True)], "5.00"), ([], "max")):
         run = summary.run.model_copy(update={"performance": over, "search": probes})

@@ -425,8 +425,8 @@ def test_exact_answers_have_no_other_length(tokenizer: Any) -> None:
 @pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens", "output_tokens"])
 def test_the_longest_answer_by_any_of_its_names(name: str) -> None:
     line = json.dumps({"prompt": "Hello", name: 7, "max_tokens": 7})
-    assert requests_file.request(json.loads(line), 1, "f: line 1").max_tokens == 7
-    assert requests_file.request({"prompt": "Hello", name: 7}, 1, "f: line 1").max_tokens == 7
+    assert requests_file.stored_request(json.loads(line), 1, "f: line 1").max_tokens == 7
+    assert requests_file.stored_request({"prompt": "Hello", name: 7}, 1, "f: line 1").max_tokens == 7
 
 
 def test_a_server_is_asked_for_each_answers_length() -> None:
