@@ -116,8 +116,39 @@ def test_a_vague_name_is_found_wherever_it_stands() -> None:
 # Words that end as a participle does and are none, or that say what they are: nouns and adjectives of the field.
 NO_PARTICIPLES = {"feed", "need", "seed", "speed"}
 IRREGULAR = {
-    *("begun", "bound", "built", "chosen", "done", "drawn", "found", "given", "gone", "heard", "held", "kept", "known"),
-    *("led", "left", "lost", "made", "said", "seen", "sent", "shown", "spent", "spoken", "stood", "taken", "told"),
+    *(
+        "begun",
+        "bound",
+        "broken",
+        "built",
+        "chosen",
+        "done",
+        "drawn",
+        "found",
+        "given",
+        "gone",
+        "heard",
+        "held",
+        "kept",
+        "known",
+    ),
+    *(
+        "led",
+        "left",
+        "lost",
+        "made",
+        "said",
+        "seen",
+        "sent",
+        "shown",
+        "spent",
+        "spoken",
+        "stood",
+        "taken",
+        "told",
+        "unmet",
+        "written",
+    ),
 }
 MOST_PARTICIPLES = 40
 
@@ -159,3 +190,20 @@ def test_every_test_can_fail() -> None:
     helpers = {node.name for _, node in found if not node.name.startswith("test_") and can_fail(node, ())}
     tests = [(path, node) for path, node in found if node.name.startswith("test_")]
     assert [f"{path}:{node.lineno} {node.name}" for path, node in tests if not can_fail(node, helpers)] == []
+
+
+# Functions with an effect that say what came of it, and a property of a file's format.
+MAY_RETURN_BOOLEANS = {"alone", "extend", "make_folder", "passed", "rounds", "watch", "work"}
+
+
+def test_booleans_say_that_they_are() -> None:
+    """A function that returns a boolean begins with is_, has_ or may_."""
+    found = {
+        f"{path.relative_to(HARNESS)}:{node.name}"
+        for path in HARNESS.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, FUNCTIONS) and node.returns and ast.unparse(node.returns).startswith(("bool", "TypeGuard"))
+        if not node.name.lstrip("_").startswith(("is_", "has_", "may_", "bool_"))
+        if node.name not in MAY_RETURN_BOOLEANS
+    }
+    assert found == set()

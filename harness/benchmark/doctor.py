@@ -188,7 +188,7 @@ def results_disk(config: RunConfig) -> str:
 def model(config: RunConfig) -> str:
     size = checkpoint.weight_bytes(config)
     quantize.title(config)  # a damaged one ends here
-    if config.computes:
+    if config.is_in_process:
         checkpoint.check_architecture(config)
     token = "" if Path(config.model_path).is_dir() else f", HF_TOKEN {'' if os.environ.get('HF_TOKEN') else 'not '}set"
     return f"{config.model_path}: {number(size / GIB, 3)} GiB of weights, {checkpoint.format_of(config)}{token}"
@@ -208,7 +208,7 @@ def model_disk(config: RunConfig) -> str:
 
 def memory(config: RunConfig) -> str:
     """Weights and the attention cache of one sequence against a card, or the machine: what vLLM takes at least."""
-    if OWN_MEMORY & set(config.engine_args) or config.spans_hosts:
+    if OWN_MEMORY & set(config.engine_args) or config.has_other_hosts:
         return "as --engine-arg says"
     gpus, tokens = system.gpus(), config.least_context
     weights, sequence = checkpoint.weight_bytes(config), checkpoint.cache_bytes(config, tokens)
@@ -238,7 +238,7 @@ def submodule(config: RunConfig) -> str:
     return str(in_submodule(INFERENCE / "tools").relative_to(ROOT))
 
 
-COMPUTES, REMOTE, OFFICIAL = attrgetter("computes"), attrgetter("endpoint"), attrgetter("official_workload")
+COMPUTES, REMOTE, OFFICIAL = attrgetter("is_in_process"), attrgetter("endpoint"), attrgetter("is_official_workload")
 CHECKS = (
     Check("Python", lambda run: f"{platform.python_version()}, {sys.executable}"),
     Check("packages", packages),
@@ -248,13 +248,13 @@ CHECKS = (
     Check("vLLM", vllm, COMPUTES, "`make demo`, or requirements.txt in your environment", first=True),
     Check("memory", memory, COMPUTES, "--quantization fp8, more GPUs, or a shorter --max-model-len", "model", True),
     Check("/dev/shm", shm, COMPUTES, after="model", first=True),
-    Check("GPU", gpu, lambda run: run.computes and not is_for_cpu(), "`nvidia-smi` shows them"),
-    Check("CPU", cpu, lambda run: run.computes and is_for_cpu()),
+    Check("GPU", gpu, lambda run: run.is_in_process and not is_for_cpu(), "`nvidia-smi` shows them"),
+    Check("CPU", cpu, lambda run: run.is_in_process and is_for_cpu()),
     Check("other programs", other_programs, mend="end them; `top` and `nvidia-smi` show them"),
     Check("results", results_disk, first=True),
     Check("model's disk", model_disk, COMPUTES, "HF_HOME on a larger disk", "model"),
     Check("data", cnn_dailymail.find, OFFICIAL, first=True),
-    Check("sentences", sentences, lambda run: run.official_workload and run.mode != "performance", "`make punkt`"),
+    Check("sentences", sentences, lambda run: run.is_official_workload and run.mode != "performance", "`make punkt`"),
     Check("submodule", submodule, lambda run: not run.model_spec.deviation and (ROOT / ".git").exists()),
     Check("telemetry", servers.telemetry, attrgetter("telemetry_url"), first=True),
     Check("API", servers.api, REMOTE, after="tokenizer"),

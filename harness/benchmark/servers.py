@@ -72,7 +72,7 @@ def delivery(config: RunConfig) -> str:
     if found is None or not found.messages:
         return "not streamed"
     said = f"{found.tokens} tokens in {found.messages} message{'s' if found.messages > 1 else ''}"
-    if found.bundled:
+    if found.is_bundled:
         raise UsageError(f"{said}: TTFT and TPOT would be those of a buffer")
     return said
 

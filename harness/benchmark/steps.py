@@ -47,7 +47,7 @@ def run_benchmark(config: RunConfig, folder: RunFolder, display: Display) -> int
     session = start_session(run, library)
     find_rate(run, session)
     evaluation = measure(run, session, tokenizer)
-    if config.computes:
+    if config.is_in_process:
         display.stage(f"stopping {session.engine.name}")
     session.engine.close()
     return exit_code(config, evaluation, report(run))
@@ -87,7 +87,7 @@ def plan_run(
     run = BenchmarkRun.begin(plan, folder, display)
     library = workload or official_samples(plan, tokenizer)
     run.facts.data, run.facts.mean_prompt_tokens = library.source, round(library.mean_prompt_tokens, 1)
-    run.facts.weights = checkpoint.format_of(config) if config.computes else None
+    run.facts.weights = checkpoint.format_of(config) if config.is_in_process else None
     run.adopt(replace(plan, official_data=library.official))
     run.warn_short()
     return run, library
@@ -96,7 +96,7 @@ def plan_run(
 def start_session(run: BenchmarkRun, library: cnn_dailymail.Library) -> LoadGenSession:
     """The run's engine, up, with the samples: the session of its tests."""
     config, taken = run.config, background_load.busy_gpus()
-    if config.computes and (warning := cuda_home.provide(config.engine_args)):
+    if config.is_in_process and (warning := cuda_home.provide(config.engine_args)):
         run.display.say(warning, style="yellow")
     engine = engines.create(run.plan, run.folder.path / traces.FOLDER)
     facts = run.facts
@@ -123,7 +123,7 @@ def measure(run: BenchmarkRun, session: LoadGenSession, tokenizer: Any) -> Accur
     config, evaluation, loaded = run.config, None, list[int]()
     if config.mode != "performance":
         evaluation = measure_accuracy(run.plan, session, tokenizer)
-        if gate_failed(config, evaluation):
+        if has_failed_gate(config, evaluation):
             return evaluation
     if config.mode != "accuracy":
         loaded = measure_performance(run, session).loaded
@@ -190,12 +190,12 @@ def report_partial(folder: RunFolder, console: Any) -> None:
         last_screen.show(console, answer.last_screen(summary), folder.path / "report.html")
 
 
-def gate_failed(config: RunConfig, evaluation: Accuracy | None) -> bool:
+def has_failed_gate(config: RunConfig, evaluation: Accuracy | None) -> bool:
     return evaluation is not None and evaluation.verdict == "FAIL" and not config.no_exit_on_accuracy_fail
 
 
 def exit_code(config: RunConfig, evaluation: Accuracy | None, summary: Summary) -> int:
     """1 where the gate or a compliance test failed, or the result is not accepted and the user wants that to count."""
-    invalid = config.exit_on_invalid and not summary.accepted
+    invalid = config.exit_on_invalid and not summary.is_accepted
     caught = not all(test.passed for test in (summary.run.compliance or {}).values())
-    return NOT_ACCEPTED if gate_failed(config, evaluation) or invalid or caught else DONE
+    return NOT_ACCEPTED if has_failed_gate(config, evaluation) or invalid or caught else DONE

@@ -144,7 +144,7 @@ def judge(found: ServerComparison, letter: str, one: Condition, pair: Pair | Non
 
 
 def judgement(found: ServerComparison, letter: str, one: Condition, pair: Pair | None) -> Judgement:
-    if one.metric is None or one.of_answers:
+    if one.metric is None or one.is_of_answers:
         if pair is None:
             return Judgement(one.text, "NOT JUDGED", why="no answers were compared")
         return (regression.judge_answers if one.metric is None else regression.judge_score)(one, pair)

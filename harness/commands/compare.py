@@ -45,7 +45,7 @@ class CompareConfig(RunConfig):
         "{run.given_in_vain}: for servers. Settings in this process: `sweep.py FILE --repeat 3`; a gate of finished "
         "runs: `report.py RUN --baseline RUN --fail-if ...`.": lambda run: run.side and run.given_in_vain,
         "compare holds servers against each other at one load: give one number.": lambda run: (
-            run.tries_rates or run.batches or len(run.levels) > 1 or run.concurrency in ("max", "auto")
+            run.has_several_rates or run.batches or len(run.levels) > 1 or run.concurrency in ("max", "auto")
         ),
         "compare measures speed; with --mode both it compares answers as well.": lambda run: run.mode == "accuracy",
         "--rounds takes a number from 2 on.": lambda run: run.rounds < 2,
@@ -56,8 +56,11 @@ class CompareConfig(RunConfig):
 
     def implications(self, given: frozenset[str]) -> dict[str, object]:
         """A short test at a load that most servers take, where no other is given."""
-        found: dict[str, object] = {"min_duration": 10.0, "mode": "both" if self.official_workload else "performance"}
-        if self.official_workload:
+        found: dict[str, object] = {
+            "min_duration": 10.0,
+            "mode": "both" if self.is_official_workload else "performance",
+        }
+        if self.is_official_workload:
             found["total_sample_count"] = min(SAMPLES, self.model_spec.task("datacenter", "concurrency").samples)
         if not given & {"scenario", *(need.name for need in NEEDS if need.implies)}:
             found["concurrency"] = 16

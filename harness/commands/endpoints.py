@@ -217,7 +217,7 @@ def server_for(given: Campaign, port: int, folder: Path) -> contextlib.AbstractC
 def measured_before(root: Path, given: Campaign, point: Point) -> client.Measured | None:
     """What an earlier command measured at a point, if it is long enough."""
     left = client.left_in(campaign.folder_of(root, point))
-    return left if left and client.long_enough(given, point, left) else None
+    return left if left and client.is_long_enough(given, point, left) else None
 
 
 def prompts_in(folder: Path, articles: Sequence[Article]) -> Path | None:

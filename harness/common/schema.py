@@ -9,7 +9,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator
 SCHEMA = 5  # the format of all these files; 1 had no number
 
 
-def absent(value: object) -> bool:
+def is_absent(value: object) -> bool:
     """For fields that a file leaves out where they are null."""
     return value is None
 

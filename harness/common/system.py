@@ -166,7 +166,7 @@ def detect() -> System:
         cores=len(cores()),
         memory_gib=round(psutil.virtual_memory().total / 2**30, 1),
         os=os_name(),
-        container=in_container(),
+        container=is_in_container(),
         python=platform.python_version(),
         packages=versions(),
         git_revision=git_revision(),
@@ -213,7 +213,7 @@ def os_name() -> str:
     return platform.platform()
 
 
-def in_container() -> bool:
+def is_in_container() -> bool:
     marks = (Path("/.dockerenv"), Path("/run/.containerenv"))
     return any(mark.exists() for mark in marks) or "container" in os.environ
 

@@ -185,14 +185,14 @@ class ArrivalFlags:
         return found.path
 
     @property
-    def replays(self) -> bool:
+    def is_replay(self) -> bool:
         """Whether requests come at the times of a trace."""
         return self.parsed_arrivals is not None and self.parsed_arrivals.path is not None
 
     @property
-    def own_rate(self) -> bool:
+    def has_own_rate(self) -> bool:
         """Whether the arrivals bring their own rate."""
-        return self.replays or bool(self.parsed_arrivals and self.parsed_arrivals.ends)
+        return self.is_replay or bool(self.parsed_arrivals and self.parsed_arrivals.ends)
 
 
 SCENARIO = "arrivals"  # its row is in `mlperf`

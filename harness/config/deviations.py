@@ -11,10 +11,10 @@ DEVIATIONS: Rules = {
     "{run.config.model_spec.deviation}": lambda run: run.config.model_spec.deviation,
     OTHER_MODEL: lambda run: not run.reference_model and not run.config.model_spec.deviation,
     "dummy weights, nearly zeros, which flatter the speed: a sixth on an H200 at its power limit": lambda run: (
-        run.config.dummy_weights
+        run.config.has_dummy_weights
     ),
     "random weights, N(0, 0.02), which take the time and energy of trained ones; answers mean nothing": lambda run: (
-        run.random_weights and not run.config.dummy_weights
+        run.random_weights and not run.config.has_dummy_weights
     ),
     "--engine-arg {run.unproven_args}: not known to leave the model as it is": lambda run: run.unproven_args,
     "{run.config.scenario_rules.unofficial}": lambda run: run.config.scenario_rules.unofficial,

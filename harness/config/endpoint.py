@@ -63,7 +63,7 @@ class ServerFlags(EngineConfig):
         return ", ".join(as_flag(name) for name in names if name in vars(self)["given"])
 
     @property
-    def computes(self) -> bool:
+    def is_in_process(self) -> bool:
         """Whether this process and those it starts compute the answers, on this machine's GPUs if it has any."""
         return self.backend == "vllm"
 
@@ -110,7 +110,7 @@ def check_addresses(addresses: Sequence[str], name: str = "--endpoint") -> tuple
     """The addresses without a slash at their end. Raises UsageError; its message never holds a password."""
     cleaned = tuple(below(address.rstrip("/"), "") for address in addresses)
     for address in cleaned:
-        if not usable(address):
+        if not is_usable(address):
             raise UsageError(f"{name} takes an address such as http://host:8000/v1; got {hide_text(address)!r}.")
         parts = urlsplit(address)
         if parts.username or parts.password or not set(dict(parse_qsl(parts.query))) <= PLAIN_KEYS or parts.fragment:
@@ -139,19 +139,19 @@ def below(address: str, path: str, outside: bool = False) -> str:
     return (base.removesuffix("/v1") if outside else base) + path + mark + query
 
 
-def here(addresses: Sequence[str]) -> bool:
+def is_here(addresses: Sequence[str]) -> bool:
     """Whether all engines are on this machine, as one in this process is."""
-    return all(loopback(urlsplit(address).hostname or "") for address in addresses)
+    return all(is_loopback_host(urlsplit(address).hostname or "") for address in addresses)
 
 
-def loopback(host: str) -> bool:
+def is_loopback_host(host: str) -> bool:
     try:
         return ip_address(host).is_loopback
     except ValueError:  # a name
         return host == "localhost"
 
 
-def usable(address: str) -> bool:
+def is_usable(address: str) -> bool:
     """Whether it is an http or https address with a host."""
     try:
         parts = urlsplit(address)

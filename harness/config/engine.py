@@ -131,7 +131,7 @@ class EngineConfig:
             raise UsageError(f"--engine-arg {key}: {error}.") from None
 
     @property
-    def spans_hosts(self) -> bool:
+    def has_other_hosts(self) -> bool:
         """Whether vLLM takes GPUs of other hosts, by Ray or by its own means: those seen here are a part of them."""
         ray = "ray" in map(self.engine_args.get, ("data_parallel_backend", "distributed_executor_backend"))
         return ray or not {"data_parallel_size_local", "nnodes"}.isdisjoint(self.engine_args)
@@ -142,7 +142,7 @@ class EngineConfig:
         return self.model_spec.context if self.max_model_len == "auto" else self.max_model_len
 
     @property
-    def dummy_weights(self) -> bool:
+    def has_dummy_weights(self) -> bool:
         return self.load_format == "dummy"
 
 

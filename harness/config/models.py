@@ -91,7 +91,7 @@ MODELS = {
         min_duration_s={name: rules.pattern.demo_s for name, rules in mlperf.SCENARIO.items()},
     ),
 }
-# Published checkpoints of the reference model, quantized by their makers.
+# Published checkpoints of the reference model, quantized by their makers: 8-bit weights for 8-bit arithmetic.
 QUANTIZED = (
     "RedHatAI/Meta-Llama-3.1-8B-Instruct-FP8",
     "RedHatAI/Meta-Llama-3.1-8B-Instruct-FP8-dynamic",
@@ -116,8 +116,3 @@ def made_of(name: str) -> str:
         return str(json.loads(reading.read_text(Path(name) / QUANTIZE_JSON))["model"])
     except (OSError, ValueError, LookupError, TypeError):
         return ""
-
-
-def in_eight_bits(name: str) -> bool:
-    """Whether a checkpoint is known to hold 8-bit weights for 8-bit arithmetic: a published one, or one made here."""
-    return name in QUANTIZED or bool(made_of(name))

@@ -19,12 +19,12 @@ def parallelism(config: EngineConfig, gpus: Sequence[GPU], weight_bytes: int) ->
     if not gpus:
         sizes = [1 if size == "auto" else int(size) for size in (tensor, data)]
         most = os.cpu_count() or 1
-        if math.prod(sizes) > most and not config.spans_hosts:
+        if math.prod(sizes) > most and not config.has_other_hosts:
             flags = f"--tensor-parallel-size {sizes[0]} x --data-parallel-size {sizes[1]}"
             raise UsageError(f"{flags}: there is no GPU here, and {most} CPU cores are too few for that.")
         return sizes[0], sizes[1]
     if tensor == "auto":
-        available = len(gpus) // (1 if data == "auto" or config.spans_hosts else int(data))
+        available = len(gpus) // (1 if data == "auto" or config.has_other_hosts else int(data))
         if available == 0:
             raise UsageError(f"--data-parallel-size {data} needs {data} GPUs or more; {len(gpus)} visible.")
         usable = 0.8 * config.memory_share * min(gpu.memory for gpu in gpus)
@@ -39,7 +39,7 @@ def parallelism(config: EngineConfig, gpus: Sequence[GPU], weight_bytes: int) ->
         tensor = fitting[0]
     tensor = int(tensor)
     data = max(1, len(gpus) // tensor) if data == "auto" else int(data)
-    if tensor * data > len(gpus) and not config.spans_hosts:
+    if tensor * data > len(gpus) and not config.has_other_hosts:
         raise UsageError(
             f"--tensor-parallel-size {tensor} x --data-parallel-size {data} needs {tensor * data} GPUs; "
             f"{len(gpus)} visible."

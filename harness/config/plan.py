@@ -69,8 +69,8 @@ class Plan:
     def watched_gpus(self) -> int | None:
         """How many of this machine's visible GPUs the engine uses, the first ones; None: perhaps all."""
         if self.config.endpoint:
-            return None if endpoint.here(self.config.endpoint) and not self.config.telemetry_url else 0
-        return None if self.config.spans_hosts else self.tensor_parallel_size * self.data_parallel_size
+            return None if endpoint.is_here(self.config.endpoint) and not self.config.telemetry_url else 0
+        return None if self.config.has_other_hosts else self.tensor_parallel_size * self.data_parallel_size
 
     @property
     def setup(self) -> dict[str, object]:
@@ -173,7 +173,7 @@ class Plan:
         )
 
     @property
-    def full(self) -> bool:
+    def is_full(self) -> bool:
         """Whether the whole sample set is used."""
         return self.samples == self.task.samples
 
@@ -227,9 +227,9 @@ def resolve(
     replay = request_set.replay if request_set else None
     count = samples(config, task, replay, notes)
     # Behind an endpoint the GPUs are the server's business.
-    tensor, data = parallelism(config, gpus, weight_bytes) if config.computes else (1, 1)
+    tensor, data = parallelism(config, gpus, weight_bytes) if config.is_in_process else (1, 1)
     seconds = duration(config, task, count, request_set, notes)
-    if gpus and config.computes and "auto" in (config.tensor_parallel_size, config.data_parallel_size):
+    if gpus and config.is_in_process and "auto" in (config.tensor_parallel_size, config.data_parallel_size):
         notes.append(
             f"parallelism: {len(gpus)} visible GPU(s), weights of {weight_bytes / 2**30:.1f} GiB: "
             f"tensor parallel {tensor}, data parallel {data}"
@@ -298,7 +298,7 @@ def rate(config: RunConfig, count: int, replay: Replay | None) -> float | None:
     given = own if config.arrivals else pattern.given_rate(getattr(config, pattern.rate_flag))
     slowest = min(given) if isinstance(given, tuple) else given
     if pattern.is_rated and isinstance(slowest, float) and count / slowest > MOST_S:
-        flag = f"--arrivals {config.arrivals}" if config.own_rate else f"--server-target-qps {slowest:g}"
+        flag = f"--arrivals {config.arrivals}" if config.has_own_rate else f"--server-target-qps {slowest:g}"
         raise UsageError(f"{flag}: {count:,} queries would take {count / slowest / 86400:,.0f} days.")
     return given if isinstance(given, float) else None
 

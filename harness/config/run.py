@@ -47,7 +47,7 @@ NEEDS = (  # the first of them that is given chooses
 SPEED_TESTS: Rules = {
     "--samples-per-query with several numbers": lambda run: run.batches,
     "--concurrency with several numbers": lambda run: run.levels[1:],
-    "--server-target-qps max, or with several rates,": lambda run: run.tries_rates,
+    "--server-target-qps max, or with several rates,": lambda run: run.has_several_rates,
     "--compliance test04": lambda run: run.compliance == "test04",
     "--profile": lambda run: run.profile,
 }
@@ -156,7 +156,9 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
         "{run.speed_test} tests speeds: not with --mode accuracy.": lambda run: (
             run.mode == "accuracy" and run.speed_test
         ),
-        "--arrivals takes one rate: --server-target-qps X, or auto.": lambda run: run.tries_rates and run.arrivals,
+        "--arrivals takes one rate: --server-target-qps X, or auto.": lambda run: (
+            run.has_several_rates and run.arrivals
+        ),
         "--probe-queries is for --server-target-qps with several rates.": lambda run: (
             run.probe_queries is not None and not isinstance(run.server_target_qps, tuple)
         ),
@@ -170,7 +172,7 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
         "--max-new-tokens {run.max_new_tokens}: answers of less than "
         f"{mlperf.STREAMED_LEAST} tokens have no time per output token, which is a result of "
         "--scenario {run.scenario}.": lambda run: (
-            run.is_timed and run.official_workload and run.max_new_tokens < mlperf.STREAMED_LEAST
+            run.is_timed and run.is_official_workload and run.max_new_tokens < mlperf.STREAMED_LEAST
         ),
         "--compliance test04 takes --scenario offline or singlestream: LoadGen sets the pace of others.": lambda run: (
             run.compliance == "test04" and run.scenario_rules.pattern.is_rated
@@ -216,14 +218,14 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
         return self.scenario_rules.pattern.is_streamed and self.mode != "accuracy"
 
     @property
-    def keeps_order(self) -> bool:
+    def is_ordered(self) -> bool:
         """Whether requests are sent in an order of this program's, so that turns follow one another."""
         return self.scenario_rules.pattern.is_own_clock
 
     @property
-    def sees_gpus(self) -> bool:
+    def may_see_gpus(self) -> bool:
         """Whether what is told of GPUs is of those that compute."""
-        return endpoints.here(self.endpoint) or bool(self.telemetry_url)
+        return endpoints.is_here(self.endpoint) or bool(self.telemetry_url)
 
     @property
     def highest_level(self) -> int:
@@ -251,11 +253,11 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
 
     @property
     def headline(self) -> str:
-        work = "" if self.official_workload else f", {self.workload_name}"
+        work = "" if self.is_official_workload else f", {self.workload_name}"
         return f"{self.model}, {self.category} {self.scenario}{work}, {self.mode}, MLPerf v{self.round}"
 
     @property
-    def tries_rates(self) -> bool:
+    def has_several_rates(self) -> bool:
         """Whether several rates are tested before the run itself."""
         return self.server_target_qps == "max" or isinstance(self.server_target_qps, tuple)
 

@@ -105,7 +105,7 @@ class Shared:
     salt: SaltAt = "none"
 
     @property
-    def plain(self) -> bool:
+    def is_plain(self) -> bool:
         return not self.prefix_len and self.turns == 1
 
     @property
@@ -209,33 +209,33 @@ class WorkloadFlags(ArrivalFlags):
             run.lengths_from and "max_new_tokens" in run.given
         ),
         "--salt needs --input-len, or a --workload that is a profile or a file.": lambda run: (
-            run.salt is not None and (run.replays_lengths or run.official_workload)
+            run.salt is not None and (run.has_trace_lengths or run.is_official_workload)
         ),
         "--prompt-column is for a file of requests, or hf:NAME, as --workload.": lambda run: (
-            run.prompt_column is not None and (run.lengths_from or run.official_workload)
+            run.prompt_column is not None and (run.lengths_from or run.is_official_workload)
         ),
         "{run.workload_flag} has no reference answers, so speed alone is measured: add --mode performance.": (
-            lambda run: not run.official_workload and run.mode != "performance"
+            lambda run: not run.is_official_workload and run.mode != "performance"
         ),
         "{run.official_flag} is for MLPerf's own samples; not with {run.workload_flag}.": lambda run: (
-            not run.official_workload and run.official_flag
+            not run.is_official_workload and run.official_flag
         ),
     }
 
     @property
-    def official_workload(self) -> bool:
+    def is_official_workload(self) -> bool:
         """Whether the requests are MLPerf's own samples."""
-        return self.workload == OFFICIAL and self.input_len is None and not self.replays
+        return self.workload == OFFICIAL and self.input_len is None and not self.is_replay
 
     @property
-    def replays_lengths(self) -> bool:
+    def has_trace_lengths(self) -> bool:
         """Whether a trace says how long requests are."""
-        return self.replays and self.workload == OFFICIAL and self.input_len is None
+        return self.is_replay and self.workload == OFFICIAL and self.input_len is None
 
     @property
     def workload_name(self) -> str:
         """The workload in a word or two."""
-        if self.replays_lengths:
+        if self.has_trace_lengths:
             return f"trace {self.trace.name}"
         return self.workload if self.input_len is None else f"input {self.input_len}, output {self.output_len}"
 
@@ -252,12 +252,14 @@ class WorkloadFlags(ArrivalFlags):
     @property
     def lengths_from(self) -> str:
         """What else than a file of requests says how long they are: a trace, a profile; empty where nothing does."""
-        return "trace" if self.replays_lengths else "profile" if self.is_synthetic or is_profile(self.workload) else ""
+        return (
+            "trace" if self.has_trace_lengths else "profile" if self.is_synthetic or is_profile(self.workload) else ""
+        )
 
     @property
     def workload_flag(self) -> str:
         """The flag that asks for other requests than MLPerf's."""
-        if self.replays_lengths:
+        if self.has_trace_lengths:
             return f"--arrivals {self.arrivals}"
         return "--input-len" if self.is_synthetic else f"--workload {self.workload}"
 

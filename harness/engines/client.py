@@ -13,7 +13,7 @@ import aiohttp
 
 from harness.common.errors import EndpointError, UsageError
 from harness.common.secrets import HEADERS
-from harness.config.endpoint import below, usable
+from harness.config.endpoint import below, is_usable
 from harness.config.run import RunConfig
 from harness.engines.completions import (
     BYTES_PER_TOKEN,
@@ -69,7 +69,7 @@ def connect(timeout_s: float) -> aiohttp.ClientSession:
         raise UsageError(f"{KEY} holds what no header may, such as a line break: set it again.")
     own = {"Authorization": f"Bearer {key}"} if key else {}
     proxy = os.environ.get(PROXY) or None
-    if proxy and not usable(proxy):
+    if proxy and not is_usable(proxy):
         raise UsageError(f"{PROXY}: takes an address such as http://proxy:3128.")
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_S),

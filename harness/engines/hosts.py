@@ -16,6 +16,6 @@ class RemoteEngineConnections:
         self._told: Any = zmq.Socket.shadow(self._socket)
 
     @property
-    def broken(self) -> bool:
+    def is_broken(self) -> bool:
         """Whether a connection has ended; an engine never ends one while it lives."""
         return bool(self._told.poll(0))

@@ -110,7 +110,7 @@ class OpenAI(Engine):
         refused: object = ""
         for form in (replace(each, switches=NO_CACHE.get(server.name, ())) for each in forms(self.config.endpoint_api)):
             try:
-                with_ids = await self._returns_ids(server, form)
+                with_ids = await self._has_ids(server, form)
             except Refused as error:
                 refused = error
                 continue
@@ -126,13 +126,13 @@ class OpenAI(Engine):
         taken: list[tuple[str, float]] = []
         for fields in (NEUTRAL, *((field,) for field in NEUTRAL)):
             with contextlib.suppress(Refused):
-                await self._returns_ids(server, replace(form, neutral=fields))
+                await self._has_ids(server, replace(form, neutral=fields))
                 taken += fields
             if len(taken) == len(NEUTRAL):
                 break
         return replace(form, neutral=tuple(taken))
 
-    async def _returns_ids(self, server: Server, form: RequestFormat) -> bool:
+    async def _has_ids(self, server: Server, form: RequestFormat) -> bool:
         """Whether a small answer, streamed as the run's are, comes with its token ids. Raises Refused, or UsageError
         where no other form helps."""
         stream = self.config.scenario_rules.pattern.is_streamed

@@ -232,7 +232,7 @@ class VLLM(Engine):
     @property
     def failure(self) -> str | None:
         """Why the engine will answer no more; None while it lives."""
-        if self._links and self._links.broken:
+        if self._links and self._links.is_broken:
             return CONNECTION_LOST
         return f"{ENGINE_ENDED}{self._death()}" if self._llm is not None and self._llm.errored else None
 

@@ -195,8 +195,8 @@ def evaluate(folder: Path, plan: Plan, library: Library, tokenizer: Any) -> Accu
     note = ""
     if plan.config.disable_accuracy_gate:
         note = "the gate is switched off"
-    elif plan.config.dummy_weights or plan.random_weights:
-        kind = "dummies" if plan.config.dummy_weights else "random"
+    elif plan.config.has_dummy_weights or plan.random_weights:
+        kind = "dummies" if plan.config.has_dummy_weights else "random"
         note = f"the weights are {kind}: the answers, and so the scores, mean nothing"
     splitter = sentence_splitter()[0]
     result = ScoresFile(
@@ -204,7 +204,7 @@ def evaluate(folder: Path, plan: Plan, library: Library, tokenizer: Any) -> Accu
         verdict="NOT JUDGED" if note else overall(checks),
         checks=checks,
         samples=len(answers),
-        full_set=plan.full,
+        full_set=plan.is_full,
         high_accuracy=plan.config.high_accuracy,
         generated_tokens=sum(map(len, answers)),
         characters=int(totals(rows).gen_len),

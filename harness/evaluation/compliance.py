@@ -87,7 +87,7 @@ def judge_test06(folder: Path, eos: int, config: RunConfig) -> tuple[Compliance,
     if len(entries) < LOGGED_SAMPLES:
         raise LoadGenError(f"{path}: {len(entries)} samples logged; TEST06 asks for {LOGGED_SAMPLES}.")
     checks = {
-        "first token": all(map(starts_as_reported, entries, answers))
+        "first token": all(map(is_as_reported, entries, answers))
         if config.scenario_rules.pattern.is_streamed
         else None,
         "end of text at most once": all(answer[-2:] != [eos, eos] for answer in answers),
@@ -102,7 +102,7 @@ def judge_test06(folder: Path, eos: int, config: RunConfig) -> tuple[Compliance,
     return Compliance(test="test06", passed=passed, checks=checks, facts=facts), "\n".join(lines) + "\n"
 
 
-def starts_as_reported(entry: Mapping[str, object], answer: Sequence[int]) -> bool:
+def is_as_reported(entry: Mapping[str, object], answer: Sequence[int]) -> bool:
     """Whether an answer begins with the tokens that were reported when the first was there: one or more."""
     try:
         reported = decode_hex(entry.get("token_data"), 4, "")

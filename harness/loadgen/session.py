@@ -104,7 +104,7 @@ class LoadGenSession:
         wanted, models = config.extra_metrics, exporter.told(urls)[1]
         recorded = recorder.recording(path, wanted, engine.prometheus_metrics, gpus, lambda: exporter.told(urls)[0])
         before, exposed = recorder.joules(gpus), engine.prometheus_metrics()
-        taken, here = (self.busy_gpus, bool(system.gpus())) if config.computes else ([], False)
+        taken, here = (self.busy_gpus, bool(system.gpus())) if config.is_in_process else ([], False)
         with recorded, background_load.watch_others(taken, here, config.endpoint) as load:
             yield
         slower = "" if config.endpoint else f": {background_load.SLOWER_WARNING}"

@@ -147,7 +147,7 @@ def left_in(folder: Path) -> Measured | None:
     return None
 
 
-def long_enough(campaign: Campaign, point: Point, measured: Measured) -> bool:
+def is_long_enough(campaign: Campaign, point: Point, measured: Measured) -> bool:
     return measured.seconds >= campaign.length(point)
 
 
@@ -161,6 +161,6 @@ def measure(campaign: Campaign, point: Point, seeds: Any, folder: Path, prompts:
         if campaign.seconds is None:
             samples = max(samples, campaign.samples)
         measured = run(campaign.client, config(campaign, point, seeds, samples, folder, prompts), folder)
-        if long_enough(campaign, point, measured):
+        if is_long_enough(campaign, point, measured):
             return measured
     raise EndpointError(f"{folder}: {measured.seconds:.0f} s after {ATTEMPTS} attempts: the server's speed changes.")

@@ -66,7 +66,7 @@ def breaches(summary: Summary, levels: Sequence[Level]) -> Iterator[str]:
             yield f"{at}: no TPOT p90, so no tokens/s per user"
         if level.requests < official.SAMPLES:
             yield f"{at}: {level.requests:,} requests; {official.SAMPLES:,} are the least"
-        if not level.steady.official:
+        if not level.steady.is_official:
             yield f"{at}: figures of the whole run, not of a steady state ({level.steady.words})"
     gate = summary.run.accuracy
     if gate is None:

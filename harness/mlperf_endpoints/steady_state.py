@@ -84,7 +84,7 @@ class SteadyState:
     ttft_p90: float | None = None
 
     @property
-    def official(self) -> bool:
+    def is_official(self) -> bool:
         """Whether the rules take the window's figures, not the whole test's; what drifts after it is a warning."""
         return self.status == "windowable"
 

@@ -83,7 +83,7 @@ def deviations(config: MMLUConfig, data: Data, rows: Sequence[Answer]) -> list[s
         why.append(config.model_spec.deviation)
     if config.model_spec.mmlu and config.dataset_path is None:
         why.append("the demo's own questions")
-    if config.dummy_weights:
+    if config.has_dummy_weights:
         why.append("dummy weights")
     if len(data.test) < data.whole:
         why.append(f"a sample of {len(data.test):,} of {data.whole:,} questions, seed {config.seed}")
@@ -102,7 +102,7 @@ def details(data: Data, rows: Sequence[Answer]) -> str:
             "number": question.number,
             "answer": answer.right,
             "prediction": answer.prediction,
-            "correct": answer.correct,
+            "correct": answer.is_correct,
             "question": question.text,
             "choices": question.choices,
             "logprobs": dict(zip(LETTERS, answer.choice.logprobs, strict=True)),

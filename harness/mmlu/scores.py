@@ -53,7 +53,7 @@ class Answer:
         return LETTERS[self.choice.logprobs.index(max(self.choice.logprobs))]
 
     @property
-    def correct(self) -> bool:
+    def is_correct(self) -> bool:
         return self.prediction == self.right
 
     @property
@@ -62,7 +62,7 @@ class Answer:
         return math.exp(max(self.choice.logprobs))
 
     @property
-    def tied(self) -> bool:
+    def is_tied(self) -> bool:
         """Whether two letters share the highest log-probability."""
         return self.choice.logprobs.count(max(self.choice.logprobs)) > 1
 
@@ -81,7 +81,7 @@ class Score:
 
 def score(rows: Iterable[Answer]) -> Score:
     """The standard error is the sample standard deviation of right and wrong over sqrt(n): None for one question."""
-    hits = [answer.correct for answer in rows]
+    hits = [answer.is_correct for answer in rows]
     n, correct = len(hits), sum(hits)
     accuracy = correct / n
     error = math.sqrt(accuracy * (1 - accuracy) / (n - 1)) if n > 1 else None
@@ -115,7 +115,7 @@ def overall(rows: Sequence[Answer], seconds: float, test_questions: int, shots: 
         predictions={letter: sum(answer.prediction == letter for answer in rows) for letter in LETTERS},
         answers={letter: sum(answer.right == letter for answer in rows) for letter in LETTERS},
         calibration_error=calibration_error(rows),
-        ties=sum(answer.tied for answer in rows),
+        ties=sum(answer.is_tied for answer in rows),
         shortened_prompts={"questions": len(dropped), "examples_dropped": sum(dropped)},
         prompt_tokens=prompt_tokens,
         cached_tokens=cached,
@@ -138,7 +138,7 @@ def bins(rows: Sequence[Answer]) -> list[list[Answer]]:
 
 def calibration_error(rows: Sequence[Answer]) -> float:
     """Expected calibration error: how far confidence and accuracy are apart, on average over the answers."""
-    gaps = (sum(answer.confidence - answer.correct for answer in part) for part in bins(rows))
+    gaps = (sum(answer.confidence - answer.is_correct for answer in part) for part in bins(rows))
     return sum(map(abs, gaps)) / len(rows)
 
 
@@ -151,7 +151,7 @@ def cells(answer: Answer) -> dict[str, object]:
         "number": prompt.question.number,
         "answer": answer.right,
         "prediction": answer.prediction,
-        "correct": int(answer.correct),
+        "correct": int(answer.is_correct),
         **{f"logprob_{letter}": f"{value:.6f}" for letter, value in zip(LETTERS, choice.logprobs, strict=True)},
         "prompt_tokens": len(prompt.tokens),
         "cached_tokens": choice.cached_tokens,
@@ -221,7 +221,7 @@ def compare(before: Mapping[Key, tuple[str, bool]], after: Sequence[Answer]) -> 
     """Overall and by domain, on the questions in both runs."""
     pairs = [(before[answer.key][1], answer) for answer in after if answer.key in before]
     groups = {"overall": pairs} | {domain: [p for p in pairs if p[1].domain == domain] for domain in DOMAINS}
-    return [change(name, [(old, new.correct) for old, new in group]) for name, group in groups.items() if group]
+    return [change(name, [(old, new.is_correct) for old, new in group]) for name, group in groups.items() if group]
 
 
 def change(name: str, pairs: Sequence[tuple[bool, bool]]) -> ScoreChange:

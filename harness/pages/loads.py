@@ -121,7 +121,7 @@ def full_test(test: Performance) -> Probe:
         samples_per_sec=test.samples_per_sec,
         seconds=test.duration_s,
         joules_per_token=test.joules_per_output_token,
-        buffered=test.buffered,
+        buffered=test.is_buffered,
         queries=(test.samples or 0) // test.samples_per_query,
         **times,  # type: ignore[arg-type]
     )

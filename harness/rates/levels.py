@@ -40,7 +40,7 @@ def highest(probe: Callable[[int], Probe], limits: Limits, first: int, most: int
     """
     verdicts: dict[int, list[bool]] = {}
 
-    def holds(level: int) -> bool:
+    def is_held(level: int) -> bool:
         """Tests a level once, and again where the first time does not agree with a second; two of three decide."""
         said = verdicts.setdefault(level, [])
 
@@ -57,13 +57,13 @@ def highest(probe: Callable[[int], Probe], limits: Limits, first: int, most: int
 
     low, high, level = 0, most + 1, min(first, most)
     while high - low > 1 and not (low and high / low <= FINAL_RATIO) and len(verdicts) < MOST_PROBES:
-        if holds(level):
+        if is_held(level):
             low = level
         else:
             high = level
         level = min(2 * level, most) if high > most else math.isqrt(max(low, 1) * high)
         level = min(max(level, low + 1), high - 1)
-    while low and len(verdicts[low]) < 2 and not holds(low):  # once was chance
+    while low and len(verdicts[low]) < 2 and not is_held(low):  # once was chance
         low = max((level for level, said in verdicts.items() if level < low and said[0]), default=0)
     return low or None
 

@@ -57,7 +57,7 @@ def probe_of(test: TestRun, plan: Plan, run: Path) -> Probe:
         why="; ".join(reasons(result, plan, queue, is_few=count < FEWEST_P99)),
         folder=str(test.folder.relative_to(run)),
         busy="; ".join(test.machine.background_load),
-        buffered=bool(test.server and test.server.buffered),
+        buffered=bool(test.server and test.server.is_buffered),
         joules_per_token=joules / tokens if joules and tokens else None,
         trend=trend,
         client_delay_p99=test.client_delay.p99 if test.client_delay else None,

@@ -151,14 +151,14 @@ def utilization(queries: int, room: float, dispersion: float) -> float:
 
     total, least = np.empty_like(gaps), np.empty_like(gaps)  # millions of numbers: made once, used for every load
 
-    def holds(load: float) -> bool:
+    def is_held(load: float) -> bool:
         np.add(work, np.divide(gaps, -load, out=total), out=total)
         np.cumsum(total, axis=1, out=total)
         np.minimum(np.minimum.accumulate(total, axis=1, out=least), 0, out=least)
         waits = np.subtract(total, least, out=total)
         return is_enough(np.count_nonzero(waits > room, axis=1) <= most)
 
-    return highest_share(holds)
+    return highest_share(is_held)
 
 
 @cache
@@ -178,7 +178,7 @@ def rate_by_tpot(
     most = capacity * (1 - alone_s / limit_s)  # where what is in flight never changes
     each_s = (1 - prompts) / capacity
 
-    def holds(load: float) -> bool:
+    def is_held(load: float) -> bool:
         random = np.random.default_rng(0)
         rate = load * most
         count = max(queries, math.ceil(rate * seconds))
@@ -198,17 +198,17 @@ def rate_by_tpot(
         )  # its own off
         return is_enough(late <= allowed_late(count))
 
-    return most * highest_share(holds)
+    return most * highest_share(is_held)
 
 
-def highest_share(holds: Callable[[float], bool]) -> float:
+def highest_share(is_held: Callable[[float], bool]) -> float:
     """The highest share of 1 that holds, to a part in 4,096."""
     low, high = 0.0, 1.0
-    if holds(high):
+    if is_held(high):
         return high
     for _ in range(12):
         load = (low + high) / 2
-        low, high = (load, high) if holds(load) else (low, load)
+        low, high = (load, high) if is_held(load) else (low, load)
     return low
 
 

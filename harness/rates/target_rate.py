@@ -33,7 +33,7 @@ IGNORED = ("scenario", "total_sample_count", "samples_per_query", "software", "b
 def rate_needed(config: RunConfig) -> Need:
     """Which rate is `auto` and will be wanted."""
     pattern = config.scenario_rules.pattern
-    if config.own_rate:
+    if config.has_own_rate:
         return "nothing"
     return pattern.need(getattr(config, pattern.rate_flag), config.mode == "accuracy")
 
@@ -81,7 +81,7 @@ def from_history(plan: Plan, offline: OfflineRun) -> Plan:
 def max_attempts(config: RunConfig) -> int:
     """How often a performance test is run at most if its rate turns out to be wrong: a measured rate is corrected
     once, one that a search found may be lowered twice, and of several given ones the next lower one is taken."""
-    return 3 if config.tries_rates else 2
+    return 3 if config.has_several_rates else 2
 
 
 def expected_latency(plan: Plan, trial: Trial) -> Plan:
@@ -173,7 +173,7 @@ def correct_plan(plan: Plan, result: TestResult, tests: Sequence[Probe] = ()) ->
     `tests` are the probes and, last, the test of this result.
     """
     unsure = "early_stopping" in result.failed and (result.queries or 0) >= SURE_QUERIES  # else it was too short
-    if plan.config.tries_rates and plan.target_qps:
+    if plan.config.has_several_rates and plan.target_qps:
         return lower_rate(plan, result, tests) if unsure or "latency" in result.failed else None
     correct = BY_TRIAL.get(rate_needed(plan.config))
     if not (result.ran_short and result.samples_per_sec and correct):

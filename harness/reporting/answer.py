@@ -46,7 +46,7 @@ def title(summary: Summary) -> str:
     if test is None or test.tokens_per_sec is None:
         return without_speed(summary)
     disputed = "DISPUTED: " if test.disagreements else ""
-    if not test.valid and not own_limits(summary):
+    if not test.valid and not has_own_limits(summary):
         return f"INVALID: {disputed}{broken(test)}"
     passed = f", accuracy {score.verdict}" if score and score.verdict == "PASS" else ""
     return f"{disputed}{result(summary, test)}{passed}"
@@ -77,10 +77,10 @@ def broken(test: Performance) -> str:
 def result(summary: Summary, test: Performance) -> str:
     """The number that the scenario is judged by, with its meaning."""
     speed = f"{number(test.tokens_per_sec)} output tokens/s"
-    if own_limits(summary):
+    if has_own_limits(summary):
         return of_levels(summary)
     if metrics.BY_NAME["target_qps"].of(summary) is not None:
-        kept = " within both limits" if test.limits_ms and not test.buffered else ""
+        kept = " within both limits" if test.limits_ms and not test.is_buffered else ""
         return f"{number(test.achieved_qps)} samples/s{kept} ({speed})"
     if summary.scenario.headline == "latency_p90_ms" and test.latency_ms:
         latency = f"{number(test.latency_ms.p90)} ms"
@@ -90,7 +90,7 @@ def result(summary: Summary, test: Performance) -> str:
     return f"{speed} ({number(test.samples_per_sec)} samples/s)"
 
 
-def own_limits(summary: Summary) -> bool:
+def has_own_limits(summary: Summary) -> bool:
     """Whether LoadGen holds no limit against the test, and this program its own."""
     test = summary.run.performance
     return test is not None and bool(test.concurrency or test.arrivals)
@@ -187,7 +187,7 @@ def tone(summary: Summary) -> Tone:
         return TONES.get(score.verdict, "") if score else "bad"
     if test.disagreements:
         return "careful"
-    if own_limits(summary):
+    if has_own_limits(summary):
         return "bad" if summary.run.search and not tables.best(curve(summary)) else "good"
     return "good" if test.valid else "bad"
 
@@ -223,7 +223,7 @@ def of_curve(summary: Summary, test: Performance) -> str:
 def verdicts(summary: Summary) -> Iterator[Line]:
     """LoadGen's verdict with what it rests on, the gate's with its score."""
     test, score = summary.run.performance, summary.run.accuracy
-    if test and not own_limits(summary):
+    if test and not has_own_limits(summary):
         verdict, unit = "VALID" if test.valid else "INVALID", summary.scenario.pattern.queries_are
         count = f"{number(test.samples, 9)} {unit} in {number(test.duration_s)} s"
         first = ", at the first attempt" if test.valid and summary.run.search and not summary.run.attempts else ""
@@ -252,7 +252,7 @@ def scores(summary: Summary) -> str:
 
 def tails(test: Performance) -> dict[str, Tail]:
     """TTFT and TPOT at p99 with their limits by what they are called, the nearer to its limit first."""
-    of = " of the buffering" if test.buffered else ""
+    of = " of the buffering" if test.is_buffered else ""
     found = sorted(test.tails, key=lambda tail: tail.share, reverse=True)
     return {f"{tail_name(tail.kind, test.is_few)}{of}": tail for tail in found}
 
@@ -301,7 +301,7 @@ def next_command(summary: Summary) -> str:
         rates = [probe.qps for probe in curve(summary) if probe.qps]
         slower = max(good) if good else min(rates, default=0.0) / 2
         return at_rate(command, f"{round(slower, 3):g}") if rates else command
-    if test is None or (test.valid and not own_limits(summary)):
+    if test is None or (test.valid and not has_own_limits(summary)):
         return ""
     if test.concurrency and tables.best(curve(summary)) is None:
         lowest = int(min((probe.load for probe in curve(summary)), default=test.concurrency))

@@ -105,12 +105,6 @@ class ComparedRun:
         return None if test is None else "VALID" if test.valid else "INVALID"
 
     @property
-    def busyness_unknown(self) -> bool:
-        """Whether it is not known what other programs took of the machine during its performance test."""
-        test = self.summary.run.performance
-        return test is not None and test.others_cpu_cores is None and not test.background_load
-
-    @property
     def busy(self) -> str | None:
         """What other programs took of the machine during its performance test; None where there were none."""
         test = self.summary.run.performance
@@ -121,7 +115,7 @@ def cautions(run: ComparedRun, name: str) -> Iterator[str]:
     """What other programs took of its machine, and where that is not known; `name` is the run's."""
     if run.busy:
         yield f"the machine was busy in {name}: {run.busy}"
-    if run.busyness_unknown:
+    elif (test := run.summary.run.performance) and test.others_cpu_cores is None:
         yield f"other programs were not measured in {name}"
 
 

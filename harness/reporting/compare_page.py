@@ -72,7 +72,7 @@ def columns(runs: Sequence[ComparedRun]) -> list[RunColumn]:
         *(
             RunColumn(name, name, tuple(each.get(name) for each in settings))
             for name in names
-            if differ(name, settings)
+            if is_different(name, settings)
         ),
         *(RunColumn(name, label, tuple(map(tell, runs))) for name, label, tell in VERDICT_COLUMNS),
         *(RunColumn(m.name, m.label, tuple(m.of(run.summary) for run in runs), m) for m in compared_metrics()),
@@ -86,7 +86,7 @@ def compared_metrics() -> list[metrics.Metric]:
     return [*metrics.metrics_of("compare"), *(metrics.BY_NAME[name] for name in TELEMETRY)]
 
 
-def differ(name: str, settings: Sequence[dict[str, str]]) -> bool:
+def is_different(name: str, settings: Sequence[dict[str, str]]) -> bool:
     return len({each.get(name) for each in settings}) > 1
 
 
@@ -255,7 +255,7 @@ def difference(flags: Sequence[dict[str, str]], versions: Sequence[dict[str, str
     """Which settings and versions differ, in words."""
     parts = []
     for noun, each in (("setting", flags), ("version", versions)):
-        names = sorted(name for name in dict.fromkeys(key for one in each for key in one) if differ(name, each))
+        names = sorted(name for name in dict.fromkeys(key for one in each for key in one) if is_different(name, each))
         parts.append(f"{noun}{'s' if len(names) > 1 else ''} {', '.join(names)}" if names else f"no {noun}")
     if all(part.startswith("no ") for part in parts):
         return "no setting and no version"

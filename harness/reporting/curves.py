@@ -47,7 +47,7 @@ class Curve:
         price = test.cost.price_per_hour if test and test.cost else None
         return cls(name, picture, max(1, summary.gpus), price) if picture else None
 
-    def kept(self, one: Load) -> bool:
+    def has_kept(self, one: Load) -> bool:
         """Whether a test may be an answer, and kept the limits."""
         is_over = one.probe.concurrency and one.probe.why  # by the limits of its run, also where these are not known
         return one.stands and not is_over and not one.over(self.picture.limits)
@@ -95,7 +95,7 @@ def styled(curves: Sequence[Curve]) -> Iterator[tuple[Curve, tuple[str, str] | N
 def looks(curve: Curve, one: Load, style: tuple[str, str] | None) -> dict[str, Any]:
     """How a test is marked: in the style of its run among several, else by its outcome; hollow on a busy machine."""
     color, shape = style or (
-        ORANGE if one.mark == "own" else BLUE if curve.kept(one) else RED,
+        ORANGE if one.mark == "own" else BLUE if curve.has_kept(one) else RED,
         SHAPES[one.mark],
     )
     outcome = f"the full test, {one.outcome}" if one.mark == "own" else one.outcome
@@ -150,7 +150,7 @@ def speeds(axes: Any, curves: Sequence[Curve], whose: str) -> None:
 def distinguish(axes: Any, curve: Curve) -> None:
     """Rings around what is best of the tests that kept the limits: the knee, with the largest product of both speeds;
     the cheapest, by price; and the one of least energy."""
-    kept = [point for point in curve.points if curve.kept(point[2])]
+    kept = [point for point in curve.points if curve.has_kept(point[2])]
     rings: list[tuple[tuple[float, float, Load], str, str]] = []
     if kept:
         rings.append((max(kept, key=lambda point: point[0] * point[1]), "o", "knee"))
@@ -170,7 +170,9 @@ def label_loads(axes: Any, curve: Curve) -> None:
     The axes must have their final limits."""
     right, top = axes.get_xlim()[1], axes.get_ylim()[1]
     labelled: list[tuple[float, float]] = []
-    for user, speed, one in sorted(curve.points, key=lambda point: (not curve.kept(point[2]), -point[0] * point[1])):
+    for user, speed, one in sorted(
+        curve.points, key=lambda point: (not curve.has_kept(point[2]), -point[0] * point[1])
+    ):
         place = user / right, speed / top
         if all(math.dist(place, other) > CLOSE for other in labelled):
             labelled.append(place)

@@ -53,7 +53,7 @@ class Condition:
     change: bool
 
     @property
-    def of_answers(self) -> bool:
+    def is_of_answers(self) -> bool:
         return self.metric is None or self.metric.name in mlperf.SCORES
 
 
@@ -156,7 +156,7 @@ def judge(sides: Sides, conditions: Sequence[Condition]) -> list[Judgement]:
 def judgement_of(sides: Sides, one: Condition) -> Judgement:
     if one.metric is None:
         return with_answers(sides, one, judge_answers)
-    if one.of_answers:
+    if one.is_of_answers:
         return with_answers(sides, one, judge_score)
     if why := sides.refusal_of_speed(one.metric):
         return Judgement(one.text, "NOT JUDGED", why=why)

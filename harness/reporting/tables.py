@@ -91,7 +91,7 @@ def latencies(test: Performance | None) -> Table | None:
     rows = []
     for kind, limit in {"ttft": "ttft", "tpot": "tpot", "latency": ""}.items():
         if found := getattr(part, f"{kind}_ms"):
-            name = kind if kind == "latency" else f"{kind.upper()}{' of the buffering' if test.buffered else ''}"
+            name = kind if kind == "latency" else f"{kind.upper()}{' of the buffering' if test.is_buffered else ''}"
             values = [None if test.is_few and point in ("p99", "p99_9") else getattr(found, point) for point in POINTS]
             rows.append([name, *values, getattr(test.limits_ms, limit, None)])
     heads = (point.replace("_", ".") for point in POINTS)

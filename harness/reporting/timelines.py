@@ -86,7 +86,7 @@ def panels_of(columns: Mapping[str, Sequence[float | None]], panels: Sequence[Dr
     """The panels that have something recorded, with its columns."""
     recorded = [name for name, values in columns.items() if any(value is not None for value in values)]
     found = [
-        (label, [name for item in names for name in recorded if telemetry.BY_NAME[item].mine(name)], top)
+        (label, [name for item in names for name in recorded if telemetry.BY_NAME[item].is_mine(name)], top)
         for label, names, top in panels
     ]
     return [panel for panel in found if panel[1]]
@@ -127,7 +127,7 @@ def running(values: Sequence[float], window: int) -> list[float]:
 
 def column_label(column: str) -> str:
     """A column of machine.csv in words: a GPU by its number."""
-    quantity = next(item for item in telemetry.QUANTITIES if item.mine(column))
+    quantity = next(item for item in telemetry.QUANTITIES if item.is_mine(column))
     return quantity.label.replace("GPU", f"GPU {column.partition('_')[0].removeprefix('gpu')}")
 
 
@@ -160,7 +160,7 @@ def stages(recordings: Mapping[Test, Recording], times: Sequence[Stage]) -> Any:
     axes.set_title("Where the time went: engine busy (blue), idle (grey)")
     for start, recording in loads:
         columns = recording.columns
-        cards = [name for name in columns if telemetry.BY_NAME["gpu_load_percent"].mine(name)]
+        cards = [name for name in columns if telemetry.BY_NAME["gpu_load_percent"].is_mine(name)]
         for name in cards or ["cpu_percent"] if columns else []:
             at = [start + second for second in recording.seconds]
             panels[1, 0].plot(at, with_gaps(columns.get(name, [None] * len(at))), color=BLUE, linewidth=1)

@@ -27,7 +27,7 @@ class Economics(Part):
     @classmethod
     def of(cls, test: TestRun, facts: RunFacts) -> Self:
         plan, log, tokens = facts.plan, test.result, sum(each.output_tokens for each in test.answered)
-        here = plan.config.sees_gpus and not plan.config.spans_hosts
+        here = plan.config.may_see_gpus and not plan.config.has_other_hosts
         joules, shares = test.machine.gpu_joules if here else None, near_peak(test, facts)
         speeds = (log.tokens_per_sec, test.total_tokens_per_sec, log.samples_per_sec)
         if (part := test.window) and part.requests:  # the result of a fixed concurrency is without its ramps
@@ -50,14 +50,16 @@ def near_peak(test: TestRun, facts: RunFacts) -> tuple[float, float] | None:
     if not facts.concurrency or not seconds or not test.answered or test.result.ttft_ms:
         return None
     engine_state = plan.engine_state
-    if not plan.reference_model or plan.config.spans_hosts or plan.config.precision == "fp32":
+    if not plan.reference_model or plan.config.has_other_hosts or plan.config.precision == "fp32":
         return None
     if engine_state.prefix_caching is not False or engine_state.speculation:
         return None
+    model = plan.config.model
+    in_eight_bits = model in models.QUANTIZED or bool(models.made_of(model))
     return roofline.shares(
         roofline.OfflineLoad(
             gpus=facts.system.gpus[: plan.tensor_parallel_size * plan.data_parallel_size],
-            bits=roofline.bits(engine_state.quantization, models.in_eight_bits(plan.config.model)),
+            bits=roofline.bits(engine_state.quantization, in_eight_bits),
             kv_cache_dtype=engine_state.kv_cache_dtype,
             replicas=plan.data_parallel_size,
             concurrency=facts.concurrency,

@@ -176,7 +176,7 @@ def rows(summary: Summary, place: Place) -> list[tuple[Metric, float]]:
     test = summary.run.performance
     if test and test.steady and test.steady.ttft_ms:  # the same as the output tokens/s above it
         found = [(metric, value) for metric, value in found if metric.name != "steady_tokens_per_sec"]
-    if not (test and test.buffered):
+    if not (test and test.is_buffered):
         return found
     late = {metric.name: replace(metric, label=f"{metric.label}, of the buffering") for metric, _ in found}
     return [(late[m.name] if m.name.startswith(("ttft_", "tpot_")) else m, value) for m, value in found]

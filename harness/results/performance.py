@@ -150,7 +150,7 @@ class Latencies(Part):
     def of(cls, test: TestRun, facts: RunFacts) -> Self:
         log, limits = test.result, facts.plan.limits
         mean, rate = log.mean_sample_latency_ms, log.samples_per_sec
-        kept = None if test.server and test.server.buffered else slo_attainment(test.requests, limits)
+        kept = None if test.server and test.server.is_buffered else slo_attainment(test.requests, limits)
         sent = len(test.requests) / len(test.answered) if test.answered else 1.0  # for each that was answered
         return cls(
             latency_ms=log.latency_ms,
@@ -197,7 +197,7 @@ class Machine(Part):
     @classmethod
     def of(cls, test: TestRun, facts: RunFacts) -> Self:
         addresses, used = facts.plan.config.endpoint, telemetry.usage_of(test.recording)
-        peak = used.get("gpu_memory_gib") if facts.plan.config.sees_gpus else None
+        peak = used.get("gpu_memory_gib") if facts.plan.config.may_see_gpus else None
         times = gpu_times(test, facts)
         return cls(
             peak_memory_gib=peak.max if peak else None,
@@ -235,9 +235,9 @@ class Performance(Economics, Machine, Latencies, Throughput, Outcome):
         return self.limits_ms.tails(part.ttft_ms, part.tpot_ms) if self.limits_ms else []
 
     @property
-    def buffered(self) -> bool:
+    def is_buffered(self) -> bool:
         """Whether TTFT and TPOT are those of a buffer between the engine and this client."""
-        return self.server is not None and self.server.buffered
+        return self.server is not None and self.server.is_buffered
 
     @model_validator(mode="before")
     @classmethod

@@ -69,8 +69,8 @@ def points(summary: Summary) -> list[CurvePoint]:
             probe.samples_per_sec,
             probe.shown("ttft_p99"),
             probe.shown("tpot_p99"),
-            within_limits(probe, fell) and not probe.busy,
-            BUSY if probe.busy else "too few queries" if probe.is_short and not fell_at(probe, fell) else "",
+            probe.has_kept and not has_fallen_at(probe, fell) and not probe.busy,
+            BUSY if probe.busy else "too few queries" if probe.is_short and not has_fallen_at(probe, fell) else "",
         )
         for probe in deciding(summary.run.search or ())
         if probe.samples_per_sec
@@ -87,12 +87,8 @@ def points(summary: Summary) -> list[CurvePoint]:
     return sorted(found, key=lambda point: point.rate)
 
 
-def within_limits(probe: Probe, fell: float | None) -> bool:
-    """Whether a load kept the limits: not where a whole test `fell` at that rate or a lower one, in queries/s."""
-    return not fell_at(probe, fell) and probe.has_kept
-
-
-def fell_at(probe: Probe, fell: float | None) -> bool:
+def has_fallen_at(probe: Probe, fell: float | None) -> bool:
+    """Whether a whole test `fell` at a probe's rate or a lower one, in queries/s."""
     return probe.qps is not None and fell is not None and probe.qps >= fell
 
 

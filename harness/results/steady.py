@@ -61,7 +61,7 @@ class Steady(Model):
 
 def window(test: TestRun, part: SteadyPart, limits: Limits | None) -> dict[str, Any]:
     """What is the result at fixed concurrency, instead of the same of the whole test."""
-    is_buffered, each = test.server is not None and test.server.buffered, spread(r.tpot_ms for r in part.requests)
+    is_buffered, each = test.server is not None and test.server.is_buffered, spread(r.tpot_ms for r in part.requests)
     kept = None if is_buffered else slo_attainment(part.window, limits)
     return {
         "input_tokens_per_sec": part.input_tokens_per_sec or None,

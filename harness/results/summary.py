@@ -10,7 +10,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AliasChoices, ConfigDict, Field, JsonValue
 
 from harness.common.paths import ROOT
-from harness.common.schema import File, Model, absent
+from harness.common.schema import File, Model, is_absent
 from harness.common.system import System
 from harness.config import mlperf
 from harness.config import workload as workloads
@@ -85,11 +85,11 @@ class Run(Model):
 
     accuracy: Accuracy | None = None
     performance: Performance | None = None
-    search: list[Probe] | None = Field(default=None, exclude_if=absent)
-    attempts: list[Probe] | None = Field(default=None, exclude_if=absent)
+    search: list[Probe] | None = Field(default=None, exclude_if=is_absent)
+    attempts: list[Probe] | None = Field(default=None, exclude_if=is_absent)
     """Performance tests that did not hold and were followed by another."""
-    compliance: dict[Audit, Compliance] | None = Field(default=None, exclude_if=absent)
-    profile: Profile | None = Field(default=None, exclude_if=absent)
+    compliance: dict[Audit, Compliance] | None = Field(default=None, exclude_if=is_absent)
+    profile: Profile | None = Field(default=None, exclude_if=is_absent)
 
 
 class Logs(Model):
@@ -99,10 +99,10 @@ class Logs(Model):
     detail_txt: str | None = None
     accuracy_json: str | None = None
     rouge_json: str | None = None
-    accuracy: list[str] | None = Field(default=None, exclude_if=absent)
-    performance: list[str] | None = Field(default=None, exclude_if=absent)
-    test04: list[str] | None = Field(default=None, exclude_if=absent)
-    test06: list[str] | None = Field(default=None, exclude_if=absent)
+    accuracy: list[str] | None = Field(default=None, exclude_if=is_absent)
+    performance: list[str] | None = Field(default=None, exclude_if=is_absent)
+    test04: list[str] | None = Field(default=None, exclude_if=is_absent)
+    test06: list[str] | None = Field(default=None, exclude_if=is_absent)
 
     @classmethod
     def of(cls, files: dict[str, list[str]]) -> Self:
@@ -155,7 +155,7 @@ class Summary(File):
         return (told or None) if self.meta.endpoints else self.system.gpus
 
     @property
-    def accepted(self) -> bool:
+    def is_accepted(self) -> bool:
         """Whether LoadGen calls the performance test, if any, VALID and logged no error in it."""
         test = self.run.performance
         return test is None or (test.valid and not test.errors)

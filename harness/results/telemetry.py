@@ -35,11 +35,11 @@ class Quantity:
 
     def of(self, columns: Mapping[str, Sequence[float | None]]) -> list[float | None]:
         """The values, a second each; None where it was not told."""
-        wanted = [values for name, values in columns.items() if self.mine(name)]
+        wanted = [values for name, values in columns.items() if self.is_mine(name)]
         seconds = [[value for value in values if value is not None] for values in zip(*wanted, strict=True)]
         return [sum(values) / (1 if self.total else len(values)) if values else None for values in seconds]
 
-    def mine(self, name: str) -> bool:
+    def is_mine(self, name: str) -> bool:
         head, _, rest = name.partition("_")
         return (head.startswith("gpu") and rest == self.column) if self.gpu else name == self.column
 

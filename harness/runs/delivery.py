@@ -7,7 +7,7 @@ from typing import Self
 from harness.common.markdown import number
 from harness.common.schema import Model
 
-SUMS = ("client_tokens", "tokens", "messages", "first_tokens", "bundled")
+SUMS = ("client_tokens", "tokens", "messages", "first_tokens")
 SAME_COUNT = 0.02  # by which a server's count of tokens and ours may differ
 CACHED_PERCENT = 1.0  # of the prompt tokens that may come from a server's cache without a word
 
@@ -35,7 +35,7 @@ class Delivery:
     usage: Usage | None = None
 
     @property
-    def bundled(self) -> bool:
+    def is_bundled(self) -> bool:
         """Whether it came in fewer than half as many messages as tokens, or half of it at once."""
         together = self.first_tokens > 1 and 2 * self.first_tokens >= self.tokens
         return self.messages > 0 and (2 * self.messages < self.tokens or together)
@@ -87,6 +87,7 @@ class ServerUse(Model):
             answers=len(found),
             sent_tokens=sent_tokens,
             cache_hit_percent=cache_hit_percent,
+            bundled=sum(each.is_bundled for each in found),
             **{name: sum(getattr(each, name) for each in found) for name in SUMS},
         )
 
@@ -98,7 +99,7 @@ class ServerUse(Model):
         return max((share for share in (by_usage, self.cache_hit_percent) if share is not None), default=None)
 
     @property
-    def buffered(self) -> bool:
+    def is_buffered(self) -> bool:
         """Whether TTFT and TPOT are those of a buffer on the way, or in the server: of half of the answers."""
         return self.messages > 0 and 2 * self.bundled >= self.answers
 
@@ -121,7 +122,7 @@ class ServerUse(Model):
             found.append(f"by `usage` the server read {read}: does it cut prompts?")
         if (self.cached_percent or 0.0) > CACHED_PERCENT:
             found.append(f"{number(self.cached_percent, 3)} % of the prompt came from the server's cache")
-        if self.buffered:
+        if self.is_buffered:
             counts = (self.tokens, self.messages, self.first_tokens)
             tokens, messages, first = (number(count / each, 3) for count in counts)
             means = f"mean: {tokens} tokens in {messages} messages, {first} in the first message"

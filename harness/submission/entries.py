@@ -48,7 +48,7 @@ class SubmittedRun:
     def folder(self, test: Test) -> Path:
         return self.path / FOLDER[test]
 
-    def has(self, test: Test) -> bool:
+    def has_test(self, test: Test) -> bool:
         """Whether the test was run to its end."""
         return (self.folder(test) / RESULT_FILES[test]).exists()
 
@@ -106,7 +106,7 @@ def read_run(path: Path) -> SubmittedRun:
             f"{path}: this run is {status.status if status else 'unfinished'}; only complete ones can be submitted."
         )
     for test in MODE:
-        if run.has(test):
+        if run.has_test(test):
             run.log(test)
     return run
 
@@ -130,7 +130,7 @@ def join(runs: Sequence[SubmittedRun], label: str) -> Entry:
     """One entry out of the runs of its scenario."""
     names = " and ".join(str(run.path) for run in runs)
     found: dict[Test, list[SubmittedRun]] = {
-        test: [run for run in runs if run.has(test)] for test in ("accuracy", "performance", "test06")
+        test: [run for run in runs if run.has_test(test)] for test in ("accuracy", "performance", "test06")
     }
     for test, having in found.items():
         if not having and test != "test06":

@@ -59,7 +59,7 @@ def find_unsupported(sweep: Sweep) -> dict[str, str]:
     for item in sweep.experiments:
         config = RunConfig(**item.settings)
         copies = len(gpus()) or 1 if config.data_parallel_size == "auto" else config.data_parallel_size
-        if config.computes and (why := vllm_args.find_unsupported(item.engine, item.env, copies)):
+        if config.is_in_process and (why := vllm_args.find_unsupported(item.engine, item.env, copies)):
             reasons[item.name] = why
     if BASELINE in reasons:
         raise UsageError(f"the baseline cannot run: {reasons[BASELINE]}.")

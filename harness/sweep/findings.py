@@ -13,7 +13,7 @@ from harness.config.models import DEFAULT_MODEL
 from harness.reporting import answer
 from harness.sweep.file import BASELINE
 from harness.sweep.lanes import SHARING_NOTE
-from harness.sweep.rows import BRIEF_S, SCORE, Effect, ExperimentResult, Paired, State, fixed_rate, gain, unlike
+from harness.sweep.rows import BRIEF_S, SCORE, Effect, ExperimentResult, Paired, State, gain, has_fixed_rate, unlike
 from harness.terminal.last_screen import LastScreen, Line, Tone
 from harness.terminal.progress import clock
 
@@ -51,7 +51,7 @@ class Report:
     @property
     def judged(self) -> list[ExperimentResult]:
         """The changes whose speed was held against the baseline's, the fastest first."""
-        return sorted((r for r in self.rows if r.effect != "unknown" and r.usable), key=gain, reverse=True)
+        return sorted((r for r in self.rows if r.effect != "unknown" and r.is_usable), key=gain, reverse=True)
 
 
 def last_screen(report: Report) -> LastScreen:
@@ -66,9 +66,9 @@ def title(report: Report, found: Sequence[Line]) -> str:
     base, best = report.baseline, next((r for r in report.judged if r.effect == "helped"), None)
     if base is None or not base.complete:
         return "the baseline did not complete, so no speedup can be given"
-    if report.is_timed and not base.usable:
+    if report.is_timed and not base.is_usable:
         return "the baseline has no valid throughput, so no speedup can be given"
-    if report.is_timed and fixed_rate(base.experiment):
+    if report.is_timed and has_fixed_rate(base.experiment):
         return "every experiment was sent the same rate: compare TTFT and TPOT, not speeds"
     if not report.is_timed:
         lost = [result.name for result in report.rows if result.accuracy == "UNSAFE"]
@@ -108,14 +108,14 @@ def lines(report: Report) -> Iterator[Line]:
         )
         if result.speed and other:
             yield Line("not compared", f"{result.name}: its work is not the baseline's ({', '.join(other)})", "careful")
-    if invalid := [result.name for result in report.rows if result.valid is False]:
+    if invalid := [result.name for result in report.rows if result.is_valid is False]:
         yield Line("INVALID", f"{', '.join(invalid)}, by LoadGen: no valid speed", "bad")
     stack = [r for r in report.rows if r.ratio and (r.experiment.kind == "stacked" or r.name == BASELINE)]
     if len(stack) > 1:
-        steps = (f"{r.name} {number(r.speed)}{'' if r.usable else ' (not usable)'}" for r in stack)
+        steps = (f"{r.name} {number(r.speed)}{'' if r.is_usable else ' (not usable)'}" for r in stack)
         yield Line("stacked", f"{' → '.join(steps)} output tokens/s")
     yield from references(report)
-    if full := [result for result in report.finals if result.usable and result.speed]:
+    if full := [result for result in report.finals if result.is_usable and result.speed]:
         best = max(full, key=lambda result: result.speed or 0)
         of = f" is the fastest of {len(full)}" if len(full) > 1 else ""
         yield Line("full length", f"{best.name}{of}: {speed(best)}", "good")
@@ -148,7 +148,7 @@ def accuracy(report: Report) -> Iterator[Line]:
 
 def references(report: Report) -> Iterator[Line]:
     """The fastest experiment whose speed counts, held against speeds known from elsewhere."""
-    counts = [result for result in report.rows if result.counts]
+    counts = [result for result in report.rows if result.is_counted]
     fastest, best = max(((result.speed, result.name) for result in counts if result.speed), default=(0.0, ""))
     for name, other in report.state.sweep.references.items():
         if best:

@@ -74,7 +74,7 @@ def table(found: Sequence[ExperimentResult], judged: Mapping[str, Paired]) -> Ta
         "description": experiment_text,
         "change": change_text,
         **{m.label: partial(value, metric=m, base=base) for m in measured},
-        "LoadGen": lambda result: VERDICTS[result.valid] if result.complete else result.trouble,
+        "LoadGen": lambda result: VERDICTS[result.is_valid] if result.complete else result.trouble,
         "accuracy": lambda result: " ".join(filter(None, (result.accuracy, pairs.get(result.name)))),
         "bound by": lambda result: result.bound or "–",
     }
@@ -84,7 +84,7 @@ def table(found: Sequence[ExperimentResult], judged: Mapping[str, Paired]) -> Ta
 def change_text(result: ExperimentResult) -> str:
     """Its change; struck out where its speed does not count."""
     found = "–" if result.name == BASELINE else spread(result)
-    return found if result.usable or not result.ratio else f"~~{found}~~"
+    return found if result.is_usable or not result.ratio else f"~~{found}~~"
 
 
 def experiment_text(result: ExperimentResult) -> str:
@@ -99,7 +99,7 @@ def value(result: ExperimentResult, metric: Metric, base: ExperimentResult | Non
     found = result.numbers.get(metric.name)
     if found is None:
         return "–"
-    if metric.name == SPEED and not result.usable:
+    if metric.name == SPEED and not result.is_usable:
         return f"~~{number(found)}~~ not usable"
     start = base.numbers.get(metric.name) if base else None
     if metric.name in mlperf.SCORES and start is not None and result.name != BASELINE:

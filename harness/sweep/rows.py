@@ -114,7 +114,7 @@ class ExperimentResult:
         return next((word for verdict, word in WORDS.items() if verdict in verdicts), "not run")
 
     @property
-    def valid(self) -> bool | None:
+    def is_valid(self) -> bool | None:
         """LoadGen's verdict on every round; None where nothing was measured."""
         found = [run.valid for run in self.complete if run.valid is not None]
         return all(found) if found else None
@@ -125,9 +125,9 @@ class ExperimentResult:
         return [*self.baseline_load, *(said for run in self.complete for said in run.background_load)]
 
     @property
-    def usable(self) -> bool:
+    def is_usable(self) -> bool:
         """Whether its speed counts: VALID, and no failed gate."""
-        return self.valid is True and self.accuracy != "UNSAFE"
+        return self.is_valid is True and self.accuracy != "UNSAFE"
 
     @property
     def seconds(self) -> float:
@@ -135,19 +135,19 @@ class ExperimentResult:
         return self.numbers.get("duration_s") or 0.0
 
     @property
-    def brief(self) -> bool:
+    def is_brief(self) -> bool:
         """Whether its tests were so short that their speed tells nothing."""
         return self.seconds < BRIEF_S
 
     @property
-    def counts(self) -> bool:
+    def is_counted(self) -> bool:
         """Whether its speed may be held against the baseline's."""
-        return self.usable and not self.background_load and not self.brief
+        return self.is_usable and not self.background_load and not self.is_brief
 
     @property
-    def tells(self) -> bool:
+    def is_telling(self) -> bool:
         """Whether something can be said of its change: of the baseline that its speed counts."""
-        return self.counts and self.effect != "unclear"
+        return self.is_counted and self.effect != "unclear"
 
     @property
     def effect(self) -> Effect:
@@ -155,7 +155,7 @@ class ExperimentResult:
             return "unknown"
         if self.background_load:
             return "busy machine"
-        if self.brief:
+        if self.is_brief:
             return "too short"
         if self.ratio.interval:
             return clear(self.ratio.mean, *self.ratio.interval)
@@ -188,7 +188,7 @@ def rows(state: State, final: bool = False) -> list[ExperimentResult]:
         records = tuple(r for r in state.records if r.experiment == item.name and r.final == final)
         if records:
             found.append(ExperimentResult(item, records, means(records)))
-    base = next((result for result in found if result.name == BASELINE and result.usable), None)
+    base = next((result for result in found if result.name == BASELINE and result.is_usable), None)
     if base is None:
         return found
     shared, load = {run.answers for run in base.complete}, tuple(base.background_load)
@@ -210,7 +210,7 @@ def gain(result: ExperimentResult) -> float:
 def finalists(found: Sequence[ExperimentResult], count: int) -> list[str]:
     """The experiments that are worth a run at full length: the fastest that count and are no slower than the baseline,
     and the baseline."""
-    faster = [result for result in found if result.usable and result.name != BASELINE and gain(result) >= 1]
+    faster = [result for result in found if result.is_usable and result.name != BASELINE and gain(result) >= 1]
     return [BASELINE, *(result.name for result in sorted(faster, key=gain, reverse=True)[:count])]
 
 
@@ -225,12 +225,12 @@ def unlike(item: Experiment, base: Experiment) -> list[Difference]:
     for each in (item, base):
         settings = {setting.name: setting.default for setting in fields(RunConfig)} | each.settings
         work = {name: str(settings[name]) for name in affecting(RunConfig, "work")}
-        found.append(Comparable(work, validity={CONFIGURED: True} if fixed_rate(each) else {}))
+        found.append(Comparable(work, validity={CONFIGURED: True} if has_fixed_rate(each) else {}))
     mine, theirs = found
     return differences(mine, theirs, IGNORED)
 
 
-def fixed_rate(item: Experiment) -> bool:
+def has_fixed_rate(item: Experiment) -> bool:
     """Whether its speed follows from a configured rate, rather than from what the engine can do."""
     return is_rated(item) and item.settings.get("server_target_qps") != "max"
 

@@ -146,7 +146,7 @@ def best(found: Sequence[ExperimentResult]) -> Experiment | None:
     Of changes to the same setting, that of the faster experiment is taken whole.
     """
     base = next((parts(result.experiment) for result in found if result.name == BASELINE), None)
-    helped = [result for result in found if result.effect == "helped" and result.usable]
+    helped = [result for result in found if result.effect == "helped" and result.is_usable]
     if base is None:
         return None
     taken: dict[tuple[Part, str], Any] = {}

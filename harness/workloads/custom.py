@@ -33,12 +33,12 @@ def load(config: RunConfig, tokenizer: Any) -> Library | None:
 
     Raises UsageError in one line that names the file and the line.
     """
-    if config.official_workload:
+    if config.is_official_workload:
         return None
-    if config.replays_lengths:
+    if config.has_trace_lengths:
         return synthetic.library_of_trace(config, tokenizer)
     library = load_requests(config, tokenizer)
-    if not config.replays:
+    if not config.is_replay:
         return library
     replay, due = synthetic.replay_trace(config, arrival_traces.read(config.trace), lengths=False)
     assert library.request_set is not None
@@ -76,7 +76,7 @@ def from_requests(config: RunConfig, tokenizer: Any, workload: Workload, found: 
     """The requests of a workload's file, or of a data set; of ShareGPT's the first of a usual length."""
     most = len(found.requests) if config.total_sample_count == "auto" else config.total_sample_count
     if config.max_new_tokens != mlperf.MAX_NEW_TOKENS and (
-        found.sharegpt or all(each.max_tokens or each.answer for each in found.requests[:most])
+        found.is_sharegpt or all(each.max_tokens or each.answer for each in found.requests[:most])
     ):
         raise UsageError(
             f"--max-new-tokens: every {found.unit} of {found.path} says how long its answer is: leave it out."
@@ -92,7 +92,7 @@ def from_requests(config: RunConfig, tokenizer: Any, workload: Workload, found: 
             break
         prompt = encode(request, tokenizer, found.where(request))
         answer = longest(request, config, tokenizer)
-        if found.sharegpt and not is_usual(len(prompt), answer, whole):
+        if found.is_sharegpt and not is_usual(len(prompt), answer, whole):
             unfit += 1
             continue
         chosen.append(request)
@@ -101,7 +101,7 @@ def from_requests(config: RunConfig, tokenizer: Any, workload: Workload, found: 
     if not prompts:
         raise UsageError(f"{found.path}: no conversation fits {whole:,} tokens.")
     notes = []
-    if found.sharegpt:
+    if found.is_sharegpt:
         notes.append(
             f"ShareGPT: left out {found.passed_over:,} conversations without a question and its answer, and {unfit:,} "
             f"that are not of {SHAREGPT_LEAST} to {SHAREGPT_PROMPT:,} tokens, {whole:,} with the answer"
@@ -110,7 +110,7 @@ def from_requests(config: RunConfig, tokenizer: Any, workload: Workload, found: 
         notes.append(NO_TEMPLATE)
     kept = found.requests[: len(found.requests) - unfit]
     at = max(range(len(prompts)), key=lambda index: len(prompts[index]) + new[index])
-    keeps_turns = found.turns and config.keeps_order  # else LoadGen's random order is the order
+    keeps_turns = found.turns and config.is_ordered  # else LoadGen's random order is the order
     request_set = RequestSet(
         name=workload.name,
         about=workload.imitates,

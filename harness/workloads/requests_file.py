@@ -58,7 +58,7 @@ class StoredRequests:
         return f"{self.path}: {self.unit} {request.number}"
 
     @property
-    def sharegpt(self) -> bool:
+    def is_sharegpt(self) -> bool:
         return self.unit == "conversation" and not self.turns
 
 
@@ -72,7 +72,7 @@ def read(path: Path, column: str = "") -> StoredRequests:
         lines = parse_lines(path, text)
         found = StoredRequests(path, tuple(stored_request(item, n, f"{path}: line {n}", column) for n, item in lines))
     if not found.requests:
-        what = "conversation has a question with an answer" if found.sharegpt else "request is in it"
+        what = "conversation has a question with an answer" if found.is_sharegpt else "request is in it"
         raise UsageError(f"{path}: no {what}.")
     return found
 
@@ -120,7 +120,7 @@ def chat_turns(said: list[Any], number: int, where: str) -> Iterator[StoredReque
             after = said[place + 1] if place + 1 < len(said) else {}
             answer = after.get("content") if after.get("role") == "assistant" else None
             history = messages(said[: place + 1], where)
-            yield StoredRequest(number, "messages", history, answer=answer if usable(answer) else None)
+            yield StoredRequest(number, "messages", history, answer=answer if is_usable(answer) else None)
 
 
 def stored_request(item: Any, number: int, where: str, column: str = "") -> StoredRequest:
@@ -217,12 +217,12 @@ def turns(conversation: list[Any]) -> Iterator[tuple[str, str]]:
         if (
             first.get("from") in ASKING_ROLES
             and then.get("from") in ANSWERING_ROLES
-            and usable(question)
-            and usable(answer)
+            and is_usable(question)
+            and is_usable(answer)
         ):
             yield question, answer
             return
 
 
-def usable(text: Any) -> TypeGuard[str]:
+def is_usable(text: Any) -> TypeGuard[str]:
     return isinstance(text, str) and bool(text.strip()) and not SURROGATES.search(text)

@@ -82,7 +82,7 @@ def draw_library(config: RunConfig, tokenizer: Any, profile: LengthProfile) -> L
     """The samples of a profile: conversations of some turns each, of which one is a request without history."""
     sharing, source, words = profile.shared, random.Random(config.seed or 0), words_of(tokenizer)
     count = SYNTHETIC_COUNT if config.total_sample_count == "auto" else config.total_sample_count
-    if sharing.turns > 1 and not config.keeps_order:
+    if sharing.turns > 1 and not config.is_ordered:
         raise UsageError("turns need --concurrency or --arrivals: other scenarios issue requests in random order.")
     if sharing.turns > 1 and count < sharing.turns:
         raise UsageError(f"--total-sample-count {count}: a conversation has {sharing.turns} turns.")
@@ -90,7 +90,7 @@ def draw_library(config: RunConfig, tokenizer: Any, profile: LengthProfile) -> L
     mean += profile.write.median * (sharing.turns - 1) / 2
     if count * mean > MOST_SYNTHETIC:
         raise UsageError(f"{profile.said}: {count:,} prompts of {mean:,.0f} tokens; use fewer (--total-sample-count).")
-    if sharing.plain:
+    if sharing.is_plain:
         prompts = [source.choices(words, k=profile.read.draw(source)) for _ in range(count)]
         new, talks = [profile.write.draw(source) for _ in range(count)], None
     else:

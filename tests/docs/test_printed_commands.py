@@ -63,7 +63,7 @@ def test_a_printed_command_is_one(page: str, printed_command: str, monkeypatch: 
     if program == "-m":
         program, words = f"-m {words[0]}", words[1:]
     if program in CONFIGS:
-        assert accepted(program, [EXAMPLES.get(word, word) for word in words], monkeypatch) != [], printed_command
+        assert is_accepted(program, [EXAMPLES.get(word, word) for word in words], monkeypatch) != [], printed_command
     elif flags := [word.partition("=")[0] for word in words if word.startswith("--")]:
         parts = 2 if words[0] in WITH_PARTS else int(program == "-m harness")
         known = help_of(program, " ".join(words[:parts]))
@@ -74,7 +74,7 @@ def test_a_printed_command_is_one(page: str, printed_command: str, monkeypatch: 
         assert (ROOT / f"{name}.py").exists() or (ROOT / name / "__main__.py").exists(), printed_command
 
 
-def accepted(program: str, words: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def is_accepted(program: str, words: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What became of a command line: its settings could be made, or not."""
     made: list[str] = []
     monkeypatch.setattr(command, "prepare", lambda: None)

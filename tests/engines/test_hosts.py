@@ -40,13 +40,13 @@ def test_an_engine_that_is_lost_breaks_its_link() -> None:
     with subprocess.Popen([sys.executable, "-c", ENGINE, address]) as engine:
         assert asyncio.run_coroutine_threadsafe(heard(socket), loop).result(20)[-1] == b"ready"
         links = RemoteEngineConnections(SimpleNamespace(resources=SimpleNamespace(input_socket=socket)))
-        assert not links.broken
+        assert not links.is_broken
         engine.kill()
     end = time.monotonic() + 10
-    while not links.broken and time.monotonic() < end:
+    while not links.is_broken and time.monotonic() < end:
         time.sleep(0.05)
-    assert links.broken
-    assert links.broken  # and stays so
+    assert links.is_broken
+    assert links.is_broken  # and stays so
     loop.call_soon_threadsafe(loop.stop)
 
 
@@ -61,4 +61,4 @@ def test_an_engine_that_is_lost_breaks_its_link() -> None:
     ],
 )
 def test_which_engines_span_hosts(pair: str, spans: bool) -> None:
-    assert RunConfig(model="demo", engine_arg=(pair,)).spans_hosts is spans
+    assert RunConfig(model="demo", engine_arg=(pair,)).has_other_hosts is spans

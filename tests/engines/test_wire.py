@@ -121,7 +121,7 @@ def test_of_text_the_servers_count_is_the_result_and_else_ours(processes: int) -
     with client(Fake(frames=stream, **TEXT_ALONE), scenario="server", client_processes=processes) as engine:
         found = delivery(engine, stream=True)
     assert (found.tokens, found.client_tokens, found.first_tokens, found.messages) == (11, 8, 1, 8)
-    assert not found.bundled
+    assert not found.is_bundled
     without = frames(*(event(" a") for _ in range(7)), event(" a", "length"))
     with client(Fake(frames=without, **TEXT_ALONE), scenario="server", client_processes=processes) as engine:
         assert delivery(engine, stream=True).tokens == 8
@@ -159,9 +159,9 @@ def test_a_heartbeat_in_the_middle_ends_nothing() -> None:
     ],
 )
 def test_when_an_answer_comes_in_bursts(found: Delivery, bundled: bool) -> None:
-    assert found.bundled == bundled
-    assert ServerUse.of([found, Delivery(16, 16, 1, 16)]).buffered == bundled  # half of the answers
-    assert not ServerUse.of([found, *[Delivery(16, 16, 1, 16)] * 2]).buffered
+    assert found.is_bundled == bundled
+    assert ServerUse.of([found, Delivery(16, 16, 1, 16)]).is_buffered == bundled  # half of the answers
+    assert not ServerUse.of([found, *[Delivery(16, 16, 1, 16)] * 2]).is_buffered
 
 
 @pytest.mark.parametrize(

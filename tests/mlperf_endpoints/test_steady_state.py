@@ -36,7 +36,7 @@ def state_of(samples: list[Request], least: float = 100) -> SteadyState:
 def test_a_flat_test_is_steady_but_for_its_first_pass() -> None:
     state = state_of(run(10.5), least=150)
     assert (state.status, state.verdict, state.window) == ("windowable", "steady state", (1, 11))
-    assert state.official and state.super_passes == 11
+    assert state.is_official and state.super_passes == 11
     assert state.seconds == pytest.approx((9.5 * SIZE - 1) * GAP_S)  # to the last issue inside
     assert state.tokens_per_sec == pytest.approx(TOKENS / GAP_S, rel=0.001)
     assert state.tpot_p50 == pytest.approx(TPOT_MS, rel=0.01)
@@ -68,7 +68,7 @@ def test_the_ramp_is_what_is_off_by_a_twentieth_and_at_most_half(tpot: Level, st
 def test_a_short_test_has_no_official_window(passes: float, least_s: float, status: str) -> None:
     state = state_of(run(passes), least_s)
     assert state.status == status
-    assert not state.official
+    assert not state.is_official
 
 
 def test_where_none_is_long_enough_the_longest_plateau_is_named() -> None:
@@ -92,20 +92,20 @@ def test_a_plateau_scatters_by_at_most_8_percent(scatter: float, window: tuple[i
 )
 def test_a_drift_after_the_window_is_a_warning(slope: float, verdict: str, window: tuple[int, int]) -> None:
     state = state_of(run(30, lambda share: 1 + slope * share))
-    assert (state.verdict, state.window, state.official) == (verdict, window, True)
+    assert (state.verdict, state.window, state.is_official) == (verdict, window, True)
     assert abs(state.drifts["tpot_p50"]) > 0.07 and "drifts: tpot p50 " in state.words
 
 
 @pytest.mark.parametrize(("passes", "verdict"), [(40, "anomaly"), (20, "drifting up")])
 def test_a_step_is_an_anomaly_where_pettitts_test_sees_it(passes: int, verdict: str) -> None:
     state = state_of(run(passes, lambda share: 1.0 if share < 0.8 else 1.6))
-    assert (state.verdict, state.window, state.official) == (verdict, (1, round(0.8 * passes)), True)
+    assert (state.verdict, state.window, state.is_official) == (verdict, (1, round(0.8 * passes)), True)
     assert state.tpot_p50 == pytest.approx(TPOT_MS, rel=0.01)
 
 
 def test_ttft_that_climbs_is_named_beside_a_steady_window() -> None:
     state = state_of(run(10, ttft=lambda share: 1 + share))
-    assert state.verdict == "steady state" and state.official
+    assert state.verdict == "steady state" and state.is_official
     assert state.drifts["ttft_p50"] > 0.45
 
 
@@ -118,7 +118,7 @@ def test_a_small_set_asked_a_thousand_times_is_seen_in_larger_blocks() -> None:
     samples = run(20)
     state = find(samples, 4, 100)  # a thousand passes of four samples
     assert 32 <= state.super_passes <= 64
-    assert state.verdict == "steady state" and state.official
+    assert state.verdict == "steady state" and state.is_official
 
 
 def test_a_trend_is_one_beyond_chance() -> None:

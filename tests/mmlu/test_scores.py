@@ -24,7 +24,7 @@ def row(number: int, answer: str, prediction: str, subject: str = "anatomy", sur
 
 def kept(rows: list[Answer]) -> dict[tuple[str, int], tuple[str, bool]]:
     """What samples.csv tells a later evaluation."""
-    return {answer.key: (answer.right, answer.correct) for answer in rows}
+    return {answer.key: (answer.right, answer.is_correct) for answer in rows}
 
 
 def test_accuracy_and_its_errors() -> None:
@@ -50,7 +50,7 @@ def test_overall_weighs_questions_and_the_macro_average_subjects() -> None:
 
 def test_a_tie_goes_to_the_first_letter() -> None:
     tied = replace(row(0, "B", "A"), choice=ChoiceLogprobs((-2.0, -1.0, -1.0, -3.0), 0))
-    assert (tied.prediction, tied.tied, tied.correct) == ("B", True, True)
+    assert (tied.prediction, tied.is_tied, tied.is_correct) == ("B", True, True)
 
 
 def test_samples_csv_tells_a_later_evaluation(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_comparing_uses_the_questions_in_both() -> None:
     (overall, other) = mmlu_scores.compare(kept(before), after)
     assert (overall.name, other.name, overall.n) == ("overall", "Other", 10)
     assert (overall.lost, overall.gained) == (3, 2)
-    shifts = [int(new.correct) - int(old.correct) for old, new in zip(before, after[:10], strict=False)]
+    shifts = [int(new.is_correct) - int(old.is_correct) for old, new in zip(before, after[:10], strict=False)]
     assert overall.difference == pytest.approx(mean(shifts)) == pytest.approx(-0.1)
     assert overall.standard_error == pytest.approx(math.sqrt(sum((s + 0.1) ** 2 for s in shifts)) / 10)
 

@@ -410,8 +410,11 @@ def test_two_workloads_are_not_compared(tokenizer: Any, tmp_path: Path) -> None:
 def test_percentiles_are_lengths_that_occurred(values: list[int]) -> None:
     found = Spread.of(values)
     assert found is not None and {found.p50, found.p99} <= set(values)
-    assert sum(v <= found.p99 for v in values) >= 0.99 * len(values) > sum(v < found.p99 for v in values)
-    assert sum(v <= found.p50 for v in values) >= 0.5 * len(values) > sum(v < found.p50 for v in values)
+    for value, share in (
+        (found.p99, 0.99),
+        (found.p50, 0.5),
+    ):  # as LoadGen counts: what lies below is its share at most
+        assert sum(v < value for v in values) <= share * len(values) < sum(v <= value for v in values)
     assert Spread.of([]) is None
 
 
