@@ -1,32 +1,22 @@
 """MLPerf Endpoints: `llama31-mlperf endpoints {plan,rehearse,describe,run,build,check} --help`."""
 
-import contextlib
-import os
 import shlex
-import subprocess
-import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from harness.common import files, processes
 from harness.common.errors import DONE, NOT_ACCEPTED, UsageError
-from harness.common.markdown import number
-from harness.common.paths import ROOT
 from harness.common.system import detect
 from harness.config import endpoint as addresses
 from harness.config.flags import MOST_AT_ONCE, MOST_S
 from harness.mlperf_endpoints import campaign, client, disclosure, official, rehearsal, server, tree
 from harness.mlperf_endpoints.campaign import Campaign
 from harness.mlperf_endpoints.official import Point
-from harness.results.summary import Summary
 from harness.runs import names
-from harness.runs.folder import facts_of
 from harness.terminal.command import argument, make_command, make_group, option
 from harness.workloads import cnn_dailymail
-from harness.workloads.cnn_dailymail import Article
 
 HIGHEST, PORT = 1024, 8000
 
@@ -77,45 +67,9 @@ def rehearse(
     """This runner's curve, and the rules it would break; other flags go to run.py."""
     if run and context.args:
         raise UsageError(f"--run judges a finished run, which takes no {context.args[0]}.")
-    run = run or curve_of_ours(official.points(c_min, c_max, points), seconds, results_dir, context.args)
-    folder = names.find_run([run], results_dir, "one is judged at a time.")
-    summary = files.read(folder / "summary.json", Summary)
-    levels = rehearsal.levels_of(folder, summary, facts_of(folder).plan.samples)
-    print(
-        f"{folder}: MLPerf Endpoints takes the official client's measurements alone. Of this curve its rules would say:"
-    )
-    found = list(rehearsal.breaches(summary, levels))
-    print("\n".join(f"  {line}" for line in found) or "  nothing")
-    for level in levels:
-        probe, steady = level.probe, level.steady
-        print(
-            f"  r{probe.concurrency}: system_tps {number(probe.tokens_per_sec)}, "
-            f"tps_per_user {number(probe.tokens_per_sec_per_user)}, TTFT p90 {number(probe.ttft_p90)} ms"
-        )
-        if steady.tokens_per_sec and steady.tpot_p90:
-            print(
-                f"    steady: system_tps {number(steady.tokens_per_sec)}, tps_per_user "
-                f"{number(1000 / steady.tpot_p90)}, TTFT p90 {number(steady.ttft_p90)} ms ({steady.words})"
-            )
+    run = run or rehearsal.run_curve(official.points(c_min, c_max, points), seconds, results_dir, context.args)
+    print("\n".join(rehearsal.judgement(names.find_run([run], results_dir, "one is judged at a time."))))
     return DONE
-
-
-def curve_of_ours(points: list[Point], seconds: float | None, results_dir: Path, further: Sequence[str]) -> str:
-    """Runs the benchmark at the points; the finished run."""
-    seconds = seconds or max(point.seconds for point in points)
-    levels = ",".join(str(point.concurrency) for point in points)
-    command = [sys.executable, "-m", "harness", "run", "--concurrency", levels, "--min-duration", f"{seconds:g}"]
-    command += ["--results-dir", str(results_dir), *further]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
-    processes.install_signal_handlers()
-    process = subprocess.Popen(command, env=environment, start_new_session=True)
-    try:
-        code = process.wait()
-    finally:
-        processes.end_group(process)
-    if code:
-        raise SystemExit(code)
-    return "latest"
 
 
 def describe(
@@ -161,10 +115,14 @@ def measure(
         raise UsageError("--serve is for a server that is started here: leave out --endpoint.")
     if (place := tokenizer or model).startswith(("/", ".", "~")) and not Path(place).is_dir():
         raise UsageError(f"--tokenizer {place}: no such folder; the client counts tokens with it.")
-    seeds, articles = official.seeds(seed_set), read_stored(dataset_path)
+    try:
+        words = shlex.split(serve)
+    except ValueError as error:
+        raise UsageError(f"--serve {serve!r:.60}: {error}.") from None
+    seeds, articles = official.seeds(seed_set), cnn_dailymail.read_articles(dataset_path) if dataset_path else []
     given = Campaign(
         endpoints=[url.removesuffix("/v1") for url in addresses.check_addresses(endpoint or [server.address(port)])],
-        server="" if endpoint else shlex.join(server.command(model, port, folder, words_of(serve))),
+        server="" if endpoint else shlex.join(server.command(model, port, folder, words)),
         model=model,
         tokenizer=tokenizer or model,
         dataset=str(dataset_path.resolve()) if dataset_path else None,
@@ -178,59 +136,8 @@ def measure(
     )
     campaign.open_campaign(folder, given)
     with files.lock_folder(folder, "this campaign"):
-        measure_levels(folder, given, seeds, articles, port)
+        client.measure_levels(folder, given, seeds, articles, port)
     return DONE
-
-
-def measure_levels(folder: Path, given: Campaign, seeds: Any, articles: list[Article], port: int) -> None:
-    """Measures what is not measured yet, level by level."""
-    levels = given.levels
-    prompts = prompts_in(folder, articles)
-    done = {point: found for point in levels if (found := measured_before(folder, given, point))}
-    with server_for(given, port, folder) if len(done) < len(levels) else contextlib.nullcontext():
-        for place, point in enumerate(levels, 1):
-            shown = f"{place} of {len(levels)}: concurrency {point.concurrency:,}"
-            if point not in done:
-                print(f"{shown}: at least {given.length(point):,.0f} s", flush=True)
-                done[point] = client.measure(given, point, seeds, campaign.folder_of(folder, point), prompts)
-            left = done[point]
-            failed = f", {left.n_samples_failed:,} FAILED" if left.n_samples_failed else ""
-            print(f"{shown}: {left.n_samples_completed:,} requests in {left.seconds:,.1f} s{failed}", flush=True)
-
-
-def words_of(flags: str) -> list[str]:
-    """The words of --serve, as a shell splits them. Raises UsageError."""
-    try:
-        return shlex.split(flags)
-    except ValueError as error:
-        raise UsageError(f"--serve {flags!r:.60}: {error}.") from None
-
-
-def server_for(given: Campaign, port: int, folder: Path) -> contextlib.AbstractContextManager[None]:
-    """The server of a campaign for as long as it is measured, if it is started here."""
-    if not given.server:
-        return contextlib.nullcontext()
-    print(f"starting vLLM's server at {given.endpoints[0]}: {folder / server.LOG}", flush=True)
-    return server.serving(shlex.split(given.server), port, folder)
-
-
-def measured_before(root: Path, given: Campaign, point: Point) -> client.Measured | None:
-    """What an earlier command measured at a point, if it is long enough."""
-    left = client.left_in(campaign.folder_of(root, point))
-    return left if left and client.is_long_enough(given, point, left) else None
-
-
-def prompts_in(folder: Path, articles: Sequence[Article]) -> Path | None:
-    """The file of the prompts, left in the folder; None where the client has its own."""
-    if not articles:
-        return None
-    path = (folder / "prompts.jsonl").resolve()
-    client.write_prompts(path, articles)
-    return path
-
-
-def read_stored(path: Path | None) -> list[Article]:
-    return cnn_dailymail.read_articles(path) if path else []
 
 
 def build(
@@ -241,7 +148,7 @@ def build(
     """Build a submission from the measured points."""
     found = files.read(folder / campaign.FILE, Campaign)
     about = disclosure.read(system)
-    articles = read_stored(Path(found.dataset) if found.dataset else None)
+    articles = cnn_dailymail.read_articles(Path(found.dataset)) if found.dataset else []
     base = tree.build(folder, found, about, official.seeds(found.seed_set), articles, out)
     print(f"{base}: {len(found.levels)} points; `endpoints check {base}` is next")
     return DONE

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import math
+import shlex
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -15,7 +16,8 @@ from pydantic import BaseModel
 from harness.common import files, processes, reading
 from harness.common.errors import EndpointError, UsageError
 from harness.config import mlperf
-from harness.mlperf_endpoints.campaign import Campaign
+from harness.mlperf_endpoints import server
+from harness.mlperf_endpoints.campaign import Campaign, folder_of
 from harness.mlperf_endpoints.official import Point
 from harness.workloads.cnn_dailymail import Article
 
@@ -62,10 +64,27 @@ def program(given: str) -> str:
     return found
 
 
-def write_prompts(path: Path, articles: Sequence[Article]) -> None:
-    """MLPerf's prompts as text with their references, as the client reads them."""
-    records = [{"prompt": mlperf.PROMPT.format(input=a.article), "highlights": a.reference} for a in articles]
-    files.write_text(path, "".join(json.dumps(record) + "\n" for record in records))
+def measure_levels(root: Path, campaign: Campaign, seeds: Any, articles: Sequence[Article], port: int) -> None:
+    """Measures each level of a campaign that is not measured yet, on the server that is started for it, if one is."""
+    levels, prompts = campaign.levels, None
+    if articles:  # MLPerf's prompts as text with their references, as the client reads them; else it has its own
+        prompts = (root / "prompts.jsonl").resolve()
+        records = [{"prompt": mlperf.PROMPT.format(input=a.article), "highlights": a.reference} for a in articles]
+        files.write_text(prompts, "".join(json.dumps(record) + "\n" for record in records))
+    before = {point: left_in(folder_of(root, point)) for point in levels}
+    done = {point: found for point, found in before.items() if found and is_long_enough(campaign, point, found)}
+    with contextlib.ExitStack() as stack:
+        if campaign.server and len(done) < len(levels):
+            print(f"starting vLLM's server at {campaign.endpoints[0]}: {root / server.LOG}", flush=True)
+            stack.enter_context(server.serving(shlex.split(campaign.server), port, root))
+        for place, point in enumerate(levels, 1):
+            shown = f"{place} of {len(levels)}: concurrency {point.concurrency:,}"
+            if point not in done:
+                print(f"{shown}: at least {campaign.length(point):,.0f} s", flush=True)
+                done[point] = measure(campaign, point, seeds, folder_of(root, point), prompts)
+            left = done[point]
+            failed = f", {left.n_samples_failed:,} FAILED" if left.n_samples_failed else ""
+            print(f"{shown}: {left.n_samples_completed:,} requests in {left.seconds:,.1f} s{failed}", flush=True)
 
 
 def config(campaign: Campaign, point: Point, seeds: Any, samples: int, folder: Path, prompts: Path | None) -> Any:

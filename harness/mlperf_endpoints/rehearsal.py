@@ -1,16 +1,23 @@
 """A curve of this runner beside the rules of MLPerf Endpoints: what a submission of it would break, in words."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from harness.common import files, processes
 from harness.common.errors import UsageError
-from harness.loadgen import log as loadgen_log
-from harness.loadgen.requests import read_requests
+from harness.common.markdown import number
+from harness.common.paths import ROOT
+from harness.config.plan import Plan
+from harness.loadgen.test_run import TestRun
 from harness.mlperf_endpoints import official, steady_state
 from harness.mlperf_endpoints.official import BANDS, Point
 from harness.mlperf_endpoints.steady_state import SteadyState
 from harness.results.summary import Summary
+from harness.runs.folder import facts_of
 from harness.runs.probe import Probe
 
 
@@ -26,7 +33,43 @@ class Level:
     steady: SteadyState
 
 
-def levels_of(run: Path, summary: Summary, data_set: int) -> list[Level]:
+def run_curve(points: Sequence[Point], seconds: float | None, results_dir: Path, further: Sequence[str]) -> str:
+    """Runs the benchmark at the points with run.py's `further` flags; the name of the finished run."""
+    seconds = seconds or max(point.seconds for point in points)
+    levels = ",".join(str(point.concurrency) for point in points)
+    command = [sys.executable, "-m", "harness", "run", "--concurrency", levels, "--min-duration", f"{seconds:g}"]
+    command += ["--results-dir", str(results_dir), *further]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    processes.install_signal_handlers()
+    process = subprocess.Popen(command, env=environment, start_new_session=True)
+    try:
+        code = process.wait()
+    finally:
+        processes.end_group(process)
+    if code:
+        raise SystemExit(code)
+    return "latest"
+
+
+def judgement(folder: Path) -> Iterator[str]:
+    """What the rules would say of a run's curve, and its figures, in lines. Raises UsageError, LogError."""
+    summary = files.read(folder / "summary.json", Summary)
+    levels = levels_of(folder, summary, facts_of(folder).plan)
+    yield f"{folder}: MLPerf Endpoints accepts only the official client's measurements. For this curve its rules say:"
+    yield from (f"  {line}" for line in [*breaches(summary, levels)] or ["nothing"])
+    for level in levels:
+        probe, steady = level.probe, level.steady
+        yield f"  r{probe.concurrency}: {figures(probe.tokens_per_sec, probe.tokens_per_sec_per_user, probe.ttft_p90)}"
+        if steady.tokens_per_sec and steady.tpot_p90:
+            found = figures(steady.tokens_per_sec, 1000 / steady.tpot_p90, steady.ttft_p90)
+            yield f"    steady: {found} ({steady.words})"
+
+
+def figures(speed: float | None, each: float | None, first: float | None) -> str:
+    return f"system_tps {number(speed)}, tps_per_user {number(each)}, TTFT p90 {number(first)} ms"
+
+
+def levels_of(run: Path, summary: Summary, plan: Plan) -> list[Level]:
     """The levels of a run's curve, from the logs in its folder; a super-pass is a pass of the data set.
 
     Raises UsageError where it has none, or they make no curve, LogError where the logs are gone.
@@ -37,9 +80,9 @@ def levels_of(run: Path, summary: Summary, data_set: int) -> list[Level]:
     found = []
     for point in points_of(sorted(probes)):
         probe = probes[point.concurrency]
-        log, requests = loadgen_log.read(run / probe.folder), read_requests(run / probe.folder)
-        steady = steady_state.find(requests, data_set, point.seconds)
-        found.append(Level(probe, point, log.duration_s or 0.0, log.samples or 0, steady))
+        test = TestRun.read(run / probe.folder, replace(plan, concurrency=point.concurrency))
+        steady = steady_state.find(test.requests, plan.samples, point.seconds)
+        found.append(Level(probe, point, test.result.duration_s or 0.0, test.result.samples or 0, steady))
     return found
 
 
