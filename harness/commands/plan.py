@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 from harness.common import files
-from harness.common.errors import DONE, UsageError, why
+from harness.common.coerce import read_given
+from harness.common.errors import DONE, UsageError
 from harness.common.markdown import number
-from harness.common.reading import read_text
 from harness.results import replicas
 from harness.results.replicas import CurvePoint, Fleet
 from harness.results.summary import Summary
@@ -37,7 +37,9 @@ def plan(
         raise UsageError("--headroom takes a share from 0 to below 1, as in 0.1.")
     if price_per_hour is not None and not 0 <= price_per_hour < math.inf:
         raise UsageError("--price-per-hour takes a number of 0 or more.")
-    minutes = by_minute(traffic) if traffic else [positive(peak or 0.0)]
+    if peak is not None and not 0 < peak <= MOST_REQUESTS:
+        raise UsageError(f"--peak takes requests/s above 0, at most {MOST_REQUESTS:,}.")
+    minutes = by_minute(traffic) if traffic else [peak or 0.0]
     folder = names.find_run([run], results_dir, "a plan is made from one.")
     curve = replicas.points(files.read(folder / "summary.json", Summary))
     print(page(curve, replicas.fleet(curve, minutes, headroom, price_per_hour)))
@@ -47,22 +49,10 @@ def plan(
 command = make_command(plan, prints=True)
 
 
-def positive(rate: float) -> float:
-    if not 0 < rate <= MOST_REQUESTS:
-        raise UsageError(f"--peak takes requests/s above 0, at most {MOST_REQUESTS:,}.")
-    return rate
-
-
 def by_minute(path: Path) -> list[float]:
     """The requests/s of each minute. Raises UsageError, naming the line."""
-    try:
-        lines = read_text(path, LARGEST_FILE, encoding="utf-8").splitlines()
-    except OSError as error:
-        raise UsageError(f"--traffic {path}: {why(error)}.") from None
-    except UnicodeDecodeError:
-        raise UsageError(f"--traffic {path}: not a text file.") from None
     found = []
-    for line, text in enumerate(lines, 1):
+    for line, text in enumerate(read_given("--traffic", path, "text", str.splitlines, most=LARGEST_FILE), 1):
         try:
             (cells,) = csv.reader([text], strict=True) if text.strip() else ([],)
         except (csv.Error, ValueError) as error:

@@ -67,16 +67,18 @@ def read_given(
     wrong: type[Exception] = ValueError,
     most: int = 2**32,
 ) -> Any:
-    """The content of a file that the user named with `flag`. Raises UsageError when it cannot be read or parsed.
+    """The content of a file, which the user may have named with `flag`. Raises UsageError when it cannot be read or
+    parsed.
 
     Only regular files of at most `most` bytes are read: a device has no end.
     """
+    where = f"{flag} {path}".lstrip()
     try:
         return parse(read_text(path, most))
     except OSError as error:
-        raise UsageError(f"{flag} {path}: {why(error)}.") from None
-    except (wrong, ValueError, RecursionError) as error:  # also text that is not UTF-8, or a date that is none
-        raise UsageError(f"{flag} {path}: not {kind}: {' '.join(str(error).split()).removesuffix('.')}.") from None
+        raise UsageError(f"{where}: {why(error)}.") from None
+    except (wrong, ValueError, RecursionError) as error:  # also deep nesting, or a date that is none
+        raise UsageError(f"{where}: not {kind}: {' '.join(str(error).split()).removesuffix('.')}.") from None
 
 
 def from_yaml(text: str) -> Any:
@@ -118,13 +120,19 @@ def require(ok: bool, name: str, wanted: str, got: object = None) -> None:
         raise UsageError(f"{name} takes {wanted}" + (f"; got {shown!r}." if got is not None else "."))
 
 
+def check_printable(name: str, text: str) -> None:
+    """Raises UsageError for a value, which may be a secret, with control characters or bytes that are not UTF-8."""
+    if UNPRINTABLE.search(text):
+        raise UsageError(f"{name}: control characters, or no UTF-8, in a value.")
+
+
 def check_types(config: Any) -> None:
     """Holds each field to its annotation, so that a --config file meets the same checks as the command line."""
     hints = get_type_hints(type(config))
     for name, metadata in ((item.name, item.metadata) for item in fields(config)):
         hint, value = hints[name], getattr(config, name)
-        if isinstance(value, str) and UNPRINTABLE.search(value):
-            raise UsageError(f"{as_flag(name)}: control characters in {value!r:.60}.")
+        if isinstance(value, str):
+            check_printable(as_flag(name), value)
         try:
             object.__setattr__(config, name, coerce(value, hint))
         except ValueError:

@@ -3,6 +3,7 @@
 import csv
 import errno
 import fcntl
+import io
 import json
 import math
 import os
@@ -17,6 +18,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from harness.common import reading
+from harness.common.coerce import read_given
 from harness.common.errors import BenchmarkError, UsageError, why
 from harness.common.secrets import hide, hide_known
 
@@ -122,12 +124,7 @@ def write_text(path: Path, text: str) -> None:
 
 def read_json(path: Path) -> Any:
     """The file's content. Raises UsageError, naming the file, where there is none or it is no JSON."""
-    try:
-        return json.loads(reading.read_text(path))
-    except OSError as error:
-        raise UsageError(f"{path}: {why(error)}.") from None
-    except (ValueError, RecursionError) as error:  # also text that is not UTF-8, a number too long, deep nesting
-        raise UsageError(f"{path}: not JSON: {' '.join(str(error).split())}.") from None
+    return read_given("", path, "JSON", json.loads, most=reading.LARGEST_FILE)
 
 
 def read(path: Path, kind: type[Kind]) -> Kind:
@@ -153,13 +150,7 @@ def read_columns(path: Path, names: Sequence[str] = ()) -> dict[str, list[float 
 
     Raises UsageError, naming the line, where a column is missing or a cell is no number.
     """
-    try:
-        with reading.open_regular(path) as file:
-            lines: list[dict[str, str]] = list(csv.DictReader(file, restkey="", restval=""))
-    except OSError as error:
-        raise UsageError(f"{path}: {why(error)}.") from None
-    except (ValueError, csv.Error) as error:
-        raise UsageError(f"{path}: not a table: {error}.") from None
+    lines = read_given("", path, "a table", read_table, csv.Error, reading.LARGEST_FILE)
     wanted = names or [name for name in (lines[0] if lines else {}) if name]
     columns: dict[str, list[float | None]] = {name: [] for name in wanted}
     for number, line in enumerate(lines, start=2):
@@ -169,6 +160,11 @@ def read_columns(path: Path, names: Sequence[str] = ()) -> dict[str, list[float 
             except (KeyError, ValueError, TypeError):
                 raise UsageError(f"{path}:{number}: {name}: not a number: {line.get(name)!r}.") from None
     return columns
+
+
+def read_table(text: str) -> list[dict[str, str]]:
+    """The lines of a CSV file by column. Raises csv.Error."""
+    return list(csv.DictReader(io.StringIO(text, newline=""), restkey="", restval=""))
 
 
 def finite(text: str) -> float | None:

@@ -131,8 +131,6 @@ def records(path: Path) -> Iterator[LogEntry]:
                 yield LogEntry(entry["key"], entry["value"], about if isinstance(about, dict) else {})
     except OSError as error:
         raise LogError(f"{path}: {why(error)}.") from None
-    except UnicodeDecodeError:
-        raise LogError(f"{path}: not a text file.") from None
 
 
 def read(folder: Path, scenario: str = "", mode: str = "") -> TestResult:

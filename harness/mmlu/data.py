@@ -176,7 +176,7 @@ def from_csv(tables: Sequence[Path], split: str) -> Iterator[StoredQuestion]:
                         raise UsageError(f"{where} has {len(cells)} columns, not 6.")
                     columns = {"question": cells[0], "choices": cells[1:5], "answer": cells[5].strip()}
                     yield where, {"subject": subject, **columns}
-        except (OSError, UnicodeDecodeError, csv.Error) as error:
+        except (OSError, csv.Error) as error:
             raise UsageError(f"{table}: cannot be read as CSV: {error}.") from None
 
 

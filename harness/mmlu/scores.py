@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.common.coerce import read_given
 from harness.common.errors import UsageError
-from harness.common.reading import open_regular
+from harness.common.files import read_table
 from harness.common.schema import SCHEMA
 from harness.common.statistics import mcnemar, wilson
 from harness.engines.protocol import ChoiceLogprobs
@@ -173,16 +174,11 @@ def to_csv(rows: Sequence[Answer]) -> str:
 def from_csv(folder: Path) -> dict[Key, tuple[str, bool]]:
     """The right letter of each question of a finished run, and whether it was chosen. Raises UsageError where there are
     none."""
+    lines = read_given("--compare", folder / "samples.csv", "a table", read_table, csv.Error)
     try:
-        with open_regular(folder / "samples.csv", 2**30) as file:
-            lines = list(csv.DictReader(file))
         return {(line["subject"], int(line["number"])): (line["answer"], bool(int(line["correct"]))) for line in lines}
-    except OSError:
-        raise UsageError(f"--compare {folder}: no samples.csv in it; it takes a finished evaluation.") from None
     except (KeyError, ValueError, TypeError) as error:
-        raise UsageError(
-            f"--compare {folder}: its samples.csv cannot be read: {type(error).__name__} {error}"
-        ) from None
+        raise UsageError(f"--compare {folder}: a damaged samples.csv: {type(error).__name__} {error}.") from None
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from harness.common import reading
+from harness.common.coerce import read_given
 from harness.common.errors import UsageError, why
 from harness.common.files import check_folder_name, write_json, write_text
 from harness.common.markdown import render
@@ -85,12 +86,8 @@ def put_results(entry: Entry, folder: Path) -> None:
     source, target = entry.accuracy.folder("accuracy"), folder / "accuracy"
     copy(source, target, LOGS)
     log = source / ACCURACY_LOG
-    try:
-        found, text = digest(log), reading.read_text(log)
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(
-            f"{log}: {why(error) if isinstance(error, OSError) else 'not a text file'}; is the run whole?"
-        ) from None
+    text = read_given("", log, "text", str)
+    found = digest(log)
     rouge = entry.accuracy.scores
     if (rouge.log or found) != found:
         raise UsageError(f"{log}: not the log that the scores in rouge.json are of.")

@@ -12,7 +12,7 @@ import typer
 from typer._completion_classes import completion_init
 from typer.core import TyperCommand, TyperGroup
 
-from harness.common.coerce import RENAMED, UNPRINTABLE, as_flag
+from harness.common.coerce import RENAMED, as_flag, check_printable
 from harness.common.errors import DONE, LoadGenError, UsageError, ends_in_one_line
 from harness.common.moved import MOVED
 from harness.common.system import program
@@ -94,10 +94,8 @@ class Command(TyperCommand):
         for word in words:
             if (name := word.partition("=")[0]) not in flags:
                 raise_if_moved(name)
-            if UNPRINTABLE.search(word.replace("\n", "") if name in MANY_LINES else word):
-                raise UsageError(
-                    f"{name if name in flags else word!r:.60}: control characters, or no UTF-8, in a value."
-                )
+            shown = name if name in flags else f"{word!r:.60}"
+            check_printable(shown, word.replace("\n", "") if name in MANY_LINES else word)
         valued = {name: each for each in options if not getattr(each, "is_flag", False) for name in each.opts}
         for flag, after in pairwise([*words, ""]):
             if (each := valued.get(flag.removesuffix("="))) and (flag not in valued or not after):

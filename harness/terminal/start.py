@@ -5,11 +5,11 @@ import locale
 import os
 import sys
 
-from harness.common import reading
-from harness.common.coerce import UNPRINTABLE
-from harness.common.errors import UsageError, ends_in_one_line, first_line
+from harness.common.coerce import check_printable, read_given
+from harness.common.errors import ends_in_one_line
 from harness.common.interrupts import interruptible
 from harness.common.paths import CHECKOUT
+from harness.common.reading import MIB
 
 
 def open_streams() -> None:
@@ -37,16 +37,9 @@ def read_environment() -> None:
     """Takes the variables of a checkout's `.env`, as `docker run --env-file` does: NAME=VALUE, without quotes; what is
     set already wins. Raises UsageError."""
     path = CHECKOUT / ".env"
-    if not path.exists():
-        return
-    try:
-        lines = reading.read_text(path, reading.MIB, encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: {first_line(error)}.") from None
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(read_given("", path, "text", str.splitlines, most=MIB) if path.exists() else (), 1):
         name, equals, value = line.partition("=")
-        if UNPRINTABLE.search(line):
-            raise UsageError(f"{path}: line {number}: a control character in it.")
+        check_printable(f"{path}: line {number}", line)
         if equals and name.strip().isidentifier() and value:
             os.environ.setdefault(name.strip(), value)
 
