@@ -17,6 +17,7 @@ from harness.config.engine import affecting
 from harness.config.run import RunConfig
 from harness.rates import target_rate
 from harness.reporting import compare_page, regression
+from harness.results import history
 from harness.submission import entries, refusals
 from harness.sweep import loop, rows
 
@@ -39,6 +40,7 @@ COMPARISONS: Mapping[str, Collection[str]] = {
     "`--fail-if`: latencies": regression.OF_LATENCIES,
     "`--fail-if`: answers": regression.OF_ANSWERS,
     "Offline run of the history, for `auto`": target_rate.IGNORED,
+    "earlier runs of the history, for the scatter": history.IGNORED,
     "runs of one entry of a submission": entries.IGNORED,
     "entries of one submission": refusals.IGNORED,
 }

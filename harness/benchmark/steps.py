@@ -174,8 +174,9 @@ def report(run: BenchmarkRun) -> Summary:
     run.facts.stages = display.stages
     run.save()
     summary = rendering.build(run.folder.path)
-    doubt = history.scatter(summary, results.history(config.results_dir))
-    results.finish(run.folder, rendering.history_line(summary), bool(config.keep_all), display.done)
+    line = rendering.history_line(summary)
+    doubt = history.scatter(line, summary.scenario.headline, results.history(config.results_dir))
+    results.finish(run.folder, line, bool(config.keep_all), display.done)
     with results.or_say(display.done, f"{config.results_dir / 'index.md'} could not be written"):
         rendering.write_index(config.results_dir)
     screen = answer.last_screen(summary, verbose=bool(config.verbose), scatter=doubt)

@@ -6,7 +6,7 @@ one table.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Self
+from typing import Any, Self
 
 from harness.common.coerce import as_flag
 from harness.common.schema import gpu_names
@@ -38,6 +38,15 @@ class Comparable:
         machine = {"gpus": gpu_names(system.gpus), "driver": system.driver, "cpu": system.cpu, "cores": system.cores}
         software = {"engine": engine, "python": system.python, **system.packages, "variables": system.variables}
         return cls(machine=machine, software=software, **aspects)
+
+    @classmethod
+    def of_line(cls, line: Mapping[str, Any]) -> Self:
+        """A run by its line of a history, as far as that tells."""
+        work, setup = (found if isinstance(found := line.get(key), dict) else {} for key in ("work", "setup"))
+        columns = {name: line.get(name) or None for name in ("category", "batch_size")}
+        flaws = {} if line.get("valid") is True else {INVALID: True}
+        busy = dict.fromkeys(line.get("others") or (), True)
+        return cls(work, setup | columns, {"gpus": line.get("gpus")}, busyness=busy, validity=flaws)
 
 
 @dataclass(frozen=True)

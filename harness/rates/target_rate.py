@@ -8,7 +8,7 @@ from typing import Any
 from harness.common.errors import NotAcceptedError
 from harness.common.markdown import number
 from harness.config import mlperf
-from harness.config.comparability import INVALID, Comparable, differences
+from harness.config.comparability import Comparable, differences
 from harness.config.patterns import SURE_QUERIES, Burst, Need
 from harness.config.plan import Plan
 from harness.config.run import RunConfig
@@ -57,10 +57,8 @@ def known_offline(plan: Plan, gpus: list[str] | None, history: Iterable[Mapping[
     mine = Comparable(plan.work, plan.setup | {"category": plan.config.category, "batch_size": None}, {"gpus": gpus})
     last = None
     for line in history:
-        work, setup = (found if isinstance(found := line.get(key), dict) else {} for key in ("work", "setup"))
-        columns = {name: line.get(name) or None for name in ("category", "batch_size")}
-        flaws = {} if line.get("valid") is True else {INVALID: True}
-        theirs = Comparable(work or plan.work, setup | columns, {"gpus": line.get("gpus")}, validity=flaws)
+        theirs = Comparable.of_line(line)
+        theirs = replace(theirs, work=theirs.work or plan.work)
         is_alike = line.get("scenario") == offline and not differences(mine, theirs, IGNORED)
         if is_alike and line.get("tokens_per_sec") and line.get("mean_new_tokens"):
             last = OfflineRun(str(line["run"]), float(line["tokens_per_sec"]), float(line["mean_new_tokens"]))

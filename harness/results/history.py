@@ -1,6 +1,7 @@
 """A line of results/history.jsonl: what outlives a run's folder."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Annotated, Any, Self
 
 from pydantic import ConfigDict
@@ -8,20 +9,22 @@ from pydantic import ConfigDict
 from harness.common.markdown import number
 from harness.common.schema import SCHEMA, File, stored_as
 from harness.config import workload as workloads
+from harness.config.comparability import Comparable, differences
 from harness.results.summary import Summary
 from harness.results.verdicts import Verdict
 
+IGNORED = ("software", "rate")  # of earlier runs, of which a speed is told beside this one's
 
-def scatter(summary: Summary, lines: Iterable[Mapping[str, object]]) -> str:
-    """How far earlier runs of the same settings, work and GPUs differ, by the lines of a history: the doubt of the next
-    run, which no interval of a single test holds. Empty without a valid test."""
-    if summary.run.performance is None or not summary.run.performance.valid:
+
+def scatter(own: Mapping[str, Any], name: str, lines: Iterable[Mapping[str, Any]]) -> str:
+    """How far a metric of earlier runs of the same settings, work and GPUs differs, by the lines of a history and that
+    of the run itself: the doubt of the next run, which no interval of a single test holds. Empty without a valid
+    test."""
+    mine = replace(Comparable.of_line(own), busyness={})
+    if mine.validity:
         return ""
-    meta = summary.meta.model_dump(mode="json")
-    same = {name: meta[name] for name in ("setup", "work", "scenario")} | {"gpus": summary.gpu_models, "valid": True}
-    name = summary.scenario.headline
-    like = [line for line in lines if all(line.get(key) == value for key, value in same.items())]
-    values = [value for line in like if not line.get("others") and isinstance(value := line.get(name), float)]
+    like = (line for line in lines if not differences(mine, Comparable.of_line(line), IGNORED))
+    values = [value for line in like if isinstance(value := line.get(name), float)]
     if not values:
         return "one run: how far runs of these settings differ is not known"
     count = f"{len(values)} earlier run{'s' if len(values) > 1 else ''} of these settings"
