@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -58,28 +59,6 @@ def check_installed() -> None:
         )
 
 
-def make(config: EngineConfig, library: Library, out: Path) -> None:
-    """Quantizes the model into `out`; nothing is left there if that fails."""
-    with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}-") as temporary:
-        fresh = Path(temporary) / out.name
-        fresh.mkdir()
-        compress(config.model_path, library.prompts, fresh)
-        finish(original(config.model_path), fresh)
-        made = Quantized(
-            schema_version=SCHEMA,
-            model=config.model,
-            scheme=SCHEME,
-            data=library.source,
-            samples=len(library),
-            versions={name: version(name) for name in PACKAGES},
-            date=results.now(),
-        )
-        files.write_json(fresh / models.QUANTIZE_JSON, made.model_dump(mode="json"))
-        for path in fresh.iterdir():
-            path.chmod(0o644)  # safetensors writes for its user alone
-        fresh.replace(out)
-
-
 def compress(path: str, prompts: list[list[int]], out: Path) -> None:
     """Writes quantized weights and their config; a progress bar shows how far the calibration is."""
     os.environ.setdefault("LLM_COMPRESSOR_LOG_DISABLED", "true")
@@ -102,6 +81,28 @@ def compress(path: str, prompts: list[list[int]], out: Path) -> None:
         max_seq_length=max(map(len, prompts)),
     )
     weights.save_pretrained(out, save_compressed=True)
+
+
+def make(config: EngineConfig, library: Library, out: Path, write_weights: Callable[..., None] = compress) -> None:
+    """Quantizes the model into `out`; nothing is left there if that fails."""
+    with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}-") as temporary:
+        fresh = Path(temporary) / out.name
+        fresh.mkdir()
+        write_weights(config.model_path, library.prompts, fresh)
+        finish(original(config.model_path), fresh)
+        made = Quantized(
+            schema_version=SCHEMA,
+            model=config.model,
+            scheme=SCHEME,
+            data=library.source,
+            samples=len(library),
+            versions={name: version(name) for name in PACKAGES},
+            date=results.now(),
+        )
+        files.write_json(fresh / models.QUANTIZE_JSON, made.model_dump(mode="json"))
+        for path in fresh.iterdir():
+            path.chmod(0o644)  # safetensors writes for its user alone
+        fresh.replace(out)
 
 
 def original(path: str) -> Path:

@@ -2,15 +2,14 @@
 
 import json
 import shutil
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness.__main__ import main
 from harness.common import files
 from harness.common.errors import BAD_INPUT, UsageError
 from harness.common.paths import ROOT
@@ -27,6 +26,7 @@ from tests import made
 from tests.conftest import called, tells
 
 DEMO = ROOT / "demo" / "model"
+PACKAGE = "Metadata-Version: 2.1\nName: llmcompressor\nVersion: 1.0\n"
 QUANTIZED = {"quant_method": "compressed-tensors", "format": "float-quantized"}
 MADE = {
     **{"schema_version": SCHEMA, "model": "demo", "scheme": quantize.SCHEME, "data": "demo/cnn_eval.json"},
@@ -42,25 +42,21 @@ def forgotten() -> Any:
     load_shape.cache_clear()
 
 
-@pytest.fixture
-def refusal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    """The one line that a command line ends with; nothing is quantized."""
-    monkeypatch.setattr(quantize, "compress", lambda *_: pytest.fail("it went on"))
-
-    def line(*words: str | Path) -> str:
-        with pytest.raises(SystemExit) as end:
-            monkeypatch.setattr(sys, "argv", ["quantize", *map(str, words)])
-            main("quantize")
-        lines = capsys.readouterr().err.splitlines()
-        assert (end.value.code, len(lines)) == (BAD_INPUT, 1), lines
-        return lines[0]
-
-    return line
+def refusal(*words: str | Path | int) -> str:
+    """The one line that a command line ends with, before it says what it begins with."""
+    done = called("quantize", "quantize", *map(str, words))
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (BAD_INPUT, "", 1), done.stderr
+    return done.stderr
 
 
 @pytest.fixture
-def installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quantize, "find_spec", lambda name: name)
+def installed(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package of llm-compressor's name, where Python finds it."""
+    place = tmp_path_factory.mktemp("packages")
+    for path, text in (("llmcompressor/__init__.py", ""), ("llmcompressor-1.0.dist-info/METADATA", PACKAGE)):
+        (place / path).parent.mkdir()
+        (place / path).write_text(text)
+    monkeypatch.syspath_prepend(place)
 
 
 def demo_copy(folder: Path, **more: Any) -> Path:
@@ -70,12 +66,12 @@ def demo_copy(folder: Path, **more: Any) -> Path:
     return folder
 
 
-def test_without_llm_compressor_it_says_what_to_install(refusal: Any, monkeypatch: Any, tmp_path: Path) -> None:
-    monkeypatch.setattr(quantize, "find_spec", lambda name: None)
+@pytest.mark.skipif(find_spec("llmcompressor") is not None, reason="it is installed here")
+def test_without_llm_compressor_it_says_what_to_install(tmp_path: Path) -> None:
     assert "pip install -r requirements-quantize.txt" in refusal("--model", "demo", "--out", tmp_path / "out")
 
 
-def test_wrong_arguments_end_in_one_line(refusal: Any, installed: None, tmp_path: Path) -> None:
+def test_wrong_arguments_end_in_one_line(installed: None, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     out = ("--out", tmp_path / "new")
     assert "not empty; choose another folder" in refusal("--model", "demo", "--out", tmp_path)
@@ -89,9 +85,7 @@ def test_wrong_arguments_end_in_one_line(refusal: Any, installed: None, tmp_path
     assert "already quantized" in refusal("--model", quantized, "--data", "demo/cnn_eval.json", *out)
 
 
-def test_an_unknown_model_ends_in_one_line(
-    refusal: Any, installed: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unknown_model_ends_in_one_line(installed: None, tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     words = ("--model", tmp_path / "model", "--data", "demo/cnn_eval.json", "--out", tmp_path / "out")
     assert "no usable tokenizer" in refusal(*words)
@@ -117,14 +111,15 @@ def test_the_list_is_read_in_its_order(tmp_path: Path, monkeypatch: pytest.Monke
     path = tmp_path / "calibration-list.txt"
     path.write_text("\n".join([IDS[3], IDS[1], IDS[4]]) + "\n")
     monkeypatch.setattr(calibration, "LIST", path)
-    monkeypatch.setattr(calibration.hub, "download", lambda *name: {"train": train(range(5))}[name[-1]])
+    splits = {"train": train(range(5))}
+    monkeypatch.setattr(calibration.hub, "download", lambda *name: splits[name[-1]])
     assert calibration.find(None) == path
     tokenizer = load_tokenizer(EngineConfig(model="demo"))
     library = calibration.load(path, tokenizer, 2)
     assert library.articles == ["article 3", "article 1"]
     assert library.prompts[0] == tokenizer.encode(mlperf.PROMPT.format(input="article 3"))
     assert tells(library.source, "MLPerf's calibration list", "train split")
-    monkeypatch.setattr(calibration.hub, "download", lambda *name: train([0, 1, 3]))
+    splits["train"] = train([0, 1, 3])
     with pytest.raises(UsageError, match=f"1 articles of the calibration list .*{IDS[4]}"):
         calibration.load(path, tokenizer, None)
 
@@ -144,13 +139,22 @@ def fake_compress(path: str, prompts: list[list[int]], out: Path) -> None:
 
 
 @pytest.fixture
-def folder(installed: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(installed: None, tmp_path: Path) -> Path:
     """The demo, quantized but for the weights."""
-    monkeypatch.setattr(quantize, "compress", fake_compress)
-    monkeypatch.setattr(quantize, "version", lambda name: "1.0")
-    done = called("quantize", "quantize", "--model", "demo", "--out", str(tmp_path / "fp8"), "--samples", "16")
-    assert done.returncode == 0, done.stderr
+    config = EngineConfig(model="demo")
+    library = calibration.load(Path("demo/cnn_eval.json"), load_tokenizer(config), 16)
+    quantize.make(config, library, tmp_path / "fp8", fake_compress)
     return tmp_path / "fp8"
+
+
+def test_the_command_hands_on_model_samples_and_folder(
+    installed: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handed: list[Any] = []
+    monkeypatch.setattr(quantize, "make", lambda *given: handed.append(given))
+    done = called("quantize", "quantize", "--model", "demo", "--out", str(tmp_path / "fp8"), "--samples", "3")
+    ((config, library, out),) = handed
+    assert (done.returncode, config.model, len(library), out) == (0, "demo", 3, tmp_path / "fp8")
 
 
 def test_the_folder_holds_all_that_an_engine_needs(folder: Path) -> None:
@@ -162,20 +166,19 @@ def test_the_folder_holds_all_that_an_engine_needs(folder: Path) -> None:
         "quantization_config": QUANTIZED,
     }
     assert all(path.stat().st_mode & 0o777 == 0o644 for path in folder.iterdir())
-    told = files.read(folder / models.QUANTIZE_JSON, quantize.Quantized)
-    assert (told.model, told.samples, told.data) == ("demo", 16, "demo/cnn_eval.json")
-    assert set(told.versions) == set(quantize.PACKAGES)
+    about = files.read(folder / models.QUANTIZE_JSON, quantize.Quantized)
+    assert (about.model, about.samples, about.data) == ("demo", 16, "demo/cnn_eval.json")
+    assert set(about.versions) == set(quantize.PACKAGES) and about.versions["llmcompressor"] == "1.0"
     assert list(folder.parent.glob(".fp8-*")) == []
 
 
-def test_a_failure_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
     def fails(path: str, prompts: list[list[int]], out: Path) -> None:
         (out / "half").touch()
         raise MemoryError
 
-    monkeypatch.setattr(quantize, "compress", fails)
     with pytest.raises(MemoryError):
-        quantize.make(EngineConfig(model="demo"), Library([[1]], [""], [""], "data"), tmp_path / "out")
+        quantize.make(EngineConfig(model="demo"), Library([[1]], [""], [""], "data"), tmp_path / "out", fails)
     assert list(tmp_path.iterdir()) == []
 
 
