@@ -166,16 +166,16 @@ def launch(
     begin = time.monotonic()
     if when:
         begun = re.compile(rf"^(\d\d:\d\d:\d\d )?{re.escape(when)}", re.M)
-        while not begun.search(said(screen)) and process.poll() is None and time.monotonic() - begin < 240:
+        while not begun.search(screen_text(screen)) and process.poll() is None and time.monotonic() - begin < 240:
             time.sleep(0.05)
-        assert process.poll() is None, said(screen)
+        assert process.poll() is None, screen_text(screen)
         begin = time.monotonic()
         then(process.pid)
     code = process.wait(timeout=400)
-    return code, said(screen), time.monotonic() - begin
+    return code, screen_text(screen), time.monotonic() - begin
 
 
-def said(screen: Path) -> str:
+def screen_text(screen: Path) -> str:
     return screen.read_text() if screen.exists() else ""
 
 

@@ -15,6 +15,8 @@ DOORS = {"__init__", "__main__"}  # which import what they lead to
 LONGEST, MOST_MODULES = 350, 15
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 VAGUE = {"asked", "known", "others", "beside", "going", "row"}  # as names: each is a noun that says what it holds
+# As names of modules, functions, classes and fields, which say what is told, and whose something is.
+VAGUE_DEFINED = {"told", "said", "own"}
 
 
 def imported(path: Path) -> Iterator[tuple[int, str]]:
@@ -82,9 +84,23 @@ def names(tree: ast.AST) -> Iterator[tuple[int, str]]:
                 yield node.lineno, asname or name.split(".")[-1]
 
 
-def named_here() -> Iterator[Path]:
+def defined(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """The line of each function, class and field of a class, and its name."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                yield node.lineno, name
+            case ast.ClassDef(name=name, body=body):
+                yield node.lineno, name
+                for each in body:
+                    if isinstance(each, ast.AnnAssign | ast.Assign):
+                        targets = [each.target] if isinstance(each, ast.AnnAssign) else each.targets
+                        yield from ((each.lineno, one.id) for one in targets if isinstance(one, ast.Name))
+
+
+def named_here(*more: str) -> Iterator[Path]:
     yield from ROOT.glob("*.py")
-    for folder in ("harness", "benchmarks", "demo", "docs"):
+    for folder in ("harness", "benchmarks", "demo", "docs", *more):
         yield from (ROOT / folder).rglob("*.py")
 
 
@@ -96,6 +112,21 @@ def test_no_name_is_vague() -> None:
         if name in VAGUE
     ]
     assert vague == []
+
+
+def test_no_definition_is_named_by_what_was_told() -> None:
+    vague = [
+        f"{path.relative_to(ROOT)}:{line}: {name}"
+        for path in sorted(named_here("tests"))
+        for line, name in [(0, path.stem), *defined(ast.parse(path.read_text()))]
+        if name in VAGUE_DEFINED
+    ]
+    assert vague == []
+
+
+def test_a_definition_is_a_function_a_class_or_a_field() -> None:
+    text = "class A:\n    own: int\n    told = x = 1\n    def said(self): y = 2\nasync def f(z): pass\nv = 3\n"
+    assert sorted(defined(ast.parse(text))) == [(1, "A"), (2, "own"), (3, "told"), (3, "x"), (4, "said"), (5, "f")]
 
 
 def test_a_vague_name_is_found_wherever_it_stands() -> None:

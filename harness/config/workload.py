@@ -113,7 +113,7 @@ class Shared:
         return 0 if self.salt == "none" else SALT_TOKENS
 
     @property
-    def said(self) -> str:
+    def text(self) -> str:
         """In words, for the report."""
         parts = []
         if self.prefix_len:

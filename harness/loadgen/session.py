@@ -101,8 +101,8 @@ class LoadGenSession:
         """Records what a test takes of the machine, and of a server, while the block runs."""
         config, gpus, engine = plan.config, plan.watched_gpus, self.engine
         urls, path = config.telemetry_url, folder / recorder.FILE
-        wanted, models = config.extra_metrics, exporter.told(urls)[1]
-        recorded = recorder.recording(path, wanted, engine.prometheus_metrics, gpus, lambda: exporter.told(urls)[0])
+        wanted, models = config.extra_metrics, exporter.readings(urls)[1]
+        recorded = recorder.recording(path, wanted, engine.prometheus_metrics, gpus, lambda: exporter.readings(urls)[0])
         before, exposed = recorder.joules(gpus), engine.prometheus_metrics()
         taken, here = (self.busy_gpus, bool(system.gpus())) if config.is_in_process else ([], False)
         with recorded, background_load.watch_others(taken, here, config.endpoint) as load:

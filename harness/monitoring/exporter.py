@@ -45,7 +45,7 @@ def read(urls: Sequence[str]) -> tuple[GPUs, list[str]]:
     return found, [models[name] for name in sorted(found)]
 
 
-def told(urls: Sequence[str]) -> tuple[GPUs, list[str]]:
+def readings(urls: Sequence[str]) -> tuple[GPUs, list[str]]:
     """The same during a test: nothing where it fails, which is a gap."""
     try:
         return read(urls)

@@ -183,7 +183,7 @@ def apart(ticks: Iterator[tuple[float, str]]) -> Iterator[tuple[float, str]]:
 
 @dataclass(frozen=True)
 class LoadPicture:
-    """What the template draws and the script moves; `own`: the number of the load that the title is of."""
+    """What the template draws and the script moves; `title_load`: the number of the load that the title is of."""
 
     loads: list[Load]
     unit: str
@@ -192,7 +192,7 @@ class LoadPicture:
     places: dict[float, float]
     ticks: list[tuple[float, str]]
     best: Load | None
-    own: int
+    title_load: int
     points: dict[str, bool]
 
     @classmethod
@@ -216,5 +216,5 @@ class LoadPicture:
     def data(self, file: str, watts: float | None) -> dict[str, Any]:
         """The same for the script; `file` is the name of its CSV."""
         axes = {kind: asdict(axis) for kind, axis in self.axes.items()}
-        about = {"own": self.own, "unit": self.unit, "height": HEIGHT, "file": file, "watts": watts}
+        about = {"own": self.title_load, "unit": self.unit, "height": HEIGHT, "file": file, "watts": watts}
         return about | {"axes": axes, "tests": [one.data for one in self.loads]}

@@ -38,7 +38,7 @@ def html(folder: Path, summary: Summary, test: TestRun | None, limits: mlperf.Li
     parts = folds.sections(re.sub(rf"^!\[.*\]\(plots/{name}\.png\)$", "", markdown, flags=re.M), folder)
     watts = found.usage["gpu_power_w"].mean if found and "gpu_power_w" in found.usage else None
     ranked = among(summary)
-    level = picture.loads[picture.own] if picture else None
+    level = picture.loads[picture.title_load] if picture else None
     return page.html(
         "run.html.j2",
         data=picture.data(f"{summary.meta.run}.csv", watts) if picture else None,

@@ -111,7 +111,7 @@ class Bound:
     remedy: str = ""
     of_room: bool = False
 
-    def said(self, remedy: bool = True) -> str:
+    def text(self, remedy: bool = True) -> str:
         return f"{self.words}: {self.remedy}" if self.remedy and remedy else self.words
 
 
@@ -203,7 +203,7 @@ def ran_out(
     for found in (*lost, kv_cache(used), slots(used, concurrency), *busy):
         if found:
             useless = is_full and found.of_room
-            yield found.said(remedy=not useless and found.remedy not in told) + (
+            yield found.text(remedy=not useless and found.remedy not in told) + (
                 ", but more room would not make it faster" if useless else ""
             )
             told.add(found.remedy)

@@ -50,9 +50,9 @@ class RunFolder:
         return latest if latest.is_symlink() and os.readlink(latest) == self.name else self.path
 
     def set_status(self, status: Status, reason: str = "") -> None:
-        write_text(self.path / "status.json", self.said(status, reason))
+        write_text(self.path / "status.json", self.status_json(status, reason))
 
-    def said(self, status: Status, reason: str) -> str:
+    def status_json(self, status: Status, reason: str) -> str:
         """What status.json holds, with room for what it may have to hold at the end."""
         kept = RunStatus(schema_version=SCHEMA, status=status, reason=reason, time=now())
         return (json.dumps(hide(kept.model_dump()), indent=2) + "\n").ljust(STATUS_BYTES)
@@ -65,7 +65,7 @@ class RunFolder:
                 self.set_status(status, reason)
             except OSError:  # a full disk: the bytes of the status before are there
                 with (self.path / "status.json").open("r+b") as file:
-                    file.write(self.said(status, reason[:SHORT_REASON]).encode()[:STATUS_BYTES])
+                    file.write(self.status_json(status, reason[:SHORT_REASON]).encode()[:STATUS_BYTES])
 
     def sub(self, name: str) -> Path:
         folder = self.path / name

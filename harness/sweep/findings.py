@@ -139,7 +139,7 @@ def accuracy(report: Report) -> Iterator[Line]:
         yield Line("unsafe", ", ".join(unsafe) + (", whatever the speed" if report.is_timed else ""), "bad")
     tones: dict[str, Tone] = {"holds": "good", "lost": "bad"}
     for verdict, tone in tones.items():
-        if judged := [f"{name} ({each.said})" for name, each in report.paired.items() if each.verdict == verdict]:
+        if judged := [f"{name} ({each.text})" for name, each in report.paired.items() if each.verdict == verdict]:
             yield Line("accuracy", "; ".join(judged), tone)
     clear = {name for name, each in report.paired.items() if each.verdict != "not clear"}
     if unsure := [r.name for r in report.judged if r.accuracy != "SAFE" and r.name not in clear]:

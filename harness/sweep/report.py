@@ -67,7 +67,7 @@ def table(found: Sequence[ExperimentResult], judged: Mapping[str, Paired]) -> Ta
     measured = [
         m for m in metrics.metrics_of("sweep") if any(result.numbers.get(m.name) is not None for result in found)
     ]
-    pairs = {name: f"({each.said})" for name, each in judged.items()}
+    pairs = {name: f"({each.text})" for name, each in judged.items()}
     columns: dict[str, Column] = {
         "experiment": lambda result: result.name,
         **({"group": lambda result: result.experiment.group or "–"} if any(r.experiment.group for r in found) else {}),

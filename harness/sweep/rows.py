@@ -264,7 +264,7 @@ class Paired(PairedChange):
         return "holds" if self.low >= most else "lost" if self.high < most and not self.few else "not clear"
 
     @property
-    def said(self) -> str:
+    def text(self) -> str:
         between = f"{self.low:+.2f} to {self.high:+.2f}"
         return f"{mlperf.SCORES[SCORE]} {self.change:+.2f} against the baseline, {between}: {self.verdict}"
 

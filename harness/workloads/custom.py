@@ -151,7 +151,7 @@ def add_salt(found: Library, config: RunConfig, tokenizer: Any) -> Library:
         found.request_set,
         longest=found.request_set.longest + sharing.salt_tokens,
         digest=synthetic.digest(found.request_set.digest, sharing),
-        notes=(*found.request_set.notes, sharing.said.removeprefix("; ")),
+        notes=(*found.request_set.notes, sharing.text.removeprefix("; ")),
     )
     return replace(found, request_set=longer, salt=salt)
 

@@ -52,7 +52,7 @@ class LengthProfile:
     read: Lengths
     write: Lengths
     shared: Shared
-    said: str  # where its lengths stand
+    place: str  # where its lengths stand
 
 
 def of_flags(config: RunConfig) -> LengthProfile:
@@ -89,7 +89,7 @@ def draw_library(config: RunConfig, tokenizer: Any, profile: LengthProfile) -> L
     mean = sharing.prefix_len + profile.read.median * (sharing.turns + 1) / 2
     mean += profile.write.median * (sharing.turns - 1) / 2
     if count * mean > MOST_SYNTHETIC:
-        raise UsageError(f"{profile.said}: {count:,} prompts of {mean:,.0f} tokens; use fewer (--total-sample-count).")
+        raise UsageError(f"{profile.place}: {count:,} prompts of {mean:,.0f} tokens; use fewer (--total-sample-count).")
     if sharing.is_plain:
         prompts = [source.choices(words, k=profile.read.draw(source)) for _ in range(count)]
         new, talks = [profile.write.draw(source) for _ in range(count)], None
@@ -98,10 +98,10 @@ def draw_library(config: RunConfig, tokenizer: Any, profile: LengthProfile) -> L
     longest = max(len(prompt) + answer for prompt, answer in zip(prompts, new, strict=True)) + sharing.salt_tokens
     request_set = RequestSet(
         name=profile.name,
-        about=profile.about + sharing.said,
+        about=profile.about + sharing.text,
         samples=count,
         longest=longest,
-        longest_at=profile.said,
+        longest_at=profile.place,
         max_new_tokens=max(new),
         exact=True,
         digest=digest(profile.read, profile.write, sharing, config.seed or 0),

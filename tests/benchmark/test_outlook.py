@@ -20,7 +20,7 @@ from harness.terminal import start
 from tests.conftest import ROOT, called, ended
 
 
-def said(**flags: Any) -> str:
+def dry_run(**flags: Any) -> str:
     lines: list[str] = []
     assert steps.dry_run(RunConfig(**{"model": "demo", **flags}), lines.append) == 0
     return "\n".join(lines)
@@ -47,7 +47,7 @@ def said(**flags: Any) -> str:
     ids=str,
 )
 def test_it_says_what_would_be_run(flags: dict[str, Any], words: list[str], tmp_path: Path) -> None:
-    page = said(**flags, results_dir=tmp_path / "none")
+    page = dry_run(**flags, results_dir=tmp_path / "none")
     assert all(word in page for word in words), page
     assert not (tmp_path / "none").exists()
 
@@ -58,7 +58,7 @@ def test_every_way_to_a_rate_is_said() -> None:
 
 def test_it_ends_where_the_run_would() -> None:
     with pytest.raises(UsageError, match="this data set has 256 samples"):
-        said(total_sample_count=257)
+        dry_run(total_sample_count=257)
 
 
 @pytest.mark.slow

@@ -31,7 +31,7 @@ from tests.engines.test_openai import PROMPT, answer, client, delivery, refused
 from tests.servers import TEXT, TOKENS, Fake, serving
 
 
-def said(text: str, end: str | None = None) -> str:
+def message(text: str, end: str | None = None) -> str:
     """One message of a stream, as JSON."""
     return json.dumps({"choices": [{"index": 0, "text": text, "finish_reason": end}]})
 
@@ -39,9 +39,9 @@ def said(text: str, end: str | None = None) -> str:
 STREAM = (
     "\ufeffdata: \nid: 0\nretry: 3000\n\n"
     ': a comment\n\nevent: ping\ndata: {"type": "ping"}\n\ndata: {}\n\ndata:keep-alive\n\ndata\n\n'
-    f"data: {said(' a', '')}\n\n"
+    f"data: {message(' a', '')}\n\n"
     'event: message\ndata: {"choices": [\ndata: {"text": " b", "finish_reason": "null"}]}\n\n'
-    f"data: {said(' c', 'length')}\n\ndata: [DONE]\n\n"
+    f"data: {message(' c', 'length')}\n\ndata: [DONE]\n\n"
 )
 
 
@@ -64,9 +64,9 @@ def test_events_are_those_of_the_standard_wherever_reads_end(line_end: str, cuts
         (b'error: {"message": "too long"}\n\ndata: [DONE]\n\n', "closed an answer before its end: too long"),
         (b"<html><head><title>502 Bad &amp; Gateway</title></head></html>", "before its end: 502 Bad & Gateway"),
         (b"<!doctype html><body><h1>Not here</h1></body>", "before its end: Not here"),
-        (said("a", "length").encode(), "does not stream"),
+        (message("a", "length").encode(), "does not stream"),
         (b'data: {"detail": "no replica"}\n\n', "before its end: no replica"),
-        (b"data: " + said("a").encode() + b"\n\n", "closed an answer before its end"),
+        (b"data: " + message("a").encode() + b"\n\n", "closed an answer before its end"),
     ],
 )
 def test_bytes_that_were_no_event_stand_in_the_line(sent: bytes, line: str) -> None:
@@ -108,7 +108,7 @@ def frames(*messages: str) -> tuple[str, ...]:
 
 
 def event(text: str, end: str | None = None) -> str:
-    return f"data: {said(text, end)}\n\n"
+    return f"data: {message(text, end)}\n\n"
 
 
 USAGE = 'data: {"choices": [], "usage": {"prompt_tokens": 4, "completion_tokens": %d}}\n\n'

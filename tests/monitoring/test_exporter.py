@@ -109,7 +109,7 @@ def test_it_needs_an_endpoint() -> None:
 
 
 def test_an_exporter_that_goes_away_leaves_a_gap() -> None:
-    assert exporter.told(["http://127.0.0.1:9/metrics?gpu=0"]) == ({}, [])
+    assert exporter.readings(["http://127.0.0.1:9/metrics?gpu=0"]) == ({}, [])
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ from tests.conftest import ROOT, tells
 from tests.sweep.made import SHORT, kept, ran, state, written
 
 
-def said(report: Report) -> list[str]:
+def screen_lines(report: Report) -> list[str]:
     """The lines of the last screen, labels before them."""
     screen = last_screen(report)
     return [screen.title, *(f"{line.label}: {line.text}" for line in screen.lines)]
@@ -51,7 +51,7 @@ def test_the_words_follow_from_the_numbers(tmp_path: Path) -> None:
     )
     (tmp_path / "sweep.json").write_text(json.dumps(kept(given)))
     report = sweep_report.build(tmp_path)
-    title, *lines = said(report)
+    title, *lines = screen_lines(report)
     words = "\n".join(lines)
     assert title.startswith("fast helped: 50 % faster (150 output tokens/s; baseline 100)")
     assert "helped: fast +50.0 %, unsure +10.0 %" in lines
@@ -113,11 +113,11 @@ def test_a_busy_machine_gives_no_verdict() -> None:
         "a": "busy machine",
         "b": "hurt",
     }
-    words = "\n".join(said(Report(hurt, tuple(sweep_report.rows(hurt)))))
+    words = "\n".join(screen_lines(Report(hurt, tuple(sweep_report.rows(hurt)))))
     assert tells(words, "careful: a -50.0 %: other programs ")
     start = state(busy(ran(BASELINE, 100)), ran("b", 50))
     assert [row.effect for row in sweep_report.rows(start)] == ["unknown", "busy machine"]
-    assert said(Report(start, tuple(sweep_report.rows(start))))[0] == (
+    assert screen_lines(Report(start, tuple(sweep_report.rows(start))))[0] == (
         "nothing can be said: other programs used the machine"
     )
 
@@ -146,7 +146,7 @@ def test_nothing_is_held_against_a_baseline_that_does_not_count(flaw: dict[str, 
     given = state(ran(BASELINE, 100, **flaw), ran("a", 120))
     report = Report(given, tuple(sweep_report.rows(given)))
     assert all(row.ratio is None for row in report.rows)
-    assert "no speedup can be given" in "\n".join(said(report))
+    assert "no speedup can be given" in "\n".join(screen_lines(report))
 
 
 @pytest.mark.parametrize(("seconds", "effect"), [(600.0, "helped"), (6.0, "no difference")])
@@ -192,7 +192,7 @@ def test_at_a_fixed_rate_the_speed_is_no_finding() -> None:
         given = state(ran(BASELINE, 100, duration_s=600.0), ran("a", speed, duration_s=600.0))
         items = tuple(replace(item, settings=settings) for item in given.sweep.experiments)
         given = replace(given, sweep=replace(given.sweep, experiments=items))
-        return said(Report(given, tuple(sweep_report.rows(given))))[:2]
+        return screen_lines(Report(given, tuple(sweep_report.rows(given))))[:2]
 
     (title,) = at(40, 103)
     assert tells(title, "the same rate", "TTFT and TPOT")
@@ -217,7 +217,7 @@ def test_speeds_at_other_work_are_not_compared(other: dict[str, object]) -> None
     given = replace(given, sweep=replace(given.sweep, experiments=(base, replace(item, settings=other))))
     (row,) = (row for row in sweep_report.rows(given) if row.name == "a")
     assert (row.ratio, row.effect) == (None, "unknown")
-    lines = said(Report(given, tuple(sweep_report.rows(given))))
+    lines = screen_lines(Report(given, tuple(sweep_report.rows(given))))
     assert [line for line in lines if tells(line, "not compared: a: ", "(--")]
 
 
@@ -232,7 +232,7 @@ def test_a_sweep_of_accuracy_alone_needs_no_speed() -> None:
     none = {"valid": None, "tokens_per_sec": None}
     given = state(ran(BASELINE, 0, **none), ran("a", 0, **none), ran("b", 0, **none, verdict="FAIL", rouge1=30.0))
     report = Report(given, tuple(sweep_report.rows(given)))
-    assert said(report) == [
+    assert screen_lines(report) == [
         "b lost accuracy",
         "safe: baseline, a",
         "unsafe: b (ROUGE-1 30, -10.00 against the baseline)",
@@ -351,7 +351,7 @@ def test_what_the_gate_leaves_open_the_pairs_tell(tmp_path: Path, change: float,
     assert {name: found.verdict for name, found in report.paired.items()} == {"a": verdict}
     page = (tmp_path / "report.md").read_text()
     assert f": {verdict}) |" in page
-    lines = "\n".join(said(report))
+    lines = "\n".join(screen_lines(report))
     assert tells(lines, "accuracy: not shown", ": a") == (verdict == "not clear")
     (tmp_path / "a" / "Accuracy" / "samples.csv").write_text(f"{HEAD}\n0,500,x\n")
     with pytest.raises(UsageError, match=r"samples\.csv:2: rouge1: not a number"):

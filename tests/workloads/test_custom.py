@@ -246,20 +246,20 @@ def test_any_file_is_read_or_refused_in_one_line(
         assert all(map(len, library.prompts)) and min(library.new_tokens) > 0
 
 
-def said(*turns: tuple[str, str]) -> dict[str, Any]:
+def conversation(*turns: tuple[str, str]) -> dict[str, Any]:
     return {"id": "x", "conversations": [{"from": who, "value": text} for who, text in turns]}
 
 
 def test_sharegpts_first_question_is_asked_with_its_answers_length(tokenizer: Any, tmp_path: Path) -> None:
     path = tmp_path / "ShareGPT.json"
     talks = [
-        said(
+        conversation(
             ("human", "What is the weather like?"), ("gpt", "It rains all day."), ("human", "Again?"), ("gpt", "Yes.")
         ),
-        said(("gpt", "A late answer."), ("human", "Where is the train?"), ("bing", "It has left already.")),
-        said(("human", "Nobody answers this.")),
-        said(),
-        said(("human", "word " * 900), ("gpt", "It is too long for this model.")),
+        conversation(("gpt", "A late answer."), ("human", "Where is the train?"), ("bing", "It has left already.")),
+        conversation(("human", "Nobody answers this.")),
+        conversation(),
+        conversation(("human", "word " * 900), ("gpt", "It is too long for this model.")),
     ]
     path.write_text(json.dumps(talks))
     library = load(config(path), tokenizer)
