@@ -230,7 +230,7 @@ def crosscheck(
     served = next(iter(discovery.list_models(config)), config.model_path)
     load = CrosscheckLoad(config, concurrency, requests, tokens, folder / "prompts.jsonl", folder, served)
     write_prompts(load)
-    print(page([(tool, measured(tool, load)) for tool in TOOLS if tool.there()]))
+    print(page([(tool, run_tool(tool, load)) for tool in TOOLS if tool.there()]))
     return DONE
 
 
@@ -241,7 +241,7 @@ def write_prompts(load: CrosscheckLoad) -> None:
     files.write_text(load.prompts, "".join(json.dumps({"prompt": text}) + "\n" for text in texts))
 
 
-def measured(tool: Tool, load: CrosscheckLoad) -> Figures:
+def run_tool(tool: Tool, load: CrosscheckLoad) -> Figures:
     """One tool's run. Raises EndpointError with its last words."""
     print(f"{tool.name}: {load.requests} requests, {load.concurrency} in flight", file=sys.stderr, flush=True)
     path = load.folder / f"{tool.name.replace(' ', '-')}.txt"

@@ -181,7 +181,7 @@ IRREGULAR = {
         "written",
     ),
 }
-MOST_PARTICIPLES = 40
+MOST_PARTICIPLES = 30
 
 
 def test_functions_are_not_named_by_a_participle() -> None:
@@ -196,7 +196,7 @@ def test_functions_are_not_named_by_a_participle() -> None:
         and "_" not in node.name.strip("_")
         and node.name not in NO_PARTICIPLES
     }
-    assert len(found) < MOST_PARTICIPLES, sorted(found)
+    assert len(found) <= MOST_PARTICIPLES, sorted(found)
 
 
 def can_fail(test: ast.AST, helpers: Collection[str]) -> bool:

@@ -89,7 +89,7 @@ class ServerComparison(File):
         return BAD_INPUT if not self.is_told else regression.exit_code(self.judged) if self.judged else DONE
 
 
-def compared(metric: str, change: AnswerChange) -> str:
+def change_in_words(metric: str, change: AnswerChange) -> str:
     """A change in words; no difference is said with how large it may be at most."""
     label = metrics.BY_NAME[metric].label.partition(",")[0]
     if change.low <= 0 <= change.high:
@@ -104,7 +104,7 @@ def compared(metric: str, change: AnswerChange) -> str:
 def finding(found: ServerComparison, letter: str) -> str:
     """A server against A in one sentence: the first metric, the tail that users see, the answers."""
     names = dict.fromkeys((found.first_metric, "ttft_p99_ms"))
-    said = [compared(name, change) for name in names if (change := found.change(letter, name))]
+    said = [change_in_words(name, change) for name in names if (change := found.change(letter, name))]
     if letter in found.same_answers:
         said.append("{:,} of {:,} answers the same".format(*found.same_answers[letter]))
     is_verb = found.first_metric == SPEED and said and " equal " not in said[0]
@@ -133,7 +133,9 @@ def tables(found: ServerComparison) -> list[Table]:
     changes = [(at, name, change) for at in found.challengers for name in names if (change := found.change(at, name))]
     head = ["pair", "server", *(metrics.BY_NAME[name].label for name in names), "left out"]
     tests = [[str(t.pair), t.letter, *(number(t.values.get(name)) for name in names), t.busy] for t in found.tests]
-    rows = [[at, metrics.BY_NAME[name].label, compared(name, change), change.words] for at, name, change in changes]
+    rows = [
+        [at, metrics.BY_NAME[name].label, change_in_words(name, change), change.words] for at, name, change in changes
+    ]
     interval = f"change ({100 * LOOK_SHARE:g} % interval)"
     return [*([Table(["", "metric", "against A", interval], rows)] if rows else []), Table(head, tests)]
 

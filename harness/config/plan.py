@@ -197,7 +197,7 @@ class Plan:
         """Why the result cannot stand beside MLPerf's; empty for a run of official length on the real model."""
         return broken(DEVIATIONS, self)
 
-    def noted(self, note: str, **changes: Any) -> "Plan":
+    def with_note(self, note: str, **changes: Any) -> "Plan":
         """The same plan with one more `auto` resolved."""
         return replace(self, notes=(*self.notes, note), **changes)
 

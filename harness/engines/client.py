@@ -116,7 +116,7 @@ class Client:
         sampling = self.sampling.of(max_new_tokens)
         body = self.form.body(content, self.model, sampling, stream)
         exchange = exchange or Exchange(time.perf_counter())
-        async with self.posted(address, body, exchange) as response:
+        async with self.post(address, body, exchange) as response:
             most = MOST_BYTES + BYTES_PER_TOKEN * sampling.max_new_tokens
             chunks = limit_bytes(response.content.iter_any(), address, most)
             if response.status != 200:
@@ -164,7 +164,7 @@ class Client:
         """The next token, restricted to the ids in `choices`. Raises EndpointError, UsageError where the server tells
         no log-probabilities."""
         content = prompt if self.form.ids_in else self.text(prompt)
-        async with self.posted(address, choosing(content, self.model, choices)) as response:
+        async with self.post(address, choosing(content, self.model, choices)) as response:
             page = await whole(response, address)
         if response.status >= 500:
             raise EndpointError(f"{address} answered {response.status}: {error_message(page)}")
@@ -220,7 +220,7 @@ class Client:
         return list(self.tokenizer.encode(text, add_special_tokens=False)) if text else []
 
     @contextlib.asynccontextmanager
-    async def posted(
+    async def post(
         self, address: str, body: bytes, exchange: Exchange | None = None
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """A completion request's response, whatever its status. Raises EndpointError where the connection fails."""
@@ -243,12 +243,12 @@ class Client:
 def note_sent() -> aiohttp.TraceConfig:
     """Notes in a request's exchange when it is written to a connection."""
 
-    async def sent(session: aiohttp.ClientSession, context: Any, params: Any) -> None:
+    async def note_time(session: aiohttp.ClientSession, context: Any, params: Any) -> None:
         if context.trace_request_ctx is not None:
             context.trace_request_ctx.sent_at = time.perf_counter()
 
     trace = aiohttp.TraceConfig()
-    trace.on_request_chunk_sent.append(sent)
+    trace.on_request_chunk_sent.append(note_time)
     return trace
 
 

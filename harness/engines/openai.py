@@ -166,7 +166,7 @@ class OpenAI(Engine):
         asked again for some seconds."""
         until = time.monotonic() + BUSY_S
         while True:
-            async with self._client.posted(address, body) as response:
+            async with self._client.post(address, body) as response:
                 status, header = response.status, response.headers.get("Retry-After", "")
                 page = await whole(response, address) if status == 200 else (await refusal(response)).encode()
                 challenge = response.headers.get("WWW-Authenticate", "")

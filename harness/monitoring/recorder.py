@@ -81,7 +81,7 @@ class Recording:
         return bool(self.columns)
 
     @property
-    def lasted(self) -> list[float]:
+    def durations(self) -> list[float]:
         """Seconds for which each line counts: since the one before, as a busy machine comes to some lines late."""
         return [now - before for before, now in pairwise([0.0, *self.seconds])]
 

@@ -28,7 +28,7 @@ def at_level(plan: Plan, level: int, found: Trial) -> Plan:
     """The plan with its concurrency, and the rate that LoadGen has to expect there."""
     rate = OFFLINE_MARGIN * found.samples_per_sec
     note = f"concurrency {level:,}: {number(rate)} samples/s expected ({OFFLINE_MARGIN} x {found})"
-    return plan.noted(note, concurrency=level, target_qps=rate)
+    return plan.with_note(note, concurrency=level, target_qps=rate)
 
 
 def highest(probe: Callable[[int], Probe], limits: Limits, first: int, most: int) -> int | None:

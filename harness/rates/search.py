@@ -64,7 +64,7 @@ class Evidence:
         return max(self.probes, key=lambda probe: (probe.load, probe.seconds or 0.0))
 
     @cached_property
-    def undisturbed(self) -> list[Probe]:
+    def not_contradicted(self) -> list[Probe]:
         """All but those that something else disturbed: a higher rate held for about as long."""
         held = [(probe.load, (probe.seconds or 0) / 0.9) for probe in self.probes if probe.has_held]
         return [
@@ -76,7 +76,7 @@ class Evidence:
     @cached_property
     def high(self) -> Probe | None:
         """The lowest that was too fast."""
-        failed = (one for one in self.undisturbed if not (one.has_held or longer_s(one, self.goal)))
+        failed = (one for one in self.not_contradicted if not (one.has_held or longer_s(one, self.goal)))
         return min(failed, key=lambda probe: probe.load, default=None)
 
     @cached_property
@@ -90,16 +90,16 @@ class Evidence:
 
     @cached_property
     def tpot_line(self) -> TpotLine | None:
-        return TpotLine.of(self.undisturbed, self.goal)
+        return TpotLine.of(self.not_contradicted, self.goal)
 
     @cached_property
     def estimate(self) -> Candidate:
         """The highest rate that a full test is expected to keep, infinite where nothing was too fast, and why."""
         most = self.capacity.qps if self.capacity else None
         # If the capacity is known, waiting follows from it: only a long probe with a steady queue knows better.
-        steady = [one for one in self.undisturbed if not most or (self.is_long(one) and not one.has_grown)]
+        steady = [one for one in self.not_contradicted if not most or (self.is_long(one) and not one.has_grown)]
         ttft = tuple((one.served_rate, one.ttft_p99) for one in steady if one.ttft_p99)
-        tpot = tuple((one.served_rate, one.tpot_p99) for one in self.undisturbed if one.tpot_p99)
+        tpot = tuple((one.served_rate, one.tpot_p99) for one in self.not_contradicted if one.tpot_p99)
         estimators = LatencyBracket("TTFT", ttft, most), self.tpot_line or LatencyBracket("TPOT", tpot, most)
         best = min(Candidate(self.rules.margin * one.rate(self.goal), f"by {one}") for one in estimators)
         if self.low and self.middle and best.rate < self.low.rate * self.rules.confirmed and self.has_room(self.low):

@@ -69,7 +69,7 @@ def from_history(plan: Plan, offline: OfflineRun) -> Plan:
     """The plan with a share of the rate that an Offline run reached."""
     share = plan.config.scenario_rules.offline_share or 1.0
     qps = share * offline.requests_per_sec
-    return plan.noted(
+    return plan.with_note(
         f"server_target_qps = {number(qps)} queries/s ({share} x {offline.tokens_per_sec:,.1f} tokens/s / "
         f"{offline.tokens_per_request:.1f} tokens per request, from Offline run {offline.run})",
         target_qps=qps,
@@ -88,7 +88,7 @@ def expected_latency(plan: Plan, trial: Trial) -> Plan:
     mean = 1000 * trial.seconds / queries
     expected = LATENCY_MARGIN * mean
     of = f"queries of {plan.samples_per_query} samples" if plan.samples_per_query > 1 else "samples"
-    return plan.noted(
+    return plan.with_note(
         f"expected latency = {number(expected)} ms ({LATENCY_MARGIN} x {number(mean)} ms, the mean of {queries} {of})",
         expected_latency_ms=expected,
     )
@@ -97,14 +97,16 @@ def expected_latency(plan: Plan, trial: Trial) -> Plan:
 def offline_rate(plan: Plan, trial: Trial) -> Plan:
     """The plan with the rate for which LoadGen has to plan in Offline."""
     rate = OFFLINE_MARGIN * trial.samples_per_sec
-    return plan.noted(f"offline_expected_qps = {number(rate)} samples/s ({OFFLINE_MARGIN} x {trial})", target_qps=rate)
+    return plan.with_note(
+        f"offline_expected_qps = {number(rate)} samples/s ({OFFLINE_MARGIN} x {trial})", target_qps=rate
+    )
 
 
 def share_of_trial(plan: Plan, trial: Trial) -> Plan:
     """The plan with a share of the rate at which the engine completes a full load."""
     share = plan.config.scenario_rules.offline_share
     rate = (share or 1.0) * trial.samples_per_sec
-    return plan.noted(
+    return plan.with_note(
         f"server_target_qps = {number(rate)} queries/s "
         f"({share} x {trial}; the history has no Offline run of this set-up)",
         target_qps=rate,
@@ -122,7 +124,7 @@ def from_search(plan: Plan, tried: list[Probe]) -> Plan:
         raise NotAcceptedError(f"no rate is VALID: {range_}, in Probes/; give one to run all the same.")
     most = f"; the engine completes {number(evidence.capacity.qps)} a second at most" if evidence.capacity else ""
     found = f"the highest that a full test should keep, by {range_}: {number(best.load)} held{most}"
-    return plan.noted(f"server_target_qps = {number(rate)} queries/s ({found})", target_qps=rate)
+    return plan.with_note(f"server_target_qps = {number(rate)} queries/s ({found})", target_qps=rate)
 
 
 def from_curve(plan: Plan, tried: list[Probe]) -> Plan:
@@ -137,7 +139,7 @@ def from_curve(plan: Plan, tried: list[Probe]) -> Plan:
     if capacity and rate and top and top.load > rate:
         most = f"; {number(top.load)} would not last: the engine completes {number(capacity.qps)} a second at most"
     note = f"server_target_qps = {number(rate or lowest)} queries/s ({found} of {len(tried)} rates{most})"
-    return plan.noted(note, target_qps=rate or lowest)
+    return plan.with_note(note, target_qps=rate or lowest)
 
 
 def best_given(plan: Plan, tried: Sequence[Probe], below: float = math.inf) -> float | None:
@@ -182,12 +184,12 @@ def correct_plan(plan: Plan, result: TestResult, tests: Sequence[Probe] = ()) ->
 def with_lower_latency(plan: Plan, rate: float, ended: str) -> Plan:
     expected = LATENCY_MARGIN * 1000 * plan.samples_per_query / rate
     note = f"the expected latency was too high: {ended} with {number(expected)} ms"
-    return plan.noted(note, expected_latency_ms=expected)
+    return plan.with_note(note, expected_latency_ms=expected)
 
 
 def with_higher_rate(plan: Plan, rate: float, ended: str) -> Plan:
     note = f"the expected rate was too low: {ended} at {number(OFFLINE_MARGIN * rate)} samples/s"
-    return plan.noted(note, target_qps=OFFLINE_MARGIN * rate)
+    return plan.with_note(note, target_qps=OFFLINE_MARGIN * rate)
 
 
 # What a trial found too low, or too high, is corrected by what the test measured.
@@ -209,4 +211,4 @@ def lower_rate(plan: Plan, result: TestResult, tests: Sequence[Probe]) -> Plan |
         return None
     why = f" ({tests[-1].why})" if tests and tests[-1].why else ""
     note = f"{number(before)} queries/s was INVALID over {result.duration_s:.1f} s{why}; retrying at {number(rate)}"
-    return plan.noted(note, target_qps=rate)
+    return plan.with_note(note, target_qps=rate)

@@ -162,7 +162,8 @@ def finding(runs: Sequence[ComparedRun]) -> str:
     values = [(headline.of(run.summary) or 0.0, run) for run in runs]
     if len(runs) < 2 or not all(value for value, _ in values):
         return ""
-    if 1 < len(by_name := grouped(values)) < len(values):  # several runs of a label: their means
+    by_name = [[each for each in values if each[1].name == name] for name in dict.fromkeys(run.name for run in runs)]
+    if 1 < len(by_name) < len(values):  # several runs of a label: their means
         values = [(mean(value for value, _ in same), same[0][1]) for same in by_name]
     higher, (start, first) = headline.better == "higher", values[0]
     value, run = values[1] if len(values) == 2 else (max if higher else min)(values, key=lambda each: each[0])
@@ -175,12 +176,6 @@ def finding(runs: Sequence[ComparedRun]) -> str:
         return f"{run.name} and {first.name} are equal within {100 * SMALLEST_CHANGE:g} % ({text})"
     word = "faster" if (change > 0) == higher else "slower"
     return f"{run.name} is {number(100 * abs(change), 3)} % {word} ({text})"
-
-
-def grouped(values: Sequence[tuple[float, ComparedRun]]) -> list[list[tuple[float, ComparedRun]]]:
-    """The values of runs of one name together."""
-    names = dict.fromkeys(run.name for _, run in values)
-    return [[each for each in values if each[1].name == name] for name in names]
 
 
 def answers(runs: Sequence[ComparedRun], pair: Pair | None) -> Iterator[tuple[str, Tone]]:

@@ -76,7 +76,7 @@ def seconds_of(recording: Recording, clock: float) -> dict[str, float]:
     waiting = recording.column("requests_waiting")
     for gpu in recording.gpus:
         names = ("load_percent", "clock_mhz", "too_hot_percent", "power_capped_percent")
-        told = zip(recording.lasted, *(recording.column(f"{gpu}_{name}") for name in names), waiting, strict=True)
+        told = zip(recording.durations, *(recording.column(f"{gpu}_{name}") for name in names), waiting, strict=True)
         for seconds, load, mhz, hot, capped, waits in told:
             if load is None or mhz is None:
                 continue

@@ -79,7 +79,7 @@ def usage_of(recording: Recording) -> dict[str, Usage]:
     """Mean and maximum of each quantity in a machine.csv, by name; none of what was not recorded."""
     found = {}
     for quantity in QUANTITIES:
-        values = zip(quantity.of(recording.columns), recording.lasted, strict=False)  # none of what was not recorded
+        values = zip(quantity.of(recording.columns), recording.durations, strict=False)  # none of what was not recorded
         measured = [(value, time) for value, time in values if value is not None]
         if whole := sum(time for _, time in measured):
             mean = sum(value * time for value, time in measured) / whole

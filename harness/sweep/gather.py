@@ -31,7 +31,7 @@ def gather(sweep: Sweep, results_dir: Path) -> results.RunFolder:
         if state.sweep != sweep:
             raise UsageError(f"--gather {path}: a task of another sweep, or state of the file: one array a folder.")
     folder = results.open_run(results_dir / "sweeps", sweep.name)
-    records = [each for path, state in tasks.items() for each in moved(path, state, folder.path)]
+    records = [each for path, state in tasks.items() for each in at_root(path, state, folder.path)]
     first = next(iter(tasks.values()))
     state = State(processes.command_line(), first.started, first.system, sweep, tuple(records), notes(tasks))
     files.write_json(folder.path / "sweep.json", STATE.dump_python(state, by_alias=True))
@@ -40,7 +40,7 @@ def gather(sweep: Sweep, results_dir: Path) -> results.RunFolder:
     return folder
 
 
-def moved(path: Path, state: State, folder: Path) -> Iterator[ExperimentRecord]:
+def at_root(path: Path, state: State, folder: Path) -> Iterator[ExperimentRecord]:
     """The records of a task, as seen from the folder of all: a baseline is that of its own task alone."""
     for record in state.records:
         run = os.path.relpath(path / record.run, folder) if record.run else None

@@ -119,7 +119,7 @@ class SweepState:
     def extend(self) -> bool:
         """Whether more is to be run once all is done: the changes that helped together, and then the finalists."""
         wanted = self.options.combine and self.chosen[-1].kind != "combined"
-        if wanted and (made := self.kept.combined or best(rows(self.kept))):
+        if wanted and (made := self.kept.combined or combine_helpful(rows(self.kept))):
             self.keep(combined=made)
             self.chosen = [*self.chosen, made]
             return True
@@ -140,7 +140,7 @@ def full(item: Experiment) -> Experiment:
     return replace(item, settings={key: value for key, value in item.settings.items() if key not in SHORTENED_FLAGS})
 
 
-def best(found: Sequence[ExperimentResult]) -> Experiment | None:
+def combine_helpful(found: Sequence[ExperimentResult]) -> Experiment | None:
     """The baseline with the changes of all isolated experiments that helped and count; None with fewer than two.
 
     Of changes to the same setting, that of the faster experiment is taken whole.

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.rounds import simulate
 from harness.benchmark import rounds, verdict
-from harness.benchmark.verdict import ServerComparison, SideTest, compared, finding, judge, last_screen
+from harness.benchmark.verdict import ServerComparison, SideTest, change_in_words, finding, judge, last_screen
 from harness.commands import compare
 from harness.common.schema import SCHEMA
 from harness.reporting import regression
@@ -64,10 +64,10 @@ def made(ratio: float = 1.0, pairs: int = 8, busy: tuple[int, ...] = (), within:
 
 
 def test_a_difference_is_said_with_its_interval_and_none_with_its_size() -> None:
-    assert compared("tokens_per_sec", AnswerChange(12.1, 9.2, 15.4)) == "12 % faster (9.2 to 15)"
-    assert compared("tokens_per_sec", AnswerChange(-12.1, -15.4, -9.2)) == "12 % slower (9.2 to 15)"
-    assert compared("ttft_p99_ms", AnswerChange(-12.1, -15.4, -9.2)) == "TTFT p99 12 % lower (9.2 to 15)"
-    assert compared("ttft_p99_ms", AnswerChange(1.1, -2.01, 3.91)) == "TTFT p99 equal within 4 %"
+    assert change_in_words("tokens_per_sec", AnswerChange(12.1, 9.2, 15.4)) == "12 % faster (9.2 to 15)"
+    assert change_in_words("tokens_per_sec", AnswerChange(-12.1, -15.4, -9.2)) == "12 % slower (9.2 to 15)"
+    assert change_in_words("ttft_p99_ms", AnswerChange(-12.1, -15.4, -9.2)) == "TTFT p99 12 % lower (9.2 to 15)"
+    assert change_in_words("ttft_p99_ms", AnswerChange(1.1, -2.01, 3.91)) == "TTFT p99 equal within 4 %"
     found = made(1.12)
     said = finding(found, "B")
     assert said.startswith("B is 12 % faster (") and said.endswith(

@@ -70,7 +70,7 @@ def tool(code: str, figures: Figures | None = None) -> Tool:
 )
 def test_a_tool_that_fails_is_named(load: CrosscheckLoad, failing: Tool, said: str) -> None:
     with pytest.raises(EndpointError, match=f"a tool:? ?{said}"):
-        crosscheck.measured(failing, load)
+        crosscheck.run_tool(failing, load)
 
 
 def test_the_page_has_a_column_for_each_and_its_words(load: CrosscheckLoad) -> None:

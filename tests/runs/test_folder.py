@@ -211,7 +211,7 @@ def test_any_line_survives_the_history(tmp_path_factory: pytest.TempPathFactory,
 def test_a_fact_noted_later_leaves_the_plan_as_it_is(tmp_path: Path):
     run = open_run(tmp_path, LABEL)
     plan = resolve(RunConfig(), [], 0)
-    made.record(run, plan.noted("a lower rate", target_qps=5.0))
+    made.record(run, plan.with_note("a lower rate", target_qps=5.0))
     kept = results.facts_of(run.path)
     kept.stages = [Stage("calibrating", 1.5, "load")]
     results.record_facts(run, kept)

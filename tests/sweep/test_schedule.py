@@ -20,7 +20,7 @@ from harness.sweep.file import BASELINE, COMBINED, Sweep
 from harness.sweep.findings import Report, last_screen
 from harness.sweep.lanes import Lane
 from harness.sweep.rows import rows
-from harness.sweep.state import SweepOptions, SweepState, best
+from harness.sweep.state import SweepOptions, SweepState, combine_helpful
 from harness.terminal.progress import Display
 from tests.conftest import tells
 from tests.sweep.made import loaded, ran, state
@@ -206,4 +206,4 @@ def test_one_change_that_helped_is_nothing_to_combine(tmp_path: Path) -> None:
     found = loaded(tmp_path, "  - {name: seqs-4, set: {max_num_seqs: 4}}\n  - {name: slow, set: {seed: 3}}\n")
     speeds = {BASELINE: 100.0, "seqs-4": 120.0, "slow": 90.0}
     made = replace(state(*(ran(name, speed) for name, speed in speeds.items())), sweep=found)
-    assert best(rows(made)) is None
+    assert combine_helpful(rows(made)) is None
