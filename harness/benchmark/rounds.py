@@ -125,8 +125,8 @@ def compare_servers(
 
 
 def of_the_same_length(plan: Plan, first: Plan) -> Plan:
-    """The plan with the queries of the first server's: in a closed loop a number of them, whole rounds of its places,
-    since a test that ends by time ends with some places empty."""
+    """The plan with the queries of the first server's: in a closed loop a number of them, whole rounds of its slots,
+    since a test that ends by time ends with some slots empty."""
     if first.target_qps is None:
         return plan
     if first.fewest_queries or not plan.concurrency:

@@ -19,6 +19,7 @@ from harness.terminal.command import argument, make_command, make_group, option
 from harness.workloads import cnn_dailymail
 
 HIGHEST, PORT = 1024, 8000
+CLIENT_HELP = "Path of the official client (install: docs/reference/endpoints.md)."
 
 # The points of a curve.
 Lowest = Annotated[int, option("N", "The lowest concurrency, 1 to 32.", flag="--c-min", min=1, max=32)]
@@ -28,7 +29,7 @@ Folder = Annotated[Path, argument("DIR", "The folder of the measured points.")]
 
 
 def plan(c_min: Lowest = 1, c_max: Highest = HIGHEST, points: Points = official.FEWEST + 1) -> int:
-    """The points, their regions and least minutes."""
+    """Show the points, their regions and minimum minutes."""
     print(table(official.points(c_min, c_max, points)))
     return DONE
 
@@ -64,7 +65,7 @@ def rehearse(
     ] = None,
     results_dir: Annotated[Path, option("PATH", "Where runs are looked for.")] = Path("results"),
 ) -> int:
-    """This runner's curve, and the rules it would break; other flags go to run.py."""
+    """Measure this runner's curve and list the rules it would break; other flags go to run.py."""
     if run and context.args:
         raise UsageError(f"--run judges a finished run, which takes no {context.args[0]}.")
     run = run or rehearsal.run_curve(official.points(c_min, c_max, points), seconds, results_dir, context.args)
@@ -76,9 +77,9 @@ def describe(
     out: Annotated[Path, option("FILE.yaml", "Where it is written.")] = Path("endpoints-system.yaml"),
     framework: Annotated[str, option("NAME", "The server's name and version.")] = "vLLM",
 ) -> int:
-    """A description of this machine for the submission, to be completed."""
+    """Draft a description of this machine, for you to complete."""
     if out.exists():
-        raise UsageError(f"--out {out} is already there, maybe completed by hand: choose another.")
+        raise UsageError(f"--out {out} already exists and may have been edited: choose another path.")
     files.write_text(out, disclosure.draft(detect(), framework, official.seeds().cohorts[-1]))
     print(f"{out}: complete what is empty in it.")
     return DONE
@@ -86,7 +87,7 @@ def describe(
 
 def measure(
     folder: Folder,
-    model: Annotated[str, option("MODEL", "As the server names it; of one started here, a path or a name.")],
+    model: Annotated[str, option("MODEL", "Model name on the server, or the path or name to serve.")],
     c_min: Lowest = 1,
     c_max: Highest = HIGHEST,
     points: Points = official.FEWEST + 1,
@@ -94,10 +95,10 @@ def measure(
         list[str] | None, option("URL", "The address of a running server [vLLM's, started here].")
     ] = None,
     port: Annotated[int, option("N", "The port of the server that is started here.", min=1, max=65535)] = PORT,
-    serve: Annotated[str, option("FLAGS", "Further flags of that server, as one word.")] = "",
+    serve: Annotated[str, option("FLAGS", "More flags for that server, as one quoted word.")] = "",
     tokenizer: Annotated[str | None, option("MODEL", "A folder or a name, for token counts [--model].")] = None,
     dataset_path: Annotated[Path | None, option("FILE", "MLPerf's cnn_eval.json [the client's own].")] = None,
-    program: Annotated[str, option("PROGRAM", client.INSTALL, flag="--client")] = "inference-endpoint",
+    program: Annotated[str, option("PROGRAM", CLIENT_HELP, flag="--client")] = "inference-endpoint",
     seconds: Annotated[
         float | None,
         option(
@@ -109,7 +110,7 @@ def measure(
     ] = None,
     seed_set: Annotated[str | None, option("ID", "A published set of seeds [the last].")] = None,
 ) -> int:
-    """Run the official client at each point; what is measured already stays."""
+    """Run the official client at each point; resumes what was begun."""
     processes.install_signal_handlers()  # the client does not outlive this command
     if endpoint and serve:
         raise UsageError("--serve is for a server that is started here: leave out --endpoint.")
@@ -142,7 +143,7 @@ def measure(
 
 def build(
     folder: Folder,
-    system: Annotated[Path, option("FILE.yaml", "Of `describe`, completed.")],
+    system: Annotated[Path, option("FILE.yaml", "The completed file from `describe`.")],
     out: Annotated[Path, option("DIR", "A new folder for the submission.")],
 ) -> int:
     """Build a submission from the measured points."""
@@ -155,7 +156,7 @@ def build(
 
 
 def check(folder: Annotated[Path, argument("DIR", "The submission.")]) -> int:
-    """The official checker on a submission."""
+    """Run the official checker on a submission."""
     if not folder.is_dir():
         raise UsageError(f"{folder}: no such folder.")
     found = official.check(folder)
@@ -170,7 +171,7 @@ def check(folder: Annotated[Path, argument("DIR", "The submission.")]) -> int:
 
 
 command = make_group(
-    "MLPerf Endpoints v1.0 from its points to its check.",
+    "MLPerf Endpoints v1.0: from the points of a curve to a checked submission.",
     {
         "plan": make_command(plan),
         "rehearse": make_command(rehearse, hands_on=True),

@@ -68,8 +68,8 @@ def by_minute(path: Path) -> list[float]:
         if cells:
             found.append(requests / 60)
     if not any(found) or len(found) > MOST_MINUTES:
-        said = f"it has {len(found):,} lines"
-        raise UsageError(f"--traffic {path}: from one minute with requests to a year of them; {said}.")
+        has = f"it has {len(found):,} minutes"
+        raise UsageError(f"--traffic {path}: needs 1 minute to 366 days of data with at least one request; {has}.")
     return found
 
 
@@ -105,7 +105,7 @@ def judgement(point: CurvePoint) -> str:
 
 def latency(point: CurvePoint | None) -> str:
     if point is None:
-        return "more than a replica answers within the limits"
+        return "over the measured capacity of the rest"
     if point.ttft_p99 is None or point.tpot_p99 is None:
         return f"its p99 is not known ({point.load})"
     return f"TTFT p99 at most {number(point.ttft_p99)} ms, TPOT p99 {number(point.tpot_p99)} ms ({point.load})"

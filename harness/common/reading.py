@@ -84,7 +84,7 @@ def size(node: Any, sizes: dict[int, int | None]) -> int:
     TooLargeError for a node within itself."""
     if id(node) in sizes:
         if (found := sizes[id(node)]) is None:
-            raise TooLargeError("an anchor within itself")
+            raise TooLargeError("unsupported YAML: anchors must not be recursive")
         return found
     sizes[id(node)] = None
     check_node(node)

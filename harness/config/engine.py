@@ -76,9 +76,7 @@ class EngineConfig:
     given: InitVar[frozenset[str]] = frozenset()  # settings that the user named, also at their default
 
     RULES: ClassVar[Rules] = {
-        "--engine-arg takes arguments that have no flag; {run.doublet[0]} has {run.doublet[1]}.": lambda run: (
-            run.doublet
-        ),
+        "--engine-arg {run.doublet[0]}: use {run.doublet[1]}.": lambda run: run.doublet,
     }
 
     def __post_init__(self, given: frozenset[str]) -> None:

@@ -106,7 +106,7 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
     """Queries of the test of each of several rates. Unset: 600, enough for LoadGen to judge a p99. 60: a look at p50
     and p90."""
     min_duration: float | Auto = flag("auto", RATE, "speed", takes="seconds", rank=11)
-    """Minimum seconds of a performance run. auto: MLPerf's 600, less for a short run."""
+    """Minimum seconds of a performance test. auto: MLPerf's 600, less for a short run."""
     batch_size: int | None = flag(None, RATE, "speed", takes=10**7)
     """Offline in fixed batches of N, one after the other. Unset: continuous batching."""
     sort_by_length: bool = flag(False, RATE, "speed")
@@ -119,7 +119,7 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
     no_exit_on_accuracy_fail: bool = flag(False, ACCURACY, "nothing")
     """Continue with performance, and exit with 0, if the gate fails."""
     exit_on_invalid: bool = flag(False, ACCURACY, "nothing")
-    """Exit with 1 if LoadGen calls the performance run INVALID, or logs errors in it."""
+    """Exit with 1 if LoadGen calls the performance test INVALID, or logs errors in it."""
 
     profile: bool = flag(False, OUTPUT, "nothing")
     """After the tests, a short load under vLLM's profiler: where the engine's time goes."""
@@ -141,7 +141,10 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
     """Record engine and machine telemetry once a second: requests, KV cache, tokens; GPU, CPU, memory."""
 
     RULES: ClassVar[Rules] = {
-        "{run.unmet.flag} does not go with {run.chosen_by}: it is for --scenario {run.unmet.scenarios}.": lambda run: (
+        "{run.unmet.flag} implies --scenario {run.unmet.implies}: remove {run.chosen_by}.": lambda run: (
+            run.unmet and run.unmet.implies == run.unmet.scenarios
+        ),
+        "{run.unmet.flag} has no effect with {run.chosen_by}: use --scenario {run.unmet.scenarios}.": lambda run: (
             run.unmet
         ),
         "--concurrency {run.highest_level:,}: endpoints take {run.most_in_flight:,} at once; raise --max-in-flight.": (

@@ -56,6 +56,7 @@ class OpenAI(Engine):
         self.max_model_len = max_model_len
         self.tokenizer = tokenizer
         self.name = f"the client of {', '.join(config.endpoint)}"
+        self.starting = f"connecting to {', '.join(config.endpoint)}"
         self.servers: list[Server] = []
         self._client = Client(config, self.sampling, tokenizer, len(tokenizer))
         self._slots = asyncio.Semaphore(config.max_in_flight * len(config.endpoint))
@@ -93,6 +94,7 @@ class OpenAI(Engine):
         self._client.form, self._client.model = first.form or self._client.form, first.model
         versions = sorted({f"{server.name} {server.version}".strip() for server in self.servers})
         self.name = f"the client of {', '.join(versions)} at {', '.join(self.config.endpoint)}"
+        self.ready = f"connected to {', '.join(versions)}"
         self.args = {
             "server": ", ".join(versions),
             "serves": error_message(first.model),

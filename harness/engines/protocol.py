@@ -49,7 +49,7 @@ class ChoiceLogprobs:
 class Engine:
     """One engine, with a loop on its own thread: `start` it, `spawn` coroutines from any thread, `close` it."""
 
-    name, version = "", ""
+    name, version, starting, ready = "", "", "", ""  # the last two: words for its start and its end, if it has any
 
     def __init__(self, args: dict[str, object] | None = None, sampling: Sampling = GREEDY) -> None:
         self.args, self.sampling = args or {}, sampling

@@ -1,6 +1,6 @@
 """MLPerf's compliance tests: one more LoadGen test with audit settings on the same engine, and its verdict.
 
-TEST06 logs 100 outputs of a performance run and compares each with what was reported to LoadGen. TEST04 repeats one
+TEST06 logs 100 outputs of a performance test and compares each with what was reported to LoadGen. TEST04 repeats one
 sample, which an engine answers faster than ordinary samples only if it keeps answers or parts of them. Settings and
 rules: compliance/ in mlcommons/inference. Its TEST04 exempts benchmarks whose samples differ in length, as these do,
 so here the sample that is repeated is one of mean length. What is compared is what its verify_performance.py compares:

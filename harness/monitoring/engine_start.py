@@ -25,9 +25,9 @@ def start(engine: protocol.Engine, facts: Facts, folder: RunFolder, stall_timeou
         display.tick(note=note)
         watch.check()
 
-    display.stage(f"starting {engine.name}")
+    display.stage(engine.starting or f"starting {engine.name}")
     engine.start(tick)
-    display.done(f"{f'{engine.name} {engine.version}'.rstrip()} is up after {engine.start_s:.0f} s")
+    display.done(engine.ready or f"{f'{engine.name} {engine.version}'.rstrip()} is up after {engine.start_s:.0f} s")
     for caution in engine.cautions:
         display.say(caution, style="yellow")
     facts.engine = f"{engine.name} {engine.version}".strip()

@@ -40,7 +40,7 @@ def client(test: Performance | None) -> str:
             return ""
         return (
             f"the client was late: {late} from an answer's end until the next request, "
-            f"{number(100 * idle, 2)} % of the time of each of {number(test.concurrency)} places (a warning above "
+            f"{number(100 * idle, 2)} % of the time of each of the {number(test.concurrency)} slots (a warning above "
             f"{100 * IDLE_SHARE:g} %): the server had less to do than was asked for"
         )
     if not (test and delay and first and delay.p99 > DELAY_SHARE * first.p99):

@@ -105,7 +105,7 @@ def most(used: Used, name: str) -> float:
 
 @dataclass(frozen=True)
 class Bound:
-    """What set the speed, in words, and what would move it; `of_room`: more memory or places would."""
+    """What set the speed, in words, and what would move it; `of_room`: more memory or slots would."""
 
     words: str
     remedy: str = ""
@@ -135,7 +135,7 @@ def slots(used: Used, concurrency: int | None) -> Bound | None:
     ):
         return None
     return Bound(
-        f"all {concurrency:,} places for requests were taken while {mean(used, 'requests_waiting'):,.0f} waited on "
+        f"all {concurrency:,} request slots were in use while {mean(used, 'requests_waiting'):,.0f} waited on "
         f"average, with {100 - most(used, 'kv_cache_percent'):.0f} % of the KV cache free",
         "a higher --max-num-seqs computes more at once",
         of_room=True,

@@ -150,7 +150,7 @@ def performance(entry: Entry) -> Iterator[str]:
     result = entry.performance.log("performance")
     official = mlperf.OFFICIAL[entry.config.category].samples
     if not result.valid:
-        yield f"LoadGen calls the performance run INVALID: {'; '.join(result.invalid_reasons)}"
+        yield f"LoadGen calls the performance test INVALID: {'; '.join(result.invalid_reasons)}"
     yield from (f"LoadGen error: {error}" for error in result.errors)
     yield from agreement.of_summary(entry.performance.folder("performance"), result)
     if any(result.effective.get(f"performance_issue_{which}") is True for which in ("same", "unique")):

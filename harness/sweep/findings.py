@@ -22,8 +22,8 @@ EFFECTS: dict[Effect, tuple[str, str, Tone]] = {  # the label of a line, what it
     "no difference": ("no difference", "", ""),
     "hurt": ("hurt", "", "bad"),
     "unclear": ("unclear", ": more rounds would tell", "unknown"),
-    "busy machine": ("careful", ": other programs used the machine, so nothing can be said", "careful"),
-    "too short": ("too short", f": tests under {BRIEF_S:g} s", "unknown"),
+    "busy machine": ("careful", ": other programs used the machine, so the speeds cannot be compared", "careful"),
+    "too short": ("too short", f": tests under {BRIEF_S:g} s are not compared", "unknown"),
 }
 
 
@@ -78,7 +78,7 @@ def title(report: Report, found: Sequence[Line]) -> str:
         return f"{best.name} helped: {percent} % faster ({speed(best)}; baseline {number(base.speed)})"
     labels = dict.fromkeys(line.label for line in found if line.label in {label for label, *_ in EFFECTS.values()})
     if [*labels] == ["careful"]:
-        return "nothing can be said: other programs used the machine"
+        return "the speeds cannot be compared: other programs used the machine"
     return f"no change helped: {', '.join(labels)}" if labels else "no change was measured"
 
 

@@ -69,7 +69,8 @@ def of_file(config: RunConfig, workload: Workload) -> LengthProfile:
     path = workload.path or Path()
     data = read_given("--workload", path, "YAML", load_yaml, yaml.YAMLError, LARGEST_PROFILE)
     if not isinstance(data, dict) or not {"input_len", "output_len"} <= set(data) or not set(data) <= set(PROFILE_KEYS):
-        raise UsageError(f"--workload {path}: it takes input_len and output_len, and of {', '.join(PROFILE_KEYS)}.")
+        keys = ", ".join(PROFILE_KEYS)
+        raise UsageError(f"--workload {path}: a profile needs input_len and output_len; allowed keys: {keys}.")
     read, write = (lengths(f"{path}: {name}", str(data[name])) for name in ("input_len", "output_len"))
     own = {name: value for name, value in data.items() if name not in ("about", "input_len", "output_len")}
     given = read_shared(f"{path}: ", **own)

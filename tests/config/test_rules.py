@@ -30,6 +30,7 @@ REFUSED: tuple[dict[str, Any], ...] = (
     {"workload": "chat"},
     {"workload": "chat", "mode": "performance", "compliance": "test06"},
     {"scenario": "server", "batch_size": 4},
+    {"scenario": "server", "stagger": 4.0},
     {"concurrency": 2000, "endpoint": URL},
     {"category": "edge", "scenario": "server"},
     {"concurrency": 4, "compliance": "test06"},

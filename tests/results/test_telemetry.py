@@ -134,7 +134,10 @@ def used(**values: tuple[float, float]) -> dict[str, Usage]:
             ("KV cache was full", " 40 requests waited"),
         ),
         (used(kv_cache_percent=(90, 99.5), preemptions=(1, 5)), ("requests were preempted",)),
-        (used(requests_running=(60, 64), requests_waiting=(9, 20), kv_cache_percent=(20, 30)), ("all 64 places",)),
+        (
+            used(requests_running=(60, 64), requests_waiting=(9, 20), kv_cache_percent=(20, 30)),
+            ("all 64 request slots",),
+        ),
         (used(gpu_load_percent=(97, 100)), ("GPU was busy 97 %",)),
         (used(cpu_percent=(99, 100)), ("CPU was busy 99 %",)),
     ],

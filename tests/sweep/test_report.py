@@ -118,7 +118,7 @@ def test_a_busy_machine_gives_no_verdict() -> None:
     start = state(busy(ran(BASELINE, 100)), ran("b", 50))
     assert [row.effect for row in sweep_report.rows(start)] == ["unknown", "busy machine"]
     assert screen_lines(Report(start, tuple(sweep_report.rows(start))))[0] == (
-        "nothing can be said: other programs used the machine"
+        "the speeds cannot be compared: other programs used the machine"
     )
 
 

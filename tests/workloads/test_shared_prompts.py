@@ -165,7 +165,7 @@ def test_a_profile_of_ones_own(tokenizer: Any, tmp_path: Path) -> None:
     found = load(tokenizer, workload=str(path), total_sample_count=10)
     assert {len(prompt) for prompt in found.prompts} == {56} and found.request_set.about.startswith("mine; ")
     path.write_text("input_len: 40\noutput: 8\n")
-    with pytest.raises(UsageError, match="it takes input_len and output_len"):
+    with pytest.raises(UsageError, match="needs input_len and output_len"):
         load(tokenizer, workload=str(path))
 
 
