@@ -29,9 +29,9 @@ text alone, its own count (`usage`) is, answer by answer; an answer without one 
 LoadGen is given that count, so its tokens/s and TPOT follow from it. `disagreements` of the performance test names a
 difference of more than 2 % between the server's count and ours, whichever is the result.
 
-**TPOT.** LoadGen divides the time after the first token by the tokens but one. At fixed concurrency and with arrivals
-of your own, where times are this program's, it is the time after the first message over the tokens that came after it:
-a message may hold several. Where half of the answers come in fewer than half as many messages as tokens, or with half
+**TPOT.** LoadGen divides the time after the first token by the tokens but one. At fixed concurrency and with custom
+arrivals, where times are this program's, it is the time after the first message over the tokens that came after it: a
+message may hold several. Where half of the answers come in fewer than half as many messages as tokens, or with half
 of their tokens in the first, both are called those of the buffering, and SLO attainment, goodput and tokens/s per user
 are left out.
 

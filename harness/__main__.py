@@ -11,7 +11,7 @@ from harness.common.errors import BAD_INPUT
 if missing := [name for name in ("typer", "pydantic", "jinja2") if not find_spec(name)]:
     print(
         f"error: {sys.executable} has no {missing[0]}: use .venv/bin/python, which `make demo` makes, or install "
-        "requirements.txt into an environment of your own.",
+        "requirements.txt into your own environment.",
         file=sys.stderr,
     )
     raise SystemExit(BAD_INPUT)

@@ -98,7 +98,7 @@ def try_batches(run: BenchmarkRun, session: LoadGenSession) -> Plan:
 
 
 def try_levels(run: BenchmarkRun, session: LoadGenSession) -> Plan:
-    """The plan at the highest level of concurrency; the others are tests of their own before it, as long as it."""
+    """The plan at the highest level of concurrency; the others are separate tests before it, as long as it."""
     plan = run.plan
     *before, last = levels.levels_of(run.config.levels, session.engine.concurrency)
     for level in before:

@@ -101,7 +101,7 @@ def start_session(run: BenchmarkRun, library: cnn_dailymail.Library) -> LoadGenS
     engine = engines.create(run.plan, run.folder.path / traces.FOLDER)
     facts = run.facts
     start(engine, facts, run.folder, config.stall_timeout, run.display)
-    facts.concurrency = None if config.endpoint else engine.concurrency  # a server's own is not told
+    facts.concurrency = None if config.endpoint else engine.concurrency  # a server does not report its own
     facts.checkpoint = quantize.title(config) if engine.engine_state.quantized_checkpoint else None
     run.adopt(replace(run.plan, engine_state=engine.engine_state))
     run.display.say(outlook.total(run.plan))
@@ -119,7 +119,7 @@ def official_samples(plan: Plan, tokenizer: Any) -> cnn_dailymail.Library:
 
 
 def measure(run: BenchmarkRun, session: LoadGenSession, tokenizer: Any) -> Accuracy | None:
-    """Accuracy, performance, compliance, profile. A failed gate ends it, unless the user said otherwise."""
+    """Accuracy, performance, compliance, profile. A failed gate ends it, unless the user asked to continue."""
     config, evaluation, loaded = run.config, None, list[int]()
     if config.mode != "performance":
         evaluation = measure_accuracy(run.plan, session, tokenizer)
@@ -186,7 +186,7 @@ def report(run: BenchmarkRun) -> Summary:
 
 def report_partial(folder: RunFolder, console: Any) -> None:
     """The report and the last screen of what was measured until a run ended; nothing where no test did."""
-    with contextlib.suppress(BenchmarkError, OSError):  # no test came to its end
+    with contextlib.suppress(BenchmarkError, OSError):  # no test finished
         summary = rendering.build(folder.path)
         last_screen.show(console, answer.last_screen(summary), folder.path / "report.html")
 

@@ -90,7 +90,7 @@ class ServerComparison(File):
 
 
 def change_in_words(metric: str, change: AnswerChange) -> str:
-    """A change in words; no difference is said with how large it may be at most."""
+    """A change in words; a change that is not shown is given with its largest possible size."""
     label = metrics.BY_NAME[metric].label.partition(",")[0]
     if change.low <= 0 <= change.high:
         return f"{label} equal within {number(math.ceil(10 * max(-change.low, change.high)) / 10, 3)} %"

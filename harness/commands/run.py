@@ -46,7 +46,7 @@ def benchmark_run(config: RunConfig) -> NoReturn:
             if config.json:
                 console.file.write((run.path / "summary.json").read_text())
                 console.file.flush()
-            if getattr(console.file, "is_full", False):  # what the run said is lost; its results are not
+            if getattr(console.file, "is_full", False):  # the screen's text is lost; the results are not
                 errors.print("error: standard output: No space left on device.", markup=False)
                 code = code or ENGINE_FAILED
         except (Exception, KeyboardInterrupt) as error:

@@ -35,7 +35,7 @@ class Finished(str):
 
 
 def harmless(value: Any) -> Any:
-    """What a page shows of a value: text on one line, without HTML, links or pictures of its own."""
+    """What a page shows of a value: text on one line, without any HTML, links or pictures in it."""
     if not isinstance(value, str) or isinstance(value, Finished):
         return value
     return escape(" ".join(value.splitlines()))

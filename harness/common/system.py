@@ -117,7 +117,7 @@ def gpus() -> list[GPU]:
 
     with nvml_gpus() as (nvml, handles):
         memory = [query_or_none(nvml.nvmlDeviceGetMemoryInfo, handle) for handle in handles]
-        shared = psutil.virtual_memory().total  # a GPU that names no memory of its own uses the machine's
+        shared = psutil.virtual_memory().total  # a GPU that reports no memory uses the machine's
         return [
             GPU(nvml.nvmlDeviceGetName(handle), int(own.total) if own else shared)
             for handle, own in zip(handles, memory, strict=True)

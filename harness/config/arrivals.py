@@ -88,7 +88,7 @@ class ParsedArrivals:
 
     @property
     def ends(self) -> tuple[float, float] | None:
-        """The rates of its own at beginning and end; None where the rate is given apart, or by a trace."""
+        """Its rates at beginning and end; None where the rate is given apart, or by a trace."""
         return self.shape.ends(self.numbers) if self.shape and self.shape.ends else None
 
 

@@ -13,7 +13,7 @@ from harness.config.engine import EngineConfig
 from harness.config.flags import SERVER, Auto, Rules, flag
 
 PLAIN_KEYS = {"api-version", "version"}  # of an address's query: they hold no key
-# What only an engine in this process can obey: a server was started with settings of its own.
+# What only an engine in this process can obey: a server was started with its own settings.
 IN_PROCESS = (
     *("precision", "quantization", "kv_cache_dtype", "load_format", "tensor_parallel_size", "data_parallel_size"),
     *("gpu_memory_utilization", "max_num_seqs", "max_num_batched_tokens", "engine_arg", "profile"),
@@ -102,7 +102,7 @@ def may_fail(most: str, requests: int) -> int:
 
 
 def client_processes(cores: int) -> int:
-    """How many clients `auto` comes to: the other half of the cores is LoadGen's, and a local server's."""
+    """How many clients `auto` means: the other half of the cores is LoadGen's, and a local server's."""
     return max(1, min(MOST_CLIENTS, cores // 2))
 
 

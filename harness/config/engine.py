@@ -24,7 +24,7 @@ class EngineState:
     prefix_caching: bool | None = False  # None: behind an endpoint
     cache_counted: bool = False  # whether a server tells how many prompt tokens came from its cache
     speculation: str | None = None  # the method
-    effective_max_num_seqs: int | None = None  # what `auto` came to; None: not known
+    effective_max_num_seqs: int | None = None  # the value of `auto`; None: not known
     effective_max_num_batched_tokens: int | None = None
     block_size: int | None = None
     kv_connector: str | None = None  # what else may hold attention caches, or make them up

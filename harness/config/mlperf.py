@@ -116,7 +116,7 @@ SCENARIO = {
             categories=CATEGORIES,
             pattern=Sequential(several=True),
             headline="latency_p90_ms",
-            unofficial="MultiStream is no scenario of this benchmark",
+            unofficial="MultiStream is not a scenario of this benchmark",
         ),
         Scenario(
             name="concurrency",
@@ -124,7 +124,7 @@ SCENARIO = {
             categories=CATEGORIES,
             pattern=ClosedLoop(),
             limits=SERVER_LIMITS,
-            unofficial="a fixed concurrency is no scenario of this benchmark",
+            unofficial="a fixed concurrency is not a scenario of this benchmark",
             min_duration_s=120.0,
         ),
         Scenario(
@@ -134,7 +134,7 @@ SCENARIO = {
             pattern=Schedule(),
             limits=SERVER_LIMITS,
             offline_share=0.8,
-            unofficial="arrivals of one's own are no scenario of this benchmark",
+            unofficial="custom arrivals are not a scenario of this benchmark",
             min_duration_s=120.0,
         ),
     )

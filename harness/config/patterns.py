@@ -345,6 +345,6 @@ class Schedule(OwnClock):
         return planned
 
     def settings(self, load: Load) -> Settings:
-        """LoadGen takes the fewest queries that it is told, and no more: those of the schedule."""
+        """LoadGen issues the minimum number of queries, and no more: those of the schedule."""
         rate = 0.9 * load.scheduled / (RESERVE * load.min_duration_s)
         return super().settings(load) | {"target_qps": rate}

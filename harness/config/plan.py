@@ -76,7 +76,7 @@ class Plan:
     def setup(self) -> dict[str, object]:
         """What another run must share for its speed to tell of this one's: all that the engine's speed depends on.
 
-        Follows from what each flag affects; what `auto` came to stands for it.
+        Follows from what each flag affects; the value of an `auto` stands for it.
         """
         flags = {name: getattr(self.config, name) for name in affecting(EngineConfig, "answers", "speed")}
         flags |= {name: getattr(self, name) for name in RESOLVED_FLAGS}
@@ -91,7 +91,7 @@ class Plan:
 
     @property
     def settings(self) -> dict[str, object]:
-        """The same with the flags of the load, and with what the engine made of its own."""
+        """The same with the flags of the load, and with what the engine made of its settings."""
         flags = {name: getattr(self.config, name) for name in affecting(RunConfig, "answers", "speed")}
         load = {"min_duration": self.min_duration_s, "concurrency": self.concurrency}
         made = {name: value for name, value in asdict(self.engine_state).items() if value is not None}

@@ -63,7 +63,7 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
     """The set of samples and scenarios. auto: datacenter, or edge for singlestream, which it alone has."""
     scenario: ScenarioName = flag("offline", BENCHMARK, "work", rank=2)
     """offline: all at once; server: random arrivals within latency limits; interactive: the same, tighter;
-    singlestream: one at a time; multistream, concurrency: N at a time; arrivals: at times of your own. datacenter takes
+    singlestream: one at a time; multistream, concurrency: N at a time; arrivals: at times you choose. datacenter takes
     all but singlestream; edge takes all but server and interactive."""
     mode: Literal["accuracy", "performance", "both"] = flag("both", BENCHMARK, "nothing", rank=3)
     """Check the answers, measure the speed, or one after the other on one engine."""
@@ -227,7 +227,7 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
 
     @property
     def may_see_gpus(self) -> bool:
-        """Whether what is told of GPUs is of those that compute."""
+        """Whether the GPUs that are reported are those that compute."""
         return endpoints.is_here(self.endpoint) or bool(self.telemetry_url)
 
     @property

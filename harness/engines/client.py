@@ -42,7 +42,7 @@ ALIVE_S = 1.0  # an answer that goes on says so this often
 
 
 def extra_headers() -> dict[str, str]:
-    """The headers that every request gets beside those of its own: lines such as `X-Team: search` in the environment.
+    """The headers that every request gets beside its own: lines such as `X-Team: search` in the environment.
 
     Raises UsageError, which never shows a value.
     """

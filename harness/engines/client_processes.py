@@ -1,4 +1,4 @@
-"""Clients in processes of their own, so that the client of a server is not what is measured."""
+"""Clients in separate processes, so that the client of a server is not what is measured."""
 
 import asyncio
 import itertools

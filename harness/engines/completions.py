@@ -252,7 +252,7 @@ class EventReader:
 
 
 def error_message(said: Any, most: int = 200) -> str:
-    """What a server said, of an error or of itself, as one short line that may be shown and written."""
+    """A server's words, of an error or about itself, as one short line that may be shown and written."""
     if isinstance(said, bytes):
         said = said.decode(errors="replace")
         try:

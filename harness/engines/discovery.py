@@ -59,7 +59,7 @@ class Discovery:
     async def ready(self, address: str, until: float) -> None:
         """Waits, until then at most, for a server that loads: it refuses connections, answers 503 or lists no model.
 
-        What it waits for is said at once, and again where it changes. What is wrong after that, `discover` says.
+        What it waits for is shown at once, and again where it changes. What is wrong after that, `discover` reports.
         """
         before = ""
         while time.monotonic() < until:

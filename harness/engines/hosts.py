@@ -1,4 +1,4 @@
-"""vLLM's engines on other hosts: vLLM watches the processes of its own alone, so their connections are watched."""
+"""vLLM's engines on other hosts: vLLM watches only those of its host, so their connections are watched."""
 
 from typing import Any
 

@@ -1,7 +1,7 @@
 """Any engine behind an OpenAI completions API: vLLM, SGLang, llama.cpp, transformers; one server or several.
 
-Requests go to the server with the least load, by way of a client in this process or of several in processes of
-their own. A request that fails, in whatever way, ends the run: no part of its answer reaches LoadGen, and none is sent
+Requests go to the server with the least load, by way of a client in this process or of several in separate
+processes. A request that fails, in whatever way, ends the run: no part of its answer reaches LoadGen, and none is sent
 again.
 """
 

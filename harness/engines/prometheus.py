@@ -128,7 +128,7 @@ def cached_percent(before: Sequence[str], after: Sequence[str]) -> float | None:
 
 def mean_waits(before: Sequence[str], after: Sequence[str]) -> dict[str, float]:
     """Milliseconds of each of WAITS, the mean of the requests that ended between two readings; none unless all are
-    told."""
+    reported."""
     found = {column: counts for column in WAITS if (counts := increases(column, before, after)) and counts[1]}
     means = {column.name: round(column.scale * part / count, 3) for column, (part, count) in found.items()}
     return means if len(means) == len(WAITS) else {}

@@ -222,7 +222,7 @@ class VLLM(Engine):
         return int(setup.scheduler_config.max_num_seqs * setup.parallel_config.data_parallel_size)
 
     def prometheus_metrics(self) -> list[str]:
-        """vLLM's own metrics, which it keeps in this process, if it was told to keep any."""
+        """vLLM's own metrics, which it keeps in this process, if it was started with any."""
         if self.args["disable_log_stats"]:
             return []
         from prometheus_client import REGISTRY, generate_latest

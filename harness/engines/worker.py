@@ -2,7 +2,7 @@
 
 vLLM's bf16 attention on a CPU uses AMX tiles without asking. Linux ends a process by SIGILL that uses tile registers
 before `arch_prctl(ARCH_REQ_XCOMP_PERM, 18)` (the kernel's Documentation/arch/x86/xstate.rst). oneDNN makes that request
-at the first large matrix product; vLLM's attention kernel does not, and a short prompt comes to it first. Permission
+at the first large matrix product; vLLM's attention kernel does not, and a short prompt reaches it first. Permission
 is lost at exec, so each worker asks for itself: vLLM imports the module of `worker_extension_cls` in every one. Where a
 CPU has no AMX, the call does nothing.
 """

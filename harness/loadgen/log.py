@@ -152,7 +152,7 @@ def read(folder: Path, scenario: str = "", mode: str = "") -> TestResult:
         if any(name not in values for name in ("loadgen_version", "effective_scenario", "effective_test_mode")):
             raise LogError(f"{path}: no LoadGen test in it (empty, cut short, or of another program).")
         if not all(name in values for name in last_entries(values)):
-            raise LogError(f"{path}: the test did not come to its end; there is no result in it.")
+            raise LogError(f"{path}: the test did not finish, so it has no result.")
         for wanted, found in ((scenario, values["effective_scenario"]), (mode, values["effective_test_mode"])):
             if wanted and found != wanted:
                 raise LogError(f"{path}: not this test's log: it says {found}, not {wanted}.")
@@ -189,7 +189,7 @@ def add(values: Entries, key: str, value: Any) -> None:
 
 
 def last_entries(values: Entries) -> list[str]:
-    """The entries that a log has only where its test came to its end.
+    """The entries that a log has only where its test finished.
 
     LoadGen writes num_errors last since 5.0.16; before that, its throughput in tokens where it takes the times of
     tokens, else the highest percentile.

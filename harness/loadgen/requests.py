@@ -46,7 +46,7 @@ class Request:
     ttft_ms: float | None = None
     latency_ms: float | None = None
     clock: Clock = ""
-    failure: str = ""  # what was said; its times are those of the failure
+    failure: str = ""  # its error message; the times are those of the failure
     order: int = 0  # of issue: its line
     round: int = 0  # how often its sample was issued before
 

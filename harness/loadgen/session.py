@@ -33,7 +33,7 @@ END_SHOWS_S = 5.0  # at most, after an engine's processes began to die
 
 @dataclass(frozen=True)
 class Tested:
-    """A LoadGen test that came to its end: the folder of its logs, and the samples in the order in which LoadGen loaded
+    """A LoadGen test that finished: the folder of its logs, and the samples in the order in which LoadGen loaded
     them."""
 
     folder: Path
@@ -173,7 +173,7 @@ class LoadGenSession:
 
 
 def keep_requests(tested: SUT, folder: Path, measured: bool) -> None:
-    """Writes requests.csv of a test that came to its end; times only of one that is `measured`: LoadGen's, where it
+    """Writes requests.csv of a test that finished; times only of one that is `measured`: LoadGen's, where it
     takes them. Raises LogError where its trace is of other requests, OSError."""
     requests = tested.requests
     if not measured:

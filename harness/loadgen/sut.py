@@ -35,7 +35,7 @@ class SUT:
     library: Library
     sender: Sender[Query] | None = None
     streams: bool = True  # whether the time of each first token is taken
-    clock: Clock = "loadgen"  # by which it is; LoadGen is then told of it
+    clock: Clock = "loadgen"  # by which it is; LoadGen then hears of it
     timed: bool = True  # whether LoadGen measures; in an accuracy test an empty answer is a bad answer
     max_failed: str = "0"  # as the flag has it
     expected: int = 0  # queries, about, where LoadGen does not issue all at once

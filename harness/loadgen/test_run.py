@@ -126,7 +126,7 @@ def gaps_ms(requests: Iterable[Request]) -> Iterator[float]:
 
 
 def mend(result: TestResult, requests: Sequence[Request], limits: Limits | None, expected: bool) -> TestResult:
-    """LoadGen's result without what it was told of requests that were not answered or not sent, and with times per
+    """LoadGen's result without what it received for requests that were not answered or not sent, and with times per
     output token of the answers that have one.
 
     `limits` are the run's; `expected`: its requests may well have answers of one token, so that LoadGen's errors over

@@ -130,7 +130,7 @@ def min_queries(values: Values) -> Iterator[str]:
 def early_stopping(values: Values) -> Iterator[str]:
     """LoadGen puts its counts into sentences: how many more queries it takes, or how many in all.
 
-    Nothing is said of a percentile that is over its limit: more queries would not help it.
+    A percentile that is over its limit is left out: more queries would not help it.
     """
     late = "latency" in failed_checks(values)
     remedy = "lower the target rate" if late else "run longer (a higher minimum duration or query count)"

@@ -128,7 +128,7 @@ def config(campaign: Campaign, point: Point, seeds: Any, samples: int, folder: P
 
 
 def run(client: str, settings: Any, folder: Path) -> Measured:
-    """One run of the client into a fresh folder; a second one where the first never came to measure, as where its own
+    """One run of the client into a fresh folder; a second one where the first measured nothing, as where its own
     processes do not find each other on a busy machine.
 
     A client that fails after its measurements, as where its scorer cannot be loaded, has measured; what is missing is
@@ -171,7 +171,7 @@ def is_long_enough(campaign: Campaign, point: Point, measured: Measured) -> bool
 
 
 def measure(campaign: Campaign, point: Point, seeds: Any, folder: Path, prompts: Path | None) -> Measured:
-    """A point measured for as long as it has to be: the client is told how many samples, so a trial finds its speed."""
+    """A point measured for long enough: the client takes a number of samples, so a trial finds its speed."""
     short = Point(point.concurrency, point.region, point.seconds)
     trial = config(campaign, short, seeds, max(WAVES * point.concurrency, 16), folder, prompts)
     measured = run(campaign.client, trial, folder)

@@ -1,4 +1,4 @@
-"""A vLLM server of one's own for the official client: started, waited for, and ended with the command."""
+"""A vLLM server for the official client alone: started, waited for, and ended with the command."""
 
 import contextlib
 import os

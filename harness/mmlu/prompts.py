@@ -54,7 +54,7 @@ def build(data: Data, shots: int, tokenizer: Any, context: int) -> list[Prompt]:
 
 
 def letter_tokens(tokenizer: Any, prompt: str) -> list[int]:
-    """The token ids of the four letters as they follow a prompt. Raises UsageError unless each is one of its own."""
+    """The token ids of the four letters as they follow a prompt. Raises UsageError unless each is a different one."""
     start = tokenizer(prompt)["input_ids"]
     ids: list[int] = []
     for letter in LETTERS:

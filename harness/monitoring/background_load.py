@@ -23,8 +23,8 @@ GPU_SLACK_BYTES = 2**31  # bytes of a GPU that a driver or a display server may 
 
 @dataclass
 class BackgroundLoad:
-    """What other programs used during a test: CPU cores on average, None where that cannot be told from a server on
-    this machine, and GPUs by index."""
+    """What other programs used during a test: CPU cores on average, None where those of a server on this machine are
+    among them, and GPUs by index."""
 
     cpu_cores: float | None = None
     cores: int = field(default_factory=lambda: len(cores()))
@@ -72,7 +72,7 @@ def by_process(*roots: int) -> dict[int, float]:
 
 
 def servers_here(addresses: Sequence[str]) -> set[int] | None:
-    """The processes of this machine that serve the addresses, the topmost of each; None where they cannot be told: of
+    """The processes of this machine that serve the addresses, the topmost of each; None where they are not known: of
     another user, or in a container, of which the listener is a relay."""
     found: set[int] = set()
     for address in addresses:

@@ -21,7 +21,7 @@ COLUMNS = {  # of machine.csv, and what of its unit a unit of the exporter's is
     "DCGM_FI_DEV_MEM_CLOCK": ("memory_clock_mhz", 1.0),
     "DCGM_FI_DEV_MEMORY_TEMP": ("memory_temperature_c", 1.0),
 }
-GPUs = dict[str, dict[str, float]]  # by page and GPU: what is told of it, by column
+GPUs = dict[str, dict[str, float]]  # by page and GPU: its values, by column
 
 
 def read(urls: Sequence[str]) -> tuple[GPUs, list[str]]:
@@ -66,7 +66,7 @@ def samples(address: str) -> Iterator[tuple[dict[str, str], str, float]]:
 
 
 def joules(recording: Recording) -> float | None:
-    """The energy of all GPUs by their power at each reading; None where one of them told nothing for a while."""
+    """The energy of all GPUs by their power at each reading; None where one of them reported nothing for a while."""
     total = 0.0
     for gpu in recording.gpus:
         powers = zip(recording.seconds, recording.column(f"{gpu}_power_w"), strict=True)

@@ -63,7 +63,7 @@ def joules(gpus: int | None) -> float | None:
 
 @dataclass(frozen=True)
 class Recording:
-    """machine.csv: its seconds, and the columns of numbers beside them, None where one was not told."""
+    """machine.csv: its seconds, and the columns of numbers beside them, None where one was not reported."""
 
     seconds: list[float]
     columns: dict[str, list[float | None]]
@@ -82,7 +82,7 @@ class Recording:
 
     @property
     def durations(self) -> list[float]:
-        """Seconds for which each line counts: since the one before, as a busy machine comes to some lines late."""
+        """Seconds for which each line counts: since the one before, as a busy machine writes some lines late."""
         return [now - before for before, now in pairwise([0.0, *self.seconds])]
 
     @property
@@ -95,7 +95,7 @@ class Recording:
         return self.columns.get(name) or [None] * len(self.seconds)
 
     def highest(self, name: str) -> float:
-        """The highest value that any GPU told of a quantity; 0 for none."""
+        """The highest value that any GPU reported of a quantity; 0 for none."""
         return max((value or 0.0 for gpu in self.gpus for value in self.column(f"{gpu}_{name}")), default=0.0)
 
 
@@ -110,7 +110,7 @@ def recording(
     """Writes one line a second to the CSV file `path` while the block runs, if `wanted`.
 
     `prometheus_metrics` gives the engine's own metrics, in Prometheus' text format; of the visible GPUs the first count
-    (None: all). `remote` gives what is told of GPUs elsewhere, by GPU and column.
+    (None: all). `remote` gives what is reported of GPUs elsewhere, by GPU and column.
     """
     if not wanted:
         yield

@@ -5,7 +5,7 @@ from pathlib import Path
 
 TAIL_BYTES = 8000
 # The last line of the log that one of these is found in says what goes on; a group is how far it is, or, without a
-# name, all that is said.
+# name, all that is shown.
 STAGES = (
     (r"(waiting for [^\r\n]*)", ""),
     (r"Initializing a V1 LLM engine", "starting its processes"),

@@ -27,7 +27,7 @@ def load(path: Path, tokenizer: Any, count: int | None) -> Library:
     if path == LIST:
         source, records = f"MLPerf's calibration list ({SPLIT} split of CNN/DailyMail)", from_list(path)
     else:
-        whole = path.resolve()  # no more of this machine is told than needed
+        whole = path.resolve()  # no more of this machine is shown than needed
         source = str(whole.relative_to(Path.cwd()) if whole.is_relative_to(Path.cwd()) else path)
         records = cnn_dailymail.read_articles(path)
     if count is not None and count > len(records):

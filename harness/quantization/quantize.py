@@ -54,8 +54,8 @@ def check_out(out: Path) -> None:
 def check_installed() -> None:
     if find_spec("llmcompressor") is None:
         raise UsageError(
-            "llm-compressor is not installed here: pip install -r requirements-quantize.txt, in a virtual environment "
-            "of its own (it needs an older transformers than vLLM)."
+            "llm-compressor is not installed here: pip install -r requirements-quantize.txt, in a separate virtual "
+            "environment (it needs an older transformers than vLLM)."
         )
 
 

@@ -79,7 +79,7 @@ def is_enough(held: Any) -> bool:
 
 
 def latency_plane(came: Any, left: Any) -> tuple[float, float, float]:
-    """How long a query takes by what else runs: seconds of its own, for each that is in flight on average meanwhile,
+    """How long a query takes by what else runs: its own seconds, those for each that is in flight on average meanwhile,
     and for each that begins meanwhile, for whose prompt all others wait.
 
     The average is over what a query gets done, not over time: more of that passes while much is in flight. How fast it

@@ -1,4 +1,4 @@
-"""Finished runs to be compared: which, what each was set to and came to, and why two speeds may not be compared."""
+"""Finished runs to be compared: which, their settings and results, and why two speeds may not be compared."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -16,7 +16,7 @@ from harness.runs import folder as results
 from harness.runs.folder import FOLDER, facts_of
 from harness.runs.records import RunFacts
 
-# Settings that say nothing of the work: where results go, and what `auto` was or came to by measuring.
+# Settings that say nothing of the work: where results go, and what `auto` was or became by measuring.
 IGNORED_SETTINGS = {
     *(item.name for item in fields(RunConfig) if item.metadata["panel"] == OUTPUT and item.name != "price_per_hour"),
     *("total_sample_count", "min_duration", "offline_expected_qps", "target_qps", "expected_latency_ms"),

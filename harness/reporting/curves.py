@@ -27,7 +27,7 @@ AXIS_MARGIN = 0.06  # of an axis of rates, beside the first and the last
 CLOSE = 0.06  # of the axes: a point as near to a labelled one has no label
 NARROW = 1.25  # ratio of two loads on a logarithmic axis that both have their number, at least
 SHAPES = {"held": "o", "grew": "D", "bad": "X", "own": "*"}  # of one run's tests
-STYLES = (*zip((BLUE, ORANGE, GREEN, RED, GREY), "os^Dv", strict=True),)  # of several runs, told apart in grey, too
+STYLES = (*zip((BLUE, ORANGE, GREEN, RED, GREY), "os^Dv", strict=True),)  # of several runs, distinct in grey, too
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def looks(curve: Curve, one: Load, style: tuple[str, str] | None) -> dict[str, A
 
 
 def latency(axes: Any, kind: str, curves: Sequence[Curve]) -> None:
-    """A bar for each test from its middle to its slowest, which is marked; nothing is said of loads between them."""
+    """A bar for each test from its middle to its slowest, which is marked; nothing is drawn for loads between them."""
     every: list[float] = []
     for curve, style in styled(curves):
         for one in curve.picture.loads:

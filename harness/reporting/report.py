@@ -35,7 +35,7 @@ MADE = ("summary.json", "report.md", "report.html", "plots")  # of a run's logs
 def build(folder: Path) -> Summary:
     """Writes summary.json, plots/, report.md and report.html into a run folder; returns the summary.
 
-    Raises UsageError, LogError where a file cannot be read or no test came to its end.
+    Raises UsageError, LogError where a file cannot be read or no test finished.
     """
     facts = results.facts_of(folder)
     check_format(folder, facts)
@@ -45,7 +45,7 @@ def build(folder: Path) -> Summary:
     if not summary.run.model_dump(exclude_none=True):
         status = results.status_of(folder)
         why = f" ({status.reason})" if status and status.reason else ""
-        raise UsageError(f"{folder}: no test came to its end{why}; nothing to render.")
+        raise UsageError(f"{folder}: no test finished{why}; nothing to render.")
     summary = summary.model_copy(update={"plots": summary.plots | plots.draw_plots(folder, summary, test)})
     values = template_values(facts, summary)
     write_json(folder / "summary.json", summary.model_dump(mode="json"))
@@ -120,7 +120,7 @@ def check_format(folder: Path, facts: RunFacts) -> None:
 def summarize(folder: Path, facts: RunFacts, test: TestRun | None, ended: str | None) -> Summary:
     """The summary without its plots: what the folder's logs say. Raises LogError on a log that cannot be trusted."""
     run = tests(folder, facts, performance(test, facts) if test else None)
-    deviations = [*facts.deviations, *(["the run did not come to its end"] if ended else [])]
+    deviations = [*facts.deviations, *(["the run did not finish"] if ended else [])]
     deviations += result_deviations(run, facts.plan.config.mode, facts.plan.engine_state.cache_counted)
     return Summary(
         schema_version=SCHEMA,
@@ -133,7 +133,7 @@ def summarize(folder: Path, facts: RunFacts, test: TestRun | None, ended: str | 
 
 
 def tests(folder: Path, facts: RunFacts, measured: Performance | None) -> Run:
-    """What came of each test that came to its end."""
+    """The result of each test that finished."""
     scores = folder / FOLDER["accuracy"] / SCORES_FILE
     audits: tuple[Audit, ...] = ("test04", "test06")
     judged: dict[Audit, Path] = {test: folder / FOLDER[test] / RESULT for test in audits}
@@ -184,8 +184,8 @@ def logs(folder: Path) -> Logs:
 
 
 def result_deviations(run: Run, mode: str, counted: bool = False) -> Iterator[str]:
-    """Why what came out cannot stand beside MLPerf's, whatever the settings were; `counted`: the server had said
-    before what comes from its cache."""
+    """Why what came out cannot stand beside MLPerf's, whatever the settings were; `counted`: the server had
+    reported before what comes from its cache."""
     score, test = run.accuracy, run.performance
     if test and not score:
         yield "accuracy was not checked"

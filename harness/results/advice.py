@@ -82,7 +82,7 @@ def less(test: Performance) -> str:
 
 
 def room(test: Performance, searched: bool) -> list[str]:
-    """How near a VALID test came to its limits; nothing where it has none."""
+    """How close a VALID test was to its limits; nothing where it has none."""
     shares = {tail.kind: tail.share for tail in test.tails}
     name, nearest = max(shares.items(), key=lambda item: item[1], default=("", math.inf))
     if nearest > 1:  # none, or at fixed concurrency, where LoadGen judges no limit: `advice` says what to try

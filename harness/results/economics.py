@@ -1,4 +1,4 @@
-"""What a measured rate costs, and how near it comes to what the hardware can do."""
+"""What a measured rate costs, and how close it is to what the hardware can do."""
 
 from typing import Self
 
@@ -13,7 +13,7 @@ from harness.runs.records import Capacity, Cost, RunFacts
 
 
 class Economics(Part):
-    """What the rate costs, and how near it comes to what the hardware can do."""
+    """What the rate costs, and how close it is to what the hardware can do."""
 
     joules_per_output_token: float | None = None
     """`gpu_joules` over the output tokens."""

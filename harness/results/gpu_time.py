@@ -45,7 +45,7 @@ class GpuTime(Model):
 
 
 def gpu_times(test: TestRun, facts: RunFacts) -> list[GpuTime]:
-    """Of each probe, each attempt and, last, the performance test, as far as its GPUs told their load and clock."""
+    """Of each probe, each attempt and, last, the performance test, as far as its GPUs reported their load and clock."""
     earlier = [("probe", probe) for probe in facts.probes] + [("attempt", probe) for probe in facts.attempts]
     recordings = {
         f"{kind} at {probe.text}": Recording.read(test.folder.parent / probe.folder / FILE)

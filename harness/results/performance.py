@@ -49,7 +49,7 @@ class Outcome(Part):
     failed_requests: Count | None = None
     """Requests that failed, left out of everything but `slo_attainment` and `valid`; null without --max-failed."""
     failures: list[str] = []
-    """What was said of them."""
+    """Their error messages."""
     early_stopping: dict[str, JsonValue] = {}
     seeds: dict[str, int] = {}
     loadgen_version: str = ""
@@ -309,5 +309,5 @@ def intervals(test: TestRun) -> dict[str, dict[str, tuple[float, float | None]]]
 
 
 def with_counts(texts: Sequence[str]) -> list[str]:
-    """Each text once, with how often it was said."""
+    """Each text once, with how often it occurred."""
     return [f"{text} ({times:,} times)" if times > 1 else text for text, times in Counter(texts).items()]

@@ -1,4 +1,4 @@
-"""How near an Offline test came to what its GPUs can do: the share of their arithmetic and of their memory bandwidth.
+"""How close an Offline test was to what its GPUs can do: the share of their arithmetic and of their memory bandwidth.
 
 Arithmetic: two operations for each weight of the linear layers and token, input and output; the output layer for
 output tokens alone; and attention, four operations for each layer, hidden dimension and earlier token. Bandwidth, from

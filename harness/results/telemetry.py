@@ -34,7 +34,7 @@ class Quantity:
         return f"{self.label}, {self.unit}" if self.unit else self.label
 
     def of(self, columns: Mapping[str, Sequence[float | None]]) -> list[float | None]:
-        """The values, a second each; None where it was not told."""
+        """The values, a second each; None where it was not reported."""
         wanted = [values for name, values in columns.items() if self.is_mine(name)]
         seconds = [[value for value in values if value is not None] for values in zip(*wanted, strict=True)]
         return [sum(values) / (1 if self.total else len(values)) if values else None for values in seconds]

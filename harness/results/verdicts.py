@@ -99,7 +99,7 @@ class ScoresFile(Accuracy, File):
     log: str | None = None
 
     def flat(self) -> dict[str, object]:
-        """What the file holds: all of this, and scores, references and thresholds under names of their own."""
+        """What the file holds: all of this, and scores, references and thresholds under their own names."""
         floors = {check.name: check for check in self.checks}
         return self.model_dump(mode="json") | {
             **self.rouge,

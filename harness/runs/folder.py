@@ -45,7 +45,7 @@ class RunFolder:
 
     @property
     def shown(self) -> Path:
-        """The folder as people are told of it: `latest`, where that leads to it."""
+        """The folder as it is shown: `latest`, where that leads to it."""
         latest = self.results_dir / "latest"
         return latest if latest.is_symlink() and os.readlink(latest) == self.name else self.path
 

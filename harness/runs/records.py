@@ -71,7 +71,7 @@ class RunFacts(Facts):
 
     @property
     def settings(self) -> dict[str, object]:
-        """Every setting by its name: flags, and over them what `auto` came to."""
+        """Every setting by its name: flags, and over them the values of `auto`."""
         plan = self.model_dump()["plan"]
         flags: dict[str, object] = plan.pop("config")
         return flags | {name: value for name, value in plan.items() if name not in ("task", "notes")}

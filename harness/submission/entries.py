@@ -20,7 +20,7 @@ SCENARIO = {name: rules.loadgen for name, rules in mlperf.SCENARIO.items()} | {"
 
 MODE: dict[Test, str] = {"accuracy": "AccuracyOnly", "performance": "PerformanceOnly", "test06": "PerformanceOnly"}
 
-# What a test leaves where it came to its end.
+# What a test leaves where it finished.
 RESULT_FILES: dict[Test, str] = {
     "accuracy": SCORES_FILE,
     "performance": loadgen_log.DETAIL,

@@ -23,7 +23,7 @@ from harness.loadgen.log import TestResult
 from harness.submission.entries import BENCHMARK, SCENARIO, Entry, SubmittedRun
 from harness.workloads import cnn_dailymail
 
-# The scenarios a closed submission must cover: each of these sets needs one of its own.
+# The scenarios a closed submission must cover: each of these sets needs its own.
 REQUIRED_SCENARIOS = {
     "datacenter": ({"offline"}, {"server", "interactive"}),
     "edge": ({"offline"}, {"singlestream"}),
@@ -32,7 +32,7 @@ REQUIRED_SCENARIOS = {
 CHECKED_LIMITS = mlperf.SERVER_LIMITS
 ONE_QUERY = {"offline"}  # scenarios that issue all their samples as one query
 TARGET_LATENCY_NS = 20e9  # at most, of the same scenarios
-# What the entries of one system may differ in: scenarios are other work with settings of their own; Python and the
+# What the entries of one system may differ in: scenarios are other work with their own settings; Python and the
 # environment are the harness's.
 IGNORED = ("work", "settings", "python", "variables", "busyness", "validity", "rate")
 SCORE_TOLERANCE = 1e-3  # by which scores may differ, which are rounded to four digits
@@ -174,7 +174,7 @@ def test06(entry: Entry) -> Iterator[str]:
     if not (recorded.passed and outcome.passed):
         yield "TEST06 failed"
     elif not verdict.exists() or reading.read_text(verdict) != text:
-        yield "TEST06: verify_accuracy.txt is not what its log comes to"
+        yield "TEST06: verify_accuracy.txt does not match its log"
 
 
 def system_differences(entries: Sequence[Entry], description: Mapping[str, object] | None) -> list[str]:
@@ -238,6 +238,6 @@ def other_scores(run: SubmittedRun, tokenizer: Any) -> Iterator[str]:
     for check in checks:
         if abs(check.score - kept.scores.get(check.name, float("nan"))) <= SCORE_TOLERANCE:
             continue
-        yield f"rouge.json says {check.name} {kept.scores.get(check.name)}, its log comes to {check.score:g}"
+        yield f"rouge.json says {check.name} {kept.scores.get(check.name)}, its log gives {check.score:g}"
     if (verdict := scoring.overall(checks)) != "PASS":
         yield f"the accuracy gate on its log says {verdict}"

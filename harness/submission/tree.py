@@ -74,7 +74,7 @@ def fill(entries: Sequence[Entry], description: Mapping[str, object], system: st
 
 
 def keep_notes(before: Path, fresh: Path) -> None:
-    """Puts what an earlier build, or a person, wrote of other systems before what is said of this one."""
+    """Puts what an earlier build, or a person, wrote of other systems before the notes on this one."""
     if before.exists():
         write_text(
             fresh, reading.read_text(before).rstrip() + "\n\n" + reading.read_text(fresh).partition("\n")[2].lstrip()

@@ -1,4 +1,4 @@
-"""One experiment of a sweep: a `run.py` process of its own, and what it left behind."""
+"""One experiment of a sweep: a separate `run.py` process, and what it left behind."""
 
 import contextlib
 import os
@@ -33,7 +33,7 @@ RunKey = tuple[str, int, bool, str]
 
 @dataclass(frozen=True)
 class ExperimentOutcome:
-    """What a run came to: the metrics of a sweep's table by name, None where not measured, and the two verdicts."""
+    """The results of a run: the metrics of a sweep's table by name, None where not measured, and the two verdicts."""
 
     values: dict[str, float | None] = field(default_factory=dict)
     valid: bool | None = None
@@ -165,13 +165,13 @@ def watch_run(
 
 
 def run_folder(folder: Path, before: set[Path]) -> Path | None:
-    """The run folder that was not there before, if run.py came to make one."""
+    """The run folder that was not there before, if run.py made one."""
     new = set(folder.iterdir()) - before
     return max((path for path in new if (path / "status.json").exists() and not path.is_symlink()), default=None)
 
 
 def why(status: Status, run_status: RunStatus | None, code: int, timeout: float, said: str) -> str:
-    """Why an experiment did not come to its end, in one line; empty where it did."""
+    """Why an experiment did not finish, in one line; empty where it did."""
     if status == "complete":
         return ""
     if status == "timeout":
@@ -203,7 +203,7 @@ def last_line(path: Path) -> str:
 
 
 def outcome(folder: Path) -> ExperimentOutcome:
-    """What the run in a folder came to; nothing where it has no summary."""
+    """The results of the run in a folder; nothing where it has no summary."""
     path = folder / "summary.json"
     return from_summary(files.read(path, Summary)) if path.exists() else ExperimentOutcome()
 

@@ -41,7 +41,7 @@ def gather(sweep: Sweep, results_dir: Path) -> results.RunFolder:
 
 
 def at_root(path: Path, state: State, folder: Path) -> Iterator[ExperimentRecord]:
-    """The records of a task, as seen from the folder of all: a baseline is that of its own task alone."""
+    """The records of a task, as seen from the folder of all: a baseline counts for its task alone."""
     for record in state.records:
         run = os.path.relpath(path / record.run, folder) if record.run else None
         yield replace(record, node="/".join(filter(None, (record.node, path.parents[1].name))), run=run)

@@ -14,7 +14,7 @@ MOST_LABELLED = 10  # points that can all have their names beside them
 
 
 def draw(report: Report, folder: Path) -> dict[str, str]:
-    """Draws what there is data for; name -> path relative to the sweep's folder."""
+    """Draws the plots that have data; name -> path relative to the sweep's folder."""
     drawn = {}
     bars = [result for result in report.rows if result.ratio]
     if len(bars) > 1:
@@ -44,7 +44,7 @@ def speedups(rows: Sequence[ExperimentResult]) -> Any:
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.set_xlim(0, 1.1 * max(result.ratio.high for result in rows if result.ratio))
     notes = ["hatched: not usable"] * any(not result.is_usable for result in rows)
-    notes += ["hollow: nothing can be said"] * any(result.is_usable and not result.is_telling for result in rows)
+    notes += ["hollow: not conclusive"] * any(result.is_usable and not result.is_telling for result in rows)
     axes.set_xlabel("; ".join(["output tokens/s, baseline = 1", *notes]))
     axes.set_title("Speed against the baseline", loc="left")
     axes.grid(axis="y", visible=False)

@@ -146,7 +146,7 @@ class ExperimentResult:
 
     @property
     def is_telling(self) -> bool:
-        """Whether something can be said of its change: of the baseline that its speed counts."""
+        """Whether its change is conclusive: of the baseline that its speed counts."""
         return self.is_counted and self.effect != "unclear"
 
     @property

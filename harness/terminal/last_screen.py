@@ -20,7 +20,7 @@ Cells = Sequence[str]
 
 @dataclass(frozen=True)
 class Line:
-    """A label and what is said under it; a command is never broken into lines."""
+    """A label and the text under it; a command is never broken into lines."""
 
     label: str
     text: str

@@ -23,7 +23,7 @@ from harness.common.secrets import hide_text
 
 PLAIN_EVERY_S = 15.0
 Kind = Literal["other", "load", "accuracy", "performance"]
-RECENT_S = 60.0  # what is left is told by the answers of this time
+RECENT_S = 60.0  # the time that is left follows from the answers of this time
 CELL, CLOCK = 8, len("10:15:00 ")  # characters of a figure in a row, and of the time before it
 BAR_WIDTH, WIDE_TERMINAL = 20, 110  # characters of the bar, and of a terminal that has room for it
 
@@ -145,7 +145,7 @@ class Display:
 
 
 def row_text(cells: Sequence[str], widths: Sequence[int]) -> str:
-    """Cells to the right of their columns, the last to the left of its own."""
+    """Cells to the right of their columns, the last to the left of its column."""
     *figures, last = cells
     return "  ".join([*(cell.rjust(width) for cell, width in zip(figures, widths, strict=False)), last]).rstrip()
 
@@ -167,8 +167,8 @@ def describe(
     first token where it streams, tokens a second, in flight.
 
     Without a `total` the time ends it where it lasts at least `least_s`; else all are issued at once.
-    `rate`: answers a second of late, by which the rest is told; without it, those since the start. `room`: characters
-    for a bar.
+    `rate`: recent answers a second, for the estimate of the rest; else those since the start. `room`: characters for a
+    bar.
     """
     by_time = total is None and least_s > 0
     total = max(total or 0, counters.issued)

@@ -52,8 +52,7 @@ def date(value: Any) -> float:
 
 @dataclass(frozen=True)
 class Format:
-    """A published format, told by its columns; `block` is what one of its hash_ids stands for, in tokens, and `unit`
-    that of its times."""
+    """A published format, known by its columns; `block`: tokens that one of its hash_ids stands for; `unit`: of its times."""
 
     name: str
     time: str

@@ -13,7 +13,7 @@ class Salt:
     """Random tokens of `words`, put in after the first `after` tokens of a prompt; the same for the turns of a
     conversation where that is not the start. `test` tells the tests of all runs apart.
 
-    Of random prompts without salt, which LoadGen asks again, it `replaces` as many of their own tokens, from the second
+    Of random prompts without salt, which LoadGen asks again, it `replaces` as many of their tokens, from the second
     round on, so that nothing but the prefix is shared with the rounds before.
     """
 

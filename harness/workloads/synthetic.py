@@ -115,7 +115,7 @@ def draw_library(config: RunConfig, tokenizer: Any, profile: LengthProfile) -> L
 def conversations(
     profile: LengthProfile, source: random.Random, words: Sequence[int], count: int
 ) -> tuple[list[list[int]], list[int], list[int] | None]:
-    """Prompts, lengths of answers, and which conversation each is of; None where each is one of its own.
+    """Prompts, lengths of answers, and which conversation each is of; None where each is a separate one.
 
     The answers that a later turn repeats are random tokens of the same lengths: what the model says is not known yet.
     """

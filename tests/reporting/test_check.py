@@ -259,4 +259,4 @@ def test_an_interrupted_run_is_judged_by_what_ended(folder: Path, capsys: pytest
     log.write_text(log.read_text()[: len(log.read_text()) // 2])
     (folder.parent / "history.jsonl").write_text("")
     shutil.rmtree(folder / "Accuracy", ignore_errors=True)
-    assert report.check_run(folder) == 1 and "no test came to its end" not in capsys.readouterr().out
+    assert report.check_run(folder) == 1 and "no test finished" not in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""What a report says of a run, or of a test, that did not come to its end."""
+"""What a report says of a run, or of a test, that did not finish."""
 
 import re
 import shutil

@@ -1,4 +1,4 @@
-"""What a rate comes to, how near it is to the hardware, and what to try where a limit broke."""
+"""What a rate costs, how near it is to the hardware, and what to try where a limit broke."""
 
 import re
 from dataclasses import fields

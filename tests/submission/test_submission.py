@@ -330,10 +330,10 @@ REASONS: list[tuple[Callable[[Path], None], str]] = [
     ),
     (
         lambda run: (run / "Compliance" / "TEST06" / "verify_accuracy.txt").write_text("EOS check pass: True\n"),
-        "verify_accuracy.txt is not what its log comes to",
+        "verify_accuracy.txt does not match its log",
     ),
     (of_log("Performance", effective_samples_per_query=256), "a query of 256 samples; closed asks for 13,368"),
-    (of_rouge(rouge1=1.0, checks=[]), ", its log comes to "),
+    (of_rouge(rouge1=1.0, checks=[]), ", its log gives "),
     (
         lambda run: change(run / "Accuracy" / "rouge.json", lambda kept: kept["checks"][0].update(score=1.0)),
         "rouge1 1.0",

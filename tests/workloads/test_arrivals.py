@@ -1,4 +1,4 @@
-"""Arrivals of one's own: shapes, and traces in their published formats; sent at their times by a real LoadGen test."""
+"""Custom arrivals: shapes, and traces in their published formats; sent at their times by a real LoadGen test."""
 
 import csv
 import json
