@@ -13,7 +13,7 @@ from harness.config.comparability import Comparable, differences
 from harness.results.summary import Summary
 from harness.results.verdicts import Verdict
 
-IGNORED = ("software", "rate")  # of earlier runs, of which a speed is told beside this one's
+IGNORED = ("software", "rate")  # of earlier runs, whose speeds stand beside this one
 
 
 def scatter(own: Mapping[str, Any], name: str, lines: Iterable[Mapping[str, Any]]) -> str:

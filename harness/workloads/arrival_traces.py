@@ -52,7 +52,8 @@ def date(value: Any) -> float:
 
 @dataclass(frozen=True)
 class Format:
-    """A published format, known by its columns; `block`: tokens that one of its hash_ids stands for; `unit`: of its times."""
+    """A published format, known by its columns; `block`: tokens for which one of its hash_ids stands; `unit`: of its
+    times."""
 
     name: str
     time: str

@@ -72,7 +72,7 @@ def test_a_file_extends_another(tmp_path: Path) -> None:
         (
             "baseline: {engine: {quantization: fp8}}\nisolation:\n  - {name: a}\n",
             1,
-            "quantization has --quantization",
+            "use --quantization",
         ),
         ("about: x\nextends: nowhere.yaml\n", 2, "nowhere.yaml"),
         ("extends: mine.yaml\n", 1, "extends itself"),
@@ -85,7 +85,7 @@ def test_a_file_extends_another(tmp_path: Path) -> None:
         ("isolation:\n  - name: a\n    engine:\n      deep: [{api_key: x}]\n", 4, "no secrets"),
         ("isolation:\n  - name: a\n    env: {A=B: x}\n", 3, "match"),
         ("isolation:\n  - name: a\n    set: {max-num-seqs: 1, max_num_seqs: 2}\n", 3, "twice"),
-        ("baseline: {engine: &e {c: *e}}\n", 1, "itself"),
+        ("baseline: {engine: &e {c: *e}}\n", 1, "recursive"),
         ("baseline: {set: {scenario: server}}\nisolation:\n  - {name: a}\n", 1, "server_target_qps"),
         ("isolation:\n  - {name: a}\nreferences:\n  theirs: 0\n", 4, "greater than 0"),
         ("isolation:\n  - {name: a}\nreferences: [8255]\n", 3, "references"),
