@@ -23,12 +23,13 @@ from harness.common import system, vllm_source
 from harness.common.errors import BenchmarkError, UsageError, first_line
 from harness.common.markdown import number
 from harness.common.paths import INFERENCE, ROOT, in_submodule
+from harness.common.reading import MIB
 from harness.common.schema import gpu_names
 from harness.common.system import GIB
 from harness.config import checkpoint
 from harness.config.parallelism import parallelism
 from harness.config.run import RunConfig
-from harness.engines import discovery, shared_memory, vllm_args
+from harness.engines import discovery, vllm_args
 from harness.evaluation.accuracy import sentence_splitter
 from harness.monitoring.background_load import busy_gpus, watch_others
 from harness.quantization import quantize
@@ -44,6 +45,8 @@ LOCKS = {  # what pip installs of each, the file with all versions last
 SHOWN_PACKAGES = 3  # that differ
 WATCHED_S = 1.2  # for what other programs do now
 OWN_MEMORY = {"cpu_offload_gb", "pipeline_parallel_size", "kv_cache_memory_bytes"}  # engine arguments: vLLM's to judge
+SHM = Path("/dev/shm")
+CHUNKS, CHUNK_MIB = 10, 16  # of a message queue, one for each engine: vLLM 0.32, `MessageQueue` and its executor
 CPU_FEATURES = {"avx2": "AVX2", "avx512f": "AVX-512", "avx512_bf16": "AVX-512 BF16", "amx_tile": "AMX"}
 
 
@@ -167,9 +170,26 @@ def cpu(config: RunConfig) -> str:
 
 
 def shm(config: RunConfig) -> str:
+    """Whether vLLM's processes have the shared memory that they talk through; a container often has next to none."""
     gpus = system.gpus()
-    tensor, data = parallelism(config, gpus, checkpoint.weight_bytes(config))
-    return shared_memory.check(data, tensor, bool(gpus))
+    tensor, engines = parallelism(config, gpus, checkpoint.weight_bytes(config))
+    try:
+        place = os.statvfs(SHM)
+    except OSError:
+        return f"no {SHM} on this system"
+    free, need = place.f_bavail * place.f_frsize, shm_bytes(engines, tensor, bool(gpus))
+    if free < need:
+        raise UsageError(
+            f"{SHM} has {free / MIB:,.0f} MiB free, and vLLM's processes need {need / MIB:,.0f}: in a container, "
+            "start it with --shm-size=8g."
+        )
+    return f"{free / MIB:,.0f} MiB free, {need / MIB:,.0f} needed"
+
+
+def shm_bytes(engines: int, workers: int, on_gpus: bool) -> int:
+    """Bytes for `engines` engines of so many workers: on a GPU, a single worker runs in the engine's own process."""
+    chunk = int(os.environ.get("VLLM_MQ_MAX_CHUNK_BYTES_MB", CHUNK_MIB))
+    return 0 if on_gpus and workers == 1 else engines * CHUNKS * chunk * MIB
 
 
 def other_programs(config: RunConfig) -> str:

@@ -1,6 +1,6 @@
 """Engines: vLLM in this process, servers behind an endpoint, an echo. May import runs and below.
 
-    vllm    vLLM in this process; beside it vllm_args, hosts
+    vllm    vLLM in this process; beside it vllm_args, worker, cuda_home
     echo    nothing: it answers at once; the template of an engine
     openai  servers; beside it completions (their API), client (a request), client_processes (many clients)
 

@@ -20,16 +20,15 @@ from harness.common.system import has_amx
 from harness.config.engine import EngineState
 from harness.config.plan import Plan
 from harness.engines import sampling_of, vllm_args
-from harness.engines.hosts import CONNECTION_LOST, RemoteEngineConnections
 from harness.engines.prometheus import SOURCES
 from harness.engines.protocol import GREEDY, ChoiceLogprobs, Engine, Sampling
-from harness.engines.vllm_refusals import check_quantization, refusal
 from harness.runs.delivery import Exchange
 from harness.runs.ending import by_signal
 
 # Other processes of the engine that may still be ending when it is closed get this long before they are killed.
 GRACE_S = 3.0
 ENGINE_ENDED = "vLLM's engine process ended unexpectedly"
+CONNECTION_LOST = "an engine on another host broke its connection off"
 EXTENSION = "worker_extension_cls"  # of --engine-arg: a class whose module each worker imports
 WORKER = "harness.engines.worker.Extension"
 RPC_S = 10.0
@@ -94,7 +93,7 @@ class VLLM(Engine):
             # vLLM's own defaults for batch sizes: for throughput where nobody streams, for latency where one does.
             usage = UsageContext.OPENAI_API_SERVER if self.streaming else UsageContext.LLM_CLASS
             settings = AsyncEngineArgs(**args).create_engine_config(usage)
-            check_quantization(settings.model_config)
+            vllm_args.check_quantization(settings.model_config)
             quiet = self.args["disable_log_stats"]
             self._llm = AsyncLLM.from_vllm_config(settings, usage_context=usage, disable_log_stats=quiet)
             self.kernels = await self._kernels()
@@ -104,7 +103,7 @@ class VLLM(Engine):
             raise EngineError(f"vLLM did not start: {first_line(error)}") from error
         except (ValueError, TypeError, OSError) as error:
             traceback.print_exception(error)  # to engine.log
-            raise UsageError(f"vLLM refuses these settings: {refusal(error)}") from error
+            raise UsageError(f"vLLM refuses these settings: {vllm_args.refusal(error)}") from error
         except Exception as error:
             raise EngineError(f"vLLM did not start: {first_line(error)}") from error
 
@@ -258,3 +257,19 @@ class VLLM(Engine):
 def shut_down(llm: Any) -> None:
     with contextlib.suppress(Exception):
         llm.shutdown()
+
+
+class RemoteEngineConnections:
+    """The connections between vLLM's client in this process and its engines; to be made once all are there."""
+
+    def __init__(self, client: Any) -> None:
+        import zmq
+
+        # The client's sockets belong to its event loop; what ZeroMQ tells of them may be read on any one thread.
+        self._socket: Any = zmq.Socket.shadow(client.resources.input_socket).get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        self._told: Any = zmq.Socket.shadow(self._socket)
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether a connection has ended; an engine never ends one while it lives."""
+        return bool(self._told.poll(0))

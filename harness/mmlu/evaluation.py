@@ -24,7 +24,6 @@ from harness.mmlu.summary import MMLUFacts, MMLUHistory
 from harness.monitoring import engine_start
 from harness.monitoring.watchdog import Watchdog
 from harness.runs import folder as results
-from harness.runs import index
 from harness.runs.folder import RunFolder
 from harness.terminal import last_screen
 from harness.terminal.progress import Counters, Display
@@ -74,7 +73,7 @@ def evaluate(config: MMLUConfig, run: RunFolder, before: Path | None, display: D
     line = MMLUHistory.of(run.name, facts, summary).model_dump(mode="json", exclude={"run"})
     results.finish(run, line, say=display.done)
     with results.or_say(display.done, f"{config.runs / 'index.md'} could not be written"):
-        index.write_index(config.runs, "mmlu_index.md.j2", MMLUHistory)
+        results.write_index(config.runs, "mmlu_index.md.j2", MMLUHistory)
     last_screen.show(
         display.console, report.last_screen(config, facts, summary, rows, changes), run.path / "report.html"
     )

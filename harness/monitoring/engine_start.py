@@ -1,13 +1,37 @@
 """An engine as it starts: what it is doing is shown, and a start that hangs is ended."""
 
+import re
+from pathlib import Path
+
 from harness.common.files import as_json
 from harness.common.secrets import hide
 from harness.engines import protocol
-from harness.monitoring import startup_progress
 from harness.monitoring.watchdog import StartWatch
 from harness.runs.folder import RunFolder
 from harness.runs.records import Facts
 from harness.terminal.progress import Display
+
+TAIL_BYTES = 8000
+# The last line of the log that one of these is found in says what goes on; a group is how far it is, or, without a
+# name, all that is shown.
+STAGES = (
+    (r"(waiting for [^\r\n]*)", ""),
+    (r"Initializing a V1 LLM engine", "starting its processes"),
+    (r"(?:Downloading|Fetching)[^\r\n]*?(\d+%)", "downloading"),
+    (r"(?:Downloading|Fetching) ", "downloading"),
+    (r"Loading \S+ checkpoint shards:\s*(\d+%)", "loading weights"),
+    (r"Starting to load model|Loading weights|Loading model weights", "loading weights"),
+    (r"Dynamo bytecode transform|[Cc]ompil(?:ing|ed) (?:a )?graph|torch\.compile took|[Aa]utotun", "compiling"),
+    (
+        r"Memory profiling|Available KV cache memory|KV cache size|[Ww]arming up",
+        "measuring memory",
+    ),
+    (r"flashinfer\.jit: Building JIT module", "compiling FlashInfer's kernels"),
+    (r"Capturing CUDA graphs?[^\r\n]*?(\d+%)", "capturing CUDA graphs"),
+    (r"Capturing CUDA graph|Graph capturing", "capturing CUDA graphs"),
+    (r"init engine \(profile", "almost ready"),
+)
+BAR = 12  # characters
 
 
 def start(engine: protocol.Engine, facts: Facts, folder: RunFolder, stall_timeout: float, display: Display) -> None:
@@ -19,7 +43,7 @@ def start(engine: protocol.Engine, facts: Facts, folder: RunFolder, stall_timeou
 
     def tick() -> None:
         nonlocal said
-        note = startup_progress.stage(log)
+        note = stage(log)
         if note.startswith("waiting") and not said:
             display.say(said := note)
         display.tick(note=note)
@@ -33,3 +57,24 @@ def start(engine: protocol.Engine, facts: Facts, folder: RunFolder, stall_timeou
     facts.engine = f"{engine.name} {engine.version}".strip()
     facts.engine_start_s, facts.engine_args = round(engine.start_s, 1), as_json(hide(engine.args, foreign=True))
     facts.kernels = engine.kernels
+
+
+def stage(log: Path) -> str:
+    """What goes on, with a bar if the log says how far it is; empty before the first sign."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - TAIL_BYTES))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return ""
+    for line in reversed(re.split(r"[\r\n]+", text)):
+        for pattern, name in STAGES:
+            if found := re.search(pattern, line):
+                return name + (f" {bar(found[1])}" if found.groups() else "") if name else found[1]
+    return ""
+
+
+def bar(percent: str) -> str:
+    """`[####--------] 33%`"""
+    full = BAR * min(100, int(percent.rstrip("%"))) // 100
+    return f"[{'#' * full}{'-' * (BAR - full)}] {percent}"

@@ -25,7 +25,6 @@ from harness.results.performance import Performance, performance
 from harness.results.summary import Logs, Meta, Run, Summary
 from harness.results.verdicts import SCORES_FILE, Audit, Compliance, ScoresFile
 from harness.runs import folder as results
-from harness.runs import index
 from harness.runs.folder import FOLDER
 from harness.runs.records import RunFacts
 
@@ -215,4 +214,4 @@ def history_line(summary: Summary) -> dict[str, object]:
 
 def write_index(results_dir: Path) -> None:
     """Renders results/index.md, newest run first."""
-    index.write_index(results_dir, "index.md.j2", History, metrics=metrics.metrics_of("index"))
+    results.write_index(results_dir, "index.md.j2", History, metrics=metrics.metrics_of("index"))

@@ -4,15 +4,15 @@ from typing import Self
 
 from pydantic import AliasChoices, Field
 
+from harness.common.schema import Model
 from harness.config import mlperf, models
 from harness.config.plan import Plan
 from harness.loadgen.test_run import TestRun
 from harness.results import roofline
-from harness.results.part import Part
 from harness.runs.records import Capacity, Cost, RunFacts
 
 
-class Economics(Part):
+class Economics(Model):
     """What the rate costs, and how close it is to what the hardware can do."""
 
     joules_per_output_token: float | None = None

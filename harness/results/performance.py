@@ -8,7 +8,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, JsonValue, model_validator
 
-from harness.common.schema import stored_as
+from harness.common.schema import Model, stored_as
 from harness.common.statistics import FEWEST_P99, quantile_interval
 from harness.config import endpoint
 from harness.config.arrivals import variation
@@ -18,14 +18,13 @@ from harness.loadgen.test_run import TestRun
 from harness.results import telemetry
 from harness.results.economics import Economics
 from harness.results.gpu_time import GpuTime, gpu_times
-from harness.results.part import Part
 from harness.results.steady import Steady, slo_attainment
 from harness.results.verdicts import Count
 from harness.runs.delivery import ServerUse
 from harness.runs.records import RunFacts, Spread, Usage
 
 
-class Outcome(Part):
+class Outcome(Model):
     """What was run, and LoadGen's verdict on it."""
 
     scenario: str
@@ -82,7 +81,7 @@ class Outcome(Part):
         )
 
 
-class Throughput(Part):
+class Throughput(Model):
     """Tokens, samples and their rates."""
 
     total_new_tokens: int | None = None
@@ -119,7 +118,7 @@ class Throughput(Part):
         )
 
 
-class Latencies(Part):
+class Latencies(Model):
     """Milliseconds, and what of them kept the limits."""
 
     latency_ms: Latency | None = None
@@ -167,7 +166,7 @@ class Latencies(Part):
         )
 
 
-class Machine(Part):
+class Machine(Model):
     """What engine, machine and servers did during a test."""
 
     peak_memory_gib: float | None = None
@@ -257,9 +256,11 @@ def performance(test: TestRun, facts: RunFacts) -> Performance:
     ):
         if found != planned:
             raise LogError(f"{test.folder}: a log of another run: its {name}: {found}, not {planned}.")
-    parts: tuple[type[Part], ...] = (Outcome, Throughput, Latencies, Machine, Economics)
-    fields = {name: value for part in parts for name, value in part.of(test, facts)}
-    made = Performance(**fields, steady=Steady.of(test, facts))
+    parts = (
+        *(Outcome.of(test, facts), Throughput.of(test, facts), Latencies.of(test, facts)),
+        *(Machine.of(test, facts), Economics.of(test, facts)),
+    )
+    made = Performance(**{name: value for part in parts for name, value in part}, steady=Steady.of(test, facts))
     if wrong := next(impossible(made, plan.config.scenario_rules.pattern.longest_s(made.duration_s)), None):
         raise LogError(f"{test.folder}: {wrong}: no test can measure that; its logs are not to be trusted.")
     return made

@@ -7,15 +7,18 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from pydantic import ValidationError
+
 from harness.common import processes, reading, system
 from harness.common.errors import BenchmarkError, UsageError, why
 from harness.common.files import append_line, check_space, parse_as, read, read_json, write_json, write_text
-from harness.common.schema import SCHEMA
+from harness.common.markdown import render
+from harness.common.schema import SCHEMA, File
 from harness.common.secrets import hide, hide_word
 from harness.runs.records import RunFacts, RunStatus
 
@@ -239,3 +242,12 @@ def history(results_dir: Path) -> Iterator[dict[str, object]]:
 def now() -> str:
     """The time here, with its zone (`TZ` decides)."""
     return time.strftime("%Y-%m-%dT%H:%M:%S%z")
+
+
+def write_index(results_dir: Path, template: str, kind: type[File], **more: Any) -> None:
+    """Renders results_dir/index.md, newest run first, from the lines of the history that are of this `kind`."""
+    lines = []
+    for line in history(results_dir):
+        with suppress(ValidationError):
+            lines.append((kind.model_validate(line), os.path.isdir(results_dir / str(line["run"]))))
+    write_text(results_dir / "index.md", f"{render(template, runs=lines[::-1], **more)}\n")

@@ -12,7 +12,7 @@ import zmq
 import zmq.asyncio
 
 from harness.config.run import RunConfig
-from harness.engines.hosts import RemoteEngineConnections
+from harness.engines.vllm import RemoteEngineConnections
 
 ENGINE = """
 import sys, time, zmq

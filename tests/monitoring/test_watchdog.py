@@ -11,7 +11,7 @@ import pytest
 
 from harness.common.errors import EngineError
 from harness.engines.protocol import Engine
-from harness.monitoring import startup_progress
+from harness.monitoring import engine_start
 from harness.monitoring.watchdog import (
     FIRST_ANSWER_FACTOR,
     PATIENCE_FACTOR,
@@ -133,7 +133,7 @@ def test_a_timeout_of_the_work_itself_is_its_result(loop: Engine) -> None:
 def test_the_start_says_what_it_does(tmp_path: Path, lines: str, said: str) -> None:
     log = tmp_path / "engine.log"
     log.write_text(f"before\n{lines}\rWARNING something else\n")
-    assert startup_progress.stage(log) == said
+    assert engine_start.stage(log) == said
 
 
 def test_a_run_that_was_stopped_and_continued_blames_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
