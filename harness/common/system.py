@@ -162,7 +162,7 @@ def detect() -> System:
         gpu_memory_gib=round(found[0].memory / 2**30, 1) if found else None,
         driver=driver,
         cuda=cuda,
-        cpu=cpu_model(),
+        cpu=cpu_line("model name") or platform.processor() or platform.machine(),
         cores=len(cores()),
         memory_gib=round(psutil.virtual_memory().total / 2**30, 1),
         os=os_name(),
@@ -183,10 +183,6 @@ def variables() -> dict[str, str]:
     """Environment variables that change how vLLM, torch or their libraries run, secrets left out."""
     found = {name: os.environ[name] for name in sorted(os.environ) if name.startswith(ENGINE_VARIABLES)}
     return hide(found, foreign=True)  # type: ignore[no-any-return]
-
-
-def cpu_model() -> str:
-    return cpu_line("model name") or platform.processor() or platform.machine()
 
 
 def cpu_flags() -> set[str]:

@@ -25,8 +25,11 @@ def weight_bytes(config: EngineConfig) -> int:
     """
     shape = load_shape(config)
     width = BYTES_PER_WEIGHT[config.precision]
-    quantized = config.quantization != "none" or getattr(shape, "quantization_config", None) is not None
-    inner = stored_bits(shape) / 8 if quantized else width
+    stored, group = stored_format(shape)
+    bits = float(
+        stored.get("bits") or (group.get("weights") or {}).get("num_bits") or 8
+    )  # by its makers' names for them
+    inner = min(bits, 16.0) / 8 if stored or config.quantization != "none" else width
     hidden, layers = shape.hidden_size, shape.num_hidden_layers
     if not 0 < layers <= MOST_LAYERS:
         raise UsageError(f"--model {config.model}: its config asks for {layers:,} layers; is it damaged?")
@@ -63,12 +66,6 @@ def format_of(config: EngineConfig) -> str:
     bits = f"{kind}{weights['num_bits']}" if "num_bits" in weights else method
     scales = ["dynamic" if is_dynamic else "static"] if inputs or "activation_scheme" in stored else ["weights alone"]
     return f"{bits} ({', '.join(scales + [method] * (method != bits))})"
-
-
-def stored_bits(shape: Any) -> float:
-    """Of a quantized weight, by the names that its makers have for them; 8 where they do not say."""
-    stored, group = stored_format(shape)
-    return min(float(stored.get("bits") or (group.get("weights") or {}).get("num_bits") or 8), 16.0)
 
 
 def stored_format(shape: Any) -> tuple[dict[str, Any], dict[str, Any]]:

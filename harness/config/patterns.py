@@ -64,10 +64,6 @@ class LoadPattern:
         """Which rate a run wants before its tests, from the value of its `rate_flag`."""
         raise NotImplementedError
 
-    def given_rate(self, given: object) -> object:
-        """The rate in a value of its `rate_flag`; None where that is none."""
-        return given if self.rate_flag.endswith("_qps") else None
-
     def samples_per_query(self, given: int) -> int:
         """The samples of a query, where so many were given."""
         return 1

@@ -265,11 +265,6 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
         return self.server_target_qps == "max" or isinstance(self.server_target_qps, tuple)
 
     @property
-    def is_searched(self) -> bool:
-        """Whether the highest load within the limits is searched for."""
-        return "max" in (self.server_target_qps, self.concurrency)
-
-    @property
     def batches(self) -> tuple[int, ...]:
         """The samples per query that are tested before the run itself; none where there is one number."""
         return self.samples_per_query if isinstance(self.samples_per_query, tuple) else ()

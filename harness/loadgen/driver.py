@@ -69,13 +69,6 @@ class LoadGenSettings:
         return settings
 
 
-def expected_queries(plan: Plan, mode: Test) -> int | None:
-    """About how many queries LoadGen will issue one by one; None where it issues all at once. For the display."""
-    if mode == "accuracy":
-        return plan.samples
-    return None if mode == "test06" else plan.queries
-
-
 def run_test(
     mode: Test, settings: lg.TestSettings, sut: SUT, samples: int, folder: Path, watch: Callable[[], None]
 ) -> list[int]:

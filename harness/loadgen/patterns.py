@@ -166,14 +166,14 @@ def batches(items: Iterable[Item], size: int | None) -> Iterator[Sequence[Item]]
         yield batch
 
 
-def longest_first(library: Library) -> Callable[[Query], tuple[int, int]]:
-    """The order of queries by length of the prompt within each pass of the samples: MLPerf forbids more."""
-    size, prompts = len(library.prompts), library.prompts
-    return lambda query: (query.request.order // size, -len(prompts[query.request.sample]))
-
-
 def all_at_once(plan: Plan, library: Library, timed: bool) -> Sender[Query]:
-    return Batches(plan.config.batch_size, longest_first(library) if plan.config.sort_by_length else None)
+    """Sorted within each pass of the samples: MLPerf forbids more."""
+    size, prompts = len(library.prompts), library.prompts
+
+    def longest_first(query: Query) -> tuple[int, int]:
+        return query.request.order // size, -len(prompts[query.request.sample])
+
+    return Batches(plan.config.batch_size, longest_first if plan.config.sort_by_length else None)
 
 
 def in_flight(plan: Plan, library: Library, timed: bool) -> Sender[Query]:
@@ -222,10 +222,6 @@ def always_waiting(plan: Plan, engine: int) -> Sender[Prompt]:
     return Batches(plan.config.batch_size) if plan.config.batch_size else InFlight(QUEUE_FACTOR * engine)
 
 
-def few(plan: Plan, engine: int) -> int:
-    return STREAM_TRIAL * plan.samples_per_query
-
-
 def concurrent(plan: Plan, engine: int) -> Sender[Prompt]:
     return InFlight(plan.concurrency or engine)
 
@@ -264,7 +260,10 @@ class Way:
 WAYS: dict[type[LoadPattern], Way] = {
     Burst: Way(all_at_once, always_waiting),
     Poisson: Way(lambda *_: None, at_the_rate),
-    Sequential: Way(lambda *_: None, one_after_another, one_after_another, few),
+    Sequential: Way(
+        *(lambda *_: None, one_after_another, one_after_another),
+        trial_size=lambda plan, engine: STREAM_TRIAL * plan.samples_per_query,
+    ),
     ClosedLoop: Way(in_flight, concurrent, concurrent, two_waves),
     Schedule: Way(at_times, at_the_rate),
 }

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from harness.common import files, reading
+from harness.common import reading
 from harness.common.errors import UsageError, first_line
 from harness.common.schema import File, Model
 
@@ -107,12 +107,6 @@ class Profile(File):
             return f"failed, the measured results stand: {self.failure}"
         shares = ", ".join(f"{share.name} {share.percent:.0f} %" for share in self.kinds[:3])
         return shares + (f"; GPU idle {self.idle_percent:.0f} %" if self.idle_percent is not None else "")
-
-
-def read_profile(run: Path) -> Profile | None:
-    """What a run folder holds of its profile. Raises UsageError where that cannot be read."""
-    path = run / FOLDER / RESULT
-    return files.read(path, Profile) if path.exists() else None
 
 
 def profile(folder: Path) -> Profile:

@@ -144,11 +144,6 @@ class Evidence:
         """Whether a probe lasted for so long that its waits are more than chance."""
         return (probe.seconds or math.inf) >= self.rules.long_s
 
-    @property
-    def settled_s(self) -> float:
-        """Seconds after which as many queries run as ever will: some latencies, of what is not kept waiting."""
-        return SETTLED * min((one.latency_p50 for one in self.probes if one.latency_p50), default=0.0) / 1000
-
     def confirming_s(self, rate: float) -> float:
         """Seconds of the probe that confirms a rate: until an overload as large as its distance to the capacity
         shows."""
@@ -245,7 +240,9 @@ def next_probe(evidence: Evidence) -> Candidate | None:
     if choice is None:
         return None
     rate, seconds = choice
-    seconds = max(seconds, evidence.goal.probe_s(rate), evidence.settled_s)
+    # As many queries run as ever will after some latencies, of what is not kept waiting.
+    settled_ms = SETTLED * min((one.latency_p50 for one in evidence.probes if one.latency_p50), default=0.0)
+    seconds = max(seconds, evidence.goal.probe_s(rate), settled_ms / 1000)
     return Candidate(rate, reason.format(evidence=evidence), seconds)
 
 

@@ -67,6 +67,7 @@ def columns(runs: Sequence[ComparedRun]) -> list[RunColumn]:
     """The properties of the runs; settings only where they differ, metrics only where one has them."""
     settings = [run.settings for run in runs]
     names = dict.fromkeys(name for each in settings for name in each)
+    shown = [*metrics.metrics_of("compare"), *(metrics.BY_NAME[name] for name in TELEMETRY)]
     found = [
         *(RunColumn(name, label, tuple(map(tell, runs))) for name, label, tell in RUN_COLUMNS),
         *(
@@ -75,15 +76,10 @@ def columns(runs: Sequence[ComparedRun]) -> list[RunColumn]:
             if is_different(name, settings)
         ),
         *(RunColumn(name, label, tuple(map(tell, runs))) for name, label, tell in VERDICT_COLUMNS),
-        *(RunColumn(m.name, m.label, tuple(m.of(run.summary) for run in runs), m) for m in compared_metrics()),
+        *(RunColumn(m.name, m.label, tuple(m.of(run.summary) for run in runs), m) for m in shown),
         *(RunColumn(*line) for line in profiles.side_by_side([run.summary.run.profile for run in runs])),
     ]
     return [column for column in found if any(value is not None for value in column.values)]
-
-
-def compared_metrics() -> list[metrics.Metric]:
-    """Those of a comparison, and what tells why speeds differ."""
-    return [*metrics.metrics_of("compare"), *(metrics.BY_NAME[name] for name in TELEMETRY)]
 
 
 def is_different(name: str, settings: Sequence[dict[str, str]]) -> bool:

@@ -73,7 +73,7 @@ def template_values(facts: RunFacts, summary: Summary) -> dict[str, object]:
         latencies=tables.latencies(summary.run.performance),
         intervals=tables.intervals(summary.run.performance),
         gpu_time=tables.gpu_time(summary.run.performance.gpu_time if summary.run.performance else []),
-        findings=findings(summary, facts.plan.config.is_searched),
+        findings=findings(summary, "max" in (facts.plan.config.server_target_qps, facts.plan.config.concurrency)),
         late=client(summary.run.performance),
         **dict(summary),
     )
@@ -137,13 +137,14 @@ def tests(folder: Path, facts: RunFacts, measured: Performance | None) -> Run:
     audits: tuple[Audit, ...] = ("test04", "test06")
     judged: dict[Audit, Path] = {test: folder / FOLDER[test] / RESULT for test in audits}
     compliance = {test: files.read(path, Compliance) for test, path in judged.items() if path.exists()}
+    profile = folder / traces.FOLDER / traces.RESULT
     return Run(
         accuracy=files.read(scores, ScoresFile) if scores.exists() else None,
         performance=measured,
         search=facts.probes or None,
         attempts=facts.attempts or None,
         compliance=compliance or None,
-        profile=traces.read_profile(folder),
+        profile=files.read(profile, traces.Profile) if profile.exists() else None,
     )
 
 

@@ -92,7 +92,8 @@ def from_requests(config: RunConfig, tokenizer: Any, workload: Workload, found: 
             break
         prompt = encode(request, tokenizer, found.where(request))
         answer = longest(request, config, tokenizer)
-        if found.is_sharegpt and not is_usual(len(prompt), answer, whole):
+        is_usual = min(len(prompt), answer) >= SHAREGPT_LEAST and len(prompt) <= SHAREGPT_PROMPT
+        if found.is_sharegpt and not (is_usual and len(prompt) + answer <= whole):
             unfit += 1
             continue
         chosen.append(request)
@@ -126,11 +127,6 @@ def from_requests(config: RunConfig, tokenizer: Any, workload: Workload, found: 
     talks = [request.number for request in chosen] if keeps_turns else None
     made = Library(prompts, [], [], str(found.path), new, request_set, conversations=talks)
     return add_salt(made, config, tokenizer)
-
-
-def is_usual(prompt: int, answer: int, whole: int) -> bool:
-    """Whether a conversation of ShareGPT's counts, by its tokens."""
-    return min(prompt, answer) >= SHAREGPT_LEAST and prompt <= SHAREGPT_PROMPT and prompt + answer <= whole
 
 
 def longest(request: StoredRequest, config: RunConfig, tokenizer: Any) -> int:

@@ -66,23 +66,17 @@ def read(path: Path, column: str = "") -> StoredRequests:
     """The requests of --workload's file; `column` is the key of a line's prompt, where it is not one of `KINDS`. Raises
     UsageError in one line that names the file and the line."""
     text = read_given("--workload", path, "text", str, most=MOST_BYTES)
-    if text.lstrip().startswith("["):
-        found = json_array(path, text, column)
-    else:
+    if not text.lstrip().startswith("["):
         lines = parse_lines(path, text)
         found = StoredRequests(path, tuple(stored_request(item, n, f"{path}: line {n}", column) for n, item in lines))
+    elif (data := parse_text(text, str(path))) and (column or conversation(data[0]) is not None):
+        found = of_items(path, data, "record" if column else "conversation", column)
+    else:
+        found = sharegpt(path, data)
     if not found.requests:
         what = "conversation has a question with an answer" if found.is_sharegpt else "request is in it"
         raise UsageError(f"{path}: no {what}.")
     return found
-
-
-def json_array(path: Path, text: str, column: str) -> StoredRequests:
-    """A list: of conversations of role and content, of objects with a prompt's column, or ShareGPT's."""
-    data = parse_text(text, str(path))
-    if column or any(conversation(item) is not None for item in data[:1]):
-        return of_items(path, data, "record" if column else "conversation", column)
-    return sharegpt(path, data)
 
 
 def of_items(path: Path, items: list[Any], unit: str, column: str) -> StoredRequests:

@@ -6,10 +6,12 @@ from pathlib import Path
 import mlperf_loadgen as lg
 import pytest
 
+from harness.config.plan import resolve
+from harness.config.run import RunConfig
 from harness.engines.echo import Echo
 from harness.engines.protocol import Sampling
 from harness.loadgen import driver
-from harness.loadgen.patterns import Batches, longest_first
+from harness.loadgen.patterns import all_at_once
 from harness.loadgen.sut import SUT
 from harness.workloads.cnn_dailymail import Library
 
@@ -37,7 +39,8 @@ def issued(folder: Path, sort: bool, batch_size: int | None = None) -> tuple[lis
     engine = Listening()
     engine.start()
     library = Library([[index] * (1 + index % 9) for index in range(SAMPLES)], [], [], "")
-    sender = Batches(batch_size, longest_first(library) if sort else None)
+    plan = resolve(RunConfig(model="demo", batch_size=batch_size, sort_by_length=sort), [], 0)
+    sender = all_at_once(plan, library, timed=True)
     system = SUT(engine, library, sender, streams=False)
     driver.run_test("performance", settings, system, SAMPLES, folder, lambda: None)
     engine.close()

@@ -23,7 +23,7 @@ from tests import made
 from tests.conftest import called
 from tests.results.test_summary import ACCURACY
 
-EARLY = "come to its end"
+EARLY = "did not finish"
 
 
 @pytest.mark.parametrize(

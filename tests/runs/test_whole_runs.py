@@ -15,7 +15,6 @@ import pytest
 
 from harness.config.plan import resolve
 from harness.config.run import RunConfig
-from harness.loadgen import driver as loadgen
 from harness.loadgen import log as loadgen_log
 from harness.loadgen.requests import read_requests
 from tests.conftest import ASCII, ROOT, SECRET, Finished
@@ -98,7 +97,7 @@ def test_singlestream(singlestream: Finished) -> None:
     config = RunConfig(model="demo", category="edge", scenario="singlestream")
     resolved = resolve(config, [], 0)
     latency = json.loads((singlestream.folder / "config.json").read_text())["plan"]["expected_latency_ms"]
-    expected = loadgen.expected_queries(replace(resolved, expected_latency_ms=latency), "performance")
+    expected = replace(resolved, expected_latency_ms=latency).queries
     assert expected == loadgen_log.read(singlestream.folder / "Performance").effective["min_query_count"]
 
 
