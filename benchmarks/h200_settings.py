@@ -2,7 +2,8 @@
 
     python -m benchmarks.h200_settings FOLDER
 
-Llama-3.1-8B's shape with random weights, static fp8 (docs/performance.md), 2026-11-23, one run each, from docs/runs.
+Llama-3.1-8B's shape with random weights, static fp8 (docs/evidence/performance.md), 2026-11-23, one run each, from
+docs/runs.
 """
 
 import sys

@@ -1,11 +1,11 @@
 """What docstrings and comments name exists: a back-ticked name in its own file or as a definition of the house, a name
-in capitals in its own file."""
+in capitals in its own file, `module.Name` in the module, a path in the repository."""
 
 import ast
 import io
 import re
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,11 @@ from tests.conftest import ROOT
 
 HARNESS = ROOT / "harness"
 FILES = sorted(HARNESS.rglob("*.py"))
+PLACES = {path.name: path for folder in (HARNESS, ROOT) for path in folder.iterdir() if path.is_dir()}
+ANYWHERE = [path for name in ("harness", "benchmarks", "demo", "docs", "tests") for path in (ROOT / name).rglob("*.py")]
+PATH = re.compile(rf"(?<![\w/.-])(?:{'|'.join(PLACES)})/[\w./-]*\w\.(?!cc\b)\w+")
+DOTTED = re.compile(r"(?<![`\w./{-])([a-z_]\w*)\.([A-Za-z_]\w*)(?![\w/]|\.\w)")
+ENDINGS = {"conf", "css", "csv", "db", "html", "js", "json", "log", "md", "py", "txt"}
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 TICKED = re.compile(r"`([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)(?:\(\))?`")
 CAPITALS = re.compile(r"\b[A-Z][A-Z0-9]*_[A-Z0-9_]+\b|\b[A-Z]{4,}\b")
@@ -117,6 +122,57 @@ def strangers(source: str) -> list[str]:
         capitals = [name for name in CAPITALS.findall(text) if name not in own | WORDS]
         found += [f"{line}: {name}" for name in dict.fromkeys((*ticked, *capitals))]
     return found
+
+
+MODULES: dict[str, set[str]] = {}  # by name: what stands at the top of those of that name
+for each in FILES:
+    at_init = each.name == "__init__.py"
+    MODULES.setdefault(each.parent.name if at_init else each.stem, set()).update(
+        definitions(ast.parse(each.read_text())), (one.stem for one in each.parent.iterdir() if at_init)
+    )
+
+
+def dotted_strangers(text: str, own: Container[str]) -> list[str]:
+    """What is written as an attribute of a module of the house, or as a class of any, and is none; `own`: modules that
+    the file imports."""
+    return [
+        f"{module}.{name}"
+        for module, name in DOTTED.findall(text)
+        if (module in MODULES or (name[0].isupper() and module not in own))
+        and name not in MODULES.get(module, ())
+        and name not in WORDS | ENDINGS | {"OLD"}
+    ]
+
+
+def lost_paths(text: str) -> list[str]:
+    """Paths in a folder of the repository, or in a package of harness/, that lead nowhere; those in results/ are of
+    runs."""
+    found = [path for path in PATH.findall(text) if not path.startswith("results/") and "FILE" not in path]
+    return [path for path in found if not (ROOT / path).exists() and not (HARNESS / path).exists()]
+
+
+@pytest.mark.parametrize("path", ANYWHERE, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_file_that_is_named_exists(path: Path) -> None:
+    source = path.read_text()
+    assert [(line, lost) for line, text in texts(ast.parse(source), source) if (lost := lost_paths(text))] == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(HARNESS)))
+def test_what_is_named_of_a_module_exists(path: Path) -> None:
+    source = path.read_text()
+    tree = ast.parse(source)
+    own = names_in(without_docstrings(tree))
+    found = [(line, lost) for line, text in texts(ast.parse(source), source) if (lost := dotted_strangers(text, own))]
+    assert found == []
+
+
+def test_paths_and_names_of_modules_that_are_gone_are_found() -> None:
+    assert lost_paths("docs/performance.md, docs/rates.md, rates/search.py, rates/nothing.py (results/x.md)") == [
+        "docs/performance.md",
+        "rates/nothing.py",
+    ]
+    text = "facts.ServerUse of delivery.ServerUse, delivery.Nothing, yaml.YAMLError, run.py, config.json, run.{NAME}"
+    assert dotted_strangers(text, {"yaml"}) == ["facts.ServerUse", "delivery.Nothing"]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(HARNESS)))

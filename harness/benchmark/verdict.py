@@ -133,9 +133,7 @@ def tables(found: ServerComparison) -> list[Table]:
     changes = [(at, name, change) for at in found.challengers for name in names if (change := found.change(at, name))]
     head = ["pair", "server", *(metrics.BY_NAME[name].label for name in names), "left out"]
     tests = [[str(t.pair), t.letter, *(number(t.values.get(name)) for name in names), t.busy] for t in found.tests]
-    rows = [
-        [at, metrics.BY_NAME[name].label, change_in_words(name, change), change.words] for at, name, change in changes
-    ]
+    rows = [[at, metrics.BY_NAME[name].label, change_in_words(name, one), one.words] for at, name, one in changes]
     interval = f"change ({100 * LOOK_SHARE:g} % interval)"
     return [*([Table(["", "metric", "against A", interval], rows)] if rows else []), Table(head, tests)]
 

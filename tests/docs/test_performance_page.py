@@ -1,4 +1,4 @@
-"""docs/performance.md is made from the runs in docs/runs, and no measured figure of it is typed."""
+"""docs/evidence/performance.md is made from the runs in docs/runs, and no measured figure of it is typed."""
 
 import re
 
