@@ -1,6 +1,7 @@
 """The map of the house: imports run downward, each package says what it is for, and the page that shows it is right."""
 
 import ast
+import re
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
@@ -56,12 +57,46 @@ def test_an_import_upward_is_found(tmp_path: Path) -> None:
     assert list(imported(tmp_path / "a.py")) == [(1, "benchmark"), (2, "results"), (3, "sweep")]
 
 
+def first_line(name: str) -> str:
+    """Of a package's docstring."""
+    return (ast.get_docstring(ast.parse((HARNESS / name / "__init__.py").read_text())) or "\n").splitlines()[0]
+
+
+def highest_named(purpose: str, mine: int) -> int:
+    """The highest floor that a package on floor `mine` may import by its docstring: -1 of one that imports nothing."""
+    if named := re.search(r"May import (\w+)( and below)?\.$", purpose):
+        return FLOOR[named[1]] if named[2] or FLOOR[named[1]] == 0 else -2
+    return (
+        mine - 1 if "May import all of these" in purpose else -1 if purpose.endswith("Imports nothing of ours.") else -2
+    )
+
+
+def test_the_rule_of_a_docstring_is_read() -> None:
+    rules = (
+        "May import config and below.",
+        "May import common.",
+        "May import config.",
+        "Imports nothing of ours.",
+        "It is.",
+    )
+    assert [highest_named(f"What it is. {rule}", 9) for rule in rules] == [FLOOR["config"], 0, -2, -1, -2]
+    assert highest_named("May import all of these; only the commands import it.", 9) == 8
+
+
+@pytest.mark.parametrize("name", [name for name in FLOOR if (HARNESS / name).is_dir()])
+def test_a_package_names_the_floor_below_it(name: str) -> None:
+    highest = highest_named(purpose := first_line(name), FLOOR[name])
+    assert highest == FLOOR[name] - 1
+    assert "all of these" not in purpose or FLOOR[name] >= len(FLOORS) - 2
+    others = {other for path in (HARNESS / name).rglob("*.py") for _, other in imported(path)} - {name}
+    assert {other for other in others if FLOOR[other] > highest} == set()
+
+
 @pytest.mark.parametrize("name", [name for name in FLOOR if (HARNESS / name).is_dir()])
 def test_a_package_says_what_it_is_for(name: str) -> None:
-    said = ast.get_docstring(ast.parse((HARNESS / name / "__init__.py").read_text())) or ""
-    assert said.split("\n")[0].endswith(".") and "mport" in said.split("\n\n")[0]
-    page = (ROOT / "docs" / "reference" / "architecture.md").read_text()
-    assert f"| `{name}` | {said.splitlines()[0]} |" in page
+    purpose = first_line(name)
+    assert purpose.endswith(".")
+    assert f"| `{name}` | {purpose} |" in (ROOT / "docs" / "reference" / "architecture.md").read_text()
     assert len([path for path in (HARNESS / name).glob("*.py") if path.name != "__init__.py"]) <= MOST_MODULES
 
 
