@@ -22,6 +22,7 @@ FAMILIES = {
     "result_first_token_{}_latency_ns": "result_first_token_{}_percentile_latency_ns",
     "result_time_to_output_token_{}": "result_time_per_output_token_{}_percentile_ns",
 }
+OF_QUERIES = "result_{}_query_latency_ns", "result_{}_percentile_per_query_latency_ns"  # of MultiStream besides
 PERCENTILES = ("50.00", "90.00", "95.00", "97.00", "99.00", "99.90")
 
 
@@ -47,6 +48,9 @@ def log(plan: Any, **values: Any) -> str:
     for edge, percentile in list(FAMILIES.items())[: None if plan.config.scenario_rules.pattern.is_streamed else 1]:
         entries |= {edge.format(name): 20e6 for name in ("min", "mean", "max")}
         entries |= {percentile.format(share): 20e6 for share in PERCENTILES}
+    if plan.config.scenario == "multistream":
+        entries |= {OF_QUERIES[0].format(name): 20e6 for name in ("min", "mean", "max")}
+        entries |= {OF_QUERIES[1].format(share): 20e6 for share in PERCENTILES}
     if not plan.config.scenario_rules.pattern.is_streamed:
         entries["result_max_latency_ns"] = 8e9
     lines = (json.dumps({"key": key, "value": value, "metadata": {}}) for key, value in (entries | values).items())

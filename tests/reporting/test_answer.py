@@ -73,6 +73,24 @@ def test_the_answer_and_its_subject_come_first(tmp_path: Path, asked: dict[str, 
     assert (tmp_path / "run" / "report.md").read_text().startswith(f"# {title}\n")
 
 
+@pytest.mark.parametrize(
+    ("asked", "parts", "missing"),
+    [
+        ({"category": "edge", "scenario": "multistream"}, ("1,024 output", "8 samples", "20 ms", "p90"), "requests/s"),
+        ({"arrivals": "poisson"}, ("8 requests/s", "within", "1,024 output"), "TTFT"),
+        ({"arrivals": "gamma:2", "ttft_limit": 15}, ("8 requests/s", "over", "TTFT", "1,024 output"), "TPOT"),
+        ({"arrivals": "gamma:2", "tpot_limit": 15}, ("8 requests/s", "over", "TPOT", "1,024 output"), "TTFT"),
+    ],
+    ids=str,
+)
+def test_the_title_of_batches_and_of_arrivals(
+    tmp_path: Path, asked: dict[str, Any], parts: tuple[str, ...], missing: str
+) -> None:
+    load = {"server_target_qps": 8.0} if "arrivals" in asked else {"samples_per_query": 8}
+    title = answer.title(made.rendered(tmp_path / "run", **load, **asked))
+    assert tells(title, *parts) and missing not in title and "VALID" not in title
+
+
 def shown(summary: Summary) -> list[str]:
     """The last screen of a run as it is printed on 80 columns."""
     console = Console(record=True, width=80)

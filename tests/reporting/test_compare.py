@@ -2,6 +2,7 @@
 
 import csv
 import subprocess
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from harness.common.errors import UsageError
 from harness.reporting import compare, compare_page
 from harness.reporting import report as rendering
 from harness.runs.folder import RunFolder
+from harness.runs.probe import Probe
 from tests import made
 from tests.conftest import called, tells
 
@@ -50,6 +52,39 @@ def test_rates_of_a_curve_were_configured_those_of_a_search_were_found(tmp_path:
     for name in "cd":
         made.rendered(tmp_path / name, scenario="server", server_target_qps="max", max_num_seqs=ord(name))
     assert "COMPARABLE" not in compare_page.page(compare.load([tmp_path / "c", tmp_path / "d"])[0])
+
+
+@pytest.mark.parametrize(
+    ("flags", "field", "unit", "faster"),
+    [
+        ({"concurrency": "1,4"}, "concurrency", "in flight", ("1024.0", "1536.0")),
+        (
+            {"category": "edge", "scenario": "multistream", "samples_per_query": "1,4"},
+            "samples_per_query",
+            "samples per query",
+            ("20000000.0", "10000000.0"),
+        ),
+    ],
+    ids=["concurrency", "multistream"],
+)
+def test_the_loads_of_two_curves_stand_under_each_other(
+    tmp_path: Path, flags: dict[str, Any], field: str, unit: str, faster: tuple[str, str]
+) -> None:
+    for name, speed in (("a", 100.0), ("b", 150.0)):
+        log = made.run(tmp_path / name, **flags) / "Performance" / "mlperf_log_detail.txt"
+        log.write_text(log.read_text().replace(*faster) if name == "b" else log.read_text())
+        probes = [Probe(None, load < 4, 10.0, 5.0, tokens_per_sec=speed * load, **{field: load}) for load in (4, 1)]  # type: ignore[arg-type]
+        made.note(RunFolder(tmp_path, name), probes=[asdict(probe) for probe in probes])
+        rendering.build(tmp_path / name)
+    page = compare_page.page(compare.load([tmp_path / "a", tmp_path / "b"])[0])
+    assert tells(page.splitlines()[0], "b ", " 50 % faster")
+    cells = [line.split(" | ")[:4] for line in page.splitlines() if f" {unit} | " in line]
+    assert cells == [
+        ["| a", f"1 {unit}", "VALID", "100"],
+        ["| a", f"4 {unit}", "INVALID", "400"],
+        ["| b", f"1 {unit}", "VALID", "150"],
+        ["| b", f"4 {unit}", "INVALID", "600"],
+    ]
 
 
 def test_what_a_comparison_rests_on_stands_in_it(tmp_path: Path) -> None:

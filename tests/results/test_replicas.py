@@ -16,7 +16,7 @@ from harness.results.replicas import CurvePoint
 from harness.runs.folder import RunFolder
 from harness.runs.probe import Probe
 from tests import made
-from tests.conftest import ROOT, ended
+from tests.conftest import ROOT, called, ended
 
 CURVE = [
     CurvePoint("5", 5.0, 100.0, 20.0, True),
@@ -65,6 +65,23 @@ def test_what_lacks_queries_alone_is_not_called_too_slow(tmp_path: Path) -> None
     made.note(RunFolder(tmp_path, "run"), probes=[asdict(few)])
     page = command.page(curve := replicas.points(rendering.build(folder)), replicas.fleet(curve, [15.0], 0.0, None))
     assert "| 20 in flight | 20 | – | – | yes |" in page and "its p99 is not known (20 in flight)" in page
+
+
+def test_a_multistream_run_is_planned_with_by_its_batches(tmp_path: Path) -> None:
+    """Two smaller batches, and its own test of eight samples in 20 ms."""
+    folder = made.run(tmp_path / "run", category="edge", scenario="multistream", samples_per_query="2,4,8")
+    batch = Probe(None, True, 20.0, 2.0, samples_per_sec=120.0, samples_per_query=2, queries=270)
+    batches = [batch, replace(batch, valid=False, samples_per_sec=160.0, samples_per_query=4)]
+    made.note(RunFolder(tmp_path, "run"), probes=[asdict(each) for each in batches])
+    found = replicas.points(rendering.build(folder))
+    assert [(point.load, point.rate, point.kept, point.ttft_p99) for point in found] == [
+        ("2 samples per query", 120.0, True, 20.0),
+        ("4 samples per query", 160.0, False, 20.0),
+        ("the run's own test", pytest.approx(400.0), True, None),  # of 64 queries: their p99 is the slowest
+    ]
+    done = called("plan", "plan", str(folder), "--peak", "1000", "--headroom", "0.5")
+    assert done.returncode == 0 and "| 0 | 1,000 | 5 |" in done.stdout
+    assert [line.split(" | ")[1] for line in done.stdout.splitlines()[2:5]] == ["120", "160", "400"]
 
 
 def plan(*words: str) -> tuple[int, str, str]:
