@@ -8,7 +8,7 @@ from typing import Annotated
 from harness.common import files
 from harness.common.coerce import read_given
 from harness.common.errors import DONE, UsageError
-from harness.common.markdown import number
+from harness.common.markdown import Column, Table, number
 from harness.results import replicas
 from harness.results.replicas import CurvePoint, Fleet
 from harness.results.summary import Summary
@@ -41,8 +41,10 @@ def plan(
         raise UsageError(f"--peak takes requests/s above 0, at most {MOST_REQUESTS:,}.")
     minutes = by_minute(traffic) if traffic else [peak or 0.0]
     folder = names.find_run([run], results_dir, "a plan is made from one.")
-    curve = replicas.points(files.read(folder / "summary.json", Summary))
-    print(page(curve, replicas.fleet(curve, minutes, headroom, price_per_hour)))
+    summary = files.read(folder / "summary.json", Summary)
+    curve = replicas.points(summary)
+    kept = "within the limits" if summary.scenario.limits else "VALID"
+    print(page(curve, replicas.fleet(curve, minutes, headroom, price_per_hour), kept))
     return DONE
 
 
@@ -73,30 +75,24 @@ def by_minute(path: Path) -> list[float]:
     return found
 
 
-def page(curve: list[CurvePoint], fleet: Fleet) -> str:
-    """The plan as Markdown."""
-    lines = ["| load | requests/s | TTFT p99, ms | TPOT p99, ms | within the limits |", "|---|---|---|---|---|"]
-    lines += [
-        f"| {p.load} | {number(p.rate)} | {number(p.ttft_p99)} | {number(p.tpot_p99)} | {judgement(p)} |" for p in curve
-    ]
-    lines += [
-        "",
-        f"A replica answers {number(fleet.best.rate)} requests/s within the limits ({fleet.best.load}); "
-        f"{number(fleet.rate)} with the headroom.",
-        "",
-        "| hour | busiest minute, requests/s | replicas |",
-        "|---|---|---|",
-        *(f"| {hour.hour} | {number(hour.peak)} | {hour.replicas} |" for hour in fleet.hours),
-        "",
-        f"Replicas at most: {fleet.most}; {fleet.replica_hours} replica-hours"
-        + (f"; {number(fleet.month)} a month of 730 hours." if fleet.month is not None else "."),
-        f"In the busiest minute: {latency(fleet.at_peak)}.",
-        f"With one replica down in that minute: {latency(fleet.without_one)}.",
-        "",
-        "Latencies are measured ones, of the next load above; nothing is interpolated. Replicas are taken to share the "
-        "load evenly.",
-    ]
-    return "\n".join(lines)
+def page(curve: list[CurvePoint], fleet: Fleet, kept: str) -> str:
+    """The plan as Markdown; `kept` is what a load had to be."""
+    latencies: dict[str, Column] = {"TTFT p99, ms": "ttft_p99", "TPOT p99, ms": "tpot_p99"}
+    loads = Table.of(curve, {"load": "load", "requests/s": "rate", **latencies, kept: judgement})
+    hours = {"hour": "hour", "busiest minute, requests/s": "peak", "replicas": "replicas"}
+    best, month = fleet.best, f"; {number(fleet.month)} a month of 730 hours" if fleet.month is not None else ""
+    return f"""{loads}
+
+A replica answers {number(best.rate)} requests/s {kept} ({best.load}); {number(fleet.rate)} with the headroom.
+
+{Table.of(fleet.hours, hours)}
+
+Replicas at most: {fleet.most}; {fleet.replica_hours} replica-hours{month}.
+In the busiest minute: {latency(fleet.at_peak)}.
+With one replica down in that minute: {latency(fleet.without_one)}.
+
+Latencies are measured ones, of the next load above; nothing is interpolated.
+Replicas are taken to share the load evenly."""
 
 
 def judgement(point: CurvePoint) -> str:

@@ -188,7 +188,8 @@ def tone(summary: Summary) -> Tone:
     if test.disagreements:
         return "careful"
     if has_own_limits(summary):
-        return "bad" if summary.run.search and not tables.best(curve(summary)) else "good"
+        is_curve = bool(test.concurrency and curve(summary))
+        return "bad" if (not tables.best(curve(summary)) if is_curve else held(test, only_over=True)) else "good"
     return "good" if test.valid else "bad"
 
 

@@ -116,11 +116,30 @@ def tables(runs: Sequence[ComparedRun], pair: Pair | None, width: int | None = N
         sent=sent,
         runs=runs,
         blocks=blocks(table(runs), width),
-        searched=[run for run in runs if run.summary.run.search],
+        probes=probes(runs),
         pair=pair,
         listed=pair.differing[:SHOWN_ANSWERS] if pair else [],
         unlisted=len(pair.differing) - SHOWN_ANSWERS if pair else 0,
     )
+
+
+def probes(runs: Sequence[ComparedRun]) -> Table:
+    """The loads that were tested, run by run, with the verdict of LoadGen or that on one's own limits."""
+    head = [
+        "run",
+        "load",
+        "verdict",
+        "output tokens/s",
+        *(f"{kind} p{p}, ms" for kind in ("TTFT", "TPOT") for p in (50, 99)),
+    ]
+    rows = [
+        [run.name, f"{number(each.load)} {each.unit}", each.cells[-1], each.tokens_per_sec]
+        + [each.shown(f"{kind}_p{p}") for kind in ("ttft", "tpot") for p in (50, 99)]
+        + [each.latency_p90]
+        for run in runs
+        for each in sorted(run.summary.run.search or (), key=lambda probe: probe.load)
+    ]
+    return Table([*head, "query p90, ms"], rows)
 
 
 def last_screen(runs: Sequence[ComparedRun], pair: Pair | None) -> LastScreen:

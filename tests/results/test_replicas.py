@@ -63,7 +63,9 @@ def test_what_lacks_queries_alone_is_not_called_too_slow(tmp_path: Path) -> None
     }
     few = replace(probes[0], queries=60, concurrency=20, qps=None, more=None, why="")
     made.note(RunFolder(tmp_path, "run"), probes=[asdict(few)])
-    page = command.page(curve := replicas.points(rendering.build(folder)), replicas.fleet(curve, [15.0], 0.0, None))
+    page = command.page(
+        curve := replicas.points(rendering.build(folder)), replicas.fleet(curve, [15.0], 0.0, None), "kept"
+    )
     assert "| 20 in flight | 20 | – | – | yes |" in page and "its p99 is not known (20 in flight)" in page
 
 
