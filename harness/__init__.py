@@ -8,7 +8,10 @@ import sys
 
 if sys.version_info < (3, 11):  # noqa: UP036
     version = sys.version.split()[0]
-    print(f"error: {sys.executable} is Python {version}: 3.11 is the least; use .venv/bin/python.", file=sys.stderr)
+    print(
+        f"error: {sys.executable}: Python {version} is too old: 3.11 or later is needed; use .venv/bin/python.",
+        file=sys.stderr,
+    )
     raise SystemExit(2)
 
 import harness.common.interrupts  # noqa: F401

@@ -153,7 +153,7 @@ def gpu(config: RunConfig) -> str:
     runtimes = [v for name, v in system.installed_packages().items() if name.startswith("nvidia-cuda-runtime")]
     built = max((int(version.partition(".")[0]) for version in runtimes), default=0)
     if int((found.cuda or "0").partition(".")[0]) < built:
-        raise UsageError(f"driver {found.driver} offers CUDA {found.cuda}; torch is built for {built}: a newer driver")
+        raise UsageError(f"driver {found.driver} supports CUDA {found.cuda}, torch needs {built}: install a newer one")
     for limit, default, _ in cards:
         if limit < default:
             raise UsageError(f"power limit {limit:,.0f} of {default:,.0f} W: `nvidia-smi -pl {default:.0f}`")

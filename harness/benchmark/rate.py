@@ -116,7 +116,7 @@ def most_in_flight(run: BenchmarkRun, session: LoadGenSession) -> Plan:
     assert plan.limits is not None
     found = levels.highest(probe, plan.limits, max(1, first), MOST_AT_ONCE)
     if found is None:
-        raise NotAcceptedError("a single request in flight does not keep the limits: see Probes/ in the run's folder.")
+        raise NotAcceptedError("a single request in flight exceeds the limits: see Probes/ in the run's folder.")
     return at_level(plan, session, found)
 
 

@@ -62,7 +62,7 @@ def api(config: RunConfig) -> str:
 def prefix_cache(config: RunConfig) -> str:
     found = re.search(r'enable_prefix_caching="(\w+)"', tried(config).metrics)
     if found is None:
-        return "its metrics do not tell; each run reports what came from a cache"
+        return "its metrics do not show it; each run reports what came from a cache"
     hint = ": --no-enable-prefix-caching at the server, or --salt start, where prompts are repeated"
     return f"on{hint}" if found[1] == "True" else "off"
 
@@ -73,7 +73,7 @@ def delivery(config: RunConfig) -> str:
         return "not streamed"
     said = f"{found.tokens} tokens in {found.messages} message{'s' if found.messages > 1 else ''}"
     if found.is_bundled:
-        raise UsageError(f"{said}: TTFT and TPOT would be those of a buffer")
+        raise UsageError(f"{said}: the server buffers, so TTFT and TPOT would measure its buffer")
     return said
 
 

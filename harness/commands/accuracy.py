@@ -15,12 +15,12 @@ TOKEN_BYTES = {"int32": 4, "int64": 8}
 def accuracy(
     log: Annotated[Path, argument("LOG", "mlperf_log_accuracy.json.")],
     dataset: Annotated[Path, argument("DATASET", "The MLCommons JSON with the references.")],
-    model: Annotated[str, option("MODEL", "Whose tokenizer decodes the answers.")] = DEFAULT_MODEL,
+    model: Annotated[str, option("MODEL", "Model whose tokenizer decodes the answers.")] = DEFAULT_MODEL,
     dtype: Annotated[
         Literal["int32", "int64"], option("int32|int64", "The number format of the token ids in the log.")
     ] = "int32",
 ) -> int:
-    """Score a foreign accuracy log against a data set, and write accuracy.txt beside the log."""
+    """Score another program's accuracy log against a data set, and write accuracy.txt beside the log."""
     text = score_log(log, dataset, model, TOKEN_BYTES[dtype])
     if sentence_splitter()[0] != "nltk punkt_tab":
         print("NLTK's punkt_tab data are not installed, or damaged: rougeLsum is approximate.", file=sys.stderr)

@@ -8,12 +8,12 @@ from harness.common.coerce import as_flag
 from harness.common.errors import DONE, UsageError
 from harness.config import endpoint
 from harness.config.cli import config_command
-from harness.config.flags import OUTPUT, SERVER, Rules, flag
+from harness.config.flags import BENCHMARK, OUTPUT, Rules, flag
 from harness.config.run import NEEDS, RunConfig
 
-ABOUT = """Servers under the same requests, in rounds A B B A, until their difference is known; or finished runs, as
-`report.py --compare` has them. The further flags are run.py's; unset they make a short test. Settings of an engine in
-this process are compared by a sweep: `python sweep.py FILE --repeat 3`."""
+ABOUT = """Compare servers under the same requests, in rounds A B B A, until their difference is known; or finished
+runs, as `report.py --compare` does. Other flags are run.py's; by default the test is short. To compare settings of an
+engine in this process, use a sweep: `python sweep.py FILE --repeat 3`."""
 EXAMPLES = (
     "python -m harness compare http://a:8000/v1 http://b:8000/v1 --concurrency 16",
     "python -m harness compare http://a:8000/v1 http://b:8000/v1 --fail-if 'output_tokens_per_s<-3%'",
@@ -28,27 +28,27 @@ class CompareConfig(RunConfig):
     """What each server is asked, and when enough is known."""
 
     side: tuple[str, ...] = flag((), OUTPUT, "nothing", metavar="RUN")
-    within: float = flag(2.0, SERVER, "nothing", takes=100, rank=1)
-    """Percent between the ends of the first metric's interval, where it is enough."""
-    rounds: int = flag(8, SERVER, "nothing", takes=1000, rank=1)
-    """Rounds A B B A at most; two at least."""
-    minutes: float = flag(60.0, SERVER, "nothing", takes=10**5, rank=1)
-    """Minutes for all rounds at most."""
+    within: float = flag(2.0, BENCHMARK, "nothing", takes=100, rank=1)
+    """Stop when the first metric's interval is narrower than X percent."""
+    rounds: int = flag(8, BENCHMARK, "nothing", takes=1000, rank=1)
+    """Rounds A B B A: at least 2, at most N."""
+    minutes: float = flag(60.0, BENCHMARK, "nothing", takes=10**5, rank=1)
+    """Stop after this many minutes."""
     fail_if: tuple[str, ...] = flag((), OUTPUT, "nothing", metavar="CONDITION", rank=1)
-    """What is a regression of B against A, as report.py has it: 'output_tokens_per_s<-3%' (repeatable)."""
+    """Condition that makes B a regression from A, as in report.py: 'output_tokens_per_s<-3%' (repeatable)."""
     dry_run: bool = flag(False, OUTPUT, "nothing")
 
     RULES: ClassVar[Rules] = {
-        "compare takes two servers or more, or two finished runs or more.": lambda run: (
+        "compare needs at least two servers, or at least two finished runs.": lambda run: (
             len(run.side or run.endpoint) < 2 or (run.side and run.endpoint)
         ),
-        "{run.given_in_vain}: for servers. Settings in this process: `sweep.py FILE --repeat 3`; a gate of finished "
-        "runs: `report.py RUN --baseline RUN --fail-if ...`.": lambda run: run.side and run.given_in_vain,
-        "compare holds servers against each other at one load: give one number.": lambda run: (
+        "{run.given_in_vain} applies to servers only. For settings in this process: `sweep.py FILE --repeat 3`; a gate of "
+        "finished runs: `report.py RUN --baseline RUN --fail-if ...`.": lambda run: run.side and run.given_in_vain,
+        "compare tests servers at one load: give a single number.": lambda run: (
             run.has_several_rates or run.batches or len(run.levels) > 1 or run.concurrency in ("max", "auto")
         ),
         "compare measures speed; with --mode both it compares answers as well.": lambda run: run.mode == "accuracy",
-        "--rounds takes a number from 2 on.": lambda run: run.rounds < 2,
+        "--rounds must be at least 2.": lambda run: run.rounds < 2,
         "compare has no --dry-run and no --json: comparison.json is in its folder.": lambda run: (
             run.dry_run or run.json
         ),
@@ -79,7 +79,7 @@ def with_sides(words: Sequence[str]) -> Iterator[str]:
     for word in words:
         is_first &= not word.startswith("-")
         if inner := [flag for flag in IN_PROCESS if word.partition("=")[0] == flag]:
-            raise UsageError(f"{inner[0]}: of an engine in this process: `sweep.py FILE --repeat 3` compares those.")
+            raise UsageError(f"{inner[0]} applies to an engine in this process: use `sweep.py FILE --repeat 3`.")
         yield f"--{'endpoint' if '://' in word else 'side'}={word}" if is_first else word
 
 

@@ -42,7 +42,7 @@ def doctor(config: RunConfig) -> None:
             f"not needed: {', '.join(each.name for each in found if each.status == 'not needed')}", style="dim"
         )
     if failed := [each.name for each in found if each.status == "failed"]:
-        raise UsageError(f"not as it should be: {', '.join(failed)}.")
+        raise UsageError(f"these checks failed: {', '.join(failed)}.")
 
 
 def without_torch() -> None:

@@ -61,20 +61,20 @@ def rehearse(
     ] = None,
     seconds: Annotated[
         float | None,
-        option("SECONDS", "The length of each level; unset: what the rules ask for.", min=0.001, max=MOST_S),
+        option("SECONDS", "Length of each level; unset: what the rules require.", min=0.001, max=MOST_S),
     ] = None,
-    results_dir: Annotated[Path, option("PATH", "Where runs are looked for.")] = Path("results"),
+    results_dir: Annotated[Path, option("PATH", "Folder of the runs.")] = Path("results"),
 ) -> int:
     """Measure this runner's curve and list the rules it would break; other flags go to run.py."""
     if run and context.args:
-        raise UsageError(f"--run judges a finished run, which takes no {context.args[0]}.")
+        raise UsageError(f"--run judges a finished run: remove {context.args[0]}.")
     run = run or rehearsal.run_curve(official.points(c_min, c_max, points), seconds, results_dir, context.args)
     print("\n".join(rehearsal.judgement(names.find_run([run], results_dir, "one is judged at a time."))))
     return DONE
 
 
 def describe(
-    out: Annotated[Path, option("FILE.yaml", "Where it is written.")] = Path("endpoints-system.yaml"),
+    out: Annotated[Path, option("FILE.yaml", "Output file.")] = Path("endpoints-system.yaml"),
     framework: Annotated[str, option("NAME", "The server's name and version.")] = "vLLM",
 ) -> int:
     """Draft a description of this machine, for you to complete."""
@@ -96,14 +96,14 @@ def measure(
     ] = None,
     port: Annotated[int, option("N", "The port of the server that is started here.", min=1, max=65535)] = PORT,
     serve: Annotated[str, option("FLAGS", "More flags for that server, as one quoted word.")] = "",
-    tokenizer: Annotated[str | None, option("MODEL", "A folder or a name, for token counts [--model].")] = None,
+    tokenizer: Annotated[str | None, option("MODEL", "Tokenizer that counts tokens [--model].")] = None,
     dataset_path: Annotated[Path | None, option("FILE", "MLPerf's cnn_eval.json [the client's own].")] = None,
     program: Annotated[str, option("PROGRAM", CLIENT_HELP, flag="--client")] = "inference-endpoint",
     seconds: Annotated[
         float | None,
         option(
             "SECONDS",
-            "The length of each point, for a rehearsal; unset: what the rules ask for.",
+            "Length of each point, for a rehearsal; unset: what the rules require.",
             min=0.001,
             max=MOST_S,
         ),

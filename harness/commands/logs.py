@@ -11,7 +11,7 @@ from harness.terminal.command import argument, make_command
 def logs(
     folder: Annotated[Path, argument("LOG_DIR", "A folder with mlperf_log_detail.txt.")],
 ) -> int:
-    """Print what a LoadGen log says, as JSON."""
+    """Print a LoadGen log as JSON."""
     print(as_json(folder))
     return DONE
 

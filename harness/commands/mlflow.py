@@ -10,7 +10,7 @@ from harness.tracking.send import send
 
 def mlflow(
     folder: Annotated[Path, argument("RUN_DIR", "The folder of a run, an evaluation or a sweep.")],
-    results_dir: Annotated[Path, option("PATH", "Where mlflow.db is, without a server.")] = Path("results"),
+    results_dir: Annotated[Path, option("PATH", "Folder of mlflow.db, where no server is set.")] = Path("results"),
 ) -> int:
     """Log a finished run, MMLU evaluation or sweep to MLflow: MLFLOW_TRACKING_URI, or a file in the results."""
     print(send(folder, results_dir))

@@ -24,15 +24,15 @@ def plan(
     run: Annotated[str, argument("RUN", "A run with a curve: a path, latest, a run's id or label.")],
     peak: Annotated[float | None, option("N", "Requests/s in the busiest minute of every hour.")] = None,
     traffic: Annotated[
-        Path | None, option("FILE.csv", "A line a minute, its last column the requests in it; or --peak.")
+        Path | None, option("FILE.csv", "CSV with one line per minute; the last column is the number of requests.")
     ] = None,
-    headroom: Annotated[float, option("SHARE", "The share of a replica's rate that is kept free.")] = 0.1,
+    headroom: Annotated[float, option("SHARE", "Share of a replica's rate to keep free.")] = 0.1,
     price_per_hour: Annotated[float | None, option("X", "The price of one replica per hour, in any currency.")] = None,
-    results_dir: Annotated[Path, option("PATH", "Where RUN is looked for.")] = Path("results"),
+    results_dir: Annotated[Path, option("PATH", "Folder of the runs.")] = Path("results"),
 ) -> int:
-    """Machines for a day's traffic, from the measured curve of one."""
+    """Plan machines for a day's traffic, from the measured curve of one."""
     if (peak is None) == (traffic is None):
-        raise UsageError("name --peak N or --traffic FILE.csv, one of the two.")
+        raise UsageError("give either --peak N or --traffic FILE.csv.")
     if not 0 <= headroom < 1:
         raise UsageError("--headroom takes a share from 0 to below 1, as in 0.1.")
     if price_per_hour is not None and not 0 <= price_per_hour < math.inf:
@@ -66,7 +66,7 @@ def by_minute(path: Path) -> list[float]:
                 continue
             requests = -1.0
         if not 0 <= requests <= MOST_REQUESTS:
-            raise UsageError(f"--traffic {path}: line {line}: no number of requests in its last column.")
+            raise UsageError(f"--traffic {path}: line {line}: the last column is not a number of requests.")
         if cells:
             found.append(requests / 60)
     if not any(found) or len(found) > MOST_MINUTES:

@@ -25,9 +25,9 @@ from harness.terminal.command import argument, each, make_command, option
 from harness.terminal.last_screen import LastScreen
 from harness.terminal.progress import lasting_console
 
-ABOUT = """Render a run again from its logs, or a sweep; or put runs side by side. A RUN is a path, or in --results-dir
-a run's id, latest, or a label, which names all runs that have it. With --baseline: exit code 0 if no condition holds,
-1 if one does, 2 if the runs must not be judged."""
+ABOUT = """Render a run or sweep again from its logs, or compare runs. A RUN is a path, or in --results-dir a run's id,
+latest, or a label, which names all runs that have it. With --baseline: exit code 0 if no condition holds, 1 if one
+does, 2 if the runs must not be judged."""
 EXAMPLES = (
     "python report.py latest",
     "python report.py --compare before after --plot both.png",
@@ -43,29 +43,28 @@ def report(
         list[str] | None,
         option(
             "RUN RUN ...",
-            "Runs side by side: settings that differ, speed, latency, accuracy; of two with accuracy also their "
-            "answers.",
+            "Compare runs: settings that differ, speed, latency, accuracy, and the answers of two runs that have them.",
         ),
     ] = None,
     matrix: Annotated[
         str | None,
-        option("AXES", "The RUNs as one table, as in gpu,workload or gpu,batch: speed, waiting, KV cache, cost."),
+        option("AXES", "Print the RUNs as one table, as in gpu,workload or gpu,batch: speed, waiting, KV cache, cost."),
     ] = None,
-    last: Annotated[int | None, option("N", "As --compare, of the last N finished runs.")] = None,
-    check: Annotated[bool, option("", "Whether RUN's files are what its logs give; exit code 1 if not.")] = False,
-    results_dir: Annotated[Path, option("PATH", "Where runs are looked for.")] = Path("results"),
+    last: Annotated[int | None, option("N", "Compare the last N finished runs.")] = None,
+    check: Annotated[bool, option("", "Check RUN's files against its logs; exit code 1 if they differ.")] = False,
+    results_dir: Annotated[Path, option("PATH", "Folder of the runs.")] = Path("results"),
     plot: Annotated[Path | None, option("FILE.png", "Also draw the comparison.")] = None,
-    page: Annotated[Path | None, option("FILE.html", "Also write the comparison as a page to send.")] = None,
+    page: Annotated[Path | None, option("FILE.html", "Also write the comparison as one HTML file.")] = None,
     csv: Annotated[
         Path | None, option("FILE", "Also write RUN's numbers, or the comparison's table, to a CSV file.")
     ] = None,
-    baseline: Annotated[list[str] | None, option("RUN ...", "What RUN must not be worse than; see --fail-if.")] = None,
+    baseline: Annotated[list[str] | None, option("RUN ...", "Runs to judge RUN against; see --fail-if.")] = None,
     fail_if: Annotated[
         list[str] | None,
         option(
             "CONDITION",
-            "What is a regression (repeatable): 'output_tokens_per_s<-3%', 'ttft_p99_ms>+10%', "
-            "'ttft_p99_ms>2000', 'answers changed', 'answers changed>1%'; metrics as summary.json and --csv name them.",
+            "Condition that counts as a regression (repeatable): 'output_tokens_per_s<-3%', 'ttft_p99_ms>+10%', "
+            "'ttft_p99_ms>2000', 'answers changed', 'answers changed>1%'; names as in summary.json and --csv.",
         ),
     ] = None,
     may_differ: Annotated[
@@ -73,7 +72,7 @@ def report(
     ] = None,
 ) -> int:
     if sum(bool(choice) or choice == 0 for choice in (run, compare, last)) != 1:
-        raise UsageError("name one RUN_DIR, or --compare RUN RUN ..., or --last N; -h lists what it takes.")
+        raise UsageError("give one RUN_DIR, or --compare RUN RUN ..., or --last N; -h lists the flags.")
     if baseline and not (run and fail_if):
         raise UsageError("--baseline takes a RUN before it, and --fail-if after it.")
     if (fail_if or may_differ) and not baseline:
@@ -87,7 +86,7 @@ def report(
     if matrix and not run:
         raise UsageError("--matrix takes RUNs: report.py --matrix gpu,workload RUN RUN ...")
     if plot and plot.suffix != ".png":
-        raise UsageError(f"--plot {plot}: a name that ends with .png.")
+        raise UsageError(f"--plot {plot}: the name must end with .png.")
     if run and baseline:
         before, after = (names.folders(words, results_dir) for words in (baseline, run))
         return gate(before, after, fail_if or [], may_differ or [])
@@ -99,7 +98,7 @@ def report(
     if run:
         folder = names.find_run(run, results_dir, "one is rendered at a time, --compare takes several.")
         if csv and not (folder / "config.json").exists():
-            raise UsageError(f"--csv {csv}: numbers of a run; {folder} is none.")
+            raise UsageError(f"--csv writes a run's numbers; {folder} is not a run.")
         print(render_folder(folder))
         if csv:
             compare_page.write_csv(csv, [comparison.read(folder)])
@@ -124,7 +123,7 @@ def check_run(folder: Path) -> int:
     found, unmade = checking.check(folder)
     print("\n".join(found) or "consistent")
     if unmade:
-        print(f"not made again: {unmade}", file=sys.stderr)
+        print(f"not rendered again: {unmade}", file=sys.stderr)
     return NOT_ACCEPTED if found else DONE
 
 
@@ -165,14 +164,14 @@ def gate(baseline: list[Path], runs: list[Path], fail_if: list[str], may_differ:
     """Prints whether the runs are worse than the baseline; returns the exit code."""
     conditions = [regression.condition(text) for text in fail_if]
     if both := {folder.resolve() for folder in baseline} & {folder.resolve() for folder in runs}:
-        raise UsageError(f"--baseline {min(both)}: a run is not judged against itself; name another one.")
+        raise UsageError(f"--baseline {min(both)}: a run cannot be its own baseline.")
     before, after = ([comparison.read(folder.resolve()) for folder in folders] for folders in (baseline, runs))
     named = [name for words in may_differ for name in words.split(",")]
     allowed = [name.strip().removeprefix("--").replace("-", "_") for name in named]
     settings = sorted({name for run in (*before, *after) for name in run.flags})
     for name in allowed:
         if name not in settings:
-            raise UsageError(f"--may-differ {name}: no setting of these runs{did_you_mean(name, settings)}")
+            raise UsageError(f"--may-differ {name}: not a setting of these runs{did_you_mean(name, settings)}")
     sides = regression.Sides(before, after, allowed)
     judgements = regression.judge(sides, conditions)
     show(regression.last_screen(sides, judgements))

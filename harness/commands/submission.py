@@ -17,13 +17,13 @@ ROUNDS = sorted(mlperf.SEEDS)
 
 def write_system(
     run: Annotated[Path | None, option("RUN", "Describe the machine of this run instead.")] = None,
-    out: Annotated[Path, option("FILE", "Where it is written.")] = Path("system.json"),
+    out: Annotated[Path, option("FILE", "Output file.")] = Path("system.json"),
 ) -> int:
-    """Describe this machine, and say what only a person can fill in."""
+    """Describe this machine, and list what you must fill in."""
     machine = facts_of(run).system if run else detect()
     written = description.describe(machine, here=run is None)
     if out.exists():
-        raise UsageError(f"--out {out} is already there, maybe filled in by hand: choose another.")
+        raise UsageError(f"--out {out} already exists and may have been edited: choose another path.")
     if not out.parent.is_dir():
         raise UsageError(f"--out {out}: there is no folder {out.parent}.")
     write_json(out, written)
@@ -35,14 +35,12 @@ def write_system(
 
 def build_tree(
     runs: Annotated[list[Path], option("RUN ...", "Finished runs, one for each scenario.")],
-    submitter: Annotated[str, option("NAME", "Who submits.")],
-    system: Annotated[
-        Path, option("SYSTEM.json", "The description of its machine, whose file name is the system's name.")
-    ],
+    submitter: Annotated[str, option("NAME", "Name of the submitter.")],
+    system: Annotated[Path, option("SYSTEM.json", "System description; its file name becomes the system's name.")],
     division: Annotated[Literal["open", "closed"], option("open|closed", "MLPerf's division.")],
     out: Annotated[Path, option("DIR", "A new folder for the submission.")],
 ) -> int:
-    """Collect finished runs into a submission."""
+    """Build a submission from finished runs."""
     found = entries.collect(runs)
     categories = {entry.config.category for entry in found}
     filled = description.complete(description.read(system), submitter, division, categories)
@@ -84,7 +82,7 @@ def run_checker(
 
 
 command = make_group(
-    "Finished runs as an MLPerf submission, and its check.",
+    "Build and check an MLPerf submission of finished runs.",
     {
         "system": make_command(write_system, prints=True),
         "build": make_command(build_tree, rewrite=each("--runs"), prints=True),

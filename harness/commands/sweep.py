@@ -15,19 +15,17 @@ from harness.terminal.command import argument, make_command, option
 def sweep(
     path: Annotated[Path, argument("FILE", "The sweep: sweeps/*.yaml, or your own.")],
     only: Annotated[list[str] | None, option("EXP", "Run just this experiment (repeatable).")] = None,
-    first: Annotated[str | None, option("EXP", "Run this one and those after it.", flag="--from")] = None,
+    first: Annotated[str | None, option("EXP", "Run this experiment and those after it.", flag="--from")] = None,
     list_names: Annotated[
-        bool, option("", "Print the experiments, one a line, each a task for a cluster.", flag="--list")
+        bool, option("", "Print the experiments, one per line, for cluster tasks.", flag="--list")
     ] = False,
     gather: Annotated[
-        Path | None, option("DIR", "One report of tasks that ran with --results-dir DIR/EXP --only EXP.")
+        Path | None, option("DIR", "Make one report from tasks run with --results-dir DIR/EXP --only EXP.")
     ] = None,
-    resume: Annotated[bool, option("", "Go on with the last sweep of this file where it stopped.")] = False,
+    resume: Annotated[bool, option("", "Continue the last sweep of this file.")] = False,
     dry_run: Annotated[bool, option("", "Show what would run, and run nothing.")] = False,
     repeat: Annotated[int, option("N", "Run everything N times, round by round.", min=1, max=1000)] = 1,
-    timeout: Annotated[
-        float, option("SECONDS", "The longest that one experiment may take.", min=1, max=MOST_S)
-    ] = 7200.0,
+    timeout: Annotated[float, option("SECONDS", "Longest time for one experiment.", min=1, max=MOST_S)] = 7200.0,
     gpus: Annotated[
         Literal["together", "side-by-side"],
         option(
@@ -41,10 +39,10 @@ def sweep(
     ] = None,
     finalists: Annotated[int, option("N", "Run the N fastest once more at full length.", min=0, max=1000)] = 0,
     combine: Annotated[bool, option("", "Run, after all others, the changes that helped together.")] = False,
-    results_dir: Annotated[Path, option("PATH", "Sweeps go to its folder sweeps/.")] = Path("results"),
+    results_dir: Annotated[Path, option("PATH", "Sweeps are written to PATH/sweeps/.")] = Path("results"),
     mlflow: Annotated[bool, option("", "Log to MLflow: MLFLOW_TRACKING_URI, or a file in the results.")] = False,
 ) -> int:
-    """Run a list of experiments, each in its own process, and put speed and accuracy side by side."""
+    """Run a list of experiments, each in its own process, and compare their speed and accuracy."""
     whole = file.load(path)
     chosen = choice.pick(whole, only or (), first)
     if list_names:

@@ -12,7 +12,7 @@ def workloads(
     workload: Annotated[
         list[str] | None, argument("[WORKLOAD ...]", "Names or files; unset: all that are shipped.")
     ] = None,
-    model: Annotated[str, option("MODEL", "Whose tokenizer counts.")] = "demo",
+    model: Annotated[str, option("MODEL", "Model whose tokenizer counts tokens.")] = "demo",
 ) -> int:
     """Print the token statistics of workloads, as a Markdown table."""
     print(table(workload or [name for name in WORKLOADS if name != OFFICIAL], model))

@@ -22,7 +22,7 @@ RENAMED = {"version": "round", "total_limit": "total_sample_count", "data": "dat
 def coerce(value: Any, hint: Any) -> Any:
     """`value` as `hint` asks for it. Raises ValueError where it does not fit.
 
-    Text counts as the number it writes out and a number as text where text is asked for; true and false are no numbers.
+    Text counts as the number it writes out and a number as text where text is asked for; true and false do not.
     """
     members = get_args(hint) if get_origin(hint) is not Literal else (hint,)
     for member in members:
@@ -31,13 +31,13 @@ def coerce(value: Any, hint: Any) -> Any:
             if choice is not None:
                 return choice
     if isinstance(value, bool) and hint is not bool:
-        raise ValueError("true and false are no numbers")
+        raise ValueError("true and false are not numbers")
     if isinstance(value, str) and "," in value and any(get_args(arg)[:1] in NUMBERS for arg in get_args(hint)):
         value = tuple(value.split(","))
     if get_origin(hint) is tuple and isinstance(value, str):
         value = (value,)
     if get_origin(hint) is tuple and not (isinstance(value, list | tuple) and all(isinstance(x, str) for x in value)):
-        raise ValueError("not texts")
+        raise ValueError("every item must be text")
     return adapter(hint).validate_python(value)
 
 
@@ -104,7 +104,7 @@ def no_such_file(flag: str, name: str, names: Sequence[str]) -> UsageError:
     """What to say of a value that is neither a file nor one of `names`."""
     if name.startswith(("http:/", "https:/")):
         return UsageError(f"{flag}: an address is not fetched: download the file and give its path.")
-    return UsageError(f"{flag} {name}: no such file, and none of {', '.join(names)}{did_you_mean(name, names)}")
+    return UsageError(f"{flag} {name}: not a file, and not one of {', '.join(names)}{did_you_mean(name, names)}")
 
 
 def as_flag(name: str) -> str:

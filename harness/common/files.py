@@ -56,7 +56,7 @@ def lock_folder(folder: Path, what: str) -> Iterator[int]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise UsageError(f"{folder}: {what} is still going on.") from None
+            raise UsageError(f"{folder}: {what} is still running.") from None
         yield file.fileno()
 
 
@@ -65,7 +65,7 @@ def check_space(path: Path) -> None:
     try:
         free = shutil.disk_usage(path).free
     except OSError as error:
-        raise BenchmarkError(f"{path}: {why(error)}: the run's own folder is gone, and its logs with it.") from None
+        raise BenchmarkError(f"{path}: {why(error)}: the run folder was deleted, and the logs in it.") from None
     if free < SPARE_BYTES:
         raise BenchmarkError(f"the disk of {path} is full: free some space, or choose another --results-dir.")
 
@@ -73,7 +73,7 @@ def check_space(path: Path) -> None:
 def check_folder_name(what: str, name: object) -> None:
     """Raises UsageError for a text that cannot be the name of a folder: from a file it may lead anywhere else."""
     if not (isinstance(name, str) and re.fullmatch(r"\w[\w.+-]{0,99}", name)):
-        raise UsageError(f"{what} {name!r} cannot name a folder: letters, digits, '.', '+', '-' and '_', at most 100.")
+        raise UsageError(f"{what} {name!r} is not a folder name: use at most 100 letters, digits, '.', '+', '-', '_'.")
 
 
 @contextmanager

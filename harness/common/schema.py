@@ -32,7 +32,7 @@ class File(Model):
     @classmethod
     def not_newer(cls, version: int) -> int:
         if version > SCHEMA:
-            raise ValueError(f"format {version} is of a newer version of this program, which reads up to {SCHEMA}")
+            raise ValueError(f"format {version} was written by a newer version; this one reads up to {SCHEMA}")
         return version
 
 

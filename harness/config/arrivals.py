@@ -93,7 +93,7 @@ class ParsedArrivals:
 
 
 def parse_arrivals(text: str) -> ParsedArrivals:
-    """What a value of --arrivals means; what is no shape is a file. Raises UsageError."""
+    """What a value of --arrivals means; what is not a shape is a file. Raises UsageError."""
     name, _, rest = text.partition(":")
     if name not in SHAPES:
         return ParsedArrivals(None, path=Path(text))
@@ -102,8 +102,8 @@ def parse_arrivals(text: str) -> ParsedArrivals:
         return ParsedArrivals(shape, shape.read(rest))
     except ValueError:
         raise UsageError(
-            f"--arrivals {text}: it is {shape.form}, with CV from {LEAST_CV:g} to {MOST_CV:g}, and rates A and B above "
-            f"0, at most {MOST_RATE:,}, in requests/s."
+            f"--arrivals {text}: must be {shape.form}; CV is between {LEAST_CV:g} and {MOST_CV:g}, rates A and B above "
+            f"0 and at most {MOST_RATE:,} requests/s."
         ) from None
 
 
@@ -113,7 +113,7 @@ def times(text: str, rate: float, seconds: float, seed: int, together: int = 1) 
     before `seconds`, in whole rounds of `together`. Raises UsageError for more than `MOST_REQUESTS`."""
     found = parse_arrivals(text)
     if found.shape is None:
-        raise ValueError(f"{text} is no shape")
+        raise ValueError(f"{text} is not an arrival shape")
     if rate * seconds > MOST_REQUESTS:
         raise UsageError(f"--arrivals {text}: {rate * seconds:,.0f} requests; {MOST_REQUESTS:,} at most.")
     first, last = found.ends or (1.0, 1.0)

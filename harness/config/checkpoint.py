@@ -32,7 +32,7 @@ def weight_bytes(config: EngineConfig) -> int:
     inner = min(bits, 16.0) / 8 if stored or config.quantization != "none" else width
     hidden, layers = shape.hidden_size, shape.num_hidden_layers
     if not 0 < layers <= MOST_LAYERS:
-        raise UsageError(f"--model {config.model}: its config asks for {layers:,} layers; is it damaged?")
+        raise UsageError(f"--model {config.model}: config.json has {layers:,} layers: it may be damaged.")
     head = getattr(shape, "head_dim", None) or hidden // shape.num_attention_heads
     attention = hidden * head * 2 * (shape.num_attention_heads + shape.num_key_value_heads)
     feed_forward = 3 * hidden * shape.intermediate_size
@@ -40,7 +40,7 @@ def weight_bytes(config: EngineConfig) -> int:
     size = int(layers * (attention + feed_forward) * inner + embeddings * width)
     if size > MOST_BYTES:
         raise UsageError(
-            f"--model {config.model}: its config asks for {size / 2**40:,.0f} TiB of weights; is it damaged?"
+            f"--model {config.model}: config.json means {size / 2**40:,.0f} TiB of weights: it may be damaged."
         )
     return size
 
@@ -112,7 +112,7 @@ def source(config: EngineConfig) -> dict[str, bool]:
     minute."""
     local = Path(config.model_path).is_dir()
     if not local and Path(config.model_path).exists():
-        raise UsageError(f"--model {config.model_path}: not a folder; a model is one, or a name of the hub.")
+        raise UsageError(f"--model {config.model_path}: not a folder; a model is a folder or a name of the hub.")
     return {"trust_remote_code": config.trust_remote_code, "local_files_only": not local and not is_hub_reachable()}
 
 

@@ -46,7 +46,7 @@ class ServerFlags(EngineConfig):
         "--backend {run.backend} runs in this process; --endpoint goes with --backend openai, or alone.": lambda run: (
             run.backend != "openai" and run.endpoint
         ),
-        "{run.in_vain}: for an engine in this process; the server behind --endpoint has its own settings.": (
+        "{run.in_vain}: only for an engine in this process; the server behind --endpoint has its own settings.": (
             lambda run: run.endpoint and run.in_vain
         ),
         "{run.in_vain}: only with --endpoint.": lambda run: run.in_vain,
@@ -73,16 +73,16 @@ class EndpointFlags(ServerFlags):
     """The flags of `run.py` alone for a server."""
 
     endpoint_api: Literal["completions", "chat"] = flag("completions", SERVER, "answers")
-    """chat sends each prompt as a user's message. The server's chat template adds to it."""
+    """chat: send each prompt as a user's message. The server's chat template adds to it."""
     max_failed: str = flag("0", SERVER, "nothing")
-    """N or N%: requests of a test that may fail. They are counted and left out of latencies and tokens; never
+    """Requests that may fail in a test: N or N%. They are counted and left out of latencies and tokens; never
     comparable with MLPerf. 0: the first failure ends the run."""
     metrics_url: tuple[str, ...] = flag((), SERVER, "nothing", metavar="URL")
-    """Address of a server's Prometheus metrics, as in http://host:9090/metrics (repeatable). Unset: /metrics beside
+    """Address of the server's Prometheus metrics, as in http://host:9090/metrics (repeatable). Unset: /metrics beside
     each --endpoint."""
     telemetry_url: tuple[str, ...] = flag((), SERVER, "nothing", metavar="URL")
-    """Page of a DCGM exporter with the server's GPUs on it, as in http://host:9400/metrics?gpu=0,1 or ?host=NAME
-    (repeatable): power, energy and the other GPU columns. Implies --extra-metrics."""
+    """DCGM exporter page of the server's GPUs, as in http://host:9400/metrics?gpu=0,1 or ?host=NAME (repeatable): GPU
+    columns such as power and energy. Implies --extra-metrics."""
     client_processes: int | Auto = flag("auto", SERVER, "speed", takes=1024)
     """Client processes, one core each. auto: half of the cores, at most 8; with one, this process itself."""
 

@@ -75,7 +75,7 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
     total_sample_count: int | Auto = flag("auto", BENCHMARK, "work", takes=2**40, rank=6)
     """Samples to use. auto: all of them. Fewer make a short run, not comparable with MLPerf."""
     seed: int | None = flag(None, BENCHMARK, "answers", takes="seed")
-    """Replaces LoadGen's seeds and sets vLLM's. Unset: the round's official seeds."""
+    """Replace LoadGen's seeds, and set vLLM's. Unset: the round's official seeds."""
 
     dataset: Literal["cnndm"] = flag("cnndm", DATA, "work")  # no choice, so not shown; taken from older commands
     dataset_path: Path | None = flag(None, DATA, "work", rank=19)
@@ -88,22 +88,22 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
     search for the highest rate that is VALID, then run at it; 5,10,20: test each rate, then run at the highest that is
     VALID."""
     samples_per_query: int | tuple[int, ...] = flag(8, RATE, "work", metavar="N[,N...]", takes=10**6)
-    """MultiStream: samples sent at once, the next when all are answered. 1,2,4,8: test each, then run with the most."""
+    """MultiStream: samples per query, the next when all are answered. 1,2,4,8: test each, then run with the most."""
     concurrency: int | Literal["auto", "max"] | tuple[int, ...] | None = flag(
         None, RATE, "speed", takes="at once", rank=8
     )
     """Requests in flight; the next is sent as soon as one is answered. Implies --scenario concurrency. 1,4,16: a test
     at each; auto: powers of 4 up to what the engine computes at once; max: the highest that keeps both limits."""
     stagger: float = flag(0.0, RATE, "speed", takes="a while")
-    """Seconds over which the first requests begin. Of --concurrency; 0: all at once."""
+    """Seconds over which the first requests are spread. Only with --concurrency; 0: all at once."""
     ttft_limit: int | None = flag(None, RATE, "speed", takes="ms", rank=9)
-    """Limit on TTFT p99 (time to first token), ms. Of server, interactive, concurrency, arrivals. Unset: MLPerf's."""
+    """Limit on TTFT p99 (time to first token), ms. For server, interactive, concurrency, arrivals. Unset: MLPerf's."""
     tpot_limit: int | None = flag(None, RATE, "speed", takes="ms", rank=10)
     """Limit on TPOT p99 (time per output token), ms. As --ttft-limit. Unset: MLPerf's."""
     offline_expected_qps: float | Auto = flag("auto", RATE, "speed", takes=10**6)
     """Samples per second that LoadGen plans for. auto: measured on the loaded engine first."""
     probe_queries: int | None = flag(None, RATE, "nothing", takes=10**6)
-    """Queries of the test of each of several rates. Unset: 600, enough for LoadGen to judge a p99. 60: a look at p50
+    """Queries per test where several rates are given. Unset: 600, enough for LoadGen to judge a p99. 60: a look at p50
     and p90."""
     min_duration: float | Auto = flag("auto", RATE, "speed", takes="seconds", rank=11)
     """Minimum seconds of a performance test. auto: MLPerf's 600, less for a short run."""
@@ -122,11 +122,11 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
     """Exit with 1 if LoadGen calls the performance test INVALID, or logs errors in it."""
 
     profile: bool = flag(False, OUTPUT, "nothing")
-    """After the tests, a short load under vLLM's profiler: where the engine's time goes."""
+    """After the tests, profile a short load with vLLM's profiler: where the engine's time goes."""
     price_per_hour: float | None = flag(None, OUTPUT, "nothing", takes="price", rank=20)
     """The machine's price per hour, in any currency. The report gives the cost of tokens."""
     label: str = flag("", OUTPUT, "nothing", rank=21)
-    """A name for this run, in reports. report.py takes it instead of a path."""
+    """Name of this run in reports. report.py takes it instead of a path."""
     dry_run: bool = flag(False, OUTPUT, "nothing", rank=22)
     """Print what would be run, on what and for how long, and run nothing; exit code 2 if it could not begin."""
     json: bool = flag(False, OUTPUT, "nothing")
@@ -134,7 +134,7 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
     verbose: bool = flag(False, OUTPUT, "nothing")
     """Print all numbers under the answer."""
     results_dir: Path = flag(Path("results"), OUTPUT, "nothing", rank=23)
-    """Where run folders go."""
+    """Folder for the runs."""
     keep_all: Literal[0, 1] = flag(1, OUTPUT, "nothing")
     """0: delete older run folders at the end."""
     extra_metrics: bool = flag(False, OUTPUT, "nothing")
@@ -153,22 +153,22 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
         "--category {run.category} takes --scenario {run.allowed}; not {run.scenario}.": lambda run: (
             run.scenario not in mlperf.SCENARIOS[run.category]
         ),
-        "--compliance {run.compliance} is for MLPerf's scenarios; {run.scenario_rules.unofficial}.": lambda run: (
+        "--compliance {run.compliance} needs an MLPerf scenario; {run.scenario_rules.unofficial}.": lambda run: (
             run.scenario_rules.unofficial and run.compliance != "none"
         ),
-        "{run.speed_test} tests speeds: not with --mode accuracy.": lambda run: (
+        "{run.speed_test} measures speed: remove --mode accuracy.": lambda run: (
             run.mode == "accuracy" and run.speed_test
         ),
         "--arrivals takes one rate: --server-target-qps X, or auto.": lambda run: (
             run.has_several_rates and run.arrivals
         ),
-        "--probe-queries is for --server-target-qps with several rates.": lambda run: (
+        "--probe-queries needs several rates in --server-target-qps.": lambda run: (
             run.probe_queries is not None and not isinstance(run.server_target_qps, tuple)
         ),
-        "--compliance {run.compliance} takes every answer: leave out --max-failed.": lambda run: (
+        "--compliance {run.compliance} allows no failed request: remove --max-failed.": lambda run: (
             endpoints.may_fail(run.max_failed, 10**9) and run.compliance != "none"
         ),
-        "--json prints the summary of a run, and --dry-run makes none: give one.": lambda run: run.dry_run and run.json,
+        "--dry-run has no summary for --json to print: remove one of them.": lambda run: run.dry_run and run.json,
         "--engine-arg profiler_config: --profile sets it.": lambda run: (
             run.profile and "profiler_config" in run.engine_args
         ),

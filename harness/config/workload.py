@@ -193,13 +193,13 @@ class WorkloadFlags(ArrivalFlags):
     output_len: str | None = flag(None, BENCHMARK, "work")
     """With --input-len: answers of exactly N tokens, or N~S, past any end of text."""
     salt: Literal["none", "start", "after-prefix"] | None = flag(None, BENCHMARK, "work")
-    """Unique tokens in each prompt: nothing, or only the prefix, is shared. Unset: none."""
+    """Add unique tokens to each prompt, so that none, or only the prefix, is shared. Unset: none."""
 
     RULES: ClassVar[Rules] = {
         "--input-len and --output-len go together.": lambda run: (
             run.is_synthetic and None in (run.input_len, run.output_len)
         ),
-        "--workload is a set of prompts; --input-len and --output-len make others: give one.": lambda run: (
+        "--workload has its own prompts: remove it, or --input-len and --output-len.": lambda run: (
             run.is_synthetic and "workload" in run.given
         ),
         "--max-new-tokens: --output-len says how long answers are.": lambda run: (
@@ -211,7 +211,7 @@ class WorkloadFlags(ArrivalFlags):
         "--salt needs --input-len, or a --workload that is a profile or a file.": lambda run: (
             run.salt is not None and (run.has_trace_lengths or run.is_official_workload)
         ),
-        "--prompt-column is for a file of requests, or hf:NAME, as --workload.": lambda run: (
+        "--prompt-column needs a file of requests, or hf:NAME, as --workload.": lambda run: (
             run.prompt_column is not None and (run.lengths_from or run.is_official_workload)
         ),
         "{run.workload_flag} has no reference answers, so speed alone is measured: add --mode performance.": (

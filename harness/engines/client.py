@@ -66,11 +66,11 @@ def connect(timeout_s: float) -> aiohttp.ClientSession:
     """
     key = os.environ.get(KEY, "")
     if not (key.isascii() and key.isprintable()):
-        raise UsageError(f"{KEY} holds what no header may, such as a line break: set it again.")
+        raise UsageError(f"{KEY} contains a character that is not allowed in a header, such as a line break.")
     own = {"Authorization": f"Bearer {key}"} if key else {}
     proxy = os.environ.get(PROXY) or None
     if proxy and not is_usable(proxy):
-        raise UsageError(f"{PROXY}: takes an address such as http://proxy:3128.")
+        raise UsageError(f"{PROXY} must be an address such as http://proxy:3128.")
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_S),
         headers={"Accept-Encoding": "identity"} | own | extra_headers(),
@@ -145,7 +145,7 @@ class Client:
                         yield first
                         pieces = [CompletionChunk(end=event.end)]
                     if count > 2 * sampling.max_new_tokens + SPARE_MESSAGES:
-                        raise EndpointError(f"{address} does not obey max_tokens: it goes on after {count:,} messages")
+                        raise EndpointError(f"{address} ignores max_tokens: still sending after {count:,} messages")
                 messages += held > 0
                 if first and not opening:
                     opening = len(first) + len(self._encode(pieces, address))
@@ -190,7 +190,7 @@ class Client:
         if end is None:
             raise EndpointError(f"{address} closed an answer before its end")
         if end != "length" and self.sampling.exact:
-            raise EndpointError(f"{address} ended an answer early ({end}): it does not obey ignore_eos")
+            raise EndpointError(f"{address} ended an answer early ({end}): it ignores ignore_eos")
         tokens = self._encode(pieces, address)
         # As engines count, the token that ended it is one, too; there is none where the limit did.
         if end != "length" and not self.form.ids_out and len(tokens) < most:
@@ -204,7 +204,7 @@ class Client:
         """
         most = sampling.max_new_tokens
         if self.form.ids_out and (count > most or (sampling.exact and count < most)):
-            raise EndpointError(f"{address} does not obey max_tokens: it sent {count:,} tokens instead of {most:,}")
+            raise EndpointError(f"{address} ignores max_tokens: it sent {count:,} tokens instead of {most:,}")
 
     def _encode(self, pieces: Sequence[CompletionChunk], address: str) -> list[int]:
         """The token ids of pieces. Raises EndpointError where they cannot be those of the text beside them."""

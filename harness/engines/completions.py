@@ -115,7 +115,7 @@ def piece(data: Any, address: str) -> CompletionChunk:
         if not all(type(token) is int and 0 <= token < MOST_ID for token in found.ids or ()):
             raise ValueError
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError):
-        raise EndpointError(f"{address} sent what is no completion: {error_message(data)!r}") from None
+        raise EndpointError(f"{address} sent an invalid completion: {error_message(data)!r}") from None
     if found.end is not None and found.end not in FINISH_REASONS:
         raise EndpointError(f"{address} broke an answer off: finish_reason {error_message(found.end)!r}")
     return found
@@ -247,7 +247,7 @@ class EventReader:
         """Why an answer whose end did not come is none, in the server's own words where it left any."""
         said = self.stray + (b"" if self._line.startswith(b"data:") else self._line)
         if b'"choices"' in said:
-            return EndpointError(f"{self.address} does not stream: it answers `stream: true` with one JSON document")
+            return EndpointError(f"{self.address} does not stream: it answers `stream: true` in a single JSON document")
         return EndpointError(f"{self.address} closed an answer before its end{said and f': {error_message(said)}'}")
 
 

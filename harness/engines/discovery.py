@@ -169,7 +169,7 @@ def with_served_model(config: RunConfig, say: Say = print) -> RunConfig:
         return config
     if len(names) > 1:
         suggestion = did_you_mean(config.model, names)
-        raise UsageError(f"--model {config.model}: the server has {', '.join(names)}{suggestion}.")
+        raise UsageError(f"the server serves {', '.join(names)}, not --model {config.model}{suggestion}.")
     if config.model != DEFAULT_MODEL or not names:
         return config
     is_name = "/" in names[0] or names[0] in MODELS
@@ -178,7 +178,7 @@ def with_served_model(config: RunConfig, say: Say = print) -> RunConfig:
         checkpoint.load_tokenizer(served)
     except UsageError:
         raise UsageError(
-            f"the server serves {names[0]}, and its tokenizer is not here: name a folder or a hub name that has it "
+            f"the server serves {names[0]}, but its tokenizer was not found: name a folder or a hub name that has it "
             "with --model."
         ) from None
     return served

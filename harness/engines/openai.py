@@ -118,10 +118,10 @@ class OpenAI(Engine):
                 continue
             if self.sampling.exact and not form.ids_in:
                 raise UsageError(
-                    f"--endpoint {server.address} takes prompts as text alone: --input-len could not be exact."
+                    f"--endpoint {server.address} accepts text prompts only, so --input-len would not be exact."
                 )
             return await self._with_neutral(server, replace(form, ids_out=with_ids))
-        raise UsageError(f"--endpoint {server.address} takes no completion that this program can ask for: {refused}.")
+        raise UsageError(f"--endpoint {server.address} accepts none of this program's completion requests: {refused}.")
 
     async def _with_neutral(self, server: Server, form: RequestFormat) -> RequestFormat:
         """The form with those sampling fields in neutral values that the server takes: all, else each tried alone."""
@@ -160,7 +160,7 @@ class OpenAI(Engine):
             raise UsageError(f"--endpoint {error}.") from None
         server.tells_cache &= any(found.usage and found.usage.cached_tokens is not None for found in pieces)
         if sum(len(found.ids or ()) for found in pieces) > PROBE_TOKENS:
-            raise UsageError(f"--endpoint {server.address} does not obey max_tokens: its answers are longer.")
+            raise UsageError(f"--endpoint {server.address} ignores max_tokens: its answers are longer.")
         return form.ids_out and all(found.ids is not None for found in pieces if found.text)
 
     async def _first_reply(self, address: str, body: bytes) -> tuple[int, bytes, str]:

@@ -101,7 +101,7 @@ class Engine:
     async def score_choices(self, prompt: list[int], choices: list[int]) -> ChoiceLogprobs:
         """The next token, restricted to the ids in `choices` (at most 20), of an engine made for that. Raises
         EngineError, and UsageError where the engine cannot."""
-        raise UsageError(f"--backend {self.name} computes no probabilities.")
+        raise UsageError(f"--backend {self.name} does not compute probabilities.")
 
     async def reset_prefix_cache(self) -> None:
         """Empties the prefix cache, between tests, where it has one and a say in it. Raises EngineError."""

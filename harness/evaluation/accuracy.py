@@ -48,7 +48,7 @@ def read_log(path: Path, samples: int, width: int = 4) -> list[list[int]]:
     except (ValueError, RecursionError) as error:
         raise LoadGenError(f"{path}: not a whole JSON file ({error}); did the run end early?") from None
     if not isinstance(entries, list) or not entries:
-        raise LoadGenError(f"{path}: no answers in it.")
+        raise LoadGenError(f"{path}: contains no answers.")
     answers: dict[int, list[int]] = {}
     for number, entry in enumerate(entries):
         where = f"{path}: entry {number}"
@@ -71,7 +71,7 @@ def decode_hex(data: Any, width: int, where: str) -> list[int]:
     try:
         tokens.frombytes(bytes.fromhex(data))
     except (TypeError, ValueError) as error:
-        raise LoadGenError(f"{where}: its data are no int{8 * width} token ids: {error}.") from None
+        raise LoadGenError(f"{where}: its data are not int{8 * width} token ids: {error}.") from None
     return tokens.tolist()
 
 

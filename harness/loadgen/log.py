@@ -150,7 +150,7 @@ def read(folder: Path, scenario: str = "", mode: str = "") -> TestResult:
             elif entry.flags.get("is_warning"):
                 warnings.append(str(entry.value))
         if any(name not in values for name in ("loadgen_version", "effective_scenario", "effective_test_mode")):
-            raise LogError(f"{path}: no LoadGen test in it (empty, cut short, or of another program).")
+            raise LogError(f"{path}: contains no LoadGen test (empty, cut short, or of another program).")
         if not all(name in values for name in last_entries(values)):
             raise LogError(f"{path}: the test did not finish, so it has no result.")
         for wanted, found in ((scenario, values["effective_scenario"]), (mode, values["effective_test_mode"])):
@@ -166,10 +166,10 @@ def read(folder: Path, scenario: str = "", mode: str = "") -> TestResult:
 def add(values: Entries, key: str, value: Any) -> None:
     """Keeps an entry. Raises ValueError for one that contradicts another, or is not of the kind LoadGen writes."""
     if key == "loadgen_version" and key in values:
-        raise ValueError("the logs of two tests in one")
+        raise ValueError("contains the logs of two tests")
     twice = key.startswith(UNIQUE_ENTRIES) and key in values
     if twice and (key == "result_validity" or values[key] != value or type(values[key]) is not type(value)):
-        raise ValueError(f"{key} stands twice, as {values[key]!r:.40} and as {value!r:.40}")
+        raise ValueError(f"{key} appears twice, as {values[key]!r:.40} and {value!r:.40}")
     number = type(value) in (int, float) and abs(value) < 2**64  # LoadGen's integers are of 64 bits
     if key in TEXT_ENTRIES:
         right = isinstance(value, str)
@@ -264,7 +264,7 @@ def interpret(values: Entries, errors: list[str], warnings: list[str]) -> TestRe
     failed = validity.failed_checks(values)
     for name, allowed in (("effective_scenario", SCENARIOS), ("effective_test_mode", MODES)):
         if values[name] not in allowed:
-            raise ValueError(f"{name} is {values[name]!r:.40}, which LoadGen does not have")
+            raise ValueError(f"{name} is {values[name]!r:.40}, which LoadGen does not know")
     if (counted := values.get("num_errors") or 0) > len(errors):
         errors = [*errors, f"{counted:,} errors were counted (num_errors), of which the log shows {len(errors):,}"]
     if verdict not in ("VALID", "INVALID", None):

@@ -101,7 +101,7 @@ def read_requests(folder: Path) -> list[Request]:
         with open_regular(path, LARGEST_FILE) as file:
             table = csv.reader(file)
             if (head := tuple(next(table, ()))) != COLUMNS:
-                raise UsageError(f"{path}:1: not the columns {', '.join(COLUMNS)}, but {', '.join(head) or 'none'}.")
+                raise UsageError(f"{path}:1: columns {', '.join(head) or 'missing'}; expected {', '.join(COLUMNS)}.")
             for cells in table:
                 request = parse_line(cells, len(found))
                 request.round = rounds[request.sample]
@@ -124,7 +124,7 @@ def parse_line(cells: Sequence[str], order: int) -> Request:
         cells[8:],
     )
     if clock not in ("", "loadgen", "client"):
-        raise ValueError(f"clock {clock!r:.40}")
+        raise ValueError(f"unknown clock {clock!r:.40}")
     if min(counts) < 0 or any(time is not None and time < 0 for time in times):
         raise ValueError("a negative number")
     return Request(*counts, *times, clock, failure, order)  # type: ignore[arg-type,call-arg]
@@ -154,7 +154,7 @@ def take_times(requests: Sequence[Request], folder: Path) -> None:
     """
     samples = read_trace(folder)
     if [sample.index for sample in samples] != [request.sample for request in requests]:
-        raise LogError(f"{folder / TRACE}: the trace of another test: its samples are not those that were issued.")
+        raise LogError(f"{folder / TRACE}: belongs to another test: its samples are not those that were issued.")
     pairs = list(zip(requests, samples, strict=True))
     apart = min((1e3 * (r.issued_s or 0.0) - s.scheduled_ms - s.delay_ms for r, s in pairs), default=0.0)
     begin = min((sample.scheduled_ms for sample in samples), default=0.0)

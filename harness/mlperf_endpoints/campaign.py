@@ -56,6 +56,6 @@ def open_campaign(root: Path, campaign: Campaign) -> None:
     path = root / FILE
     if path.exists() and (there := files.read(path, Campaign)) != campaign:
         differs = [name for name in Campaign.model_fields if getattr(there, name) != getattr(campaign, name)]
-        raise UsageError(f"{root} holds a campaign with another {', '.join(differs)}: take another folder.")
+        raise UsageError(f"{root} holds a campaign with a different {', '.join(differs)}: choose another folder.")
     root.mkdir(parents=True, exist_ok=True)
     files.write_json(path, campaign.model_dump(mode="json"))

@@ -106,7 +106,7 @@ def read(path: Path) -> Disclosure:
     """A filled-in file. Raises UsageError with what is empty or wrong in it."""
     found = parse_as(path, read_given("--system", path, "YAML", load_yaml, yaml.YAMLError), Disclosure)
     if missing := list(empty(found.model_dump(exclude={"power"}))):
-        raise UsageError(f"--system {path}: still to be filled in: {', '.join(missing)}.")
+        raise UsageError(f"--system {path}: fill in {', '.join(missing)} first.")
     return found
 
 

@@ -50,7 +50,7 @@ def points(lowest: int, highest: int, count: int = FEWEST + 1) -> list[Point]:
     while len(levels) < count:
         gaps = [(after / before, before, after) for before, after in itertools.pairwise(levels) if after - before > 1]
         if not gaps:
-            raise UsageError(f"--c-min {lowest}, --c-max {highest}: only {len(levels)} levels lie between them.")
+            raise UsageError(f"--c-min {lowest}, --c-max {highest}: there are only {len(levels)} levels between them.")
         _, before, after = max(gaps)
         levels = sorted({*levels, min(max(before + 1, round((before * after) ** 0.5)), after - 1)})
     scored = set(ends)  # one of each region; the highest is Offline's, too
@@ -68,7 +68,7 @@ def seeds(name: str | None = None) -> Any:
     """The published set of that name, or the last, as the package has it. Raises UsageError where there is none."""
     published = package().seed_sets.load_seed_sets()
     if name is not None and name not in published:
-        raise UsageError(f"--seed-set {name}: published are {', '.join(published)}.")
+        raise UsageError(f"--seed-set {name}: not a published seed set; choose {', '.join(published)}.")
     return published[name] if name is not None else list(published.values())[-1]
 
 

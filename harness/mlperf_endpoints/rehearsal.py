@@ -76,7 +76,7 @@ def levels_of(run: Path, summary: Summary, plan: Plan) -> list[Level]:
     """
     probes = {probe.concurrency: probe for probe in summary.run.search or () if probe.concurrency is not None}
     if not probes:
-        raise UsageError(f"{summary.meta.run}: no curve over concurrency; take a run with --concurrency 1,4,16.")
+        raise UsageError(f"{summary.meta.run}: has no concurrency curve; use a run with --concurrency 1,4,16.")
     found = []
     for point in points_of(sorted(probes)):
         probe = probes[point.concurrency]
@@ -91,7 +91,7 @@ def points_of(levels: Sequence[int]) -> list[Point]:
     try:
         regions = official.package().models.compute_regions(levels[-1], min(levels[0], 32))
     except ValueError as error:
-        raise UsageError(f"the levels make no curve: {error}") from None
+        raise UsageError(f"these levels do not form a curve: {error}") from None
     return [Point(level, *official.region_of(level, regions)) for level in levels]
 
 
@@ -104,11 +104,11 @@ def breaches(summary: Summary, levels: Sequence[Level]) -> Iterator[str]:
     for level in levels:
         at, least = f"concurrency {level.point.concurrency}", level.point.seconds
         if level.seconds < least:
-            yield f"{at}: {level.seconds:,.0f} s measured; {least:,.0f} s are the least"
+            yield f"{at}: {level.seconds:,.0f} s measured; the minimum is {least:,.0f} s"
         if not level.probe.tpot_p90:
             yield f"{at}: no TPOT p90, so no tokens/s per user"
         if level.requests < official.SAMPLES:
-            yield f"{at}: {level.requests:,} requests; {official.SAMPLES:,} are the least"
+            yield f"{at}: {level.requests:,} requests; the minimum is {official.SAMPLES:,}"
         if not level.steady.is_official:
             yield f"{at}: figures of the whole run, not of a steady state ({level.steady.words})"
     gate = summary.run.accuracy

@@ -39,7 +39,7 @@ def measured_points(root: Path, campaign: Campaign) -> list[Done]:
     found = [(point, folder_of(root, point)) for point in campaign.levels]
     measured = [(point, folder, client.left_in(folder)) for point, folder in found]
     if missing := [str(point.concurrency) for point, _, left in measured if left is None]:
-        raise UsageError(f"{root}: not measured yet: concurrency {', '.join(missing)}; `endpoints run` goes on.")
+        raise UsageError(f"{root}: not measured yet: concurrency {', '.join(missing)}; `endpoints run` continues.")
     return [Done(point, folder, left) for point, folder, left in measured if left is not None]
 
 
@@ -53,7 +53,7 @@ def build(
     files.check_folder_name("shortened_system_name:", name)
     base = out / about.submission.organisation / about.submission.submission_id
     if base.exists():
-        raise UsageError(f"--out {out}: {base} is already there: take another folder or submission_id.")
+        raise UsageError(f"--out {out}: {base} already exists: choose another folder or submission_id.")
     points = measured_points(root, campaign)
     most = max(each.measured.tokens_per_sec for each in points)
     system = base / "results" / name

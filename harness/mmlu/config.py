@@ -26,13 +26,13 @@ class MMLUConfig(ServerFlags):
     subjects: str = flag("all", BENCHMARK, "answers", rank=3)
     """Subjects with commas between them; or domains: stem, humanities, social_sciences, other."""
     seed: int = flag(0, BENCHMARK, "answers", takes="seed")
-    """Draws the sample of --total-sample-count, and is vLLM's."""
+    """Seed of the sample of --total-sample-count, and of vLLM."""
 
     dataset_path: Path | None = flag(None, DATA, "answers", rank=19)
     """Folder with the original CSVs, or parquet or `datasets` folders as in cais/mmlu. Unset: downloaded."""
 
     results_dir: Path = flag(Path("results"), OUTPUT, "nothing", rank=23)
-    """Where run folders go, below mmlu/."""
+    """Evaluations are written to PATH/mmlu/."""
     details: Literal[0, 1] = flag(0, OUTPUT, "nothing", rank=22)
     """1: print every subject's score, and keep the text of each question beside its answer."""
     compare: Path | None = flag(None, OUTPUT, "nothing", rank=21)

@@ -129,7 +129,7 @@ def check_question(where: str, record: Mapping[str, Any], number: int) -> Questi
             raise UsageError(f"{where} has no column {column!r}; it has {', '.join(record)}.")
     text, choices, answer = record["question"], record["choices"], record["answer"]
     if not isinstance(text, str) or not text.strip():
-        raise UsageError(f"{where} has no question.")
+        raise UsageError(f"{where} contains no question.")
     if not (isinstance(choices, list) and len(choices) == 4 and all(isinstance(choice, str) for choice in choices)):
         raise UsageError(f"{where} does not have four choices.")
     place = LETTERS.find(answer) if isinstance(answer, str) and len(answer) == 1 else answer

@@ -209,7 +209,7 @@ def check_comparable(before: Mapping[Key, tuple[str, bool]], questions: Sequence
     for question in common:
         if before[question.subject, question.number][0] != LETTERS[question.answer]:
             raise UsageError(
-                f"--compare: that run had other data: {question.subject} {question.number} has another answer there."
+                f"--compare: different data: {question.subject} {question.number} has a different answer there."
             )
 
 

@@ -23,8 +23,7 @@ GPU_SLACK_BYTES = 2**31  # bytes of a GPU that a driver or a display server may 
 
 @dataclass
 class BackgroundLoad:
-    """What other programs used during a test: CPU cores on average, None where those of a server on this machine are
-    among them, and GPUs by index."""
+    """What other programs used in a test: CPU cores on average, None beside a server on this machine; GPUs by index."""
 
     cpu_cores: float | None = None
     cores: int = field(default_factory=lambda: len(cores()))

@@ -41,7 +41,7 @@ def read(urls: Sequence[str]) -> tuple[GPUs, list[str]]:
                 seen.add(gpu)
         if missing := (set(gpus) or {"any"}) - seen - ({"any"} if seen else set()):
             wanted = f"GPU {', '.join(sorted(missing))}" if gpus else f"GPU of host {host}"
-            raise UsageError(f"--telemetry-url {address} tells of no {wanted}: is it a DCGM exporter's page?")
+            raise UsageError(f"--telemetry-url {address} reports no {wanted}: is it a DCGM exporter's page?")
     return found, [models[name] for name in sorted(found)]
 
 
@@ -62,7 +62,7 @@ def samples(address: str) -> Iterator[tuple[dict[str, str], str, float]]:
             column, scale = COLUMNS[sample.name]
             yield sample.labels, column, scale * sample.value
     except (OSError, ValueError) as error:
-        raise UsageError(f"--telemetry-url {address}: no page of an exporter: {error}.") from None
+        raise UsageError(f"--telemetry-url {address}: not an exporter's page: {error}.") from None
 
 
 def joules(recording: Recording) -> float | None:

@@ -74,7 +74,7 @@ class Recording:
         columns = files.read_columns(path) if path.exists() else {}
         seconds = columns.pop("seconds", [])
         if None in seconds or (columns and not seconds):
-            raise UsageError(f"{path}: a line without its seconds.")
+            raise UsageError(f"{path}: a line has no seconds.")
         return cls([second for second in seconds if second is not None], columns)
 
     def __bool__(self) -> bool:

@@ -42,7 +42,7 @@ def from_list(path: Path) -> list[Article]:
     data = hub.download(*cnn_dailymail.HUB_DATASET, SPLIT)
     rows = {id: index for index, id in enumerate(data["id"])}
     if missing := [id for id in ids if id not in rows]:
-        raise UsageError(f"{len(missing):,} articles of the calibration list are not in the data set: {missing[0]} ...")
+        raise UsageError(f"the data set lacks {len(missing):,} articles of the calibration list, such as {missing[0]}.")
     return cnn_dailymail.from_columns(data.select([rows[id] for id in ids]), cnn_dailymail.HUB_DATASET[0])
 
 
@@ -51,5 +51,5 @@ def ids_in(text: str) -> list[str]:
     ids = text.split()
     wrong = next((id for id in ids if not re.fullmatch("[0-9a-f]{40}", id)), "nothing" if not ids else None)
     if wrong:
-        raise ValueError(f"{wrong!r} is no id of an article")
+        raise ValueError(f"{wrong!r} is not an article id")
     return ids

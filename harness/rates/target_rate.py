@@ -121,7 +121,7 @@ def from_search(plan: Plan, tried: list[Probe]) -> Plan:
     evidence = Evidence(Goal.of(plan), tried)
     rate, best = search.best_rate(evidence), evidence.low
     if rate is None or best is None:
-        raise NotAcceptedError(f"no rate is VALID: {range_}, in Probes/; give one to run all the same.")
+        raise NotAcceptedError(f"no tested rate was VALID ({range_}; logs in Probes/): give a rate to run anyway.")
     most = f"; the engine completes {number(evidence.capacity.qps)} a second at most" if evidence.capacity else ""
     found = f"the highest that a full test should keep, by {range_}: {number(best.load)} held{most}"
     return plan.with_note(f"server_target_qps = {number(rate)} queries/s ({found})", target_qps=rate)

@@ -100,7 +100,7 @@ def condition(text: str) -> Condition:
         return Condition(text, None, True, float(found[1] or 0), False)
     if not (found := CONDITION.fullmatch(text)):
         form = "as in 'output_tokens_per_s<-3%', 'ttft_p99_ms>+10%', 'ttft_p99_ms>2000' or 'answers changed'"
-        raise UsageError(f"--fail-if {text!r}: a metric, < or >, and a bound, {form}.")
+        raise UsageError(f"--fail-if {text!r}: expected a metric, < or >, and a bound, {form}.")
     name, sign, signed, digits, percent = found.groups()
     name = re.sub(r"_per_s$", "_per_sec", name)
     metric = metrics.BY_NAME.get(NAMES.get(name, name))

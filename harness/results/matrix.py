@@ -42,7 +42,7 @@ def matrix(summaries: Sequence[Summary], axes: Sequence[str]) -> Table:
     """The table, a line for each run, or for each level where one axis is the batch. For each place beside the hardware
     the cheapest within the limits is marked. Raises UsageError for an axis that a run does not have."""
     if len(set(axes)) < len(axes):
-        raise UsageError(f"--matrix {','.join(axes)}: each axis once.")
+        raise UsageError(f"--matrix {','.join(axes)}: an axis is named twice.")
     cells = sorted((cell for one in summaries for cell in cells_of(one, axes)), key=in_order)
     counted = [cell for cell in cells if cell.values[COST] and not cell.flaw]
     cheapest = {
@@ -92,7 +92,7 @@ def places(summary: Summary, axes: Sequence[str], probe: Probe | None = None) ->
     """Where a run stands on each axis: a column of AXES, or a setting. Raises UsageError for any other."""
     settings = dict(summary.meta) | summary.meta.work | summary.meta.setup
     if unknown := [axis for axis in axes if axis not in (*AXES, *settings)]:
-        raise UsageError(f"--matrix {unknown[0]}: {', '.join(AXES)}, or a setting such as max_num_seqs.")
+        raise UsageError(f"--matrix {unknown[0]}: not one of {', '.join(AXES)}, nor a setting such as max_num_seqs.")
     found = {axis: AXES[axis](summary) if axis in AXES else settings[axis] for axis in axes}
     found |= {BATCH: f"{probe.load:g} {probe.unit}"} if probe else {}
     return tuple("unknown" if value in (None, "") else str(value) for value in found.values())

@@ -70,5 +70,5 @@ def fastest(scenario: str, accelerator: str) -> Published:
     """The first of them. Raises UsageError where there is none."""
     if found := points(scenario, accelerator):
         return found[0]
-    there = ", ".join(sorted({each.accelerator for each in published() if each.scenario == scenario})) or "nothing"
-    raise UsageError(f"no {scenario} result was published on {accelerator!r}; there are some on {there}")
+    there = ", ".join(sorted({each.accelerator for each in published() if each.scenario == scenario})) or "none"
+    raise UsageError(f"no {scenario} result is published for {accelerator!r}; known accelerators: {there}")

@@ -99,7 +99,7 @@ def read(path: Path) -> dict[str, object]:
     if not isinstance(data, dict):
         raise UsageError(f"--system {path}: expected an object, as `python -m harness submission system` writes it.")
     if empty := missing(data):
-        raise UsageError(f"--system {path}: still to be filled in: {', '.join(empty)}.")
+        raise UsageError(f"--system {path}: fill in {', '.join(empty)} first.")
     if str(data["status"]).lower() not in STATUSES:
         raise UsageError(f"--system {path}: status is one of {', '.join(STATUSES)}; got {data['status']!r}.")
     if data["system_type"] and data["system_type"] not in TYPES:

@@ -134,9 +134,9 @@ def join(runs: Sequence[SubmittedRun], label: str) -> Entry:
     }
     for test, having in found.items():
         if not having and test != "test06":
-            raise UsageError(f"{label}: no {test} test in {names}; give such a run too.")
+            raise UsageError(f"{label} has no {test} test ({names}): add a run that has one.")
         if len(having) > 1:
-            raise UsageError(f"{label}: {' and '.join(str(run.path) for run in having)} both have {test}; give one.")
+            raise UsageError(f"{label}: {' and '.join(str(run.path) for run in having)} both have {test}: give one.")
     for run in runs[1:]:
         if unlike := differences(runs[0].facts.comparable, run.facts.comparable, IGNORED):
             which = " and ".join(each.name for each in unlike)

@@ -42,7 +42,7 @@ def build(entries: Sequence[Entry], description: Mapping[str, object], system: s
     check_folder_name("--submitter", description["submitter"])
     base = out / str(description["division"]) / str(description["submitter"])
     if (base / "results" / system).exists():
-        raise UsageError(f"{base / 'results' / system} is already there: remove it, or choose another --out.")
+        raise UsageError(f"{base / 'results' / system} already exists: remove it, or choose another --out.")
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out, prefix=".new-") as fresh:  # all of it appears, or nothing
         whole = Path(fresh) / "tree"
@@ -90,7 +90,7 @@ def put_results(entry: Entry, folder: Path) -> None:
     found = digest(log)
     rouge = entry.accuracy.scores
     if (rouge.log or found) != found:
-        raise UsageError(f"{log}: not the log that the scores in rouge.json are of.")
+        raise UsageError(f"{log}: rouge.json was computed from another log.")
     write_text(target / "accuracy.txt", accuracy_txt(scores_of(entry.accuracy), rouge.samples, found))
     write_text(target / ACCURACY_LOG, truncate(text))
     copy(entry.performance.folder("performance"), folder / "performance" / "run_1", LOGS)

@@ -196,9 +196,9 @@ def rejected_settings(experiments: Sequence[tuple[str, Experiment]]) -> Iterator
         if item.name in names and item.kind == "grid":
             yield f"{where}: a second experiment named {item.name!r}"
         if item.name in RESERVED and item.kind != "baseline":
-            yield f"{where}: {item.name!r} is the name of something else in a sweep's folder: choose another"
+            yield f"{where}: {item.name!r} is reserved: choose another name"
         if not re.match(NAME, item.name) or len(item.name) > LONGEST_NAME:
-            yield f"{where}: grid values make no name for a folder: {item.name[:80]!r}"
+            yield f"{where}: the grid's values do not form a folder name: {item.name[:80]!r}"
         names.add(item.name)
         try:
             config = RunConfig(**item.settings, given=frozenset(item.settings))

@@ -45,7 +45,7 @@ def run(state: SweepState, places: Sequence[Lane], display: Display, runner: Run
             reason = f"{folder.path}: {why(error)}." if isinstance(error, OSError) else str(error)
             with contextlib.suppress(OSError):
                 folder.fail("failed", reason)
-            raise BenchmarkError(f"{reason} --resume goes on from here.") from None
+            raise BenchmarkError(f"{reason} --resume continues from here.") from None
 
 
 def rounds(state: SweepState, crew: Crew, places: Sequence[Lane]) -> bool:
@@ -97,8 +97,8 @@ def resume(sweep: Sweep, results_dir: Path) -> tuple[results.RunFolder, State]:
         raise UsageError(f"nothing to resume: no sweep {sweep.name!r} in {results_dir / 'sweeps'}.")
     path, before = mine[-1]
     if before.sweep != sweep:
-        raise UsageError(f"{path} was made from another state of the file; run without --resume.")
+        raise UsageError(f"{path} was made from a different version of the file; run without --resume.")
     unlike = differences(Comparable.on(before.system), Comparable.on(system.detect()), IGNORED)
     if changed := " and ".join(each.name for each in unlike):
-        raise UsageError(f"{path} was made with other {changed}; run without --resume.")
+        raise UsageError(f"{path} was made with different {changed}; run without --resume.")
     return results.RunFolder(results_dir / "sweeps", path.name), before

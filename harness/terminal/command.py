@@ -101,9 +101,9 @@ class Command(TyperCommand):
             if (each := valued.get(flag.removesuffix("="))) and (flag not in valued or not after):
                 kind = "path" if getattr(each, "bare_type", str)() == "Path" else "value"
                 if kind == "path" or (each.default is None and (flag not in valued or "" in words)):
-                    raise UsageError(f"{flag.removesuffix('=')} takes a {kind}, which is not empty.")
+                    raise UsageError(f"{flag.removesuffix('=')} needs a non-empty {kind}.")
             if flag in valued and (name := after.partition("=")[0]) in flags:
-                raise UsageError(f"{flag} takes a value; {name}, which follows, is another flag.")
+                raise UsageError(f"{flag} needs a value; {name} is another flag.")
 
     def invoke(self, ctx: Any) -> Any:
         with ends_in_one_line():

@@ -149,13 +149,13 @@ class Store:
 def entry(folder: Path) -> TrackedRun:
     """A folder of run.py, mmlu.py or sweep.py as an entry. Raises UsageError for any other, or one not finished."""
     run_status = results.status_of(folder)
-    status = run_status.status if run_status else "no run folder"
+    status = run_status.status if run_status else "not a run folder"
     if (folder / "sweep.json").exists():
         if status == "running":
             raise UsageError(f"{folder}: this sweep is still running, or was killed: end it with --resume first.")
         return sweep(folder, run_status)
     if status != "complete":
-        raise UsageError(f"{folder}: this is {status}; only complete ones are logged.")
+        raise UsageError(f"{folder} is {status}; only complete runs are logged.")
     return (mmlu if (folder / "overall.json").exists() else benchmark)(folder, run_status)
 
 
@@ -223,9 +223,9 @@ def text(value: object) -> str:
 
 
 def milliseconds(started: str | None) -> int:
-    """Milliseconds since 1970; of now for None. Raises UsageError for text that is no time."""
+    """Milliseconds since 1970; of now for None. Raises UsageError for text that is not a time."""
     try:
         at = datetime.fromisoformat(started) if started else datetime.now()
     except ValueError:
-        raise UsageError(f"its files say it started at {started!r}, which is no time.") from None
+        raise UsageError(f"its files say it started at {started!r}, which is not a time.") from None
     return round(at.timestamp() * 1000)

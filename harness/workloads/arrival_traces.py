@@ -52,8 +52,7 @@ def date(value: Any) -> float:
 
 @dataclass(frozen=True)
 class Format:
-    """A published format, known by its columns; `block`: tokens for which one of its hash_ids stands; `unit`: of its
-    times."""
+    """A published format, known by its columns; `block`: tokens of one of its hash_ids; `unit`: that of its times."""
 
     name: str
     time: str
@@ -160,14 +159,14 @@ def block_size(path: Path, found: Sequence[Recorded], usual: int) -> int:
         fitting = [len(one.blocks) in (one.prompt_tokens // size, -(-one.prompt_tokens // size)) for one in hashed]
         if sum(fitting) >= MOST_FIT * len(fitting):
             return size
-    raise UsageError(f"{path}: no size of blocks, in tokens, makes as many of input_length as there are hash_ids.")
+    raise UsageError(f"{path}: no block size fits input_length and hash_ids.")
 
 
 def format_of(path: Path, cells: Mapping[str, Any]) -> Format:
     form = next((form for form in FORMATS if set(form.columns) <= set(cells)), None)
     if form is None:
         formats = "; ".join(f"{form.name}: {', '.join(form.columns)}" for form in FORMATS)
-        raise UsageError(f"{path}: its columns are of none of the known traces ({formats}).")
+        raise UsageError(f"{path}: its columns match no known trace ({formats}).")
     return form
 
 

@@ -109,7 +109,7 @@ def find(config: RunConfig) -> str:
     name, version = HUB_DATASET
     kept = Path(constants.HF_HOME) / "datasets" / name.replace("/", "___") / version
     if not kept.exists() and not is_hub_reachable():
-        raise UsageError(f"{name} is not here, and the hub not to be reached: `make data`, or --dataset-path FILE.")
+        raise UsageError(f"{name} not found, and the hub not reachable: run `make data`, or pass --dataset-path FILE.")
     return str(kept) if kept.exists() else f"{name}, to be downloaded"
 
 
@@ -194,7 +194,7 @@ def checked_article(item: Any, where: str) -> Article:
         if not isinstance(item.get(key), str):
             raise UsageError(f"{where} has no text under {key!r}.")
         if re.search(r"[\ud800-\udfff]", item[key]):
-            raise UsageError(f"{where}: half a character (a lone surrogate) under {key!r}.")
+            raise UsageError(f"{where}: invalid text (a lone surrogate) under {key!r}.")
     tokens = item.get("tok_input")
     if tokens is not None and not (isinstance(tokens, list) and tokens and all(type(t) is int for t in tokens)):
         raise UsageError(f"{where}: 'tok_input' is not a list of token ids.")

@@ -127,7 +127,7 @@ def stored_request(item: Any, number: int, where: str, column: str = "") -> Stor
         return StoredRequest(number, "prompt", words(item[column], where, column), longest(item, where))
     kinds = [kind for kind in KINDS if item.get(kind) is not None]
     if len(kinds) != 1:
-        raise UsageError(f"{where}: {'more than one' if kinds else 'none'} of {', '.join(KINDS)}; it takes one.")
+        raise UsageError(f"{where}: {'more than one' if kinds else 'none'} of {', '.join(KINDS)}; give exactly one.")
     kind = kinds[0]
     return StoredRequest(number, kind, READERS[kind](item[kind], where), longest(item, where))
 
@@ -153,7 +153,7 @@ def longest(item: Mapping[str, Any], where: str) -> int | None:
         if not (type(value) is int and 0 < value <= MOST_TOKENS):
             raise UsageError(f"{where}: {name} must be a whole number from 1 to {MOST_TOKENS:,}; it is {value!r:.40}.")
     if len(set(found.values())) > 1:
-        raise UsageError(f"{where}: {' and '.join(f'{name} {value:,}' for name, value in found.items())}: which one?")
+        raise UsageError(f"{where}: {' and '.join(f'{name} {found[name]:,}' for name in found)} disagree: keep one.")
     return next(iter(found.values()), None)
 
 
@@ -164,7 +164,7 @@ def words(value: Any, where: str, name: str = "prompt") -> str:
     if len(value) > MOST_CHARACTERS:  # before minutes of a tokenizer
         raise UsageError(f"{where}: {name} has {len(value):,} characters; {MOST_CHARACTERS:,} at most.")
     if SURROGATES.search(value):
-        raise UsageError(f"{where}: half a character (a lone surrogate) in {name}.")
+        raise UsageError(f"{where}: invalid text (a lone surrogate) in {name}.")
     return value
 
 

@@ -127,13 +127,13 @@ def test_the_page_is_made_of_the_file_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["http://127.0.0.1:9/v1"], "two servers or more"),
-        (["http://127.0.0.1:9/v1", "before"], "two servers or more"),
+        (["http://127.0.0.1:9/v1"], "at least two servers"),
+        (["http://127.0.0.1:9/v1", "before"], "at least two servers"),
         (["http://127.0.0.1:9/v1", "http://127.0.0.1:9/v1"], "given twice"),
         (["before", "after", "--quantization", "fp8"], "sweep.py FILE --repeat"),
         (["http://127.0.0.1:8/v1", "http://127.0.0.1:9/v1", "--quantization", "fp8"], "sweep.py FILE --repeat"),
-        (["http://127.0.0.1:8/v1", "http://127.0.0.1:9/v1", "--server-target-qps", "max"], "one number"),
-        (["http://127.0.0.1:8/v1", "http://127.0.0.1:9/v1", "--concurrency", "1,2"], "one number"),
+        (["http://127.0.0.1:8/v1", "http://127.0.0.1:9/v1", "--server-target-qps", "max"], "single number"),
+        (["http://127.0.0.1:8/v1", "http://127.0.0.1:9/v1", "--concurrency", "1,2"], "single number"),
         (["http://127.0.0.1:8/v1", "http://127.0.0.1:9/v1", "--fail-if", "speed<3"], "no metric speed"),
         (["http://127.0.0.1:8/v1", "http://127.0.0.1:9/v1", "--rounds", "1"], "rounds"),
         (["nothing", "nowhere"], "no path"),

@@ -101,7 +101,7 @@ UNLIKE: tuple[tuple[Plan, str], ...] = (
     (replace(PLAN, official_data=False), "custom data: not MLPerf's 13,368 prompts"),
     (replace(PLAN, request_set=REQUESTS), "the workload chat "),
     (of(total_sample_count=100), "100 of 13,368 samples"),
-    (of(min_duration=599.5), "at least 599.5 s instead of 600 s"),
+    (of(min_duration=599.5), "minimum duration 599.5 s instead of 600 s"),
     (of(max_new_tokens=64), "64 new tokens instead of 128"),
     (of(scenario="server", ttft_limit=900), "custom latency limits (TTFT 900 ms, TPOT 100 ms)"),
     (of(seed=0), "custom seeds"),

@@ -91,7 +91,7 @@ def test_an_error_event_is_one(sent: bytes) -> None:
 
 def test_an_event_that_is_cut_is_no_heartbeat() -> None:
     (event,) = EventReader("http://h/v1").feed(b'data: {"choices": [{"text": " a"\n\n')
-    with pytest.raises(EndpointError, match="no completion"):
+    with pytest.raises(EndpointError, match="an invalid completion"):
         piece(event, "http://h/v1")
 
 

@@ -73,7 +73,7 @@ def test_the_trace_is_read_once_and_kept_compressed(tmp_path: Path) -> None:
 def test_the_trace_of_another_test_is_refused(change: str, tmp_path: Path) -> None:
     trace(tmp_path)
     requests = noted()[:2] if change == "fewer" else [*noted()[:2], Request(7, 5, 9)]
-    with pytest.raises(LogError, match="of another test"):
+    with pytest.raises(LogError, match="to another test"):
         take_times(requests, tmp_path)
 
 

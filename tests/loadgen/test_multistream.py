@@ -33,11 +33,11 @@ def plan(**flags: Any) -> Plan:
         ({"samples_per_query": "0"}, "--samples-per-query takes a number above 0"),
         ({"samples_per_query": "1,-2"}, "--samples-per-query takes a number above 0"),
         ({"samples_per_query": "1.5"}, "--samples-per-query takes a whole number"),
-        ({"samples_per_query": "1,2", "scenario": "server"}, "is for --scenario multistream"),
-        ({"samples_per_query": 4, "scenario": "server"}, "is for --scenario multistream"),
+        ({"samples_per_query": "1,2", "scenario": "server"}, "implies --scenario multistream"),
+        ({"samples_per_query": 4, "scenario": "server"}, "implies --scenario multistream"),
         ({"samples_per_query": "1,2", "mode": "accuracy"}, "--samples-per-query .*--mode accuracy"),
         ({"compliance": "test06"}, "--compliance test06 .*MultiStream"),
-        ({"sort_by_length": True}, "is for --scenario offline"),
+        ({"sort_by_length": True}, "implies --scenario offline"),
     ],
 )
 def test_what_is_refused(flags: dict[str, Any], said: str) -> None:

@@ -85,7 +85,7 @@ def test_runs_with_other_data_are_not_compared() -> None:
     before = kept([row(0, "A", "A")])
     same = Question("anatomy", 0, "?", ("a", "b", "c", "d"), 0)
     mmlu_scores.check_comparable(before, [same])
-    with pytest.raises(UsageError, match="other data: anatomy 0"):
+    with pytest.raises(UsageError, match="different data: anatomy 0"):
         mmlu_scores.check_comparable(before, [replace(same, answer=1)])
     with pytest.raises(UsageError, match="no question in common"):
         mmlu_scores.check_comparable(before, [replace(same, number=1)])

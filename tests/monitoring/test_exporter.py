@@ -90,7 +90,7 @@ def test_a_gpu_without_a_model_is_unknown() -> None:
         ("?host=node8", PAGE, "no GPU of host node8"),
         ("?gpu=0", "<html><body>503</body></html>", "is it a DCGM exporter's page"),
         ("?gpu=0", "vllm:num_requests_running 1\n", "is it a DCGM exporter's page"),
-        ("?gpu=0", 'DCGM_FI_DEV_GPU_UTIL{gpu="0"', "no page of an exporter"),
+        ("?gpu=0", 'DCGM_FI_DEV_GPU_UTIL{gpu="0"', "not an exporter's page"),
     ],
 )
 def test_any_other_page_is_refused_before_a_run(query: str, text: str, said: str, tmp_path: Path) -> None:

@@ -239,7 +239,7 @@ def test_scores_that_cannot_be_made_again_are_said(levels: Path, capsys: pytest.
     path, other = levels / "Accuracy" / "rouge.json", {"built-in": "nltk punkt_tab", "nltk punkt_tab": "built-in"}
     change(path, r"(?<=splitter\": \")[^\"]+", lambda made: other[made[0]])
     report.check_run(levels)
-    assert "not made again: the scores: made with" in capsys.readouterr().err
+    assert "not rendered again: the scores: made with" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("lines", [0, 2])

@@ -82,7 +82,7 @@ def test_loads_are_in_their_order_and_no_run_is_left_out(tmp_path: Path) -> None
     rows = matrix(silent, ["batch"]).rows
     assert [row[0] for row in rows] == ["1 in flight", "4 in flight", "16 in flight", "its own test", "its own test"]
     assert rows[-1][-1] == "no speed was measured" and rows[-2][-1] == ""
-    with pytest.raises(UsageError, match="each axis once"):
+    with pytest.raises(UsageError, match="named twice"):
         matrix(silent, ["gpu", "gpu"])
 
 

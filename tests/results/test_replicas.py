@@ -102,7 +102,7 @@ def test_a_rate_that_fell_in_the_whole_test_is_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("minute,requests\n0,600\n1,nonsense\n", "line 3: no number of requests"),
+        ("minute,requests\n0,600\n1,nonsense\n", "line 3: the last column"),
         ("minute,requests\n", "1 minute to 366 days"),
         ("0,-5\n", "line 1"),
     ],

@@ -148,7 +148,7 @@ def test_a_new_metric_is_one_declaration(tmp_path: Path, monkeypatch: pytest.Mon
         ("config.json", '{"a": ' + "1" * 5000 + "}", "config.json: not JSON: "),
         ("config.json", '{"plan": {"config": {}}}', "written in an older format"),
         ("config.json", '{"config": {}}', "not a run.py results folder"),
-        ("Performance/requests.csv", '{"a": 1}', "requests.csv:1: not the columns"),
+        ("Performance/requests.csv", '{"a": 1}', "requests.csv:1: columns "),
         ("Performance/requests.csv", f"{','.join(COLUMNS)}\n1,x\n", "requests.csv:2: not a request"),
         ("Performance/requests.csv", f"{','.join(COLUMNS)}\n", "of another test: 0 requests"),
         (
@@ -157,7 +157,7 @@ def test_a_new_metric_is_one_declaration(tmp_path: Path, monkeypatch: pytest.Mon
             "machine.csv:3: cpu_percent: not a number",
         ),
         ("Performance/machine.csv", "seconds,cpu_percent\n1.0,inf\n", "machine.csv:2: cpu_percent: not a number"),
-        ("Performance/machine.csv", "seconds,cpu_percent\n,5\n", "machine.csv: a line without"),
+        ("Performance/machine.csv", "seconds,cpu_percent\n,5\n", "machine.csv: a line has no seconds"),
         ("Accuracy/rouge.json", "[1]", "rouge.json: not an object"),
         ("Accuracy/rouge.json", "{}", "rouge.json: verdict: Field required"),
         ("Compliance/TEST06/result.json", "[]", "result.json: not an object"),

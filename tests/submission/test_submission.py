@@ -707,9 +707,9 @@ def test_a_description_must_be_whole(offline: Finished, system: Path, tmp_path: 
     assert json.loads(out.read_text())["framework"].startswith("vLLM")
     refused = build(tmp_path / "out", out, [offline.folder])
     assert refused.returncode == 2
-    assert "still to be filled in" in refused.stderr
+    assert "fill in " in refused.stderr
     again = submission("system", "--out", out)
-    assert (again.returncode, "already there" in again.stderr) == (2, True)
+    assert (again.returncode, "already exists" in again.stderr) == (2, True)
     change(system, lambda data: data.update(system_type="edge"))
     refused = build(tmp_path / "out", system, [offline.folder])
     assert (refused.returncode, "system_type is edge" in refused.stderr) == (2, True)
@@ -719,7 +719,7 @@ def test_a_description_must_be_whole(offline: Finished, system: Path, tmp_path: 
 def test_a_submission_is_not_written_over(offline: Finished, system: Path, tmp_path: Path) -> None:
     assert build(tmp_path / "out", system, [offline.folder]).returncode == 0
     refused = build(tmp_path / "out", system, [offline.folder])
-    assert (refused.returncode, "already there" in refused.stderr) == (2, True)
+    assert (refused.returncode, "already exists" in refused.stderr) == (2, True)
 
 
 @needs_submodule
@@ -833,7 +833,7 @@ def test_the_long_set_begins_with_the_demos_own(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["../evil", "/tmp/evil", "", "a b"])
 def test_a_submitter_cannot_lead_elsewhere(offline: Finished, system: Path, tmp_path: Path, name: str) -> None:
-    said = "cannot name a folder" if name else "--submitter takes a value, which is not empty"
+    said = "is not a folder name" if name else "--submitter needs a non-empty value"
     words = ["--submitter", name, "--system", system, "--division", "open", "--out", tmp_path / "out"]
     done = submission("build", "--runs", offline.folder, *words)
     assert done.returncode == 2, done.stdout + done.stderr

@@ -152,7 +152,7 @@ def test_a_hanging_experiment_is_ended(tmp_path: Path) -> None:
     fcntl.flock(lock, fcntl.LOCK_EX)
     again = sweep(path, "--results-dir", tmp_path, "--resume")
     assert again.returncode == 2
-    assert "still going on" in again.stderr
+    assert "still running" in again.stderr
     assert not engines()
 
 
@@ -211,7 +211,7 @@ def test_a_full_disk_ends_a_sweep_in_one_line(
     state = SweepState(*new(asked, tmp_path), list(asked.experiments))
     with (
         Display(Console(quiet=True)) as display,
-        pytest.raises(BenchmarkError, match=f"{message}.*--resume goes on from here") as error,
+        pytest.raises(BenchmarkError, match=f"{message}.*--resume continues from here") as error,
     ):
         loop.run(state, [Lane()], display, ran)
     assert error.value.exit_code == ENGINE_FAILED

@@ -74,10 +74,10 @@ def test_a_run_that_is_complete_stays_so(tmp_path: Path, error: BaseException, c
 def test_a_folder_that_is_gone_is_named(tmp_path: Path) -> None:
     run, screen = open_run(tmp_path, "one"), Console(record=True, width=200)
     shutil.rmtree(run.path)
-    with pytest.raises(BenchmarkError, match="folder is gone"):
+    with pytest.raises(BenchmarkError, match="folder was deleted"):
         files.check_space(run.path)
     assert ending.fail(OSError(2, "No such file or directory"), run, screen) == ENGINE_FAILED
-    assert "folder is gone" in screen.export_text()
+    assert "folder was deleted" in screen.export_text()
     assert not run.path.exists()
 
 

@@ -100,10 +100,10 @@ def test_times_go_forward_and_end_where_they_should(
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        ({"arrivals": "gamma"}, "it is gamma:CV"),
-        ({"arrivals": "gamma:0"}, "CV from 0.05 to 20"),
-        ({"arrivals": "ramp:5"}, "it is ramp:A-B"),
-        ({"arrivals": "poisson:3"}, "it is poisson"),
+        ({"arrivals": "gamma"}, "must be gamma:CV"),
+        ({"arrivals": "gamma:0"}, "CV is between 0.05 and 20"),
+        ({"arrivals": "ramp:5"}, "must be ramp:A-B"),
+        ({"arrivals": "poisson:3"}, "must be poisson"),
         ({"arrivals": "poisson", "scenario": "server"}, "--arrivals .*--scenario server"),
         ({"arrivals": "poisson", "server_target_qps": "max"}, "takes one rate"),
         ({"arrivals": "poisson", "concurrency": 4}, "--arrivals .*--concurrency"),

@@ -155,7 +155,7 @@ ONE = {"prompt": "Hello"}
         ({"prompt": ""}, "prompt is empty"),
         ({"prompt": " \n"}, "prompt is empty"),
         ({"prompt": ["a"]}, "prompt is not text"),
-        ({"prompt": "x \ud83d"}, "half a character"),
+        ({"prompt": "x \ud83d"}, "lone surrogate"),
         ({"messages": []}, "last of messages"),
         ({"messages": "Hello"}, "messages is not a list"),
         ({"messages": ["Hello"]}, "messages is not a list"),
@@ -175,7 +175,7 @@ ONE = {"prompt": "Hello"}
         ),
         ({"prompt": "word " * 2000}, "prompt and answer take"),
         ({**ONE, "max_tokens": 1023}, "prompt and answer take"),
-        ({**ONE, "max_tokens": 5, "output_tokens": 6}, "max_tokens 5 and output_tokens 6: which one?"),
+        ({**ONE, "max_tokens": 5, "output_tokens": 6}, "max_tokens 5 and output_tokens 6 disagree"),
     ],
     ids=str,
 )
@@ -193,7 +193,7 @@ def test_an_empty_file_is_named(tokenizer: Any, file: Any, content: str, said: s
 
 
 def test_files_that_cannot_be_read_are_named(tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "--workload chatt: no such file" in refusal(config("chatt"), tokenizer)
+    assert "--workload chatt: not a file" in refusal(config("chatt"), tokenizer)
     assert "did you mean chat?" in refusal(config("chatt"), tokenizer)
     assert "a directory" in refusal(config(tmp_path), tokenizer)
     os.mkfifo(tmp_path / "pipe")
@@ -286,7 +286,7 @@ def test_sharegpts_first_question_is_asked_with_its_answers_length(tokenizer: An
         ({"input_len": "8", "output_len": "8", "mode": "both"}, "--input-len has no reference answers"),
         ({"input_len": "8"}, "--input-len and --output-len go together"),
         ({"output_len": "8"}, "--input-len and --output-len go together"),
-        ({"workload": "chat", "input_len": "8", "output_len": "8"}, "give one"),
+        ({"workload": "chat", "input_len": "8", "output_len": "8"}, "--workload has its own prompts"),
         ({"input_len": "8", "output_len": "8", "max_new_tokens": 9}, "--max-new-tokens: --output-len says"),
         ({"workload": "chat", "compliance": "test06"}, "--compliance .*--workload"),
         ({"workload": "chat", "dataset_path": "x.json"}, "--dataset-path .*--workload"),
@@ -436,7 +436,7 @@ def test_a_server_is_asked_for_each_answers_length() -> None:
     fake = Fake(end="stop")
     with client(fake) as engine:
         engine.wait(engine.spawn(engine.generate(PROMPT, 9)), lambda: None)
-    early = r"ended an answer early \(stop\): it does not obey ignore_eos"
+    early = r"ended an answer early \(stop\): it ignores ignore_eos"
     with client(fake, sampling=Sampling(16, exact=True)) as engine, pytest.raises(EndpointError, match=early):
         engine.wait(engine.spawn(engine.generate(PROMPT, 7)), lambda: None)
     one, exact = fake.asked
@@ -457,7 +457,7 @@ def test_exact_lengths_take_a_server_that_takes_token_ids() -> None:
         asked = RunConfig(model="demo", endpoint=(address,))
         engine = OpenAI(asked, 1024, load_tokenizer(asked), Sampling(16, exact=True))
         stack.callback(engine.close)
-        with pytest.raises(UsageError, match=r"--endpoint .*: --input-len "):
+        with pytest.raises(UsageError, match=r"--endpoint .* --input-len "):
             engine.start()
 
 

@@ -208,7 +208,7 @@ def test_a_data_set_as_datasets_reads_it(tokenizer: Any, tmp_path: Path) -> None
     for split in ("train", "test"):
         (tmp_path / f"{split}.jsonl").write_text(f'{{"q": "a {split} question"}}\n' * 3)
     name = f"hf:{tmp_path}"
-    with pytest.raises(UsageError, match="which split"):
+    with pytest.raises(UsageError, match="name a split"):
         load(tokenizer, workload=name, prompt_column="q")
     found = load(tokenizer, workload=f"{name}:test", prompt_column="q")
     assert len(found.prompts) == 3 and "a test question" in tokenizer.decode(found.prompts[0])
