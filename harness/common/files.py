@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -120,6 +120,13 @@ def write_text(path: Path, text: str) -> None:
         except BaseException:
             Path(file.name).unlink(missing_ok=True)
             raise
+
+
+def write_table(path: Path, head: Iterable[str], rows: Iterable[Iterable[object]]) -> None:
+    """Writes a whole CSV file or none: a line a row. Raises OSError."""
+    text = io.StringIO(newline="")
+    csv.writer(text, lineterminator="\n").writerows([head, *rows])
+    write_text(path, text.getvalue())
 
 
 def read_json(path: Path) -> Any:

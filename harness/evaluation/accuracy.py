@@ -1,7 +1,6 @@
 """mlperf_log_accuracy.json -> token ids -> text -> ROUGE -> gate."""
 
 import contextlib
-import csv
 import hashlib
 import json
 import re
@@ -18,7 +17,7 @@ from typing import Any, Literal
 
 from harness.common import reading
 from harness.common.errors import LoadGenError, why
-from harness.common.files import write_json, write_text
+from harness.common.files import write_json, write_table, write_text
 from harness.common.markdown import render
 from harness.common.reading import read_text
 from harness.common.schema import SCHEMA
@@ -217,12 +216,12 @@ def evaluate(folder: Path, plan: Plan, library: Library, tokenizer: Any) -> Accu
     )
     write_json(folder / "rouge.json", result.flat())
     lengths = [len(prompt) for prompt in library.prompts]
-    with (folder / "samples.csv").open("w", newline="") as file:
-        table = csv.writer(file)
-        table.writerow(["index", "prompt_tokens", "new_tokens", "stop", *mlperf.ROUGE, "characters"])
-        for index, (*shares, characters) in enumerate(rows):
-            scores = [f"{value:.4f}" for value in shares]
-            table.writerow([index, lengths[index], len(answers[index]), stops[index], *scores, characters])
+    lines = (
+        (index, lengths[index], len(answers[index]), stops[index], *(f"{value:.4f}" for value in shares), characters)
+        for index, (*shares, characters) in enumerate(rows)
+    )
+    head = ("index", "prompt_tokens", "new_tokens", "stop", *mlperf.ROUGE, "characters")
+    write_table(folder / "samples.csv", head, lines)
     worst = sorted(range(len(rows)), key=lambda index: rows[index][mlperf.ROUGE.index("rougeL")])[:WORST]
     cases = [
         {

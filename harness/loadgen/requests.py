@@ -7,7 +7,6 @@ under test takes the times. The column `clock` says whose they are; a time that 
 
 import csv
 import gzip
-import io
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from harness.common.errors import UsageError, why
-from harness.common.files import finite, write_text
+from harness.common.files import finite, write_table
 from harness.common.reading import open_regular
 from harness.common.statistics import percentile
 from harness.loadgen.log import PERCENTILES, Latency, LogError
@@ -76,17 +75,14 @@ class Query:
 
 def write_requests(folder: Path, requests: Iterable[Request]) -> None:
     """Writes requests.csv of a test, a line a request in the order of issue. Secrets are left out. Raises OSError."""
-    text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(COLUMNS)
-    for each in requests:
-        table.writerow(
-            (
-                *(each.sample, each.prompt_tokens, each.output_tokens, each.first_tokens, decimal(each.issued_s)),
-                *(decimal(each.sent_ms), decimal(each.ttft_ms), decimal(each.latency_ms), each.clock, each.failure),
-            )
+    rows = (
+        (
+            *(each.sample, each.prompt_tokens, each.output_tokens, each.first_tokens, decimal(each.issued_s)),
+            *(decimal(each.sent_ms), decimal(each.ttft_ms), decimal(each.latency_ms), each.clock, each.failure),
         )
-    write_text(folder / FILE, text.getvalue())
+        for each in requests
+    )
+    write_table(folder / FILE, COLUMNS, rows)
 
 
 def decimal(value: float | None) -> str:

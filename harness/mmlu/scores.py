@@ -1,7 +1,6 @@
 """MMLU: answers -> accuracy by subject, domain and overall, calibration, and the comparison of two runs."""
 
 import csv
-import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -160,15 +159,6 @@ def cells(answer: Answer) -> dict[str, object]:
         "examples": prompt.examples,
         "dropped_examples": prompt.dropped,
     }
-
-
-def to_csv(rows: Sequence[Answer]) -> str:
-    """samples.csv"""
-    text = io.StringIO()
-    table = csv.DictWriter(text, list(cells(rows[0])), lineterminator="\n")
-    table.writeheader()
-    table.writerows(map(cells, rows))
-    return text.getvalue()
 
 
 def from_csv(folder: Path) -> dict[Key, tuple[str, bool]]:

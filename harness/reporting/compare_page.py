@@ -2,15 +2,13 @@
 
 Two runs with an accuracy test on the same samples are compared answer by answer; any others by their numbers."""
 
-import csv
-import io
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 
-from harness.common.files import write_text
+from harness.common.files import write_table, write_text
 from harness.common.markdown import Table, number, render
 from harness.common.schema import gpu_names
 from harness.config import mlperf
@@ -88,11 +86,8 @@ def is_different(name: str, settings: Sequence[dict[str, str]]) -> bool:
 
 def write_csv(path: Path, runs: Sequence[ComparedRun]) -> None:
     """The table as CSV: a line a run, numbers in full."""
-    table, text = columns(runs), io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([column.name for column in table])
-    writer.writerows(zip(*(column.values for column in table), strict=True))
-    write_text(path, text.getvalue())
+    table = columns(runs)
+    write_table(path, [column.name for column in table], zip(*(column.values for column in table), strict=True))
 
 
 def page(runs: Sequence[ComparedRun]) -> str:

@@ -53,20 +53,19 @@ def draw_comparison(runs: Sequence[ComparedRun]) -> Any:
 
 def bars(part: Any, runs: Sequence[ComparedRun], shown: dict[str, list[float | None]]) -> None:
     """A bar for each run, red where LoadGen calls it INVALID, hollow where the machine was busy; the first on top."""
-    panels = part.subplots(1, max(1, len(shown)), sharey=True, squeeze=False)
+    panels, labels = part.subplots(1, max(1, len(shown)), sharey=True, squeeze=False), names(runs)
+    colors = [BLUE if (test := run.summary.run.performance) and test.valid else RED for run in runs]
+    filled = ["none" if run.busy else color for run, color in zip(runs, colors, strict=True)]
     for axes, (name, found) in zip(panels[0], shown.items(), strict=False):
         metric = metrics.BY_NAME[name]
-        for place, (run, value) in enumerate(zip(runs, found, strict=True)):
-            test = run.summary.run.performance
-            color = BLUE if test and test.valid else RED
-            axes.barh(place, value or 0, color="none" if run.busy else color, edgecolor=color, height=0.65)
-            label = metric.text(value) if value is not None else "–"
-            axes.annotate(label, (value or 0, place), (3, 0), textcoords="offset points", va="center", fontsize=8)
-        axes.set(title=metric.label, xlim=(0, 1.3 * max(value or 0 for value in found) or 1))
+        widths = [value or 0 for value in found]
+        drawn = axes.barh(labels, widths, color=filled, edgecolor=colors, height=0.65)
+        texts = ["–" if value is None else metric.text(value) for value in found]
+        axes.bar_label(drawn, texts, padding=3, fontsize=8)
+        axes.set(title=metric.label, xlim=(0, 1.3 * max(widths) or 1))
         axes.locator_params(axis="x", nbins=4)
         axes.grid(axis="y", visible=False)
         thousands(axes.xaxis)
-    panels[0, 0].set_yticks(range(len(runs)), names(runs))
     panels[0, 0].invert_yaxis()
     notes = (
         ("red: INVALID by LoadGen", any(run.validity == "INVALID" for run in runs)),

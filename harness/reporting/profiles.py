@@ -11,13 +11,11 @@ PARTS = {"GPU": "kernel time", "CPU": "the operators' self time"}
 
 def kinds(profile: Profile) -> Any:
     """A bar for each kind of kernel, or of operator."""
-    rows = range(len(profile.kinds))
     figure, axes = pyplot().subplots(figsize=(8, 0.4 * len(profile.kinds) + 1.2))
-    axes.barh(rows, [kind.percent for kind in profile.kinds], color=BLUE, height=0.6)
-    for place, kind in zip(rows, profile.kinds, strict=True):
-        text = f"{kind.percent:.1f} %"
-        axes.annotate(text, (kind.percent, place), (4, 0), textcoords="offset points", va="center", fontsize=9)
-    axes.set_yticks(rows, [kind.name for kind in profile.kinds])
+    shares = {kind.name: kind.percent for kind in profile.kinds}
+    axes.bar_label(
+        axes.barh([*shares], [*shares.values()], color=BLUE, height=0.6), fmt="%.1f %%", padding=4, fontsize=9
+    )
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)
     axes.set_xlim(0, 1.1 * profile.kinds[0].percent)
