@@ -222,7 +222,7 @@ def model_disk(config: RunConfig) -> str:
             return f"downloaded, in {constants.HF_HUB_CACHE}"
     free, size = free_gib(Path(constants.HF_HUB_CACHE)), checkpoint.weight_bytes(config) / GIB
     if free < size:
-        raise UsageError(f"{free:,.0f} GiB free in {constants.HF_HUB_CACHE}, and the weights take {size:,.0f}")
+        raise UsageError(f"{free:,.0f} GiB free in {constants.HF_HUB_CACHE}, but the weights need {size:,.0f}")
     return f"to be downloaded, {size:,.0f} of {free:,.0f} GiB free"
 
 
@@ -250,7 +250,7 @@ def tokenizer(config: RunConfig) -> str:
 
 def sentences(config: RunConfig) -> str:
     if sentence_splitter()[0] != "nltk punkt_tab":
-        raise UsageError("NLTK's punkt_tab is not here, or damaged: ROUGE-Lsum and gen_len will be approximate")
+        raise UsageError("NLTK's punkt_tab is missing or damaged: ROUGE-Lsum and gen_len will be approximate")
     return "NLTK's punkt_tab"
 
 

@@ -23,7 +23,7 @@ def accuracy(
     """Score another program's accuracy log against a data set, and write accuracy.txt beside the log."""
     text = score_log(log, dataset, model, TOKEN_BYTES[dtype])
     if sentence_splitter()[0] != "nltk punkt_tab":
-        print("NLTK's punkt_tab data are not installed, or damaged: rougeLsum is approximate.", file=sys.stderr)
+        print("NLTK's punkt_tab data are missing or damaged: rougeLsum is approximate.", file=sys.stderr)
     print(text.strip())
     return DONE
 

@@ -42,8 +42,8 @@ class CompareConfig(RunConfig):
         "compare needs at least two servers, or at least two finished runs.": lambda run: (
             len(run.side or run.endpoint) < 2 or (run.side and run.endpoint)
         ),
-        "{run.given_in_vain} applies to servers only. For settings in this process: `sweep.py FILE --repeat 3`; a gate "
-        "of finished runs: `report.py RUN --baseline RUN --fail-if ...`.": lambda run: run.side and run.given_in_vain,
+        "{run.given_in_vain} applies to servers only. Compare settings in this process by `sweep.py FILE --repeat 3`, "
+        "finished runs by `report.py RUN --baseline RUN --fail-if ...`.": lambda run: run.side and run.given_in_vain,
         "compare tests servers at one load: give a single number.": lambda run: (
             run.has_several_rates or run.batches or len(run.levels) > 1 or run.concurrency in ("max", "auto")
         ),

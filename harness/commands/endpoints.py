@@ -81,7 +81,7 @@ def describe(
     if out.exists():
         raise UsageError(f"--out {out} already exists and may have been edited: choose another path.")
     files.write_text(out, disclosure.draft(detect(), framework, official.seeds().cohorts[-1]))
-    print(f"{out}: complete what is empty in it.")
+    print(f"{out}: complete its empty fields.")
     return DONE
 
 
@@ -113,7 +113,7 @@ def measure(
     """Run the official client at each point; resumes what was begun."""
     processes.install_signal_handlers()  # the client does not outlive this command
     if endpoint and serve:
-        raise UsageError("--serve is for a server that is started here: leave out --endpoint.")
+        raise UsageError("--serve applies to a server that is started here: remove --endpoint.")
     if (place := tokenizer or model).startswith(("/", ".", "~")) and not Path(place).is_dir():
         raise UsageError(f"--tokenizer {place}: no such folder; the client counts tokens with it.")
     try:

@@ -71,7 +71,7 @@ def by_minute(path: Path) -> list[float]:
             found.append(requests / 60)
     if not any(found) or len(found) > MOST_MINUTES:
         has = f"it has {len(found):,} minutes"
-        raise UsageError(f"--traffic {path}: needs 1 minute to 366 days of data with at least one request; {has}.")
+        raise UsageError(f"--traffic {path} needs 1 minute to 366 days of data with at least one request; {has}.")
     return found
 
 

@@ -74,17 +74,17 @@ def report(
     if sum(bool(choice) or choice == 0 for choice in (run, compare, last)) != 1:
         raise UsageError("give one RUN_DIR, or --compare RUN RUN ..., or --last N; -h lists the flags.")
     if baseline and not (run and fail_if):
-        raise UsageError("--baseline takes a RUN before it, and --fail-if after it.")
+        raise UsageError("--baseline needs a RUN before it, and --fail-if after it.")
     if (fail_if or may_differ) and not baseline:
-        raise UsageError("--fail-if and --may-differ go with --baseline.")
+        raise UsageError("--fail-if and --may-differ need --baseline.")
     if check and (baseline or matrix or not run):
         raise UsageError("--check takes one RUN.")
     if (plot or page) and run:
-        raise UsageError("--page and --plot go with --compare or --last.")
+        raise UsageError("--page and --plot need --compare or --last.")
     if csv and (baseline or matrix or check):
-        raise UsageError("--csv goes with RUN alone, --compare or --last.")
+        raise UsageError("--csv needs RUN alone, --compare or --last.")
     if matrix and not run:
-        raise UsageError("--matrix takes RUNs: report.py --matrix gpu,workload RUN RUN ...")
+        raise UsageError("--matrix needs RUNs: report.py --matrix gpu,workload RUN RUN ...")
     if plot and plot.suffix != ".png":
         raise UsageError(f"--plot {plot}: the name must end with .png.")
     if run and baseline:

@@ -25,9 +25,9 @@ def write_system(
     if out.exists():
         raise UsageError(f"--out {out} already exists and may have been edited: choose another path.")
     if not out.parent.is_dir():
-        raise UsageError(f"--out {out}: there is no folder {out.parent}.")
+        raise UsageError(f"--out {out}: the folder {out.parent} does not exist.")
     write_json(out, written)
-    print(f"{out}; still to be filled in by a person:")
+    print(f"{out}: fill in these fields:")
     for name in description.missing(written):
         print(f"  {name}")
     return DONE
@@ -53,7 +53,7 @@ def build_tree(
     names = ", ".join(f"{entry.benchmark} {entry.scenario}" for entry in found)
     print(f"{base}: {names}, MLPerf v{found[0].config.round}")
     if any(entry.performance.facts.plan.engine_state.quantized_checkpoint for entry in found):
-        print(f"to be filled in: {base / tree.NOTES}: how the checkpoint was quantized")
+        print(f"fill in how the checkpoint was quantized: {base / tree.NOTES}")
     for reason in refusals.system_differences(found, filled):
         print(f"not one system: {reason}")
     for reason in refusals.checker_refusals(found):

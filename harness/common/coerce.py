@@ -123,7 +123,7 @@ def require(ok: bool, name: str, wanted: str, got: object = None) -> None:
 def check_printable(name: str, text: str) -> None:
     """Raises UsageError for a value, which may be a secret, with control characters or bytes that are not UTF-8."""
     if UNPRINTABLE.search(text):
-        raise UsageError(f"{name}: control characters, or no UTF-8, in a value.")
+        raise UsageError(f"{name}: control characters, or invalid UTF-8, in a value.")
 
 
 def check_types(config: Any) -> None:

@@ -3,14 +3,14 @@
 PROFILE = "is a key of a profile now: --workload FILE.yaml (docs/workloads.md)"
 
 MOVED = {
-    "completion": 'is gone; the shell\'s line is: eval "$(_LLAMA31_MLPERF_COMPLETE=source_bash llama31-mlperf)"',
+    "completion": 'was removed; the shell\'s line is: eval "$(_LLAMA31_MLPERF_COMPLETE=source_bash llama31-mlperf)"',
     "crosscheck": "is `python -m benchmarks.crosscheck` now, in a checkout",
-    "inference": "is gone; `run --endpoint URL --scenario NAME` measures a scenario with LoadGen",
-    "inference-build": "is gone; `submission build` makes a submission of LoadGen's runs",
+    "inference": "was removed; `run --endpoint URL --scenario NAME` measures a scenario with LoadGen",
+    "inference-build": "was removed; `submission build` makes a submission of LoadGen's runs",
     "--prefix-len": PROFILE,
     "--prefixes": PROFILE,
     "--turns": PROFILE,
-    "--html": "is gone; every report has its report.html beside it",
+    "--html": "was removed; every report has its report.html beside it",
 }
 MODULES = {  # `python -m harness.OLD` -> what is typed now
     "accuracy": "python -m harness accuracy",

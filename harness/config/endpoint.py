@@ -43,7 +43,7 @@ class ServerFlags(EngineConfig):
         "--backend openai needs the address of a server: --endpoint http://host:8000/v1.": lambda run: (
             run.backend == "openai" and not run.endpoint
         ),
-        "--backend {run.backend} runs in this process; --endpoint goes with --backend openai, or alone.": lambda run: (
+        "--backend {run.backend} runs in this process: remove --endpoint, or use --backend openai.": lambda run: (
             run.backend != "openai" and run.endpoint
         ),
         "{run.in_vain}: only for an engine in this process; the server behind --endpoint has its own settings.": (
@@ -128,7 +128,7 @@ def exporter(url: str) -> tuple[str, list[str], str]:
     labels = dict(parse_qsl(query))
     (address,) = check_addresses([page], "--telemetry-url")
     if not labels or set(labels) - {"gpu", "host"}:
-        raise UsageError(f"--telemetry-url {address}: which GPUs are the server's? ?gpu=0,1 or ?host=NAME at its end.")
+        raise UsageError(f"--telemetry-url {address}: name the server's GPUs by ?gpu=0,1 or ?host=NAME at its end.")
     return address, list(filter(None, labels.get("gpu", "").split(","))), labels.get("host", "")
 
 

@@ -196,7 +196,7 @@ class WorkloadFlags(ArrivalFlags):
     """Add unique tokens to each prompt, so that none, or only the prefix, is shared. Unset: none."""
 
     RULES: ClassVar[Rules] = {
-        "--input-len and --output-len go together.": lambda run: (
+        "give both --input-len and --output-len.": lambda run: (
             run.is_synthetic and None in (run.input_len, run.output_len)
         ),
         "--workload has its own prompts: remove it, or --input-len and --output-len.": lambda run: (

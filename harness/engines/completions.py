@@ -172,7 +172,7 @@ async def limit_bytes(chunks: AsyncIterator[bytes], address: str, most: int = MO
     async for chunk in chunks:
         count += len(chunk)
         if count > most:
-            raise EndpointError(f"{address} sent more than {most / 2**20:,.0f} MiB in one answer, and went on")
+            raise EndpointError(f"{address} sent more than {most / 2**20:,.0f} MiB in one answer, and continued")
         yield chunk
 
 

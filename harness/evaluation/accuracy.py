@@ -47,7 +47,7 @@ def read_log(path: Path, samples: int, width: int = 4) -> list[list[int]]:
     except (ValueError, RecursionError) as error:
         raise LoadGenError(f"{path}: not a whole JSON file ({error}); did the run end early?") from None
     if not isinstance(entries, list) or not entries:
-        raise LoadGenError(f"{path}: contains no answers.")
+        raise LoadGenError(f"{path} contains no answers.")
     answers: dict[int, list[int]] = {}
     for number, entry in enumerate(entries):
         where = f"{path}: entry {number}"

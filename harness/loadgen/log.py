@@ -150,7 +150,7 @@ def read(folder: Path, scenario: str = "", mode: str = "") -> TestResult:
             elif entry.flags.get("is_warning"):
                 warnings.append(str(entry.value))
         if any(name not in values for name in ("loadgen_version", "effective_scenario", "effective_test_mode")):
-            raise LogError(f"{path}: contains no LoadGen test (empty, cut short, or of another program).")
+            raise LogError(f"{path} contains no LoadGen test (empty, cut short, or of another program).")
         if not all(name in values for name in last_entries(values)):
             raise LogError(f"{path}: the test did not finish, so it has no result.")
         for wanted, found in ((scenario, values["effective_scenario"]), (mode, values["effective_test_mode"])):

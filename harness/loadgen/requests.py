@@ -150,7 +150,7 @@ def take_times(requests: Sequence[Request], folder: Path) -> None:
     """
     samples = read_trace(folder)
     if [sample.index for sample in samples] != [request.sample for request in requests]:
-        raise LogError(f"{folder / TRACE}: belongs to another test: its samples are not those that were issued.")
+        raise LogError(f"{folder / TRACE} belongs to another test: its samples are not those that were issued.")
     pairs = list(zip(requests, samples, strict=True))
     apart = min((1e3 * (r.issued_s or 0.0) - s.scheduled_ms - s.delay_ms for r, s in pairs), default=0.0)
     begin = min((sample.scheduled_ms for sample in samples), default=0.0)

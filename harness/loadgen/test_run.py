@@ -58,7 +58,7 @@ class TestRun:
         by_client = any(request.clock == "client" for request in requests)
         if result.samples is not None and not (by_client or len(requests) == result.samples):
             raise LogError(
-                f"{folder / FILE}: of another test: {len(requests):,} requests, LoadGen's log {result.samples:,}."
+                f"{folder / FILE} has {len(requests):,} requests, but LoadGen's log {result.samples:,}: not one test."
             )
         machine, server = folder / MACHINE, folder / SERVER
         return cls(

@@ -76,7 +76,7 @@ def levels_of(run: Path, summary: Summary, plan: Plan) -> list[Level]:
     """
     probes = {probe.concurrency: probe for probe in summary.run.search or () if probe.concurrency is not None}
     if not probes:
-        raise UsageError(f"{summary.meta.run}: has no concurrency curve; use a run with --concurrency 1,4,16.")
+        raise UsageError(f"{summary.meta.run} has no concurrency curve; use a run with --concurrency 1,4,16.")
     found = []
     for point in points_of(sorted(probes)):
         probe = probes[point.concurrency]

@@ -1,4 +1,4 @@
-"""One HTML file to send around: it loads nothing, and says the same on paper and without its script.
+"""One HTML file to send around: it loads nothing, and works offline, on paper and without its script.
 
 Templates in templates/page/ make the body, page.css and page.js are its only style and script; a Content-Security-
 Policy allows those two by their hashes, and nothing else. Whatever a template shows of others is escaped.

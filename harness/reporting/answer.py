@@ -283,7 +283,7 @@ def cautions(summary: Summary, test: Performance) -> Iterator[str]:
     yield from (f"{said}: no gate judges this run" for said in test.background_load)
     busy = [number(probe.load) for probe in curve(summary) if probe.busy]
     if test.concurrency and 0 < len(busy) < len(curve(summary)):
-        yield f"other programs ran during the tests with {', '.join(busy)} in flight, which are no answer"
+        yield f"other programs ran during the tests with {', '.join(busy)} in flight, so those tests do not count"
     if not test.background_load and test.others_cpu_cores is None:
         yield "whether other programs ran was not measured"
     if test.failed_requests:

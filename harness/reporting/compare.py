@@ -154,20 +154,20 @@ def read(folder: Path) -> ComparedRun:
     """A finished run. Raises UsageError for any other folder."""
     facts, path = facts_of(folder), folder / "summary.json"
     if not path.exists():
-        raise UsageError(f"{folder}: no summary.json in it; only finished runs are compared.")
+        raise UsageError(f"{folder}: no summary.json; only finished runs are compared.")
     return ComparedRun(folder, facts, files.read(path, Summary))
 
 
 def last(results_dir: Path, count: int) -> list[Path]:
     """The folders of the last runs that are finished, oldest first. Raises UsageError for a count below 2."""
     if count < 2:
-        raise UsageError(f"--last {count}: a comparison takes two runs or more.")
+        raise UsageError(f"--last {count}: a comparison needs at least two runs.")
     if not results_dir.is_dir():
         raise UsageError(f"{results_dir}: no such folder; --results-dir names the one with the runs.")
     folders = sorted(path.parent for path in results_dir.glob("2*/summary.json"))
     found = [path for path in folders if (status := results.readable_status(path)) and status.status == "complete"]
     if len(found) < 2:
         raise UsageError(
-            f"--last {count}: {results_dir} holds {len(found)} finished runs; a comparison takes two or more."
+            f"--last {count}: {results_dir} holds {len(found)} finished runs; a comparison needs at least two."
         )
     return found[-count:]

@@ -231,7 +231,7 @@ def judge_score(one: Condition, pair: Pair) -> Judgement:
     """A score, its change in percent of the baseline's with the paired-bootstrap interval, or its value."""
     score = pair.scores.get(one.metric.name) if one.metric else None
     if score is None or not score.before:
-        return Judgement(one.text, "NOT JUDGED", why="it is no mean over samples, so its change has no interval")
+        return Judgement(one.text, "NOT JUDGED", why="it is not a mean over samples, so its change has no interval")
     sides = number(score.before, 6), number(score.after, 6)
     if not one.change:
         worse = score.after > one.bound if one.above else score.after < one.bound

@@ -55,7 +55,9 @@ def client(test: Performance | None) -> str:
 def bounds(test: Performance, limits: Mapping[str, str]) -> list[str]:
     """What was used up, what bounds first, first; `limits`: what may be, and the quantity that shows it."""
     if not test.usage:
-        return ["What bounds it was not recorded: --extra-metrics records once a second what engine and machine do."]
+        return [
+            "What limits the speed was not recorded: --extra-metrics records once a second what engine and machine do."
+        ]
     if not test.ran_out:
         shown = [name for name, quantity in limits.items() if quantity in test.usage]
         seen, unseen = ", ".join(shown), ", ".join(name for name in limits if name not in shown)
@@ -64,7 +66,7 @@ def bounds(test: Performance, limits: Mapping[str, str]) -> list[str]:
         why = "the load, or work between the steps, set the speed"
         return [f"No resource was saturated in the performance test ({seen}): {why}."]
     first, *rest = test.ran_out
-    return [f"**What bounds it**: {first}.", *(f"{sentence(said)}." for said in rest)]
+    return [f"**What limits the speed**: {first}.", *(f"{sentence(said)}." for said in rest)]
 
 
 def unsteady(test: Performance) -> list[str]:

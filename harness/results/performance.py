@@ -36,7 +36,7 @@ class Outcome(Model):
     samples_per_query: int = 1
     """More than one in MultiStream alone, where latencies are those of whole queries."""
     concurrency: int | None = None
-    """Requests in flight, where it was fixed; latencies are then this program's own, since each was sent."""
+    """Requests in flight, where it was fixed; this program then measures latencies, from the time each was sent."""
     arrivals: str | None = None
     """How requests came, where not as LoadGen has it: as `--arrivals` was given."""
     arrivals_cv: float | None = None

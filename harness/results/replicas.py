@@ -82,7 +82,7 @@ def points(summary: Summary) -> list[CurvePoint]:
         found.append(CurvePoint("the run's own test", test.samples_per_sec, tails[0], tails[1], kept, busy))
     if not found:
         raise UsageError(
-            f"{summary.meta.run}: no load was tested; take a run with --server-target-qps 5,10,20 or --concurrency."
+            f"{summary.meta.run}: no load was tested: use a run with --server-target-qps 5,10,20 or --concurrency."
         )
     return sorted(found, key=lambda point: point.rate)
 
@@ -100,7 +100,7 @@ def fleet(curve: Sequence[CurvePoint], minutes: Sequence[float], headroom: float
     """
     kept = [point for point in curve if point.kept]
     if not kept:
-        raise UsageError("no load of this run kept the limits: there is no rate to plan with.")
+        raise UsageError("no load of this run was within the limits, so there is no rate to plan with.")
     best = kept[-1]
     rate = best.rate * (1 - headroom)
     peaks = [max(minutes[begin : begin + 60]) for begin in range(0, len(minutes), 60)]

@@ -105,7 +105,7 @@ def read(path: Path) -> dict[str, object]:
     if data["system_type"] and data["system_type"] not in TYPES:
         raise UsageError(f"--system {path}: system_type is one of {' | '.join(TYPES)}; got {data['system_type']!r}.")
     if "is_network" in data:
-        raise UsageError(f"--system {path}: is_network must be left out: LoadGen and the engine run on one machine.")
+        raise UsageError(f"--system {path}: remove is_network: LoadGen and the engine run on one machine.")
     return data
 
 

@@ -49,7 +49,7 @@ class SubmittedRun:
         return self.path / FOLDER[test]
 
     def has_test(self, test: Test) -> bool:
-        """Whether the test was run to its end."""
+        """Whether the test finished."""
         return (self.folder(test) / RESULT_FILES[test]).exists()
 
     def log(self, test: Test) -> loadgen_log.TestResult:

@@ -29,7 +29,7 @@ def gather(sweep: Sweep, results_dir: Path) -> results.RunFolder:
         raise UsageError(f"--gather {results_dir}: no task left a sweep.json in {results_dir}/EXP/sweeps/.")
     for path, state in tasks.items():
         if state.sweep != sweep:
-            raise UsageError(f"--gather {path}: has tasks of another sweep or file version: use one folder per array.")
+            raise UsageError(f"--gather {path} has tasks of another sweep or file version: use one folder per array.")
     folder = results.open_run(results_dir / "sweeps", sweep.name)
     records = [each for path, state in tasks.items() for each in at_root(path, state, folder.path)]
     first = next(iter(tasks.values()))
@@ -58,6 +58,6 @@ def notes(tasks: Mapping[Path, State]) -> str:
     if unlike:
         said.append(
             f"the nodes differ in {', '.join(sorted(unlike))}: each change is against the baseline of the same node, "
-            "and speeds of several nodes are not to be held against each other"
+            "and do not compare speeds across nodes"
         )
     return "; ".join(said)

@@ -45,7 +45,7 @@ def lanes(side_by_side: bool) -> list[Lane]:
         return [Lane()]
     found = visible()
     if len(found) < 2:
-        raise UsageError(f"--gpus side-by-side: {len(found)} visible GPU(s); it takes two or more.")
+        raise UsageError(f"--gpus side-by-side: {len(found)} visible GPU(s); at least two are needed.")
     return divide_lanes(found, system.cores())
 
 

@@ -58,7 +58,7 @@ def rounds(state: SweepState, crew: Crew, places: Sequence[Lane]) -> bool:
     if state.out_of_time:
         minutes = (state.options.limit or 0) / 60
         state.keep(
-            note=f"the time limit of {minutes:g} min left no time for {', '.join(state.left())}: --resume goes on"
+            note=f"the time limit of {minutes:g} min left no time for {', '.join(state.left())}: --resume continues"
         )
     return interrupted
 

@@ -51,7 +51,7 @@ def build(folder: Path, state: State | None = None) -> Report:
         **unlike,
     )
     write_text(folder / "report.md", f"{render('sweep.md.j2', sent=False, **values)}\n")
-    more = [Line("did not run to its end", ended or "", "bad")]
+    more = [Line("did not finish", ended or "", "bad")]
     more += [Line(NOT_COMPARABLE, "; ".join(unlike["shared"]), "careful")]
     shown = {title: pictures[name] for name, title in PICTURES.items() if name in pictures}
     page = of_screen(

@@ -167,7 +167,7 @@ class ExperimentResult:
 
     @property
     def trouble(self) -> str:
-        """Why it did not run to its end, in one line; empty where it did."""
+        """Why it did not finish, in one line; empty where it did."""
         return next((f"{record.status}: {record.reason}" for record in self.records if record.status != "complete"), "")
 
 

@@ -79,7 +79,7 @@ def from_requests(config: RunConfig, tokenizer: Any, workload: Workload, found: 
         found.is_sharegpt or all(each.max_tokens or each.answer for each in found.requests[:most])
     ):
         raise UsageError(
-            f"--max-new-tokens: every {found.unit} of {found.path} says how long its answer is: leave it out."
+            f"--max-new-tokens: every {found.unit} of {found.path} says how long its answer is: remove the flag."
         )
     context = config.model_spec.context if config.max_model_len == "auto" else config.max_model_len
     whole = min(SHAREGPT_WHOLE, context)

@@ -35,7 +35,7 @@ def load_rows(workload: str) -> Any:
     place, _, split = workload.removeprefix(MARK).partition(":")
     name, _, settings = place.partition("@")
     if not name:
-        raise UsageError(f"--workload {workload}: it is hf:NAME, hf:NAME:SPLIT or hf:NAME@CONFIG:SPLIT.")
+        raise UsageError(f"--workload {workload}: must be hf:NAME, hf:NAME:SPLIT or hf:NAME@CONFIG:SPLIT.")
     if name in FORMATS:
         raise UsageError(f"--workload {workload}: {name} is a format of files, not a data set; name the file itself.")
     try:

@@ -69,7 +69,7 @@ def of_file(config: RunConfig, workload: Workload) -> LengthProfile:
     path = workload.path or Path()
     data = read_given("--workload", path, "YAML", load_yaml, yaml.YAMLError, LARGEST_PROFILE)
     if not isinstance(data, dict) or not {"input_len", "output_len"} <= set(data) or not set(data) <= set(PROFILE_KEYS):
-        raise UsageError(f"--workload {path}: needs input_len and output_len; allowed keys: {', '.join(PROFILE_KEYS)}.")
+        raise UsageError(f"--workload {path} needs input_len and output_len; allowed keys: {', '.join(PROFILE_KEYS)}.")
     read, write = (lengths(f"{path}: {name}", str(data[name])) for name in ("input_len", "output_len"))
     own = {name: value for name, value in data.items() if name not in ("about", "input_len", "output_len")}
     given = read_shared(f"{path}: ", **own)
@@ -147,7 +147,7 @@ def replay_trace(config: RunConfig, trace: Trace, lengths: bool) -> tuple[Replay
     if least != "auto":
         if due[-1] < least:
             raise UsageError(
-                f"--min-duration {least:g}: {trace.path} lasts only {number(due[-1])} s: remove it, or lower the rate."
+                f"--min-duration {least:g}: {trace.path} lasts {number(due[-1])} s: remove the flag, or lower the rate."
             )
         due = due[: next(place for place, at in enumerate(due) if at >= least) + 1]
     if len(due) < 2:

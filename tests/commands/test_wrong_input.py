@@ -135,7 +135,7 @@ RUN = ("run", "--model", "demo", "--mode", "performance", "--dry-run")
         (("report", "{place}/a", "--matrix", "gpu,gpu"), "--matrix gpu,gpu: an axis is named twice"),
         (("workloads", "nosuch"), "error: nosuch: not a file"),
         ((*RUN, "--workload", "{place}/long.jsonl"), "15,000,000 characters"),
-        (("run", "--label", "a\udcff"), "no UTF-8"),
+        (("run", "--label", "a\udcff"), "invalid UTF-8"),
         (("accuracy", "nope.json", "DS"), "No such file"),
     ],
     ids=lambda item: " ".join(item)[:40] if isinstance(item, tuple) else "",

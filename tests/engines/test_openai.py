@@ -59,7 +59,7 @@ FAULTS = {  # what the server does -> what the run says
     "no JSON": "",
     "long": "ignores max_tokens: it sent 200 tokens instead of 128",
     "words": "sent an invalid completion",
-    "endless": "sent more than .* MiB in one answer, and went on|still sending after 1,257 messages",
+    "endless": "sent more than .* MiB in one answer, and continued|still sending after 1,257 messages",
     "no ids": "sent text without its token ids",
     "foreign": "sent the token id 1,000,000, which is none of the model's vocabulary of",
 }
@@ -246,7 +246,7 @@ def test_what_is_no_such_server_is_refused_before_any_test(monkeypatch: pytest.M
 
 def test_pages_without_end_are_not_read_on() -> None:
     for page in ("/models", "/completions"):
-        gone_on = r"^(--endpoint )?http\S+ sent more than 16 MiB in one answer, and went on\.?$"
+        gone_on = r"^(--endpoint )?http\S+ sent more than 16 MiB in one answer, and continued\.?$"
         with pytest.raises(BenchmarkError, match=gone_on), client(Fake(without_end=page)):
             pass
     for page in ("/version", "/metrics"):  # which it need not have

@@ -84,8 +84,8 @@ def test_a_gpu_without_a_model_is_unknown() -> None:
 @pytest.mark.parametrize(
     ("query", "text", "said"),
     [
-        ("", PAGE, "which GPUs are the server's"),
-        ("?uuid=7", PAGE, "which GPUs are the server's"),
+        ("", PAGE, "name the server's GPUs"),
+        ("?uuid=7", PAGE, "name the server's GPUs"),
         ("?gpu=0,7", PAGE, "no GPU 7"),
         ("?host=node8", PAGE, "no GPU of host node8"),
         ("?gpu=0", "<html><body>503</body></html>", "is it a DCGM exporter's page"),

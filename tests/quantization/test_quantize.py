@@ -120,14 +120,14 @@ def test_the_list_is_read_in_its_order(tmp_path: Path, monkeypatch: pytest.Monke
     assert library.prompts[0] == tokenizer.encode(mlperf.PROMPT.format(input="article 3"))
     assert tells(library.source, "MLPerf's calibration list", "train split")
     splits["train"] = train([0, 1, 3])
-    with pytest.raises(UsageError, match=f"1 articles of the calibration list .*{IDS[4]}"):
+    with pytest.raises(UsageError, match=f"1 articles of the calibration list, .*{IDS[4]}"):
         calibration.load(path, tokenizer, None)
 
 
 @pytest.mark.parametrize("text", ["", "\n", "eceaa658\n", IDS[0] + "\n<!doctype html>", IDS[0].upper() + "G"])
 def test_what_is_no_list_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "list.txt").write_text(text)
-    with pytest.raises(UsageError, match=r"list\.txt: .* no id"):
+    with pytest.raises(UsageError, match=r"list\.txt: .* not an article id"):
         calibration.from_list(tmp_path / "list.txt")
 
 

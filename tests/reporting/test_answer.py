@@ -254,7 +254,7 @@ def test_a_valid_run_says_what_bounds_it(tmp_path: Path) -> None:
     assert "--extra-metrics records" in findings(summary(tmp_path / "unknown"))[0]
     capped = "seconds,gpu0_load_percent,gpu0_clock_mhz,gpu0_power_capped_percent\n1,99,1980,100\n2,99,990,100\n"
     first, busy, bits = findings(summary(tmp_path / "capped", capped, system=HOPPER, model="other"))
-    assert tells(first, "**What bounds it**: ", "power", "24.8 %", ": ")
+    assert tells(first, "**What limits the speed**: ", "power", "24.8 %", ": ")
     assert tells(busy, "GPU ", " 99 % of the time.")
     assert bits.startswith("--quantization fp8 halves the weights")
     idle = "seconds,cpu_percent\n1,5\n2,5\n"
@@ -263,7 +263,7 @@ def test_a_valid_run_says_what_bounds_it(tmp_path: Path) -> None:
     assert findings(summary(tmp_path / "whole", whole))[0].startswith("No resource was saturated")
     remote = findings(behind_an_endpoint(summary(tmp_path / "remote", whole)))[0]
     assert tells(remote, "the client's CPU", "Not known: the GPU") and "No resource was" not in remote
-    assert "What bounds it" in (tmp_path / "capped" / "report.md").read_text()
+    assert "What limits the speed" in (tmp_path / "capped" / "report.md").read_text()
 
 
 @pytest.mark.parametrize(

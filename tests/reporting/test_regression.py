@@ -244,9 +244,9 @@ def test_the_exit_code_says_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--baseline", "a"], "name one RUN_DIR"),
-        (["a", "--baseline", "b"], "--baseline takes a RUN"),
-        (["a", "--fail-if", "x<1"], "--fail-if and --may-differ go with"),
+        (["--baseline", "a"], "give one RUN_DIR"),
+        (["a", "--baseline", "b"], "--baseline needs a RUN"),
+        (["a", "--fail-if", "x<1"], "--fail-if and --may-differ need"),
         (["a", "b"], "a: no path"),
     ],
 )

@@ -150,7 +150,7 @@ def test_a_new_metric_is_one_declaration(tmp_path: Path, monkeypatch: pytest.Mon
         ("config.json", '{"config": {}}', "not a run.py results folder"),
         ("Performance/requests.csv", '{"a": 1}', "requests.csv:1: columns "),
         ("Performance/requests.csv", f"{','.join(COLUMNS)}\n1,x\n", "requests.csv:2: not a request"),
-        ("Performance/requests.csv", f"{','.join(COLUMNS)}\n", "of another test: 0 requests"),
+        ("Performance/requests.csv", f"{','.join(COLUMNS)}\n", "requests.csv has 0 requests, but LoadGen's log "),
         (
             "Performance/machine.csv",
             "seconds,cpu_percent\n1.0,5\n2.0,busy\n",

@@ -680,7 +680,7 @@ def test_a_quantized_checkpoint_is_not_called_quantized_by_vllm(
     change(run / "config.json", lambda facts: facts["plan"]["running"].update(found))
     built = build(tmp_path / "out", system, [run])
     assert built.returncode == 0
-    assert "to be filled in" in built.stdout
+    assert "fill in how the checkpoint" in built.stdout
     (measured,) = (tmp_path / "out").rglob("two-cores_vllm_Offline.json")
     said = json.loads(measured.read_text())
     assert (said["weight_data_types"], said["weight_transformations"]) == ("fp8", "as in the checkpoint")

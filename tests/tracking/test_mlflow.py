@@ -197,4 +197,4 @@ def test_without_mlflow_it_says_how_to_get_it(folder: Path, tmp_path: Path) -> N
 def test_another_folder_is_refused(tmp_path: Path, send: Send) -> None:
     code, said = send(tmp_path, tmp_path)
     assert code == 2
-    assert "only complete ones" in said
+    assert "only complete runs" in said
