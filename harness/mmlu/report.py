@@ -48,7 +48,7 @@ def write(
             place / "by_subject.json",
             {name: {"domain": DOMAIN_OF[name]} | asdict(part) for name, part in subjects.items()},
         )
-        files.write_table(place / "samples.csv", cells(rows[0]), (cells(row).values() for row in rows))
+        files.write_table(place / "samples.csv", cells(rows[0]), (cells(answer).values() for answer in rows))
         if config.details:
             files.write_text(place / "details.jsonl", details(data, rows))
         if changes:
