@@ -68,8 +68,6 @@ class Check:
 
 @dataclass(frozen=True)
 class Finding:
-    """What was found of one check."""
-
     name: str
     status: Status
     found: str = ""
@@ -81,7 +79,6 @@ class Finding:
 
 
 def findings(config: RunConfig) -> Iterator[Finding]:
-    """What is found of each check, in order."""
     failed: set[str] = set()
     with contextlib.suppress(BenchmarkError):  # which a check says
         config = discovery.with_served_model(config)

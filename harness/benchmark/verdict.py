@@ -85,7 +85,6 @@ class ServerComparison(File):
 
     @property
     def code(self) -> int:
-        """The exit code."""
         return BAD_INPUT if not self.is_told else regression.exit_code(self.judged) if self.judged else DONE
 
 

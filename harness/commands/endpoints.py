@@ -35,7 +35,6 @@ def plan(c_min: Lowest = 1, c_max: Highest = HIGHEST, points: Points = official.
 
 
 def table(points: list[Point]) -> str:
-    """The points as people read them."""
     rows = ["concurrency  region            at least  accuracy"]
     for point in points:
         gate = "yes" if point.accuracy else ""

@@ -56,7 +56,6 @@ def literal(text: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """Lines of a quotation."""
     return Finished("\n> ".join(map(escape, text.splitlines())))
 
 
@@ -81,7 +80,6 @@ class Table:
 
     @classmethod
     def of(cls, items: Iterable[Any], columns: Mapping[str, Column]) -> Self:
-        """A line for each item."""
         return cls(list(columns), [[value_of(item, column) for column in columns.values()] for item in items])
 
     def __str__(self) -> str:
@@ -90,7 +88,6 @@ class Table:
 
 
 def line(cells: Sequence[object]) -> str:
-    """A line of a table."""
     return f"| {' | '.join(each if isinstance(each, Finished) else shown(each) for each in cells)} |"
 
 

@@ -71,7 +71,6 @@ PAIR = re.compile(r"(?s)((?:--engine-arg=)?([A-Za-z_]\w*)=)(.*)")
 
 
 def is_secret(name: str) -> bool:
-    """Whether a name says that its value is secret."""
     words = [word.lower() for word in PART.findall(name)]
     return (
         not SECRET_WORDS.isdisjoint(words)

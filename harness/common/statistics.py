@@ -19,7 +19,6 @@ RULE_OF_THREE = 3.0  # what was seen in none of n samples is in at most 3/n of a
 
 
 def tail_name(kind: str, is_few: bool) -> str:
-    """What the 99th percentile of a latency is called."""
     return f"slowest {kind}" if is_few else f"{kind} p99"
 
 

@@ -147,7 +147,6 @@ def gpu_memory_used(number: int | None = None) -> int:
 
 
 def detect() -> System:
-    """Everything that can be found out about this machine."""
     import psutil
 
     found = gpus()

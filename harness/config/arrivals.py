@@ -164,8 +164,6 @@ class Replay:
 
 @dataclass(frozen=True, kw_only=True)
 class ArrivalFlags:
-    """The flags of `run.py` that say when requests come."""
-
     arrivals: str | None = flag(None, RATE, "speed", metavar=FORMS)
     """Arrival process instead of LoadGen's: a shape, or a trace file. Implies --scenario
     arrivals. poisson, constant and gamma:CV (bursts with this coefficient of variation) take their rate from
@@ -179,7 +177,6 @@ class ArrivalFlags:
 
     @property
     def trace(self) -> Path:
-        """The file of the trace that is replayed."""
         found = self.parsed_arrivals
         assert found is not None and found.path is not None
         return found.path

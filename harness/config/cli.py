@@ -57,7 +57,6 @@ def config_command(
 
 
 def by_rank(kind: type[Config]) -> "list[Field[Any]]":
-    """The settings of a config class, by their rank."""
     return sorted(fields(kind), key=lambda item: item.metadata["rank"])
 
 

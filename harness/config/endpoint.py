@@ -70,8 +70,6 @@ class ServerFlags(EngineConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class EndpointFlags(ServerFlags):
-    """The flags of `run.py` alone for a server."""
-
     endpoint_api: Literal["completions", "chat"] = flag("completions", SERVER, "answers")
     """chat: send each prompt as a user's message. The server's chat template adds to it."""
     max_failed: str = flag("0", SERVER, "nothing")

@@ -79,7 +79,6 @@ class Scenario:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """The flags that it takes beside those of every scenario."""
         return (*self.pattern.flags, *(("ttft_limit", "tpot_limit") if self.limits else ()))
 
 

@@ -73,7 +73,6 @@ class LoadPattern:
         return load.rate
 
     def text(self, load: Load) -> str:
-        """The load in words."""
         return f"{number(self.number(load))} {self.unit}"
 
     def least_duration(self, whole_s: float, share: float) -> float:

@@ -124,7 +124,6 @@ class Plan:
 
     @property
     def load(self) -> Load:
-        """What a test of it is to send."""
         limits = self.limits
         return Load(
             samples=self.samples,
@@ -144,7 +143,6 @@ class Plan:
 
     @property
     def min_queries(self) -> int:
-        """The fewest queries of a performance test."""
         return self.config.scenario_rules.pattern.min_queries(self.load)
 
     @property
@@ -179,7 +177,6 @@ class Plan:
 
     @property
     def official_samples(self) -> int:
-        """How many samples MLPerf's set has."""
         return mlperf.OFFICIAL[self.config.category].samples
 
     @property

@@ -207,7 +207,6 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
 
     @property
     def allowed(self) -> str:
-        """The scenarios of its category."""
         return ", ".join(mlperf.SCENARIOS[self.category])
 
     @property

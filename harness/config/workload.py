@@ -114,7 +114,6 @@ class Shared:
 
     @property
     def text(self) -> str:
-        """In words, for the report."""
         parts = []
         if self.prefix_len:
             parts.append(f"one of {self.prefixes:,} beginnings of {self.prefix_len:,} tokens")
@@ -179,8 +178,6 @@ class RequestSet:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkloadFlags(ArrivalFlags):
-    """The flags of `run.py` that say which requests are sent."""
-
     workload: str = flag(OFFICIAL, BENCHMARK, "work", rank=5)
     """summarization, chat, classification, code, long-chat, long-classification; or a file of requests, a profile
     (YAML) or hf:NAME of the hub. Files are JSON lines, each with prompt, messages or prompt_token_ids, and max_tokens,
@@ -234,7 +231,6 @@ class WorkloadFlags(ArrivalFlags):
 
     @property
     def workload_name(self) -> str:
-        """The workload in a word or two."""
         if self.has_trace_lengths:
             return f"trace {self.trace.name}"
         return self.workload if self.input_len is None else f"input {self.input_len}, output {self.output_len}"

@@ -29,8 +29,6 @@ LAST_S = 2.0  # to end by itself
 
 @dataclass(frozen=True)
 class Setup:
-    """All that a client needs to know."""
-
     config: RunConfig
     sampling: Sampling
     model: str
@@ -87,8 +85,6 @@ class Channel:
 
 
 class RemoteClient:
-    """A `Client` in its own process."""
-
     _channel: Channel  # from `open` on
     _receiving: asyncio.Task[None]
 
@@ -153,7 +149,6 @@ class RemoteClient:
         self._channel.writer.close()
 
     def close(self) -> None:
-        """Ends the process, also where it was not disconnected."""
         self._process.join(LAST_S)
         self._process.kill()
 

@@ -235,7 +235,6 @@ class OpenAI(Engine):
         )
 
     def prometheus_metrics(self) -> list[str]:
-        """The servers' own metrics, of those that serve any."""
         with contextlib.suppress(TimeoutError):
             return self.spawn(self._read_metrics()).result(timeout=2 * METRICS_S)
         return []

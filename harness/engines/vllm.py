@@ -45,8 +45,6 @@ def create(plan: Plan, traces: Path, choosing: bool = False) -> "VLLM":
 
 
 class VLLM(Engine):
-    """One running vLLM engine, replicas included."""
-
     name = "vLLM"
     _prompt: Callable[[list[int]], Any]  # vLLM's, once it is imported: token ids as a prompt
     _final: Callable[[int | None], Any]  # its sampling parameters, by the most tokens: one output at the end
@@ -230,7 +228,6 @@ class VLLM(Engine):
 
     @property
     def failure(self) -> str | None:
-        """Why the engine will answer no more; None while it lives."""
         if self._links and self._links.is_broken:
             return CONNECTION_LOST
         return f"{ENGINE_ENDED}{self._death()}" if self._llm is not None and self._llm.errored else None

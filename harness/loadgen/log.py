@@ -107,8 +107,6 @@ DECODER = json.JSONDecoder(parse_float=finite, parse_constant=lambda name: None)
 
 
 class LogEntry(NamedTuple):
-    """One line of the log."""
-
     key: str
     value: Any
     flags: Mapping[str, object]  # is_error, is_warning

@@ -28,8 +28,6 @@ Turn = Callable[[Item], tuple[int, int, int]]  # an item's round, its conversati
 
 
 class Sender(Protocol[Item]):
-    """A way of sending."""
-
     async def send(self, items: Iterable[Item], answer: Answer[Item]) -> Sequence[Item]:
         """Sends items, which may have no end, at its own pace, and waits for their answers; returns those that were
         not sent. Raises what an answer raised."""

@@ -127,7 +127,6 @@ def parse_line(cells: Sequence[str], order: int) -> Request:
 
 
 def without_failures(requests: Iterable[Request]) -> list[Request]:
-    """The requests that did not fail."""
     return [request for request in requests if not request.failure]
 
 

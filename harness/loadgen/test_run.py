@@ -73,7 +73,6 @@ class TestRun:
 
     @cached_property
     def answered(self) -> list[Request]:
-        """The requests that did not fail."""
         return without_failures(self.requests)
 
     @cached_property

@@ -33,8 +33,6 @@ HEAD = """\
 
 
 class About(BaseModel):
-    """Of the whole submission."""
-
     model_config = ConfigDict(extra="forbid")
 
     organisation: str
@@ -59,7 +57,6 @@ class Disclosure(BaseModel):
 
 
 def draft(machine: System, framework: str, cohort: str) -> str:
-    """The file for this machine, as text."""
     told = description.describe(machine, here=True)
     gpus = len(machine.gpus)
     accelerator = {

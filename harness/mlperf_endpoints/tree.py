@@ -27,8 +27,6 @@ SCORER = "llama31-mlperf: rouge-score on the client's answers, since the client'
 
 @dataclass(frozen=True)
 class Done:
-    """A point that was measured, and where."""
-
     point: Point
     folder: Path
     measured: Measured
@@ -79,7 +77,6 @@ def build(
 
 
 def point_yaml(campaign: Campaign, about: Disclosure, seeds: Any, each: Done) -> dict[str, Any]:
-    """point.yaml of a point."""
     point, told = each.point, about.submission
     return {
         "concurrency": point.concurrency,
@@ -121,7 +118,6 @@ def accuracy_results(folder: Path, articles: Sequence[Article], dataset: str) ->
 
 
 def texts(folder: Path, samples: int) -> list[str]:
-    """The answers to the scored set, by sample."""
     index: dict[str, int] = json.loads(reading.read_text(folder / INDEX))[SCORED]
     found: dict[int, str] = {}
     with reading.open_regular(folder / EVENTS) as lines:

@@ -44,7 +44,6 @@ class Answer:
 
     @property
     def right(self) -> str:
-        """The letter of the right choice."""
         return LETTERS[self.prompt.question.answer]
 
     @property

@@ -87,7 +87,6 @@ class Recording:
 
     @property
     def gpus(self) -> list[str]:
-        """gpu0 and so on."""
         return sorted({name.partition("_")[0] for name in self.columns if name.startswith("gpu")})
 
     def column(self, name: str) -> list[float | None]:

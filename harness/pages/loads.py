@@ -67,7 +67,6 @@ class Load:
         return self.probe.shown(f"{kind}_{point}")
 
     def named(self, kind: str, point: str) -> str:
-        """What it is called."""
         return tail_name(kind.upper(), self.probe.is_few) if point == "p99" else f"{kind.upper()} {point}"
 
     def over(self, limits: Limits) -> list[str]:
@@ -110,7 +109,6 @@ def loads_of(probes: Sequence[Probe], test: Performance | None) -> list[Load]:
 
 
 def full_test(test: Performance) -> Probe:
-    """The run's own test as a point."""
     kinds = {"ttft": test.ttft_ms, "tpot": test.tpot_ms, "latency": test.latency_ms}
     times = {f"{kind}_{p}": getattr(found, p, None) for kind, found in kinds.items() for p in POINTS}
     return Probe(

@@ -252,7 +252,6 @@ def rate_beyond(evidence: Evidence) -> float | None:
 
 
 def highest_held(probes: Sequence[Probe]) -> Probe | None:
-    """The fastest of those that held."""
     return max((probe for probe in probes if probe.has_held), key=lambda probe: probe.load, default=None)
 
 

@@ -53,7 +53,6 @@ def title(summary: Summary) -> str:
 
 
 def without_speed(summary: Summary) -> str:
-    """The title of a run that measured no speed."""
     score, meta = summary.run.accuracy, summary.meta
     if score is None:
         kept = [probe.text for probe in curve(summary) if not probe.why]
@@ -174,14 +173,12 @@ def machine(summary: Summary) -> str:
 
 
 def engine(summary: Summary) -> str:
-    """The engine with its version."""
     if summary.meta.endpoints:
         return f"{summary.meta.engine_args.get('server', 'a server')}, behind an endpoint"
     return summary.meta.engine or f"vLLM {summary.system.vllm_version or 'unknown'}"
 
 
 def tone(summary: Summary) -> Tone:
-    """Of the title."""
     test, score = summary.run.performance, summary.run.accuracy
     if test is None:
         return TONES.get(score.verdict, "") if score else "bad"
@@ -277,7 +274,6 @@ def expenses(summary: Summary, test: Performance) -> Iterator[str]:
 
 
 def cautions(summary: Summary, test: Performance) -> Iterator[str]:
-    """What to be careful of."""
     if summary.meta.model == "demo":
         yield "the demo model shows that the set-up works, not how fast a model of 8B is"
     yield from (f"{said}: no gate judges this run" for said in test.background_load)

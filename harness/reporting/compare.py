@@ -26,8 +26,6 @@ IGNORED_SETTINGS = {
 
 @dataclass(frozen=True)
 class ComparedRun:
-    """A finished run."""
-
     folder: Path
     facts: RunFacts
     summary: Summary
@@ -58,7 +56,6 @@ class ComparedRun:
 
     @property
     def is_measured(self) -> bool:
-        """Whether it has a speed."""
         test = self.summary.run.performance
         return test is not None and test.tokens_per_sec is not None
 

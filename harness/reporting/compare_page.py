@@ -158,7 +158,6 @@ def last_screen(runs: Sequence[ComparedRun], pair: Pair | None) -> LastScreen:
 
 
 def write_html(path: Path, runs: Sequence[ComparedRun], pair: Pair | None) -> None:
-    """The comparison as a page to send."""
     with tempfile.TemporaryDirectory() as place:
         drawn = style.save({"comparison": compare_plot.draw_comparison(runs)}, Path(place) / "plots")
         text = f"## All of it :: settings that differ, speed, latency\n\n{tables(runs, pair, sent=True)}"

@@ -18,7 +18,6 @@ LONGEST_NAME = 40  # characters of a run's name
 
 
 def write(path: Path, runs: Sequence[ComparedRun]) -> None:
-    """Writes the picture as a PNG file."""
     picture = BytesIO()  # a pipe, which may be what is named, cannot be gone back in
     figure = draw_comparison(runs)
     footer(figure, foot(runs))

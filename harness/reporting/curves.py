@@ -65,7 +65,6 @@ class Curve:
 
 
 def draw_curves(summary: Summary) -> Any:
-    """A run's tests by load, with their limits."""
     figure, panels = pyplot().subplots(1, 3, figsize=(14, 4.6))
     draw(panels, [curve] if (curve := Curve.of(summary)) else [], "GPU" if summary.gpus else "machine")
     figure.tight_layout()

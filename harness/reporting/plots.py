@@ -59,7 +59,6 @@ def draw_plots(folder: Path, summary: Summary, test: TestRun | None) -> dict[str
 
 
 def scores(accuracy: Accuracy) -> Any:
-    """Each score against its threshold."""
     checks = accuracy.checks
     figure, axes = pyplot().subplots(figsize=(8, 0.55 * len(checks) + 1.2))
     shares = [100 * check.score / check.reference for check in checks]

@@ -10,7 +10,6 @@ PARTS = {"GPU": "kernel time", "CPU": "the operators' self time"}
 
 
 def kinds(profile: Profile) -> Any:
-    """A bar for each kind of kernel, or of operator."""
     figure, axes = pyplot().subplots(figsize=(8, 0.4 * len(profile.kinds) + 1.2))
     shares = {kind.name: kind.percent for kind in profile.kinds}
     axes.bar_label(

@@ -80,7 +80,6 @@ def template_values(facts: RunFacts, summary: Summary) -> dict[str, object]:
 
 
 def setting(summary: Summary) -> list[tuple[str, str]]:
-    """What it was measured with."""
     meta, loadgen = summary.meta, summary.system.packages.get("mlcommons-loadgen")
     found = [
         ("label", literal(meta.label)),
@@ -214,5 +213,4 @@ def history_line(summary: Summary) -> dict[str, object]:
 
 
 def write_index(results_dir: Path) -> None:
-    """Renders results/index.md, newest run first."""
     results.write_index(results_dir, "index.md.j2", History, metrics=metrics.metrics_of("index"))

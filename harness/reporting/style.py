@@ -29,7 +29,6 @@ def pyplot() -> Any:
 
 
 def thousands(*axis: Any) -> None:
-    """Numbers on an axis with their thousands separated."""
     for one in axis:
         one.set_major_formatter(lambda value, _: number(value, 6))
 

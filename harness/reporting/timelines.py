@@ -83,7 +83,6 @@ def bars(figure: Any, times: Sequence[GpuTime]) -> Any:
 
 
 def panels_of(columns: Mapping[str, Sequence[float | None]], panels: Sequence[Drawn | tuple[Any, ...]]) -> list[Drawn]:
-    """The panels that have something recorded, with its columns."""
     recorded = [name for name, values in columns.items() if any(value is not None for value in values)]
     found = [
         (label, [name for item in names for name in recorded if telemetry.BY_NAME[item].is_mine(name)], top)

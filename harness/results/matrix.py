@@ -68,7 +68,6 @@ def rivals_of(cell: Cell, axes: Sequence[str]) -> tuple[str, ...]:
 
 
 def cells_of(summary: Summary, axes: Sequence[str]) -> Iterator[Cell]:
-    """The line of a run, or those of its levels, where it has any."""
     test, score = summary.run.performance, summary.run.accuracy
     gate = "the accuracy gate failed" if score and score.verdict == "FAIL" else ""
     price = test.cost.price_per_hour if test and test.cost else None

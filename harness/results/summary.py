@@ -162,5 +162,4 @@ class Summary(File):
 
 
 def schema() -> str:
-    """The JSON schema of summary.json, as text."""
     return json.dumps(Summary.model_json_schema(mode="serialization"), indent=2) + "\n"

@@ -76,7 +76,6 @@ class ServerUse(Model):
 
     @classmethod
     def of(cls, found: Collection[Delivery], sent_tokens: int = 0, cache_hit_percent: float | None = None) -> Self:
-        """Of the answers of a test."""
         counted = [each.usage for each in found if each.usage]
         usages = counted if counted and len(counted) == len(found) else [Usage()]
         return cls(

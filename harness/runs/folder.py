@@ -37,8 +37,6 @@ FOLDER: dict[Test, str] = {
 
 @dataclass(frozen=True)
 class RunFolder:
-    """One run's folder: results_dir/name."""
-
     results_dir: Path
     name: str
 

@@ -92,7 +92,6 @@ class Probe:
 
     @property
     def unit(self) -> str:
-        """Of its load."""
         if self.concurrency is not None:
             return "in flight"
         return "samples per query" if self.qps is None else "queries/s"
@@ -163,7 +162,6 @@ class Probe:
 
     @property
     def text(self) -> str:
-        """The load in words."""
         if self.concurrency is not None:
             return f"{number(self.concurrency)} request{'s' if self.concurrency != 1 else ''} in flight"
         return f"{number(self.load)} {self.unit}"

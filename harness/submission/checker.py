@@ -44,7 +44,6 @@ def invalid(tree: Path) -> str:
 
 
 def errors(said: str) -> list[str]:
-    """The lines of the checker's log that are errors."""
     return [line for line in said.splitlines() if re.search(r"\bERROR\b", line)]
 
 

@@ -42,7 +42,6 @@ class SubmittedRun:
 
     @property
     def config(self) -> RunConfig:
-        """The flags."""
         return self.facts.plan.config
 
     def folder(self, test: Test) -> Path:
@@ -92,7 +91,6 @@ class Entry:
 
     @property
     def runs(self) -> list[SubmittedRun]:
-        """The runs it rests on, each once."""
         runs = [self.accuracy, self.performance, *([self.test06] if self.test06 else [])]
         return [run for n, run in enumerate(runs) if run not in runs[:n]]
 

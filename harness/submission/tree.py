@@ -53,7 +53,6 @@ def build(entries: Sequence[Entry], description: Mapping[str, object], system: s
 
 
 def fill(entries: Sequence[Entry], description: Mapping[str, object], system: str, base: Path) -> None:
-    """Everything of a submission below `base`, division/submitter."""
     for entry in entries:
         where = Path(system) / entry.benchmark / entry.scenario
         results = base / "results" / where

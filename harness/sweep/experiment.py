@@ -88,7 +88,6 @@ class Job:
     final: bool = False
 
     def key(self, lane: Lane) -> RunKey:
-        """The key of its record."""
         return ExperimentRecord(
             self.item.name, self.turn, "skipped", gpu=lane.gpu, final=self.final, node=lane.node
         ).key

@@ -29,8 +29,6 @@ EFFECTS: dict[Effect, tuple[str, str, Tone]] = {  # the label of a line, what it
 
 @dataclass(frozen=True)
 class Report:
-    """The results of a sweep, an experiment each."""
-
     state: State
     rows: tuple[ExperimentResult, ...]  # of experiments that were begun or skipped
     finals: tuple[ExperimentResult, ...] = ()  # of those that ran again at full length
@@ -83,7 +81,6 @@ def title(report: Report, found: Sequence[Line]) -> str:
 
 
 def subject(report: Report) -> str:
-    """The sweep, its length, model, machine and engine."""
     state = report.state
     settings = state.sweep.experiments[0].settings
     model = answer.model_name(str(settings.get("model", DEFAULT_MODEL)))

@@ -64,7 +64,6 @@ def rounds(state: SweepState, crew: Crew, places: Sequence[Lane]) -> bool:
 
 
 def finish(state: SweepState, interrupted: bool, display: Display) -> int:
-    """The report, in a file and on the screen; the exit code."""
     display.stage("writing the report")
     folder = state.folder
     if interrupted:

@@ -62,7 +62,6 @@ def build(folder: Path, state: State | None = None) -> Report:
 
 
 def table(found: Sequence[ExperimentResult], judged: Mapping[str, Paired]) -> Table:
-    """A line for each experiment, with the metrics that any of them has."""
     base = next((result for result in found if result.name == BASELINE), None)
     measured = [
         m for m in metrics.metrics_of("sweep") if any(result.numbers.get(m.name) is not None for result in found)

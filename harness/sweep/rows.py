@@ -51,7 +51,6 @@ class State:
 
     @property
     def experiments(self) -> tuple[Experiment, ...]:
-        """Those of the file, and the one that was made of them."""
         return (*self.sweep.experiments, *([self.combined] if self.combined else []))
 
 

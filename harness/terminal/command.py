@@ -83,7 +83,6 @@ class Command(TyperCommand):
                 yield f"{name}{equals}{value}"
 
     def heading(self, ctx: Any) -> tuple[str, str]:
-        """How it is called, and what it is for."""
         return help.usage(f"{ctx.command_path} {self.operands}".rstrip(), self.params), self.help or ""
 
     def check_values(self, words: Sequence[str]) -> None:
@@ -137,7 +136,6 @@ class Group(TyperGroup):
         return super().resolve_command(ctx, args)
 
     def about(self) -> Mapping[str, str]:
-        """What each command is for."""
         return {name: command.help or "" for name, command in self.commands.items()}
 
     def format_help(self, ctx: Any, formatter: Any) -> None:

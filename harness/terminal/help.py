@@ -14,7 +14,6 @@ SENTENCE = re.compile(r"(?<=[a-z)0-9])\.\s")
 
 
 def usage(path: str, parameters: Iterable[Any]) -> str:
-    """How a command is called."""
     words = [str(each.metavar) for each in parameters if each.param_type_name == "argument"]
     return " ".join([f"usage: {path}", *words, "[FLAGS]"])
 

@@ -112,7 +112,6 @@ class Store:
         )
 
     def log(self, item: TrackedRun, identity: str, parent: str | None = None) -> str:
-        """Logs an entry and its children."""
         from mlflow.entities import Metric, Param, RunTag
 
         tags = {**item.tags, **({"mlflow.parentRunId": parent} if parent else {})}

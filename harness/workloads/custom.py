@@ -51,7 +51,6 @@ def load(config: RunConfig, tokenizer: Any) -> Library | None:
 
 
 def load_requests(config: RunConfig, tokenizer: Any) -> Library:
-    """The requests of --workload, or of lengths."""
     if config.input_len:
         return synthetic.draw_library(config, tokenizer, synthetic.of_flags(config))
     if config.workload.startswith(hub.MARK):

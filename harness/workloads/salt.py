@@ -25,7 +25,6 @@ class Salt:
 
     @classmethod
     def of(cls, sharing: Shared, words: Sequence[int]) -> Self:
-        """That of random prompts."""
         start = sharing.salt == "start"
         return cls(words, 0 if start else sharing.prefix_len, start, replaces=sharing.salt == "none")
 
