@@ -115,7 +115,7 @@ def last_screen(found: ServerComparison) -> LastScreen:
     count = {letter: len(found.pairs(letter)) for letter in found.challengers}
     title = "; ".join(finding(found, letter) for letter in found.challengers)
     if not found.is_told:
-        title = f"NOT JUDGED: {min(count.values())} pairs of tests on an idle machine; {FEWEST_PAIRS} are the least"
+        title = f"NOT JUDGED: {min(count.values())} pairs of tests on an idle machine; {FEWEST_PAIRS} are needed"
     lines = [
         *(Line(letter, said) for letter, said in found.servers.items()),
         *(Line(one.verdict, f"{one.condition}: {one.text}", regression.TONES[one.verdict]) for one in found.judged),

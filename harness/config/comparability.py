@@ -1,4 +1,4 @@
-"""What two runs must share for their numbers to be held against each other, compared in one way for all.
+"""What two runs must share for their numbers to be compared, decided in one way for all.
 
 Each comparison says which aspects, or which names within them, it ignores; docs/evidence/regression.md has them as
 one table.
@@ -60,7 +60,7 @@ class Difference:
 
 
 def differences(a: Comparable, b: Comparable, ignore: Collection[str] = ()) -> list[Difference]:
-    """What keeps the numbers of two runs from being held against each other, but for the aspects and names to ignore;
+    """What keeps the numbers of two runs from being compared, but for the aspects and names to ignore;
     empty where nothing does."""
     return [
         Difference(aspect, name, mine.get(name), theirs.get(name))

@@ -52,7 +52,7 @@ class ModelSpec:
     """A model with its data: what `--model` names in short.
 
     `data` and `mmlu` are local files and folders, None where they come from the hub; `context` and `mmlu_context` are
-    the longest prompt plus answer, in tokens; `deviation` says why results of it are no results of Llama-3.1-8B.
+    the longest prompt plus answer, in tokens; `deviation` says why results of it are not results of Llama-3.1-8B.
     """
 
     path: str

@@ -37,7 +37,7 @@ def write(
 ) -> Overall:
     """Writes every result into the run's folder, all or none of them; returns what overall.json holds.
 
-    `before` is the folder of the evaluation that `changes` are held against.
+    `before` is the folder of the evaluation that `changes` are compared with.
     """
     summary = overall(rows, seconds, data.whole, config.num_fewshot, deviations(config, data, rows))
     domains, subjects = group_scores(rows, "domain"), group_scores(rows, "subject")

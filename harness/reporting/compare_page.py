@@ -145,7 +145,7 @@ def last_screen(runs: Sequence[ComparedRun], pair: Pair | None) -> LastScreen:
     alone = len(refused) == len(runs) - 1
     title = f"NOT COMPARABLE: {'; '.join(dict.fromkeys(refused.values()))}" if alone else found
     lines = [
-        Line("measured", f"{found}: not to be relied on" if found and alone else "", "careful"),
+        Line("measured", f"{found}: not reliable" if found and alone else "", "careful"),
         *(Line("not comparable", f"A and {letter}: {why}", "careful") for letter, why in refused.items() if not alone),
         *(Line("answers", said, tone) for said, tone in answers(runs, pair)),
         Line("differs", difference([run.flags for run in runs], [run.versions for run in runs])),

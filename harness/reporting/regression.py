@@ -124,7 +124,7 @@ class Sides:
         return [*self.baseline, *self.runs]
 
     def difference(self, ignore: Collection[str]) -> str:
-        """What keeps the first of the runs from being held against another, in words; empty where nothing does."""
+        """What keeps the first of the runs from being compared with another, in words; empty where nothing does."""
         first, *rest = self.everyone
         derived = [name for name in first.flags if name.startswith("effective_")] if self.may_differ else []
         allowed = {*self.may_differ, *derived} - set(first.comparable.work)  # an engine derives some from others

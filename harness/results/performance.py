@@ -262,7 +262,7 @@ def performance(test: TestRun, facts: RunFacts) -> Performance:
     )
     made = Performance(**{name: value for part in parts for name, value in part}, steady=Steady.of(test, facts))
     if wrong := next(impossible(made, plan.config.scenario_rules.pattern.longest_s(made.duration_s)), None):
-        raise LogError(f"{test.folder}: {wrong}: no test can measure that; its logs are not to be trusted.")
+        raise LogError(f"{test.folder}: {wrong}: no test can measure that: do not trust its logs.")
     return made
 
 

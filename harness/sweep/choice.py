@@ -16,7 +16,7 @@ from harness.terminal.progress import as_said
 
 
 def pick(sweep: Sweep, only: Sequence[str] = (), start: str | None = None) -> list[Experiment]:
-    """The experiments asked for, in the file's order; the baseline always, since all is held against it."""
+    """The experiments asked for, in the file's order; the baseline always, since all are compared with it."""
     names = [item.name for item in sweep.experiments]
     if only and start:
         raise UsageError("--only and --from exclude each other: give one of them.")

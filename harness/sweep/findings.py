@@ -48,7 +48,7 @@ class Report:
 
     @property
     def judged(self) -> list[ExperimentResult]:
-        """The changes whose speed was held against the baseline's, the fastest first."""
+        """The changes whose speed was compared with the baseline's, the fastest first."""
         return sorted((r for r in self.rows if r.effect != "unknown" and r.is_usable), key=gain, reverse=True)
 
 
@@ -144,7 +144,7 @@ def accuracy(report: Report) -> Iterator[Line]:
 
 
 def references(report: Report) -> Iterator[Line]:
-    """The fastest experiment whose speed counts, held against speeds known from elsewhere."""
+    """The fastest experiment whose speed counts, compared with speeds known from elsewhere."""
     counts = [result for result in report.rows if result.is_counted]
     fastest, best = max(((result.speed, result.name) for result in counts if result.speed), default=(0.0, ""))
     for name, other in report.state.sweep.references.items():

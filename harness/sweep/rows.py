@@ -1,4 +1,4 @@
-"""What came of each experiment over all its rounds, held against the baseline: numbers, change, verdict."""
+"""What came of each experiment over all its rounds, compared with the baseline: numbers, change, verdict."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -140,7 +140,7 @@ class ExperimentResult:
 
     @property
     def is_counted(self) -> bool:
-        """Whether its speed may be held against the baseline's."""
+        """Whether its speed may be compared with the baseline's."""
         return self.is_usable and not self.background_load and not self.is_brief
 
     @property

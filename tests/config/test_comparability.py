@@ -1,4 +1,4 @@
-"""What keeps the numbers of two runs from being held against each other."""
+"""What keeps the numbers of two runs from being compared."""
 
 from dataclasses import replace
 from typing import Any

@@ -283,7 +283,7 @@ def test_a_comparison_says_what_differs_in_words(tmp_path: Path) -> None:
     assert page.startswith("# b and old are equal within 0.5 % (1,024 output tokens/s; old 1,024)\n")
     page = compare_page.page([a, run(tmp_path / "c", 512.0, ["others at work"], system=made.SYSTEM | {"cores": 64})])
     assert page.startswith("# NOT COMPARABLE: the machine was busy in B\n")
-    assert "| measured | c is 50 % slower (512 output tokens/s; old 1,024): not to be relied on |" in page
+    assert "| measured | c is 50 % slower (512 output tokens/s; old 1,024): not reliable |" in page
     assert "| careful | the machine was busy in B: others at work |" in page
     page = compare_page.page([a, run(tmp_path / "d", 512.0, system=made.SYSTEM | {"cores": 64})])
     assert tells(page, "A and B ", "other machines") and "| output tokens/s | 1,024 | 512 | 0.500 |" in page
