@@ -37,7 +37,7 @@ lint: $(VENV)/.ready-dev
 	$(VENV)/bin/hadolint Dockerfile
 
 types: $(VENV)/.ready-dev
-	$(PY) -m mypy run.py mmlu.py sweep.py report.py util_logs.py harness
+	$(PY) -m mypy run.py mmlu.py sweep.py report.py util_logs.py harness benchmarks docs
 
 bench: $(READY)           ## what the harness itself costs
 	$(PY) -m benchmarks.overhead

@@ -157,15 +157,14 @@ def cpu_s(server: int | None) -> tuple[float, float]:
 
 def main() -> None:
     if len(sys.argv) > 1:
-        messages, rate, clients = sys.argv[1:]
-        measure(int(messages), float(rate), int(clients))
+        measure(int(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3]))
         return
     print("                                           CPU us per query       TTFT, ms")
     print("messages clients   sent/s completed/s  LoadGen, SUT    clients          p50      p99", flush=True)
     for messages, clients, rates in ROWS:
         for rate in rates:  # a process each: LoadGen reads its settings once
-            words = map(str, (messages, rate, clients))
-            subprocess.run([sys.executable, "-m", "benchmarks.endpoint", *words], check=True)
+            words = [sys.executable, "-m", "benchmarks.endpoint", *map(str, (messages, rate, clients))]
+            subprocess.run(words, check=True)
 
 
 if __name__ == "__main__":

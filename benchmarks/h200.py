@@ -182,7 +182,7 @@ def best(path: Path) -> Experiment:
     """The fastest experiment of a sweep whose speed counts; the baseline where none is faster. Raises OSError."""
     state = report.read(path.parent)
     found: list[ExperimentResult] = [
-        result for result in rows(state) if result.usable and result.ratio and result.ratio.mean > 1
+        result for result in rows(state) if result.is_usable and result.ratio and result.ratio.mean > 1
     ]
     fastest = max(found, key=lambda result: result.ratio.mean if result.ratio else 0.0, default=None)
     name = fastest.name if fastest else BASELINE
@@ -191,7 +191,7 @@ def best(path: Path) -> Experiment:
 
 def within(folder: Path, most: int) -> list[str]:
     """Removes pictures, then telemetry, the largest first, until a folder holds at most so many bytes; their names."""
-    removed = []
+    removed: list[str] = []
     for pattern in ("*.png", "*.csv"):
         for path in sorted(folder.rglob(pattern), key=lambda path: -path.stat().st_size):
             if sum(each.stat().st_size for each in folder.rglob("*") if each.is_file()) <= most:

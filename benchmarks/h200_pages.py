@@ -13,13 +13,17 @@ from typing import Any
 
 from harness.common import files
 from harness.common.markdown import number
-from harness.results.summary import Performance, Summary
+from harness.results.performance import Performance
+from harness.results.summary import Summary
 from harness.sweep import report
 from harness.sweep.file import BASELINE
+from harness.sweep.findings import spread
 from harness.sweep.rows import ExperimentResult, rows
 
-COLUMNS = ("step", "GPUs", "LoadGen", "output tokens/s", "of linear", "TTFT p99, ms", "TPOT p99, ms", "J per token")
-COLUMNS += ("clock, MHz", "duration, s", "bound by")
+COLUMNS = (
+    *("step", "GPUs", "LoadGen", "output tokens/s", "of linear", "TTFT p99, ms", "TPOT p99, ms", "J per token"),
+    *("clock, MHz", "duration, s", "bound by"),
+)
 LINEAR = 0.98  # what two GPUs shall at least have of twice one
 
 
@@ -95,7 +99,7 @@ def settings(found: list[ExperimentResult]) -> list[list[str]]:
             result.name,
             result.experiment.about,
             "–" if result.trouble and not result.complete else number(result.speed or 0.0),
-            "–" if result.name == BASELINE else report.spread(result),
+            "–" if result.name == BASELINE else spread(result),
             number(joules) if (joules := result.numbers.get("joules_per_output_token")) else "–",
             number(clock) if (clock := result.numbers.get("gpu_clock_mhz_mean")) else "–",
             (result.trouble if not result.complete else result.bound) or "–",

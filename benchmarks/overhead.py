@@ -6,34 +6,34 @@ Each scenario runs in its own process, on one core where the system can pin it. 
 process, LoadGen's threads included, from the first query to the last; queries per second are LoadGen's own.
 """
 
-import asyncio
 import json
 import os
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import Any
+
+from harness.engines.protocol import Engine
+from harness.runs.delivery import Exchange
 
 ANSWER = list(range(128))
 SAMPLES = 13368
 OFFLINE_QPS, SERVER_QPS, SECONDS = 20_000, 10_000, 10
 
 
-class InstantEngine:
+class InstantEngine(Engine):
     """An engine whose answers are always there already."""
 
-    def __init__(self) -> None:
-        self.loop = asyncio.new_event_loop()
-        threading.Thread(target=self.loop.run_forever, daemon=True).start()
-
-    async def generate(self, prompt: list[int], max_new_tokens: int | None = None, _: object = None) -> Sequence[int]:
+    async def generate(
+        self, prompt: list[int], max_new_tokens: int | None = None, exchange: Exchange | None = None
+    ) -> Sequence[int]:
         return ANSWER
 
     async def stream(
-        self, prompt: list[int], max_new_tokens: int | None = None, _: object = None
+        self, prompt: list[int], max_new_tokens: int | None = None, exchange: Exchange | None = None
     ) -> AsyncIterator[Sequence[int]]:
         yield ANSWER[:1]
         yield ANSWER[1:]
@@ -49,10 +49,13 @@ def measure(scenario: str) -> dict[str, float]:
     from harness.workloads.cnn_dailymail import Library
 
     rates = {"offline": {"offline_expected_qps": OFFLINE_QPS}, "server": {"server_target_qps": SERVER_QPS}}
-    config = RunConfig(scenario=scenario, min_duration=SECONDS, **rates[scenario])
+    given: dict[str, Any] = {"scenario": scenario, "min_duration": SECONDS, **rates[scenario]}
+    config = RunConfig(**given)
     plan = resolve(config, gpus=[], weight_bytes=0)
     library = Library([[1] * 778] * SAMPLES, [], [], "one prompt")
-    tested = make_sut(InstantEngine(), library, plan, timed=True, expected=0)
+    engine = InstantEngine()
+    engine.start()
+    tested = make_sut(engine, library, plan, timed=True, expected=0)
     with tempfile.TemporaryDirectory() as folder:
         settings = driver.LoadGenSettings().of(plan, Path(folder))
         before = time.process_time()

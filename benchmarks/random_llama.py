@@ -81,7 +81,7 @@ def make(folder: Path, count: int, weights: str = "none", shape: str = "llama3.1
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="w128000", eos_token="w128009").save_pretrained(model)
     rng = Random(0)
-    records = [
+    records: list[dict[str, Any]] = [
         {
             "instruction": "",
             "input": f"{size} random tokens",

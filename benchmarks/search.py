@@ -28,6 +28,7 @@ SHARE, ATTEMPTS, HOLD = 0.9, 3, 0.95
 FEW, SEQUENCES, OF_FEW = 5000, 20, 200  # queries of a full test; sequences that tell its truth
 STILL = 1e-6
 SERVER, INTERACTIVE = SCENARIO["server"].limits, SCENARIO["interactive"].limits
+assert SERVER and INTERACTIVE
 PATIENT = Limits(2000, 30)  # for servers whose prompts take long
 
 
