@@ -11,7 +11,7 @@ from harness.common.markdown import number, percent, render
 from harness.common.schema import gpu_names
 from harness.mmlu.config import MMLUConfig
 from harness.mmlu.data import DOMAIN_OF, DOMAINS, LETTERS, Data
-from harness.mmlu.scores import BINS, Answer, Score, ScoreChange, bins, cells, group_scores, overall, score
+from harness.mmlu.scores import BINS, Answer, Score, ScoreChange, bins, group_scores, overall, score, write_csv
 from harness.mmlu.summary import MMLUFacts, Overall
 from harness.pages.page import of_screen
 from harness.reporting import style as figures
@@ -48,7 +48,7 @@ def write(
             place / "by_subject.json",
             {name: {"domain": DOMAIN_OF[name]} | asdict(part) for name, part in subjects.items()},
         )
-        files.write_table(place / "samples.csv", cells(rows[0]), (cells(answer).values() for answer in rows))
+        write_csv(place / "samples.csv", rows)
         if config.details:
             files.write_text(place / "details.jsonl", details(data, rows))
         if changes:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from harness.common.coerce import read_given
 from harness.common.errors import UsageError
-from harness.common.files import read_table
+from harness.common.files import read_table, write_table
 from harness.common.schema import SCHEMA
 from harness.common.statistics import mcnemar, wilson
 from harness.engines.protocol import ChoiceLogprobs
@@ -158,6 +158,10 @@ def cells(answer: Answer) -> dict[str, object]:
         "examples": prompt.examples,
         "dropped_examples": prompt.dropped,
     }
+
+
+def write_csv(path: Path, rows: Sequence[Answer]) -> None:
+    write_table(path, cells(rows[0]), (cells(answer).values() for answer in rows))
 
 
 def from_csv(folder: Path) -> dict[Key, tuple[str, bool]]:

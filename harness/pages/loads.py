@@ -14,7 +14,7 @@ from harness.config import mlperf
 from harness.results.gpu_time import GpuTime
 from harness.results.performance import Performance
 from harness.runs.folder import FOLDER
-from harness.runs.probe import Probe, deciding
+from harness.runs.probe import Probe, deciding, percentiles
 
 HEIGHT = 250  # pixels of a plot
 POINTS = ("p50", "p90", "p99")
@@ -109,8 +109,6 @@ def loads_of(probes: Sequence[Probe], test: Performance | None) -> list[Load]:
 
 
 def full_test(test: Performance) -> Probe:
-    kinds = {"ttft": test.ttft_ms, "tpot": test.tpot_ms, "latency": test.latency_ms}
-    times = {f"{kind}_{p}": getattr(found, p, None) for kind, found in kinds.items() for p in POINTS}
     return Probe(
         qps=test.target_qps,
         valid=test.valid,
@@ -121,7 +119,7 @@ def full_test(test: Performance) -> Probe:
         joules_per_token=test.joules_per_output_token,
         buffered=test.is_buffered,
         queries=(test.samples or 0) // test.samples_per_query,
-        **times,  # type: ignore[arg-type]
+        **percentiles(latency=test.latency_ms, ttft=test.ttft_ms, tpot=test.tpot_ms),
     )
 
 

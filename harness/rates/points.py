@@ -10,7 +10,7 @@ from harness.loadgen.log import TestResult
 from harness.loadgen.test_run import TestRun, with_times
 from harness.loadgen.validity import MORE
 from harness.rates.queueing import queue_of
-from harness.runs.probe import Probe, Queue
+from harness.runs.probe import Probe, Queue, percentiles
 
 SHORT = {"min_duration": "shorter than the minimum duration", "min_queries": "fewer queries than the minimum"}
 
@@ -24,7 +24,6 @@ def probe_of(test: TestRun, plan: Plan, run: Path) -> Probe:
         if part.requests:
             speeds = {"tokens_per_sec": part.tokens_per_sec, "samples_per_sec": part.samples_per_sec}
             result = replace(with_times(result, part.requests), **speeds)  # type: ignore[arg-type]
-    first, each, whole = result.ttft_ms, result.tpot_ms, result.latency_ms
     ends = [(one.issued_s or 0.0, one.done_s) for one in test.requests if one.done_s is not None]
     queue, sent = None, None
     if plan.config.scenario_rules.pattern.is_rated:
@@ -36,18 +35,8 @@ def probe_of(test: TestRun, plan: Plan, run: Path) -> Probe:
         concurrency=plan.concurrency,
         samples_per_query=plan.samples_per_query,
         valid=bool(result.valid),
-        latency_p50=whole.p50 if whole else None,
-        latency_p90=whole.p90 if whole else None,
-        ttft_p99=first.p99 if first else None,
-        tpot_p99=each.p99 if each else None,
-        ttft_p90=first.p90 if first else None,
-        tpot_p90=each.p90 if each else None,
-        latency_p99=whole.p99 if whole else None,
-        ttft_p50=first.p50 if first else None,
-        tpot_p50=each.p50 if each else None,
+        **percentiles(latency=result.latency_ms, ttft=result.ttft_ms, tpot=result.tpot_ms),
         queries=count,
-        tpot_mean=each.mean if each else None,
-        ttft_min=first.min if first else None,
         tokens_per_sec=result.tokens_per_sec,
         samples_per_sec=result.samples_per_sec,
         sent=sent,

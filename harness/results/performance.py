@@ -8,12 +8,12 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, JsonValue, model_validator
 
-from harness.common.schema import Model, stored_as
+from harness.common.schema import Model
 from harness.common.statistics import FEWEST_P99, quantile_interval
 from harness.config import endpoint
 from harness.config.arrivals import variation
 from harness.config.mlperf import Limits, Tail
-from harness.loadgen.log import Latency, LogError
+from harness.loadgen.log import Latency, LogError, TestResult
 from harness.loadgen.test_run import TestRun
 from harness.results import telemetry
 from harness.results.economics import Economics
@@ -21,7 +21,12 @@ from harness.results.gpu_time import GpuTime, gpu_times
 from harness.results.steady import Steady, slo_attainment
 from harness.results.verdicts import Count
 from harness.runs.delivery import ServerUse
-from harness.runs.records import RunFacts, Spread, Usage
+from harness.runs.records import MachineUse, RunFacts, Spread, Usage
+
+
+def logged(part: type[Model], log: TestResult) -> dict[str, Any]:
+    """What LoadGen logged, under the names that a part has for it."""
+    return {name: getattr(log, name) for name in part.model_fields if hasattr(log, name)}
 
 
 class Outcome(Model):
@@ -59,12 +64,9 @@ class Outcome(Model):
     def of(cls, test: TestRun, facts: RunFacts) -> Self:
         plan, log = facts.plan, test.result
         pattern, failures = plan.config.scenario_rules.pattern, [each.failure for each in test.requests if each.failure]
-        return cls(
+        values = dict(
             scenario=plan.config.scenario,
             valid=bool(log.valid),
-            invalid_reasons=log.invalid_reasons,
-            duration_s=log.duration_s,
-            samples=log.samples,
             samples_per_query=plan.samples_per_query,
             concurrency=plan.concurrency,
             arrivals=plan.config.arrivals,
@@ -73,12 +75,10 @@ class Outcome(Model):
             achieved_qps=log.samples_per_sec and log.samples_per_sec / plan.samples_per_query,
             failed_requests=len(failures) if endpoint.may_fail(plan.config.max_failed, 10**9) else None,
             failures=with_counts(failures),
-            early_stopping=log.early_stopping,
-            seeds=log.seeds,
-            loadgen_version=log.loadgen_version,
             errors=with_counts(log.errors),
             warnings=with_counts(log.warnings),
         )
+        return cls(**logged(cls, log) | values)
 
 
 class Throughput(Model):
@@ -105,17 +105,16 @@ class Throughput(Model):
     def of(cls, test: TestRun, facts: RunFacts) -> Self:
         log, new = test.result, [each.output_tokens for each in test.answered]
         prompts = [each.prompt_tokens for each in test.answered]
-        return cls(
+        values = dict(
             total_new_tokens=sum(new) if new else None,
             total_input_tokens=sum(prompts) if prompts else None,
             input_lengths=Spread.of(prompts),
             output_lengths=Spread.of(new),
-            tokens_per_sec=log.tokens_per_sec,
             input_tokens_per_sec=test.input_tokens_per_sec,
             total_tokens_per_sec=test.total_tokens_per_sec,
-            samples_per_sec=log.samples_per_sec,
             longer=sum(count > facts.plan.max_new_tokens for count in new),
         )
+        return cls(**logged(cls, log) | values)
 
 
 class Latencies(Model):
@@ -151,22 +150,18 @@ class Latencies(Model):
         mean, rate = log.mean_sample_latency_ms, log.samples_per_sec
         kept = None if test.server and test.server.is_buffered else slo_attainment(test.requests, limits)
         sent = len(test.requests) / len(test.answered) if test.answered else 1.0  # for each that was answered
-        return cls(
-            latency_ms=log.latency_ms,
-            ttft_ms=log.ttft_ms,
-            tpot_ms=log.tpot_ms,
+        values = dict(
             intervals=intervals(test),
             client_delay_ms=test.client_delay,
-            single_token=log.single_token,
-            tpot_judged=log.tpot_judged,
             limits_ms=limits,
             slo_attainment=kept,
             goodput=rate * sent * kept / 100 if kept is not None and rate else None,
             requests_in_flight=rate * mean / 1000 if log.ttft_ms and rate and mean else None,
         )
+        return cls(**logged(cls, log) | values)
 
 
-class Machine(Model):
+class Machine(MachineUse):
     """What engine, machine and servers did during a test."""
 
     peak_memory_gib: float | None = None
@@ -181,17 +176,6 @@ class Machine(Model):
     """What the servers behind an endpoint counted themselves; null where they did not, or there are none."""
     disagreements: list[str] = []
     """Where the wire shows what this program's own figures do not (tokens, the server's cache, delivery), in words."""
-    others_cpu_cores: float | None = None
-    """CPU cores that other programs used during the test, on average."""
-    background_load: Annotated[list[str], stored_as("others", "background_load")] = []
-    """What other programs took of the machine, in words, where it may have cost speed."""
-    gpu_joules: float | None = None
-    """Energy of the GPUs during the test, by their counters; with --telemetry-url by their power, null over a gap."""
-    server_gpus: list[str] = []
-    """The models of a server's GPUs, by --telemetry-url."""
-    waits_ms: dict[str, float] = {}
-    """Milliseconds before a first token in the engine's queue and in its prefill, each the mean of the test by the
-    engine's own histograms; empty where it has none, or statistics are off (no --extra-metrics)."""
 
     @classmethod
     def of(cls, test: TestRun, facts: RunFacts) -> Self:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from harness.common.markdown import number
 from harness.common.statistics import FEWEST_P99
@@ -182,6 +183,13 @@ class Probe:
         if self.concurrency is not None:
             verdict = f"over: {self.over[0] if len(self.over) == 1 else 'both'}" if self.why else "within"
         return (number(self.load), number(self.tokens_per_sec), *map(number, times), verdict)
+
+
+def percentiles(**kinds: object) -> dict[str, Any]:
+    """The fields of a probe that say how long its queries took, in milliseconds, by their names; from what is known of
+    `latency`, `ttft` and `tpot`."""
+    parts = ((name, *name.split("_", 1)) for name in Probe.__dataclass_fields__ if "_" in name)
+    return {name: getattr(kinds[kind], point, None) for name, kind, point in parts if kind in kinds}
 
 
 def deciding(probes: Iterable[Probe]) -> list[Probe]:

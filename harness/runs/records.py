@@ -86,10 +86,16 @@ class MachineUse(Model):
     """machine.json: what a test took of the machine, and what other programs did meanwhile."""
 
     others_cpu_cores: float | None = None
+    """CPU cores that other programs used during the test, on average."""
     background_load: Annotated[list[str], stored_as("others", "background_load")] = []
+    """What other programs took of the machine, in words, where it may have cost speed."""
     gpu_joules: float | None = None
+    """Energy of the GPUs during the test, by their counters; with --telemetry-url by their power, null over a gap."""
     server_gpus: list[str] = []
+    """The models of a server's GPUs, by --telemetry-url."""
     waits_ms: dict[str, float] = {}
+    """Milliseconds before a first token in the engine's queue and in its prefill, each the mean of the test by the
+    engine's own histograms; empty where it has none, or statistics are off (no --extra-metrics)."""
 
 
 class Usage(Model):

@@ -57,4 +57,4 @@ def test_its_settings_are_flags_of_run(tmp_path: Any) -> None:
     path = tmp_path / "run.yaml"
     path.write_text(MANIFESTS["ConfigMap"]["data"]["run.yaml"])
     config = RunConfig(**load_file(path, RunConfig))
-    assert config.endpoint == ("http://llama-server:8000/v1",) and config.is_searched
+    assert config.endpoint == ("http://llama-server:8000/v1",) and config.server_target_qps == "max"

@@ -55,7 +55,7 @@ def test_a_tie_goes_to_the_first_letter() -> None:
 
 def test_samples_csv_tells_a_later_evaluation(tmp_path: Path) -> None:
     rows = [row(n, "A", letter, subject) for n, (letter, subject) in enumerate(zip("ABCD", SUBJECTS, strict=False))]
-    (tmp_path / "samples.csv").write_text(mmlu_scores.to_csv(rows))
+    mmlu_scores.write_csv(tmp_path / "samples.csv", rows)
     assert mmlu_scores.from_csv(tmp_path) == kept(rows)
 
 
