@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import mlperf_loadgen as lg
+from datasets import Dataset
 from rich.console import Console
 
 from harness.common import system
@@ -92,8 +93,8 @@ def shares(prompts: list[list[int]], share: float) -> list[list[int]]:
 
 
 def shuffled(prompts: list[list[int]]) -> list[list[int]]:
-    order = samples.shuffle_articles([samples.Article(str(index), "") for index in range(len(prompts))])
-    return [prompts[int(record.article)] for record in order]
+    order = Dataset.from_dict({"index": list(range(len(prompts)))}).shuffle(seed=42)["index"]
+    return [prompts[index] for index in order]
 
 
 class Remembering(VLLM):

@@ -37,6 +37,9 @@ from harness.terminal import last_screen
 from harness.terminal.progress import Display
 from harness.workloads import cnn_dailymail, custom
 
+MOST_CORRECTED = 1  # attempts with another rate, where a trial or one given value was wrong ...
+MOST_LOWERED = 2  # ... and where a search found it, or several were given
+
 
 def run_benchmark(config: RunConfig, folder: RunFolder, display: Display) -> int:
     """One run of the benchmark in its folder; returns the exit code. Raises BenchmarkError."""
@@ -146,12 +149,10 @@ def measure_accuracy(plan: Plan, session: LoadGenSession, tokenizer: Any) -> Acc
 def measure_performance(run: BenchmarkRun, session: LoadGenSession) -> Tested:
     """Runs the performance test, again with a corrected rate if the first was wrong."""
     attempts = run.facts.attempts
-    for left in reversed(range(target_rate.max_attempts(run.config))):
+    while True:
         tested, test, attempt = probing.run_attempt(session, run.plan)
-        better = (
-            target_rate.correct_plan(run.plan, test.result, [*run.facts.probes, *attempts, attempt]) if left else None
-        )
-        if better is None:
+        better = target_rate.correct_plan(run.plan, test.result, [*run.facts.probes, *attempts, attempt])
+        if better is None or len(attempts) == (MOST_LOWERED if run.config.has_several_rates else MOST_CORRECTED):
             break
         attempts.append(probing.set_aside(session, attempt, len(attempts) + 1))
         run.display.done(better.notes[-1])

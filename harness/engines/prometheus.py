@@ -29,14 +29,6 @@ class Column:
     scale: float = 1.0
     of_all: str = ""
 
-    @property
-    def sources(self) -> list[str]:
-        return self.metrics.split()
-
-    @property
-    def over(self) -> list[str]:
-        return self.of_all.split()
-
 
 # The older names last: vLLM's before 0.11, SGLang's before 0.5.
 INTER_TOKEN = (
@@ -75,7 +67,7 @@ WAITS = tuple(
     Column(name, "ratio", f"vllm:request_{name}_time_seconds_sum", 1000, f"vllm:request_{name}_time_seconds_count")
     for name in ("queue", "prefill")
 )
-SOURCES = frozenset(source for column in (*COLUMNS, *WAITS) for source in (*column.sources, *column.over))
+SOURCES = frozenset(source for column in (*COLUMNS, *WAITS) for source in f"{column.metrics} {column.of_all}".split())
 
 
 class Reader:
@@ -94,19 +86,19 @@ class Reader:
 
     def _value(self, column: Column, now: dict[str, list[float]], seconds: float) -> float | None:
         if column.how == "ratio":
-            part, whole = self.increase(now, column.sources), self.increase(now, column.over)
+            part, whole = self.increase(now, column.metrics), self.increase(now, column.of_all)
             return round(column.scale * part / whole, 2) if part is not None and whole else None
         if column.how in ("sum", "mean"):
-            values = [value for source in column.sources for value in now.get(source, [])]
+            values = [value for source in column.metrics.split() for value in now.get(source, [])]
             over: float = len(values) if column.how == "mean" else 1
             total = sum(values) if values else None
         else:
-            total, over = self.increase(now, column.sources), seconds - self._seconds
+            total, over = self.increase(now, column.metrics), seconds - self._seconds
         return None if total is None else round(column.scale * total / over, 2)
 
-    def increase(self, now: dict[str, list[float]], sources: Sequence[str]) -> float | None:
+    def increase(self, now: dict[str, list[float]], metrics: str) -> float | None:
         """Of counters since the reading before; None where a reading has none of them."""
-        common = [source for source in sources if source in now and source in self._before]
+        common = [source for source in metrics.split() if source in now and source in self._before]
         if not common:
             return None
         return max(0.0, sum(sum(now[source]) - sum(self._before[source]) for source in common))
@@ -116,7 +108,7 @@ def increases(column: Column, before: Sequence[str], after: Sequence[str]) -> tu
     """Of the counters of a ratio between two readings of all servers; None where a reading lacks a server, or them."""
     reader, now = Reader(), samples(after)
     reader.values(0.0, before)
-    part, whole = reader.increase(now, column.sources), reader.increase(now, column.over)
+    part, whole = reader.increase(now, column.metrics), reader.increase(now, column.of_all)
     return None if len(before) != len(after) or part is None or whole is None else (part, whole)
 
 

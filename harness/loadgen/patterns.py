@@ -151,12 +151,6 @@ def conversations(items: Iterable[Item], turn: Turn[Item]) -> list[list[Item]]:
     return [sorted(talk, key=turn) for talk in found.values()]
 
 
-def first_turns_first(items: Iterable[Item], turn: Turn[Item]) -> list[Item]:
-    """The items of each round: all first turns before all second ones."""
-    places = [(turn(item)[0], place, item) for talk in conversations(items, turn) for place, item in enumerate(talk)]
-    return [item for *_, item in sorted(places, key=lambda place: place[:2])]
-
-
 def batches(items: Iterable[Item], size: int | None) -> Iterator[Sequence[Item]]:
     """Consecutive slices of `size` items, or all; the last may be shorter."""
     source = iter(items)
@@ -194,7 +188,11 @@ def at_times(plan: Plan, library: Library, timed: bool) -> Sender[Query]:
     def arrange(queries: Iterable[Query]) -> Sequence[Query]:
         if replay and replay.each_its_own:
             return sorted(queries, key=lambda query: query.request.sample)
-        return first_turns_first(queries, turn) if turn else list(queries)
+        if turn is None:
+            return list(queries)
+        talks = conversations(queries, turn)  # all first turns before all second ones
+        places = [(turn(query)[0], place, query) for talk in talks for place, query in enumerate(talk)]
+        return [query for *_, query in sorted(places, key=lambda place: place[:2])]
 
     return AtTimes(library.arrivals or plan.schedule, note, arrange)
 
@@ -222,10 +220,6 @@ def always_waiting(plan: Plan, engine: int) -> Sender[Prompt]:
 
 def concurrent(plan: Plan, engine: int) -> Sender[Prompt]:
     return InFlight(plan.concurrency or engine)
-
-
-def two_waves(plan: Plan, engine: int) -> int:
-    return max(2 * (plan.concurrency or engine), STREAM_TRIAL)
 
 
 def times_taken(pattern: LoadPattern) -> dict[str, Any]:
@@ -262,6 +256,9 @@ WAYS: dict[type[LoadPattern], Way] = {
         *(lambda *_: None, one_after_another, one_after_another),
         trial_size=lambda plan, engine: STREAM_TRIAL * plan.samples_per_query,
     ),
-    ClosedLoop: Way(in_flight, concurrent, concurrent, two_waves),
+    ClosedLoop: Way(
+        *(in_flight, concurrent, concurrent),
+        trial_size=lambda plan, engine: max(2 * (plan.concurrency or engine), STREAM_TRIAL),
+    ),
     Schedule: Way(at_times, at_the_rate),
 }

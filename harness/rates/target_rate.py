@@ -76,12 +76,6 @@ def from_history(plan: Plan, offline: OfflineRun) -> Plan:
     )
 
 
-def max_attempts(config: RunConfig) -> int:
-    """How often a performance test is run at most if its rate turns out to be wrong: a measured rate is corrected
-    once, one that a search found may be lowered twice, and of several given ones the next lower one is taken."""
-    return 3 if config.has_several_rates else 2
-
-
 def expected_latency(plan: Plan, trial: Trial) -> Plan:
     """The plan with the latency of a query that LoadGen has to expect, and a note that says where it comes from."""
     queries = trial.samples // plan.samples_per_query

@@ -47,7 +47,10 @@ def build(entries: Sequence[Entry], description: Mapping[str, object], system: s
     with tempfile.TemporaryDirectory(dir=out, prefix=".new-") as fresh:  # all of it appears, or nothing
         whole = Path(fresh) / "tree"
         fill(entries, description, system, whole / base.relative_to(out))
-        keep_notes(base / NOTES, whole / base.relative_to(out) / NOTES)
+        if (base / NOTES).exists():  # what an earlier build, or a person, wrote of other systems comes first
+            notes = whole / base.relative_to(out) / NOTES
+            before, new = reading.read_text(base / NOTES).rstrip(), reading.read_text(notes).partition("\n")[2]
+            write_text(notes, f"{before}\n\n{new.lstrip()}")
         shutil.copytree(whole, out, dirs_exist_ok=True)
     return base
 
@@ -70,14 +73,6 @@ def fill(entries: Sequence[Entry], description: Mapping[str, object], system: st
     write_json(base / "systems" / f"{system}.json", description)
     (base / NOTES).parent.mkdir(exist_ok=True)
     write_text(base / NOTES, render("calibration.md.j2", entries=entries, system=system))
-
-
-def keep_notes(before: Path, fresh: Path) -> None:
-    """Puts what an earlier build, or a person, wrote of other systems before the notes on this one."""
-    if before.exists():
-        write_text(
-            fresh, reading.read_text(before).rstrip() + "\n\n" + reading.read_text(fresh).partition("\n")[2].lstrip()
-        )
 
 
 def put_results(entry: Entry, folder: Path) -> None:

@@ -119,7 +119,8 @@ def run_experiment(job: Job, lane: Lane, watch: Watch, place: Path, timeout: flo
             return record("failed", f"run.py could not be started: {error}")
     stopped = watch_run(process, folder / SCREEN, begin + timeout, watch)
     seconds = round(time.monotonic() - begin, 1)
-    left = run_folder(folder, before)
+    new = (path for path in set(folder.iterdir()) - before if (path / "status.json").exists())
+    left = max((path for path in new if not path.is_symlink()), default=None)  # if run.py made one
     run_status = results.status_of(left) if left else None
     whole = run_status is not None and run_status.status == "complete" and process.returncode in (DONE, NOT_ACCEPTED)
     status: Status = stopped or ("complete" if whole else "failed")
@@ -161,12 +162,6 @@ def watch_run(
         return "interrupted"
     finally:
         processes.end_group(process)
-
-
-def run_folder(folder: Path, before: set[Path]) -> Path | None:
-    """The run folder that was not there before, if run.py made one."""
-    new = set(folder.iterdir()) - before
-    return max((path for path in new if (path / "status.json").exists() and not path.is_symlink()), default=None)
 
 
 def why(status: Status, run_status: RunStatus | None, code: int, timeout: float, said: str) -> str:

@@ -91,7 +91,10 @@ def load(config: RunConfig, tokenizer: Any, count: int) -> Library:
         records, source = read_articles(path), str(path)
     whole = config.task.samples
     if config.category == "edge" and len(records) > whole:
-        records = shuffle_articles(records)[:whole]
+        from datasets import Dataset  # in the order that its seed gives, as the reference has it
+
+        order = Dataset.from_dict({"index": list(range(len(records)))}).shuffle(seed=mlperf.EDGE_SHUFFLE_SEED)
+        records = [records[index] for index in order["index"][:whole]]
     if len(records) < count:
         raise UsageError(f"{source} has {len(records):,} samples; this run needs {count:,}: use --total-sample-count.")
     library = encode_articles(records[:count], tokenizer, source)
@@ -169,14 +172,6 @@ def check_lengths(library: Library, max_model_len: int, max_new_tokens: int) -> 
             f"{over:,} of {len(library):,} samples do not fit --max-model-len {max_model_len}: sample {longest} needs "
             f"{needed}. Use --max-model-len {needed} or more, if the model knows contexts as long, or fewer new tokens."
         )
-
-
-def shuffle_articles(records: Sequence[Article]) -> list[Article]:
-    """The order of the edge category: as `datasets` shuffles with seed 42."""
-    from datasets import Dataset
-
-    order = Dataset.from_dict({"index": list(range(len(records)))}).shuffle(seed=mlperf.EDGE_SHUFFLE_SEED)
-    return [records[index] for index in order["index"]]
 
 
 def from_json(path: Path) -> list[Article]:
