@@ -25,6 +25,9 @@ CLIENT_HELP = "Path of the official client (install: docs/reference/endpoints.md
 Lowest = Annotated[int, option("N", "The lowest concurrency, 1 to 32.", flag="--c-min", min=1, max=32)]
 Highest = Annotated[int, option("N", "The highest concurrency, above 32.", flag="--c-max", min=33, max=MOST_AT_ONCE)]
 Points = Annotated[int, option("N", "The number of points, 7 to 32.", flag="--points", min=7, max=32)]
+Seconds = Annotated[
+    float | None, option("SECONDS", "Length of each point; unset: what the rules require.", min=0.001, max=MOST_S)
+]
 Folder = Annotated[Path, argument("DIR", "The folder of the measured points.")]
 
 
@@ -58,10 +61,7 @@ def rehearse(
     run: Annotated[
         str | None, option("RUN", "Judge this finished run instead: a path, latest, an id or a label.")
     ] = None,
-    seconds: Annotated[
-        float | None,
-        option("SECONDS", "Length of each level; unset: what the rules require.", min=0.001, max=MOST_S),
-    ] = None,
+    seconds: Seconds = None,
     results_dir: Annotated[Path, option("PATH", "Folder of the runs.")] = Path("results"),
 ) -> int:
     """Measure this runner's curve and list the rules it would break; other flags go to run.py."""
@@ -98,15 +98,7 @@ def measure(
     tokenizer: Annotated[str | None, option("MODEL", "Tokenizer that counts tokens [--model].")] = None,
     dataset_path: Annotated[Path | None, option("FILE", "MLPerf's cnn_eval.json [the client's own].")] = None,
     program: Annotated[str, option("PROGRAM", CLIENT_HELP, flag="--client")] = "inference-endpoint",
-    seconds: Annotated[
-        float | None,
-        option(
-            "SECONDS",
-            "Length of each point, for a rehearsal; unset: what the rules require.",
-            min=0.001,
-            max=MOST_S,
-        ),
-    ] = None,
+    seconds: Seconds = None,
     seed_set: Annotated[str | None, option("ID", "A published set of seeds [the last].")] = None,
 ) -> int:
     """Run the official client at each point; resumes what was begun."""

@@ -5,6 +5,7 @@ import os
 import re
 import time
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies
@@ -80,6 +81,16 @@ def connect(timeout_s: float) -> aiohttp.ClientSession:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class WireRequest:
+    """One request, as a client sends it."""
+
+    address: str
+    prompt: list[int]
+    max_new_tokens: int | None
+    stream: bool
+
+
 class Client:
     """HTTP to servers that serve the same `model` and take prompts in the same `form`."""
 
@@ -99,29 +110,22 @@ class Client:
         """To be called on the loop. Raises UsageError for a key that cannot be sent."""
         self.session = connect(self.config.request_timeout)
 
-    async def answer(
-        self,
-        address: str,
-        prompt: list[int],
-        max_new_tokens: int | None,
-        stream: bool,
-        exchange: Exchange | None = None,
-    ) -> AsyncIterator[Sequence[int]]:
+    async def answer(self, request: WireRequest, exchange: Exchange | None = None) -> AsyncIterator[Sequence[int]]:
         """The answer's token ids: whole, or streamed: those of the first message that holds any, at once; then the
         rest, and no ids once in a while where there is more to come. What is known of it goes into `exchange`.
 
         Raises EndpointError where any part of it does not come.
         """
-        content = prompt if self.form.ids_in else self.text(prompt)
-        sampling = self.sampling.of(max_new_tokens)
-        body = self.form.body(content, self.model, sampling, stream)
+        address, sampling = request.address, self.sampling.of(request.max_new_tokens)
+        content = request.prompt if self.form.ids_in else self.text(request.prompt)
+        body = self.form.body(content, self.model, sampling, request.stream)
         exchange = exchange or Exchange(time.perf_counter())
         async with self.post(address, body, exchange) as response:
             most = MOST_BYTES + BYTES_PER_TOKEN * sampling.max_new_tokens
             chunks = limit_bytes(response.content.iter_any(), address, most)
             if response.status != 200:
                 raise EndpointError(f"{address} answered {response.status}: {await refusal(response)}")
-            if not stream:
+            if not request.stream:
                 whole = piece(b"".join([chunk async for chunk in chunks]), address)
                 tokens = self._tokens([whole], address, sampling.max_new_tokens)
                 self._check(len(tokens), sampling, address)

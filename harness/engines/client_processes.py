@@ -17,7 +17,7 @@ import uvloop
 from harness.common.errors import BenchmarkError, EngineError, first_line
 from harness.config import checkpoint as model
 from harness.config.run import RunConfig
-from harness.engines.client import Client
+from harness.engines.client import Client, WireRequest
 from harness.engines.completions import RequestFormat
 from harness.engines.protocol import Sampling
 from harness.runs.delivery import Exchange
@@ -37,19 +37,8 @@ class Setup:
 
 
 @dataclass(frozen=True, slots=True)
-class WireRequest:
-    """One request on its way to a client's process, by number."""
-
-    number: int
-    address: str
-    prompt: list[int]
-    max_new_tokens: int | None
-    stream: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Reply:
-    """A part of its answer on the way back; with `exchange`, what is known of it, nothing follows."""
+    """A part of an answer on its way back, by number; with `exchange`, what is known of it, nothing follows."""
 
     number: int
     tokens: Sequence[int] = ()
@@ -119,21 +108,14 @@ class RemoteClient:
             for number, parts in self._parts.items():
                 parts.put_nowait(Reply(number, error=EngineError(PROCESS_ENDED)))
 
-    async def answer(
-        self,
-        address: str,
-        prompt: list[int],
-        max_new_tokens: int | None,
-        stream: bool,
-        exchange: Exchange | None = None,
-    ) -> AsyncIterator[Sequence[int]]:
+    async def answer(self, request: WireRequest, exchange: Exchange | None = None) -> AsyncIterator[Sequence[int]]:
         """As `Client.answer`. Raises EngineError where the process is gone."""
         number = next(self._numbers)
         parts = self._parts[number] = asyncio.Queue()
         try:
             if self.failure:
                 raise EngineError(self.failure)
-            self._channel.send(WireRequest(number, address, prompt, max_new_tokens, stream))
+            self._channel.send((number, request))
             while not (reply := await parts.get()).exchange and not reply.error:
                 yield reply.tokens
             if exchange and reply.exchange:
@@ -172,20 +154,19 @@ async def answer_all(client: Client, theirs: socket.socket) -> None:
     tasks: set[asyncio.Task[None]] = set()
     try:
         while True:
-            for request in await channel.receive():
-                task = asyncio.create_task(answer(client, request, channel))
+            for number, request in await channel.receive():
+                task = asyncio.create_task(answer(client, number, request, channel))
                 tasks.add(task)
                 task.add_done_callback(tasks.discard)
     except EOFError:
         await client.session.close()
 
 
-async def answer(client: Client, request: WireRequest, channel: Channel) -> None:
+async def answer(client: Client, number: int, request: WireRequest, channel: Channel) -> None:
     """Sends the parts of one answer on as they come."""
-    number, exchange = request.number, Exchange(time.perf_counter())
+    exchange = Exchange(time.perf_counter())
     try:
-        parts = client.answer(request.address, request.prompt, request.max_new_tokens, request.stream, exchange)
-        async for tokens in parts:
+        async for tokens in client.answer(request, exchange):
             channel.send(Reply(number, tokens))
         channel.send(Reply(number, exchange=exchange))
     except BenchmarkError as error:

@@ -24,7 +24,7 @@ from harness.config.engine import EngineState
 from harness.config.plan import Plan
 from harness.config.run import RunConfig
 from harness.engines import prometheus, sampling_of
-from harness.engines.client import IDLE_S, Client, key_hint, refusal, whole
+from harness.engines.client import IDLE_S, Client, WireRequest, key_hint, refusal, whole
 from harness.engines.client_processes import RemoteClient, Setup
 from harness.engines.completions import NEUTRAL, NO_CACHE, EventReader, RequestFormat, error_message, forms, piece
 from harness.engines.discovery import BUSY, BUSY_S, PAUSE_S, Discovery, Server
@@ -201,7 +201,8 @@ class OpenAI(Engine):
             client.in_flight += 1
             started = False
             try:
-                async for tokens in client.answer(server.address, prompt, max_new_tokens, stream, exchange):
+                request = WireRequest(server.address, prompt, max_new_tokens, stream)
+                async for tokens in client.answer(request, exchange):
                     self.last_response_at = time.monotonic()
                     server.unstarted -= not started
                     started = True
