@@ -8,7 +8,7 @@ from typing import Annotated
 from harness.common import files
 from harness.common.coerce import read_given
 from harness.common.errors import DONE, UsageError
-from harness.common.markdown import Column, Table, number
+from harness.common.markdown import Column, Table, number, render
 from harness.results import replicas
 from harness.results.replicas import CurvePoint, Fleet
 from harness.results.summary import Summary
@@ -80,19 +80,8 @@ def page(curve: list[CurvePoint], fleet: Fleet, kept: str) -> str:
     latencies: dict[str, Column] = {"TTFT p99, ms": "ttft_p99", "TPOT p99, ms": "tpot_p99"}
     loads = Table.of(curve, {"load": "load", "requests/s": "rate", **latencies, kept: judgement})
     hours = {"hour": "hour", "busiest minute, requests/s": "peak", "replicas": "replicas"}
-    best, month = fleet.best, f"; {number(fleet.month)} a month of 730 hours" if fleet.month is not None else ""
-    return f"""{loads}
-
-A replica answers {number(best.rate)} requests/s {kept} ({best.load}); {number(fleet.rate)} with the headroom.
-
-{Table.of(fleet.hours, hours)}
-
-Replicas at most: {fleet.most}; {fleet.replica_hours} replica-hours{month}.
-In the busiest minute: {latency(fleet.at_peak)}.
-With one replica down in that minute: {latency(fleet.without_one)}.
-
-Latencies are measured ones, of the next load above; nothing is interpolated.
-Replicas are taken to share the load evenly."""
+    parts = {"loads": loads, "hours": Table.of(fleet.hours, hours), "fleet": fleet, "kept": kept}
+    return render("plan.md.j2", **parts, at_peak=latency(fleet.at_peak), without_one=latency(fleet.without_one))
 
 
 def judgement(point: CurvePoint) -> str:

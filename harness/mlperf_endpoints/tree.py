@@ -12,6 +12,7 @@ import yaml
 
 from harness.common import files, reading
 from harness.common.errors import EndpointError, UsageError
+from harness.common.markdown import render
 from harness.evaluation import accuracy
 from harness.mlperf_endpoints import client, official, server
 from harness.mlperf_endpoints.campaign import Campaign, folder_of
@@ -124,18 +125,13 @@ def texts(folder: Path, samples: int) -> list[str]:
         for line in lines:
             event = json.loads(line)
             if event["event_type"] == "sample.complete" and event["sample_uuid"] in index:
-                found[index[event["sample_uuid"]]] = answer_text(event["data"])
+                _, *text = event["data"]  # its kind comes first, then the text or its pieces
+                found[index[event["sample_uuid"]]] = "".join(text[0]).strip() if text else ""
     if missing := [sample for sample in range(samples) if sample not in found]:
         raise EndpointError(
             f"{folder / EVENTS}: no answer to {len(missing)} of {samples} samples, the first {missing[0]}."
         )
     return [found[sample] for sample in range(samples)]
-
-
-def answer_text(output: Any) -> str:
-    """The text of an answer: the client writes its kind first, then the text or its pieces."""
-    pieces = output[1] if len(output) > 1 else ""
-    return "".join(pieces).strip() if isinstance(pieces, list) else str(pieces).strip()
 
 
 def warm_up(folder: Path, concurrency: int) -> dict[str, Any]:
@@ -166,28 +162,7 @@ def write_notes(base: Path, campaign: Campaign) -> None:
     source, docs = base / "src" / IMPLEMENTATION, base / "docs"
     source.mkdir(parents=True)
     docs.mkdir()
-    words = server.public_command(shlex.split(campaign.server))
-    own = campaign.server and f": `{words}`, where {server.TEMPLATE} holds `{server.PLAIN}`"
-    told = campaign.model_dump() | {"serve": own}
-    files.write_text(source / "README.md", REPRODUCE.format(install=client.INSTALL, **told))
-    files.write_text(docs / "README.md", DISCLOSED.format(commit=client.COMMIT))
-
-
-REPRODUCE = """\
-# How a point is reproduced
-
-1. The official client: `{install}`.
-2. The server: an OpenAI endpoint that serves `{model}` with streaming at /v1/chat/completions, its chat template
-   one that adds nothing to the prompt{serve}.
-3. `llama31-mlperf endpoints run DIR --endpoint URL --model {model} --c-min {c_min} --c-max {c_max} --points {points}`
-   runs the client at each point with the config.yaml that lies beside its results.
-"""
-
-DISCLOSED = """\
-# Disclosures
-
-- Client: mlcommons/endpoints at {commit}, unchanged. It salts the prompts of the warm-up; it has no salt for those of
-  the measurements, and no steady-state window: `point.yaml` claims neither.
-- `model_seed` seeds the order of the warm-up; answers are greedy, so no seed of the model changes them.
-- The Offline result is the point of the highest concurrency, by election.
-"""
+    values = {"serve": campaign.server and server.public_command(shlex.split(campaign.server)), "commit": client.COMMIT}
+    values |= {"install": client.INSTALL, "chat_template": server.TEMPLATE, "plain": server.PLAIN}
+    for folder, name in ((source, "endpoints_source"), (docs, "endpoints_docs")):
+        files.write_text(folder / "README.md", f"{render(f'{name}.md.j2', campaign=campaign, **values)}\n")

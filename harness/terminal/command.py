@@ -188,9 +188,11 @@ def start(entry: Command | Group, name: str = "") -> NoReturn:
     if sys.argv[1:] == ["--version"]:
         print(program())
         raise SystemExit(DONE)
+    module = sys.modules["__main__"].__spec__
+    called = f"python -m {module.name.removesuffix('.__main__')}" if module else os.path.basename(sys.argv[0])
     with ends_in_one_line():
         try:
-            code = entry.main(sys.argv[1:], prog_name=name or program_name(), standalone_mode=False)
+            code = entry.main(sys.argv[1:], prog_name=name or called, standalone_mode=False)
         except typer.TyperException as error:
             raise UsageError(refusal(error)) from None
     raise SystemExit(code or DONE)
@@ -203,12 +205,6 @@ def complete(name: str) -> None:
     if last in ("source", "complete"):
         os.environ[variable] = f"{last}_{first}"
     completion_init()
-
-
-def program_name() -> str:
-    """What the user called: a file, or a module."""
-    spec = sys.modules["__main__"].__spec__
-    return f"python -m {spec.name.removesuffix('.__main__')}" if spec else os.path.basename(sys.argv[0])
 
 
 def refusal(error: typer.TyperException) -> str:
