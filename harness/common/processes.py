@@ -65,11 +65,17 @@ def ignore_signals() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
+def module() -> list[str]:
+    """`python -m` and the module that was called so; nothing where a file or an installed command was."""
+    spec = sys.modules["__main__"].__spec__
+    return ["python", "-m", spec.name.removesuffix(".__main__")] if spec else []
+
+
 def command_line() -> str:
     """This command as one would type it again, secrets left out."""
     begun = sys.argv[0]
-    program = ["python", hide_word(os.path.relpath(begun))] if os.path.exists(begun) else begun.split()
-    return shlex.join([*program, *map(hide_word, sys.argv[1:])])
+    file = ["python", hide_word(os.path.relpath(begun))] if os.path.exists(begun) else begun.split()
+    return shlex.join([*(module() or file), *map(hide_word, sys.argv[1:])])
 
 
 def adopt_orphans() -> None:

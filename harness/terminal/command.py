@@ -15,6 +15,7 @@ from typer.core import TyperCommand, TyperGroup
 from harness.common.coerce import RENAMED, as_flag, check_printable
 from harness.common.errors import DONE, LoadGenError, UsageError, ends_in_one_line
 from harness.common.moved import MOVED
+from harness.common.processes import module
 from harness.common.system import program
 from harness.terminal import help
 from harness.terminal.start import prepare
@@ -188,8 +189,7 @@ def start(entry: Command | Group, name: str = "") -> NoReturn:
     if sys.argv[1:] == ["--version"]:
         print(program())
         raise SystemExit(DONE)
-    module = sys.modules["__main__"].__spec__
-    called = f"python -m {module.name.removesuffix('.__main__')}" if module else os.path.basename(sys.argv[0])
+    called = " ".join(module()) or os.path.basename(sys.argv[0])
     with ends_in_one_line():
         try:
             code = entry.main(sys.argv[1:], prog_name=name or called, standalone_mode=False)

@@ -316,6 +316,7 @@ def test_a_rehearsal_runs_the_curve_and_judges_it(tmp_path: Path) -> None:
         *("--results-dir", str(tmp_path), *more),
     )
     assert ended.returncode == 0, ended.stderr
-    assert re.search(r"concurrency 1: [1-9] s .* 600 s ", ended.stdout)
-    assert re.search(r"concurrency 34: \d+ s .* 1,200 s ", ended.stdout)
+    assert re.search(r"^next +python -m harness run --concurrency max ", ended.stdout, re.M)
+    assert re.search(r"concurrency 1: [1-9] s .* 600 s$", ended.stdout, re.M)
+    assert re.search(r"concurrency 34: \d+ s .* 1,200 s$", ended.stdout, re.M)
     assert "no accuracy test" in ended.stdout and len(re.findall(r"^  r\d+: .*tps_per_user", ended.stdout, re.M)) == 7
