@@ -11,6 +11,7 @@ from typing import Any, Self
 from harness.common.markdown import number
 from harness.common.statistics import tail_name
 from harness.config import mlperf
+from harness.config.patterns import ClosedLoop, Poisson, Sequential
 from harness.results.gpu_time import GpuTime
 from harness.results.performance import Performance
 from harness.runs.folder import FOLDER
@@ -196,7 +197,7 @@ class LoadPicture:
         """`most`: the limits of the run. None of a test that has no load to vary, or no latency."""
         loads = loads_of(probes, test)
         unit = loads[0].probe.unit if loads else ""
-        kinds = ("latency", "tpot") if unit == "samples per query" else ("ttft", "tpot")
+        kinds = ("latency", "tpot") if unit == Sequential.unit else ("ttft", "tpot")
         limits = {kind: getattr(most, kind, None) for kind in kinds}
         values = {kind: [v for one in loads for p in POINTS if (v := one.at(kind, p))] for kind in kinds}
         axes = {kind: Axis.of(found, limits[kind]) for kind, found in values.items() if found}
@@ -204,9 +205,9 @@ class LoadPicture:
             return None
         kept = [one for one in loads if one.stands and not one.over(limits)]
         best = max(kept, key=lambda one: one.gain, default=None)
-        own = loads.index(best) if best and unit == "in flight" else len(loads) - 1
+        own = loads.index(best) if best and unit == ClosedLoop.unit else len(loads) - 1
         points = {p: any(one.at(kind, p) is not None for one in loads for kind in kinds) for p in POINTS}
-        places = across([one.probe.load for one in loads], unit == "queries/s")
+        places = across([one.probe.load for one in loads], unit == Poisson.unit)
         return cls(loads, unit, limits, axes, *places, best, own, points)
 
     def data(self, file: str, watts: float | None) -> dict[str, Any]:

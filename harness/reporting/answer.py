@@ -9,6 +9,7 @@ from harness.common.statistics import tail_name
 from harness.config import models
 from harness.config.deviations import OTHER_MODEL
 from harness.config.mlperf import Tail
+from harness.config.patterns import Poisson
 from harness.config.workload import OFFICIAL
 from harness.reporting import tables
 from harness.results import advice, metrics
@@ -117,7 +118,7 @@ def curve(summary: Summary) -> list[Probe]:
 def levels(summary: Summary) -> list[Cells]:
     """The levels of a curve as rows, the head first; none of a search, whose answer is a rate."""
     probes = curve(summary)
-    is_known = len(probes) < 2 or probes[0].unit == "queries/s"  # by the test that followed
+    is_known = len(probes) < 2 or probes[0].unit == Poisson.unit  # by the test that followed
     if not probes or (is_known and summary.run.performance):
         return []
     return [probes[0].head, *(probe.cells for probe in probes)]

@@ -7,6 +7,7 @@ from itertools import cycle, repeat
 from typing import Any, Self
 
 from harness.common.markdown import number
+from harness.config.patterns import Poisson
 from harness.pages.loads import Load, LoadPicture
 from harness.reporting.style import (
     BLUE,
@@ -118,7 +119,7 @@ def latency(axes: Any, kind: str, curves: Sequence[Curve]) -> None:
         every.append(most)
     loads = sorted({one.probe.load for curve in curves for one in curve.picture.loads})
     units = sorted({curve.picture.unit for curve in curves})
-    if units != ["queries/s"]:
+    if units != [Poisson.unit]:
         axes.set_xscale("log", base=2)
         ticks = [load for load, before in zip(loads, [0.0, *loads], strict=False) if load > NARROW * before]
         axes.set_xticks(ticks, [number(load) for load in ticks])

@@ -7,6 +7,7 @@ from typing import Any
 
 from harness.common.markdown import Column, Table
 from harness.config import mlperf
+from harness.config.patterns import ClosedLoop
 from harness.loadgen.test_run import TestRun
 from harness.pages import folds, page
 from harness.pages.bars import bars, split
@@ -66,7 +67,7 @@ def html(folder: Path, summary: Summary, test: TestRun | None, limits: mlperf.Li
 
 def of_levels(picture: LoadPicture | None) -> Iterator[Line]:
     """Which levels keep one's own limits."""
-    if picture and picture.unit == "in flight":
+    if picture and picture.unit == ClosedLoop.unit:
         over = dict.fromkeys(one.name for one in picture.loads if one.probe.why and not one.overruled)
         if picture.best:
             yield Line("within the limits", f"with {picture.best.name}", "good")

@@ -5,6 +5,7 @@ from dataclasses import fields
 from operator import methodcaller
 
 from harness.common.markdown import Column, Table, number
+from harness.config.patterns import ClosedLoop, Poisson, Sequential
 from harness.loadgen.log import Latency
 from harness.results.gpu_time import SHARES, GpuTime
 from harness.results.performance import Performance
@@ -31,18 +32,18 @@ def why(probe: Probe) -> str:
 POINTS = (*(field.name for field in fields(Latency) if field.name != "max"), "max")
 SPEED: Mapping[str, Column] = {"LoadGen": verdict, "output tokens/s": "tokens_per_sec"}
 CURVES: Mapping[str, Mapping[str, Column]] = {  # by the unit of the load
-    "samples per query": {
+    Sequential.unit: {
         **SPEED,
         **{"latency of a query p50, ms": "latency_p50", "p90, ms": "latency_p90"},
         **at(ttft="p50", tpot="p50 p99"),
     },
-    "in flight": {
+    ClosedLoop.unit: {
         **{"output tokens/s": "tokens_per_sec", "per user": "tokens_per_sec_per_user"},
         **at(ttft="p50 p90 p99", tpot="p50 p90 p99"),
         **{"latency p99, ms": "latency_p99", "trend": ("trend", 3), "J per token": ("joules_per_token", 3)},
         "over the limits": why,
     },
-    "queries/s": {
+    Poisson.unit: {
         **SPEED,
         **at(ttft="p50 p99", tpot="p50 p99"),
         **{"client delay p99, ms": ("client_delay_p99", 3), "s": ("seconds", 3), "why it fell": why},
@@ -54,7 +55,7 @@ def probes(search: Sequence[Probe], price: float | None) -> Table:
     """The tests of a search or a curve, by load; with a price per hour what a million tokens cost at each level."""
     unit = search[0].unit
     columns = {unit: "load", **CURVES[unit]}
-    if price and unit == "in flight":
+    if price and unit == ClosedLoop.unit:
         last = columns.popitem()
         columns |= {"per million tokens": lambda probe: number(probe.cost(price), 3), last[0]: last[1]}
     return Table.of(sorted(search, key=lambda probe: probe.load), columns)

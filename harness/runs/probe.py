@@ -7,6 +7,7 @@ from typing import Any
 
 from harness.common.markdown import number
 from harness.common.statistics import FEWEST_P99
+from harness.config.patterns import ClosedLoop, Poisson, Sequential
 
 SURE = 2.33  # standard errors: less than 1 in 100 by chance
 PRECISE = 0.04  # of the completions a second: their error, where they are the server's and not the arrivals'
@@ -94,8 +95,8 @@ class Probe:
     @property
     def unit(self) -> str:
         if self.concurrency is not None:
-            return "in flight"
-        return "samples per query" if self.qps is None else "queries/s"
+            return ClosedLoop.unit
+        return Sequential.unit if self.qps is None else Poisson.unit
 
     @property
     def tokens_per_sec_per_user(self) -> float | None:
@@ -170,7 +171,7 @@ class Probe:
     @property
     def head(self) -> tuple[str, ...]:
         """What stands above `cells`."""
-        if self.unit == "samples per query":
+        if self.unit == Sequential.unit:
             return ("samples at once", "tokens/s", "query p50, ms", "query p90, ms", "LoadGen")
         return (self.unit, "tokens/s", "TTFT p50", "TTFT p99", "TPOT p50", "TPOT p99", "(ms)")
 
@@ -179,7 +180,7 @@ class Probe:
         """Load, speed, latencies in milliseconds, and LoadGen's verdict, or that on the user's own limits."""
         verdict = "VALID" if self.valid else "INVALID"
         of_tokens = map(self.shown, ("ttft_p50", "ttft_p99", "tpot_p50", "tpot_p99"))
-        times = (self.latency_p50, self.latency_p90) if self.unit == "samples per query" else of_tokens
+        times = (self.latency_p50, self.latency_p90) if self.unit == Sequential.unit else of_tokens
         if self.concurrency is not None:
             verdict = f"over: {self.over[0] if len(self.over) == 1 else 'both'}" if self.why else "within"
         return (number(self.load), number(self.tokens_per_sec), *map(number, times), verdict)

@@ -22,7 +22,7 @@ class Crew:
     state: SweepState
     runner: Runner
     display: Display
-    turn: threading.RLock = field(default_factory=threading.RLock)  # for state and display
+    lock: threading.RLock = field(default_factory=threading.RLock)  # of state and display
     stop: threading.Event = field(default_factory=threading.Event)
     doing: dict[str, str] = field(default_factory=dict)
 
@@ -45,7 +45,7 @@ class Crew:
         """The jobs of one lane, one after the other; whether they were interrupted."""
         lane.pin()
         while not self.stop.is_set():
-            with self.turn:
+            with self.lock:
                 job = self.state.next(lane)
                 if job is None:
                     self.doing.pop(lane.gpu, None)
@@ -54,7 +54,7 @@ class Crew:
                 doing = (f"GPU {gpu}: {what}" if gpu else what for gpu, what in self.doing.items())
                 self.display.stage(", ".join(doing))
             record = self.once(job, lane)
-            with self.turn:
+            with self.lock:
                 name = f"{label}{f' on GPU {lane.gpu}' if lane.gpu else ''}"
                 self.display.leave_row(report.HEAD, report.cells(name, record), record.status == "complete")
             if record.status == "interrupted":
@@ -63,7 +63,7 @@ class Crew:
 
     def watch(self, said: str) -> bool:
         """Shows the last line of a run; whether it shall be ended."""
-        with self.turn:
+        with self.lock:
             self.display.tick(note=said)
             late = self.state.is_late
             self.state.out_of_time |= late
@@ -72,7 +72,7 @@ class Crew:
     def once(self, job: Job, lane: Lane) -> ExperimentRecord:
         """One experiment once; it has ended when its GPUs' memory is free again."""
         if why := self.state.skipped.get(job.item.name):
-            record = ExperimentRecord(job.item.name, job.turn, "skipped", why)
+            record = ExperimentRecord(job.item.name, job.round, "skipped", why)
         else:
             files.check_space(self.state.folder.path)
             taken = lane.memory_used()
@@ -85,5 +85,5 @@ class Crew:
         return record
 
     def put(self, record: ExperimentRecord) -> None:
-        with self.turn:
+        with self.lock:
             self.state.put(record)

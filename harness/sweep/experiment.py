@@ -69,11 +69,6 @@ class ExperimentRecord:
         return " ".join(filter(None, (self.node, self.gpu)))
 
     @property
-    def turn(self) -> int:
-        """Its round as people count."""
-        return self.round + 1
-
-    @property
     def key(self) -> RunKey:
         """What it is a run of. The baseline runs on each node and GPU, any other experiment on one."""
         return self.experiment, self.round, self.final, self.place if self.experiment == BASELINE else ""
@@ -84,16 +79,16 @@ class Job:
     """One experiment of one round; a `final` is at full length."""
 
     item: Experiment
-    turn: int
+    round: int
     final: bool = False
 
     def key(self, lane: Lane) -> RunKey:
         return ExperimentRecord(
-            self.item.name, self.turn, "skipped", gpu=lane.gpu, final=self.final, node=lane.node
+            self.item.name, self.round, "skipped", gpu=lane.gpu, final=self.final, node=lane.node
         ).key
 
     def label(self, rounds: int) -> str:
-        part = " at full length" if self.final else f" ({self.turn + 1} of {rounds})" if rounds > 1 else ""
+        part = " at full length" if self.final else f" ({self.round + 1} of {rounds})" if rounds > 1 else ""
         return self.item.name + part
 
 
@@ -107,7 +102,7 @@ def run_experiment(job: Job, lane: Lane, watch: Watch, place: Path, timeout: flo
     An interruption ends the experiment's processes too and comes back as its status. The process inherits the file
     descriptor `lock`, so that a sweep's lock is held as long as one of its runs lives.
     """
-    record = partial(ExperimentRecord, job.item.name, job.turn, gpu=lane.gpu, final=job.final, node=lane.node)
+    record = partial(ExperimentRecord, job.item.name, job.round, gpu=lane.gpu, final=job.final, node=lane.node)
     folder = place / "@".join([job.item.name, *(["full"] if job.final else []), *([lane.gpu] if lane.gpu else [])])
     folder.mkdir(exist_ok=True)
     before, begin = set(folder.iterdir()), time.monotonic()

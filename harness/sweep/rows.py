@@ -246,7 +246,7 @@ def means(records: Sequence[ExperimentRecord]) -> dict[str, float | None]:
 def against(result: ExperimentResult, base: ExperimentResult) -> Ratio | None:
     if unlike(result.experiment, base.experiment):
         return None
-    ratios = [speed / base.speeds[turn] for turn, speed in result.speeds.items() if turn in base.speeds]
+    ratios = [speed / base.speeds[place] for place, speed in result.speeds.items() if place in base.speeds]
     if not ratios:
         return None
     interval = ratio_interval(ratios)[1:] if len(ratios) >= FEWEST_ROUNDS else None

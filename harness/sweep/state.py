@@ -76,10 +76,10 @@ class SweepState:
 
     def jobs(self) -> Iterator[Job]:
         """What is not begun yet and no baseline, in order; a round's baseline alone where nothing else is wanted."""
-        for turn in range(self.options.repeat):
-            jobs = [Job(item, turn) for item in self.order_of(turn)]
+        for number in range(self.options.repeat):
+            jobs = [Job(item, number) for item in self.order_of(number)]
             if len(self.chosen) == 1:
-                yield Job(self.chosen[0], turn)
+                yield Job(self.chosen[0], number)
             yield from (job for job in jobs if self.is_open(job))
         yield from (job for item in self.finals if self.is_open(job := Job(full(item), 0, final=True)))
 
@@ -107,13 +107,13 @@ class SweepState:
         own = [record for record in same if record.experiment == job.item.name]
         return mean(record.seconds for record in own or same or done) if done else 0.0
 
-    def order_of(self, turn: int) -> list[Experiment]:
+    def order_of(self, number: int) -> list[Experiment]:
         """The experiments of a round in the file's order; under a time limit those first that the file calls more
         valuable and, once there are speeds, the faster ones."""
         changes = [item for item in self.chosen if item.name != BASELINE]
         if self.options.limit is None:
             return changes
-        speeds = {r.experiment: r.outcome.values.get(SPEED) or 0.0 for r in self.kept.records if r.round < turn}
+        speeds = {r.experiment: r.outcome.values.get(SPEED) or 0.0 for r in self.kept.records if r.round < number}
         return sorted(changes, key=lambda item: (-item.priority, -speeds.get(item.name, 0.0)))
 
     def extend(self) -> bool:

@@ -77,10 +77,10 @@ def test_side_by_side_each_gpu_has_its_own_baseline_and_cores(tmp_path: Path) ->
     cores: dict[str, set[int]] = {}
 
     def run(job: Job, lane: Lane, watch: Watch) -> ExperimentRecord:
-        if job.item.name == BASELINE and job.turn == 0:
+        if job.item.name == BASELINE and job.round == 0:
             meeting.wait()
         cores[lane.gpu] = os.sched_getaffinity(0)
-        return replace(ran(job.item.name, 100.0, job.turn), gpu=lane.gpu, final=job.final, seconds=1.0)
+        return replace(ran(job.item.name, 100.0, job.round), gpu=lane.gpu, final=job.final, seconds=1.0)
 
     found = loaded(tmp_path, "".join(f"  - {{name: n{n}, set: {{max_num_seqs: {n}}}}}\n" for n in (2, 4, 8)))
     records = work(found, tmp_path, SweepOptions(repeat=2), run, BOTH).kept.records
@@ -109,7 +109,7 @@ def test_a_failure_on_one_gpu_ends_the_others(tmp_path: Path) -> None:
         until = time.monotonic() + 20
         while not watch("going"):
             assert time.monotonic() < until
-        return ExperimentRecord(job.item.name, job.turn, "interrupted", gpu=lane.gpu)
+        return ExperimentRecord(job.item.name, job.round, "interrupted", gpu=lane.gpu)
 
     with pytest.raises(OSError, match="full"):
         work(loaded(tmp_path, "  - {name: a, set: {seed: 1}}\n"), tmp_path, SweepOptions(), run, BOTH)
@@ -124,7 +124,7 @@ def test_the_time_limit_leaves_the_least_valuable(tmp_path: Path, monkeypatch: p
 
     def run(job: Job, lane: Lane, watch: Watch) -> ExperimentRecord:
         now[0] += 60
-        return replace(ran(job.item.name, 100.0, job.turn), seconds=60.0)
+        return replace(ran(job.item.name, 100.0, job.round), seconds=60.0)
 
     names = "  - {name: a, set: {seed: 1}}\n  - {name: b, set: {seed: 2}}\n  - {name: c, priority: 1, set: {seed: 3}}\n"
     found = loaded(tmp_path, names)
@@ -142,7 +142,7 @@ def test_what_runs_at_the_time_limit_is_ended_and_runs_again_later(tmp_path: Pat
         until = time.monotonic() + 20
         while not watch("going"):
             assert time.monotonic() < until
-        return ExperimentRecord(job.item.name, job.turn, "interrupted", "interrupted")
+        return ExperimentRecord(job.item.name, job.round, "interrupted", "interrupted")
 
     found = loaded(tmp_path, "  - {name: a, set: {seed: 1}}\n")
     (record,) = work(found, tmp_path, SweepOptions(limit=0.5), run).kept.records
@@ -158,7 +158,7 @@ def test_finalists_run_without_what_shortens_them(tmp_path: Path) -> None:
         asked.append((name, job.final, "total_sample_count" in settings, "min_duration" in settings))
         speed = {BASELINE: 100.0, "fast": 130.0, "faster": 140.0, "slow": 50.0}[name]
         return replace(
-            ran(name, speed, job.turn),
+            ran(name, speed, job.round),
             final=job.final,
             outcome=ExperimentOutcome(ran(name, speed).outcome.values, True, ran_out=("the CPU was busy: buy more",)),
         )
@@ -182,7 +182,7 @@ def test_what_helped_is_combined_once_and_goes_on_to_the_finals(tmp_path: Path) 
 
     def run(job: Job, lane: Lane, watch: Watch) -> ExperimentRecord:
         asked.append((job.item.name, job.item.settings | {"engine": job.item.engine}))
-        return replace(ran(job.item.name, speeds[job.item.name], job.turn), final=job.final)
+        return replace(ran(job.item.name, speeds[job.item.name], job.round), final=job.final)
 
     found = loaded(
         tmp_path,
