@@ -15,7 +15,7 @@ from typing import Any
 
 from harness.common import reading
 from harness.loadgen.log import DETAIL, Latency, TestResult, records
-from harness.loadgen.requests import Request, decimal, read_requests, spread
+from harness.loadgen.requests import Request, decimal, read_requests, times_of
 from harness.loadgen.trace import TRACE, read_trace
 from harness.loadgen.validity import ENTRY
 
@@ -25,6 +25,7 @@ WORDS = {"sec": "second", "to": "per", "w/": "with", "ns": "", "ms": ""}  # of L
 CHECKS = {"Performance constraints": "latency", "Min duration": "min_duration", "Min queries": "min_queries"}
 CHECKS |= {"Early stopping": "early_stopping"}
 KINDS = ("result query", "result per query", "result", "effective")  # of a log's entries that a line may be of
+KIND = {"latency_ms": "latency", "ttft_ms": "TTFT", "tpot_ms": "TPOT"}
 NANOSECOND = 1e-6  # milliseconds
 
 
@@ -38,13 +39,10 @@ def disagreements(folder: Path, result: TestResult) -> Iterator[str]:
     if any(request.failure for request in requests) or result.scenario == "MultiStream":
         return  # LoadGen counts failures as answers, and latencies of whole queries
     is_plain = all(request.first_tokens == 1 and request.output_tokens > 1 for request in requests)
-    for name, logged, found in (
-        ("latency", result.latency_ms, spread(request.latency_ms for request in requests)),
-        ("TTFT", result.ttft_ms, spread(request.ttft_ms for request in requests)),
-        ("TPOT", result.tpot_ms, spread(request.tpot_ms for request in requests) if is_plain else None),
-    ):
-        if logged and found:
-            yield from of_times(folder, name, logged, found)
+    for name, found in times_of(requests).items():
+        logged = getattr(result, name)
+        if logged and found and (is_plain or name != "tpot_ms"):
+            yield from of_times(folder, KIND[name], logged, found)
 
 
 def of_times(folder: Path, name: str, logged: Latency, found: Latency) -> Iterator[str]:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from harness.common.errors import UsageError, why
 from harness.common.files import finite, write_table
@@ -128,6 +128,11 @@ def parse_line(cells: Sequence[str], order: int) -> Request:
 
 def without_failures(requests: Iterable[Request]) -> list[Request]:
     return [request for request in requests if not request.failure]
+
+
+def times_of(requests: Sequence[Request]) -> dict[str, Any]:
+    """Latency, TTFT and TPOT of requests by the names of their fields, `Latency` or None each."""
+    return {kind: spread(getattr(each, kind) for each in requests) for kind in ("latency_ms", "ttft_ms", "tpot_ms")}
 
 
 def spread(times: Iterable[float | None]) -> Latency | None:

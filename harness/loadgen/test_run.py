@@ -21,7 +21,7 @@ from harness.config.patterns import LIMIT_PERCENTILE
 from harness.config.plan import Plan
 from harness.loadgen import log as loadgen_log
 from harness.loadgen.log import Latency, LogError, TestResult
-from harness.loadgen.requests import FILE, Request, read_requests, spread, without_failures
+from harness.loadgen.requests import FILE, Request, read_requests, spread, times_of, without_failures
 from harness.loadgen.steady import SteadyPart, steady_part
 from harness.monitoring import recorder
 from harness.runs.delivery import ServerUse
@@ -157,13 +157,8 @@ def mend(result: TestResult, requests: Sequence[Request], limits: Limits | None,
 def with_times(result: TestResult, requests: Sequence[Request]) -> TestResult:
     """The result with the times of these requests."""
     latencies = [request.latency_ms for request in requests if request.latency_ms is not None]
-    return replace(
-        result,
-        latency_ms=spread(latencies),
-        ttft_ms=spread(request.ttft_ms for request in requests),
-        tpot_ms=spread(request.tpot_ms for request in requests),
-        mean_sample_latency_ms=sum(latencies) / len(latencies) if latencies else None,
-    )
+    mean = sum(latencies) / len(latencies) if latencies else None
+    return replace(result, **times_of(requests), mean_sample_latency_ms=mean)
 
 
 def without_placeholders(result: TestResult, requests: Iterable[Request], unanswered: int) -> TestResult:

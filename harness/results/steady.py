@@ -6,7 +6,7 @@ from typing import Any, Self
 from harness.common.schema import Model
 from harness.config.mlperf import Limits
 from harness.loadgen.log import Latency
-from harness.loadgen.requests import Request, spread, without_failures
+from harness.loadgen.requests import Request, times_of, without_failures
 from harness.loadgen.steady import SteadyPart, steady_part
 from harness.loadgen.test_run import TestRun
 from harness.runs.records import RunFacts
@@ -61,16 +61,14 @@ class Steady(Model):
 
 def window(test: TestRun, part: SteadyPart, limits: Limits | None) -> dict[str, Any]:
     """What is the result at fixed concurrency, instead of the same of the whole test."""
-    is_buffered, each = test.server is not None and test.server.is_buffered, spread(r.tpot_ms for r in part.requests)
-    kept = None if is_buffered else slo_attainment(part.window, limits)
+    is_buffered, times = test.server is not None and test.server.is_buffered, times_of(part.requests)
+    kept, each = None if is_buffered else slo_attainment(part.window, limits), times["tpot_ms"]
     return {
         "input_tokens_per_sec": part.input_tokens_per_sec or None,
         "total_tokens_per_sec": part.input_tokens_per_sec + part.tokens_per_sec,
         "samples_per_sec": part.samples_per_sec,
         "requests": len(part.requests),
-        "latency_ms": spread(request.latency_ms for request in part.requests),
-        "ttft_ms": spread(request.ttft_ms for request in part.requests),
-        "tpot_ms": each,
+        **times,
         "slo_attainment": kept,
         "goodput": None if kept is None else kept / 100 * len(part.ended) / part.seconds,
         "tokens_per_sec_per_user": 1000 / each.p90 if each and each.p90 and not is_buffered else None,
