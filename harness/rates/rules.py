@@ -23,6 +23,7 @@ class SearchRules:
     step: float = 1.2  # ratio of rates while one side alone is known; the second is its square, and so on up to 2
     lowest: float = 0.1  # share of the first rate; if that fails, the limits are out of reach
     overload: float = 1.15  # ratio to a capacity of the rate that measures it again
+    surely: float = 1.2  # ratio to the seconds after which the capacity should be known
     vague: float = 0.01  # standard error of a capacity, as a share, from which on it is measured again
     margin: float = 0.993  # of an estimate, or of a rate that just failed: a full test sees more than a probe
     fewest_waiting: float = 30.0  # queries within the allowed wait; a simulated queue of fewer tells nothing

@@ -15,7 +15,7 @@ from harness.common.markdown import number
 from harness.rates.estimators import Capacity, LatencyBracket, TpotLine
 from harness.rates.queueing import detection_s
 from harness.rates.rules import Goal, SearchRules
-from harness.runs.probe import SETTLED, Probe
+from harness.runs.probe import PRECISE, SETTLED, Probe, Queue
 
 
 class Candidate(NamedTuple):
@@ -87,6 +87,11 @@ class Evidence:
     @cached_property
     def capacity(self) -> Capacity | None:
         return Capacity.of(self.probes)
+
+    @cached_property
+    def grown(self) -> list[tuple[Queue, float]]:
+        """The queues that grew beyond chance, each with the seconds of its probe."""
+        return [(one.queue, one.seconds or 0.0) for one in self.probes if one.queue and one.queue.has_grown]
 
     @cached_property
     def tpot_line(self) -> TpotLine | None:
@@ -200,6 +205,16 @@ def again(evidence: Evidence) -> Choice:
     return evidence.rules.overload * most, max(evidence.rules.capacity_s, evidence.goal.probe_s(most))
 
 
+def for_longer(evidence: Evidence) -> Choice:
+    """A little above what was completed while the queue grew beyond chance, for so long that the capacity follows, or
+    as long as a full test; None where the queue never grew so, or that was done."""
+    if not (grown := evidence.grown):
+        return None
+    error, rate, took_s = min((one.completed_error / one.completed, one.completed, seconds) for one, seconds in grown)
+    seconds = min(evidence.rules.surely * took_s * (error / PRECISE) ** 2, evidence.goal.full_s(rate))
+    return (evidence.rules.overload * rate, seconds) if took_s < 0.9 * seconds else None
+
+
 def slower(evidence: Evidence) -> Choice:
     """None where a small share of the first rate does not hold either."""
     lowest = evidence.rules.lowest * evidence.probes[0].load
@@ -219,7 +234,12 @@ DECISIONS: tuple[tuple[Callable[[Evidence], object], Callable[[Evidence], Choice
         "every rate held so far",
     ),
     (
-        has_waited_unmeasured,
+        lambda evidence: has_waited_unmeasured(evidence) and for_longer(evidence),
+        for_longer,
+        "the queue grew, though for too short to tell the capacity",
+    ),
+    (
+        lambda evidence: has_waited_unmeasured(evidence) and not evidence.grown,
         lambda evidence: (evidence.fastest.load * evidence.rules.step, 0.0),
         "queries waited at {evidence.fastest.text}, but for too short to tell the capacity",
     ),

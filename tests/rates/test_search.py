@@ -284,6 +284,21 @@ def test_a_capacity_told_by_waits_of_seconds_is_not_asked_for_twice() -> None:
     assert next_ is not None and next_.rate == pytest.approx(50.4, abs=0.3)
 
 
+def test_a_queue_that_grew_is_tested_for_longer_not_faster() -> None:
+    """Replicas complete their queries in waves, so that half a minute does not tell how many a second."""
+    done = recorded("Server, two replicas of 512")
+    grew = done[2]
+    assert grew.queue and grew.queue.has_grown and grew.capacity is None and not grew.has_grown
+    following = search.next_probe(Evidence(GOAL, done[:3]))
+    assert following and tells(following.reason, "grew", "capacity")
+    assert following.rate == pytest.approx(1.15 * grew.queue.completed) and following.rate < grew.load
+    assert following.seconds == pytest.approx(1.2 * 30.4 * (0.0846 / 0.04) ** 2, rel=0.01)
+    longer = replace(grew, qps=following.rate, sent=following.rate, seconds=following.seconds)
+    last = search.next_probe(Evidence(GOAL, [*done[:3], longer]))  # which told no more than the short one
+    assert last and done[1].load < last.rate < grew.load
+    assert max(one.load for one in done) > 1.19 * grew.load  # as it was tried before
+
+
 def test_each_probe_has_its_reason() -> None:
     few = replace(steady(33.75, 400), valid=False, more=336)
     vague = replace(busy(74, 60.8, 6000), queue=replace(queue(60.8, 13.2), completed_error=1.0))
