@@ -185,7 +185,6 @@ def variables() -> dict[str, str]:
 
 
 def cpu_flags() -> set[str]:
-    """What the CPU can do, as Linux calls it."""
     return set(cpu_line("flags|Features").split())
 
 

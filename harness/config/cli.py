@@ -79,7 +79,6 @@ def with_values(words: Sequence[str], switches: set[str]) -> list[str]:
 
 
 def parameters(kind: type[EngineConfig]) -> list[inspect.Parameter]:
-    """The flags of a config class, and `--config`."""
     hints, texts = get_type_hints(kind), helps(kind)
     path = Annotated[
         str | None,

@@ -172,7 +172,6 @@ class Plan:
 
     @property
     def is_full(self) -> bool:
-        """Whether the whole sample set is used."""
         return self.samples == self.task.samples
 
     @property

@@ -52,7 +52,6 @@ QUERY_LIMITS = (
 
 
 def failed_checks(values: Values) -> tuple[Check, ...]:
-    """The checks that LoadGen says failed."""
     return tuple(check for check, entry in ENTRY.items() if values.get(entry) is False)
 
 

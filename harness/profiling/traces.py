@@ -203,7 +203,6 @@ class Activity:
 
 
 def activities(events: Iterable[Event]) -> Iterator[Activity]:
-    """The activity of each GPU."""
     for track in by_track(events):
         ordered = sorted(track, key=lambda event: event.start)
         reached, idle, gaps = ordered[0].start, 0.0, 0

@@ -151,7 +151,6 @@ def is_reference(summary: Summary) -> bool:
 
 
 def model_name(model: str) -> str:
-    """What people call the model of a setting."""
     if model in (models.DEFAULT_MODEL, models.MODELS[models.DEFAULT_MODEL].path):
         return NAME
     return "demo model" if model == "demo" else PurePath(model).name or model

@@ -117,7 +117,6 @@ def cautions(run: ComparedRun, name: str) -> Iterator[str]:
 
 
 def words(value: Any) -> str:
-    """A setting as people write it."""
     match value:
         case None:
             return "unset"

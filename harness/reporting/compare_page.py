@@ -188,7 +188,6 @@ def finding(runs: Sequence[ComparedRun]) -> str:
 
 
 def answers(runs: Sequence[ComparedRun], pair: Pair | None) -> Iterator[tuple[str, Tone]]:
-    """Whether two runs answered alike."""
     if pair is None:
         if len(runs) == 2 and all(run.summary.run.accuracy for run in runs):
             yield "not compared: the two runs did not answer the same samples", "unknown"

@@ -28,7 +28,6 @@ def write(path: Path, runs: Sequence[ComparedRun]) -> None:
 
 
 def foot(runs: Sequence[ComparedRun]) -> str:
-    """What the runs share of what a picture says of a run."""
     each = [answer.footer(run.summary).split(" \N{MIDDLE DOT} ") for run in runs]
     return " \N{MIDDLE DOT} ".join(part for part in each[0] if all(part in other for other in each))
 

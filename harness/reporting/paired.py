@@ -52,7 +52,6 @@ def read_tables(a: Path, b: Path) -> Tables | None:
 
 
 def score_changes(tables: Tables) -> dict[str, PairedChange]:
-    """The change of each score, with its interval."""
     import numpy as np
 
     each = [np.array([table[name] for name in mlperf.SAMPLE_SCORES], dtype=float).T for table in tables]
@@ -60,7 +59,6 @@ def score_changes(tables: Tables) -> dict[str, PairedChange]:
 
 
 def divergences(a: Path, b: Path, tables: Tables) -> list[Divergence]:
-    """The samples that A and B answered differently."""
     count, score = len(tables[0]["prompt_tokens"]), mlperf.SHORT_SCORES[-1]
     logs = [read_log(run / "mlperf_log_accuracy.json", count) for run in (a, b)]
     found = []

@@ -59,8 +59,6 @@ class Condition:
 
 @dataclass(frozen=True)
 class Judgement:
-    """What came of a condition, with the figures in words."""
-
     condition: str
     verdict: Verdict
     baseline: str = ""
@@ -70,13 +68,11 @@ class Judgement:
 
     @property
     def figures(self) -> str:
-        """The change with the values that it follows from."""
         sides = f"{self.run}; baseline {self.baseline}" if self.run else ""
         return f"{self.change} ({sides})" if self.change and sides else self.change or sides
 
     @property
     def text(self) -> str:
-        """The figures, and what must be known of them."""
         return ": ".join(filter(None, (self.figures, self.why)))
 
 

@@ -131,7 +131,6 @@ def summarize(folder: Path, facts: RunFacts, test: TestRun | None, ended: str | 
 
 
 def tests(folder: Path, facts: RunFacts, measured: Performance | None) -> Run:
-    """The result of each test that finished."""
     scores = folder / FOLDER["accuracy"] / SCORES_FILE
     audits: tuple[Audit, ...] = ("test04", "test06")
     judged: dict[Audit, Path] = {test: folder / FOLDER[test] / RESULT for test in audits}
@@ -172,7 +171,6 @@ def meta(folder: Path, facts: RunFacts, deviations: list[str], ended: str | None
 
 
 def logs(folder: Path) -> Logs:
-    """The files of each test that was begun."""
     folders = {test: folder / name for test, name in FOLDER.items() if (folder / name).is_dir()}
     return Logs.of(
         {

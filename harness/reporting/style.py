@@ -49,7 +49,6 @@ def legend_below(axes: Any, **how: Any) -> None:
 
 
 def footer(figure: "Figure", words: str) -> None:
-    """A grey line under the whole picture."""
     box, height = figure.get_tightbbox(), figure.get_figheight()
     x, y = max(0.0, box.x0) / figure.get_figwidth(), (box.y0 - 0.1) / height
     figure.text(x, y, words, fontsize=7, color=GREY, va="top", ha="left")

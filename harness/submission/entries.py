@@ -81,12 +81,10 @@ class Entry:
 
     @property
     def benchmark(self) -> str:
-        """The official name, as results are filed."""
         return BENCHMARK[self.config.category]
 
     @property
     def scenario(self) -> str:
-        """The official name, as results are filed."""
         return SCENARIO[self.config.scenario]
 
     @property

@@ -60,7 +60,6 @@ def last_screen(report: Report) -> LastScreen:
 
 
 def title(report: Report, found: Sequence[Line]) -> str:
-    """The best change that helped, or why there is none."""
     base, best = report.baseline, next((r for r in report.judged if r.effect == "helped"), None)
     if base is None or not base.complete:
         return "the baseline did not complete, so no speedup can be given"
@@ -127,7 +126,6 @@ def lines(report: Report) -> Iterator[Line]:
 
 
 def accuracy(report: Report) -> Iterator[Line]:
-    """The changes by what they did to the answers."""
     base = report.baseline
     safe = [result.name for result in report.rows if result.accuracy == "SAFE"]
     if safe and not report.is_timed:

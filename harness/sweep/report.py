@@ -87,7 +87,6 @@ def change_text(result: ExperimentResult) -> str:
 
 
 def experiment_text(result: ExperimentResult) -> str:
-    """What an experiment is for, and what it changes."""
     about, changes = result.experiment.about, " ".join(result.experiment.changes)
     parts = [escape(cell(about)) if about else "", f"(`{code(cell(changes))}`)" if changes else ""]
     return Finished(" ".join(filter(None, parts)))

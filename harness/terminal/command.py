@@ -38,7 +38,6 @@ def option(metavar: str, text: str, flag: str = "", **bounds: float) -> Any:
 
 
 def argument(metavar: str, text: str) -> Any:
-    """A word of a command that is no flag."""
     return typer.Argument(metavar=metavar, help=text)
 
 

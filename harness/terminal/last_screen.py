@@ -71,6 +71,5 @@ def paragraph(line: Line) -> list[str]:
 
 
 def table(rows: Sequence[Cells]) -> list[str]:
-    """Rows of cells under one another."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [row_text(cells, widths) for cells in rows]
