@@ -26,16 +26,20 @@ PATTERN = "*.pt.trace.json*"  # as torch names them
 LARGEST_KERNELS = 10  # rows of the table of single kernels
 NAME_LENGTH = 100  # characters; names of templates run to thousands
 OTHER = "other"
-# The first row whose pattern is found in a kernel's or operator's name gives its kind. Attention stands before matrix
-# products since FlashAttention is built on CUTLASS; normalization before quantization since fused kernels do both. What
-# Inductor fuses (triton_red_fused_..., also of the matrix product beside it) is never the product itself.
+# The first row whose pattern is found in a kernel's or operator's name gives its kind. What Inductor fuses is named
+# after what stands beside it, too (triton_red_fused_..., of a matrix product), and is never that. `flashinfer::` holds
+# kernels of every kind. Attention stands before matrix products since FlashAttention is built on CUTLASS; normalization
+# before quantization since fused kernels do both.
 FUSED = r"^(?:triton_(?:red|per|poi)|cpp)_fused\w*"
 NORMALIZES = r"(?:norm|rsqrt|silu|swiglu|gelu|sigmoid|act_and_mul|relu|tanh)"
 KINDS = (
-    ("attention", r"flash|fmha|attention|attn|reshape_and_cache|rotary|BatchPrefill|BatchDecode|merge_state|mla_"),
-    ("communication", r"nccl|rccl|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|cross_device|multimem|c10d::"),
     ("normalization and activation", FUSED + NORMALIZES),
     ("quantization", FUSED + r"(?:clamp|quant|fp8|scaled_mm)"),
+    ("communication", r"nccl|rccl|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|cross_device|multimem|c10d::"),
+    (
+        "attention",
+        r"flash(?!infer)|f?mha|attention|attn|reshape_and_cache|rotary|prefill|BatchDecode|PagedKV|merge_?state|mla_",
+    ),
     (
         "matrix products",
         r"gemm|gemv|nvjet|cutlass|cublas|xmma|splitk|matmul|onednn|mkldnn|triton_tem|scaled_mm|"
