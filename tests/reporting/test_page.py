@@ -15,11 +15,13 @@ from harness.loadgen.requests import Request
 from harness.monitoring.recorder import FILE
 from harness.pages.strip import strip
 from harness.reporting import report as rendering
+from harness.results.gpu_time import SHARES
 from harness.results.published import published
 from harness.runs.folder import RunFolder
 from harness.runs.probe import Probe, Queue
 from tests import made
 from tests.browser import CHROMIUM, Tab, browser
+from tests.conftest import ROOT
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 HOSTILE = '</script><img src=x onerror="alert(1)">$\\frac{'
@@ -66,6 +68,12 @@ def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
 
 def answer(tab: Tab) -> str:
     return str(tab.run("document.getElementById('answer').textContent")).strip()
+
+
+def test_no_two_parts_of_the_gpus_time_have_one_colour() -> None:
+    css = (ROOT / "templates" / "page" / "page.css").read_text()
+    colors = [re.search(rf"\.stack \.{share} {{ fill: (var\(--\w+\));", css) for share in SHARES]
+    assert all(colors) and len({found[1] for found in colors if found}) == len(SHARES)
 
 
 def test_it_says_nothing_on_the_console_and_asks_for_nothing_but_itself(run: Path, tab: Tab) -> None:
