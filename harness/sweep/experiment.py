@@ -69,6 +69,11 @@ class ExperimentRecord:
         return " ".join(filter(None, (self.node, self.gpu)))
 
     @property
+    def number(self) -> int:
+        """Its round as people count."""
+        return self.round + 1
+
+    @property
     def key(self) -> RunKey:
         """What it is a run of. The baseline runs on each node and GPU, any other experiment on one."""
         return self.experiment, self.round, self.final, self.place if self.experiment == BASELINE else ""

@@ -195,7 +195,7 @@ def sweep(folder: Path, status: RunStatus | None) -> TrackedRun:
     state = sweep_report.read(folder)
     children = []
     for record in state.records:
-        key = f"{record.experiment}#{record.round + 1}"
+        key = f"{record.experiment}#{record.number}"
         tags = {"experiment": record.experiment, "status": record.status, "reason": record.reason}
         if record.status == "complete" and record.run:
             child = entry(folder / record.run)
