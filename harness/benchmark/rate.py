@@ -38,7 +38,6 @@ def known_offline(plan: Plan) -> target_rate.OfflineRun | None:
 
 
 def calibrate(plan: Plan, session: LoadGenSession) -> trial.Trial:
-    """A short trial on the loaded engine."""
     session.display.stage("calibrating", "load")
     at_once = session.engine.concurrency
     size = WAYS[type(plan.config.scenario_rules.pattern)].trial_size(plan, at_once)

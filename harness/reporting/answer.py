@@ -75,7 +75,6 @@ def broken(test: Performance) -> str:
 
 
 def result(summary: Summary, test: Performance) -> str:
-    """The number that the scenario is judged by, with its meaning."""
     speed = f"{number(test.tokens_per_sec)} output tokens/s"
     if has_own_limits(summary):
         return of_levels(summary)

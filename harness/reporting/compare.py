@@ -66,7 +66,6 @@ class ComparedRun:
 
     @property
     def flags(self) -> dict[str, str]:
-        """All that was set, as words by name."""
         settings = {name: value for name, value in self.facts.settings.items() if name not in IGNORED_SETTINGS}
         settings["max_new_tokens"] = self.facts.plan.max_new_tokens
         settings["workload"] = self.facts.plan.config.workload_name

@@ -255,7 +255,6 @@ def cautions(named: Sequence[tuple[str, ComparedRun]]) -> Iterator[str]:
 
 
 def difference(flags: Sequence[dict[str, str]], versions: Sequence[dict[str, str]]) -> str:
-    """Which settings and versions differ, in words."""
     parts = []
     for noun, each in (("setting", flags), ("version", versions)):
         names = sorted(name for name in dict.fromkeys(key for one in each for key in one) if is_different(name, each))

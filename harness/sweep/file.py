@@ -107,7 +107,6 @@ class Grid(Strict):
 
     @property
     def combinations(self) -> int:
-        """How many experiments it makes."""
         return math.prod(len(values) for part in PARTS for values in getattr(self, part).values())
 
 
@@ -316,7 +315,6 @@ def merge_parts(start: Parts, change: Settings) -> Parts:
 
 
 def combinations(grid: Grid) -> Iterator[Change]:
-    """Every combination of the grid's values, named after them."""
     axes = [(part, key, values) for part in PARTS for key, values in getattr(grid, part).items()]
     for chosen in itertools.product(*(values for _, _, values in axes)):
         words = [f"{key}-{value}" for (_, key, _), value in zip(axes, chosen, strict=True)]

@@ -45,8 +45,6 @@ def words_of(tokenizer: Any) -> list[int]:
 
 @dataclass(frozen=True)
 class LengthProfile:
-    """Which lengths are drawn, and what prompts share."""
-
     name: str
     about: str
     read: Lengths
