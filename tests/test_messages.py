@@ -1,6 +1,10 @@
 """tests/messages.txt holds every message as it is today, and is the one place where a rewording shows."""
 
+import pytest
+
 from tests import messages
+
+pytestmark = pytest.mark.slow  # for whoever changes how settings are checked
 
 SOURCE = """
 def f(count, name):

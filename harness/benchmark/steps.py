@@ -148,11 +148,12 @@ def measure_accuracy(plan: Plan, session: LoadGenSession, tokenizer: Any) -> Acc
 
 def measure_performance(run: BenchmarkRun, session: LoadGenSession) -> Tested:
     """Runs the performance test, again with a corrected rate if the first was wrong."""
-    attempts = run.facts.attempts
+    attempts, most = run.facts.attempts, MOST_LOWERED if run.config.has_several_rates else MOST_CORRECTED
     while True:
         tested, test, attempt = probing.run_attempt(session, run.plan)
-        better = target_rate.correct_plan(run.plan, test.result, [*run.facts.probes, *attempts, attempt])
-        if better is None or len(attempts) == (MOST_LOWERED if run.config.has_several_rates else MOST_CORRECTED):
+        tests = [*run.facts.probes, *attempts, attempt]
+        better = target_rate.correct_plan(run.plan, test.result, tests) if len(attempts) < most else None
+        if better is None:
             break
         attempts.append(probing.set_aside(session, attempt, len(attempts) + 1))
         run.display.done(better.notes[-1])

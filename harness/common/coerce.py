@@ -3,14 +3,14 @@
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import fields
-from datetime import date
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from harness.common.errors import UsageError, why
-from harness.common.reading import TooLargeError, load_yaml, read_text
+from harness.common.reading import read_text
+from harness.common.secrets import hide_word
 
 # Control characters but the tab, which no value has, and bytes of the command line that are not UTF-8.
 UNPRINTABLE = re.compile("[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
@@ -81,19 +81,6 @@ def read_given(
         raise UsageError(f"{where}: not {kind}: {' '.join(str(error).split()).removesuffix('.')}.") from None
 
 
-def from_yaml(text: str) -> Any:
-    """A value as YAML has it, or the text itself where it is none, or a date. Raises TooLargeError."""
-    import yaml
-
-    try:
-        value = load_yaml(text)
-    except TooLargeError:
-        raise
-    except (yaml.YAMLError, ValueError, RecursionError):
-        return text
-    return text if isinstance(value, date) else value
-
-
 def did_you_mean(word: str, names: Sequence[str]) -> str:
     """`; did you mean ...?` for a misspelt name, or a full stop."""
     close = get_close_matches(word, names, n=3, cutoff=0.6)
@@ -113,8 +100,6 @@ def as_flag(name: str) -> str:
 
 
 def require(ok: bool, name: str, wanted: str, got: object = None) -> None:
-    from harness.common.secrets import hide_word
-
     if not ok:
         shown = hide_word(got) if isinstance(got, str) else got
         raise UsageError(f"{name} takes {wanted}" + (f"; got {shown!r}." if got is not None else "."))

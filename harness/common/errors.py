@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from textwrap import shorten
 
 from harness.common.interrupts import INTERRUPTED as INTERRUPTED
+from harness.common.secrets import hide_text
 
 DONE = 0
 NOT_ACCEPTED = 1  # the gate failed, or the result is INVALID and the user asked for that to count
@@ -116,8 +117,6 @@ def ends_in_one_line(where: str = "") -> Iterator[None]:
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left to be flushed
             raise as_input(error) or error from None
     except BenchmarkError as error:
-        from harness.common.secrets import hide_text
-
         suffix = where if where.strip(" ()").rpartition(" ")[2] not in str(error) else ""
         lines = (re.sub(r"(?<!\.)\.\.$", ".", plain(line_of(hide_text(line)))) for line in str(error).splitlines())
         print("\n".join(f"error: {line}{suffix}" for line in lines), file=sys.stderr)

@@ -15,6 +15,7 @@ import psutil
 from harness.common import guard
 from harness.common.interrupts import interruptible
 from harness.common.secrets import hide_word
+from harness.common.system import module
 
 GROUP_GRACE_S = 20.0  # for a command that ends its own engine when it is asked
 LAST_CALL_S = 1.0  # for children that were asked to end, before they are killed
@@ -65,12 +66,6 @@ def ignore_signals() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def module() -> list[str]:
-    """`python -m` and the module that was called so; nothing where a file or an installed command was."""
-    spec = sys.modules["__main__"].__spec__
-    return ["python", "-m", spec.name.removesuffix(".__main__")] if spec else []
-
-
 def command_line() -> str:
     """This command as one would type it again, secrets left out."""
     begun = sys.argv[0]
@@ -81,8 +76,7 @@ def command_line() -> str:
 def adopt_orphans() -> None:
     """Makes this process the parent of any grandchild whose own parent dies, so that none can be left behind."""
     with contextlib.suppress(OSError, AttributeError):
-        PR_SET_CHILD_SUBREAPER = 36
-        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+        ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER
 
 
 def end_children(grace: float = LAST_CALL_S) -> None:

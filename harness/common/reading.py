@@ -9,6 +9,7 @@ import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import date
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -77,6 +78,19 @@ def load_yaml(text: str) -> Any:
     if root is not None and size(root, {}) > MOST_NODES:
         raise TooLargeError(f"more than {MOST_NODES:,} values, with what its aliases stand for")
     return yaml.safe_load(text)
+
+
+def from_yaml(text: str) -> Any:
+    """A value as YAML has it, or the text itself where it is none, or a date. Raises TooLargeError."""
+    import yaml
+
+    try:
+        value = load_yaml(text)
+    except TooLargeError:
+        raise
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return text
+    return text if isinstance(value, date) else value
 
 
 def size(node: Any, sizes: dict[int, int | None]) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from harness.common import vllm_source
-from harness.common.coerce import from_yaml
+from harness.common.reading import from_yaml
 
 HIDDEN = "***"
 FOLDERS = ("PWD", "OLDPWD")  # a shell's, and no passwords

@@ -5,6 +5,7 @@ import os
 import platform
 import re
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import metadata
@@ -243,6 +244,12 @@ def installed_packages() -> dict[str, str]:
     """Every package of this environment by its name, with its version, in alphabetical order."""
     found = ((str(each.metadata["Name"]), each.version) for each in metadata.distributions())
     return dict(sorted({name.lower(): version for name, version in found}.items()))
+
+
+def module() -> list[str]:
+    """`python -m` and the module that was called so; nothing where a file or an installed command was."""
+    spec = sys.modules["__main__"].__spec__
+    return ["python", "-m", spec.name.removesuffix(".__main__")] if spec else []
 
 
 def program() -> str:

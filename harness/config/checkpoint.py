@@ -26,10 +26,8 @@ def weight_bytes(config: EngineConfig) -> int:
     shape = load_shape(config)
     width = BYTES_PER_WEIGHT[config.precision]
     stored, group = stored_format(shape)
-    bits = float(
-        stored.get("bits") or (group.get("weights") or {}).get("num_bits") or 8
-    )  # by its makers' names for them
-    inner = min(bits, 16.0) / 8 if stored or config.quantization != "none" else width
+    bits = stored.get("bits") or (group.get("weights") or {}).get("num_bits") or 8  # by its makers' names for them
+    inner = min(float(bits), 16.0) / 8 if stored or config.quantization != "none" else width
     hidden, layers = shape.hidden_size, shape.num_hidden_layers
     if not 0 < layers <= MOST_LAYERS:
         raise UsageError(f"--model {config.model}: config.json has {layers:,} layers: it may be damaged.")

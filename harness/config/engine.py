@@ -3,9 +3,9 @@
 from dataclasses import InitVar, dataclass, fields
 from typing import ClassVar, Literal
 
-from harness.common.coerce import as_flag, check_types, from_yaml, require
+from harness.common.coerce import as_flag, check_types, require
 from harness.common.errors import UsageError
-from harness.common.reading import TooLargeError
+from harness.common.reading import TooLargeError, from_yaml
 from harness.config import models
 from harness.config.flags import ENGINE, MODEL, OUTPUT, Affects, Auto, Rules, check_range, check_rules, flag
 

@@ -169,8 +169,8 @@ class Scores:
 
     rouge1: float
     rouge2: float
-    rougeL: float
-    rougeLsum: float
+    rougeL: float  # noqa: N815 (the metric's own name)
+    rougeLsum: float  # noqa: N815 (the metric's own name)
     gen_len: float
 
 

@@ -291,9 +291,8 @@ def rate(config: RunConfig, count: int, replay: Replay | None) -> float | None:
     """The rate where it is known before the engine is. Raises UsageError for one that takes for ever."""
     pattern = config.scenario_rules.pattern
     own = replay.rate if replay else config.arrival_rate
-    given = (
-        own if config.arrivals else getattr(config, pattern.rate_flag) if pattern.rate_flag.endswith("_qps") else None
-    )
+    flagged = getattr(config, pattern.rate_flag) if pattern.rate_flag.endswith("_qps") else None
+    given = own if config.arrivals else flagged
     slowest = min(given) if isinstance(given, tuple) else given
     if pattern.is_rated and isinstance(slowest, float) and count / slowest > MOST_S:
         flag = f"--arrivals {config.arrivals}" if config.has_own_rate else f"--server-target-qps {slowest:g}"

@@ -37,7 +37,7 @@ PROBE_TOKENS = 2
 GREETING = "Summarize: the quick brown fox jumps over the lazy dog."
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """A server does not take a request of this form."""
 
 
@@ -113,7 +113,7 @@ class OpenAI(Engine):
         for form in (replace(each, switches=NO_CACHE.get(server.name, ())) for each in forms(self.config.endpoint_api)):
             try:
                 with_ids = await self._has_ids(server, form)
-            except Refused as error:
+            except RefusedError as error:
                 refused = error
                 continue
             if self.sampling.exact and not form.ids_in:
@@ -127,7 +127,7 @@ class OpenAI(Engine):
         """The form with those sampling fields in neutral values that the server takes: all, else each tried alone."""
         taken: list[tuple[str, float]] = []
         for fields in (NEUTRAL, *((field,) for field in NEUTRAL)):
-            with contextlib.suppress(Refused):
+            with contextlib.suppress(RefusedError):
                 await self._has_ids(server, replace(form, neutral=fields))
                 taken += fields
             if len(taken) == len(NEUTRAL):
@@ -135,8 +135,8 @@ class OpenAI(Engine):
         return replace(form, neutral=tuple(taken))
 
     async def _has_ids(self, server: Server, form: RequestFormat) -> bool:
-        """Whether a small answer, streamed as the run's are, comes with its token ids. Raises Refused, or UsageError
-        where no other form helps."""
+        """Whether a small answer, streamed as the run's are, comes with its token ids. Raises RefusedError, or a
+        UsageError where no other form helps."""
         stream = self.config.scenario_rules.pattern.is_streamed
         prompt = self.tokenizer.encode(GREETING)
         content = prompt if form.ids_in else self._client.text(prompt)
@@ -144,7 +144,7 @@ class OpenAI(Engine):
         asked_for = form.body(content, server.model, self.sampling.of(PROBE_TOKENS), stream)
         status, page, challenge = await self._first_reply(server.address, asked_for)
         if status >= 400 and status not in (401, 403, 404, *BUSY):
-            raise Refused(f"{status}: {error_message(page)}")
+            raise RefusedError(f"{status}: {error_message(page)}")
         if status in (401, 403):
             raise UsageError(f"--endpoint {server.address} {key_hint(challenge)} ({status}).")
         if status != 200:

@@ -25,7 +25,7 @@ WORDS = {"sec": "second", "to": "per", "w/": "with", "ns": "", "ms": ""}  # of L
 CHECKS = {"Performance constraints": "latency", "Min duration": "min_duration", "Min queries": "min_queries"}
 CHECKS |= {"Early stopping": "early_stopping"}
 KINDS = ("result query", "result per query", "result", "effective")  # of a log's entries that a line may be of
-KIND = {"latency_ms": "latency", "ttft_ms": "TTFT", "tpot_ms": "TPOT"}
+NAMES = {"latency_ms": "latency", "ttft_ms": "TTFT", "tpot_ms": "TPOT"}
 NANOSECOND = 1e-6  # milliseconds
 
 
@@ -42,7 +42,7 @@ def disagreements(folder: Path, result: TestResult) -> Iterator[str]:
     for name, found in times_of(requests).items():
         logged = getattr(result, name)
         if logged and found and (is_plain or name != "tpot_ms"):
-            yield from of_times(folder, KIND[name], logged, found)
+            yield from of_times(folder, NAMES[name], logged, found)
 
 
 def of_times(folder: Path, name: str, logged: Latency, found: Latency) -> Iterator[str]:

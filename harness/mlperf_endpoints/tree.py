@@ -125,8 +125,8 @@ def texts(folder: Path, samples: int) -> list[str]:
         for line in lines:
             event = json.loads(line)
             if event["event_type"] == "sample.complete" and event["sample_uuid"] in index:
-                _, *text = event["data"]  # its kind comes first, then the text or its pieces
-                found[index[event["sample_uuid"]]] = "".join(text[0]).strip() if text else ""
+                pieces = event["data"][1] if len(event["data"]) > 1 else ""  # after its kind: the text, or parts of it
+                found[index[event["sample_uuid"]]] = "".join(pieces).strip()
     if missing := [sample for sample in range(samples) if sample not in found]:
         raise EndpointError(
             f"{folder / EVENTS}: no answer to {len(missing)} of {samples} samples, the first {missing[0]}."

@@ -51,7 +51,7 @@ def html(template: str, data: dict[str, Any] | None = None, **values: Any) -> st
     body = environment.get_template(template).render(**values)
     terms = {name: said for name, said in glossary().items() if f'popovertarget="t-{name}"' in body}
     style, script = (reading.read_text(FOLDER / name) for name in ("page.css", "page.js"))
-    moved = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False) if data else ""
+    embedded = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False) if data else ""
     return environment.get_template("page.html.j2").render(
         title=values["title"],
         body=Markup(body),
@@ -59,7 +59,7 @@ def html(template: str, data: dict[str, Any] | None = None, **values: Any) -> st
         style=Markup(style),
         script=Markup(script),
         allowed={"style-src": fingerprint(style), "script-src": fingerprint(script)},
-        data=Markup(moved.replace("<", "\\u003c")),  # which may stand in a script element, whatever its texts hold
+        data=Markup(embedded.replace("<", "\\u003c")),  # which may stand in a script element, whatever its texts hold
     )
 
 

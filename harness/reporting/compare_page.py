@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import mean
 
 from harness.common.files import write_table, write_text
-from harness.common.markdown import Table, number, render
+from harness.common.markdown import Column, Table, number, render, value_of
 from harness.common.schema import gpu_names
 from harness.config import mlperf
 from harness.config.comparability import differences, reason
@@ -17,6 +17,7 @@ from harness.pages.page import of_screen
 from harness.reporting import answer, compare, compare_plot, profiles, style
 from harness.reporting.compare import ComparedRun
 from harness.reporting.paired import Pair
+from harness.reporting.tables import at
 from harness.results import metrics
 from harness.terminal.last_screen import LastScreen, Line, Tone
 
@@ -120,21 +121,16 @@ def tables(runs: Sequence[ComparedRun], pair: Pair | None, width: int | None = N
 
 def probes(runs: Sequence[ComparedRun]) -> Table:
     """The loads that were tested, run by run, with the verdict of LoadGen or that on one's own limits."""
-    head = [
-        "run",
-        "load",
-        "verdict",
-        "output tokens/s",
-        *(f"{kind} p{p}, ms" for kind in ("TTFT", "TPOT") for p in (50, 99)),
-    ]
-    rows = [
-        [run.name, f"{number(each.load)} {each.unit}", each.cells[-1], each.tokens_per_sec]
-        + [each.shown(f"{kind}_p{p}") for kind in ("ttft", "tpot") for p in (50, 99)]
-        + [each.latency_p90]
-        for run in runs
-        for each in sorted(run.summary.run.search or (), key=lambda probe: probe.load)
-    ]
-    return Table([*head, "query p90, ms"], rows)
+    columns: dict[str, Column] = {
+        "load": lambda probe: f"{number(probe.load)} {probe.unit}",
+        "verdict": lambda probe: probe.cells[-1],
+        "output tokens/s": "tokens_per_sec",
+        **at(ttft="p50 p99", tpot="p50 p99"),
+        "query p90, ms": "latency_p90",
+    }
+    tested = ((run.name, each) for run in runs for each in sorted(run.summary.run.search or (), key=lambda p: p.load))
+    rows = [[name, *(value_of(each, column) for column in columns.values())] for name, each in tested]
+    return Table(["run", *columns], rows)
 
 
 def last_screen(runs: Sequence[ComparedRun], pair: Pair | None) -> LastScreen:

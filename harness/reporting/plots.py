@@ -65,9 +65,8 @@ def scores(accuracy: Accuracy) -> Any:
     for place, (check, share) in enumerate(zip(checks, shares, strict=True)):
         good = check.low <= check.score and (check.high is None or check.score <= check.high)
         axes.plot(share, place, "o", color=BLUE if good else RED, markersize=9, zorder=3)
-        axes.annotate(
-            number(check.score, 6), (share, place), (0, 9), textcoords="offset points", ha="center", fontsize=9
-        )
+        beside = {"xytext": (5 if good else -5, 8), "ha": "left" if good else "right"}  # away from its threshold
+        axes.annotate(number(check.score, 6), (share, place), textcoords="offset points", fontsize=9, **beside)
         if check.interval:
             ends = [100 * end / check.reference for end in check.interval]
             axes.plot(ends, [place, place], color=BLUE if good else RED, linewidth=2, alpha=0.5)

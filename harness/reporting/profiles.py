@@ -12,9 +12,8 @@ PARTS = {"GPU": "kernel time", "CPU": "the operators' self time"}
 def kinds(profile: Profile) -> Any:
     figure, axes = pyplot().subplots(figsize=(8, 0.4 * len(profile.kinds) + 1.2))
     shares = {kind.name: kind.percent for kind in profile.kinds}
-    axes.bar_label(
-        axes.barh([*shares], [*shares.values()], color=BLUE, height=0.6), fmt="%.1f %%", padding=4, fontsize=9
-    )
+    bars = axes.barh([*shares], [*shares.values()], color=BLUE, height=0.6)
+    axes.bar_label(bars, fmt="%.1f %%", padding=4, fontsize=9)
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)
     axes.set_xlim(0, 1.1 * profile.kinds[0].percent)

@@ -240,11 +240,9 @@ def performance(test: TestRun, facts: RunFacts) -> Performance:
     ):
         if found != planned:
             raise LogError(f"{test.folder}: a log of another run: its {name}: {found}, not {planned}.")
-    parts = (
-        *(Outcome.of(test, facts), Throughput.of(test, facts), Latencies.of(test, facts)),
-        *(Machine.of(test, facts), Economics.of(test, facts)),
-    )
-    made = Performance(**{name: value for part in parts for name, value in part}, steady=Steady.of(test, facts))
+    parts = (Outcome.of, Throughput.of, Latencies.of, Machine.of, Economics.of)
+    fields = {name: value for part in parts for name, value in part(test, facts)}
+    made = Performance(**fields, steady=Steady.of(test, facts))
     if wrong := next(impossible(made, plan.config.scenario_rules.pattern.longest_s(made.duration_s)), None):
         raise LogError(f"{test.folder}: {wrong}: no test can measure that: do not trust its logs.")
     return made

@@ -15,8 +15,7 @@ from typer.core import TyperCommand, TyperGroup
 from harness.common.coerce import RENAMED, as_flag, check_printable
 from harness.common.errors import DONE, LoadGenError, UsageError, ends_in_one_line
 from harness.common.moved import MOVED
-from harness.common.processes import module
-from harness.common.system import program
+from harness.common.system import module, program
 from harness.terminal import help
 from harness.terminal.start import prepare
 

@@ -37,7 +37,8 @@ def read_environment() -> None:
     """Takes the variables of a checkout's `.env`, as `docker run --env-file` does: NAME=VALUE, without quotes; what is
     set already wins. Raises UsageError."""
     path = CHECKOUT / ".env"
-    for number, line in enumerate(read_given("", path, "text", str.splitlines, most=MIB) if path.exists() else (), 1):
+    lines = read_given("", path, "text", str.splitlines, most=MIB) if path.exists() else []
+    for number, line in enumerate(lines, 1):
         name, equals, value = line.partition("=")
         check_printable(f"{path}: line {number}", line)
         if equals and name.strip().isidentifier() and value:

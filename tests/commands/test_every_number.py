@@ -14,6 +14,7 @@ from tests.commands.test_every_path import LONGEST_S, alarm
 from tests.conftest import called
 from tests.hostile import command_words, commands, end
 
+pytestmark = pytest.mark.slow  # the whole matrix, for whoever changes how settings are checked
 NUMBERS = re.compile(r"^(N|X|SECONDS|MINUTES|SHARE)\b|\bN\[")
 WRONG = ["nan", "inf", "-inf", "-1", "0", "1e400", "9" * 400, "1 %", "true", "", "0x10", "1,", "\u0663", "1_000", "--"]
 MAY_BE = {

@@ -13,7 +13,7 @@ import yaml
 from pyarrow import parquet
 
 from harness.common import files, reading
-from harness.common.coerce import from_yaml, read_given
+from harness.common.coerce import read_given
 from harness.common.errors import BenchmarkError, UsageError
 from harness.config.cli import load_file
 from harness.config.run import RunConfig
@@ -104,7 +104,7 @@ def test_yaml_that_expands_is_refused(text: str, tmp_path: Path) -> None:
 def test_an_engine_argument_that_contains_itself_is_refused() -> None:
     with pytest.raises(UsageError, match=r"--engine-arg additional_config: .*recursive"):
         RunConfig(engine_arg=("additional_config={a: &a [*a]}",))
-    assert from_yaml("[&a 1, *a]") == [1, 1]
+    assert reading.from_yaml("[&a 1, *a]") == [1, 1]
 
 
 def test_aliases_are_fine_where_they_stay_small() -> None:
