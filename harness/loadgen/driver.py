@@ -9,6 +9,7 @@ import mlperf_loadgen as lg
 from harness.common.errors import LoadGenError, first_line
 from harness.config.plan import Plan
 from harness.loadgen.sut import SUT
+from harness.loadgen.trace import TRACE
 from harness.runs.folder import Test
 
 # What a plan changes from test to test: its key in a user.conf, and LoadGen's attributes, by units of one in the key's.
@@ -20,6 +21,7 @@ CHANGING_SETTINGS: dict[str, tuple[tuple[str, ...], int]] = {
     "target_qps": (("offline_expected_qps", "server_target_qps"), 1),
     "target_latency": (("single_stream_expected_latency_ns", "multi_stream_expected_latency_ns"), 10**6),
 }
+SAMPLE_LOGS = (TRACE, "mlperf_log_accuracy.json")  # which LoadGen begins in every test, and leaves empty in most
 
 
 def user_conf(plan: Plan) -> str:
@@ -107,4 +109,7 @@ def run_test(
         raise LoadGenError(f"LoadGen failed: {type(failed[0]).__name__}: {first_line(failed[0])}") from failed[0]
     lg.DestroyQSL(library)
     lg.DestroyFastSUT(system)
+    for path in map(folder.joinpath, SAMPLE_LOGS):
+        if path.is_file() and path.stat().st_size <= len("[\n]\n"):
+            path.unlink()
     return loaded

@@ -24,6 +24,9 @@ pytestmark = pytest.mark.engine
 DEMO = json.loads((ROOT / "demo" / "reference.json").read_text())
 
 
+MOST_FILES = 31  # of a run's folder, compliance tests aside
+
+
 def check(done: Finished, scenario: str, modes: tuple[str, ...] = ("accuracy", "performance")) -> None:
     """What holds for every finished run."""
     assert done.code == 0, done.output
@@ -65,6 +68,13 @@ def test_offline(offline: Finished) -> None:
     # LoadGen's rate and the tokens that were handed to it must tell the same story.
     assert test["total_new_tokens"] / test["duration_s"] == pytest.approx(test["tokens_per_sec"], rel=1e-3)
     assert any("offline_expected_qps = " in note for note in offline.summary["meta"]["notes"])
+
+
+def test_a_run_keeps_no_empty_file_and_few_others(offline: Finished, server: Finished) -> None:
+    for done in (offline, server):
+        files = [path.relative_to(done.folder) for path in done.folder.rglob("*") if path.is_file()]
+        assert [path for path in files if (done.folder / path).stat().st_size <= len("[\n]\n")] == []
+        assert len([path for path in files if path.parts[0] != "Compliance"]) <= MOST_FILES
 
 
 def test_server_takes_its_rate_from_the_offline_run(offline: Finished, server: Finished) -> None:
