@@ -41,7 +41,6 @@ FLOORS = (
     ("pages",),
     ("reporting",),
     ("benchmark", "submission", "sweep", "mmlu"),
-    ("mlperf_endpoints",),
     ("tracking",),
     ("commands",),
 )

@@ -5,6 +5,7 @@ PROFILE = "is a key of a profile now: --workload FILE.yaml (docs/workloads.md)"
 MOVED = {
     "completion": 'was removed; the shell\'s line is: eval "$(_LLAMA31_MLPERF_COMPLETE=source_bash llama31-mlperf)"',
     "crosscheck": "is `python -m benchmarks.crosscheck` now, in a checkout",
+    "endpoints": "was removed; MLPerf Endpoints' official client measures it: https://github.com/mlcommons/endpoints",
     "inference": "was removed; `run --endpoint URL --scenario NAME` measures a scenario with LoadGen",
     "inference-build": "was removed; `submission build` makes a submission of LoadGen's runs",
     "--prefix-len": PROFILE,

@@ -114,8 +114,6 @@ RUN = ("run", "--model", "demo", "--mode", "performance", "--dry-run")
         (("plan", "{run}", "--traffic", "{place}/field.csv"), "field.csv: line 2: "),
         (("plan", "{run}", "--traffic", "{place}/quote.csv"), "quote.csv: line 2: "),
         (("sweep", "sweeps/demo.yaml", "--gpus", "side-by-side", "--results-dir", "{place}/sweeps"), "side-by-side"),
-        (("endpoints", "run", "{place}/c", "--model", "demo/model", "--serve", "a 'b"), "--serve"),
-        (("endpoints", "plan", "--c-min", "32", "--c-max", "34"), "--c-min 32, --c-max 34"),
         (("report", "{place}/a", *GATE, "--may-differ", "nosuch"), "--may-differ nosuch"),
         (("plan", "{run}", "--traffic", "{place}/huge.csv"), "huge.csv: line 2: "),
         (("plan", "{run}", "--peak", "1e300"), "--peak"),
@@ -215,19 +213,6 @@ def full_disk(tmp_path: Path) -> Iterator[Path]:
         (("mmlu", "--model", "demo", "--results-dir", "{disk}"), 3),
         (("sweep", "sweeps/demo.yaml", "--results-dir", "{disk}"), 3),
         (("submission", "system", "--out", "{disk}/system.json"), 3),
-        (("endpoints", "describe", "--out", "{disk}/system.yaml"), 3),
-        (
-            (
-                "endpoints",
-                "run",
-                "{disk}/c",
-                "--model",
-                "demo/model",
-                "--endpoint=http://h:1",
-                f"--client={sys.executable}",
-            ),
-            3,
-        ),
     ],
     ids=lambda item: " ".join(item)[:30] if isinstance(item, tuple) else "",
 )
