@@ -34,7 +34,6 @@ FLOORS = (
     ("workloads",),
     ("loadgen",),
     ("rates",),
-    ("quantization",),
     ("profiling",),
     ("results",),
     ("evaluation",),

@@ -15,7 +15,6 @@ NEEDS = {
     "mmlu": {"--model": "demo", "--data": "nothing-there"},
     "sweep": {"--dry-run": ""},
     "plan": {"--peak": "1"},
-    "quantize": {"--data": "nothing-there"},
     "submission build": {"--submitter": "x", "--system": "x.json"},
 }
 ARGUMENTS = {"sweep": str(ROOT / "sweeps" / "demo.yaml")}  # of a command that reads it first

@@ -24,7 +24,6 @@ from harness.monitoring.engine_start import start
 from harness.monitoring.watchdog import Watchdog
 from harness.profiling import load as profiling
 from harness.profiling import traces
-from harness.quantization import quantize
 from harness.rates import probing, target_rate
 from harness.reporting import answer
 from harness.reporting import report as rendering
@@ -105,7 +104,7 @@ def start_session(run: BenchmarkRun, library: cnn_dailymail.Library) -> LoadGenS
     facts = run.facts
     start(engine, facts, run.folder, config.stall_timeout, run.display)
     facts.concurrency = None if config.endpoint else engine.concurrency  # a server does not report its own
-    facts.checkpoint = quantize.title(config) if engine.engine_state.quantized_checkpoint else None
+    facts.checkpoint = checkpoint.title(config) if engine.engine_state.quantized_checkpoint else None
     run.adopt(replace(run.plan, engine_state=engine.engine_state))
     run.display.say(outlook.total(run.plan))
     gc.collect()

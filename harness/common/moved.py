@@ -8,6 +8,7 @@ MOVED = {
     "endpoints": "was removed; MLPerf Endpoints' official client measures it: https://github.com/mlcommons/endpoints",
     "inference": "was removed; `run --endpoint URL --scenario NAME` measures a scenario with LoadGen",
     "inference-build": "was removed; `submission build` makes a submission of LoadGen's runs",
+    "quantize": "was removed; docs/quantization.md has the lines of llm-compressor that make an fp8 checkpoint",
     "--prefix-len": PROFILE,
     "--prefixes": PROFILE,
     "--turns": PROFILE,
@@ -15,7 +16,6 @@ MOVED = {
 }
 MODULES = {  # `python -m harness.OLD` -> what is typed now
     "accuracy": "python -m harness accuracy",
-    "quantize": "python -m harness quantize",
     "submission": "python -m harness submission",
     "summary": "python -m docs.summary_schema",
     "tracking": "python -m harness mlflow",
