@@ -10,7 +10,6 @@ OWN_FILES = {"config/patterns.py", "loadgen/patterns.py"}
 # Each read elsewhere, with its reason: another package decides something that is none of the pattern's.
 READS = {
     ("config/plan.py", "is_rated"): "only a rate that was given can take days",
-    ("config/run.py", "is_rated"): "TEST04 compares speeds, which a rate decides",
     ("config/run.py", "is_streamed"): "an answer of one token has no time per token",
     ("engines/openai.py", "is_streamed"): "a server is tried as the run will ask it",
     ("engines/vllm.py", "is_streamed"): "vLLM is told whether answers are streamed",
