@@ -12,6 +12,7 @@ MOVED = {
     "--prefix-len": PROFILE,
     "--prefixes": PROFILE,
     "--turns": PROFILE,
+    "--compare": "is a flag of `report` alone; mmlu's was removed: two samples.csv hold the answers to compare",
     "--html": "was removed; every report has its report.html beside it",
 }
 MODULES = {  # `python -m harness.OLD` -> what is typed now

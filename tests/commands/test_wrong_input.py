@@ -32,7 +32,6 @@ HUGE = "9" * 100_000
         (["run.py", "--model", "demo", "--results-dir", "/tmp/none", "--dataset-path", LONG], "File name too long"),
         (["run.py", "--model", "demo", "--mode", "performance", "--workload", LONG], "File name too long"),
         (["run.py", "--model", "demo", "--endpoint", f"http://{'h' * 64}:1/v1"], "--endpoint takes an address"),
-        (["mmlu.py", "--model", "demo", "--compare", LONG], "no finished evaluation"),
         (["report.py", LONG], "File name too long"),
         (["report.py", "--compare", LONG, "b"], "File name too long"),
         (["report.py", "--last", HUGE[:5000]], "invalid value for '--last'"),
