@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Annotated, Any
 
 import typer
@@ -22,9 +21,6 @@ from harness.common.paths import ROOT
 from harness.config import checkpoint
 from harness.config.run import RunConfig
 from harness.engines import discovery
-from harness.mlperf_endpoints import client
-from harness.mlperf_endpoints.campaign import Campaign
-from harness.mlperf_endpoints.official import Point
 from harness.results.summary import Summary
 from harness.terminal.command import make_command, start
 from harness.workloads import cnn_dailymail
@@ -142,29 +138,50 @@ def read_guidellm(load: CrosscheckLoad) -> Figures:
 
 def reference_client(load: CrosscheckLoad) -> list[str]:
     """As at a point of MLPerf Endpoints, but for its length and seeds. The server's chat template must add nothing."""
-    campaign = Campaign(
-        endpoints=[load.address.removesuffix("/v1")],
-        model=load.served,
-        tokenizer=load.config.model_path,
-        dataset=str(load.prompts),
-        samples=load.requests,
-        c_min=1,
-        c_max=load.concurrency,
-        seconds=1.0,
-        seed_set="",
-        client="inference-endpoint",
-    )
-    point, place = Point(load.concurrency, "", 1.0), load.folder / "reference"
+    place = load.folder / "reference"
     place.mkdir()
-    seeds = SimpleNamespace(scheduler_rng_seed=1, sample_index_rng_seed=1, model_seed=1)
-    settings = client.config(campaign, point, seeds, load.requests, place, load.prompts)
-    settings["model_params"]["max_new_tokens"] = load.tokens
+    warm_up = {"enabled": True, "n_requests": 2 * load.concurrency, "salt": True, "drain": True}
+    settings = {
+        "name": f"r{load.concurrency}",
+        "version": "1.0",
+        "type": "online",
+        "model_params": {
+            **{"name": load.served, "temperature": 0.0, "top_p": 1.0, "max_new_tokens": load.tokens},
+            **{"streaming": "on", "tokenizer_name": load.config.model_path},
+        },
+        "datasets": [
+            {
+                "name": "performance_articles",
+                "type": "performance",
+                "parser": {"prompt": "prompt"},
+                "path": str(load.prompts),
+            }
+        ],
+        "endpoint_config": {"endpoints": [load.address.removesuffix("/v1")], "api_type": "openai"},
+        "report_dir": str(place.resolve()),
+        "settings": {
+            "runtime": {
+                "min_duration_ms": 1000,
+                "max_duration_ms": 0,
+                "n_samples_to_issue": load.requests,
+                "scheduler_random_seed": 1,
+                "dataloader_random_seed": 1,
+            },
+            "load_pattern": {"type": "concurrency", "target_concurrency": load.concurrency},
+            "client": {
+                "warmup_connections": min(load.concurrency, 256),
+                "worker_initialization_timeout": 120.0,
+                "stream_all_chunks": True,
+            },
+            "warmup": {**warm_up, "warmup_random_seed": 1},
+        },
+    }
     files.write_text(place / "given.yaml", yaml.safe_dump(settings, sort_keys=False))
     return ["inference-endpoint", "benchmark", "from-config", "-c", str(place / "given.yaml")]
 
 
 def read_reference_client(load: CrosscheckLoad) -> Figures:
-    found: Any = json.loads((load.folder / "reference" / client.SUMMARY).read_text())
+    found: Any = json.loads((load.folder / "reference" / "performance" / "result_summary.json").read_text())
     first, each = (found[name]["percentiles"] for name in ("ttft", "tpot"))  # in ns
     times = [(tail["50.0"] / 1e6, tail["99.0"] / 1e6) for tail in (first, each)]
     return Figures(found["n_samples_completed"], found["qps"], found["tps"], times[0], times[1])

@@ -6,7 +6,6 @@ Steps, most valuable first: a checkpoint of random weights in static fp8; for ea
 side if there are two GPUs or more) and then its best setting at full official length, on one GPU and on two, with
 telemetry and profile. OUT/results (at most 16 MB) holds what is to be kept, OUT/work all else. A step that has ended is
 not run again; on a new host OUT/results is enough to go on from. `--rehearse` tries all of it on a CPU with the demo.
-Afterwards `python -m benchmarks.h200_pages OUT/results FOLDER` makes tables and pictures.
 """
 
 import argparse
@@ -227,11 +226,8 @@ def main() -> None:
     until = time.monotonic() + 60 * given.minutes
     steps = [step for step in programme.steps() if not given.only or step.name in given.only]
     failed = [step.name for step in steps if not attempt(programme, step, until)]
-    from benchmarks.h200_pages import pages
-
     for name in within(programme.results, KEPT_BYTES):
         say(f"over {KEPT_BYTES / 10**6:g} MB: {name} is left in {programme.work}")
-    print(pages(programme.results))
     raise SystemExit(1 if failed else 0)
 
 

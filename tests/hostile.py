@@ -1,6 +1,5 @@
 """Command lines of every command, with one value of one option or argument to be tried."""
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
@@ -16,10 +15,6 @@ NEEDS = {
     "mmlu": {"--model": "demo", "--data": "nothing-there"},
     "sweep": {"--dry-run": ""},
     "plan": {"--peak": "1"},
-    "endpoints build": {"--system": "system.yaml"},
-    "endpoints rehearse": {"--run": "latest"},
-    "endpoints run": {"--client": sys.executable, "--endpoint": "http://127.0.0.1:9"},
-    "quantize": {"--data": "nothing-there"},
     "submission build": {"--submitter": "x", "--system": "x.json"},
 }
 ARGUMENTS = {"sweep": str(ROOT / "sweeps" / "demo.yaml")}  # of a command that reads it first

@@ -2,15 +2,23 @@
 
 import asyncio
 import json
+import os
+import socket
 import ssl
+import subprocess
+import sys
 import threading
-from collections.abc import Iterator
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
 from aiohttp import web
+
+from tests.conftest import ROOT
 
 TOKENS = [33, 44, 55, 66]
 TEXT = " a b c d"
@@ -260,3 +268,38 @@ def serving(fake: Fake) -> Iterator[Fake]:
     finally:
         asyncio.run_coroutine_threadsafe(stopped(), loop).result(10)
         loop.call_soon_threadsafe(loop.stop)
+
+
+@contextmanager
+def serving_vllm(*flags: str) -> Iterator[str]:
+    """The address of vLLM's own server with the demo model, on the CPU, without a prefix cache."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(ROOT / "demo" / "model")]
+    command += ["--served-model-name", "demo", "--host", "127.0.0.1", "--port", str(port), "--max-model-len", "1024"]
+    command += ["--enforce-eager", "--no-enable-prefix-caching", *flags]
+    environment = os.environ | {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        assert within(180, lambda: answers(f"http://127.0.0.1:{port}/health"))
+        yield f"http://127.0.0.1:{port}/v1"
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def answers(url: str) -> bool:
+    try:
+        return bool(urllib.request.urlopen(url, timeout=1).status == 200)
+    except OSError:
+        return False
+
+
+def within(seconds: float, holds: Callable[[], bool]) -> bool:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if holds():
+            return True
+        time.sleep(0.5)
+    return False

@@ -32,7 +32,6 @@ from harness.config.run import RunConfig
 from harness.engines import discovery, vllm_args
 from harness.evaluation.accuracy import sentence_splitter
 from harness.monitoring.background_load import busy_gpus, watch_others
-from harness.quantization import quantize
 from harness.runs import folder as results
 from harness.workloads import cnn_dailymail
 
@@ -204,7 +203,7 @@ def results_disk(config: RunConfig) -> str:
 
 def model(config: RunConfig) -> str:
     size = checkpoint.weight_bytes(config)
-    quantize.title(config)  # a damaged one ends here
+    checkpoint.title(config)  # a damaged one ends here
     if config.is_in_process:
         checkpoint.check_architecture(config)
     token = "" if Path(config.model_path).is_dir() else f", HF_TOKEN {'' if os.environ.get('HF_TOKEN') else 'not '}set"

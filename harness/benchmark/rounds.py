@@ -53,8 +53,7 @@ class Side:
         find_rate(run, session)
         run.adopt(of_the_same_length(run.plan, before[0].run.plan if before else run.plan))
         if config.mode == "both":
-            tested = session.test("accuracy", run.plan)
-            accuracy.evaluate(tested.folder, run.plan, library, tokenizer)
+            accuracy.evaluate(session.test("accuracy", run.plan), run.plan, library, tokenizer)
         return cls(letter, run, session)
 
     def summary(self, test: TestRun | None = None) -> Summary:

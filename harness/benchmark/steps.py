@@ -18,13 +18,12 @@ from harness.config.plan import Plan, resolve
 from harness.config.run import RunConfig
 from harness.engines import cuda_home, discovery
 from harness.evaluation import accuracy, compliance
-from harness.loadgen.session import LoadGenSession, Tested
+from harness.loadgen.session import LoadGenSession
 from harness.monitoring import background_load
 from harness.monitoring.engine_start import start
 from harness.monitoring.watchdog import Watchdog
 from harness.profiling import load as profiling
 from harness.profiling import traces
-from harness.quantization import quantize
 from harness.rates import probing, target_rate
 from harness.reporting import answer
 from harness.reporting import report as rendering
@@ -105,7 +104,7 @@ def start_session(run: BenchmarkRun, library: cnn_dailymail.Library) -> LoadGenS
     facts = run.facts
     start(engine, facts, run.folder, config.stall_timeout, run.display)
     facts.concurrency = None if config.endpoint else engine.concurrency  # a server does not report its own
-    facts.checkpoint = quantize.title(config) if engine.engine_state.quantized_checkpoint else None
+    facts.checkpoint = checkpoint.title(config) if engine.engine_state.quantized_checkpoint else None
     run.adopt(replace(run.plan, engine_state=engine.engine_state))
     run.display.say(outlook.total(run.plan))
     gc.collect()
@@ -123,15 +122,15 @@ def official_samples(plan: Plan, tokenizer: Any) -> cnn_dailymail.Library:
 
 def measure(run: BenchmarkRun, session: LoadGenSession, tokenizer: Any) -> Accuracy | None:
     """Accuracy, performance, compliance, profile. A failed gate ends it, unless the user asked to continue."""
-    config, evaluation, loaded = run.config, None, list[int]()
+    config, evaluation = run.config, None
     if config.mode != "performance":
         evaluation = measure_accuracy(run.plan, session, tokenizer)
         if has_failed_gate(config, evaluation):
             return evaluation
     if config.mode != "accuracy":
-        loaded = measure_performance(run, session).loaded
+        measure_performance(run, session)
     if config.compliance != "none":
-        outcome = compliance.run_compliance(session, run.plan, config.compliance, tokenizer.eos_token_id, loaded)
+        outcome = compliance.run_test06(session, run.plan, tokenizer.eos_token_id)
         run.display.done(f"compliance: {outcome.headline}")
     if config.profile:
         run.display.done(f"profile: {profiling.run_profile(run.plan, session).headline}")
@@ -139,18 +138,18 @@ def measure(run: BenchmarkRun, session: LoadGenSession, tokenizer: Any) -> Accur
 
 
 def measure_accuracy(plan: Plan, session: LoadGenSession, tokenizer: Any) -> Accuracy:
-    tested = session.test("accuracy", plan)
+    folder = session.test("accuracy", plan)
     session.display.stage("scoring")
-    evaluation = accuracy.evaluate(tested.folder, plan, session.library, tokenizer)
+    evaluation = accuracy.evaluate(folder, plan, session.library, tokenizer)
     session.display.done(f"accuracy: {evaluation.headline}")
     return evaluation
 
 
-def measure_performance(run: BenchmarkRun, session: LoadGenSession) -> Tested:
+def measure_performance(run: BenchmarkRun, session: LoadGenSession) -> None:
     """Runs the performance test, again with a corrected rate if the first was wrong."""
     attempts, most = run.facts.attempts, MOST_LOWERED if run.config.has_several_rates else MOST_CORRECTED
     while True:
-        tested, test, attempt = probing.run_attempt(session, run.plan)
+        test, attempt = probing.run_attempt(session, run.plan)
         tests = [*run.facts.probes, *attempts, attempt]
         better = target_rate.correct_plan(run.plan, test.result, tests) if len(attempts) < most else None
         if better is None:
@@ -162,11 +161,10 @@ def measure_performance(run: BenchmarkRun, session: LoadGenSession) -> Tested:
         run.facts.probes.append(attempt)
         run.save()
         run.display.leave_row(attempt.head, attempt.cells, good=not attempt.why)
-        return tested
+        return
     result = test.result
     speed = f"{number(result.tokens_per_sec)} output tokens/s" if result.tokens_per_sec else "no tokens"
     run.display.done(f"performance test: {'VALID' if result.valid else 'INVALID'}, {speed}")
-    return tested
 
 
 def report(run: BenchmarkRun) -> Summary:

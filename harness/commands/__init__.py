@@ -10,8 +10,6 @@ COMMANDS = {  # the module of each, whose `command` it is, has its name
     "sweep": "Run and compare a list of settings",
     "mmlu": "Evaluate MMLU",
     "submission": "Build and check an MLPerf submission",
-    "endpoints": "MLPerf Endpoints: plan, measure, build and check a submission",
-    "quantize": "Make an fp8 checkpoint",
     "accuracy": "Score another program's accuracy log",
     "workloads": "Print workload token statistics",
     "mlflow": "Log a run to MLflow",

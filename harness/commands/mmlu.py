@@ -21,14 +21,13 @@ def evaluation_run(config: MMLUConfig) -> NoReturn:
 
     processes.install_signal_handlers()
     secrets.noted.update(secrets.secrets_in(config.engine_args))
-    before = evaluation.earlier(config)
     run = results.open_run(config.runs, label="")
     log = run.path / "engine.log"
     with progress.screen(log) as (console, errors):
         try:
             with progress.Display(console) as display:
                 config = replace(config, model=with_served_model(config.run, display.say).model)
-                code = evaluation.evaluate(config, run, before, display)
+                code = evaluation.evaluate(config, run, display)
                 send.after(run.path, config.mlflow, config.results_dir, display.done)
         except (Exception, KeyboardInterrupt) as error:
             code = ending.fail(error, run, errors)

@@ -11,9 +11,9 @@ ROOT = CHECKOUT if (CHECKOUT / "templates").is_dir() else PACKAGE / "data"
 INFERENCE = ROOT / "third_party" / "inference"  # MLPerf's own repository, the submodule
 
 
-def in_submodule(path: Path, otherwise: str = "") -> Path:
-    """A path in it. Raises UsageError where the submodule is empty; `otherwise` is another way out."""
+def in_submodule(path: Path) -> Path:
+    """A path in it. Raises UsageError where the submodule is empty."""
     if not path.exists():
         shown = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
-        raise UsageError(f"{shown} is missing: `git submodule update --init third_party/inference`{otherwise}.")
+        raise UsageError(f"{shown} is missing: `git submodule update --init third_party/inference`.")
     return path

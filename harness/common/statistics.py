@@ -119,13 +119,6 @@ def by_chance(n: int, over: int, percentile: float) -> float:
     )
 
 
-def mcnemar(lost: int, gained: int) -> float:
-    """McNemar's test, exact: the probability of changes at least this one-sided if each were a coin toss."""
-    n = lost + gained
-    tail = sum(math.comb(n, i) for i in range(min(lost, gained) + 1))
-    return float(min(1.0, 2 * tail / 2**n))
-
-
 def intervals(values: Any, seed: int = 0) -> Any:
     """Bootstrap interval of each column's mean; `values` has shape [samples, scores], the result [scores, 2].
 

@@ -7,14 +7,24 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from harness.common import vllm_source
+from harness.common import files, vllm_source
 from harness.common.errors import UsageError
+from harness.common.schema import File
 from harness.config import models
 from harness.config.engine import BYTES_PER_WEIGHT, EngineConfig
 
 HUB_TIMEOUT_S = 5.0
 MOST_BYTES = 2**46  # of weights: 64 TiB
 MOST_LAYERS = 10_000  # each is a separate module, however few weights it has
+
+
+class Quantized(File):
+    """quantize.json: what a quantized checkpoint says of its making, as docs/quantization.md has it."""
+
+    model: str
+    scheme: str
+    data: str
+    samples: int
 
 
 def weight_bytes(config: EngineConfig) -> int:
@@ -70,6 +80,20 @@ def stored_format(shape: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """A checkpoint's quantization, and that of its first group of layers."""
     stored: dict[str, Any] = getattr(shape, "quantization_config", None) or {}
     return stored, next(iter((stored.get("config_groups") or {}).values()), {})
+
+
+def title(config: EngineConfig) -> str:
+    """What a report calls a model whose engine says that it came quantized.
+
+    Raises UsageError for a damaged quantize.json.
+    """
+    name = f"quantized checkpoint {config.model}"
+    if config.model in models.QUANTIZED:
+        return f"{name} (of Llama-3.1-8B-Instruct, published)"
+    if (path := Path(config.model_path) / models.QUANTIZE_JSON).is_file():
+        made = files.read(path, Quantized)
+        return f"{name} (of {made.model}: {made.scheme}; calibrated on {made.samples:,} samples of {made.data})"
+    return name
 
 
 def is_reference(config: EngineConfig) -> bool:

@@ -99,7 +99,7 @@ QUANTIZED = (
 )
 
 
-QUANTIZE_JSON = "quantize.json"  # in a folder that `python -m harness quantize` made
+QUANTIZE_JSON = "quantize.json"  # of a checkpoint that was made as docs/quantization.md has it
 
 
 @cache

@@ -48,7 +48,6 @@ SPEED_TESTS: Rules = {
     "--samples-per-query with several numbers": lambda run: run.batches,
     "--concurrency with several numbers": lambda run: run.levels[1:],
     "--server-target-qps max, or with several rates,": lambda run: run.has_several_rates,
-    "--compliance test04": lambda run: run.compliance == "test04",
     "--profile": lambda run: run.profile,
 }
 
@@ -67,9 +66,8 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
     all but singlestream; edge takes all but server and interactive."""
     mode: Literal["accuracy", "performance", "both"] = flag("both", BENCHMARK, "nothing", rank=3)
     """Check the answers, measure the speed, or one after the other on one engine."""
-    compliance: Literal["none", "test04", "test06"] = flag("none", BENCHMARK, "nothing")
-    """Also run an MLPerf compliance test. test06: logged outputs match what was reported to LoadGen;
-    test04: a repeated sample is not answered from a cache."""
+    compliance: Literal["none", "test06"] = flag("none", BENCHMARK, "nothing")
+    """Also run MLPerf's compliance test. test06: logged outputs match what was reported to LoadGen."""
     max_new_tokens: int = flag(mlperf.MAX_NEW_TOKENS, BENCHMARK, "work", takes=10**6)
     """Longest answer, in tokens. MLPerf: 128."""
     total_sample_count: int | Auto = flag("auto", BENCHMARK, "work", takes=2**40, rank=6)
@@ -176,9 +174,6 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
         f"{mlperf.STREAMED_LEAST} tokens have no time per output token, which is a result of "
         "--scenario {run.scenario}.": lambda run: (
             run.is_timed and run.is_official_workload and run.max_new_tokens < mlperf.STREAMED_LEAST
-        ),
-        "--compliance test04 takes --scenario offline or singlestream: LoadGen sets the pace of others.": lambda run: (
-            run.compliance == "test04" and run.scenario_rules.pattern.is_rated
         ),
     }
 

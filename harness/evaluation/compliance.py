@@ -1,10 +1,7 @@
-"""MLPerf's compliance tests: one more LoadGen test with audit settings on the same engine, and its verdict.
+"""MLPerf's compliance test TEST06: one more LoadGen test with audit settings on the same engine, and its verdict.
 
-TEST06 logs 100 outputs of a performance test and compares each with what was reported to LoadGen. TEST04 repeats one
-sample, which an engine answers faster than ordinary samples only if it keeps answers or parts of them. Settings and
-rules: compliance/ in mlcommons/inference. Its TEST04 exempts benchmarks whose samples differ in length, as these do,
-so here the sample that is repeated is one of mean length. What is compared is what its verify_performance.py compares:
-samples per second, and where queries are sent one by one LoadGen's estimate of the latency percentile.
+It logs 100 outputs of a performance test and compares each with what was reported to LoadGen. Settings and rules:
+compliance/ in mlcommons/inference, which asks for no other test of this model.
 """
 
 import json
@@ -20,56 +17,35 @@ from harness.common.reading import read_text
 from harness.config.plan import Plan
 from harness.config.run import RunConfig
 from harness.evaluation.accuracy import LARGEST_LOG, decode_hex
-from harness.loadgen import log as loadgen_log
-from harness.loadgen.requests import read_requests
-from harness.results.verdicts import Audit, Compliance
-from harness.runs.folder import FOLDER
+from harness.results.verdicts import Compliance
 
 if TYPE_CHECKING:
     from harness.loadgen.session import LoadGenSession
 
-LOGGED_SAMPLES = 100  # samples of a TEST06 run, all of them logged
-PERFORMANCE_MODE = 2
-CONSISTENCY = {  # of TEST06: so many samples, each logged, whatever time they take, and no whole permutations
+LOGGED_SAMPLES = 100  # samples of the run, all of them logged
+SETTINGS = {  # so many samples, each logged, whatever time they take, and no whole permutations
+    "mode": 2,  # performance
     "accuracy_log_rng_seed": 720381539243781796,
     "accuracy_log_sampling_target": LOGGED_SAMPLES,
     "min_query_count": LOGGED_SAMPLES,
     "min_duration": 0,
     "sample_concatenate_permutation": 0,
 }
-NOISE = 0.1  # TEST04: how much faster than ordinary samples the repeated one may be
-LATENCY_NOISE = 0.2  # the same of latencies
-ESTIMATES = {"SingleStream": "early_stopping_latency_ss", "MultiStream": "early_stopping_latency_ms"}  # nanoseconds
+# The audit.config, which LoadGen reads over all other settings, for any model and scenario.
+AUDIT = "".join(f"*.*.{key} = {value}\n" for key, value in SETTINGS.items())
 RESULT = "result.json"
 
 
-def run_compliance(session: "LoadGenSession", plan: Plan, test: Audit, eos: int, loaded: Sequence[int]) -> Compliance:
+def run_test06(session: "LoadGenSession", plan: Plan, eos: int) -> Compliance:
     """Runs the test on the session's engine and judges it. `eos` is the id of the tokenizer's end-of-text token.
 
-    TEST04 needs the performance test before it, whose samples LoadGen `loaded` in this order. Leaves result.json and
-    the verification's text beside the logs.
+    Leaves result.json and the verification's text beside the logs.
     """
-    if test == "test06":
-        folder = session.test(test, plan, audit(CONSISTENCY)).folder
-        outcome, text = judge_test06(folder, eos, plan.config)
-        name = "verify_accuracy.txt"
-    else:
-        reference = session.folder.path / FOLDER["performance"]
-        sample = typical_sample(reference, [len(prompt) for prompt in session.library.prompts])
-        repeated = {"performance_issue_same": 1, "performance_issue_same_index": loaded.index(sample)}
-        folder = session.test(test, plan, audit({"performance_issue_unique": 0} | repeated)).folder
-        outcome, text = judge_test04(folder, reference, sample)
-        name = "verify_performance.txt"
-    folder = session.folder.path / FOLDER[test]
-    write_text(folder / name, text)
+    folder = session.test("test06", plan, AUDIT)
+    outcome, text = judge_test06(folder, eos, plan.config)
+    write_text(folder / "verify_accuracy.txt", text)
     write_json(folder / RESULT, outcome.model_dump())
     return outcome
-
-
-def audit(settings: dict[str, int]) -> str:
-    """The text of an audit.config, which LoadGen reads over all other settings, for any model and scenario."""
-    settings = {"mode": PERFORMANCE_MODE} | settings
-    return "".join(f"*.*.{key} = {value}\n" for key, value in settings.items())
 
 
 def judge_test06(folder: Path, eos: int, config: RunConfig) -> tuple[Compliance, str]:
@@ -109,47 +85,3 @@ def is_as_reported(entry: Mapping[str, object], answer: Sequence[int]) -> bool:
     except LoadGenError:
         return False
     return bool(reported) and answer[: len(reported)] == reported
-
-
-def typical_sample(folder: Path, prompts: Sequence[int]) -> int:
-    """The sample whose prompt and answer are nearest to the mean lengths of the performance test in `folder`.
-
-    `prompts` holds each sample's prompt length, in tokens.
-    """
-    answers = {request.sample: request.output_tokens for request in read_requests(folder)}
-    mean_prompt = sum(prompts[index] for index in answers) / len(answers)
-    mean_answer = sum(answers.values()) / len(answers)
-
-    def distance(index: int) -> float:
-        return abs(prompts[index] - mean_prompt) / mean_prompt + abs(answers[index] - mean_answer) / mean_answer
-
-    return min(answers, key=distance)
-
-
-def judge_test04(folder: Path, reference: Path, sample: int) -> tuple[Compliance, str]:
-    """TEST04's verdict on the logs in `folder` against those of the performance test, and its text.
-
-    As officially, an INVALID result proves nothing and fails. Raises LogError for logs of two scenarios.
-    """
-    ordinary = loadgen_log.read(reference)
-    repeated = loadgen_log.read(folder, ordinary.scenario, ordinary.mode)
-    before, after = speed(ordinary), speed(repeated)
-    noise = LATENCY_NOISE if ordinary.scenario in ESTIMATES else NOISE
-    checks: dict[str, bool | None] = {
-        "performance test is VALID": bool(ordinary.valid),
-        "test of the repeated sample is VALID": bool(repeated.valid),
-        "no faster than ordinary samples": 0 < after < before * (1 + noise),
-    }
-    passed = all(checks.values())
-    text = f"reference score = {before}\ntest score = {after}\nTEST {'PASS' if passed else 'FAIL'}\n"
-    rates: dict[str, JsonValue] = {"samples_per_sec": after, "reference_samples_per_sec": before}
-    facts = {"sample": sample} | rates | {"allowed": 1 + noise}
-    return Compliance(test="test04", passed=passed, checks=checks, facts=facts), text
-
-
-def speed(result: loadgen_log.TestResult) -> float:
-    """What TEST04 compares, a second: samples, or queries as long as LoadGen's estimate of the slow ones; 0 if none."""
-    if entry := ESTIMATES.get(result.scenario):
-        latency = result.early_stopping.get(entry)
-        return 1e9 / latency if isinstance(latency, int | float) and latency > 0 else 0.0
-    return result.samples_per_sec or 0.0

@@ -73,8 +73,8 @@ class LoadGenSettings:
 
 def run_test(
     mode: Test, settings: lg.TestSettings, sut: SUT, samples: int, folder: Path, watch: Callable[[], None]
-) -> list[int]:
-    """Runs one test to its end; returns the samples in the order that LoadGen loaded them.
+) -> None:
+    """Runs one test to its end.
 
     `watch` is called ten times a second on this thread and may raise to give up. An audit.config in `folder` rules.
     LoadGen itself cannot be stopped: it waits in C++ for every answer. Whoever gives up must end the process. Raises
@@ -88,8 +88,7 @@ def run_test(
     logging.log_output = output
     logging.enable_trace = mode == "performance" and sut.clock == "loadgen"  # the times of each sample
     system = lg.ConstructFastSUT(sut.issue, lambda: None)
-    loaded: list[int] = []
-    library = lg.ConstructQSL(samples, samples, loaded.extend, lambda _: None)
+    library = lg.ConstructQSL(samples, samples, lambda _: None, lambda _: None)
     # An audit.config in the working folder would change the test behind the user's back: name one that is ours.
     audit = str(folder / "audit.config")
     failed: list[Exception] = []
@@ -112,4 +111,3 @@ def run_test(
     for path in map(folder.joinpath, SAMPLE_LOGS):
         if path.is_file() and path.stat().st_size <= len("[\n]\n"):
             path.unlink()
-    return loaded

@@ -31,15 +31,6 @@ SILENT_S = 5.0  # without a token for any request, after which the screen says s
 END_SHOWS_S = 5.0  # at most, after an engine's processes began to die
 
 
-@dataclass(frozen=True)
-class Tested:
-    """A LoadGen test that finished: the folder of its logs, and the samples in the order in which LoadGen loaded
-    them."""
-
-    folder: Path
-    loaded: list[int]
-
-
 @dataclass
 class LoadGenSession:
     """An engine with samples to answer, and a folder for the logs; each call of `test` is one LoadGen test."""
@@ -56,8 +47,8 @@ class LoadGenSession:
     tests: Iterator[int] = field(default_factory=itertools.count, init=False)
     warned: bool = field(default=False, init=False)  # of other programs, which every test's record has
 
-    def test(self, mode: results.Test, plan: Plan, audit: str = "") -> Tested:
-        """Runs one test to its end. Raises EngineError, BenchmarkError.
+    def test(self, mode: results.Test, plan: Plan, audit: str = "") -> Path:
+        """Runs one test to its end; the folder of its logs. Raises EngineError, BenchmarkError.
 
         `audit` is the text of the audit.config that LoadGen reads over all other settings.
         """
@@ -68,9 +59,10 @@ class LoadGenSession:
         self.display.stage(mode.upper() if kind == "load" else f"{mode} test", kind)
         if mode == "performance" and plan.length:
             self.display.say(f"         {plan.length}")
-        return self.drive(mode, plan, folder)
+        self.drive(mode, plan, folder)
+        return folder
 
-    def drive(self, mode: results.Test, plan: Plan, folder: Path) -> Tested:
+    def drive(self, mode: results.Test, plan: Plan, folder: Path) -> None:
         """One LoadGen test on the engine, watched; what is known of each request stays in its folder."""
         settings, timed = self.settings.of(plan, folder), mode != "accuracy"
         total = {"accuracy": plan.samples, "test06": None}.get(mode, plan.queries)
@@ -82,9 +74,8 @@ class LoadGenSession:
         watch = partial(self.watch, tested, folder, shown, pattern.least_seconds(plan.load, total) if timed else 0.0)
         self.watchdog.reset()
         with self.measuring(folder, plan, tested):
-            loaded = driver.run_test(mode, settings, tested, plan.samples, folder, watch)
+            driver.run_test(mode, settings, tested, plan.samples, folder, watch)
         keep_requests(tested, folder, measured=mode == "performance")
-        return Tested(folder, loaded)
 
     def watch(self, tested: SUT, folder: Path, total: int | None, least_s: float) -> None:
         """Shows how far a test is. Raises what failed in it, or why the run cannot go on."""

@@ -35,8 +35,6 @@ class MMLUConfig(ServerFlags):
     """Evaluations are written to PATH/mmlu/."""
     details: Literal[0, 1] = flag(0, OUTPUT, "nothing", rank=22)
     """1: print every subject's score, and keep the text of each question beside its answer."""
-    compare: Path | None = flag(None, OUTPUT, "nothing", rank=21)
-    """An earlier evaluation (folder, its name, or latest): differences by domain, McNemar's test."""
 
     def implications(self, given: frozenset[str]) -> dict[str, object]:
         chosen_subjects(self.subjects)

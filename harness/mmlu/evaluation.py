@@ -1,7 +1,6 @@
 """The way of one MMLU evaluation: questions, prompts, engine, answers, report."""
 
 import asyncio
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -9,14 +8,14 @@ from pathlib import Path
 
 from harness import engines
 from harness.common import system
-from harness.common.errors import DONE, EngineError, UsageError
+from harness.common.errors import DONE, EngineError
 from harness.common.files import as_json, check_space, write_json
 from harness.common.secrets import hide_word
 from harness.config import checkpoint
 from harness.config.plan import resolve
 from harness.engines.protocol import Engine
 from harness.mmlu import data as questions
-from harness.mmlu import prompts, report, scores
+from harness.mmlu import prompts, report
 from harness.mmlu.config import MMLUConfig
 from harness.mmlu.prompts import Prompt
 from harness.mmlu.scores import Answer
@@ -31,7 +30,7 @@ from harness.terminal.progress import Counters, Display
 QUEUE_FACTOR = 2  # requests handed to the engine for each one it can compute at once: enough to keep it busy
 
 
-def evaluate(config: MMLUConfig, run: RunFolder, before: Path | None, display: Display) -> int:
+def evaluate(config: MMLUConfig, run: RunFolder, display: Display) -> int:
     """The way of one evaluation."""
     settings = asdict(config) | {"engine_arg": [hide_word(pair) for pair in config.engine_arg]}
     settings |= {"max_model_len": config.context, "dataset_path": config.folder or "hub"}
@@ -41,9 +40,6 @@ def evaluate(config: MMLUConfig, run: RunFolder, before: Path | None, display: D
 
     subjects = questions.chosen_subjects(config.subjects)
     data = questions.load(config.folder, subjects, config.num_fewshot, config.total_sample_count, config.seed)
-    rows_before = scores.from_csv(before) if before else {}
-    if before:
-        scores.check_comparable(rows_before, data.test)
     tokenizer = checkpoint.load_tokenizer(config)
     begin = time.perf_counter()
     built = prompts.build(data, config.num_fewshot, tokenizer, config.context)
@@ -68,15 +64,12 @@ def evaluate(config: MMLUConfig, run: RunFolder, before: Path | None, display: D
 
     display.stage("writing the report")
     write_json(run.path / "config.json", facts.model_dump(mode="json"))
-    changes = scores.compare(rows_before, rows)
-    summary = report.write(run, config, facts, data, seconds, rows, changes, before)
+    summary = report.write(run, config, facts, data, seconds, rows)
     line = MMLUHistory.of(run.name, facts, summary).model_dump(mode="json", exclude={"run"})
     results.finish(run, line, say=display.done)
     with results.or_say(display.done, f"{config.runs / 'index.md'} could not be written"):
         results.write_index(config.runs, "mmlu_index.md.j2", MMLUHistory)
-    last_screen.show(
-        display.console, report.last_screen(config, facts, summary, rows, changes), run.path / "report.html"
-    )
+    last_screen.show(display.console, report.last_screen(config, facts, summary, rows), run.path / "report.html")
     return DONE
 
 
@@ -113,13 +106,3 @@ def ask(
 
     watchdog.reset()
     return engine.wait(engine.spawn(answer_all()), watch)
-
-
-def earlier(config: MMLUConfig) -> Path | None:
-    """The folder of the run to compare with. Raises UsageError where there is none."""
-    if config.compare is None:
-        return None
-    for folder in (config.compare, config.runs / config.compare):
-        if os.path.exists(folder / "samples.csv"):  # no OSError for a name that is too long
-            return folder.resolve()
-    raise UsageError(f"--compare {config.compare}: no finished evaluation there, nor under {config.runs}.")

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from harness.common import files
@@ -11,7 +10,7 @@ from harness.common.markdown import number, percent, render
 from harness.common.schema import gpu_names
 from harness.mmlu.config import MMLUConfig
 from harness.mmlu.data import DOMAIN_OF, DOMAINS, LETTERS, Data
-from harness.mmlu.scores import BINS, Answer, Score, ScoreChange, bins, group_scores, overall, score, write_csv
+from harness.mmlu.scores import Answer, Score, group_scores, overall, write_csv
 from harness.mmlu.summary import MMLUFacts, Overall
 from harness.pages.page import of_screen
 from harness.reporting import style as figures
@@ -32,13 +31,8 @@ def write(
     data: Data,
     seconds: float,
     rows: Sequence[Answer],
-    changes: Sequence[ScoreChange],
-    before: Path | None,
 ) -> Overall:
-    """Writes every result into the run's folder, all or none of them; returns what overall.json holds.
-
-    `before` is the folder of the evaluation that `changes` are compared with.
-    """
+    """Writes every result into the run's folder, all or none of them; returns what overall.json holds."""
     summary = overall(rows, seconds, data.whole, config.num_fewshot, deviations(config, data, rows))
     domains, subjects = group_scores(rows, "domain"), group_scores(rows, "subject")
     with files.whole_or_nothing(run.path) as place:
@@ -51,10 +45,8 @@ def write(
         write_csv(place / "samples.csv", rows)
         if config.details:
             files.write_text(place / "details.jsonl", details(data, rows))
-        if changes:
-            files.write_json(place / "comparison.json", [asdict(change) for change in changes])
-        drawn = {"score_by_subject": by_subject(subjects), "calibration": calibration(rows)}
-        shown = {"Accuracy of each subject": figures.save(drawn, place / "plots")["score_by_subject"]}
+        drawn = figures.save({"score_by_subject": by_subject(subjects)}, place / "plots")
+        shown = {"Accuracy of each subject": drawn["score_by_subject"]}
         values = dict(
             run=run.name,
             config=config,
@@ -64,12 +56,9 @@ def write(
             subjects=subjects,
             domain_of=DOMAIN_OF,
             letters=LETTERS,
-            changes=changes,
-            before=before,
-            earlier=files.read(kept, MMLUFacts).config if before and (kept := before / "config.json").exists() else {},
             facts=facts,
         )
-        screen = last_screen(config, facts, summary, rows, changes)
+        screen = last_screen(config, facts, summary, rows)
         files.write_text(place / "report.md", f"{render('mmlu.md.j2', sent=False, **values)}\n")
         page = of_screen(screen, place, render("mmlu.md.j2", sent=True, **values), shown)
         files.write_text(place / "report.html", page)
@@ -113,9 +102,7 @@ def details(data: Data, rows: Sequence[Answer]) -> str:
     return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
 
 
-def last_screen(
-    config: MMLUConfig, facts: MMLUFacts, summary: Overall, rows: Sequence[Answer], changes: Sequence[ScoreChange]
-) -> LastScreen:
+def last_screen(config: MMLUConfig, facts: MMLUFacts, summary: Overall, rows: Sequence[Answer]) -> LastScreen:
     """The accuracy with its meaning, by domain, and what must be known of it."""
     error = "" if summary.standard_error is None else f" (standard error {percent(summary.standard_error)})"
     low, high = summary.interval_95
@@ -130,7 +117,6 @@ def last_screen(
     lines = [
         Line("by domain", ", ".join(domains)),
         Line("by subject", f"mean of the subjects {percent(summary.macro_average)} %"),
-        *(Line("change", f"{each.name} {each.points} (p {number(each.p_value, 3)})") for each in changes),
         Line("speed", f"{number(summary.questions_per_s)} questions/s{hits}"),
         *(Line("careful", note, "careful") for note in summary.notes),
         Line("careful", f"{few} questions a subject: too few to compare subjects" if few < FEW else "", "careful"),
@@ -177,26 +163,4 @@ def by_subject(subjects: dict[str, Score]) -> Any:
     axes.set_axisbelow(True)
     axes.tick_params(axis="y", length=0)
     axes.legend(loc="lower center", bbox_to_anchor=(0.35, 1.0), ncols=5, fontsize=8, frameon=False)
-    return figure
-
-
-def calibration(rows: Sequence[Answer]) -> Any:
-    """Accuracy by confidence."""
-    parts = [part for part in bins(rows) if part]
-    scores = [score(part) for part in parts]
-    sure = [sum(answer.confidence for answer in part) / len(part) for part in parts]
-    figure, (top, bottom) = figures.pyplot().subplots(
-        2, 1, figsize=(6, 6), sharex=True, height_ratios=(3, 1), gridspec_kw={"hspace": 0.08}
-    )
-    top.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1, label="perfect calibration")
-    heights = [part.accuracy for part in scores]
-    ends = [[part.accuracy - part.low for part in scores], [part.high - part.accuracy for part in scores]]
-    top.errorbar(sure, heights, yerr=ends, fmt="o", color=BLUE, capsize=2, label="answers, by tenths; 95 % intervals")
-    top.set(ylabel="share right", ylim=(0, 1.02), title="Calibration")
-    top.legend(loc="upper left", framealpha=0.9, fontsize=9)
-    bottom.hist([answer.confidence for answer in rows], bins=4 * BINS, range=(0, 1), color=BLUE, alpha=0.5)
-    bottom.set(xlabel="confidence: probability of the chosen letter among the four", ylabel="answers", xlim=(0.2, 1.01))
-    for axes in (top, bottom):
-        axes.set_axisbelow(True)
-    figure.align_ylabels()
     return figure

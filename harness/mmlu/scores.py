@@ -1,25 +1,17 @@
-"""MMLU: answers -> accuracy by subject, domain and overall, calibration, and the comparison of two runs."""
+"""MMLU: answers -> accuracy by subject, domain and overall."""
 
-import csv
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.common.coerce import read_given
-from harness.common.errors import UsageError
-from harness.common.files import read_table, write_table
+from harness.common.files import write_table
 from harness.common.schema import SCHEMA
-from harness.common.statistics import mcnemar, wilson
+from harness.common.statistics import wilson
 from harness.engines.protocol import ChoiceLogprobs
-from harness.mmlu.data import DOMAIN_OF, DOMAINS, LETTERS, Question
+from harness.mmlu.data import DOMAIN_OF, DOMAINS, LETTERS
 from harness.mmlu.prompts import Prompt
 from harness.mmlu.summary import Overall
-
-BINS = 10
-
-
-Key = tuple[str, int]  # of a question: its subject, and its place there
 
 
 @dataclass(frozen=True)
@@ -39,10 +31,6 @@ class Answer:
         return DOMAIN_OF[self.subject]
 
     @property
-    def key(self) -> Key:
-        return self.subject, self.prompt.question.number
-
-    @property
     def right(self) -> str:
         return LETTERS[self.prompt.question.answer]
 
@@ -54,11 +42,6 @@ class Answer:
     @property
     def is_correct(self) -> bool:
         return self.prediction == self.right
-
-    @property
-    def confidence(self) -> float:
-        """The probability of the letter chosen, among the four."""
-        return math.exp(max(self.choice.logprobs))
 
     @property
     def is_tied(self) -> bool:
@@ -113,7 +96,6 @@ def overall(rows: Sequence[Answer], seconds: float, test_questions: int, shots: 
         subjects=len(subjects),
         predictions={letter: sum(answer.prediction == letter for answer in rows) for letter in LETTERS},
         answers={letter: sum(answer.right == letter for answer in rows) for letter in LETTERS},
-        calibration_error=calibration_error(rows),
         ties=sum(answer.is_tied for answer in rows),
         shortened_prompts={"questions": len(dropped), "examples_dropped": sum(dropped)},
         prompt_tokens=prompt_tokens,
@@ -125,20 +107,6 @@ def overall(rows: Sequence[Answer], seconds: float, test_questions: int, shots: 
         num_fewshot=shots,
         notes=notes,
     )
-
-
-def bins(rows: Sequence[Answer]) -> list[list[Answer]]:
-    """The answers by confidence, in ten equal steps from 0 to 1; none can be below 0.25."""
-    parts: list[list[Answer]] = [[] for _ in range(BINS)]
-    for answer in rows:
-        parts[min(BINS - 1, int(answer.confidence * BINS))].append(answer)
-    return parts
-
-
-def calibration_error(rows: Sequence[Answer]) -> float:
-    """Expected calibration error: how far confidence and accuracy are apart, on average over the answers."""
-    gaps = (sum(answer.confidence - answer.is_correct for answer in part) for part in bins(rows))
-    return sum(map(abs, gaps)) / len(rows)
 
 
 def cells(answer: Answer) -> dict[str, object]:
@@ -162,61 +130,3 @@ def cells(answer: Answer) -> dict[str, object]:
 
 def write_csv(path: Path, rows: Sequence[Answer]) -> None:
     write_table(path, cells(rows[0]), (cells(answer).values() for answer in rows))
-
-
-def from_csv(folder: Path) -> dict[Key, tuple[str, bool]]:
-    """The right letter of each question of a finished run, and whether it was chosen. Raises UsageError where there are
-    none."""
-    lines = read_given("--compare", folder / "samples.csv", "a table", read_table, csv.Error)
-    try:
-        return {(line["subject"], int(line["number"])): (line["answer"], bool(int(line["correct"]))) for line in lines}
-    except (KeyError, ValueError, TypeError) as error:
-        raise UsageError(f"--compare {folder}: a damaged samples.csv: {type(error).__name__} {error}.") from None
-
-
-@dataclass(frozen=True)
-class ScoreChange:
-    """Accuracy before and after on the same questions, and McNemar's test on those that changed sides."""
-
-    name: str
-    n: int
-    before: float
-    after: float
-    difference: float
-    standard_error: float
-    lost: int  # right before, wrong after
-    gained: int
-    p_value: float
-
-    @property
-    def points(self) -> str:
-        """The difference in percentage points."""
-        return f"{100 * self.difference:+.2f}"
-
-
-def check_comparable(before: Mapping[Key, tuple[str, bool]], questions: Sequence[Question]) -> None:
-    """Raises UsageError where an earlier run shares no question with these, or had other data."""
-    common = [question for question in questions if (question.subject, question.number) in before]
-    if not common:
-        raise UsageError("--compare: that run has no question in common with this one.")
-    for question in common:
-        if before[question.subject, question.number][0] != LETTERS[question.answer]:
-            raise UsageError(
-                f"--compare: different data: {question.subject} {question.number} has a different answer there."
-            )
-
-
-def compare(before: Mapping[Key, tuple[str, bool]], after: Sequence[Answer]) -> list[ScoreChange]:
-    """Overall and by domain, on the questions in both runs."""
-    pairs = [(before[answer.key][1], answer) for answer in after if answer.key in before]
-    groups = {"overall": pairs} | {domain: [p for p in pairs if p[1].domain == domain] for domain in DOMAINS}
-    return [change(name, [(old, new.is_correct) for old, new in group]) for name, group in groups.items() if group]
-
-
-def change(name: str, pairs: Sequence[tuple[bool, bool]]) -> ScoreChange:
-    n = len(pairs)
-    before, after = (sum(hits) / n for hits in zip(*pairs, strict=True))
-    lost = sum(old and not new for old, new in pairs)
-    gained = sum(new and not old for old, new in pairs)
-    error = math.sqrt(lost + gained - (gained - lost) ** 2 / n) / n
-    return ScoreChange(name, n, before, after, after - before, error, lost, gained, mcnemar(lost, gained))

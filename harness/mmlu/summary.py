@@ -29,7 +29,6 @@ class Overall(File):
     subjects: int
     predictions: dict[str, int]
     answers: dict[str, int]
-    calibration_error: float
     ties: int
     shortened_prompts: dict[Literal["questions", "examples_dropped"], int]
     """Prompts that did not fit with all their examples."""

@@ -1,1 +1,1 @@
-"""The load once more under the engine's profiler; its traces, typed. May import quantization and below."""
+"""The load once more under the engine's profiler; its traces, typed. May import rates and below."""

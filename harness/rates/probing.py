@@ -5,17 +5,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.config.plan import Plan
-from harness.loadgen.session import LoadGenSession, Tested
+from harness.loadgen.session import LoadGenSession
 from harness.loadgen.test_run import TestRun
 from harness.rates.points import probe_of
 from harness.runs.probe import Probe
 
 
-def run_attempt(session: LoadGenSession, plan: Plan) -> tuple[Tested, TestRun, Probe]:
-    """The performance test of the run, with what it left, and as a point of a curve."""
-    tested = session.test("performance", plan)
-    test = TestRun.read(tested.folder, plan)
-    return tested, test, probe_of(test, plan, session.folder.path)
+def run_attempt(session: LoadGenSession, plan: Plan) -> tuple[TestRun, Probe]:
+    """The performance test of the run: what it left, and as a point of a curve."""
+    test = TestRun.read(session.test("performance", plan), plan)
+    return test, probe_of(test, plan, session.folder.path)
 
 
 def set_aside(session: LoadGenSession, attempt: Probe, number: int) -> Probe:

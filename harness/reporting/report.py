@@ -23,7 +23,7 @@ from harness.results.advice import client, findings
 from harness.results.history import History
 from harness.results.performance import Performance, performance
 from harness.results.summary import Logs, Meta, Run, Summary
-from harness.results.verdicts import SCORES_FILE, Audit, Compliance, ScoresFile
+from harness.results.verdicts import SCORES_FILE, Compliance, ScoresFile
 from harness.runs import folder as results
 from harness.runs.folder import FOLDER
 from harness.runs.records import RunFacts
@@ -132,16 +132,14 @@ def summarize(folder: Path, facts: RunFacts, test: TestRun | None, ended: str | 
 
 def tests(folder: Path, facts: RunFacts, measured: Performance | None) -> Run:
     scores = folder / FOLDER["accuracy"] / SCORES_FILE
-    audits: tuple[Audit, ...] = ("test04", "test06")
-    judged: dict[Audit, Path] = {test: folder / FOLDER[test] / RESULT for test in audits}
-    compliance = {test: files.read(path, Compliance) for test, path in judged.items() if path.exists()}
+    judged = folder / FOLDER["test06"] / RESULT
     profile = folder / traces.FOLDER / traces.RESULT
     return Run(
         accuracy=files.read(scores, ScoresFile) if scores.exists() else None,
         performance=measured,
         search=facts.probes or None,
         attempts=facts.attempts or None,
-        compliance=compliance or None,
+        compliance={"test06": files.read(judged, Compliance)} if judged.exists() else None,
         profile=files.read(profile, traces.Profile) if profile.exists() else None,
     )
 

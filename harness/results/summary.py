@@ -17,7 +17,7 @@ from harness.config import workload as workloads
 from harness.loadgen.log import DETAIL
 from harness.profiling.traces import Profile
 from harness.results.performance import Performance
-from harness.results.verdicts import SCORES_FILE, Accuracy, Audit, Compliance
+from harness.results.verdicts import SCORES_FILE, Accuracy, Compliance
 from harness.runs.probe import Probe
 from harness.terminal.progress import Stage
 
@@ -88,7 +88,7 @@ class Run(Model):
     search: list[Probe] | None = Field(default=None, exclude_if=is_absent)
     attempts: list[Probe] | None = Field(default=None, exclude_if=is_absent)
     """Performance tests that did not hold and were followed by another."""
-    compliance: dict[Audit, Compliance] | None = Field(default=None, exclude_if=is_absent)
+    compliance: dict[str, Compliance] | None = Field(default=None, exclude_if=is_absent)
     profile: Profile | None = Field(default=None, exclude_if=is_absent)
 
 
@@ -101,7 +101,6 @@ class Logs(Model):
     rouge_json: str | None = None
     accuracy: list[str] | None = Field(default=None, exclude_if=is_absent)
     performance: list[str] | None = Field(default=None, exclude_if=is_absent)
-    test04: list[str] | None = Field(default=None, exclude_if=is_absent)
     test06: list[str] | None = Field(default=None, exclude_if=is_absent)
 
     @classmethod

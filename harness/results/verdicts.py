@@ -2,14 +2,13 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field, JsonValue, computed_field, field_validator
+from pydantic import Field, JsonValue, computed_field
 
 from harness.common.schema import File, Model
 from harness.config import mlperf
 
 SCORES_FILE = "rouge.json"
 Verdict = Literal["PASS", "FAIL", "INCONCLUSIVE", "NOT JUDGED"]
-Audit = Literal["test04", "test06"]
 Count = Annotated[int, Field(ge=0)]
 
 
@@ -121,9 +120,3 @@ class Compliance(Model):
     def headline(self) -> str:
         failed = ", ".join(name for name, passed in self.checks.items() if passed is False)
         return f"{self.test.upper()}: {'PASS' if self.passed else f'FAIL ({failed})'}"
-
-    @field_validator("facts")
-    @classmethod
-    def rename(cls, facts: dict[str, JsonValue]) -> dict[str, JsonValue]:
-        """Until format 3 the rates were called ..._per_s."""
-        return {f"{name}ec" if name.endswith("_per_s") else name: value for name, value in facts.items()}

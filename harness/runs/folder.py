@@ -26,11 +26,10 @@ STATUS_BYTES, SHORT_REASON = 1024, 200  # of status.json; characters of a reason
 RENAMED = {"tokens_per_s": "tokens_per_sec", "samples_per_s": "samples_per_sec"}  # in lines of format 1
 STAMP = len("20260131-101500")  # of a run's name: when it began
 Status = Literal["running", "complete", "failed", "interrupted"]
-Test = Literal["accuracy", "performance", "test04", "test06"]
+Test = Literal["accuracy", "performance", "test06"]
 FOLDER: dict[Test, str] = {
     "accuracy": "Accuracy",
     "performance": "Performance",
-    "test04": "Compliance/TEST04",
     "test06": "Compliance/TEST06",
 }
 

@@ -20,7 +20,6 @@ from harness.terminal import help
 from harness.terminal.start import prepare
 
 HELP: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
-PASSING = {"ignore_unknown_options": True, "allow_extra_args": True}
 
 
 HELP_ALL = "--help-all"
@@ -155,17 +154,12 @@ def make_command(
     panels: Sequence[str] = (),
     rewrite: Callable[[Sequence[str]], Iterable[str]] = lambda words: words,
     prints: bool = False,
-    hands_on: bool = False,
     basic: Sequence[str] = (),
     operands: str = "",
 ) -> Command:
-    """A function as a command: a flag for each parameter, its docstring or `about` as the help's first paragraph.
-
-    With `hands_on`, flags that it does not have are left in its context's `args`.
-    """
+    """A function as a command: a flag for each parameter, its docstring or `about` as the help's first paragraph."""
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
-    settings = HELP | (PASSING if hands_on else {})
-    app.command(cls=Command, help=about or function.__doc__, context_settings=settings)(function)
+    app.command(cls=Command, help=about or function.__doc__, context_settings=HELP)(function)
     made: Any = typer.main.get_command(app)
     for each in made.params:
         each.secondary_opts = []  # a switch has no --no-switch

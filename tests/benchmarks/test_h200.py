@@ -1,4 +1,4 @@
-"""The whole programme on GPUs: its order, what is resumed, what is kept, and its pages. No engine runs here."""
+"""The whole programme on GPUs: its order, what is resumed, what is kept. No engine runs here."""
 
 import os
 from dataclasses import replace
@@ -7,13 +7,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from benchmarks import h200, h200_pages
+from benchmarks import h200
 from benchmarks.h200 import Programme, Step, best, why_not, within
 from harness.common import files
 from harness.common.errors import UsageError
-from harness.runs.records import Usage
-from tests import made
-from tests.conftest import tells
 from tests.sweep.made import kept, ran, state
 
 
@@ -115,31 +112,3 @@ def test_the_folder_stays_small(tmp_path: Path) -> None:
     assert within(tmp_path, 100) == ["b.png"]
     assert within(tmp_path, 20) == ["a.png", "machine.csv"]
     assert (tmp_path / "summary.json").exists()
-
-
-def test_the_pages_come_from_the_folder_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = tmp_path / "results"
-    one = made.rendered(folder / "offline-1")
-    test = one.run.performance
-    assert test and test.tokens_per_sec
-    measured = {"joules_per_output_token": 0.085, "ran_out": ["the power limit held the clock down: remedy"]}
-    measured |= {"usage": {"gpu_clock_mhz": Usage(mean=1465, max=1980)}}
-    for name, gpus, factor in (("offline-1", 1, 1.0), ("offline-2", 2, 1.9)):
-        speed = test.model_copy(update=measured | {"tokens_per_sec": factor * test.tokens_per_sec})
-        whole = one.model_copy(update={"run": one.run.model_copy(update={"performance": speed})})
-        whole = whole.model_copy(update={"meta": one.meta.model_copy(update={"data_parallel_size": gpus})})
-        (folder / name).mkdir(exist_ok=True)
-        files.write_json(folder / name / "summary.json", whole.model_dump(mode="json"))
-    files.write_json(folder / "server-1.json", {"step": "server-1", "ok": False, "seconds": 1, "reason": "exit code 3"})
-    (folder / "sweep-offline").mkdir()
-    files.write_json(folder / "sweep-offline" / "sweep.json", kept(state(ran("baseline", 100.0), ran("fast", 130.0))))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sys.argv", ["h200_pages", str(folder), str(tmp_path / "docs")])
-        h200_pages.main()
-    page = (tmp_path / "docs" / "h200.md").read_text()
-    assert page.strip() == capsys.readouterr().out.strip()
-    assert "| offline-2 | 2 | VALID | 1,946 | 0.950, under 0.98 |" in page
-    assert tells(page, "| 0.085 | 1,465 | 8 |", "power limit")
-    assert page.index("| fast | ") < page.index("| baseline | ")
-    assert "- server-1 failed: exit code 3" in page
-    assert (tmp_path / "docs" / "h200-programme.png").exists()

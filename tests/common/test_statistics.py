@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from harness.common import statistics
-from harness.common.statistics import intervals, mcnemar, paired_changes, student, welch, wilson
+from harness.common.statistics import intervals, paired_changes, student, welch, wilson
 
 COVERED = (0.93, 0.97)  # of 95 % claimed
 Draw = Callable[[np.random.Generator, int], np.ndarray]
@@ -24,12 +24,6 @@ def test_student_is_scipys(freedom: float) -> None:
 def test_wilson_is_scipys(hits: int, n: int) -> None:
     expected = stats.binomtest(hits, n).proportion_ci(method="wilson")
     assert wilson(hits, n) == pytest.approx((expected.low, expected.high), abs=1e-12)
-
-
-@pytest.mark.parametrize(("lost", "gained"), [(0, 0), (5, 5), (0, 5), (1, 9), (300, 240)])
-def test_mcnemar_is_the_sign_test(lost: int, gained: int) -> None:
-    expected = stats.binomtest(lost, lost + gained).pvalue if lost + gained else 1.0
-    assert mcnemar(lost, gained) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("sides", [([1.0, 2.0, 4.0], [3.0, 3.5]), ([1.0, 1.1], [5.0, 9.0, 2.0, 7.0])])

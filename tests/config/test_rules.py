@@ -41,7 +41,6 @@ REFUSED: tuple[dict[str, Any], ...] = (
     {"profile": True, "engine_arg": ("profiler_config={}",)},
     {"scenario": "server", "max_new_tokens": 1},
     {"scenario": "server", "server_target_qps": 4, "probe_queries": 60},
-    {"scenario": "server", "compliance": "test04"},
 )
 
 
@@ -69,7 +68,6 @@ def test_each_rule_has_flags_that_break_it_and_says_its_message() -> None:
         ({"concurrency": (1, 2)}, "--concurrency with several numbers"),
         ({"server_target_qps": "max"}, "--server-target-qps max, or with several rates,"),
         ({"server_target_qps": (1.0, 2.0)}, "--server-target-qps max, or with several rates,"),
-        ({"compliance": "test04"}, "--compliance test04"),
         ({"profile": True}, "--profile"),
     ],
 )

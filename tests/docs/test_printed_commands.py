@@ -21,7 +21,7 @@ from tests.docs.test_readme import FOLDERS, PAGES
 
 CONFIGS: dict[str, Any] = {"run.py": RunConfig, "mmlu.py": MMLUConfig}
 EXAMPLES = {"URL": "http://host:8000/v1", "N": "2", "S": "2", "[NAME": "chat"}  # for what a reader puts there
-WITH_PARTS = ("endpoints", "submission")  # commands whose first word has flags of its own
+WITH_PARTS = ("submission",)  # commands whose first word has flags of its own
 
 
 def printed(text: str) -> Iterator[list[str]]:
@@ -67,7 +67,6 @@ def test_a_printed_command_is_one(page: str, printed_command: str, monkeypatch: 
     elif flags := [word.partition("=")[0] for word in words if word.startswith("--")]:
         parts = 2 if words[0] in WITH_PARTS else int(program == "-m harness")
         known = help_of(program, " ".join(words[:parts]))
-        known |= help_of("run.py", "") if words[:2] == ["endpoints", "rehearse"] else set()  # which it hands on
         assert set(flags) <= known, printed_command
     else:
         name = program.removeprefix("-m ").replace(".", "/").removesuffix("/py")

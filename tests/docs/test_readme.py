@@ -74,9 +74,9 @@ def test_every_file_that_a_page_names_exists(page: Path) -> None:
 
 
 def test_files_are_found_in_a_page() -> None:
-    text = "`docs/nothing.md`, configs/h200-fp8.yaml; `facts.py`; python -m benchmarks.search; python -m tests.faults"
+    text = "`docs/nothing.md`, sweeps/accuracy.yaml; `facts.py`; python -m benchmarks.search; python -m tests.faults"
     assert named(f"python run.py --config {text} ../harness/x sweeps/FILE.yaml") == {
-        *("run.py", "docs/nothing.md", "configs/h200-fp8.yaml", "harness/facts.py"),
+        *("run.py", "docs/nothing.md", "sweeps/accuracy.yaml", "harness/facts.py"),
         *("benchmarks/search.py", "tests/faults.py"),
     }
 

@@ -2,17 +2,14 @@
 
 import asyncio
 import json
-import os
 import re
 import shutil
 import socket
 import ssl
 import subprocess
-import sys
 import threading
 import time
-import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -41,8 +38,8 @@ from harness.monitoring.watchdog import Watchdog
 from harness.reporting import report as rendering
 from harness.runs.delivery import Delivery, Exchange, ServerUse
 from tests import made
-from tests.conftest import ROOT, run, tells
-from tests.servers import TEXT, TOKENS, Fake, serving
+from tests.conftest import run, tells
+from tests.servers import TEXT, TOKENS, Fake, serving, serving_vllm
 from tests.warm import cold
 
 PROMPT = [702, 33, 44, 55]
@@ -553,37 +550,8 @@ def test_a_run_without_a_server_ends_at_once(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def vllm_serve() -> Iterator[str]:
-    """vLLM's own server with the demo model, on the CPU."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(ROOT / "demo" / "model")]
-    command += ["--served-model-name", "demo", "--host", "127.0.0.1", "--port", str(port), "--max-model-len", "1024"]
-    command += ["--enforce-eager", "--no-enable-prefix-caching", "--max-num-seqs", "64"]
-    environment = os.environ | {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        assert within(180, lambda: answers(f"http://127.0.0.1:{port}/health"))
-        yield f"http://127.0.0.1:{port}/v1"
-    finally:
-        process.terminate()
-        process.wait(30)
-
-
-def answers(url: str) -> bool:
-    try:
-        return bool(urllib.request.urlopen(url, timeout=1).status == 200)
-    except OSError:
-        return False
-
-
-def within(seconds: float, holds: Callable[[], bool]) -> bool:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if holds():
-            return True
-        time.sleep(0.5)
-    return False
+    with serving_vllm("--max-num-seqs", "64") as address:
+        yield address
 
 
 @pytest.mark.engine

