@@ -15,7 +15,6 @@ NEEDS = {
     "run": {"--model": "demo", "--dry-run": "1", "--mode": "performance"},
     "mmlu": {"--model": "demo", "--data": "nothing-there"},
     "sweep": {"--dry-run": ""},
-    "plan": {"--peak": "1"},
     "endpoints build": {"--system": "system.yaml"},
     "endpoints rehearse": {"--run": "latest"},
     "endpoints run": {"--client": sys.executable, "--endpoint": "http://127.0.0.1:9"},
@@ -25,7 +24,6 @@ NEEDS = {
 ARGUMENTS = {"sweep": str(ROOT / "sweeps" / "demo.yaml")}  # of a command that reads it first
 WITH = {  # the flags that an option needs, or cannot be beside
     "--baseline": {"--fail-if": "answers changed"},
-    "--traffic": {"--peak": None},
     "--arrivals": {},
 }
 

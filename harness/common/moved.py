@@ -7,6 +7,7 @@ MOVED = {
     "crosscheck": "is `python -m benchmarks.crosscheck` now, in a checkout",
     "inference": "was removed; `run --endpoint URL --scenario NAME` measures a scenario with LoadGen",
     "inference-build": "was removed; `submission build` makes a submission of LoadGen's runs",
+    "plan": 'was removed; a curve\'s report.html has the field "peak requests/s", and report.md the formula',
     "--prefix-len": PROFILE,
     "--prefixes": PROFILE,
     "--turns": PROFILE,

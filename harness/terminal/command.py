@@ -132,7 +132,8 @@ class Group(TyperGroup):
     """Commands under one name."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        raise_if_moved(args[0])
+        if args[0] not in self.about():
+            raise_if_moved(args[0])
         return super().resolve_command(ctx, args)
 
     def about(self) -> Mapping[str, str]:

@@ -17,7 +17,7 @@ def test_every_command_has_a_way_in(name: str) -> None:
 
 @pytest.mark.parametrize("word", MOVED)
 def test_what_an_earlier_version_had_ends_in_a_line_with_what_serves_now(word: str) -> None:
-    ways = [("run", word, "1"), ("report", word)] if word.startswith("--") else [(word,), ("endpoints", word)]
+    ways = [("run", word, "1"), ("report", word)] if word.startswith("--") else [(word,), ("submission", word)]
     for words in ways:
         done = called(main, NAME, *words)
         assert (done.returncode, done.stderr.count("\n")) == (2, 1)

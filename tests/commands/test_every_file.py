@@ -73,7 +73,6 @@ WAYS = {
         "--fail-if",
         "answers changed",
     ),
-    "plan": ("plan", "{run}", "--peak", "1"),
     "system": ("submission", "system", "--run", "{run}", "--out", "{place}/system.json"),
     "build": (
         "submission",

@@ -23,7 +23,6 @@ MAY_BE = {
         "--keep-all",
         "--price-per-hour",
         "--max-failed",
-        "--headroom",
         "--wait-ready",
         "--stagger",
     }
