@@ -28,6 +28,7 @@ def lines(plan: Plan, library: Library, gpus: Sequence[GPU]) -> list[str]:
         f"machine: {machine(plan, gpus)}",
         f"samples: {len(library):,} of {library.source}, prompts of {library.mean_prompt_tokens:,.0f} tokens on "
         f"average, answers of at most {plan.max_new_tokens:,}",
+        *map(str, filter(None, [plan.replay])),
         *(f"{part.name}: {part.text}" for part in parts(plan)),
         total(plan),
         f"disk: {free_gib(config.results_dir):,.0f} GiB free for {config.results_dir}",

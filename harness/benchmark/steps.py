@@ -93,6 +93,8 @@ def plan_run(
     run.facts.weights = checkpoint.format_of(config) if config.is_in_process else None
     run.adopt(replace(plan, official_data=library.official))
     run.warn_short()
+    if plan.replay:
+        run.display.say(str(plan.replay))
     return run, library
 
 

@@ -178,7 +178,7 @@ def in_flight(plan: Plan, library: Library, timed: bool) -> Sender[Query]:
 
 def at_times(plan: Plan, library: Library, timed: bool) -> Sender[Query]:
     """The user's schedule, or each sample of a trace at its own time; all at once where nothing is timed."""
-    replay, turn = plan.request_set.replay if plan.request_set else None, turn_of(library)
+    turn = turn_of(library)
     if not timed:
         return Batches()
 
@@ -186,7 +186,7 @@ def at_times(plan: Plan, library: Library, timed: bool) -> Sender[Query]:
         query.request.issued_s = due
 
     def arrange(queries: Iterable[Query]) -> Sequence[Query]:
-        if replay and replay.each_its_own:
+        if plan.replay and plan.replay.each_its_own:
             return sorted(queries, key=lambda query: query.request.sample)
         if turn is None:
             return list(queries)

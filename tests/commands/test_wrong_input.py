@@ -110,7 +110,7 @@ RUN = ("run", "--model", "demo", "--mode", "performance", "--dry-run")
     [
         ((*RUN, "--workload", "hf:json"), "json is a format"),
         ((*RUN, "--workload", "hf:csv:train"), "csv is a format"),
-        ((*RUN, "--arrivals", "{place}/far.jsonl"), "--arrivals {place}/far.jsonl"),
+        ((*RUN, "--arrivals", "{place}/far.csv"), "far.csv: line 3: seconds"),
         (("sweep", "sweeps/demo.yaml", "--gpus", "side-by-side", "--results-dir", "{place}/sweeps"), "side-by-side"),
         (("endpoints", "run", "{place}/c", "--model", "demo/model", "--serve", "a 'b"), "--serve"),
         (("endpoints", "plan", "--c-min", "32", "--c-max", "34"), "--c-min 32, --c-max 34"),
@@ -141,9 +141,7 @@ def test_what_nothing_can_be_made_of(
 ) -> None:
     for name in "ab":
         made.rendered(tmp_path / name)
-    (tmp_path / "far.jsonl").write_text(
-        "".join(f'{{"timestamp": {at}, "input_length": 20, "output_length": 4}}\n' for at in (0, 10**18))
-    )
+    (tmp_path / "far.csv").write_text(f"seconds,input_tokens,output_tokens\n0,20,4\n{10**18},20,4\n")
     settings = {
         "escape": 'label: "a\\eb"',
         "lines": 'label: "a\\nb"',
