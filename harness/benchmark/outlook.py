@@ -76,8 +76,7 @@ def total(plan: Plan) -> str:
     timed = [part for part in found if part.seconds is not None]
     said = [f"{part.name} {part.bound}{minutes(part.seconds or 0.0)}" for part in timed]
     said += [f"{part.name} as long as it takes" for part in found if part.seconds is None]
-    hint = " (--probe-queries 60: a look at p50 and p90)" if isinstance(plan.config.server_target_qps, tuple) else ""
-    return f"about {minutes(sum(part.seconds or 0.0 for part in timed))} once the engine is up: {', '.join(said)}{hint}"
+    return f"about {minutes(sum(part.seconds or 0.0 for part in timed))} once the engine is up: {', '.join(said)}"
 
 
 def curve(plan: Plan) -> Part:

@@ -11,6 +11,11 @@ MOVED = {
     "--prefix-len": PROFILE,
     "--prefixes": PROFILE,
     "--turns": PROFILE,
+    "--client-processes": "was removed; a client takes half of the cores, at most 8: give it more cores",
+    "--disable-accuracy-gate": "was removed; --no-exit-on-accuracy-fail goes on after a FAIL, with exit code 0",
+    "--probe-queries": "was removed; several rates are tested with 600 queries each, or as long as the full test",
+    "--stagger": "was removed; all requests in flight begin at once",
+    "--verbose": "was removed; report.md has every number, summary.json and --json as JSON",
     "--html": "was removed; every report has its report.html beside it",
 }
 MODULES = {  # `python -m harness.OLD` -> what is typed now

@@ -64,7 +64,7 @@ def template_values(facts: RunFacts, summary: Summary) -> dict[str, object]:
         request_set=facts.plan.request_set,
         summary=summary,
         scenario=summary.scenario,
-        numbers=metrics.rows(summary, "report"),
+        numbers=metrics.rows(summary),
         headline=metrics.BY_NAME[summary.scenario.headline],
         quantities=telemetry.BY_NAME,
         **curve(summary.run),

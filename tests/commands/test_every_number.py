@@ -24,7 +24,6 @@ MAY_BE = {
         "--price-per-hour",
         "--max-failed",
         "--wait-ready",
-        "--stagger",
     }
 }
 MAY_BE |= {"1_000": {"*"}, "\u0663": {"*"}, "1,": set()}  # which Python reads as numbers
