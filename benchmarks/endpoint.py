@@ -120,10 +120,9 @@ def measure(messages: int, rate: float, clients: int) -> None:
         endpoint=(endpoint,),
         server_target_qps=rate,
         min_duration=SECONDS,
-        client_processes=clients,
         max_in_flight=8192,
     )
-    engine = OpenAI(config, 2668, checkpoint.load_tokenizer(RunConfig(model="demo")))
+    engine = OpenAI(config, 2668, checkpoint.load_tokenizer(RunConfig(model="demo")), processes=clients)
     engine.start()
     plan = resolve(config, gpus=[], weight_bytes=0)
     library = Library([[1234] * PROMPT_TOKENS] * SAMPLES, [], [], "one prompt")

@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 
 RATE, TOKENS, TOKEN_S = 60.0, 16, 0.004
 FLAGS = ["--model", "demo", "--scenario", "server", "--mode", "performance"]
-FLAGS += ["--server-target-qps", "max", "--client-processes", "1"]
+FLAGS += ["--server-target-qps", "max"]
 
 
 def event(ids: list[int], end: str | None) -> bytes:

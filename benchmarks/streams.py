@@ -1,6 +1,6 @@
 """How many streams the client of an endpoint holds at once: N requests in flight against a server of a set pace.
 
-    python -m benchmarks.streams [N CLIENTS]
+    python -m benchmarks.streams [N]
 
 The server, its own process, sends the first token of each answer after a second and each of the 31 others 0.1 s
 later, one message a token. LoadGen's Offline query behind the cap of N in flight, as --concurrency has it. Whatever is
@@ -21,7 +21,7 @@ from benchmarks.endpoint import Instant, message
 
 FIRST_S, EACH_S, TOKENS = 1.0, 0.1, 32
 PROMPT_TOKENS, WAVES = 778, 5
-ROWS = ((256, 1), (1000, 1), (2000, 1), (2000, 2))  # in flight, client processes
+ROWS = (256, 1000, 2000)  # in flight
 
 
 class Paced(Instant):
@@ -55,7 +55,7 @@ def serve(port: Connection) -> None:
     asyncio.run(forever())
 
 
-def measure(streams: int, clients: int) -> None:
+def measure(streams: int) -> None:
     """Runs one test with so many in flight, by run.py, and prints its line."""
     ours, theirs = multiprocessing.Pipe()
     server = multiprocessing.get_context("spawn").Process(target=serve, args=(theirs,), daemon=True)
@@ -64,7 +64,7 @@ def measure(streams: int, clients: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         words = ["--model", "demo", "--endpoint", f"http://127.0.0.1:{ours.recv()}/v1", "--mode", "performance"]
         words += ["--input-len", str(PROMPT_TOKENS), "--output-len", str(TOKENS), "--concurrency", str(streams)]
-        words += ["--max-in-flight", str(streams), "--client-processes", str(clients), "--min-duration", str(least)]
+        words += ["--max-in-flight", str(streams), "--min-duration", str(least)]
         done = subprocess.run(
             [sys.executable, "run.py", *words, "--results-dir", folder], capture_output=True, text=True, check=False
         )
@@ -86,17 +86,17 @@ def measure(streams: int, clients: int) -> None:
     speed = len(rows) * TOKENS / (max(done_at) - min(sent))
     p99 = int(0.99 * len(rows))
     print(
-        f"{streams:9,} {clients:7} {most:10,} {speed:10,.0f} {statistics.median(ttft):11.1f} {ttft[p99]:8.1f} "
+        f"{streams:9,} {most:10,} {speed:10,.0f} {statistics.median(ttft):11.1f} {ttft[p99]:8.1f} "
         f"{statistics.median(tpot):11.2f} {tpot[p99]:8.2f}",
         flush=True,
     )
 
 
 def main() -> None:
-    print("                     most at             TTFT late, ms        TPOT late, ms")
-    print("in flight clients       once messages/s         p50      p99         p50      p99", flush=True)
-    for streams, clients in [tuple(map(int, sys.argv[1:3]))] if len(sys.argv) > 2 else ROWS:
-        measure(streams, clients)
+    print("             most at             TTFT late, ms        TPOT late, ms")
+    print("in flight       once messages/s         p50      p99         p50      p99", flush=True)
+    for streams in [int(word) for word in sys.argv[1:]] or ROWS:
+        measure(streams)
 
 
 if __name__ == "__main__":

@@ -15,13 +15,6 @@ if sys.version_info < (3, 11):  # noqa: UP036
     raise SystemExit(2)
 
 import harness.common.interrupts  # noqa: F401
-from harness.common.moved import MODULES
-
-if sys.argv[:1] == ["-m"]:  # while Python looks for the module that was named
-    for module in (word.removeprefix("harness.") for word in sys.orig_argv if word.startswith("harness.")):
-        if module in MODULES:
-            print(f"error: python -m harness.{module} is {MODULES[module]} now.", file=sys.stderr)
-            raise SystemExit(2)
 
 # From the ground up; the packages of one floor do not import each other.
 FLOORS = (

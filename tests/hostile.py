@@ -14,13 +14,11 @@ NEEDS = {
     "run": {"--model": "demo", "--dry-run": "1", "--mode": "performance"},
     "mmlu": {"--model": "demo", "--data": "nothing-there"},
     "sweep": {"--dry-run": ""},
-    "plan": {"--peak": "1"},
     "submission build": {"--submitter": "x", "--system": "x.json"},
 }
 ARGUMENTS = {"sweep": str(ROOT / "sweeps" / "demo.yaml")}  # of a command that reads it first
 WITH = {  # the flags that an option needs, or cannot be beside
     "--baseline": {"--fail-if": "answers changed"},
-    "--traffic": {"--peak": None},
     "--arrivals": {},
 }
 

@@ -28,6 +28,7 @@ def lines(plan: Plan, library: Library, gpus: Sequence[GPU]) -> list[str]:
         f"machine: {machine(plan, gpus)}",
         f"samples: {len(library):,} of {library.source}, prompts of {library.mean_prompt_tokens:,.0f} tokens on "
         f"average, answers of at most {plan.max_new_tokens:,}",
+        *map(str, filter(None, [plan.replay])),
         *(f"{part.name}: {part.text}" for part in parts(plan)),
         total(plan),
         f"disk: {free_gib(config.results_dir):,.0f} GiB free for {config.results_dir}",
@@ -75,8 +76,7 @@ def total(plan: Plan) -> str:
     timed = [part for part in found if part.seconds is not None]
     said = [f"{part.name} {part.bound}{minutes(part.seconds or 0.0)}" for part in timed]
     said += [f"{part.name} as long as it takes" for part in found if part.seconds is None]
-    hint = " (--probe-queries 60: a look at p50 and p90)" if isinstance(plan.config.server_target_qps, tuple) else ""
-    return f"about {minutes(sum(part.seconds or 0.0 for part in timed))} once the engine is up: {', '.join(said)}{hint}"
+    return f"about {minutes(sum(part.seconds or 0.0 for part in timed))} once the engine is up: {', '.join(said)}"
 
 
 def curve(plan: Plan) -> Part:

@@ -92,6 +92,8 @@ def plan_run(
     run.facts.weights = checkpoint.format_of(config) if config.is_in_process else None
     run.adopt(replace(plan, official_data=library.official))
     run.warn_short()
+    if plan.replay:
+        run.display.say(str(plan.replay))
     return run, library
 
 
@@ -179,7 +181,7 @@ def report(run: BenchmarkRun) -> Summary:
     results.finish(run.folder, line, bool(config.keep_all), display.done)
     with results.or_say(display.done, f"{config.results_dir / 'index.md'} could not be written"):
         rendering.write_index(config.results_dir)
-    screen = answer.last_screen(summary, verbose=bool(config.verbose), scatter=doubt)
+    screen = answer.last_screen(summary, scatter=doubt)
     last_screen.show(display.console, screen, run.folder.shown / "report.html")
     return summary
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from harness.common.errors import UsageError, why
+from harness.common.moved import MOVED
 from harness.common.reading import read_text
 from harness.common.secrets import hide_word
 
@@ -85,6 +86,12 @@ def did_you_mean(word: str, names: Sequence[str]) -> str:
     """`; did you mean ...?` for a misspelt name, or a full stop."""
     close = get_close_matches(word, names, n=3, cutoff=0.6)
     return f"; did you mean {', '.join(close)}?" if close else "."
+
+
+def unknown_setting(key: str, names: Sequence[str]) -> str:
+    """What to say of a key of a file that is none of these settings."""
+    flag = as_flag(key)
+    return f"{key} {MOVED[flag]}." if flag in MOVED else f"unknown setting {key!r}{did_you_mean(key, names)}"
 
 
 def no_such_file(flag: str, name: str, names: Sequence[str]) -> UsageError:

@@ -103,11 +103,10 @@ def end_group(process: "subprocess.Popen[bytes]", grace: float = GROUP_GRACE_S) 
     process.wait()
 
 
-def with_flag(command: str, flag: str, value: str | None) -> str:
-    """A command with another value of a flag, or without the flag."""
+def with_flag(command: str, flag: str, value: str) -> str:
+    """A command with another value of a flag."""
     words = shlex.split(command)
     at = next((n for n, word in enumerate(words) if word.partition("=")[0] == flag), len(words))
     is_joined = words[at : at + 1] not in ([], [flag])
-    given = [] if value is None else [f"{flag}={value}"] if is_joined else [flag, value]
-    words[at : at + 2 - is_joined] = given
+    words[at : at + 2 - is_joined] = [f"{flag}={value}"] if is_joined else [flag, value]
     return shlex.join(words)

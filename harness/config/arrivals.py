@@ -12,6 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from harness.common.errors import UsageError
+from harness.common.markdown import number
 from harness.config.flags import RATE, flag
 
 MOST_REQUESTS = 10**7  # of one test
@@ -40,10 +41,10 @@ def nothing(text: str) -> Numbers:
 
 
 def one(text: str) -> Numbers:
-    number = float(text)
-    if not LEAST_CV <= number <= MOST_CV:
+    cv = float(text)
+    if not LEAST_CV <= cv <= MOST_CV:
         raise ValueError
-    return (number,)
+    return (cv,)
 
 
 def two(text: str) -> Numbers:
@@ -75,6 +76,7 @@ SHAPES = {
         Shape("ramp", "ramp:A-B", exponential, two, lambda numbers: (numbers[0], numbers[1])),
     )
 }
+COLUMNS, PREFIX = "seconds,input_tokens,output_tokens", ",prefix_id,prefix_tokens"  # of a recorded trace
 FORMS = "|".join((*(shape.form for shape in SHAPES.values()), "FILE"))
 
 
@@ -147,10 +149,14 @@ class Replay:
     """The arrivals of a trace as a run has them: `seconds` to the last one. `each_its_own`: the requests are of the
     trace's lengths, so that each comes at its own time."""
 
-    format: str
     requests: int
     seconds: float
     each_its_own: bool
+
+    def __str__(self) -> str:
+        return (
+            f"arrivals: {self.requests:,} requests in {number(self.seconds)} s, {number(self.rate)} a second on average"
+        )
 
     @property
     def rate(self) -> float:
@@ -167,9 +173,9 @@ class ArrivalFlags:
     arrivals: str | None = flag(None, RATE, "speed", metavar=FORMS)
     """Arrival process instead of LoadGen's: a shape, or a trace file. Implies --scenario
     arrivals. poisson, constant and gamma:CV (bursts with this coefficient of variation) take their rate from
-    --server-target-qps; ramp:A-B goes from A to B requests/s; a trace of Mooncake (JSONL), BurstGPT or Azure (CSV) is
-    replayed, with requests of its lengths unless --workload gives others. --server-target-qps scales ramps and traces
-    to another mean rate."""
+    --server-target-qps; ramp:A-B goes from A to B requests/s; a trace, a CSV file with the columns
+    seconds,input_tokens,output_tokens[,prefix_id,prefix_tokens], is replayed, with requests of its lengths unless
+    --workload gives others. --server-target-qps scales ramps and traces to another mean rate."""
 
     @property
     def parsed_arrivals(self) -> ParsedArrivals | None:

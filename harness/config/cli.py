@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_t
 
 import typer
 
-from harness.common.coerce import as_flag, did_you_mean, read_given
+from harness.common.coerce import as_flag, read_given, unknown_setting
 from harness.common.errors import UsageError, ends_in_one_line
 from harness.common.reading import load_yaml
 from harness.config.engine import EngineConfig
@@ -143,5 +143,5 @@ def load_file(path: Path, kind: type[EngineConfig]) -> dict[str, Any]:
     names = [item.name for item in fields(kind)]
     for key in settings:
         if key not in names:
-            raise UsageError(f"--config {path}: unknown setting {key!r}{did_you_mean(key, names)}")
+            raise UsageError(f"--config {path}: {unknown_setting(key, names)}")
     return settings

@@ -46,5 +46,4 @@ DEVIATIONS: Rules = {
     "KV connector {run.engine_state.kv_connector}: answers may reuse cache from outside the test": lambda run: (
         run.engine_state.kv_connector
     ),
-    "the accuracy gate is switched off": lambda run: run.config.disable_accuracy_gate,
 }

@@ -10,7 +10,7 @@ from harness.common.coerce import as_flag
 from harness.common.errors import UsageError
 from harness.common.secrets import hide_text, note_address
 from harness.config.engine import EngineConfig
-from harness.config.flags import SERVER, Auto, Rules, flag
+from harness.config.flags import SERVER, Rules, flag
 
 PLAIN_KEYS = {"api-version", "version"}  # of an address's query: they hold no key
 # What only an engine in this process can obey: a server was started with its own settings.
@@ -18,9 +18,8 @@ IN_PROCESS = (
     *("precision", "quantization", "kv_cache_dtype", "load_format", "tensor_parallel_size", "data_parallel_size"),
     *("gpu_memory_utilization", "max_num_seqs", "max_num_batched_tokens", "engine_arg", "profile"),
 )
-MOST_CLIENTS = 8  # a client asks some 1,000 requests a second or more (docs/serving.md)
 ENDPOINT_ONLY = (
-    *("endpoint_api", "request_timeout", "wait_ready", "max_in_flight", "client_processes", "max_failed"),
+    *("endpoint_api", "request_timeout", "wait_ready", "max_in_flight", "max_failed"),
     *("metrics_url", "telemetry_url"),
 )
 
@@ -81,8 +80,6 @@ class EndpointFlags(ServerFlags):
     telemetry_url: tuple[str, ...] = flag((), SERVER, "nothing", metavar="URL")
     """DCGM exporter page of the server's GPUs, as in http://host:9400/metrics?gpu=0,1 or ?host=NAME (repeatable): GPU
     columns such as power and energy. Implies --extra-metrics."""
-    client_processes: int | Auto = flag("auto", SERVER, "speed", takes=1024)
-    """Client processes, one core each. auto: half of the cores, at most 8; with one, this process itself."""
 
 
 def may_fail(most: str, requests: int) -> int:
@@ -97,11 +94,6 @@ def may_fail(most: str, requests: int) -> int:
             f"--max-failed takes a number of requests, as in 5, or a share of them, as in 1%; got {most!r}."
         )
     return int(requests * value / 100) if percent else int(value)
-
-
-def client_processes(cores: int) -> int:
-    """How many clients `auto` means: the other half of the cores is LoadGen's, and a local server's."""
-    return max(1, min(MOST_CLIENTS, cores // 2))
 
 
 def check_addresses(addresses: Sequence[str], name: str = "--endpoint") -> tuple[str, ...]:

@@ -32,7 +32,6 @@ def above_0(most: float) -> Bounds:
 
 BOUNDS: dict[str, Bounds] = {
     "seconds": above_0(MOST_S),
-    "a while": (lambda seconds: 0 <= seconds <= MOST_S, "seconds from 0 on"),
     "at once": above_0(MOST_AT_ONCE),
     "ms": (lambda limit: 0 < limit <= MOST_MS, f"whole milliseconds above 0, at most {MOST_MS:,}"),
     "share": (lambda share: 0 < share <= 1, "a share above 0, at most 1, or auto"),

@@ -283,10 +283,6 @@ class ClosedLoop(OwnClock):
     rate_flag = "concurrency"
     defaults: ClassVar[dict[str, str]] = {"concurrency": "auto"}
 
-    @property
-    def flags(self) -> tuple[str, ...]:
-        return (self.rate_flag, "stagger")
-
     def need(self, given: object, accuracy_only: bool) -> Need:
         return "nothing" if accuracy_only else "most" if given == "max" else "levels"
 

@@ -111,16 +111,19 @@ class Plan:
         """When each query is due, in seconds since the first, where the schedule is our own and no trace's: up to the
         first that is not before the minimum duration, in whole rounds of samples that belong together."""
         name, rate = self.config.arrivals, self.target_qps
-        if name is None or rate is None or (self.request_set and self.request_set.replay):
+        if name is None or rate is None or self.replay:
             return ()
         together = self.samples if self.request_set and self.request_set.whole_rounds else 1
         return arrivals.times(name, rate, self.min_duration_s, self.seeds.schedule, together)
 
     @property
+    def replay(self) -> Replay | None:
+        return self.request_set.replay if self.request_set else None
+
+    @property
     def scheduled(self) -> int:
         """How many queries a schedule of our own has."""
-        replay = self.request_set.replay if self.request_set else None
-        return replay.requests if replay else len(self.schedule)
+        return self.replay.requests if self.replay else len(self.schedule)
 
     @property
     def load(self) -> Load:

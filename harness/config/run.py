@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from harness.common.coerce import as_flag
-from harness.common.system import cores
 from harness.config import endpoint as endpoints
 from harness.config import mlperf, workload
 from harness.config.engine import affecting
@@ -38,7 +37,6 @@ NEEDS = (  # the first of them that is given chooses
     Need("offline_expected_qps", "offline"),
     Need("batch_size", "offline"),
     Need("sort_by_length", "offline"),
-    Need("stagger"),
     Need("ttft_limit"),
     Need("tpot_limit"),
 )
@@ -92,17 +90,12 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
     )
     """Requests in flight; the next is sent as soon as one is answered. Implies --scenario concurrency. 1,4,16: a test
     at each; auto: powers of 4 up to what the engine computes at once; max: the highest that keeps both limits."""
-    stagger: float = flag(0.0, RATE, "speed", takes="a while")
-    """Seconds over which the first requests are spread. Only with --concurrency; 0: all at once."""
     ttft_limit: int | None = flag(None, RATE, "speed", takes="ms", rank=9)
     """Limit on TTFT p99 (time to first token), ms. For server, interactive, concurrency, arrivals. Unset: MLPerf's."""
     tpot_limit: int | None = flag(None, RATE, "speed", takes="ms", rank=10)
     """Limit on TPOT p99 (time per output token), ms. As --ttft-limit. Unset: MLPerf's."""
     offline_expected_qps: float | Auto = flag("auto", RATE, "speed", takes=10**6)
     """Samples per second that LoadGen plans for. auto: measured on the loaded engine first."""
-    probe_queries: int | None = flag(None, RATE, "nothing", takes=10**6)
-    """Queries per test where several rates are given. Unset: 600, enough for LoadGen to judge a p99. 60: a look at p50
-    and p90."""
     min_duration: float | Auto = flag("auto", RATE, "speed", takes="seconds", rank=11)
     """Minimum seconds of a performance test. auto: MLPerf's 600, less for a short run."""
     batch_size: int | None = flag(None, RATE, "speed", takes=10**7)
@@ -112,8 +105,6 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
 
     high_accuracy: bool = flag(False, ACCURACY, "nothing")
     """Gate at 99.9 % of the reference, not 99 %."""
-    disable_accuracy_gate: bool = flag(False, ACCURACY, "nothing")
-    """Report the scores without a verdict."""
     no_exit_on_accuracy_fail: bool = flag(False, ACCURACY, "nothing")
     """Continue with performance, and exit with 0, if the gate fails."""
     exit_on_invalid: bool = flag(False, ACCURACY, "nothing")
@@ -129,8 +120,6 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
     """Print what would be run, on what and for how long, and run nothing; exit code 2 if it could not begin."""
     json: bool = flag(False, OUTPUT, "nothing")
     """Print summary.json alone on standard output; all else on standard error."""
-    verbose: bool = flag(False, OUTPUT, "nothing")
-    """Print all numbers under the answer."""
     results_dir: Path = flag(Path("results"), OUTPUT, "nothing", rank=23)
     """Folder for the runs."""
     keep_all: Literal[0, 1] = flag(1, OUTPUT, "nothing")
@@ -159,9 +148,6 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
         ),
         "--arrivals takes one rate: --server-target-qps X, or auto.": lambda run: (
             run.has_several_rates and run.arrivals
-        ),
-        "--probe-queries needs several rates in --server-target-qps.": lambda run: (
-            run.probe_queries is not None and not isinstance(run.server_target_qps, tuple)
         ),
         "--compliance {run.compliance} allows no failed request: remove --max-failed.": lambda run: (
             endpoints.may_fail(run.max_failed, 10**9) and run.compliance != "none"
@@ -262,12 +248,6 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
     def batches(self) -> tuple[int, ...]:
         """The samples per query that are tested before the run itself; none where there is one number."""
         return self.samples_per_query if isinstance(self.samples_per_query, tuple) else ()
-
-    @property
-    def clients(self) -> int:
-        """Processes that send requests to an endpoint."""
-        flag = self.client_processes
-        return endpoints.client_processes(len(cores())) if flag == "auto" else flag
 
     @property
     def scenario_rules(self) -> mlperf.Scenario:

@@ -18,6 +18,7 @@ import aiohttp
 import uvloop
 
 from harness.common.errors import EndpointError, UsageError
+from harness.common.system import cores
 from harness.config import checkpoint
 from harness.config.endpoint import below
 from harness.config.engine import EngineState
@@ -34,6 +35,7 @@ from harness.runs.delivery import Exchange
 METRICS_S = 1.0  # for its metrics, once a second
 SPARE_FILES = 256
 PROBE_TOKENS = 2
+MOST_CLIENTS = 8  # a client asks some 1,000 requests a second or more (docs/serving.md)
 GREETING = "Summarize: the quick brown fox jumps over the lazy dog."
 
 
@@ -43,17 +45,27 @@ class RefusedError(Exception):
 
 def create(plan: Plan, traces: Path, choosing: bool = False) -> "OpenAI":
     """The client of a benchmark run; `traces` stays empty, since a server's profiler cannot be reached."""
-    return OpenAI(plan.config, plan.max_model_len, checkpoint.load_tokenizer(plan.config), sampling_of(plan))
+    tokenizer, processes = checkpoint.load_tokenizer(plan.config), 1 if choosing else 0
+    return OpenAI(plan.config, plan.max_model_len, tokenizer, sampling_of(plan), processes)
 
 
 class OpenAI(Engine):
-    """The client of one or more servers that serve the same model."""
+    """The client of one or more servers that serve the same model; of several `processes`, or with one this process.
+    0: half of the cores, at most `MOST_CLIENTS`: the other half is LoadGen's, and a local server's."""
 
-    def __init__(self, config: RunConfig, max_model_len: int, tokenizer: Any, sampling: Sampling | None = None) -> None:
+    def __init__(
+        self,
+        config: RunConfig,
+        max_model_len: int,
+        tokenizer: Any,
+        sampling: Sampling | None = None,
+        processes: int = 0,
+    ) -> None:
         super().__init__(sampling=sampling or Sampling(config.max_new_tokens))
         self.loop = uvloop.new_event_loop()
         self.config = config
         self.max_model_len = max_model_len
+        self.processes = processes or max(1, min(MOST_CLIENTS, len(cores()) // 2))
         self.tokenizer = tokenizer
         self.name = f"the client of {', '.join(config.endpoint)}"
         self.starting = f"connecting to {', '.join(config.endpoint)}"
@@ -73,9 +85,9 @@ class OpenAI(Engine):
         now = self.prometheus_metrics()
         tells = all(server.tells_cache for server in self.servers)
         self._counted = tells or prometheus.cached_percent(now, now) is not None
-        if (processes := self.config.clients) > 1:
+        if self.processes > 1:
             setup = Setup(self.config, self.sampling, self._client.model, self._client.form, len(self.tokenizer))
-            self._clients = self._remote = [RemoteClient(setup) for _ in range(processes)]
+            self._clients = self._remote = [RemoteClient(setup) for _ in range(self.processes)]
             self.wait(self.spawn(self._open()), watch)
         self.start_s = time.monotonic() - begin
 
@@ -100,7 +112,7 @@ class OpenAI(Engine):
             "serves": error_message(first.model),
             "endpoints": [server.address for server in self.servers],
             "exchange": str(self._client.form),
-            "client_processes": self.config.clients,
+            "client_processes": self.processes,
             "max_in_flight": self.config.max_in_flight,
         }
 

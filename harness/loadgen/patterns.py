@@ -70,7 +70,7 @@ class RandomArrivals(Generic[Item]):
 class InFlight(Generic[Item]):
     """Fixed concurrency: so many items in flight, the next as soon as one is answered; None: all.
 
-    The first ones begin evenly over `stagger` seconds. After `seconds`, and `least` items, no more are sent. `turn`
+    After `seconds`, and `least` items, no more are sent. `turn`
     gives an item's round, its conversation in the round, and its place there: the items of a conversation follow one
     another, and a round that was begun is sent whole.
     """
@@ -79,7 +79,6 @@ class InFlight(Generic[Item]):
     seconds: float = math.inf
     least: int = 0
     turn: Turn[Item] | None = None
-    stagger: float = 0.0
 
     async def send(self, items: Iterable[Item], answer: Answer[Item]) -> Sequence[Item]:
         talks: Iterable[Sequence[Item]] = conversations(items, self.turn) if self.turn else ((item,) for item in items)
@@ -88,9 +87,8 @@ class InFlight(Generic[Item]):
         workers, source, unsent = self.at_once or len(list(talks)), iter(talks), list[Item]()
         end, sent, latest = time.perf_counter() + self.seconds, 0, -1.0
 
-        async def follow(wait_s: float) -> None:
+        async def follow() -> None:
             nonlocal sent, latest
-            await asyncio.sleep(wait_s)
             for talk in source:
                 round = self.turn(talk[0])[0] if self.turn else math.inf
                 if sent >= self.least and time.perf_counter() >= end and round > latest:
@@ -103,8 +101,8 @@ class InFlight(Generic[Item]):
 
         with raising_first():
             async with asyncio.TaskGroup() as group:
-                for place in range(workers):
-                    group.create_task(follow(self.stagger * place / workers))
+                for _ in range(workers):
+                    group.create_task(follow())
         return [*unsent, *(item for talk in source for item in talk)]
 
 
@@ -171,14 +169,12 @@ def all_at_once(plan: Plan, library: Library, timed: bool) -> Sender[Query]:
 def in_flight(plan: Plan, library: Library, timed: bool) -> Sender[Query]:
     """Of an accuracy test all queries are sent."""
     seconds = plan.min_duration_s if timed else math.inf
-    return InFlight(
-        plan.concurrency, seconds, plan.min_queries, turn_of(library), plan.config.stagger if timed else 0.0
-    )
+    return InFlight(plan.concurrency, seconds, plan.min_queries, turn_of(library))
 
 
 def at_times(plan: Plan, library: Library, timed: bool) -> Sender[Query]:
     """The user's schedule, or each sample of a trace at its own time; all at once where nothing is timed."""
-    replay, turn = plan.request_set.replay if plan.request_set else None, turn_of(library)
+    turn = turn_of(library)
     if not timed:
         return Batches()
 
@@ -186,7 +182,7 @@ def at_times(plan: Plan, library: Library, timed: bool) -> Sender[Query]:
         query.request.issued_s = due
 
     def arrange(queries: Iterable[Query]) -> Sequence[Query]:
-        if replay and replay.each_its_own:
+        if plan.replay and plan.replay.each_its_own:
             return sorted(queries, key=lambda query: query.request.sample)
         if turn is None:
             return list(queries)

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from array import array
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -47,7 +47,6 @@ class SUT:
     def __post_init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps only weak references
         self._issues: Counter[int] = Counter()  # of each sample so far
-        self._answered: defaultdict[int, asyncio.Event] = defaultdict(asyncio.Event)  # by sample
         self._failed = 0
 
     def issue(self, ids: Sequence[int], indices: Sequence[int]) -> None:
@@ -90,17 +89,10 @@ class SUT:
 
     async def attempt(self, query: Query) -> None:
         """Answers a query, or counts it as failed. Raises EndpointError for one that failed beyond --max-failed."""
-        request = query.request
-        parent = self.library.parents[request.sample] if self.library.parents and self.timed else None
-        if parent is not None and not self._answered[parent].is_set():
-            await self._answered[parent].wait()
-            request.issued_s = time.perf_counter()
         try:
             await self.answer(query)
         except EndpointError as error:
             self.take_failure(query, error)
-        if self.library.parents:
-            self._answered[request.sample].set()
 
     async def answer(self, query: Query) -> None:
         """Sends one request and reports its answer. Raises EndpointError, EngineError, EmptyAnswerError."""

@@ -45,7 +45,7 @@ class MMLUConfig(ServerFlags):
         """The engine's part of it as a run has it."""
         shared = {item.name: getattr(self, item.name) for item in fields(ServerFlags)}
         own = {"max_model_len": self.context, "seed": self.seed, "mode": "performance"}
-        return RunConfig(**shared | own | ({"client_processes": 1} if self.endpoint else {}))
+        return RunConfig(**shared | own)
 
     @property
     def context(self) -> int:

@@ -42,7 +42,7 @@ class BackgroundLoad:
         if self.client_share is not None and self.client_share > CLIENT_SHARE:
             why.append(
                 f"this client's busiest process used {100 * self.client_share:.0f} % of a core: times may be its own, "
-                "not the server's (--client-processes spreads it over more cores)"
+                "not the server's"
             )
         return why
 

@@ -23,6 +23,7 @@ WIDE = 20  # times the smallest: from here on an axis is logarithmic
 ROOM = 1.2  # times the largest: of an axis above its highest mark
 MOST_TICKS = 6
 MARGIN = 0.12  # of an axis of loads, beside the lowest and the highest
+SHARE = 0.9  # of the rate that a replica answers, which it is given in a peak
 CLOSE = 10.0  # percent between two ticks, at least: a number of four digits on a phone
 Limits = Mapping[str, float | None]  # milliseconds at p99, by kind of latency; None: no limit
 
@@ -210,8 +211,18 @@ class LoadPicture:
         places = across([one.probe.load for one in loads], unit == Poisson.unit)
         return cls(loads, unit, limits, axes, *places, best, own, points)
 
+    @property
+    def rate(self) -> float | None:
+        """Requests/s that a replica answers within the limits; None where a query is of several samples."""
+        return self.best.probe.samples_per_sec if self.best and self.unit != Sequential.unit else None
+
+    @property
+    def in_a_peak(self) -> float:
+        """Requests/s that a replica is given in a peak."""
+        return SHARE * (self.rate or 0.0)
+
     def data(self, file: str, watts: float | None) -> dict[str, Any]:
         """The same for the script; `file` is the name of its CSV."""
         axes = {kind: asdict(axis) for kind, axis in self.axes.items()}
         about = {"own": self.title_load, "unit": self.unit, "height": HEIGHT, "file": file, "watts": watts}
-        return about | {"axes": axes, "tests": [one.data for one in self.loads]}
+        return about | {"axes": axes, "tests": [one.data for one in self.loads], "share": SHARE}

@@ -1,6 +1,6 @@
 """What a search for the highest rate is held to: its constants, and the full test that it prepares."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Self
 
 from harness.config.patterns import SURE_QUERIES
@@ -50,10 +50,7 @@ class Goal:
     def of(cls, plan: Plan) -> Self:
         """For scenarios with limits."""
         assert plan.limits is not None
-        rules, given = RULES, plan.config.probe_queries
-        if given is not None:
-            rules = replace(RULES, probe_queries=given, probe_s=0.0)
-        return cls(plan.min_duration_s, plan.min_queries, plan.limits.ttft, plan.limits.tpot, rules)
+        return cls(plan.min_duration_s, plan.min_queries, plan.limits.ttft, plan.limits.tpot)
 
     def full_s(self, qps: float) -> float:
         """Seconds of the full test at this rate."""

@@ -127,8 +127,7 @@ def from_curve(plan: Plan, tried: list[Probe]) -> Plan:
     rate = best_given(plan, tried)
     lowest = min(probe.load for probe in tried)
     capacity, top = Capacity.of(tried), highest_held(tried)
-    kept = "within the limits" if plan.config.probe_queries else "VALID"
-    found = f"the highest that is {kept}" if rate else f"the lowest, since none is {kept},"
+    found = "the highest that is VALID" if rate else "the lowest, since none is VALID,"
     most = ""
     if capacity and rate and top and top.load > rate:
         most = f"; {number(top.load)} would not last: the engine completes {number(capacity.qps)} a second at most"
@@ -141,8 +140,7 @@ def best_given(plan: Plan, tried: Sequence[Probe], below: float = math.inf) -> f
     given = plan.config.server_target_qps
     capacity = Capacity.of(tried)
     most = capacity.rate(Goal.of(plan)) if capacity else math.inf
-    looked = plan.config.probe_queries is not None  # at too few queries for LoadGen to call them VALID
-    held = {probe.load for probe in tried if probe.has_held or (looked and not probe.over)}
+    held = {probe.load for probe in tried if probe.has_held}
     rates = [rate for rate in (given if isinstance(given, tuple) else held) if rate in held and rate < below]
     return max((rate for rate in rates if rate <= most), default=None)
 

@@ -25,17 +25,13 @@ MOST_REASONS = 3  # of them on the screen
 TONES: dict[str, Tone] = {"PASS": "good", "FAIL": "bad", "VALID": "good", "INVALID": "bad"}
 
 
-def last_screen(summary: Summary, whole: bool = False, verbose: bool = False, scatter: str = "") -> LastScreen:
-    """The answer of a run, and what must be known of it before it is passed on; the `whole` of it in a report, every
-    number with --verbose; `scatter` of earlier runs."""
-    numbers = metrics.rows(summary, "terminal") if verbose else []
+def last_screen(summary: Summary, whole: bool = False, scatter: str = "") -> LastScreen:
+    """The answer of a run, and what must be known of it before it is passed on; the `whole` of it in a report;
+    `scatter` of earlier runs."""
     return LastScreen(
         title=title(summary),
         subject=": ".join(filter(None, (summary.meta.label, subject(summary)))),
-        lines=[
-            *(line for line in (*lines(summary, whole), Line("scatter", scatter)) if line.text),
-            *(Line(metric.label, metric.text(value)) for metric, value in numbers),
-        ],
+        lines=[line for line in (*lines(summary, whole), Line("scatter", scatter)) if line.text],
         levels=levels(summary),
         tone=tone(summary),
     )
@@ -296,7 +292,7 @@ def next_command(summary: Summary) -> str:
         good = good or [probe.load for probe in curve(summary) if probe.is_short]
         rates = [probe.qps for probe in curve(summary) if probe.qps]
         slower = max(good) if good else min(rates, default=0.0) / 2
-        return at_rate(command, f"{round(slower, 3):g}") if rates else command
+        return with_flag(command, "--server-target-qps", f"{round(slower, 3):g}") if rates else command
     if test is None or (test.valid and not has_own_limits(summary)):
         return ""
     if test.concurrency and tables.best(curve(summary)) is None:
@@ -308,13 +304,8 @@ def next_command(summary: Summary) -> str:
         return ""
     good = [load for load in good if load < (test.target_qps or 0.0)]
     if held(test, only_over=True):
-        return at_rate(command, f"{max(good):.2f}" if good else "max")
+        return with_flag(command, "--server-target-qps", f"{max(good):.2f}" if good else "max")
     return with_flag(command, "--min-duration", "auto")
-
-
-def at_rate(command: str, rate: str) -> str:
-    """A command at one rate, or max; --probe-queries goes with several alone."""
-    return with_flag(with_flag(command, "--probe-queries", None), "--server-target-qps", rate)
 
 
 def footer(summary: Summary) -> str:

@@ -16,6 +16,7 @@ from harness.config.deviations import CACHE_UNSEEN
 from harness.evaluation.compliance import RESULT
 from harness.loadgen import log as loadgen_log
 from harness.loadgen.test_run import TestRun
+from harness.pages.loads import LoadPicture
 from harness.profiling import traces
 from harness.reporting import answer, plots, run_page, tables
 from harness.results import metrics, telemetry
@@ -46,10 +47,11 @@ def build(folder: Path) -> Summary:
         why = f" ({status.reason})" if status and status.reason else ""
         raise UsageError(f"{folder}: no test finished{why}; nothing to render.")
     summary = summary.model_copy(update={"plots": summary.plots | plots.draw_plots(folder, summary, test)})
-    values = template_values(facts, summary)
+    picture = LoadPicture.of(summary.run.search or [], summary.run.performance, facts.plan.limits)
+    values = template_values(facts, summary) | {"drawn": picture}
     write_json(folder / "summary.json", summary.model_dump(mode="json"))
     write_text(folder / "report.md", f"{render('report.md.j2', sent=False, **values)}\n")
-    page = run_page.html(folder, summary, test, facts.plan.limits, render("report.md.j2", sent=True, **values))
+    page = run_page.html(folder, summary, test, picture, render("report.md.j2", sent=True, **values))
     write_text(folder / "report.html", page)
     return summary
 
@@ -62,7 +64,7 @@ def template_values(facts: RunFacts, summary: Summary) -> dict[str, object]:
         request_set=facts.plan.request_set,
         summary=summary,
         scenario=summary.scenario,
-        numbers=metrics.rows(summary, "report"),
+        numbers=metrics.rows(summary),
         headline=metrics.BY_NAME[summary.scenario.headline],
         quantities=telemetry.BY_NAME,
         **curve(summary.run),

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from harness.common.markdown import Column, Table
-from harness.config import mlperf
 from harness.config.patterns import ClosedLoop
 from harness.loadgen.test_run import TestRun
 from harness.pages import folds, page
@@ -31,10 +30,9 @@ SOURCES: Mapping[str, Column] = {
 TRACK = 80.0  # percent of a bar's length at which its limit stands
 
 
-def html(folder: Path, summary: Summary, test: TestRun | None, limits: mlperf.Limits | None, markdown: str) -> str:
-    """The page; `limits` are the run's, `markdown` is its report, whose sections are folded into the page."""
+def html(folder: Path, summary: Summary, test: TestRun | None, picture: LoadPicture | None, markdown: str) -> str:
+    """The page; `picture` is of its loads, `markdown` is its report, whose sections are folded into the page."""
     found = summary.run.performance
-    picture = LoadPicture.of(summary.run.search or [], found, limits)
     name = None if picture else next((name for name in MAIN if summary.plots.get(name)), None)
     parts = folds.sections(re.sub(rf"^!\[.*\]\(plots/{name}\.png\)$", "", markdown, flags=re.M), folder)
     watts = found.usage["gpu_power_w"].mean if found and "gpu_power_w" in found.usage else None

@@ -5,7 +5,7 @@ comparisons and MLflow go through this list.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from harness.common.markdown import number
@@ -14,7 +14,7 @@ from harness.results.steady import Steady
 from harness.results.summary import Summary
 from harness.results.telemetry import QUANTITIES
 
-Place = Literal["report", "terminal", "index", "sweep", "compare", "mlflow"]
+Place = Literal["report", "index", "sweep", "compare", "mlflow"]
 Places = tuple[Place, ...]
 Better = Literal["higher", "lower"] | None
 
@@ -72,7 +72,7 @@ def test(name: str, label: str, better: Better, shown: Places, path: str = "", *
 def latency(kind: str, label: str, point: str, *more: Place) -> Metric:
     """A percentile of one kind of latency, or its mean; MLflow gets all of LoadGen's. Offline's count from the start of
     the test, since all requests are issued at once."""
-    shown: Places = ("terminal", "compare", *more)
+    shown: Places = ("compare", *more)
     streamed = kind != "latency"
     return test(f"{kind}_{point}_ms", f"{label} {point}, ms", "lower", shown, f"{kind}_ms.{point}", streaming=streamed)
 
@@ -83,7 +83,7 @@ def score(name: str, label: str) -> Metric:
 
 
 IN_SWEEPS = {("gpu_clock_mhz", "mean"), ("gpu_power_w", "mean")}  # of what engine and machine did
-PLACES: Places = ("report", "terminal", "compare", "mlflow")
+PLACES: Places = ("report", "compare", "mlflow")
 INDEXED: Places = (*PLACES, "index")
 SWEPT: Places = (*PLACES, "sweep")
 DELAYS: Places = ("report", "compare", "mlflow")
@@ -142,7 +142,7 @@ METRICS: tuple[Metric, ...] = (
     ),
     test("duration_s", "duration, s", None, SWEPT),
     test("failed_requests", "failed requests", "lower", PLACES),
-    test("tested_samples", "samples", None, ("report", "terminal"), "samples"),
+    test("tested_samples", "samples", None, ("report",), "samples"),
     test("total_new_tokens", "output tokens", None, ("report",)),
     test("total_input_tokens", "input tokens", None, ("report",)),
     test("peak_memory_gib", "peak GPU memory, GiB", "lower", SWEPT),
@@ -170,13 +170,10 @@ def values(summary: Summary, place: Place) -> dict[str, float | None]:
     return {metric.name: metric.of(summary) for metric in metrics_of(place)}
 
 
-def rows(summary: Summary, place: Place) -> list[tuple[Metric, float]]:
-    """The metrics that a run has, for a table with one a line; what a buffer delayed is called that."""
-    found = [(metric, value) for metric in metrics_of(place) if (value := metric.of(summary)) is not None]
+def rows(summary: Summary) -> list[tuple[Metric, float]]:
+    """The metrics that a run has, for its report's table with one a line."""
+    found = [(metric, value) for metric in metrics_of("report") if (value := metric.of(summary)) is not None]
     test = summary.run.performance
     if test and test.steady and test.steady.ttft_ms:  # the same as the output tokens/s above it
         found = [(metric, value) for metric, value in found if metric.name != "steady_tokens_per_sec"]
-    if not (test and test.is_buffered):
-        return found
-    late = {metric.name: replace(metric, label=f"{metric.label}, of the buffering") for metric, _ in found}
-    return [(late[m.name] if m.name.startswith(("ttft_", "tpot_")) else m, value) for m, value in found]
+    return found

@@ -25,7 +25,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from harness.common.coerce import as_flag, did_you_mean
+from harness.common.coerce import as_flag, did_you_mean, unknown_setting
 from harness.common.errors import UsageError, why
 from harness.common.reading import MIB, load_yaml, read_text
 from harness.common.secrets import is_secret
@@ -298,7 +298,7 @@ def misnamed_settings(source: Source) -> Iterator[str]:
             elif name == "engine_arg":
                 yield f"{at}: write vLLM's arguments under `engine:`"
             elif name not in flags:
-                yield f"{at}: unknown setting {key!r}{did_you_mean(name, flags)}"
+                yield f"{at}: {unknown_setting(key, flags)}"
         if isinstance(section, Change):
             if section.name in names:
                 yield f"{source.at(*where, 'name')}: a second experiment named {section.name!r}"

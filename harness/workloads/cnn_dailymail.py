@@ -46,7 +46,6 @@ class Library:
     conversations: list[int] | None = None  # of each sample, where several are turns of one: consecutive, in order
     salt: Salt | None = None
     arrivals: list[float] | None = None  # seconds to each request of a trace, in order
-    parents: list[int | None] | None = None  # of each of them, the sample that is answered before it is sent
     words: Sequence[int] = ()  # the token ids of which random prompts are made
 
     @property

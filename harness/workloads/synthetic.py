@@ -150,11 +150,11 @@ def replay_trace(config: RunConfig, trace: Trace, lengths: bool) -> tuple[Replay
         due = due[: next(place for place, at in enumerate(due) if at >= least) + 1]
     if len(due) < 2:
         raise UsageError(f"--arrivals {trace.path}: fewer than two requests within --min-duration.")
-    return Replay(trace.format, len(due), due[-1], lengths), due
+    return Replay(len(due), due[-1], lengths), due
 
 
 def library_of_trace(config: RunConfig, tokenizer: Any) -> Library:
-    """The requests of a trace: random tokens of its lengths, and blocks that are the same where it says so."""
+    """The requests of a trace: random tokens of its lengths, and beginnings that are the same where it says so."""
     count = None if config.total_sample_count == "auto" else config.total_sample_count
     most = config.model_spec.positions if config.max_model_len == "auto" else config.max_model_len
     trace = arrival_traces.read(config.trace, count, most)
@@ -165,35 +165,26 @@ def library_of_trace(config: RunConfig, tokenizer: Any) -> Library:
     words, seed = words_of(tokenizer), config.seed or 0
     prompts = [prompt_of(one, words, seed) for one in requests]
     longest = max(requests, key=lambda one: one.prompt_tokens + one.output_tokens)
-    left_out = {
-        "requests without a prompt or an answer, which failed": trace.empty,
-        f"requests that are longer than {most or 0:,} tokens with their answer": trace.unfit,
-    }
+    unfit = f"left out {trace.unfit:,} requests that are longer than {most or 0:,} tokens with their answer"
     request_set = RequestSet(
         name=config.workload_name,
-        about=f"random prompts of the lengths of {trace.format}'s trace, and answers of exact lengths",
+        about=DESCRIPTION,
         samples=len(requests),
         longest=longest.prompt_tokens + longest.output_tokens,
         longest_at=f"{trace.path}: line {longest.line}",
         max_new_tokens=max(one.output_tokens for one in requests),
         exact=True,
         digest=digest(requests, seed),
-        notes=tuple(f"left out {each:,} {what}" for what, each in left_out.items() if each),
+        notes=(unfit,) if trace.unfit else (),
         whole_rounds=True,
         replay=replay,
     )
     new = [one.output_tokens for one in requests]
-    parents = [one.parent for one in requests]
-    return Library(prompts, [], [], str(trace.path), new, request_set, arrivals=due, words=words, parents=parents)
+    return Library(prompts, [], [], str(trace.path), new, request_set, arrivals=due, words=words)
 
 
 def prompt_of(request: Recorded, words: Sequence[int], seed: int) -> list[int]:
-    """Random tokens of a request's length; blocks of the same name are the same tokens."""
-    prompt: list[int] = []
-    for block in request.blocks:
-        if len(prompt) < request.prompt_tokens:
-            prompt += random.Random(f"{seed} block {block}").choices(words, k=request.block)
-    rest = request.prompt_tokens - len(prompt)
-    if rest > 0:
-        prompt += random.Random(f"{seed} line {request.line}").choices(words, k=rest)
-    return prompt[: request.prompt_tokens]
+    """Random tokens of a request's length; requests of one prefix begin with the same."""
+    shared = random.Random(f"{seed} prefix {request.prefix}").choices(words, k=request.prefix_tokens)
+    rest = request.prompt_tokens - request.prefix_tokens
+    return [*shared, *random.Random(f"{seed} line {request.line}").choices(words, k=rest)]

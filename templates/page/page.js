@@ -1,13 +1,13 @@
 "use strict";
 // The page is whole without this. It moves marks that Python placed, compares stored latencies with two typed limits, and
-// divides a price and watts by measured tokens/s; it computes no latency and no verdict of LoadGen.
+// divides a price and watts by measured tokens/s, and a peak by a measured rate; it computes no latency and no verdict of LoadGen.
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const kinds = Object.keys(data.axes);
   const find = (id) => document.getElementById(id);
   const every = (css) => [...document.querySelectorAll(css)];
   const marks = every("svg.mark");
-  const fields = [...kinds.map((kind) => `my-${kind}`), "price", "watts"].map(find).filter(Boolean);
+  const fields = [...kinds.map((kind) => `my-${kind}`), "peak", "price", "watts"].map(find).filter(Boolean);
   const lowest = data.tests.reduce((low, test) => (test.load < low.load ? test : low));
   const columns = [["test", "name"], [data.unit, "load"], ["outcome", "outcome"], ["seconds", "seconds"], ["samples/s", "samples_per_sec"],
     ["output tokens/s", "tokens_per_sec"], ["J per output token", "joules_per_token"], ["GPU idle, %", "idle"], ["clock held down, %", "clock"],
@@ -27,6 +27,12 @@
     .filter((kind) => test[`${kind}_${point}`] == null || test[`${kind}_${point}`] > limit(kind));
   const unknown = (test, over) => over.some((kind) => test[`${kind}_${point}`] == null);
 
+  // The machines that a peak takes, each filled to a share of its rate.
+  function replicas({ samples_per_sec }) {
+    const peak = positive("peak"), each = data.share * samples_per_sec, count = Math.ceil(peak / each - 1e-9);
+    return peak && each ? ` A peak of ${number(peak)} requests/s takes ${number(count)} replica${count > 1 ? "s" : ""} of ${number(each)} each.` : "";
+  }
+
   // Of the measured loads that may be an answer and keep the limits, the one with the most gain.
   function answer() {
     const kept = data.tests.filter((test) => test.stands && !broken(test).length);
@@ -37,7 +43,7 @@
     word.className = `word ${!best ? "bad" : best.is_full ? "good" : "care"}`;
     word.textContent = !best ? "No test that counts is within these limits" : !typed.length ? "Highest measured:"
       : best.is_full ? "Within these limits:" : "Within these limits, by a probe alone:";
-    find("answer").replaceChildren(word, best ? ` ${best.speed}, ${best.name} (${under}).`
+    find("answer").replaceChildren(word, best ? ` ${best.speed}, ${best.name} (${under}).${replicas(best)}`
       : ` (${under}); the lowest load that was measured is ${lowest.name}.`);
     data.tests.forEach((test, i) => {
       const over = broken(test), cell = find(`kept-${i}`), unsure = unknown(test, over);

@@ -1,6 +1,7 @@
 """One application: a sub-command each, and what is installed of it."""
 
 import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +23,19 @@ def test_what_an_earlier_version_had_ends_in_a_line_with_what_serves_now(word: s
         done = called(main, NAME, *words)
         assert (done.returncode, done.stderr.count("\n")) == (2, 1)
         assert MOVED[word] in done.stderr
+
+
+@pytest.mark.parametrize("word", [word for word in MOVED if word.startswith("--")])
+def test_a_setting_that_an_earlier_version_had_is_refused_in_a_file_with_what_serves_now(
+    word: str, tmp_path: Path
+) -> None:
+    name, mine = word.removeprefix("--"), tmp_path / "mine.yaml"
+    for key in (name, name.replace("-", "_")):
+        for words, text in ((("run", "--config"), f"{key}: 1\n"), (("sweep",), f"grid: {{set: {{{key}: [1, 2]}}}}\n")):
+            mine.write_text(text)
+            done = called(main, NAME, *words, str(mine), "--results-dir", str(tmp_path / "results"))
+            assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+            assert MOVED[word] in done.stderr and "mine.yaml" in done.stderr
 
 
 @pytest.mark.parametrize("asked", ["bash_source", "source_bash", "zsh_source", "fish_source"])

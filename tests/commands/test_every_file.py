@@ -73,7 +73,6 @@ WAYS = {
         "--fail-if",
         "answers changed",
     ),
-    "plan": ("plan", "{run}", "--peak", "1"),
     "system": ("submission", "system", "--run", "{run}", "--out", "{place}/system.json"),
     "build": (
         "submission",
@@ -101,7 +100,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     place = tmp_path_factory.mktemp("runs")
     short = ("--model", "demo", "--backend", "echo", "--min-duration", "1", "--extra-metrics")
     kinds = {
-        "offline": ("--mode", "both", "--disable-accuracy-gate"),
+        "offline": ("--mode", "both", "--no-exit-on-accuracy-fail"),
         "server": ("--mode", "performance", "--scenario", "server", "--server-target-qps", "600"),
         "curve": ("--mode", "performance", "--concurrency", "1,4"),
     }

@@ -24,9 +24,7 @@ MAY_BE = {
         "--keep-all",
         "--price-per-hour",
         "--max-failed",
-        "--headroom",
         "--wait-ready",
-        "--stagger",
     }
 }
 MAY_BE |= {"1_000": {"*"}, "\u0663": {"*"}, "1,": set()}  # which Python reads as numbers

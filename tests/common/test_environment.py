@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from harness.common.moved import MODULES
 from tests.conftest import ROOT
 
 COMMANDS = ("run.py", "mmlu.py", "sweep.py", "report.py")
@@ -19,13 +18,6 @@ def test_a_python_without_the_packages_is_told_in_one_line(command: str) -> None
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1 and done.stderr.startswith("error: ")
     assert ".venv/bin/python" in done.stderr
-
-
-@pytest.mark.parametrize("module", MODULES)
-def test_a_module_of_an_earlier_version_names_what_serves_now(module: str) -> None:
-    done = outside("-m", f"harness.{module}", "-h")
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert MODULES[module] in done.stderr
 
 
 def test_an_old_python_is_told_in_one_line() -> None:

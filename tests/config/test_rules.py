@@ -30,7 +30,7 @@ REFUSED: tuple[dict[str, Any], ...] = (
     {"workload": "chat"},
     {"workload": "chat", "mode": "performance", "compliance": "test06"},
     {"scenario": "server", "batch_size": 4},
-    {"scenario": "server", "stagger": 4.0},
+    {"scenario": "offline", "ttft_limit": 100},
     {"concurrency": 2000, "endpoint": URL},
     {"category": "edge", "scenario": "server"},
     {"concurrency": 4, "compliance": "test06"},
@@ -40,7 +40,6 @@ REFUSED: tuple[dict[str, Any], ...] = (
     {"dry_run": True, "json": True},
     {"profile": True, "engine_arg": ("profiler_config={}",)},
     {"scenario": "server", "max_new_tokens": 1},
-    {"scenario": "server", "server_target_qps": 4, "probe_queries": 60},
 )
 
 
@@ -107,7 +106,6 @@ UNLIKE: tuple[tuple[Plan, str], ...] = (
     (replace(PLAN, engine_state=EngineState(prefix_caching=True)), "prefix caching: "),
     (replace(PLAN, engine_state=EngineState(prefix_caching=None)), "the server's caching "),
     (replace(PLAN, engine_state=EngineState(kv_connector="Offloading")), "KV connector Offloading: "),
-    (of(disable_accuracy_gate=True), "the accuracy gate "),
 )
 
 

@@ -28,7 +28,7 @@ from harness.config.checkpoint import load_tokenizer
 from harness.config.models import DEFAULT_MODEL
 from harness.config.plan import resolve
 from harness.config.run import RunConfig
-from harness.engines import discovery
+from harness.engines import discovery, openai
 from harness.engines.completions import EventReader
 from harness.engines.discovery import with_served_model
 from harness.engines.openai import OpenAI
@@ -63,12 +63,12 @@ FAULTS = {  # what the server does -> what the run says
 
 
 @contextmanager
-def client(*fakes: Fake, sampling: Sampling | None = None, **flags: Any) -> Iterator[OpenAI]:
+def client(*fakes: Fake, sampling: Sampling | None = None, processes: int = 0, **flags: Any) -> Iterator[OpenAI]:
     """A client of these servers, started."""
     with ExitStack() as stack:
         addresses = tuple(stack.enter_context(serving(fake)).address for fake in fakes)
         config = RunConfig(**{"model": "demo", "endpoint": addresses, **flags})
-        engine = OpenAI(config, 1024, load_tokenizer(config), sampling)
+        engine = OpenAI(config, 1024, load_tokenizer(config), sampling, processes)
         try:
             engine.start()
             yield engine
@@ -105,7 +105,7 @@ def delivery(engine: OpenAI, stream: bool) -> Delivery:
 
 
 def test_token_ids_go_in_and_come_out(processes: int) -> None:
-    with client(fake := Fake(), client_processes=processes) as engine:
+    with client(fake := Fake(), processes=processes) as engine:
         assert answer(engine, stream=True) == [TOKENS[:1], TOKENS[1:]]
         assert answer(engine, stream=False) == [TOKENS]
         assert engine.args["exchange"] == IDS_BOTH_WAYS
@@ -161,11 +161,11 @@ def test_a_request_that_fails_gives_nothing(fault: str, stream: bool) -> None:
 
 
 def test_requests_that_fail_in_another_process() -> None:
-    with client(Fake(fault="429"), client_processes=2) as engine:
+    with client(Fake(fault="429"), processes=2) as engine:
         with pytest.raises(EndpointError, match="answered 429: too much to do"):
             answer(engine, stream=True)
         assert (engine.servers[0].in_flight, engine.failure) == (0, None)
-    with client(Fake(fault="silent"), client_processes=2) as engine:
+    with client(Fake(fault="silent"), processes=2) as engine:
         for process in psutil.Process().children():
             if "spawn_main" in " ".join(process.cmdline()):
                 threading.Timer(0.5, process.kill).start()
@@ -179,10 +179,22 @@ def test_clients_in_processes_take_text_and_share_the_load() -> None:
     async def many(engine: OpenAI) -> list[Sequence[int]]:
         return await asyncio.gather(*(engine.generate(PROMPT) for _ in range(40)))
 
-    with client(fake := Fake(token_ids=False, extras=False, delay_s=0.1), client_processes=2) as engine:
+    with client(fake := Fake(token_ids=False, extras=False, delay_s=0.1), processes=2) as engine:
         answers = engine.wait(engine.spawn(many(engine)), lambda: None)
         assert {engine.tokenizer.decode(tokens) for tokens in answers} == {TEXT}
     assert fake.most_busy > 20
+
+
+@pytest.mark.parametrize(("here", "processes"), [(1, 1), (2, 1), (6, 3), (64, 8)])
+def test_half_of_the_cores_are_clients_and_an_evaluation_has_one(
+    here: int, processes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(openai, "cores", lambda: range(here))
+    plan = resolve(RunConfig(model="demo", endpoint=("http://h/v1",)), [], 0)
+    for choosing, count in ((False, processes), (True, 1)):
+        engine = openai.create(plan, Path(), choosing)
+        engine.loop.close()
+        assert engine.processes == count
 
 
 def test_an_answer_without_its_end_is_none() -> None:
@@ -308,14 +320,14 @@ def test_the_key_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("stream", [True, False])
 def test_what_a_server_counts_itself_is_kept(processes: int, stream: bool) -> None:
     scenario = "server" if stream else "offline"
-    with client(Fake(cached=8), client_processes=processes, scenario=scenario) as engine:
+    with client(Fake(cached=8), processes=processes, scenario=scenario) as engine:
         found = ServerUse.of([delivery(engine, stream) for _ in range(3)])
         assert (found.prompt_tokens, found.cached_tokens, found.output_tokens, found.answers) == (30, 24, 12, 3)
         assert found.cached_percent == pytest.approx(80) and found.tokens == found.client_tokens == 12
-    with client(Fake(), client_processes=processes, scenario=scenario) as engine:
+    with client(Fake(), processes=processes, scenario=scenario) as engine:
         found = ServerUse.of([delivery(engine, stream)])
         assert (found.prompt_tokens, found.cached_tokens, found.output_tokens) == (10, None, 4)  # of caches nothing
-    with client(Fake(usage=False), client_processes=processes, scenario=scenario) as engine:
+    with client(Fake(usage=False), processes=processes, scenario=scenario) as engine:
         found = ServerUse.of([delivery(engine, stream)])
         assert (found.prompt_tokens, found.cached_tokens, found.output_tokens) == (None, None, None)
 
@@ -417,8 +429,6 @@ def test_a_server_that_echoes_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"endpoint": "http://h/v1", "engine_arg": "enforce_eager=true"}, "--engine-arg: .*--endpoint"),
         ({"endpoint": "http://h/v1", "request_timeout": 0}, "--request-timeout takes a number above 0"),
         ({"request_timeout": 5}, "--request-timeout: only with --endpoint"),
-        ({"client_processes": 2}, "--client-processes: only with --endpoint"),
-        ({"endpoint": "http://h/v1", "client_processes": 0}, "--client-processes takes a number above 0"),
     ],
 )
 def test_flags_that_do_not_go_together(flags: dict[str, Any], said: str) -> None:
@@ -455,7 +465,6 @@ def test_a_run_says_who_answered(tmp_path: Path, scenario: str, monkeypatch: pyt
     rate = ("--server-target-qps", "100") if scenario == "server" else ()
     with serving(Fake(key=KEY)) as fake:
         flags = (*SHORT, "--scenario", scenario, "--min-duration", "5" if rate else "1", *rate, "--extra-metrics")
-        flags += ("--client-processes", "2")
         done = run(tmp_path, "--endpoint", fake.address, *flags, start=cold)
     assert done.code == 0, done.output
     summary, report = done.summary, (done.folder / "report.md").read_text()
@@ -465,7 +474,7 @@ def test_a_run_says_who_answered(tmp_path: Path, scenario: str, monkeypatch: pyt
     assert summary["meta"]["precision"] == "unknown"
     assert summary["meta"]["prefix_caching"] is None
     assert CACHING in report[:2000]
-    assert re.search(r"\| requests in flight \| .*1,024.* \|\n\| client processes \| 2 \|\n\n## Machine", report)
+    assert re.search(r"\| requests in flight \| .*1,024.* \|\n\| client processes \| \d \|\n\n## Machine", report)
     assert "| engine | vLLM 9.9.9 |" in report and f"| exchange | {IDS_BOTH_WAYS} |" in report
     if rate:  # Offline is over before a second has passed
         assert test["usage"]["generation_tokens_per_sec"]["mean"] == pytest.approx(len(TOKENS) * 100, rel=0.5)
@@ -503,7 +512,7 @@ def test_every_fault_ends_a_run_at_fixed_concurrency(fault: str, tmp_path: Path)
 @pytest.mark.slow
 def test_headers_of_the_environment_reach_the_server(processes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ENDPOINT_HEADERS", "X-Team: search-quality\n\nX-Route:blue-green")
-    with client(fake := Fake(), client_processes=processes) as engine:
+    with client(fake := Fake(), processes=processes) as engine:
         answer(engine, stream=True)
     for headers in fake.headers:
         assert (headers["X-Team"], headers["X-Route"]) == ("search-quality", "blue-green")
@@ -586,7 +595,7 @@ def test_an_engine_that_ended_is_named_with_its_address(name: str, failure: str,
 @pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.slow)], indirect=True)
 def test_a_chat_takes_messages_and_gives_their_text(processes: int) -> None:
     with client(
-        fake := Fake(token_ids=False, extras=False), endpoint_api="chat", scenario="server", client_processes=processes
+        fake := Fake(token_ids=False, extras=False), endpoint_api="chat", scenario="server", processes=processes
     ) as engine:
         first, rest = answer(engine, stream=True)
         assert (

@@ -15,7 +15,6 @@ from harness.engines.echo import Echo
 from harness.engines.openai import OpenAI
 from harness.engines.protocol import Sampling
 from harness.loadgen.log import LogError
-from harness.loadgen.patterns import InFlight
 from harness.loadgen.requests import Request, take_times
 from harness.loadgen.sut import SUT, Query
 from harness.loadgen.test_run import gaps_ms
@@ -84,7 +83,7 @@ def test_a_request_is_sent_when_it_is_written_to_a_connection(processes: int) ->
         async for _ in engine.stream(PROMPT, None, exchange):
             pass
 
-    with client(Fake(delay_s=0.3), client_processes=processes) as engine:
+    with client(Fake(delay_s=0.3), processes=processes) as engine:
         begin = time.perf_counter()
         engine.wait(engine.spawn(asked(engine)), lambda: None)
         took = time.perf_counter() - begin
@@ -177,22 +176,6 @@ def test_a_report_warns_where_places_stand_empty(delay_s: float, tmp_path: Path)
     assert test.client_delay_ms.p99 == pytest.approx(1000 * delay_s)
     assert ("the client was late: slowest delay 4 ms from an answer's end" in page) == (delay_s > 0.001)
     assert "| client delay p50, ms |" in page
-
-
-def test_the_first_requests_of_a_closed_loop_begin_over_a_while() -> None:
-    async def sent(stagger: float) -> list[float]:
-        begin, times = time.perf_counter(), list[float]()
-
-        async def answer(item: int) -> None:
-            times.append(time.perf_counter() - begin)
-            await asyncio.sleep(0.5)
-
-        await InFlight(4, least=4, stagger=stagger).send(range(4), answer)
-        return times
-
-    at_once, after_another = asyncio.run(sent(0.0)), asyncio.run(sent(0.4))
-    assert at_once[-1] < 0.1
-    assert after_another == pytest.approx([0.0, 0.1, 0.2, 0.3], abs=0.05)
 
 
 @pytest.mark.slow

@@ -28,6 +28,26 @@ def test_several_rates_make_a_curve(tmp_path: Path) -> None:
     assert "| 8.5 | VALID | 1,088 | 42.5 | 85 | 4.25 | 8.5 |" in page
     assert "| 16 | INVALID |" in page
     assert (folder / "plots" / "search.png").exists()
+    assert (
+        "A replica answers 7.875 requests/s within the limits (the full test at 8.5 queries/s); "
+        "a peak of P requests/s takes ceil(P / 7.088) replicas.\n"
+    ) in page
+
+
+def test_a_batch_is_no_rate_that_replicas_are_counted_by(tmp_path: Path) -> None:
+    folder = made.run(tmp_path / "run", category="edge", scenario="multistream", samples_per_query="2,8")
+    batch = Probe(None, True, 20.0, 2.0, samples_per_sec=120.0, samples_per_query=2, latency_p99=20.0)
+    made.note(RunFolder(tmp_path, "run"), probes=[asdict(batch)])
+    rendering.build(folder)
+    assert "## Tests at each load" in (folder / "report.md").read_text()
+    assert "replicas" not in (folder / "report.md").read_text()
+    assert 'id="peak"' not in (folder / "report.html").read_text()
+
+
+def test_each_load_has_its_unit() -> None:
+    rate = Probe(4.0, True, None, None)
+    batch, level = replace(rate, qps=None, samples_per_query=4), replace(rate, qps=None, concurrency=4)
+    assert [probe.unit for probe in (rate, batch, level)] == ["queries/s", "samples per query", "in flight"]
 
 
 def curve(*probes: Probe, price: float | None = None) -> curves.Curve:

@@ -156,6 +156,23 @@ def test_one_s_own_limits_move_the_answer_among_measured_loads(run: Path, tab: T
     assert tab.console == []
 
 
+def test_a_peak_is_divided_by_the_rate_within_the_typed_limits(run: Path, tab: Tab) -> None:
+    tab.open(run / "report.html")
+    assert "replica" not in answer(tab)
+    tab.type("#peak", "70.875")
+    assert "takes 10 replicas of 7.088 each" in answer(tab)  # the full test answers 7.875 requests/s
+    tab.type("#peak", "72")
+    tab.type("#my-tpot", "80")
+    assert "A peak of 72 requests/s takes 12 replicas of 6.3 each." in answer(tab)  # the probe at 7 queries/s
+    tab.type("#peak", "0.5")
+    assert "takes 1 replica of 6.3 each" in answer(tab)
+    tab.type("#my-tpot", "1")
+    assert "replica" not in answer(tab)
+    tab.click("#reset")
+    assert tab.run("document.getElementById('peak').value") == "" and "replica" not in answer(tab)
+    assert tab.console == []
+
+
 def test_the_percentile_moves_the_marks(run: Path, tab: Tab) -> None:
     tab.open(run / "report.html")
     place = "document.querySelector('svg.mark[data-i=\"0\"]').getAttribute('y')"

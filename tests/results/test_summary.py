@@ -7,7 +7,6 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from rich.console import Console
 
 from harness.__main__ import main
 from harness.common import files
@@ -15,7 +14,7 @@ from harness.common.errors import UsageError
 from harness.common.schema import SCHEMA, gpu_names
 from harness.config import mlperf
 from harness.loadgen.requests import COLUMNS
-from harness.reporting import answer, compare, compare_page
+from harness.reporting import compare, compare_page
 from harness.reporting import report as rendering
 from harness.results import metrics
 from harness.results.metrics import PLACES, Metric
@@ -26,7 +25,6 @@ from harness.results.verdicts import Accuracy, ScoresFile
 from harness.runs import folder as results
 from harness.runs.records import RunFacts, RunStatus, Usage
 from harness.sweep import report as sweep_report
-from harness.terminal import last_screen
 from harness.tracking import send as tracking
 from tests import made
 from tests.conftest import called, tells
@@ -119,10 +117,7 @@ def test_a_new_metric_is_one_declaration(tmp_path: Path, monkeypatch: pytest.Mon
     summary = rendering.build(run)
     results.finish(results.RunFolder(tmp_path, run.name), rendering.history_line(summary))
     rendering.write_index(tmp_path)
-    console = Console(record=True, width=120)
-    last_screen.show(console, answer.last_screen(summary, verbose=True))
     assert "| a new one | 64 |" in (run / "report.md").read_text()
-    assert "a new one" in console.export_text()
     assert "a new one" in (tmp_path / "index.md").read_text()
     assert json.loads((tmp_path / "history.jsonl").read_text())["samples_twice"] == 64
     assert tracking.entry(run).numbers["samples_twice"] == 64
